@@ -138,14 +138,14 @@ class Redactor:
 
     def lines(self, text: str) -> str:
         """Return a text of several lines."""
+        text = self._without_known(text)
         shown = "\n".join(map(self.line, text.split("\n")))
         self._is_in_key = False
         return shown
 
     def __call__(self, text: str) -> str:
         """Return a text, redacted."""
-        if self._known is not None:
-            text = self._known.sub(lambda found: self._secret(found[0]), text)
+        text = self._without_known(text)
         text = _FORM.sub(lambda found: self._secret(found[0]), text)
         text = _IN_URL.sub(lambda found: f"{found[1]}:{self._secret(found[2])}", text)
         text = _IN_HEADER.sub(lambda found: self._secret(found[0]), text)
@@ -156,6 +156,10 @@ class Redactor:
             text = _V6.sub(lambda found: self._address(found[0]), text)
             text = _WORD.sub(lambda found: self._word(found[0]), text)
         return text
+
+    def _without_known(self, text: str) -> str:
+        known = self._known
+        return text if known is None else known.sub(lambda found: self._secret(found[0]), text)
 
     def value(self, value: Any, name: str = "") -> Any:
         """Return a value of JSON with its texts redacted; `name`: of the field that has it."""

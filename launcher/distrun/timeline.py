@@ -58,7 +58,7 @@ class _Reader:
         self._attempts: dict[str, int] = {}
         self._behind: dict[str, float] = {}
         """By host: add it to the times that the host has reported."""
-        self._waits_since = 0.0
+        self._waits_since: float | None = None
         self._longest_stall = 0.0
 
     def read(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one line a kind
@@ -116,8 +116,9 @@ class _Reader:
         for task in event.tasks:
             self._hosts[task.name] = task.host
             if task.name not in event.kept and task.name not in self._open:
-                self._begin(task.name, Activity.WAITING, self._waits_since or event.at)
-        self._waits_since = 0.0
+                since = event.at if self._waits_since is None else self._waits_since
+                self._begin(task.name, Activity.WAITING, since)
+        self._waits_since = None
 
     def _on_started(self, event: events.TaskStarted) -> None:
         self._attempts[event.task] = event.attempt

@@ -1,0 +1,216 @@
+"""What each task did from when to when, by the events of a record."""
+
+from __future__ import annotations
+
+import math
+
+from distrun import events, timeline
+from distrun.agent.protocol import Cause, Code
+from distrun.history import Sample
+from distrun.lifecycle import TaskState, Used
+from distrun.report.outliers import Measure, outliers
+from distrun.report.series import panels, thinned
+from distrun.strategies import Role, Success
+from distrun.timeline import Activity
+
+A, B = "worker:0", "worker:1"
+
+
+def created(at: float, stall: float | None = None) -> events.JobCreated:
+    return events.JobCreated(
+        at=at, job_id="job-1", name="job", strategy="multi_worker_mirrored",
+        success=Success.CHIEF_AND_WORKERS, spec_file="s.yaml", supervisor_pid=1,
+        timeouts=events.Timeouts(stall=stall),
+    )  # fmt: skip
+
+
+def planned(at: float) -> events.JobPlanned:
+    return events.JobPlanned(
+        at=at,
+        tasks=tuple(
+            events.TaskRecord(name=name, role=Role.WORKER, index=index, host=f"gpu{index}")
+            for index, name in enumerate((A, B))
+        ),
+    )
+
+
+def started(at: float, task: str, attempt: int = 0) -> events.TaskStarted:
+    return events.TaskStarted(at=at, task=task, attempt=attempt, pid=1)
+
+
+def ended(at: float, task: str, attempt: int = 0) -> list[events.Event]:
+    exited = events.TaskExited(at=at, task=task, attempt=attempt, code=1)
+    return [exited, events.TaskEnded(at=at + 1, task=task, attempt=attempt)]
+
+
+def restart(at: float) -> events.RestartPlanned:
+    cause = Cause(Code.TASK_EXITED, task=A, status=1)
+    return events.RestartPlanned(
+        at=at, number=1, tasks=(A, B), cause=cause, delay=1.0, is_free=False, left=1
+    )
+
+
+def shown(
+    history: list[events.Event], task: str, printed: dict[tuple[str, int], float] | None = None
+) -> list[tuple[Activity, float, float]]:
+    found = timeline.spans(history, printed or {}, until=1000.0)
+    return [(each.activity, each.start, each.end) for each in found if each.task == task]
+
+
+def test_a_task_waits_starts_trains_and_ends_in_each_attempt() -> None:
+    history = [
+        created(0.0), planned(2.0), started(3.0, A), started(4.0, B),
+        events.FirstStep(at=9.0, task=A, attempt=0), *ended(20.0, A), *ended(22.0, B),
+        restart(23.0), started(25.0, A, 1), events.FirstStep(at=30.0, task=A, attempt=1),
+        *ended(40.0, A, 1),
+    ]  # fmt: skip
+    assert shown(history, A) == [
+        (Activity.WAITING, 0.0, 3.0),
+        (Activity.STARTING, 3.0, 9.0),
+        (Activity.TRAINING, 9.0, 20.0),
+        (Activity.ENDING, 20.0, 21.0),
+        (Activity.WAITING, 23.0, 25.0),
+        (Activity.STARTING, 25.0, 30.0),
+        (Activity.TRAINING, 30.0, 40.0),
+        (Activity.ENDING, 40.0, 41.0),
+    ]
+    assert shown(history, B)[-1] == (Activity.WAITING, 23.0, 1000.0)
+
+
+def test_a_task_that_tells_no_steps_runs_from_its_first_output_on() -> None:
+    history = [created(0.0), planned(0.0), started(0.0, A), *ended(50.0, A)]
+    assert shown(history, A, {(A, 0): 7.0})[1:3] == [
+        (Activity.STARTING, 0.0, 7.0),
+        (Activity.RUNNING, 7.0, 50.0),
+    ]
+    assert shown(history, A)[1] == (Activity.STARTING, 0.0, 50.0)
+
+
+def test_times_are_by_the_clock_of_the_launching_machine() -> None:
+    ready = events.HostReady(
+        at=1.0, host="gpu0", agent_pid=1, hostname="gpu0", python="3", cores=1.0, gpus=(),
+        behind=100.0,
+    )  # fmt: skip
+    history = [created(0.0), ready, planned(2.0), started(-97.0, A), *ended(-80.0, A)]
+    assert (Activity.STARTING, 3.0, 20.0) in shown(history, A)
+
+
+def test_saving_stalls_and_lost_links_are_beside_the_rest() -> None:
+    cause = Cause(Code.SSH_TIMED_OUT)
+    history = [
+        created(0.0, stall=6.0), planned(0.0), started(0.0, A), started(0.0, B),
+        events.FirstStep(at=1.0, task=A, attempt=0), events.FirstStep(at=1.0, task=B, attempt=0),
+        events.SavingStarted(at=5.0, task=A, attempt=0),
+        events.SavingEnded(at=8.0, task=A, attempt=0),
+        events.LinkLost(at=9.0, host="gpu0", cause=cause),
+        events.LinkRestored(at=12.0, host="gpu0"),
+        events.TimedOut(at=20.0, timer=events.Timer(events.TimerKind.STALL)),
+        *ended(21.0, A), *ended(21.0, B),
+    ]  # fmt: skip
+    found = shown(history, A)
+    assert (Activity.SAVING, 5.0, 8.0) in found
+    assert (Activity.LINK_LOST, 9.0, 12.0) in found
+    assert (Activity.STALLED, 14.0, 22.0) in found
+    assert (Activity.TRAINING, 1.0, 21.0) in found
+    others = {activity for activity, _, _ in shown(history, B)}
+    assert Activity.STALLED in others
+    assert {Activity.SAVING, Activity.LINK_LOST}.isdisjoint(others)
+
+
+def test_a_lost_host_ends_what_its_tasks_did() -> None:
+    cause = Cause(Code.SSH_TIMED_OUT)
+    history = [
+        created(0.0), planned(0.0), started(0.0, A), started(0.0, B),
+        events.LinkLost(at=5.0, host="gpu0", cause=cause),
+        events.HostLost(at=9.0, host="gpu0", cause=cause),
+    ]  # fmt: skip
+    assert shown(history, A)[-2:] == [(Activity.STARTING, 0.0, 9.0), (Activity.LINK_LOST, 5.0, 9.0)]
+    assert shown(history, B)[-1] == (Activity.STARTING, 0.0, 1000.0)
+
+
+def task(name: str, *, step: int = 100, memory: int = 0, cpu: float = 50.0) -> TaskState:
+    return TaskState(
+        name=name, role=Role.WORKER, index=int(name[-1]), host="gpu", reported={"STEP": str(step)},
+        used=Used(cpu_seconds=cpu, peak_memory_bytes=memory),
+    )  # fmt: skip
+
+
+NAMES = [f"worker:{index}" for index in range(4)]
+
+
+def of_four(late: str = "") -> list[timeline.Span]:
+    history: list[events.Event] = [created(0.0)]
+    for name in NAMES:
+        history += [
+            started(0.0, name),
+            events.FirstStep(at=9.0 if name == late else 3.0, task=name, attempt=0),
+            *ended(100.0, name),
+        ]
+    return timeline.spans(history, {}, until=101.0)
+
+
+def test_tasks_that_are_alike_have_no_outlier() -> None:
+    assert outliers(map(task, NAMES), of_four(), []) == []
+
+
+def test_the_slowest_and_the_odd_tasks_are_found() -> None:
+    tasks = [
+        task(NAMES[0]), task(NAMES[1], memory=900_000_000), task(NAMES[2], cpu=99.0),
+        task(NAMES[3], step=40),
+    ]  # fmt: skip
+    found = outliers(tasks, of_four(late=NAMES[0]), [])
+    assert {(each.task, each.measure, each.is_slow) for each in found} == {
+        (NAMES[0], Measure.START, True),
+        (NAMES[3], Measure.STEPS, True),
+        (NAMES[1], Measure.MEMORY, False),
+        (NAMES[2], Measure.LOAD, False),
+    }
+
+
+def test_the_task_that_stood_elsewhere_is_odd() -> None:
+    places = (
+        events.Place(tasks=(B,), place="load, data.py:12"),
+        events.Place(tasks=(A, "worker:2"), place="all_reduce, train.py:4"),
+    )
+    timed_out = events.TimedOut(at=1.0, timer=events.Timer(events.TimerKind.STALL), places=places)
+    (found,) = outliers([], [], [timed_out])
+    assert (found.task, found.measure, found.place) == (B, None, "load, data.py:12")
+
+
+def sample(at: float, attempt: int = 0, **told: float) -> Sample:
+    return Sample(
+        at=at, attempt=attempt, cpu_seconds=2 * (at % 100), memory_bytes=5, peak_memory_bytes=5,
+        processes=1, read_bytes=0, written_bytes=0, progress=told,
+    )  # fmt: skip
+
+
+def test_panels_have_what_was_told_and_used() -> None:
+    samples = {
+        A: [sample(1.0, STEP=1.0, MINE=7.0, LOSS=0.5), sample(3.0, STEP=5.0, MINE=8.0, LOSS=0.4)],
+        B: [sample(1.0), *(sample(at, attempt=1) for at in (101.0, 103.0, 107.0))],
+    }
+    found = {panel.title: panel.curves for panel in panels(samples)}
+    assert list(found) == [
+        "Loss",
+        "Mine",
+        "Steps",
+        "Processor, % of a core",
+        "Resident memory (RSS)",
+    ]
+    assert found["Loss"] == {A: [(1.0, 0.5), (3.0, 0.4)]}
+    interrupted, *loads = found["Processor, % of a core"][B]
+    assert math.isnan(interrupted[1])
+    assert loads == [(103.0, 200.0), (107.0, 200.0)]
+    times = [at for at, value in found["Resident memory (RSS)"][B] if not math.isnan(value)]
+    assert times == [1.0, 101.0, 103.0, 107.0]
+
+
+def test_few_points_keep_the_lowest_and_the_highest() -> None:
+    points = [(float(n), float(n % 7)) for n in range(1000)]
+    points[503] = (503.0, 99.0)
+    points[710] = (710.0, -99.0)
+    kept = thinned(points, 50)
+    assert len(kept) <= 60
+    assert {points[503], points[710]} <= set(kept)
+    assert kept == sorted(kept)
+    assert thinned(points[:50], 50) == points[:50]
