@@ -60,12 +60,14 @@ class _Reader:
         """By host: add it to the times that the host has reported."""
         self._waits_since: float | None = None
         self._longest_stall = 0.0
+        self._restarting: set[str] = set()
 
     def read(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one line a kind
         match event:
             case events.JobQueued() | events.JobCreated():
                 self.end(event.at)
                 self._waits_since = event.at
+                self._restarting.clear()
                 self._longest_stall = event.timeouts.stall or 0.0
             case events.HostReady():
                 self._behind[event.host] = event.behind
@@ -82,8 +84,9 @@ class _Reader:
             case events.TaskExited():
                 self._begin(event.task, Activity.ENDING, self._corrected(event.task, event.at))
             case events.TaskEnded():
-                self._end(event.task, self._corrected(event.task, event.at))
+                self._on_ended(event.task, self._corrected(event.task, event.at))
             case events.RestartPlanned():
+                self._restarting.update(event.tasks)
                 for task in event.tasks:
                     if task not in self._open:
                         self._begin(task, Activity.WAITING, event.at)
@@ -122,8 +125,14 @@ class _Reader:
 
     def _on_started(self, event: events.TaskStarted) -> None:
         self._attempts[event.task] = event.attempt
+        self._restarting.discard(event.task)
         at = self._corrected(event.task, event.at)
         self._begin(event.task, Activity.STARTING, at)
+
+    def _on_ended(self, task: str, at: float) -> None:
+        self._end(task, at)
+        if task in self._restarting:
+            self._begin(task, Activity.WAITING, at)
 
     def _begin(self, task: str, activity: Activity, at: float) -> None:
         former = self._open.get(task)

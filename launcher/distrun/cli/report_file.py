@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,12 +56,14 @@ def check_path(name: str) -> None:
         UsageError: it cannot.
     """
     path = Path(name)
-    if path.is_dir():
-        raise UsageError(f"--report: {name} is a folder", hint="name a file in it")
     if not path.parent.is_dir():
         raise UsageError(f"--report: there is no folder {path.parent}", hint="create it first")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"--report: {path.parent} cannot be written to")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        what = f"--report: {path.parent} cannot be written to: {error.strerror}"
+        raise UsageError(what, hint="name a file elsewhere") from error
 
 
 def report_at_end(folder: JobFolder, name: str) -> None:

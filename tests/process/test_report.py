@@ -1,0 +1,265 @@
+"""`distrun report` and `launch --report`: what the page says, and where it is written."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.command import Detach, Distrun, Status, WriteSpec, recorded_events
+from harness.hanging import hanging_script
+from harness.long_job import write_long_job
+from harness.waiting import wait_until
+
+STEPS = """\
+import os, socket, sys, time
+notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+notify.connect(os.environ["DISTRUN_NOTIFY"].replace("@", "\\0"))
+attempt = int(os.environ["DISTRUN_ATTEMPT"])
+print("hello <script>alert(1)</script> &amp;", os.environ.get("MY_TOKEN"), flush=True)
+first, last = (8, 14) if attempt else (1, 11)
+end = time.monotonic() + 2.5
+for step in range(first, last):
+    notify.send(f"STEP={step} STEPS=20 LOSS={1 / step}".encode())
+    time.sleep(0.7 if step == first else 0.02)
+notify.send(b"SAVING=1")
+while time.monotonic() < end:
+    time.sleep(0.02)
+notify.send(b"SAVING=0")
+if not attempt and os.environ["DISTRUN_TASK"] == "worker:1":
+    time.sleep(0.2)
+    raise ValueError("broken on purpose")
+while not attempt:
+    time.sleep(0.02)
+"""
+SECRET = "verysecret-5-value"
+
+
+def python(script: str) -> str:
+    return f"exec {shlex.quote(sys.executable)} -c {shlex.quote(script)}"
+
+
+def text_of(page: str) -> str:
+    """The page's text, without its script, style and markup."""
+    page = re.sub(r"<(script|style)\b.*?</\1>", " ", page, flags=re.DOTALL)
+    return html.unescape(re.sub(r"<[^>]*>", " ", page))
+
+
+def rows_of(page: str, section: str) -> list[list[str]]:
+    """The rows of a section's table."""
+    found = re.search(rf'<section id="{section}">(.*?)</section>', page, re.DOTALL)
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", "" if found is None else found[1], re.DOTALL)
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in rows]
+    return [[html.unescape(cell) for cell in row] for row in cells if row]
+
+
+@pytest.fixture
+def report(distrun: Distrun, tmp_path: Path) -> Callable[..., str]:
+    def write(*args: str) -> str:
+        page = tmp_path / "page.html"
+        done = distrun("report", "-o", page, *args)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == f"distrun: wrote {page}\n"
+        return page.read_text()
+
+    return write
+
+
+def test_a_restart_is_told_with_its_cause_and_cost(
+    distrun: Distrun, write_spec: WriteSpec, report: Callable[..., str], status: Status
+) -> None:
+    program = {"command": ["sh", "-c", python(STEPS)], "env": {"MY_TOKEN": SECRET}}
+    spec = write_spec("", restart={"max": 2, "backoff": "100ms"}, program=program)
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    page = report()
+    assert SECRET not in page
+    assert "<script>alert" not in page
+    text = text_of(page)
+    assert "hello <script>alert(1)</script> &amp; ***" in text
+    ((_, after, what, why, verdict, tasks, cost),) = rows_of(page, "interruptions")
+    assert what == "restart"
+    assert why == "worker:1 exited 1"
+    assert "ValueError: broken on purpose" in verdict
+    assert tasks == "worker:0, worker:1"
+    assert cost.endswith("without a step, 3 steps repeated")
+    assert after.endswith(" s")
+    bars = rows_of(page, "time")
+    for task in ("worker:0", "worker:1"):
+        did = [what for name, what, *_ in bars if name == task]
+        assert [each for each in did if each != "ending"] == [
+            *("waiting", "starting", "training", "saving"),
+            *("waiting", "starting", "training", "saving"),
+        ]
+    assert {row[1] for row in rows_of(page, "tasks")} == {"succeeded"}
+    for title in ("Loss", "Steps", "Processor, % of a core", "Resident memory (RSS)"):
+        assert page.count(f'aria-label="{title}"') == 2, title
+    kinds = [event["event"] for event in recorded_events(distrun)]
+    assert kinds.count("SavingStarted") == kinds.count("SavingEnded") == 4
+    assert "exit code" in text
+    assert status()["state"] == "succeeded"
+
+
+def test_a_stall_shows_where_the_tasks_stood(
+    distrun: Distrun, write_spec: WriteSpec, report: Callable[..., str], tmp_path: Path
+) -> None:
+    spec = write_spec(hanging_script(tmp_path), workers=3, timeouts={"stall": "2s", "grace": "1s"})
+    assert distrun("launch", spec).returncode == 75
+    page = report()
+    text = " ".join(text_of(page).split())
+    assert "Where the tasks stood when the job stalled worker:1 : load_batch, hang.py" in text
+    assert "worker:1 odd: it stood at load_batch, hang.py" in text
+    assert {what for _, what, *_ in rows_of(page, "time")} >= {"stalled"}
+
+
+def test_a_running_job_has_a_report_too(
+    detached: Detach, distrun: Distrun, report: Callable[..., str], tmp_path: Path
+) -> None:
+    job = detached(f"touch {tmp_path}/began; exec sleep 600")
+    wait_until((tmp_path / "began").exists)
+    page = report(job)
+    assert f"<title>{job}: running</title>" in page
+    assert "while it runs" in page
+    assert distrun("kill", job).returncode == 0
+    page = report(job)
+    assert f"<title>{job}: stopped</title>" in page
+    assert "distrun kill" in text_of(page)
+
+
+def test_a_job_whose_supervisor_died_has_one(
+    detached: Detach, distrun: Distrun, report: Callable[..., str], status: Status
+) -> None:
+    job = detached("exec sleep 600")
+    os.kill(status(job)["supervisor_pid"], signal.SIGKILL)
+    wait_until(lambda: status(job)["state"] == "lost")
+    assert f"<title>{job}: lost</title>" in report(job)
+
+
+def test_a_record_that_is_damaged_or_empty_has_one(
+    detached: Detach, distrun: Distrun, report: Callable[..., str], status: Status
+) -> None:
+    job = detached("exit 3")
+    wait_until(lambda: status(job)["state"] == "failed")
+    folder = distrun.home / "jobs" / job
+    (folder / "history").mkdir()
+    (folder / "history" / "worker-0.jsonl").write_bytes(b'\xff{"at": 1e999}\n{"at":5}\n\n')
+    text = (folder / "events.jsonl").read_bytes()
+    (folder / "events.jsonl").write_bytes(text[:300] + b"\xff\x00" + text[300:])
+    assert f"<title>{job}: " in report(job)
+    (folder / "events.jsonl").write_bytes(b"")
+    assert f"<title>{job}: " in report(job)
+    (folder / "events.jsonl").unlink()
+    assert f"<title>{job}: " in report(job)
+
+
+def test_tasks_can_be_chosen(
+    distrun: Distrun, write_spec: WriteSpec, report: Callable[..., str]
+) -> None:
+    assert distrun("launch", write_spec("echo hello", workers=3)).returncode == 0
+    page = report("-t", "worker:1")
+    assert {name for name, *_ in rows_of(page, "time")} == {"worker:1"}
+    assert "2 more tasks are not drawn" in page
+    refused = distrun("report", "-t", "worker:7", "-o", "-")
+    assert refused.returncode == 2
+    assert "worker:7" in refused.stderr
+
+
+def test_the_page_goes_where_it_is_asked_to(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    assert distrun("launch", write_spec("exit 0"), cwd=tmp_path).returncode == 0
+    (folder,) = (distrun.home / "jobs").iterdir()
+    assert distrun("report", cwd=tmp_path).returncode == 0
+    page = tmp_path / f"distrun-{folder.name}.html"
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert distrun("report", "-o", "-").stdout.startswith("<!DOCTYPE html>")
+    odd = tmp_path / "a 'b'\n\"c\".html"
+    odd.write_text("before")
+    assert distrun("report", "-o", odd).returncode == 0
+    assert odd.read_text().startswith("<!DOCTYPE html>")
+    for bad in (tmp_path / "none" / "x.html", Path("/proc/x.html")):
+        refused = distrun("report", "-o", bad)
+        assert (refused.returncode, refused.stdout) == (69, "")
+        assert str(bad) in refused.stderr
+    assert distrun("report", "-o", tmp_path).returncode == 2
+    assert distrun("report", "nojob").returncode == 2
+
+
+def test_a_full_disk_leaves_the_page_that_was_there(
+    distrun: Distrun, write_spec: WriteSpec, small_disk: Path
+) -> None:
+    assert distrun("launch", write_spec("exit 0")).returncode == 0
+    page = small_disk / "page.html"
+    page.write_text("before")
+    with contextlib.suppress(OSError), (small_disk / "rest").open("wb", buffering=0) as rest:
+        while rest.write(b"\0" * 4096):
+            pass
+    refused = distrun("report", "-o", page)
+    assert refused.returncode == 69
+    assert "No space left on device" in refused.stderr
+    assert page.read_text() == "before"
+    assert sorted(each.name for each in small_disk.iterdir()) == ["page.html", "rest"]
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "state"), [("exit 0", 0, "succeeded"), ("exit 3", 3, "failed")]
+)
+def test_a_launch_writes_it_at_the_end(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, script: str, code: int, state: str
+) -> None:
+    page = tmp_path / "ci.html"
+    done = distrun("launch", write_spec(script), "--report", page)
+    assert done.returncode == code
+    assert done.stderr.endswith(f"distrun: wrote {page}\n")
+    assert f": {state}</title>" in page.read_text()
+
+
+def test_a_launch_that_is_interrupted_writes_it(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+) -> None:
+    page = tmp_path / "ci.html"
+    spec = write_spec(f"touch {tmp_path}/began; exec sleep 600")
+    launch = distrun.start("launch", spec, "--report", page)
+    wait_until((tmp_path / "began").exists)
+    launch.send_signal(signal.SIGINT)
+    assert launch.wait(30) == 130
+    assert ": stopped</title>" in page.read_text()
+
+
+@pytest.mark.parametrize("path", ["none/ci.html", ".", "/proc/ci.html"])
+def test_a_place_where_it_cannot_be_is_found_before_the_job_runs(
+    distrun: Distrun, write_spec: WriteSpec, path: str
+) -> None:
+    done = distrun("launch", write_spec("exit 0"), "--report", path)
+    assert done.returncode == 2
+    assert "--report" in done.stderr
+    assert not (distrun.home / "jobs").exists() or not os.listdir(distrun.home / "jobs")
+
+
+def test_a_detached_launch_cannot_write_it(distrun: Distrun, write_spec: WriteSpec) -> None:
+    done = distrun("launch", "-d", write_spec("exit 0"), "--report", "ci.html")
+    assert done.returncode == 2
+    assert "-d does not wait" in done.stderr
+
+
+def test_a_job_of_a_day_on_16_hosts_has_a_page_below_2_mb(
+    distrun: Distrun, report: Callable[..., str], tmp_path: Path
+) -> None:
+    write_long_job(distrun.home / "jobs" / "long-aaaaaa", hosts=16)
+    (distrun.home / "jobs").chmod(0o700)
+    page = report()
+    assert len(page.encode()) < 2_000_000
+    assert len(rows_of(page, "interruptions")) == 3
+    assert "16 on 16 hosts" in page
+    assert page.count('aria-label="GPU load, %"') == 2
+    assert not re.findall(
+        r"""(?:src|href)=["'](?!#)|url\((?!#)|@import|https?://(?!www\.w3)""", page
+    )
