@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,18 +22,17 @@ def lacking() -> str | None:
 
 
 @contextlib.contextmanager
-def browser(folder: Path, *, dark: bool = False) -> Iterator[Chrome]:
+def browser(folder: Path) -> Iterator[Chrome]:
     """Start a browser; it ends with the context. `folder`: for its own files."""
     options = ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
+    options.binary_location = shutil.which("chromium") or ""
     for argument in (
         *("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
         *("--disable-dev-shm-usage", f"--user-data-dir={folder}"),
-        *(["--blink-settings=preferredColorScheme=0"] if dark else []),
     ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    driver = Chrome(options=options, service=Service(shutil.which("chromedriver")))
     try:
         yield driver
     finally:

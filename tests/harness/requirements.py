@@ -11,6 +11,8 @@ from typing import NoReturn
 import pytest
 
 PACKAGES = {
+    "chromedriver": "chromium-driver",
+    "chromium": "chromium",
     "fish": "fish",
     "git": "git",
     "ip": "iproute2",

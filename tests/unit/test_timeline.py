@@ -10,6 +10,8 @@ from distrun.history import Sample
 from distrun.lifecycle import TaskState, Used
 from distrun.report.outliers import Measure, outliers
 from distrun.report.series import panels, thinned
+from distrun.spec.model import Timeouts
+from distrun.stacks import Place
 from distrun.strategies import Role, Success
 from distrun.timeline import Activity
 
@@ -20,7 +22,7 @@ def created(at: float, stall: float | None = None) -> events.JobCreated:
     return events.JobCreated(
         at=at, job_id="job-1", name="job", strategy="multi_worker_mirrored",
         success=Success.CHIEF_AND_WORKERS, spec_file="s.yaml", supervisor_pid=1,
-        timeouts=events.Timeouts(stall=stall),
+        timeouts=Timeouts(stall=stall),
     )  # fmt: skip
 
 
@@ -178,8 +180,8 @@ def test_the_slowest_and_the_odd_tasks_are_found() -> None:
 
 def test_the_task_that_stood_elsewhere_is_odd() -> None:
     places = (
-        events.Place(tasks=(B,), place="load, data.py:12"),
-        events.Place(tasks=(A, "worker:2"), place="all_reduce, train.py:4"),
+        Place(tasks=(B,), place="load, data.py:12"),
+        Place(tasks=(A, "worker:2"), place="all_reduce, train.py:4"),
     )
     timed_out = events.TimedOut(at=1.0, timer=events.Timer(events.TimerKind.STALL), places=places)
     (found,) = outliers([], [], [timed_out])
@@ -198,7 +200,7 @@ def test_panels_have_what_was_told_and_used() -> None:
         A: [sample(1.0, STEP=1.0, MINE=7.0, LOSS=0.5), sample(3.0, STEP=5.0, MINE=8.0, LOSS=0.4)],
         B: [sample(1.0), *(sample(at, attempt=1) for at in (101.0, 103.0, 107.0))],
     }
-    found = {panel.title: panel.curves for panel in panels(samples)}
+    found = {panel.title: panel.curves for panel in panels(samples, {(A, 0): 0.0})}
     assert list(found) == [
         "Loss",
         "Mine",
@@ -207,6 +209,7 @@ def test_panels_have_what_was_told_and_used() -> None:
         "Resident memory (RSS)",
     ]
     assert found["Loss"] == {A: [(1.0, 0.5), (3.0, 0.4)]}
+    assert found["Processor, % of a core"][A] == [(1.0, 200.0), (3.0, 200.0)]
     interrupted, *loads = found["Processor, % of a core"][B]
     assert math.isnan(interrupted[1])
     assert loads == [(103.0, 200.0), (107.0, 200.0)]

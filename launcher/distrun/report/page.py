@@ -307,7 +307,9 @@ class Report:
         odd = {each.task for each in self.outliers}
         rows = {task: task in odd for task in self.tasks}
         drawn = [plots.timeline(rows, bars, marks, self.axis)] if rows else []
-        found = panels(self.samples)
+        starting = (each for each in self.spans if each.activity is Activity.STARTING)
+        starts = {(each.task, each.attempt): each.start for each in starting}
+        found = panels(self.samples, starts)
         lines = sum(len(panel.curves) for panel in found)
         return drawn + [plots.curves(each, numbers, marks, self.axis, lines) for each in found]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from distrun.report.series import Panel
+    from distrun.report.series import Panel, Point
     from distrun.timeline import Span
 
 _COLOURS = {
@@ -268,7 +268,8 @@ def _draw_curves(
     texts = {}
     values: list[float] = []
     for task, number in numbers.items():
-        points = thinned(panel.curves.get(task, ()), most)
+        shortest = axis.seconds / 200
+        points = _with_dashes(thinned(panel.curves.get(task, ()), most), shortest)
         if not points:
             continue
         colour, dashes = line_style(number)
@@ -280,6 +281,16 @@ def _draw_curves(
         values += [value for _, value in points if not math.isnan(value)]
     _set_range(axes, panel.unit, values)
     return texts
+
+
+def _with_dashes(points: Sequence[Point], length: float) -> list[Point]:
+    """Return them with a short line in place of each point that has no neighbour."""
+    shown: list[Point] = []
+    for number, (at, value) in enumerate(points):
+        around = (*points[max(0, number - 1) : number], *points[number + 1 : number + 2])
+        is_alone = all(math.isnan(each) for _, each in around)
+        shown += [(at, value), (at + length, value)] if is_alone else [(at, value)]
+    return shown
 
 
 def _set_range(axes: Axes, unit: str, values: Sequence[float]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,8 @@ if TYPE_CHECKING:
 
     from distrun.history import Sample
 
+    Starts = Mapping[tuple[str, int], float]
+    """Unix time, by task and attempt."""
     Reading = Callable[[Sample], float | None]
 
 Point = tuple[float, float]
@@ -22,7 +23,6 @@ _COUNTS = {_STEP, "STEPS", "EPOCH", "EPOCHS", "ETA", "SAVING", _RATE}
 """The keys of progress that are no metrics."""
 _FIRST = ("LOSS", "ACCURACY")
 _MOST_METRICS = 6
-_FEWEST_POINTS = 2
 
 
 class Panel(Frozen, kw_only=True):
@@ -39,11 +39,12 @@ class Panel(Frozen, kw_only=True):
     curves: dict[str, list[Point]]
 
 
-def panels(samples: Mapping[str, Sequence[Sample]]) -> list[Panel]:
+def panels(samples: Mapping[str, Sequence[Sample]], starts: Starts) -> list[Panel]:
     """Return the panels for which there are values, metrics first.
 
     Args:
         samples: by task, in the order of time.
+        starts: of attempts.
     """
     found = [_panel(samples, _metric_title(key), "", _told(key)) for key in _metrics(samples)]
     found += [
@@ -52,7 +53,7 @@ def panels(samples: Mapping[str, Sequence[Sample]]) -> list[Panel]:
         Panel(
             title="Processor, % of a core",
             unit="%",
-            curves={task: _loads(each) for task, each in samples.items()},
+            curves={task: _loads(task, each, starts) for task, each in samples.items()},
         ),
         _panel(samples, "Resident memory (RSS)", "bytes", lambda each: each.memory_bytes),
         _panel(samples, "GPU memory", "bytes", lambda each: each.gpu_memory_bytes),
@@ -100,24 +101,28 @@ def _points(samples: Sequence[Sample], reading: Reading) -> list[Point]:
     return points
 
 
-def _loads(samples: Sequence[Sample]) -> list[Point]:
-    """Return the load between each two samples of an attempt, in percent of a core."""
+def _loads(task: str, samples: Sequence[Sample], starts: Starts) -> list[Point]:
+    """Return the load until each sample, since the one before or the start: % of a core."""
     points: list[Point] = []
-    for before, sample in itertools.pairwise(samples):
-        if before.attempt != sample.attempt:
-            points.append((sample.at, math.nan))
-        elif sample.at > before.at:
-            used = max(0.0, sample.cpu_seconds - before.cpu_seconds)
-            points.append((sample.at, 100 * used / (sample.at - before.at)))
+    attempt, at, used = None, 0.0, 0.0
+    for sample in samples:
+        if sample.attempt != attempt:
+            points += [(sample.at, math.nan)] if attempt is not None else []
+            attempt, used = sample.attempt, 0.0
+            at = starts.get((task, attempt), math.inf)
+        if sample.at > at:
+            load = max(0.0, sample.cpu_seconds - used) / (sample.at - at)
+            points.append((sample.at, 100 * load))
+        at, used = sample.at, sample.cpu_seconds
     return points
 
 
 def _without_empty(panel: Panel) -> Panel:
-    """Return it without the curves of tasks that told nothing, or one single value."""
+    """Return it without the curves of tasks that told nothing."""
     curves = {
         task: points
         for task, points in panel.curves.items()
-        if sum(not math.isnan(value) for _, value in points) >= _FEWEST_POINTS
+        if any(not math.isnan(value) for _, value in points)
     }
     return Panel(title=panel.title, unit=panel.unit, curves=curves)
 

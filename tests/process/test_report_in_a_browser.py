@@ -1,0 +1,173 @@
+"""The page of `distrun report` in Chromium: wide, narrow, dark, without JavaScript, on paper."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distrun.cli.report_file import make_page, write_page
+from harness.long_job import write_long_job
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+WIDTHS = (400, 1400)
+SHOWN = """return [...document.querySelectorAll('svg.plot')]
+    .filter((each) => each.getBoundingClientRect().width > 0)"""
+PATHS = """return [...document.querySelectorAll('svg.plot.wide .data > path')]
+    .map((each) => each.getBoundingClientRect()).map((box) => [box.left, box.right])"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a job of a day, restarted three times, on three hosts."""
+    folder = tmp_path_factory.mktemp("report")
+    job = write_long_job(folder / "jobs" / "long-aaaaaa", hosts=3)
+    write_page(make_page(job), folder / "page.html")
+    return folder / "page.html"
+
+
+@pytest.fixture
+def chromium(tmp_path: Path) -> Iterator[Chrome]:
+    from harness import browser
+
+    lacking = browser.lacking()
+    if lacking is not None:
+        if os.environ.get("REQUIRE_BROWSER_TESTS"):
+            pytest.fail(lacking)
+        pytest.skip(lacking)
+    with browser.browser(tmp_path) as driver:
+        yield driver
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_it_opens_without_an_error_and_fits(chromium: Chrome, page: Path, width: int) -> None:
+    from harness.browser import complaints, open_page, run
+
+    open_page(chromium, page, width)
+    assert complaints(chromium) == []
+    assert run(chromium, "return performance.getEntriesByType('resource').length") == 0
+    assert run(chromium, "return document.documentElement.scrollWidth") <= width
+    shown = run(chromium, SHOWN)
+    assert {each.get_attribute("aria-label") for each in shown} >= {
+        *("Tasks", "Loss", "Steps", "Processor, % of a core", "GPU memory", "GPU load, %"),
+    }
+    for each in shown:
+        assert ("narrow" if width < 700 else "wide") in each.get_attribute("class").split()
+        height = run(
+            chromium,
+            "return Math.min(...[...arguments[0].querySelectorAll('text')]"
+            ".map((text) => text.getBoundingClientRect().height))",
+            each,
+        )
+        assert height >= 9, "pixels: smaller text cannot be read"
+    text = run(chromium, "return document.body.innerText")
+    for words in ("succeeded", "3 on 3 hosts", "worker:0 was killed by SIGKILL", "gpu2", "1 d 0 h"):
+        assert words in text, words
+
+
+def test_plots_are_zoomed_together(chromium: Chrome, page: Path) -> None:
+    from selenium.webdriver import ActionChains
+
+    from harness.browser import open_page, run
+
+    open_page(chromium, page, 1400)
+    before = run(chromium, PATHS)
+    run(chromium, "document.querySelector('[data-zoom=in]').click()")
+    zoomed = run(chromium, PATHS)
+    long = [index for index, (left, right) in enumerate(before) if right - left > 100]
+    assert len(long) > 20
+    for index in long:
+        (left, right), (zoomed_left, zoomed_right) = before[index], zoomed[index]
+        assert zoomed_right - zoomed_left == pytest.approx(2 * (right - left), rel=0.01)
+    ticks = (
+        "return [...document.querySelectorAll('svg.wide > g:last-child')].map((g) => g.textContent)"
+    )
+    texts = set(run(chromium, ticks))
+    assert len(texts) == 1
+    assert "12 h" in texts.pop()
+    run(chromium, "document.querySelector('[data-zoom=all]').click()")
+    assert run(chromium, PATHS) == before
+    plot = run(chromium, SHOWN)[1]
+    chromium.execute_script("arguments[0].scrollIntoView()", plot)
+    drag = ActionChains(chromium).move_to_element_with_offset(plot, 100, 0).click_and_hold()
+    drag.move_by_offset(200, 0).release().perform()
+    dragged = run(chromium, PATHS)
+    width = run(chromium, "return arguments[0].getBoundingClientRect().width", plot)
+    scale = (960 - 78 - 12) / 960 * width / 200
+    left, right = dragged[long[0]]
+    assert right - left == pytest.approx(
+        scale * (before[long[0]][1] - before[long[0]][0]), rel=0.05
+    )
+
+
+def test_tasks_can_be_switched_off(chromium: Chrome, page: Path) -> None:
+    from harness.browser import open_page, run
+
+    open_page(chromium, page, 1400)
+    lines = (
+        "return [...document.querySelectorAll('svg.wide .task[data-task=\"1\"]')]"
+        ".filter((each) => each.getBoundingClientRect().width > 0).length"
+    )
+    assert run(chromium, lines) > 5
+    run(chromium, "document.querySelector('#legend input[data-task=\"1\"]').click()")
+    assert run(chromium, lines) == 0
+    run(chromium, "document.querySelector('[data-tasks=all]').click()")
+    assert run(chromium, lines) > 5
+
+
+def test_it_is_readable_in_the_dark(chromium: Chrome, page: Path) -> None:
+    from harness.browser import open_page, run
+
+    contrasts = []
+    for scheme in ("light", "dark"):
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        open_page(chromium, page, 1400)
+        contrasts.append(run(chromium, CONTRASTS))
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    light, dark = contrasts
+    assert light["back"] != dark["back"]
+    for scheme in contrasts:
+        for name, contrast in scheme["contrasts"].items():
+            least = 4.5 if name in ("ink", "muted", "accent", "good", "bad") else 2.2
+            assert contrast >= least, (name, contrast)
+
+
+CONTRASTS = """
+const style = getComputedStyle(document.documentElement);
+const channel = (each) => each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4;
+function luminance(name) {
+  const text = style.getPropertyValue('--' + name).trim();
+  const [r, g, b] = [1, 3, 5].map((at) => channel(parseInt(text.slice(at, at + 2), 16) / 255));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+const back = luminance('back');
+const contrasts = {};
+for (const name of ['ink', 'muted', 'accent', 'good', 'bad', 'mark', 'waiting', 'starting',
+    'training', 'running', 'ending', 'saving', 'stalled', 'link_lost',
+    ...[0, 1, 2, 3, 4, 5, 6, 7].map((each) => 'line-' + each)]) {
+  const own = luminance(name);
+  contrasts[name] = (Math.max(own, back) + 0.05) / (Math.min(own, back) + 0.05);
+}
+return {back, contrasts};
+"""
+
+
+def test_it_is_complete_without_javascript_and_on_paper(chromium: Chrome, page: Path) -> None:
+    from harness.browser import open_page, run
+
+    chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        open_page(chromium, page, 1400)
+        printed = chromium.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})
+    finally:
+        chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert run(chromium, "return document.getElementById('controls').hidden")
+    assert len(run(chromium, SHOWN)) >= 10
+    assert base64.b64decode(printed["data"]).startswith(b"%PDF")
