@@ -20,7 +20,7 @@ from distrun.jobstore import JobStore  # noqa: E402
 from harness.browser import browser, open_page, run  # noqa: E402
 
 WIDTH, HEIGHT = 1000, 1500
-TRAINING = ["--epochs", "4", "--train-size", "20000"]
+TRAINING = ["--epochs", "4", "--steps-per-epoch", "150", "--checkpoint-every", "100"]
 STALLING = """\
 import os, socket, threading, time
 notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -53,10 +53,10 @@ def main() -> None:
         os.environ["DISTRUN_HOME"] = str(folder / "home")
         (folder / "hang.py").write_text(STALLING)
         template = str(ROOT / "templates" / "multi_worker_mirrored.yaml")
-        checkpoints = ["--checkpoint-dir", str(folder / "checkpoints")]
-        launch("success", folder, template, "--", *TRAINING)
-        restarts = ("--set", "restart.max=1", "--", *TRAINING, *checkpoints)
-        launch("restart", folder, template, *restarts, kills=True)
+        for name in ("success", "restart"):
+            saves = ("--checkpoint-dir", str(folder / f"checkpoints-{name}"))
+            changes = ("--set", "restart.max=1", "--", *TRAINING, *saves)
+            launch(name, folder, template, *changes, kills=name == "restart")
         stalls = ("run", "-n", "4", "--set", "timeouts.stall=8s", str(folder / "hang.py"))
         launch("stall", folder, *stalls)
         with browser(folder / "profile") as driver:
@@ -75,13 +75,13 @@ def launch(name: str, folder: Path, *args: str, kills: bool = False) -> None:
     command = (command[0], "--name", name, "--report", str(folder / f"{name}.html"), *command[1:])
     job = subprocess.Popen([sys.executable, "-m", "distrun", *command], cwd=folder)
     if kills:
-        kill_worker()
+        kill_worker(job)
     job.wait()
 
 
-def kill_worker() -> None:
+def kill_worker(job: subprocess.Popen[bytes]) -> None:
     """Wait until the newest job has trained for some seconds, then kill its second worker."""
-    while True:
+    while job.poll() is None:
         time.sleep(0.2)
         folders = JobStore.default().folders()
         state = folders[-1].state() if folders else None

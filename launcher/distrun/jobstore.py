@@ -47,7 +47,7 @@ _FILES = {
     *("supervisor.log", "supervisor.lock", "spec.json"),
     *("batch.sh", "batch.log", "batch.json", "stop.json"),
 }
-_LOG_SUFFIX, _HISTORY_SUFFIX = ".log", ".jsonl"
+LOG_SUFFIX, HISTORY_SUFFIX = ".log", ".jsonl"
 _LATE_SUFFIX = ".late"
 _LATE_NAME = re.compile(r"(.+)\.(\d{1,19})-(\d{1,30})\.late", re.ASCII)
 _UNFINISHED = (".new-", ".gone-")
@@ -62,17 +62,17 @@ def late_log_name(log: str, offset: int, at: int) -> str:
         offset: where the output belongs in it, in bytes.
         at: when its host was lost, in nanoseconds.
     """
-    return f"{log.removesuffix(_LOG_SUFFIX)}.{offset}-{at}{_LATE_SUFFIX}"
+    return f"{log.removesuffix(LOG_SUFFIX)}.{offset}-{at}{_LATE_SUFFIX}"
 
 
 def log_name(task: str) -> str:
     """Return the name of the log of a task such as `worker:0`."""
-    return task.replace(":", "-") + _LOG_SUFFIX
+    return task.replace(":", "-") + LOG_SUFFIX
 
 
 def task_of_log(log: str) -> str:
     """Return the task whose log has that name."""
-    return ":".join(log.removesuffix(_LOG_SUFFIX).rsplit("-", 1))
+    return ":".join(log.removesuffix(LOG_SUFFIX).rsplit("-", 1))
 
 
 class BatchJob(Frozen, kw_only=True):
@@ -101,7 +101,7 @@ class JobFolder:
         self.plan_file = opened / "plan.json"
         self.events_file = opened / "events.jsonl"
         self.logs = opened / "logs"
-        self._history = opened / "history"
+        self.history = opened / "history"
         self.supervisor_log = opened / "supervisor.log"
         self.notify_log = opened / "notify.log"
         self.batch_script = opened / "batch.sh"
@@ -141,7 +141,7 @@ class JobFolder:
 
     def history_of(self, task: str) -> Path:
         """Return the path of the samples of what a task has used, see :mod:`distrun.history`."""
-        return self._history / log_name(task).replace(_LOG_SUFFIX, _HISTORY_SUFFIX)
+        return self.history / log_name(task).replace(LOG_SUFFIX, HISTORY_SUFFIX)
 
     def size_of_log(self, task: str) -> int:
         """Return the size of a task's log in bytes; 0 if there is no log."""

@@ -114,7 +114,7 @@ class Redactor:
         self._replaces_names = self._replaces_names or bool(found)
         number = 0
         for name in found:
-            if name in self._names or _is_loopback(name):
+            if name in self._names or name == "root" or _is_loopback(name):
                 continue
             if _address(name) is not None:
                 self._address(name)

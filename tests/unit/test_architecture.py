@@ -396,7 +396,7 @@ LAYERS = (
     {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
     {"distrun.supervisor_process"},
     {"distrun.control", "distrun.session"},
-    {"distrun.cli", "distrun", "distrun.report"},
+    {"distrun.bundle", "distrun.cli", "distrun", "distrun.report"},
     {"distrun.__main__", "distrun.supervisor.main"},
 )
 """From the bottom to the top. The last are where processes begin, which join all the others."""

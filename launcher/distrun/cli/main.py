@@ -35,6 +35,7 @@ _COMMANDS = {
     "wait": "Wait until jobs have ended.",
     "events": "Show what happened to a job.",
     "report": "Write what happened to a job as one HTML page.",
+    "bundle": "Pack a job into one archive, for a bug report.",
     "init": "List the templates, or write one.",
     "schema": "Print the spec's JSON Schema.",
     "explain": "Explain a key, a verdict or an exit code.",

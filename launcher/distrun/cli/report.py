@@ -29,15 +29,24 @@ def command(job: str | None, output: str | None, tasks: tuple[str, ...]) -> int:
     others, hosts, versions, the spec, the ends of the logs and the events. It makes no request to
     anywhere, so that it can be sent or kept. Values that look like secrets are shown as ***.
 
+    In place of a job, name an archive of `distrun bundle`, of this machine or of another one.
+
     \b
       distrun report
       distrun report mnist -o mnist.html
+      distrun report distrun-mnist-abc123.tar.gz
     """
     from distrun.cli.report_file import make_page, write_page
     from distrun.jobstore import JobStore
 
-    folder = JobStore.default().find(job)
-    page = make_page(folder, tasks)
+    if job is not None and job.endswith(".tar.gz"):
+        from distrun.bundle.reader import opened
+
+        with opened(Path(job)) as (folder, about):
+            page = make_page(folder, tasks, about)
+    else:
+        folder = JobStore.default().find(job)
+        page = make_page(folder, tasks)
     if output == "-":
         sys.stdout.buffer.write(page.encode())
         return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,17 +12,20 @@ from distrun.agent.linux.syscalls import signal_name
 from distrun.errors import HostError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import io
+    from collections.abc import Iterator, Sequence
 
+    from distrun.bundle.contents import About
     from distrun.jobstore import JobFolder
 
 
-def make_page(folder: JobFolder, tasks: Sequence[str] = ()) -> str:
+def make_page(folder: JobFolder, tasks: Sequence[str] = (), about: About | None = None) -> str:
     """Return the page as HTML.
 
     Args:
         folder: the job's.
         tasks: those to draw, as `-t` names them; empty: all.
+        about: the bundle that the job is in, if it is in one.
     """
     from distrun.redaction import Redactor, secret_values
     from distrun.report.page import Report, render
@@ -31,8 +36,8 @@ def make_page(folder: JobFolder, tasks: Sequence[str] = ()) -> str:
         names = list(folder.state().tasks)
         check_choice([names], tuple(tasks))
         tasks = chosen_tasks(names, tuple(tasks))
-    redactor = Redactor(secret_values(folder), mask="***")
-    return render(Report(folder, tasks), redactor.lines)
+    redactor = Redactor(() if about is not None else secret_values(folder), mask="***")
+    return render(Report(folder, tasks, about), redactor.lines)
 
 
 def write_page(page: str, path: Path) -> None:
@@ -41,10 +46,29 @@ def write_page(page: str, path: Path) -> None:
     Raises:
         HostError: it cannot be written.
     """
-    from distrun.report.page import write
+    with write_file(path) as file:
+        file.write(page.encode("utf-8", "replace"))
 
+
+@contextlib.contextmanager
+def write_file(path: Path) -> Iterator[io.BufferedWriter]:
+    """Write a file that replaces the one that is there once it is whole.
+
+    Raises:
+        HostError: it cannot be written.
+    """
     try:
-        write(page, path)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".distrun-")
+        try:
+            with open(descriptor, "wb") as file:
+                yield file
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(temporary, 0o666 & ~mask)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
     except OSError as error:
         raise HostError(f"{path} cannot be written: {error.strerror}") from error
 

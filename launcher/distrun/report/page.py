@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from distrun.cli.progress import progress_words
 from distrun.cli.status_view import job_notes
 from distrun.cli.text_format import format_count, format_duration, format_names, format_time
 from distrun.cli.timing_view import first_outputs, first_times, timing_title
-from distrun.cli.verdict_text import steps_text
+from distrun.cli.verdict_text import labelled, steps_text
 from distrun.events import Result
 from distrun.frozen import replace
 from distrun.logs import TaskLog, View
@@ -33,6 +32,7 @@ from distrun.timeline import Activity, spans
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from distrun.bundle.contents import About
     from distrun.cli.job_view import TaskView
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import TaskState
@@ -50,6 +50,7 @@ _MOST_EVENTS = 1200
 _MOST_SPEC_BYTES = 64 << 10
 _SHORTEST_AXIS = 1.0
 _MARGIN = 0.01
+_LOGS = labelled("logs", "")
 
 
 class Report:
@@ -58,13 +59,19 @@ class Report:
     Args:
         folder: the job's.
         tasks: those to draw; empty: all, or those that matter most if there are very many.
+        about: the bundle that the job is in, if it is in one.
     """
 
-    def __init__(self, folder: JobFolder, tasks: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: JobFolder, tasks: Sequence[str] = (), about: About | None = None
+    ) -> None:
         advise_about(folder)
-        self.folder = folder
+        self.folder, self._about = folder, about
         self.job = job_view(folder, is_timed=True)
-        self.made_at = time.time()
+        self.made_at = time.time() if about is None else about.made_at
+        self.is_running = self.job.is_running if about is None else about.is_running
+        self.phase = self.job.phase if about is None else about.phase
+        self.versions = versions() if about is None else about.versions
         try:
             self.history = record.read(str(folder.events_file))
         except FileNotFoundError:
@@ -87,7 +94,7 @@ class Report:
 
     def _last_known(self) -> float:
         """Return now if the job runs; else when the last of it happened that is known."""
-        if self.job.is_running:
+        if self.is_running:
             return self.made_at
         times = [event.at for event in self.history[-50:]]
         times += [
@@ -122,10 +129,12 @@ class Report:
         """Return how the job ended, or how it is doing, in lines."""
         job, state = self.job, self.job.state
         if job.outcome is None:
-            return job_notes(job)
+            return [] if self.is_running and not job.is_running else job_notes(job)
         if job.outcome.result is Result.SUCCEEDED:
             return [end_line(self.folder, state).partition(" · logs: ")[0], *job_notes(job)]
-        return [line for line in failure_report(self.folder, state) if line]
+        lines = failure_report(self.folder, state)
+        # The folder of an unpacked bundle is not where the logs are.
+        return [line for line in lines if line and not (self._about and line.startswith(_LOGS))]
 
     def numbers(self) -> list[tuple[str, str]]:
         """Return the job's key figures: each with its name."""
@@ -374,7 +383,7 @@ def render(report: Report, redact: Callable[[str], str] = str) -> str:
     job = report.job
     texts = {
         "title": report.folder.job_id,
-        "phase": job.phase,
+        "phase": report.phase,
         "name": job.state.name,
         "strategy": job.state.strategy,
         "outcome": [line.rstrip() for line in report.outcome()],
@@ -402,7 +411,7 @@ def render(report: Report, redact: Callable[[str], str] = str) -> str:
     }
     return templates.get_template("page.html").render(
         **_redacted(texts, redact),
-        is_running=job.is_running,
+        is_running=report.is_running,
         events_left_out=events_left_out,
         plots=report.plots(),
         sizes=plots.SIZES,
@@ -425,7 +434,7 @@ def render(report: Report, redact: Callable[[str], str] = str) -> str:
         seconds=report.axis.seconds,
         began=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(report.axis.start)),
         made_at=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(report.made_at)),
-        versions=versions(),
+        versions=report.versions,
         style=_part("page.css"),
         script=_part("page.js"),
     )
@@ -456,20 +465,3 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def write(page: str, path: Path) -> None:
-    """Write a page to a file, whole or not at all. Raises OSError."""
-    import tempfile
-
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(page)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

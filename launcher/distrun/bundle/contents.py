@@ -1,0 +1,63 @@
+"""What is in a bundle, and under which names."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from distrun.agent.protocol import INDEX_SUFFIX
+from distrun.frozen import Frozen
+from distrun.jobstore import HISTORY_SUFFIX, LOG_SUFFIX
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distrun.jobstore import JobFolder
+
+VERSION = 1
+ABOUT = "bundle.json"
+REPORT = "report.html"
+README = "README.txt"
+TOP = re.compile(r"distrun-([A-Za-z0-9][A-Za-z0-9._-]{0,200})")
+_TASK_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
+
+
+class About(Frozen, kw_only=True):
+    """What a bundle says of itself.
+
+    Attributes:
+        version: of its form.
+        job_id: the job's.
+        made_at: Unix time in seconds.
+        phase: the job's, as `status` showed it.
+        is_running: whether the job had not ended.
+        versions: of what is installed where it was made, by the name.
+    """
+
+    version: int
+    job_id: str
+    made_at: float
+    phase: str
+    is_running: bool
+    versions: dict[str, str]
+
+
+def job_files(folder: JobFolder) -> list[Path]:
+    """Return the files of a job that are in a bundle with its own names, whether they exist."""
+    return [
+        *(folder.spec_file, folder.resolved_spec_file, folder.plan_file, folder.events_file),
+        *(folder.supervisor_log, folder.notify_log, folder.batch_script, folder.batch_log),
+    ]
+
+
+def is_known(name: str, folder: JobFolder) -> bool:
+    """Whether a file of that name, relative to the job's folder, belongs to a bundle."""
+    if name in {ABOUT, REPORT, README, *(file.name for file in job_files(folder))}:
+        return True
+    place, slash, file = name.partition("/")
+    suffixes = {
+        folder.logs.name: (LOG_SUFFIX, INDEX_SUFFIX),
+        folder.history.name: (HISTORY_SUFFIX,),
+    }.get(place, ())
+    is_named = bool(slash) and _TASK_FILE.fullmatch(file) is not None
+    return is_named and file.endswith(tuple(suffixes))

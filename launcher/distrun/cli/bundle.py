@@ -1,0 +1,112 @@
+"""`distrun bundle`."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from distrun.cli import console
+from distrun.cli.options import job_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from distrun.bundle.contents import About
+    from distrun.bundle.writer import Part
+    from distrun.jobstore import JobFolder
+
+
+@click.command("bundle")
+@job_argument()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="The archive to write; - is stdout. Default: distrun-JOB.tar.gz.",
+)
+@click.option("--keep-names", is_flag=True, help="Keep the names of users and hosts.")
+def command(job: str | None, output: str | None, keep_names: bool) -> int:
+    """Pack what is known of a job into one archive, for a bug report. Default: the newest job.
+
+    The archive has the record, the plan, the spec, the ends of the logs, what the tasks used, the
+    report and the versions. Secrets, and the names and addresses of users and hosts, are replaced:
+    each name by the same one everywhere. What is a secret can only be guessed: look through the
+    archive before you send it.
+
+    \b
+      distrun bundle mnist
+      distrun report distrun-mnist-abc123.tar.gz
+    """
+    from distrun.cli.report_file import write_file
+    from distrun.jobstore import JobStore
+
+    folder = JobStore.default().find(job)
+    path = Path(output or f"distrun-{folder.job_id}.tar.gz")
+    if output == "-":
+        written = io.BytesIO()
+        lines = _write(folder, written, keep_names=keep_names)
+        sys.stdout.buffer.write(written.getvalue())
+        console.print_lines(lines)
+        return 0
+    with write_file(path) as file:
+        lines = _write(folder, file, keep_names=keep_names)
+    console.print_message(f"wrote {path}")
+    console.print_lines([*lines, f"  look through it before you send it: tar -xzf {path}"])
+    return 0
+
+
+def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]:
+    """Write the archive; returns what is in it, in lines."""
+    from distrun.bundle.writer import BundleWriter, make_redactor, replaced_text
+    from distrun.cli.job_view import job_summary
+    from distrun.cli.verdict_text import labelled
+    from distrun.report.page import versions
+
+    job = job_summary(folder)
+    redactor = make_redactor(folder, keep_names=keep_names)
+    writer = BundleWriter(
+        folder,
+        job.state.tasks,
+        redactor,
+        phase=job.phase,
+        is_running=job.is_running,
+        versions=versions(),
+    )
+    writer.write(file, _report)
+    lines = [labelled(name, text) for name, text in _listed(writer.parts)]
+    lines.append(labelled("replaced", replaced_text(redactor)))
+    if redactor.kept:
+        kept = f"{', '.join(redactor.kept)}: such words stand for other things, too"
+        lines.append(labelled("not replaced", kept))
+    return lines
+
+
+def _report(folder: JobFolder, about: About) -> str:
+    from distrun.report.page import Report, render
+
+    return render(Report(folder, about=about))
+
+
+def _listed(parts: Iterable[Part]) -> list[tuple[str, str]]:
+    """Return the parts in lines, those of tasks together."""
+    from distrun.cli.text_format import format_count
+    from distrun.spec.units import format_bytes
+
+    groups: dict[str, list[Part]] = {}
+    for part in parts:
+        place, slash, _ = part.name.rpartition("/")
+        groups.setdefault(place if slash else part.name, []).append(part)
+    lines = []
+    for name, found in groups.items():
+        text = format_bytes(sum(each.size for each in found))
+        if len(found) > 1 or "/" in found[0].name:
+            text = f"{format_count(len(found), 'file')}, {text}"
+        left_out = sum(each.left_out for each in found)
+        cut = f"; {format_bytes(left_out)} before are left out" if left_out else ""
+        lines.append((name, text + cut))
+    return lines

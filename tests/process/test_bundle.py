@@ -1,0 +1,307 @@
+"""`distrun bundle`, and `distrun report` of a bundle."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import shlex
+import socket
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrun import lifecycle, record
+from distrun.bundle.reader import opened
+from distrun.errors import UsageError
+from distrun.jobstore import JobFolder
+from distrun.logs import TaskLog
+from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.disks import fill
+from harness.waiting import wait_until
+
+SECRET, PASSED, TYPED = "verysecret-5-value", 'passed "to" tasks', "typed-on-the-line"
+PRINTS = """\
+import os, socket, sys
+keys = os.environ["DATA_KEYS"]
+print("token", os.environ["MY_TOKEN"], "and", keys, repr(keys))
+print("connecting", socket.gethostname(), "from", "anna@gpu17.example", "at 10.7.8.9:2222")
+print("--password", sys.argv[-1], flush=True)
+sys.exit(int(os.environ["DISTRUN_ATTEMPT"]) == 0 and os.environ["DISTRUN_TASK"] == "worker:1")
+"""
+
+
+@pytest.fixture
+def unpacked(distrun: Distrun, tmp_path: Path) -> Callable[..., dict[str, bytes]]:
+    """Make a bundle of the newest job; its files."""
+
+    def make(*args: str) -> dict[str, bytes]:
+        path = tmp_path / "bundle.tar.gz"
+        done = distrun("bundle", "-o", path, *args)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.startswith(f"distrun: wrote {path}\n")
+        with tarfile.open(path) as archive:
+            members = archive.getmembers()
+            assert {(each.uid, each.gid, each.uname, each.gname) for each in members} == {
+                (0, 0, "", "")
+            }
+            return {
+                each.name.partition("/")[2]: archive.extractfile(each).read()  # type: ignore[union-attr]
+                for each in members
+            }
+
+    return make
+
+
+@pytest.fixture
+def secretive(
+    distrun: Distrun, write_spec: WriteSpec, monkeypatch: pytest.MonkeyPatch
+) -> JobFolder:
+    """A job that has ended, with secrets in its spec, its variables, its arguments, its output."""
+    monkeypatch.setenv("DATA_KEYS", PASSED)
+    script = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(PRINTS)} --password {TYPED}"
+    program = {
+        "command": ["sh", "-c", script],
+        "env": {"MY_TOKEN": SECRET},
+        "pass_env": ["DATA_KEYS"],
+    }
+    spec = write_spec("", program=program, restart={"max": 1, "backoff": "50ms"})
+    assert distrun("launch", spec).returncode == 0
+    (path,) = (distrun.home / "jobs").iterdir()
+    return JobFolder(path)
+
+
+def test_it_has_no_secrets_and_no_names(
+    secretive: JobFolder, unpacked: Callable[..., dict[str, bytes]], distrun: Distrun
+) -> None:
+    files = unpacked()
+    assert {"bundle.json", "report.html", "README.txt", "plan.json", "spec.yaml"} <= files.keys()
+    assert {"events.jsonl", "logs/worker-0.log", "logs/worker-0.idx"} <= files.keys()
+    everything = b"\n".join(files.values())
+    escaped = json.dumps(PASSED)[1:-1]
+    for hidden in (SECRET, PASSED, escaped, TYPED, socket.gethostname(), "10.7.8.9"):
+        assert hidden.encode() not in everything, hidden
+    log = files["logs/worker-0.log"].decode()
+    assert "token [secret-" in log
+    assert log.count("[secret-") == 8, "four in each attempt"
+    assert "connecting host-" in log
+    assert "at address-1:2222" in log
+    told = distrun("bundle", "-o", "again.tar.gz").stderr
+    assert "replaced      1 host name, 1 address, " in told
+
+
+def test_names_can_be_kept_and_secrets_not(
+    secretive: JobFolder, unpacked: Callable[..., dict[str, bytes]]
+) -> None:
+    everything = b"\n".join(unpacked("--keep-names").values())
+    assert socket.gethostname().encode() in everything
+    assert b"10.7.8.9:2222" in everything
+    for hidden in (SECRET, PASSED, TYPED):
+        assert hidden.encode() not in everything, hidden
+
+
+def test_its_record_means_the_same(
+    secretive: JobFolder, unpacked: Callable[..., dict[str, bytes]], tmp_path: Path
+) -> None:
+    unpacked()
+    with opened(tmp_path / "bundle.tar.gz") as (folder, about):
+        assert not record.is_damaged(str(folder.events_file))
+        ours, theirs = (
+            lifecycle.replay(record.read(str(each.events_file))) for each in (secretive, folder)
+        )
+        assert (about.phase, about.is_running) == ("succeeded", False)
+        assert theirs.tasks == {
+            name: task.__class__(**{**vars(task), "agent": theirs.tasks[name].agent})
+            for name, task in ours.tasks.items()
+        }
+        assert (theirs.phase, theirs.restarts_made) == (ours.phase, 1)
+        place = folder.path
+    assert not place.exists()
+
+
+def test_a_log_is_cut_and_its_times_stay(
+    distrun: Distrun, write_spec: WriteSpec, unpacked: Callable[..., dict[str, bytes]],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    script = "seq -f 'line %.0f' 200000; sleep 0.3; echo MY_TOKEN=abcdefgh; sleep 0.3; echo last"
+    assert distrun("launch", write_spec(script, workers=1)).returncode == 0
+    files = unpacked()
+    log = files["logs/worker-0.log"]
+    assert 900_000 < len(log) < 1_200_000
+    assert log.startswith(b"line ")
+    assert log.endswith(b"line 200000\nMY_TOKEN=[secret-1]\nlast\n")
+    assert b"before are left out" not in log
+    assert " MB before are left out" in distrun("bundle", "-o", tmp_path / "b.tar.gz").stderr
+    (path,) = (distrun.home / "jobs").iterdir()
+    original = JobFolder(path)
+    with opened(tmp_path / "bundle.tar.gz") as (folder, _):
+        times = []
+        for each in (original, folder):
+            task = TaskLog("", str(each.log_of("worker:0")), str(each.index_of("worker:0")))
+            size = task.extent().size
+            times.append([round(at, 3) for at, _ in task.spans(size - 40, size)])
+        assert times[0] == times[1]
+        assert len(times[0]) >= 2
+
+
+def test_it_can_be_read_elsewhere(
+    secretive: JobFolder,
+    distrun: Distrun,
+    unpacked: Callable[..., dict[str, bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unpacked()
+    monkeypatch.setenv("DISTRUN_HOME", str(tmp_path / "nothing"))
+    monkeypatch.delenv("DATA_KEYS")
+    page = tmp_path / "page.html"
+    odd = tmp_path / "an odd 'name'.tar.gz"
+    (tmp_path / "bundle.tar.gz").rename(odd)
+    done = distrun("report", odd, "-o", page)
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert f"<title>{secretive.job_id}: succeeded</title>" in text
+    assert "worker:1 exited 1" in text
+    assert "connecting host-1" in text
+    assert "tensorflow" in text
+    assert str(tmp_path) not in text
+
+
+def test_a_running_job_can_be_packed(
+    detached: Detach, distrun: Distrun, unpacked: Callable[..., dict[str, bytes]], tmp_path: Path
+) -> None:
+    job = detached(f"echo hello; touch {tmp_path}/began; exec sleep 600")
+    wait_until((tmp_path / "began").exists)
+    files = unpacked(job)
+    assert json.loads(files["bundle.json"])["is_running"]
+    page = tmp_path / "page.html"
+    assert distrun("report", tmp_path / "bundle.tar.gz", "-o", page).returncode == 0
+    assert f"<title>{job}: running</title>" in page.read_text()
+    assert "supervisor died" not in page.read_text()
+    assert distrun("kill", job).returncode == 0
+
+
+def test_a_damaged_record_is_packed_as_far_as_it_goes(
+    detached: Detach, distrun: Distrun, status: Status, unpacked: Callable[..., dict[str, bytes]]
+) -> None:
+    job = detached("exit 3")
+    wait_until(lambda: status(job)["state"] == "failed")
+    events = distrun.home / "jobs" / job / "events.jsonl"
+    events.write_bytes(b'\xff\x00{"event": 5\n' + events.read_bytes())
+    assert unpacked()["events.jsonl"].startswith(b'\xff\x00{"event": 5\n')
+
+
+def test_it_goes_where_it_is_asked_to(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, small_disk: Path
+) -> None:
+    assert distrun("bundle").returncode == 2
+    assert distrun("launch", write_spec("exit 0")).returncode == 0
+    (folder,) = (distrun.home / "jobs").iterdir()
+    assert distrun("bundle", cwd=tmp_path).returncode == 0
+    assert (tmp_path / f"distrun-{folder.name}.tar.gz").exists()
+    done = distrun("bundle", "-o", "-", text=False)
+    assert gzip.decompress(done.stdout)
+    assert b"README.txt" in done.stderr
+    before = small_disk / "before.tar.gz"
+    before.write_bytes(b"before")
+    fill(small_disk)
+    refused = distrun("bundle", "-o", before)
+    assert refused.returncode == 69
+    assert "No space left" in refused.stderr
+    assert before.read_bytes() == b"before"
+    assert sorted(os.listdir(small_disk)) == ["before.tar.gz", "rest"]
+
+
+ABOUT = {
+    "version": 1, "job_id": "job-aaa", "made_at": 1.0, "phase": "failed", "is_running": False,
+    "versions": {},
+}  # fmt: skip
+
+
+def archive(*members: tuple[str, Any], about: Any = ABOUT) -> bytes:
+    """An archive of these files: contents, or changes to the header."""
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w:gz") as made:
+        if about is not None:
+            members = (("distrun-job-aaa/bundle.json", json.dumps(about).encode()), *members)
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            if isinstance(content, bytes):
+                member.size = len(content)
+                made.addfile(member, io.BytesIO(content))
+            else:
+                for field, value in content.items():
+                    setattr(member, field, value)
+                made.addfile(member)
+    return written.getvalue()
+
+
+HOSTILE = {
+    "nothing": b"",
+    "text": b"hello",
+    "empty": archive(about=None),
+    "truncated": archive(("distrun-job-aaa/events.jsonl", os.urandom(5000)))[:-2000],
+    "no about": archive(("distrun-job-aaa/events.jsonl", b""), about=None),
+    "odd about": archive(about=[1]),
+    "later version": archive(about={**ABOUT, "version": 2}),
+    "above": archive(("distrun-job-aaa/../x", b"x")),
+    "absolute": archive(("/tmp/distrun-job-aaa/x", b"x")),
+    "another job": archive(("distrun-job-bbb/events.jsonl", b"x")),
+    "unknown file": archive(("distrun-job-aaa/x.sh", b"x")),
+    "deep": archive(("distrun-job-aaa/logs/a/b.log", b"x")),
+    "hidden": archive(("distrun-job-aaa/logs/.log", b"x")),
+    "twice": archive(*2 * [("distrun-job-aaa/events.jsonl", b"x")]),
+    "link": archive(
+        ("distrun-job-aaa/events.jsonl", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"})
+    ),
+    "hard link": archive(
+        ("distrun-job-aaa/events.jsonl", {"type": tarfile.LNKTYPE, "linkname": "/etc/passwd"})
+    ),
+    "fifo": archive(("distrun-job-aaa/events.jsonl", {"type": tarfile.FIFOTYPE})),
+    "device": archive(("distrun-job-aaa/events.jsonl", {"type": tarfile.CHRTYPE})),
+    "folder": archive(("distrun-job-aaa/events.jsonl", {"type": tarfile.DIRTYPE})),
+    "huge": gzip.compress(
+        tarfile.TarInfo("distrun-job-aaa/events.jsonl").tobuf()[:124]
+        + b"777777777777\0"
+        + b"\0" * 1000
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_no_bundle_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "bundle.tar.gz"
+    path.write_bytes(HOSTILE[name])
+    with pytest.raises(UsageError), opened(path):
+        pass
+    assert os.listdir(tmp_path) == ["bundle.tar.gz"]
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bundle.tar.gz"
+    content = archive(*[(f"distrun-job-aaa/logs/w-{n}.log", b"0" * 100_000) for n in range(50)])
+    path.write_bytes(content)
+    monkeypatch.setattr("distrun.bundle.reader._MOST_BYTES", 1_000_000)
+    with pytest.raises(UsageError, match="1,000,000 bytes"), opened(path):
+        pass
+    monkeypatch.setattr("distrun.bundle.reader._MOST_FILES", 5)
+    with pytest.raises(UsageError, match="5 files"), opened(path):
+        pass
+
+
+def test_the_command_says_what_it_refuses(distrun: Distrun, tmp_path: Path) -> None:
+    path = tmp_path / "x.tar.gz"
+    path.write_bytes(HOSTILE["link"])
+    refused = distrun("report", path, "-o", "-")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"{path} is no bundle of distrun" in refused.stderr
+    missing = distrun("report", tmp_path / "none.tar.gz")
+    assert missing.returncode == 69
+    assert "none.tar.gz" in missing.stderr
