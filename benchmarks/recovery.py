@@ -99,7 +99,7 @@ def _pid_at(step: int, argv: list[str], environ: dict[str, str]) -> int:
         done = subprocess.run(
             [*argv, "status", "--json"], env=environ, capture_output=True, check=True, text=True
         )
-        tasks = {task["task"]: task for task in json.loads(done.stdout)["job"]["task_states"]}
+        tasks = {task["task"]: task for task in json.loads(done.stdout)["job"]["tasks"]}
         if int(tasks["worker:1"]["progress"].get("STEP", 0)) >= step:
             return int(tasks["worker:1"]["pid"])
     raise SystemExit(f"step {step} never came")

@@ -30,7 +30,7 @@ def check(distrun: Distrun, python: str, script: str, *arguments: str, tasks: in
     )
     done = distrun("launch", "job.yaml", timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
-    states = json.loads(distrun("status", "--json").stdout)["job"]["task_states"]
+    states = json.loads(distrun("status", "--json").stdout)["job"]["tasks"]
     assert len(states) == tasks
     for task in states:
         lines = [

@@ -41,7 +41,7 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(
 
     def tasks(job: str) -> dict[str, dict[str, Any]]:
         status = json.loads(distrun("status", job, "--json").stdout)
-        return {task["task"]: task for task in status["job"]["task_states"]}
+        return {task["task"]: task for task in status["job"]["tasks"]}
 
     def trains(job: str) -> bool:
         # Reading the log costs less than asking for the status.

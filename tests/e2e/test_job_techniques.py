@@ -198,7 +198,7 @@ def test_fit_on_parameter_servers(
     said = [line.partition("| ")[2] for line in done.stdout.splitlines() if "chief:0" in line]
     assert "epoch 2/2  step 7  accuracy" in done.stdout
     assert said[-1] == "14 steps scheduled, optimizer.iterations 14: no update lost"
-    states = json.loads(distrun("status", "--json").stdout)["job"]["task_states"]
+    states = json.loads(distrun("status", "--json").stdout)["job"]["tasks"]
     told = {state["task"]: state["progress"] for state in states}
     assert (told["chief:0"]["STEP"], told["chief:0"]["EPOCH"]) == (14, 2)
     # Variables that were in two parts on two ps are whole in the exported model.
@@ -223,7 +223,7 @@ def test_two_parameter_servers_share_the_variables_and_divide_global_batches(
     assert said[-1] == "6 steps scheduled, optimizer.iterations 6: no update lost"
     # LOSS is the mean over one batch: with untrained weights, near the mean over the epoch, but
     # another number.
-    states = json.loads(distrun("status", "--json").stdout)["job"]["task_states"]
+    states = json.loads(distrun("status", "--json").stdout)["job"]["tasks"]
     (told,) = (state["progress"] for state in states if state["task"] == "chief:0")
     (loss,) = (float(word) for word in re.findall(r" loss ([\d.]+)", epoch_of(said, 1)))
     assert 0 < abs(float(told["LOSS"]) - loss) < 0.5

@@ -111,7 +111,7 @@ def test_each_launch_resumes_after_a_death_a_preemption_and_ctrl_c(
     assert len(resumed) == 2
     assert resumed[0] == resumed[1]
     assert int(resumed[0][0]) >= 2 or int(resumed[0][1]) > 0
-    pids = {task["task"]: task["pid"] for task in job_of(distrun)["task_states"]}
+    pids = {task["task"]: task["pid"] for task in job_of(distrun)["tasks"]}
     os.kill(pids["worker:1"], signal.SIGTERM)
     assert launch.wait(PATIENCE) == 42
     saved = told(r"preempted at (epoch \d+, after step \d+): saved")

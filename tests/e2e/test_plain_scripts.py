@@ -70,7 +70,7 @@ def test_workers_that_train_by_themselves(
     )
     # Workers that are in the middle of a step at step 200 still count it.
     assert list((distrun.cwd / "ckpt").glob("model.ckpt-20[0-9].index"))
-    tasks = json.loads(distrun("status", "--json").stdout)["job"]["task_states"]
+    tasks = json.loads(distrun("status", "--json").stdout)["job"]["tasks"]
     states = {task["task"]: (task["state"], task["attempt"]) for task in tasks}
     assert states[decides] == ("succeeded", 0)
     assert states["ps:0"] == ("stopped", 0)

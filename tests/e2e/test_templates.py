@@ -67,7 +67,7 @@ def lines_of(stdout: str) -> dict[str, list[str]]:
 
 
 def status_of(distrun: Distrun) -> dict[str, dict[str, Any]]:
-    states = json.loads(distrun("status", "--json").stdout)["job"]["task_states"]
+    states = json.loads(distrun("status", "--json").stdout)["job"]["tasks"]
     return {state["task"]: state for state in states}
 
 

@@ -306,7 +306,7 @@ class CellRun:
         """The task that the verdict must name: the victim, or the only task lost with the agent."""
         if self._cell.victim in TASKS:
             return self._cell.victim
-        lost = [task["task"] for task in job["task_states"] if task["state"] == "failed"]
+        lost = [task["task"] for task in job["tasks"] if task["state"] == "failed"]
         return lost[0] if self._cell.victim == "agent" and len(lost) == 1 else None
 
     def _violations(self, found: Result, victim: str | None) -> list[str]:
@@ -406,7 +406,7 @@ class HostCellRun(CellRun):
         victim = self._victim()
         if victim is None:
             return [f"{self._cell.victim} is not there"]
-        tasks = self._status()["task_states"]
+        tasks = self._status()["tasks"]
         (name,) = [each["host"] for each in tasks if each["task"] == self._cell.victim]
         (host,) = [each for each in self._on if each.name == name]
         self._strike(host)

@@ -200,7 +200,7 @@ def test_training_continues_with_fewer_workers_and_grows_back_at_the_next_restar
         return last_step(status)
 
     def workers() -> int:
-        return len(status()["task_states"])
+        return len(status()["tasks"])
 
     reached = train(SAVE_EVERY + 1)
     on[2].power_off()
@@ -210,7 +210,7 @@ def test_training_continues_with_fewer_workers_and_grows_back_at_the_next_restar
     reached = train(reached + SAVE_EVERY + 2)  # two workers save at least once
     assert workers() == 2, "a host that is back restarts nothing"
     count.write_text(str(reached // STEPS + 3))
-    (pid,) = [each["pid"] for each in status()["task_states"] if each["task"] == "worker:1"]
+    (pid,) = [each["pid"] for each in status()["tasks"] if each["task"] == "worker:1"]
     (victim,) = [each for each in processes_of(on[1]) if pid_on_host(each) == pid]
     victim.kill()
     waited = distrun("wait", timeout=DEADLINE)
@@ -230,7 +230,7 @@ def test_training_continues_with_fewer_workers_and_grows_back_at_the_next_restar
 
 
 def last_step(status: Status) -> int:
-    return max(int(each["progress"].get("STEP", 0)) for each in status()["task_states"])
+    return max(int(each["progress"].get("STEP", 0)) for each in status()["tasks"])
 
 
 def states(status: Status) -> dict[str, str]:

@@ -54,7 +54,7 @@ def tasks(distrun: Distrun) -> Callable[[], dict[str, dict[str, Any]]]:
 
     def ask() -> dict[str, dict[str, Any]]:
         done = distrun("status", "--json")
-        states = json.loads(done.stdout)["job"]["task_states"] if done.returncode == 0 else []
+        states = json.loads(done.stdout)["job"]["tasks"] if done.returncode == 0 else []
         return {task["task"]: task for task in states}
 
     return ask

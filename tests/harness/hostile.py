@@ -41,7 +41,7 @@ from distrun.agent.protocol.channel import ProtocolError, encode_body
 from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
 from distrun.cli.cause_text import cause_text
 from distrun.cli.event_text import EventFormatter
-from distrun.cli.job_view import output_json
+from distrun.cli.json_output import output_json
 from distrun.jobstore import JobFolder
 from distrun.logs.merge import merged
 from distrun.logs.task_log import TaskLog
@@ -543,7 +543,7 @@ class World:
         """Ask all hosts where the threads of their tasks stand."""
         program = self.folder / "py-spy"
         program.write_bytes(b"a program")
-        self._supervisor._stacks.ask(self.state, list(self.state.tasks), str(program), vars)
+        self._supervisor._stacks.ask(self.state, list(self.state.tasks), str(program), lambda _: None)
         self.settle()
 
     def advance(self) -> None:

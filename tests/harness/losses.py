@@ -61,7 +61,7 @@ class Losses:
         for way, moment in self.plan:
             wait_until(lambda moment=moment: self._step() >= moment, self.patience)  # type: ignore[misc]
             lost = [host for _, host, _ in self.inflicted]
-            used = {task["host"] for task in self.status()["task_states"]}
+            used = {task["host"] for task in self.status()["tasks"]}
             host = self._chooser.choice([h for h in on if h.name in used and h not in lost])
             print(f"{way}, {host.name}, at step {moment}")
             self.inflicted.append((way, host, self._lose(way, host)))
@@ -75,7 +75,7 @@ class Losses:
         return first(recorded_events(self.distrun), 0.0, "HostLost", host=host.name)
 
     def _step(self) -> int:
-        told = [each["progress"].get("STEP", 0) for each in self.status()["task_states"]]
+        told = [each["progress"].get("STEP", 0) for each in self.status()["tasks"]]
         self._furthest = max(self._furthest, *map(int, told))
         return self._furthest
 

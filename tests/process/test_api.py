@@ -270,7 +270,7 @@ def test_what_is_known_of_a_job(
     assert ended.cause == known["verdict"]["cause"]
     assert ended.cause_kind == known["verdict"]["kind"]
     assert (ended.is_running, ended.succeeded) == (False, False)
-    for task, told in zip(ended.tasks, known["task_states"], strict=True):
+    for task, told in zip(ended.tasks, known["tasks"], strict=True):
         assert (task.name, str(task.log)) == (told["task"], told["log"])
         for name in ("state", "host", "address", "exit_code", "signal", "attempt", "started_at"):
             assert getattr(task, name) == told[name], name

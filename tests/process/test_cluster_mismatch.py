@@ -82,7 +82,7 @@ def test_a_server_at_anothers_port_fails_the_job_and_is_explained(
     job = status()
     verdict = job["verdict"]
     assert verdict["kind"] == "cluster_mismatch"
-    blamed = next(each for each in job["task_states"] if each["task"] == verdict["task"])
+    blamed = next(each for each in job["tasks"] if each["task"] == verdict["task"])
     (other,) = {"worker:0", "worker:1"} - {blamed["task"]}
     cause = verdict["cause"]
     assert f"{blamed['task']} served at " in cause

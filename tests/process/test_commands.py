@@ -25,11 +25,11 @@ def test_a_detached_job_from_launch_to_kill(
     assert listed["version"] == 1
     assert [(job["job_id"], job["state"]) for job in listed["jobs"]] == [(job_id, "running")]
     job = status("night")
-    assert [(task["task"], task["state"]) for task in job["task_states"]] == [
+    assert [(task["task"], task["state"]) for task in job["tasks"]] == [
         ("worker:0", "running"),
         ("worker:1", "running"),
     ]
-    assert all(task["usage"]["processes"] == 1 for task in job["task_states"])
+    assert all(task["usage"]["processes"] == 1 for task in job["tasks"])
     follower = distrun.start("logs", "-f", job_id, stdout=subprocess.PIPE, text=True)
     waiter = distrun.start("wait", job_id, stderr=subprocess.PIPE, text=True)
     assert {not_none(follower.stdout).readline() for _ in range(2)} == {
@@ -50,7 +50,7 @@ def test_launch_d_returns_once_every_program_runs(
     distrun: Distrun, detached: Detach, status: Status
 ) -> None:
     detached("exec sleep 600", workers=8)
-    assert [task["state"] for task in status()["task_states"]] == ["running"] * 8
+    assert [task["state"] for task in status()["tasks"]] == ["running"] * 8
     distrun("kill")
 
 
@@ -109,10 +109,10 @@ def test_kill_grace_and_signal(
 
     start()
     assert distrun("kill", "--grace", "300ms").returncode == 0
-    assert {task["signal"] for task in status()["task_states"]} == {"SIGKILL"}
+    assert {task["signal"] for task in status()["tasks"]} == {"SIGKILL"}
     start()
     assert distrun("kill", "--signal", "INT").returncode == 0
-    assert {task["exit_code"] for task in status()["task_states"]} == {9}
+    assert {task["exit_code"] for task in status()["tasks"]} == {9}
 
 
 @pytest.mark.parametrize("command", ["status", "logs", "kill", "wait"])

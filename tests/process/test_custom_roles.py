@@ -48,7 +48,7 @@ SERVE = "exec sleep 600"
 
 
 def states(status: Status) -> dict[str, str]:
-    return {task["task"]: task["state"] for task in status()["task_states"]}
+    return {task["task"]: task["state"] for task in status()["tasks"]}
 
 
 def spec_of(write_spec: WriteSpec, script: str, **roles: object) -> Path:
@@ -146,7 +146,7 @@ def test_a_role_restarts_alone_and_its_tasks_become_ready_anew(
     )
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
-    attempts = {task["task"]: task["attempt"] for task in status()["task_states"]}
+    attempts = {task["task"]: task["attempt"] for task in status()["tasks"]}
     assert attempts == {"worker:0": 0, "worker:1": 0, "proxy:0": 1}
 
 
@@ -165,7 +165,7 @@ def test_a_role_in_tf_config_restarts_with_the_cluster(
     )
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
-    attempts = {task["task"]: task["attempt"] for task in status()["task_states"]}
+    attempts = {task["task"]: task["attempt"] for task in status()["tasks"]}
     assert attempts == {"worker:0": 1, "worker:1": 1, "master:0": 1, "proxy:0": 0}
 
 
@@ -210,7 +210,7 @@ def test_a_role_that_is_not_ready_in_time(
     )
     done = distrun("launch", spec)
     assert done.returncode == 75
-    address = next(t["address"] for t in status()["task_states"] if t["task"] == "relay:0")
+    address = next(t["address"] for t in status()["tasks"] if t["task"] == "relay:0")
     assert f"worker:0, worker:1 wait until relay:0 listens at {address}\n" in done.stderr
     assert "worker:0, worker:1 wait until proxy:0 prints a line with 'up [0-9]'\n" in done.stderr
     assert "worker:0, worker:1 wait until hub:0 prints a line\n" in done.stderr
@@ -295,7 +295,7 @@ def test_tasks_that_wait_are_shown_and_can_be_stopped(
     wait_until(lambda: "job" in distrun("ps").stdout)
     expected = {"worker:0": "waiting", "relay:0": "running"}
     wait_until(lambda: states(status) == expected)
-    pid = next(t["pid"] for t in status()["task_states"] if t["task"] == "relay:0")
+    pid = next(t["pid"] for t in status()["tasks"] if t["task"] == "relay:0")
     assert distrun("kill").returncode == 0
     assert launch.wait(60) == 137
     assert not alive(pid)

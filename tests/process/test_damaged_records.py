@@ -55,7 +55,7 @@ def test_a_line_may_be_anything_and_a_result_that_is_damaged_is_not_success(
         assert "is damaged: the result of the job is unknown" in waited.stderr
         assert status()["state"] == "lost"
     assert "or its record is damaged" in distrun("status").stdout
-    assert {task["exit_code"] for task in status()["task_states"]} == {None, 4, 5}
+    assert {task["exit_code"] for task in status()["tasks"]} == {None, 4, 5}
     for line in LINES:
         damaged.write(number - 1, line)
         for command in random.sample(COMMANDS, 3):

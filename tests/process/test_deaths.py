@@ -176,12 +176,12 @@ def test_a_dead_supervisors_tasks_are_told_of_to_their_ends(
     )
     distrun("launch", "-d", write_spec(script, workers=3, restart={"max": 3}))
     wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 3, timeout=30)
-    wait_until(lambda: status()["task_states"][0]["state"] == "succeeded", timeout=30)
+    wait_until(lambda: status()["tasks"][0]["state"] == "succeeded", timeout=30)
     os.kill(status()["supervisor_pid"], signal.SIGKILL)
 
     def ends() -> list[tuple[str, int | None, str | None]] | None:
         job = status()
-        tasks = [(t["state"], t["exit_code"], t["signal"]) for t in job["task_states"]]
+        tasks = [(t["state"], t["exit_code"], t["signal"]) for t in job["tasks"]]
         return tasks if job["state"] == "lost" and "lost" not in str(tasks) else None
 
     assert wait_until(ends, timeout=30) == [

@@ -61,6 +61,6 @@ def test_what_starts_again(distrun: Distrun, row: Row, status: Status) -> None:
     assert done.returncode == 0, done.stderr
     (distrun.cwd / "step-0").touch()
     wait_until(lambda: all((distrun.cwd / f"again-{name}").exists() for name in row.restarted))
-    attempts = {task["task"]: task["attempt"] for task in status()["task_states"]}
+    attempts = {task["task"]: task["attempt"] for task in status()["tasks"]}
     assert {name for name, attempt in attempts.items() if attempt} == set(row.restarted)
     assert distrun("kill").returncode == 0

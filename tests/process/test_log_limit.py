@@ -53,7 +53,7 @@ def test_only_the_newest_output_stays_and_every_command_reads_it(
     assert launched.returncode == 0, launched.stderr
     assert len(numbers(launched.stdout)) == 40_000
     assert not dropped_in(launched.stderr)
-    log = status()["task_states"][0]["log"]
+    log = status()["tasks"][0]["log"]
     size = os.stat(log).st_size
     assert size == 40_000 * 26
     assert 300_000 <= on_disk(log) <= 300_000 + EXCESS + 4096
@@ -101,7 +101,7 @@ def test_the_limit_is_for_all_attempts_and_the_verdict_reads_what_is_kept(
     launched = distrun("launch", spec)
     assert launched.returncode == 3, launched.stderr
     assert "ValueError: no such thing" in launched.stderr
-    log = status()["task_states"][0]["log"]
+    log = status()["tasks"][0]["log"]
     assert os.stat(log).st_size > 80_000 * 26
     assert on_disk(log) <= 70_000 + EXCESS + 4096
     assert "\0" not in launched.stderr

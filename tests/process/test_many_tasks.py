@@ -111,7 +111,7 @@ def test_a_stop_precedes_further_starts(
     assert all_started < MANY
     (canceled,) = (event for event in events if event["event"] == "StartsCanceled")
     assert len(canceled["tasks"]) + all_started == MANY
-    tasks = status()["task_states"]
+    tasks = status()["tasks"]
     assert {task["state"] for task in tasks} == {"stopped"}
     assert sum(task["pid"] is not None for task in tasks) == all_started
     if how in ("SIGINT", "SIGTERM"):

@@ -59,7 +59,7 @@ def script(tmp_path: Path, write_spec: WriteSpec) -> Launch:
 
 
 def progress(status: Status, number: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = status()["task_states"][number]["progress"]
+    found: dict[str, Any] = status()["tasks"][number]["progress"]
     return found
 
 

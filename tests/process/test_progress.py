@@ -45,7 +45,7 @@ def test_a_report_just_before_the_exit_is_kept(
     text = spec.replace("{python}", forking.interpreter)
     (distrun.cwd / "job.yaml").write_text(text)
     assert distrun("launch", "job.yaml").returncode == 0
-    (task,) = json.loads(distrun("status", "--json").stdout)["job"]["task_states"]
+    (task,) = json.loads(distrun("status", "--json").stdout)["job"]["tasks"]
     assert (task["progress"]["STEP"], task["progress"]["EPOCH"]) == (8, 1)
 
 
@@ -81,7 +81,7 @@ def test_the_function_of_the_readme_reports_and_does_nothing_elsewhere(
     (tmp_path / "speak.py").write_text(f"{report}\n{call[0]}\n")
     (tmp_path / "job.yaml").write_text(SPEC)
     assert distrun("launch", "job.yaml").returncode == 0
-    (task,) = status()["task_states"]
+    (task,) = status()["tasks"]
     values = {name: float(value) for name, value in re.findall(r"([A-Z]+)=([\d.]+)", call[0])}
     assert task["progress"] == values
     assert len(values) == 6
@@ -112,7 +112,7 @@ while not os.path.exists("go"):
     if columns == 120:
         assert shown.replace(" ", "  ", 1) in window.read().replace("up  nan", "up nan")
     assert shown in distrun("status").stdout
-    (task,) = status()["task_states"]
+    (task,) = status()["tasks"]
     progress = {"EPOCH": 2, "EPOCHS": 3, "STEP": 120, "STEPS": 500, "LOSS": 0.25}
     assert task["progress"] == {**progress, "ACCURACY": 0.951, "MY_KEY": "warm-up", "NAN": "nan"}
     assert isinstance(task["progress"]["STEP"], int)
@@ -131,6 +131,6 @@ for number in range(300):
     (tmp_path / "speak.py").write_text(f"{report}\n{body}")
     (tmp_path / "job.yaml").write_text(SPEC)
     assert distrun("launch", "job.yaml").returncode == 0
-    (task,) = status()["task_states"]
+    (task,) = status()["tasks"]
     assert 0 < len(task["progress"]) <= 100
     assert distrun("status").stdout.count("key") <= 6

@@ -42,7 +42,7 @@ def test_a_cause_in_a_word_and_the_last_metric(
     distrun("wait", good, bad)
 
     def has_reported() -> bool:
-        return "LOSS" in status()["task_states"][0]["progress"]
+        return "LOSS" in status()["tasks"][0]["progress"]
 
     killed = launch(distrun, tmp_path, "killed", "time.sleep(600)")
     wait_until(has_reported)

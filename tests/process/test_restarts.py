@@ -37,11 +37,11 @@ def given(distrun: Distrun) -> Callable[[], dict[str, str]]:
 
 
 def attempts(status: dict[str, Any]) -> dict[str, int]:
-    return {task["task"]: task["attempt"] for task in status["task_states"]}
+    return {task["task"]: task["attempt"] for task in status["tasks"]}
 
 
 def states(job: dict[str, Any]) -> set[str]:
-    return {task["state"] for task in job["task_states"]}
+    return {task["state"] for task in job["tasks"]}
 
 
 def waits(distrun: Distrun, *job: str) -> bool:
@@ -201,7 +201,7 @@ def test_stopped_while_it_waits_it_ends_at_once(
     wait_until(lambda: waits(distrun), timeout=30)
     job = status()
     assert (job["state"], job["running"], job["restarts_left"]) == ("restarting", True, 0)
-    in_minutes = {round((task["restarts_at"] - time.time()) / 60) for task in job["task_states"]}
+    in_minutes = {round((task["restarts_at"] - time.time()) / 60) for task in job["tasks"]}
     assert in_minutes <= set(range(44, 61))
     assert re.search(r"worker:0 +restarting in \d\d m", distrun("status").stdout)
     launch.send_signal(signal.SIGINT)
@@ -293,7 +293,7 @@ def test_ports_are_held_between_attempts(
     """Another job that wants the port cannot have it while the first waits to start again."""
     distrun("launch", "-d", write_spec("exit 1", workers=1, name="waits", restart=WAITING))
     wait_until(lambda: waits(distrun, "waits"), timeout=30)
-    address = status("waits")["task_states"][0]["address"]
+    address = status("waits")["tasks"][0]["address"]
     other = write_spec("exit 0", name="other", cluster={"worker": [address]})
     done = distrun("launch", other)
     assert done.returncode == 69

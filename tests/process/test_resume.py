@@ -105,7 +105,7 @@ def test_what_the_dead_supervisor_has_left_here_is_ended_first(
     suspended: tuple[str, ...], distrun: Distrun, detached: Detach, status: Status
 ) -> None:
     job = detached(GUARDED + "[ -e repaired ] && exit 0; trap '' TERM; while :; do sleep 1; done")
-    before = [psutil.Process(task["pid"]) for task in status(job)["task_states"]]
+    before = [psutil.Process(task["pid"]) for task in status(job)["tasks"]]
     agent = psutil.Process(status(job)["hosts"][0]["agent_pid"])
     guard = agent.parent()
     assert guard is not None
@@ -203,10 +203,10 @@ def test_a_job_whose_plan_was_never_made_continues(
     spec = write_spec("exit 0", cluster=busy, hosts=["nosuchhost.invalid"], workers=1)
     spec.write_text(spec.read_text().replace("localhost:1", "nosuchhost.invalid:12345"))
     assert distrun("launch", spec).returncode == 69
-    assert not status()["task_states"]
+    assert not status()["tasks"]
     done = distrun("resume", "--set", "hosts=[localhost]", "--set", "cluster.worker=1")
     assert done.returncode == 0, done.stderr
-    assert [(t["task"], t["attempt"]) for t in status()["task_states"]] == [("worker:0", 0)]
+    assert [(t["task"], t["attempt"]) for t in status()["tasks"]] == [("worker:0", 0)]
 
 
 def test_changes_last_and_are_told(distrun: Distrun, write_spec: WriteSpec, status: Status) -> None:
@@ -241,11 +241,11 @@ def test_an_invalid_change_is_refused_and_changes_nothing(
 def test_more_and_fewer_tasks(distrun: Distrun, write_spec: WriteSpec, status: Status) -> None:
     assert distrun("launch", write_spec(UNTIL_REPAIRED)).returncode == 3
     assert distrun("resume", "--set", "cluster.worker=3").returncode == 3
-    found = {task["task"]: task["attempt"] for task in status()["task_states"]}
+    found = {task["task"]: task["attempt"] for task in status()["tasks"]}
     assert found == {"worker:0": 1, "worker:1": 1, "worker:2": 0}
     repair(distrun)
     assert distrun("resume", "--set", "cluster.worker=1").returncode == 0
-    assert [task["task"] for task in status()["task_states"]] == ["worker:0"]
+    assert [task["task"] for task in status()["tasks"]] == ["worker:0"]
 
 
 def test_restarts_are_counted_from_0_again(
@@ -422,7 +422,7 @@ def test_steps_that_are_trained_again_are_told(
     )
     script = f"if [ -e repaired ]; then {notify % 41}; sleep 0.3; exit 0; fi; {notify % 50}; exit 3"
     assert distrun("launch", write_spec(script, workers=1)).returncode == 3
-    assert status()["task_states"][0]["progress"] == {"STEP": 50}
+    assert status()["tasks"][0]["progress"] == {"STEP": 50}
     repair(distrun)
     done = distrun("resume")
     assert done.returncode == 0, done.stderr

@@ -190,7 +190,7 @@ def test_startup_lines_are_left_out_and_counted(
     assert INITIALIZE not in shown
     assert last(shown).endswith(" · 2 start-up lines left out (see --all-output)")
     job = status()
-    assert NOTICE in Path(job["task_states"][0]["log"]).read_text().splitlines()
+    assert NOTICE in Path(job["tasks"][0]["log"]).read_text().splitlines()
     for command in (("launch", spec), ("run", "--", "sh", "-c", text)):
         whole = distrun(command[0], "--all-output", *command[1:])
         assert f"worker:0 | {NOTICE}\n" in whole.stdout, whole.stderr

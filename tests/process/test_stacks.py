@@ -41,7 +41,7 @@ def test_the_task_that_hangs_is_found_in_one_command(
     asked = json.loads(distrun("stacks", hanging, "-t", "worker:0", "--json").stdout)
     assert [entry["tasks"] for entry in asked["entries"]] == [["worker:0"]]
     (process,) = asked["processes"]
-    pids = {task["task"]: task["pid"] for task in status()["task_states"]}
+    pids = {task["task"]: task["pid"] for task in status()["tasks"]}
     assert process["pid"] == pids["worker:0"]
     assert process["threads"][0]["frames"][1]["line"] == 11
     for columns in (40, 80):
@@ -49,7 +49,7 @@ def test_the_task_that_hangs_is_found_in_one_command(
         wait_until(window.ended, timeout=30)
         assert max(map(len, window.text().splitlines())) <= columns
     # Nothing has been stopped.
-    assert {task["state"] for task in status()["task_states"]} == {"running"}
+    assert {task["state"] for task in status()["tasks"]} == {"running"}
     assert distrun("stacks", "-t", "worker:7").returncode == 2
     assert distrun("kill").returncode == 0
     ended = distrun("stacks")
@@ -66,7 +66,7 @@ def test_what_is_no_python_program_is_told(distrun: Distrun, detached: Detach) -
 def test_a_suspended_task_is_shown_and_stays_suspended(
     distrun: Distrun, hanging: str, status: Status
 ) -> None:
-    pid = next(task["pid"] for task in status()["task_states"] if task["task"] == "worker:1")
+    pid = next(task["pid"] for task in status()["tasks"] if task["task"] == "worker:1")
     os.kill(pid, signal.SIGSTOP)
     assert distrun("stacks").stdout.startswith("worker:1: load_batch, hang.py:6")
     with open(f"/proc/{pid}/stat") as file:

@@ -88,7 +88,7 @@ def test_a_job_that_hangs_starts_again(
     )
     assert done.returncode == 0, done.stderr
     job = status()
-    assert {task["attempt"] for task in job["task_states"]} == {1}
+    assert {task["attempt"] for task in job["tasks"]} == {1}
     told = [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
     (found,) = [each for each in told if each["event"] == "VerdictReached"]
     assert found["verdict"]["kind"] == "stalled"
@@ -98,7 +98,7 @@ def test_steps_keep_a_silent_job_alive_and_lines_do_not_one_that_had_steps(
     launch_patiently: Any, status: Status
 ) -> None:
     def steps() -> set[int | None]:
-        return {task["progress"].get("STEP") for task in status()["task_states"]}
+        return {task["progress"].get("STEP") for task in status()["tasks"]}
 
     done, _ = launch_patiently(
         """

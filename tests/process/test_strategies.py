@@ -14,7 +14,7 @@ PARAMETER_SERVER = {"chief": 1, "worker": 2, "ps": 1}
 
 
 def states(status: Status) -> dict[str, str]:
-    return {task["task"]: task["state"] for task in status()["task_states"]}
+    return {task["task"]: task["state"] for task in status()["tasks"]}
 
 
 @pytest.mark.parametrize("strategy", ONE_PROCESS)
@@ -179,7 +179,7 @@ def test_independent_workers_that_exit_0_have_finished(
     found = states(status)
     assert found.pop("ps:0") == "stopped"
     assert set(found.values()) == {"succeeded"}
-    assert {task["attempt"] for task in status()["task_states"]} == {0}
+    assert {task["attempt"] for task in status()["tasks"]} == {0}
 
 
 def test_independent_workers_are_read_from_the_script(

@@ -62,7 +62,7 @@ def test_it_serves_while_the_job_runs_and_ends_with_it(
     assert distrun("wait").returncode == 0
     assert not alive(process)
     assert status()["tensorboard"] is None
-    assert [task["task"] for task in status()["task_states"]] == ["worker:0"]
+    assert [task["task"] for task in status()["tasks"]] == ["worker:0"]
 
 
 @installed

@@ -54,7 +54,7 @@ def test_grace_ends_in_sigkill(
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.type(CTRL_C)
     wait_until(window.ended, timeout=60)
-    assert {task["signal"] for task in status()["task_states"]} == {"SIGKILL"}
+    assert {task["signal"] for task in status()["tasks"]} == {"SIGKILL"}
 
 
 def test_closing_the_window_ends_a_foreground_job(

@@ -62,13 +62,13 @@ def test_a_task_that_has_ended_shows_what_it_used(
     (tmp_path / "go").touch()
     assert distrun("launch", write_spec(python(BUSY), workers=2)).returncode == 0
     job = status()
-    for task in job["task_states"]:
+    for task in job["tasks"]:
         used = task["used"]
         assert task["usage"] is None
         assert 1.0 <= used["cpu_seconds"] < 30
         assert 80e6 <= used["peak_memory_bytes"] < 200e6
         assert used["written_bytes"] >= 20e6
-    total = sum(task["used"]["cpu_seconds"] for task in job["task_states"])
+    total = sum(task["used"]["cpu_seconds"] for task in job["tasks"])
     assert job["cpu_seconds"] == pytest.approx(total)
     assert job["peak_memory_bytes"] >= 80e6
     shown = distrun("status").stdout
@@ -91,7 +91,7 @@ def test_a_task_that_runs_is_sampled_until_its_supervisor_dies(
     supervisor = status()["supervisor_pid"]
     os.kill(supervisor, signal.SIGKILL)
     wait_until(lambda: status()["state"] == "lost", timeout=60)
-    (task,) = status()["task_states"]
+    (task,) = status()["tasks"]
     last = samples()["worker-0"][-1]
     assert last["memory_bytes"] > 80e6
     assert task["used"]["peak_memory_bytes"] >= last["peak_memory_bytes"]

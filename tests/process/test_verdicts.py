@@ -85,7 +85,7 @@ def test_two_that_failed_of_the_same_error_were_not_stopped(
     assert (verdict["alike"], verdict["echoes"]) == (["worker:0"], [])
     assert "  also stopped  worker:0 exited 1, of the same error\n" in done.stderr
     assert "stopped by distrun" not in done.stderr + distrun("status").stdout
-    assert [(each["state"], each["stopped_by_distrun"]) for each in status()["task_states"]] == [
+    assert [(each["state"], each["stopped_by_distrun"]) for each in status()["tasks"]] == [
         ("failed", False),
         ("failed", False),
     ]

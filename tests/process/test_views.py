@@ -54,7 +54,7 @@ def test_status_shows_progress_and_fits_80_columns(
     status: Status,
 ) -> None:
     distrun("launch", "-d", reporting())
-    wait_until(lambda: all(task["progress"] for task in status()["task_states"]), timeout=30)
+    wait_until(lambda: all(task["progress"] for task in status()["tasks"]), timeout=30)
     windows = {columns: terminal("status", columns=columns) for columns in (80, 160)}
     for columns, window in windows.items():
         wait_until(window.ended, timeout=30)
@@ -75,7 +75,7 @@ def test_any_text_in_a_progress_report_is_harmless(
     distrun: Distrun, reporting: Callable[..., Path], tmp_path: Path, status: Status
 ) -> None:
     distrun("launch", "-d", reporting(f"STEP=\x1b[31m{'9' * 500} LOSS=\x07x EPOCH", workers=1))
-    wait_until(lambda: status()["task_states"][0]["progress"], timeout=30)
+    wait_until(lambda: status()["tasks"][0]["progress"], timeout=30)
     shown = distrun("status").stdout
     assert "\x1b" not in shown
     assert "\x07" not in shown
@@ -256,7 +256,7 @@ def test_usage_is_summed_over_the_process_tree(
     smi.write_text(f"#!/bin/sh\necho '{(tmp_path / 'pid').read_text()}, 1500'\necho '1, [N/A]'\n")
     smi.chmod(0o755)
     env = {**os.environ, "PATH": f"{smi.parent}:{os.environ['PATH']}"}
-    usage = status()["task_states"][0]["usage"]
+    usage = status()["tasks"][0]["usage"]
     assert usage["processes"] == 2
     assert usage["memory_bytes"] > 80_000_000
     assert usage["gpu_memory_bytes"] is None or usage["gpu_memory_bytes"] >= 0

@@ -75,7 +75,7 @@ def test_others_see_the_arguments_of_tasks_and_not_their_environment(
     detached("exec sleep 1000", workers=1, program={
         "command": ["sh", "-c", "exec sleep 1000 # an argument"], "pass_env": ["A_TOKEN"],
     })  # fmt: skip
-    pid = status()["task_states"][0]["pid"]
+    pid = status()["tasks"][0]["pid"]
     # While the shell executes sleep, its arguments are empty for a moment.
     wait_until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0"))
     with open(f"/proc/{pid}/environ", "rb") as file:

@@ -32,6 +32,6 @@ def test_a_job_whose_first_node_dies_at_once_runs_on_other_nodes_or_says_so(
     assert waited.returncode == 69
     assert "Slurm marked the node as failed" in waited.stderr
     job = job_of(distrun, ids[True])
-    assert [task["host"] for task in job["task_states"]] != ["h1"]
+    assert [task["host"] for task in job["tasks"]] != ["h1"]
     kinds = [event["event"] for event in recorded_events(distrun, ids[False])]
     assert kinds == ["JobQueued"]

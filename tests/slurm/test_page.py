@@ -47,4 +47,4 @@ def test_three_commands_lead_to_two_workers_on_two_nodes(
     assert job_id is not None
     job = job_of(distrun, job_id[0])
     assert job["state"] == "succeeded"
-    assert [task["host"] for task in job["task_states"]] == ["h1", "h2"]
+    assert [task["host"] for task in job["tasks"]] == ["h1", "h2"]

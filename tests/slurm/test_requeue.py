@@ -50,7 +50,7 @@ def test_jobs_that_slurm_interrupts_save_and_go_on_in_their_next_allocation(
         waited = distrun("wait", job_id)
         assert waited.returncode == 0, waited.stderr
         assert distrun("logs", job_id).stdout.count("saved") == 2
-        assert [task["attempt"] for task in job_of(distrun, job_id)["task_states"]] == [1, 1]
+        assert [task["attempt"] for task in job_of(distrun, job_id)["tasks"]] == [1, 1]
         kinds = [each["event"] for each in recorded_events(distrun, job_id)]
         assert [each for each in kinds if each.startswith("Job") and each != "JobPlanned"] == [
             *("JobQueued", "JobCreated", "JobEnded", "JobQueued", "JobResumed", "JobEnded"),

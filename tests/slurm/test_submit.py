@@ -27,7 +27,7 @@ def test_a_job_is_followed_from_the_login_node_to_its_end(
     assert slurm.run("squeue", "-h", "-o", "%j") == "my job"
     job = wait_for(distrun, job_id, "running")
     assert job["slurm"]["state"] == "RUNNING"
-    assert [task["host"] for task in job["task_states"]] == ["h1", "h2"]
+    assert [task["host"] for task in job["tasks"]] == ["h1", "h2"]
     listed = distrun("ps")
     assert job_id in listed.stdout
     assert "running" in listed.stdout

@@ -139,7 +139,7 @@ def test_status_shows_where_tasks_are_and_no_strangers_usage(
     launched = distrun("launch", "-d", remote_spec("sleep 1000", [h1]))
     assert launched.returncode == 0, launched.stderr
     job = status()
-    assert job["task_states"][0]["host"] == "h1"
-    assert job["task_states"][0]["usage"] is None  # a process id there is another one here
+    assert job["tasks"][0]["host"] == "h1"
+    assert job["tasks"][0]["usage"] is None  # a process id there is another one here
     assert job["hosts"][0]["link_lost"] is None
     assert distrun("kill").returncode == 0

@@ -26,7 +26,7 @@ def test_much_output_comes_whole_and_starves_no_other_host(
     script = f"if [ $DISTRUN_TASK = worker:0 ]; then {noisy}; else echo one; fi"
     launched = distrun("launch", remote_spec(script, [h1, h2]), text=False)
     assert launched.returncode == 0, launched.stderr
-    logs = status()["task_states"][0]["log"]
+    logs = status()["tasks"][0]["log"]
     with open(logs, "rb") as file:
         numbers = [int(line.split()[1]) for line in file]
     assert numbers == list(range(1, 300001))
@@ -45,7 +45,7 @@ def test_a_limited_log_is_limited_on_its_host_and_here(
     assert launched.returncode == 0, launched.stderr
     kept = int(re.findall(r"(\d+)\t/.*worker-0.log", launched.stdout)[0])
     assert 300_000 <= kept * 1024 <= 300_000 + 64 * 1024 + 4096
-    log = Path(status()["task_states"][0]["log"])
+    log = Path(status()["tasks"][0]["log"])
     assert log.stat().st_size > 200_000 * 14
     assert log.stat().st_blocks * 512 <= 300_000 + 64 * 1024 + 4096
     shown = distrun("logs")
@@ -219,7 +219,7 @@ def test_bars_on_other_hosts_are_read_here(
     hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status, tmp_path: Path
 ) -> None:
     def steps() -> list[int | None]:
-        return [task["progress"].get("STEP") for task in status()["task_states"]]
+        return [task["progress"].get("STEP") for task in status()["tasks"]]
 
     bar = "printf '\\r 24%%|##4       | {0}/{1} [00:12<00:30, 40.0it/s, loss={2}]'"
     first, last = bar.format(120, 500, 0.5), bar.format(122, 500, 0.25)
@@ -235,4 +235,4 @@ def test_bars_on_other_hosts_are_read_here(
     (tmp_path / "go").touch()
     assert distrun("wait").returncode == 0
     assert steps() == [24, 24]
-    assert all(task["progress"]["LOSS"] == 0.75 for task in status()["task_states"])
+    assert all(task["progress"]["LOSS"] == 0.75 for task in status()["tasks"])

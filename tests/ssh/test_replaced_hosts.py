@@ -119,7 +119,7 @@ def test_without_room_fewer_workers_continue_and_grow_back_at_the_next_restart(
     assert began(distrun, "worker:1")[1:] == ["h3 as 1 of 2, attempt 1"]
     assert len(began(distrun, "worker:2")) == 1
     found = status()
-    assert [each["task"] for each in found["task_states"]] == ["worker:0", "worker:1"]
+    assert [each["task"] for each in found["tasks"]] == ["worker:0", "worker:1"]
     states = {each["name"]: each["state"] for each in found["hosts"]}
     assert states == {"h1": "in use", "h2": "lost", "h3": "in use"}
     on[1].mend()

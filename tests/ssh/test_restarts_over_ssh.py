@@ -78,7 +78,7 @@ def test_a_parameter_servers_worker_starts_again_alone_at_the_same_address(
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
     assert "worker:1 starts again" in done.stderr
-    attempts = {task["task"]: task["attempt"] for task in status()["task_states"]}
+    attempts = {task["task"]: task["attempt"] for task in status()["tasks"]}
     assert attempts == {"chief:0": 0, "worker:0": 0, "worker:1": 1, "ps:0": 0}
     first, again = (tmp_path.joinpath(f"given-worker:1-{n}").read_text() for n in (0, 1))
     assert first == again

@@ -128,7 +128,7 @@ def test_a_host_that_cannot_be_reached_is_waited_for_until_its_lease_is_over(
     assert "lease of 10 s" in str(how["h2"])
     assert "h2 cannot be reached" in done.stderr
     assert "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout
-    assert [task["host"] for task in status()["task_states"]] == ["h1", "h1"]
+    assert [task["host"] for task in status()["tasks"]] == ["h1", "h1"]
     assert "--set hosts=[h1]" in distrun("events", job).stdout
 
 

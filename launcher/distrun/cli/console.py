@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from distrun.errors import DistrunError
 
-JSON_VERSION = 1
+JSON_VERSION = 2
+"""Of what `--json` prints, see docs/json.md."""
 ITEMS = "\0items"
 """Stands for a list that is printed element by element, see :func:`print_json`."""
 _PIPE_WIDTH = 100_000

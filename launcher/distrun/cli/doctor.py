@@ -34,7 +34,8 @@ def command(spec_path: str | None, overrides: tuple[str, ...], as_json: bool) ->
       distrun doctor job.yaml --json
     """
     from distrun.cli.doctor_view import Checkup, print_report, status_line
-    from distrun.cli.job_view import output_json
+    from distrun.cli.json_output import output_json
+    from distrun.cli.plan_view import hosts_json
     from distrun.jobstore import JobStore
     from distrun.resources import templates
     from distrun.spec.loader import load
@@ -44,9 +45,10 @@ def command(spec_path: str | None, overrides: tuple[str, ...], as_json: bool) ->
     with status_line() as show_status:
         found = Checkup(check_hosts(spec, JobStore.default().jobs, show_status))
     if as_json:
+        hosts = hosts_json(host for host in spec.hosts if host.name in found.hosts)
         checks = [output_json(check) for check in found.checks]
         summary = {"ok": not found.failed, "complete": found.is_complete}
-        console.print_json({"doctor": {**summary, "hosts": list(found.hosts), "checks": checks}})
+        console.print_json({"doctor": {**summary, "hosts": hosts, "checks": checks}})
     else:
         print_report(found)
     return HostError.exit_code if found.failed else 0

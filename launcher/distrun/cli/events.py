@@ -89,7 +89,7 @@ def _new_events(record: EventReader, formatter: EventFormatter | None) -> Iterat
 
 def _as_json(event: Event) -> str:
     """One line: the event with its causes in words, and the version of this format."""
-    from distrun.cli.job_view import output_json
+    from distrun.cli.json_output import output_json
 
     kind = type(event).__name__
     shown = {"version": console.JSON_VERSION, "event": kind, **output_json(event)}

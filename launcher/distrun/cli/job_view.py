@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distrun import control, events, history, record, resumption
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.causes import Code
 from distrun.cli import console
-from distrun.cli.cause_text import cause_advice, cause_text, check_text
+from distrun.cli.cause_text import cause_text
+from distrun.cli.json_output import output_json, progress_json
 from distrun.cli.timing_view import job_timing, timing_json
 from distrun.cli.usage import Usage, measure, sampled
-from distrun.cli.verdict_text import evidence_place, evidence_text
 from distrun.codec import to_json
 from distrun.events import Outcome, Result
 from distrun.frozen import Frozen
@@ -30,25 +28,12 @@ from distrun.lifecycle import (
     TaskState,
     Used,
 )  # fmt: skip
-from distrun.preflight import Check
 from distrun.timing import AttemptTiming
-from distrun.verdict.model import Evidence, Replacement, Verdict
+from distrun.verdict.model import Replacement
 
 if TYPE_CHECKING:
     from distrun.slurm.queued_job import QueuedJob
 
-_CAUSE_KEYS: dict[type, str] = {
-    **dict.fromkeys(
-        (
-            *(events.HostLost, events.LinkLost, events.LogsIncomplete, events.HostFault),
-            *(events.Aborted, events.TaskNotStarted, events.StopRequested),
-        ),
-        "reason",
-    ),
-    events.TensorBoardEnded: "how",
-}
-"""The keys with the text of these events' cause, if not `cause`."""
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
 LOST = "lost"
 """The phase of a job whose record has no end and whose supervisor has died."""
 
@@ -224,8 +209,8 @@ class JobView(Frozen, kw_only=True):
             "state": self.phase,
             "running": self.is_running,
             "strategy": state.strategy,
-            "tasks": len(state.tasks),
-            "tasks_running": 0 if self.is_lost else len(running),
+            "task_count": len(state.tasks),
+            "running_task_count": 0 if self.is_lost else len(running),
             "restarts": self.restarts,
             "restarts_left": self.restarts_left,
             "resumed": len(state.resumed_at),
@@ -265,16 +250,22 @@ class JobView(Frozen, kw_only=True):
                 "repeated_steps": self.state.repeated_steps,
                 "hosts_not_cleared": list(self.state.former_hosts),
             },
-            "hosts": [
-                {**output_json(host), "state": self.host_state(host)}
-                for host in self.state.hosts.values()
-            ],
+            "hosts": [self._host_json(host) for host in self.state.hosts.values()],
             "replacements": [output_json(each) for each in self.state.replacements],
             "tensorboard": self.tensorboard,
-            "quiet_since": self.state.quiet_since,
+            "quiet_since_at": self.state.quiet_since,
             "timing": [timing_json(attempt) for attempt in self.timing],
-            "task_states": [task.to_json() for task in self.tasks],
+            "tasks": [task.to_json() for task in self.tasks],
         }
+
+    def _host_json(self, host: HostState) -> dict[str, Any]:
+        fields = output_json(host)
+        names = (
+            *("name", "hostname", "kind", "agent_pid", "gpus", "spare", "clock_behind_seconds"),
+            *("lost", "lost_code", "lost_at", "link_lost", "link_lost_code", "link_lost_at"),
+            *("left_out", "left_out_code", "fault", "fault_code"),
+        )
+        return {"state": self.host_state(host), **{name: fields.get(name) for name in names}}
 
 
 def job_summaries(folders: Sequence[JobFolder]) -> list[JobView]:
@@ -353,52 +344,6 @@ def _used(folder: JobFolder, task: TaskState) -> Used:
                 *(last.cpu_seconds, last.peak_memory_bytes, last.read_bytes, last.written_bytes)
             )
     return task.used
-
-
-def output_json(value: Any) -> Any:
-    """Return a value as `--json` prints it: the causes in it also as text.
-
-    The key `cause` has the text of a cause, and `cause_code` its code and parameters. Verdicts have
-    `advice`, evidence has `place` and `text`.
-    """
-    if isinstance(value, Evidence):
-        place, text = evidence_place(value), evidence_text(value)
-        return {"task": value.task, "place": place, "text": text}
-    if not dataclasses.is_dataclass(value):
-        return to_json(value)
-    shown: dict[str, Any] = {}
-    for name in (each.name for each in dataclasses.fields(value)):
-        inner = getattr(value, name)
-        if isinstance(inner, Cause):
-            key = _CAUSE_KEYS.get(type(value), name)
-            shown[key] = cause_text(inner)
-            shown[f"{key}_code"] = inner.to_json()
-        elif isinstance(inner, tuple):
-            shown[name] = [output_json(each) for each in inner]
-        else:
-            shown[name] = output_json(inner)
-    if isinstance(value, events.TaskReported):
-        shown["values"] = progress_json(value.values)
-    if isinstance(value, Verdict):
-        shown["advice"] = cause_advice(value.cause) or ""
-    if isinstance(value, (Check, events.PreflightFound)):
-        is_check = isinstance(value, Check)
-        shown["text"] = cause_text(value.cause) if is_check else check_text(value)
-        shown["advice"] = cause_advice(value.cause)
-        shown["dialled_from"] = list(value.cause.hosts) if value.cause.addresses else []
-        shown["addresses"] = list(value.cause.addresses)
-    return shown
-
-
-def progress_json(values: Mapping[str, str]) -> dict[str, int | float | str]:
-    """Return a task's progress as `--json` prints it: numbers as numbers, except nan and inf."""
-    return {key: _number_or_text(value) for key, value in values.items()}
-
-
-def _number_or_text(text: str) -> int | float | str:
-    if _NUMBER.fullmatch(text) is None or not math.isfinite(float(text)):
-        return text
-    return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
 def _tensorboard(folder: JobFolder) -> str | None:

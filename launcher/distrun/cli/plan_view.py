@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group
@@ -14,6 +14,7 @@ from rich.text import Text
 from distrun.agent.protocol.causes import Cause
 from distrun.cli import console
 from distrun.cli.cause_text import cause_text
+from distrun.cli.json_output import output_json
 from distrun.cli.spec_warnings import print_warnings, success_text
 from distrun.cli.table import Column, make_table
 from distrun.cli.text_format import format_count, format_duration, format_names, format_task_names
@@ -23,7 +24,7 @@ from distrun.jobstore import JobStore
 from distrun.plan import Plan, TaskPlan, common_env
 from distrun.plan.variables import AT_LAUNCH, RANKS
 from distrun.redaction import is_secret
-from distrun.spec.model import RestartSpec, Spec
+from distrun.spec.model import HostSpec, RestartSpec, Spec
 from distrun.spec.problems import Problem, printable
 from distrun.spec.units import format_bytes
 from distrun.strategies import Workers
@@ -150,26 +151,34 @@ def _plan_as_json(plan: Plan, spec: Spec, left_out: Mapping[str, Cause]) -> dict
         "strategy": plan.strategy,
         "tasks": console.ITEMS,
         "pass_env": list(plan.pass_env),
-        "hosts": list(plan.hosts),
-        "spares": [host.name for host in spec.spares if host.name not in left_out],
+        "hosts": hosts_json(host for host in spec.hosts if host.name in plan.hosts),
+        "spares": hosts_json(host for host in spec.spares if host.name not in left_out),
         "spares_left_out": {name: cause_text(cause) for name, cause in left_out.items()},
         "smallest_cluster": _smallest_cluster(spec),
         "set_at_launch": list(AT_LAUNCH),
         "workers": to_json(spec.workers),
         "success": to_json(spec.success),
-        "restart": to_json(spec.restart),
+        "restart": output_json(spec.restart),
         "role_restarts": {
-            each.role.value: to_json(each.restart) for each in spec.roles if each.restart
+            each.role.value: output_json(each.restart) for each in spec.roles if each.restart
         },
         "tensorboard": to_json(spec.tensorboard),
     }
 
 
+def hosts_json(hosts: Iterable[HostSpec]) -> list[dict[str, str]]:
+    """Return hosts as `plan --json` and `doctor --json` print them."""
+    return [{"name": host.name, "kind": host.kind} for host in hosts]
+
+
 def _task_as_json(task: TaskPlan) -> dict[str, Any]:
     """A task with its command, variables and TF_CONFIG; the keys are those of `status --json`."""
+    fields = task.fields()
+    del fields["name"]
     return {
         "task": task.name,
-        **task.fields(),
+        **fields,
+        "proxied": None if task.proxied is None else cause_text(task.proxied),
         "env": mask_secrets(task.environment),
         "tf_config": read_tf_config(task),
     }

@@ -27,7 +27,8 @@ def command(everything: bool, as_json: bool) -> int:
       distrun ps
       distrun ps -a --json
     """
-    from distrun.cli.job_view import job_summaries, progress_json
+    from distrun.cli.job_view import job_summaries
+    from distrun.cli.json_output import progress_json
     from distrun.jobstore import JobStore
 
     store = JobStore.default()
@@ -79,14 +80,14 @@ def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
     from distrun.cli.table import styled
     from distrun.spec.units import format_bytes
 
-    tasks, code = row["tasks"], row["exit_code"]
+    tasks, code = row["task_count"], row["exit_code"]
     return {
         "JOB": row["job_id"],
         "STATE": styled(row["state"]),
         "EXIT": "" if code is None else str(code),
         "CAUSE": row["cause"] or "",
         "LAST": " ".join(progress_words(last)),
-        "TASKS": f"{row['tasks_running']}/{tasks}" if row["running"] else str(tasks),
+        "TASKS": f"{row['running_task_count']}/{tasks}" if row["running"] else str(tasks),
         "STRATEGY": row["strategy"],
         "STARTED": format_time(row["created_at"]) if row["created_at"] else "",
         "TIME": _elapsed(row),

@@ -138,6 +138,11 @@ class HostSpec(Frozen, kw_only=True):
         return self.local or self.name in ("localhost", "127.0.0.1", "::1")
 
     @property
+    def kind(self) -> str:
+        """A label for people: the way to reach it."""
+        return self.reach
+
+    @property
     def reach(self) -> str:
         """The module of :mod:`distrun.supervisor.hosts` that reaches it."""
         if self.slurm is not None:

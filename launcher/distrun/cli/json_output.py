@@ -1,0 +1,95 @@
+"""Jobs, events and their causes as `--json` prints them: docs/json.md describes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distrun import events
+from distrun.agent.protocol.causes import Cause
+from distrun.cli.cause_text import cause_advice, cause_text, check_text
+from distrun.cli.verdict_text import evidence_place, evidence_text
+from distrun.codec import to_json
+from distrun.lifecycle import HostState
+from distrun.preflight import Check
+from distrun.verdict.model import Evidence, Verdict
+
+_UNITS = {
+    **dict.fromkeys(("backoff", "backoff_max", "delay", "down", "grace", "lived"), "seconds"),
+    **dict.fromkeys(("link", "reset_after", "run", "stall", "start"), "seconds"),
+    **dict.fromkeys(("all_size", "log_max_size", "log_start", "received", "size"), "bytes"),
+    "since": "at",
+}
+"""What is put behind the names of fields in the output: the units of their values."""
+_NAMES = {"behind": "clock_behind_seconds", "sizes": "size_bytes"}
+_OPTIONAL_CAUSES = {"cause", "oom", "proxied", "lost", "link_lost", "left_out", "fault"}
+_HIDDEN = {"token", "folder", "pid_namespace"}
+"""Fields of hosts that identify an agent to distrun alone."""
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
+
+
+def output_json(value: Any) -> Any:
+    """Return a value as `--json` prints it: the causes in it also as text.
+
+    The key `cause` has the text of a cause, and `cause_code` its code and parameters. Verdicts have
+    `advice`, evidence has `place` and `text`. Names of times and sizes end with the unit.
+    """
+    if isinstance(value, Evidence):
+        place, text = evidence_place(value), evidence_text(value)
+        return {"task": value.task, "place": place, "text": text}
+    if isinstance(value, dict):
+        return {key: output_json(each) for key, each in value.items()}
+    if not dataclasses.is_dataclass(value):
+        return to_json(value)
+    shown: dict[str, Any] = {}
+    for each in dataclasses.fields(value):
+        shown.update(_field_json(value, each.name))
+    if isinstance(value, events.TaskReported):
+        shown["values"] = progress_json(value.values)
+    if isinstance(value, Verdict):
+        shown["advice"] = cause_advice(value.cause) or ""
+    if isinstance(value, (Check, events.PreflightFound)):
+        is_check = isinstance(value, Check)
+        shown["text"] = cause_text(value.cause) if is_check else check_text(value)
+        shown["advice"] = cause_advice(value.cause)
+        shown["dialled_from"] = list(value.cause.hosts) if value.cause.addresses else []
+        shown["addresses"] = list(value.cause.addresses)
+    return shown
+
+
+def _field_json(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield what stands for a field: name and value; causes as text and as code."""
+    inner, key = getattr(value, name), _output_name(name)
+    if name in _HIDDEN and isinstance(value, (HostState, events.HostReady)):
+        return
+    if isinstance(inner, Cause):
+        yield key, cause_text(inner)
+        yield f"{key}_code", inner.to_json()
+    elif inner is None and name in _OPTIONAL_CAUSES:
+        yield key, None
+        yield f"{key}_code", None
+    elif isinstance(inner, tuple):
+        yield key, [output_json(each) for each in inner]
+    else:
+        yield key, output_json(inner)
+
+
+def _output_name(name: str) -> str:
+    if name in _NAMES:
+        return _NAMES[name]
+    unit = _UNITS.get(name)
+    return name if unit is None else f"{name}_{unit}"
+
+
+def progress_json(values: Mapping[str, str]) -> dict[str, int | float | str]:
+    """Return a task's progress as `--json` prints it: numbers as numbers, except nan and inf."""
+    return {key: _number_or_text(value) for key, value in values.items()}
+
+
+def _number_or_text(text: str) -> int | float | str:
+    if _NUMBER.fullmatch(text) is None or not math.isfinite(float(text)):
+        return text
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
