@@ -18,7 +18,7 @@ export DATA_DIR
 endif
 export PYTHON
 
-.PHONY: help demo test check lint smoke faults bench results docs clean distclean venv
+.PHONY: help demo test check lint smoke faults bench results pictures docs clean distclean venv
 .DEFAULT_GOAL := help
 
 help: ## show this help
@@ -59,7 +59,10 @@ bench: venv ## measure launches on Slurm's nodes, beside srun and ssh (as root; 
 results: venv ## measure the bundled job and write docs/results.md (25 minutes)
 	@exec "$(VENV)/bin/python" benchmarks/results --data-dir "$$DATA_DIR"
 
-docs: venv ## generate docs/cli.md and docs/spec.md from the code
+pictures: venv ## make the pictures of docs/report.md (needs Chromium; 2 minutes)
+	@exec "$(VENV)/bin/python" scripts/pictures.py
+
+docs: venv ## generate docs/cli.md, docs/spec.md and tables of other pages
 	@PYTHONPATH=launcher "$(VENV)/bin/python" scripts/docs.py
 
 clean: ## remove the files of the other targets, except the virtual environment

@@ -1,6 +1,7 @@
 """Generates docs/cli.md from the commands' help, and docs/spec.md from the keys of the spec.
 
-It also fills in the table of exit codes of README.md and that of kinds of docs/failures.md.
+It also fills in the tables of exit codes of README.md, of kinds of docs/failures.md and of events
+of docs/json.md.
 
 python scripts/docs.py             writes the files
 python scripts/docs.py --check     exits with 1 if a file is not up to date
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,7 +19,9 @@ from pathlib import Path
 import click
 
 from distrun.cli.explain import exit_codes, kinds
+from distrun.cli.json_output import event_fields
 from distrun.cli.main import distrun
+from distrun.events import KINDS
 from distrun.spec.reference import reference
 from distrun.spec.schema import Key
 from distrun.spec.yamlnodes import flow_style
@@ -203,6 +207,14 @@ def with_table(path: Path, heading: str, rows: Iterable[str]) -> str:
     return "\n".join([f"{before}{heading}", rule, *rows, after])
 
 
+def event_rows() -> Iterator[str]:
+    """Each kind of events with the fields that `events --json` prints, and its first sentence."""
+    for name, kind in KINDS.items():
+        fields = ", ".join(f"`{field}`" for field in event_fields(kind))
+        meaning = re.sub(r":\w+:`\.?(\w+)`", r"`\1`", inspect.getdoc(kind) or "")
+        yield f"| `{name}` | {fields} | {meaning.partition(chr(10))[0]} |"
+
+
 def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "cli.md", cli_page()
     yield DOCS / "spec.md", f"{NOTE}\n{SPEC}\n{markdown_reference()}\n{CUSTOM_ROLES}\n{VARIABLES}"
@@ -210,6 +222,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     page = DOCS / "failures.md"
     yield page, with_table(page, "| kind | what it looks like | what to do |", found)
     found = (f"| {code} | {meaning} |" for code, meaning in exit_codes().items())
+    page = DOCS / "json.md"
+    yield page, with_table(page, "| event | fields | meaning |", event_rows())
     page = DOCS.parent / "README.md"
     yield page, with_table(page, "| code | meaning |", found)
 

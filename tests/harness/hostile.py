@@ -543,7 +543,8 @@ class World:
         """Ask all hosts where the threads of their tasks stand."""
         program = self.folder / "py-spy"
         program.write_bytes(b"a program")
-        self._supervisor._stacks.ask(self.state, list(self.state.tasks), str(program), lambda _: None)
+        stacks = self._supervisor._stacks
+        stacks.ask(self.state, list(self.state.tasks), str(program), lambda _: None)
         self.settle()
 
     def advance(self) -> None:

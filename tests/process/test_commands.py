@@ -22,7 +22,7 @@ def test_a_detached_job_from_launch_to_kill(
     job_id = detached("echo up; exec sleep 600", name="night")
     assert status()["job_id"] == job_id
     listed = json.loads(distrun("ps", "--json").stdout)
-    assert listed["version"] == 1
+    assert listed["version"] == 2
     assert [(job["job_id"], job["state"]) for job in listed["jobs"]] == [(job_id, "running")]
     job = status("night")
     assert [(task["task"], task["state"]) for task in job["tasks"]] == [

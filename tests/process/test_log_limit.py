@@ -255,4 +255,4 @@ def test_the_limit_is_in_the_record_of_a_detached_job(detached: Detach, distrun:
     job = detached("echo one", logs=LIMIT, workers=1)
     assert distrun("wait", job).returncode == 0
     created = json.loads(distrun("events", "--json").stdout.splitlines()[0])
-    assert '"log_max_size": 300000' in json.dumps(created)
+    assert '"log_max_size_bytes": 300000' in json.dumps(created)

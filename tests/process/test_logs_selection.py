@@ -58,7 +58,7 @@ def test_json(distrun: Distrun, detached: Detach) -> None:
     assert [each["line"] for each in found] == ["ab", "20%", "last"]
     for each in found:
         assert each.keys() == {"version", "job_id", "task", "at", "line"}
-        assert (each["version"], each["job_id"], each["task"]) == (1, job_id, "worker:0")
+        assert (each["version"], each["job_id"], each["task"]) == (2, job_id, "worker:0")
         assert isinstance(each["at"], float)
         assert before - 1 < each["at"] < time.time() + 1
     assert [each["line"] for each in objects(distrun, "--raw")] == [

@@ -30,7 +30,7 @@ def told(folder: Path) -> dict[str, Any]:
     wait_until((folder / "told").exists, timeout=60)
     envelope = json.loads((folder / "told").read_text())
     (folder / "told").unlink()
-    assert envelope["version"] == 1
+    assert envelope["version"] == 2
     job: dict[str, Any] = envelope["job"]
     return job
 

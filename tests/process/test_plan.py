@@ -31,7 +31,7 @@ def plan_of(distrun: Distrun, *args: str | os.PathLike[str], **options: Any) -> 
     done = distrun("plan", *args, "--json", **options)
     assert done.returncode == 0, done.stderr
     envelope = json.loads(done.stdout)
-    assert envelope["version"] == 1
+    assert envelope["version"] == 2
     plan: Json = envelope["plan"]
     return plan
 

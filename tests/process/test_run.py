@@ -107,7 +107,7 @@ def test_the_printed_file_is_the_same_job(distrun: Distrun, script: Path, tmp_pa
     launched, run = distrun("plan", "job.yaml", "--json"), distrun("run", "--dry-run", *words)
     assert run.returncode == 0, run.stderr
     plan = json.loads(launched.stdout)["plan"]
-    assert [task["name"] for task in plan["tasks"]] == [
+    assert [task["task"] for task in plan["tasks"]] == [
         *("chief:0", "worker:0", "worker:1", "worker:2")
     ]
     for task in plan["tasks"]:

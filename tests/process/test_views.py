@@ -200,9 +200,9 @@ def test_every_json_is_one_versioned_envelope(distrun: Distrun, write_spec: Writ
         done = distrun(*args, "--json")
         assert done.returncode == 0
         assert done.stderr == ""
-        assert json.loads(done.stdout)["version"] == 1
+        assert json.loads(done.stdout)["version"] == 2
     told = [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
-    assert {event["version"] for event in told} == {1}
+    assert {event["version"] for event in told} == {2}
     assert [told[0]["event"], told[-1]["event"]] == ["JobCreated", "JobEnded"]
 
 

@@ -122,7 +122,7 @@ def test_the_installed_command_finds_its_own_jobs(
 ) -> None:
     tmp_path.joinpath("bundled.yaml").write_text(BUNDLED)
     shown = run(installed, "plan", "bundled.yaml", "--json", cwd=tmp_path).stdout
-    assert json.loads(shown)["version"] == 1
+    assert json.loads(shown)["version"] == 2
     assert str(installed.parents[1] / "lib") in shown
     assert str(ROOT) not in shown
 

@@ -165,7 +165,7 @@ def test_all_that_is_wrong_on_any_host_is_said_at_once(
     found = distrun("doctor", "--json", spec)
     assert found.returncode == 69
     said = json.loads(found.stdout)
-    assert said["version"] == 1
+    assert said["version"] == 2
     assert said["doctor"]["complete"]
     checks = said["doctor"]["checks"]
     assert [

@@ -18,13 +18,14 @@ from typing import IO, TYPE_CHECKING
 from distrun import events, record
 from distrun.agent.protocol import INDEX_RECORD
 from distrun.bundle.contents import ABOUT, README, REPORT, VERSION, About, job_files
-from distrun.codec import to_json
+from distrun.codec import from_json, to_json
 from distrun.frozen import Frozen
 from distrun.jobstore import JobFolder
 from distrun.logs import TaskLog
 from distrun.logs.tail import line_start
 from distrun.redaction import Redactor, secret_values
 from distrun.regular_file import open_regular_file
+from distrun.spec.model import Spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -222,10 +223,10 @@ def make_redactor(folder: JobFolder, *, keep_names: bool) -> Redactor:
             if isinstance(event, events.HostReady):
                 hosts += [event.host, event.hostname, event.address or ""]
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        spec = json.loads(folder.resolved_spec_file.read_text("utf-8"))
-        users.append(spec["ssh"]["user"] or "")
-        for host in spec["hosts"]:
-            hosts += [host["name"], host["address"] or ""]
+        spec = from_json(Spec, json.loads(folder.resolved_spec_file.read_text("utf-8")))
+        users.append(spec.ssh.user or "")
+        for each in spec.hosts:
+            hosts += [each.name, each.address or ""]
     for host in hosts:
         user, sign, _ = host.rpartition("@")
         users += [user] if sign else []

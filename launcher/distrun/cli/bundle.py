@@ -40,7 +40,7 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
 
     \b
       distrun bundle mnist
-      distrun report distrun-mnist-abc123.tar.gz
+      distrun bundle mnist --keep-names -o mnist.tar.gz
     """
     from distrun.cli.report_file import write_file
     from distrun.jobstore import JobStore

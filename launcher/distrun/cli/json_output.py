@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 from distrun import events
 from distrun.agent.protocol.causes import Cause
@@ -20,11 +20,15 @@ from distrun.verdict.model import Evidence, Verdict
 _UNITS = {
     **dict.fromkeys(("backoff", "backoff_max", "delay", "down", "grace", "lived"), "seconds"),
     **dict.fromkeys(("link", "reset_after", "run", "stall", "start"), "seconds"),
-    **dict.fromkeys(("all_size", "log_max_size", "log_start", "received", "size"), "bytes"),
+    **dict.fromkeys(("all_size", "log_max_size", "log_start", "size"), "bytes"),
     "since": "at",
 }
 """What is put behind the names of fields in the output: the units of their values."""
-_NAMES = {"behind": "clock_behind_seconds", "sizes": "size_bytes"}
+_NAMES = {
+    "behind": "clock_behind_seconds",
+    "received": "received_bytes_by_task",
+    "sizes": "size_bytes_by_task",
+}
 _OPTIONAL_CAUSES = {"cause", "oom", "proxied", "lost", "link_lost", "left_out", "fault"}
 _HIDDEN = {"token", "folder", "pid_namespace"}
 """Fields of hosts that identify an agent to distrun alone."""
@@ -58,6 +62,20 @@ def output_json(value: Any) -> Any:
         shown["dialled_from"] = list(value.cause.hosts) if value.cause.addresses else []
         shown["addresses"] = list(value.cause.addresses)
     return shown
+
+
+def event_fields(kind: type[events.Event]) -> list[str]:
+    """Return the names of the fields of a kind of events as `--json` prints them, without `at`."""
+    hints = get_type_hints(kind)
+    names: list[str] = []
+    for each in dataclasses.fields(kind):
+        if each.name == "at" or (each.name in _HIDDEN and kind is events.HostReady):
+            continue
+        key = _output_name(each.name)
+        is_cause = hints[each.name] in (Cause, Cause | None)
+        names += [key, f"{key}_code"] if is_cause else [key]
+    more = ("text", "advice", "dialled_from", "addresses")
+    return [*names, *more] if kind is events.PreflightFound else names
 
 
 def _field_json(value: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -34,7 +34,7 @@ def command(job: str | None, output: str | None, tasks: tuple[str, ...]) -> int:
     \b
       distrun report
       distrun report mnist -o mnist.html
-      distrun report distrun-mnist-abc123.tar.gz
+      distrun bundle mnist -o mnist.tar.gz && distrun report mnist.tar.gz
     """
     from distrun.cli.report_file import make_page, write_page
     from distrun.jobstore import JobStore

@@ -1,0 +1,207 @@
+"""What `--json` prints is what docs/json.md says, field by field."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import sys
+import types
+import typing
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrun import events
+from distrun.agent.protocol import Cause, Code, Subject
+from distrun.cli.json_output import event_fields, output_json
+from harness import json_page
+from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.hanging import hanging_script
+from harness.json_page import PAGE, Reader
+from harness.waiting import wait_until
+
+TELLS = """\
+import os, socket, time
+notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+notify.connect(os.environ["DISTRUN_NOTIFY"].replace("@", "\\0"))
+notify.send(b"STEP=3 STEPS=9 LOSS=0.25 ODD=nan NAME=x")
+print("hello", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+raise SystemExit(1)
+"""
+UNSEEN = {
+    ("job", "slurm.job"),
+    ("job", "slurm.state"),
+    ("job", "slurm.reason"),
+    ("job", "slurm.starts_at"),
+}
+"""What only jobs in Slurm have; tests/slurm has these."""
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return PAGE.read_text()
+
+
+@pytest.fixture
+def reader(page: str) -> Reader:
+    return Reader(page)
+
+
+def python(script: str) -> str:
+    return f"exec {shlex.quote(sys.executable)} -c {shlex.quote(script)}"
+
+
+def ask(distrun: Distrun, *args: Any, code: int = 0) -> dict[str, Any]:
+    done = distrun(*args, "--json")
+    assert done.returncode == code, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["version"] == 2
+    return found
+
+
+def test_status_ps_events_and_logs_print_what_is_described(
+    detached: Detach, distrun: Distrun, status: Status, reader: Reader, tmp_path: Path
+) -> None:
+    job = detached(python(TELLS), restart={"max": 1, "backoff": "50ms"})
+    wait_until(lambda: all("STEP" in task["progress"] for task in status(job)["tasks"]))
+    wait_until(lambda: all(task["usage"] for task in status(job)["tasks"]))
+    for running in (True, False):
+        found = ask(distrun, "status", job)
+        assert found["job"]["running"] is running
+        assert isinstance(found["job"]["tasks"], list)
+        assert found["job"]["task_count"] == len(found["job"]["tasks"]) == 2
+        assert found["job"]["hosts"][0]["kind"] == "local"
+        reader.check("status", found)
+        reader.check("ps", ask(distrun, "ps", "-a"))
+        task = found["job"]["tasks"][0]
+        assert task["progress"] == {
+            "STEP": 3, "STEPS": 9, "LOSS": 0.25, "ODD": "nan", "NAME": "x",
+        }  # fmt: skip
+        assert not reader.missing("task", task)
+        assert not reader.missing("job", found["job"])
+        assert not reader.missing("status", found["job"], "job.")
+        assert not reader.missing("host", found["job"]["hosts"][0])
+        if running:
+            (tmp_path / "go").touch()
+            wait_until(lambda: not status(job)["running"])
+    for section, lines in (
+        ("events", distrun("events", job, "--json").stdout.splitlines()),
+        ("logs", distrun("logs", job, "--json").stdout.splitlines()),
+    ):
+        assert lines
+        for line in lines:
+            printed = json.loads(line)
+            reader.check(section, printed)
+            if section == "logs":
+                assert not reader.missing("logs", printed)
+    assert reader.faults == []
+    described = {(name, path) for name in ("job", "task", "ps") for path in reader.tables[name]}
+    assert {each for each in described - reader.seen if each not in UNSEEN} <= {
+        ("task", "reason_code"), ("task", "usage.gpu_memory_bytes"),
+    }  # fmt: skip
+
+
+def test_plan_doctor_and_stacks_print_what_is_described(
+    detached: Detach, distrun: Distrun, write_spec: WriteSpec, reader: Reader, tmp_path: Path
+) -> None:
+    spec = write_spec(
+        "exit 0", restart={"max": 2}, workers=1, name="plan",
+        tensorboard={"logdir": str(tmp_path)},
+    )  # fmt: skip
+    plan = ask(distrun, "plan", spec)
+    assert plan["plan"]["hosts"] == [{"name": "localhost", "kind": "local"}]
+    reader.check("plan", plan)
+    assert not reader.missing("plan", plan["plan"], "plan.")
+    assert not reader.missing("plan", plan["plan"]["tasks"][0], "plan.tasks[].")
+    assert not reader.missing("restart policy", plan["plan"]["restart"])
+    doctor = ask(distrun, "doctor", spec)
+    reader.check("doctor", doctor)
+    assert not reader.missing("doctor", doctor["doctor"]["checks"][0], "doctor.checks[].")
+    job = detached(hanging_script(tmp_path))
+    wait_until(lambda: distrun("logs", job).stdout.count("hangs") == 2)
+    stacks = ask(distrun, "stacks", job)
+    reader.check("stacks", stacks)
+    for path in ("", "processes[].", "processes[].threads[].", "entries[]."):
+        value: Any = stacks
+        for name in path.replace(".", "").split("[]")[:-1]:
+            value = value[name][0]
+        assert not reader.missing("stacks", value, path)
+    assert distrun("kill", job).returncode == 0
+    assert reader.faults == []
+
+
+def test_what_notify_gets_is_a_status(
+    distrun: Distrun, write_spec: WriteSpec, reader: Reader, tmp_path: Path
+) -> None:
+    told = tmp_path / "told.json"
+    done = distrun("launch", write_spec("exit 3"), "--notify", f"cat > {shlex.quote(str(told))}")
+    assert done.returncode == 3
+    found = json.loads(told.read_text())
+    reader.check("status", found)
+    assert not reader.missing("outcome", found["job"]["outcome"])
+    assert not reader.missing("verdict", found["job"]["verdict"])
+    assert reader.faults == []
+
+
+def sample(hint: Any) -> Any:
+    """A value of a type."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return sample(args[0])
+    if origin in (tuple, dict):
+        inner = sample(args[origin is dict])
+        return (inner,) if origin is tuple else {"worker:0": inner}
+    cause = Cause(Code.TASK_EXITED, task="worker:0", status=1)
+    simple = {str: "x", int: 3, float: 2.5, bool: True, Cause: cause, Subject: Subject.CLOCK}
+    if hint in simple:
+        return simple[hint]
+    if issubclass(hint, Enum):
+        return next(iter(hint))
+    hints = typing.get_type_hints(hint)
+    return hint(**{each.name: sample(hints[each.name]) for each in dataclasses.fields(hint)})
+
+
+@pytest.mark.parametrize("kind", events.KINDS.values(), ids=lambda kind: kind.__name__)
+def test_each_kind_of_events_prints_what_is_described(
+    kind: type[events.Event], page: str, reader: Reader
+) -> None:
+    fields = json_page.events(page)[kind.__name__]
+    assert fields == event_fields(kind)
+    printed = {"version": 2, "event": kind.__name__, **output_json(sample(kind))}
+    assert sorted(printed) == sorted({"version", "event", "at", *fields})
+    reader.check("events", printed)
+    for section, value in (
+        ("verdict", printed.get("verdict")), ("outcome", printed.get("outcome")),
+    ):  # fmt: skip
+        assert value is None or not reader.missing(section, value)
+    assert reader.faults == []
+
+
+def test_no_kind_and_no_field_is_described_that_does_not_exist(page: str, reader: Reader) -> None:
+    described = json_page.events(page)
+    assert described.keys() == events.KINDS.keys()
+    own = {"version", "event", "at"}
+    used = {field for fields in described.values() for field in fields} | own
+    tops = {path.partition(".")[0].removesuffix("[]") for path in reader.tables["events"]}
+    assert tops == used
+
+
+def test_times_and_sizes_are_named_with_their_units(reader: Reader) -> None:
+    """There is one way: Unix seconds `at`, seconds, bytes."""
+    words = ("millis", "_ms", "nanos", "_ns", "minutes", "time", "duration", "_kb", "_mb", "date")
+    for section, table in reader.tables.items():
+        for path in table:
+            name = path.rpartition(".")[2].removesuffix("[]")
+            is_exempt = name in ("timeouts", "timer")
+            assert is_exempt or not any(word in name for word in words), (section, path)
+
+
+@pytest.mark.parametrize("value", [{"version": "2"}, {"version": True}, {"jobs": {}}, {"new": 1}])
+def test_the_comparison_finds_what_is_wrong(value: dict[str, Any], reader: Reader) -> None:
+    reader.check("ps", value)
+    assert len(reader.faults) == 1
