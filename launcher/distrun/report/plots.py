@@ -6,11 +6,14 @@ the reader's light or dark mode.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import html
 import io
 import itertools
+import logging
 import math
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -155,14 +158,29 @@ def _plot(
     height: int,
 ) -> Plot:
     images = {}
-    for size in SIZES:
-        figure, axes = _make_axes(size, axis, height)
-        texts = draw(axes, size)
-        for at in marks:
-            (line,) = axes.plot([axis.after(at)] * 2, [0, 1], transform=axes.get_xaxis_transform())
-            line.set(color=_HEX["mark"], linewidth=1, linestyle=(0, (3, 2)), gid="mark")
-        images[size.name] = _as_svg(figure, size, title, texts)
+    with _settings(title):
+        for size in SIZES:
+            figure, axes = _make_axes(size, axis, height)
+            texts = draw(axes, size)
+            for at in marks:
+                transform = axes.get_xaxis_transform()
+                (line,) = axes.plot([axis.after(at)] * 2, [0, 1], transform=transform)
+                line.set(color=_HEX["mark"], linewidth=1, linestyle=(0, (3, 2)), gid="mark")
+            images[size.name] = _as_svg(figure, size, title, texts)
     return Plot(title=title, images=images)
+
+
+@contextlib.contextmanager
+def _settings(title: str) -> Iterator[None]:
+    """Draw without the user's own settings of matplotlib, and without its messages."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    os.environ.pop("MPLBACKEND", None)  # one that is not installed fails the import
+    import matplotlib as mpl
+
+    settings: dict[Any, Any] = {**mpl.rcParamsDefault, "svg.fonttype": "none"}
+    settings.update({"svg.hashsalt": title, "path.simplify": False, "backend": "svg"})
+    with mpl.rc_context(settings):
+        yield
 
 
 def _make_axes(size: Size, axis: TimeAxis, height: int) -> tuple[Figure, Axes]:
@@ -318,13 +336,8 @@ def _number(value: float) -> str:
 
 def _as_svg(figure: Figure, size: Size, title: str, texts: dict[str, str]) -> str:
     """Return a figure as an element of a page."""
-    import matplotlib as mpl
-
-    settings: dict[Any, Any] = {**mpl.rcParamsDefault, "svg.fonttype": "none"}
-    settings.update({"svg.hashsalt": title, "path.simplify": False, "backend": "svg"})
     written = io.StringIO()
-    with mpl.rc_context(settings):
-        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+    figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
     svg = written.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, count=1, flags=re.DOTALL)
