@@ -48,7 +48,7 @@ _FILES = {
     *("batch.sh", "batch.log", "batch.json", "stop.json"),
 }
 LOG_SUFFIX, HISTORY_SUFFIX = ".log", ".jsonl"
-_LATE_SUFFIX = ".late"
+LATE_SUFFIX = ".late"
 _LATE_NAME = re.compile(r"(.+)\.(\d{1,19})-(\d{1,30})\.late", re.ASCII)
 _UNFINISHED = (".new-", ".gone-")
 """How the names of folders begin whose creation or removal has not ended."""
@@ -62,7 +62,7 @@ def late_log_name(log: str, offset: int, at: int) -> str:
         offset: where the output belongs in it, in bytes.
         at: when its host was lost, in nanoseconds.
     """
-    return f"{log.removesuffix(LOG_SUFFIX)}.{offset}-{at}{_LATE_SUFFIX}"
+    return f"{log.removesuffix(LOG_SUFFIX)}.{offset}-{at}{LATE_SUFFIX}"
 
 
 def log_name(task: str) -> str:
@@ -101,6 +101,7 @@ class JobFolder:
         self.plan_file = opened / "plan.json"
         self.events_file = opened / "events.jsonl"
         self.logs = opened / "logs"
+        self.unsent_reports_file = self.logs / UNSENT_REPORTS
         self.history = opened / "history"
         self.supervisor_log = opened / "supervisor.log"
         self.notify_log = opened / "notify.log"
@@ -171,7 +172,7 @@ class JobFolder:
 
         The numbers are the offsets in that log where they belong, in ascending order.
         """
-        files = self.logs.glob(f"*{_LATE_SUFFIX}")
+        files = self.logs.glob(f"*{LATE_SUFFIX}")
         matches = ((file, _LATE_NAME.fullmatch(file.name)) for file in files)
         found = [(int(m[2]), int(m[3]), m[1], file) for file, m in matches if m is not None]
         late: dict[Path, list[tuple[int, Path, Path]]] = {}
@@ -195,7 +196,7 @@ class JobFolder:
     def _unsent_reports(self) -> list[events.Event]:
         """Return what an agent reported about its tasks after its supervisor had died."""
         try:
-            return record.read(str(self.logs / UNSENT_REPORTS))
+            return record.read(str(self.unsent_reports_file))
         except OSError:
             return []
 
@@ -206,7 +207,7 @@ class JobFolder:
         """
         for event in self._unsent_reports():
             log.append(event)
-        (self.logs / UNSENT_REPORTS).unlink(missing_ok=True)
+        self.unsent_reports_file.unlink(missing_ok=True)
 
     def name(self) -> str | None:
         """Return the job's name from the first event of its record; None if it cannot be read."""

@@ -92,7 +92,7 @@ def test_it_has_no_secrets_and_no_names(
     assert "connecting host-" in log
     assert "at address-1:2222" in log
     told = distrun("bundle", "-o", "again.tar.gz").stderr
-    assert "replaced      1 host name, 1 address, " in told
+    assert "replaced      2 host names, 1 user name, 1 address, " in told
 
 
 def test_names_can_be_kept_and_secrets_not(

@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from distrun.jobstore import JobFolder
 from distrun.redaction import Redactor, secret_values
+from distrun.redaction.vocabulary import own_words
 
 HIDDEN = "hunter2-and-more"
 
@@ -98,8 +99,7 @@ def test_names_stay_where_none_are_given() -> None:
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=8, max_size=40))
 def test_a_known_secret_is_found_however_it_is_written(secret: str) -> None:
     redactor = Redactor([secret])
-    if secret.isdigit() and len(secret) < 6:
-        return
+    assume(secret not in own_words())
     for text in (secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret)):
         shown = redactor(f"<{text}>")
         assert secret not in shown

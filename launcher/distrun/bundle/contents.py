@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import INDEX_SUFFIX
 from distrun.frozen import Frozen
-from distrun.jobstore import HISTORY_SUFFIX, LOG_SUFFIX
+from distrun.jobstore import HISTORY_SUFFIX, LATE_SUFFIX, LOG_SUFFIX
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,8 +55,10 @@ def is_known(name: str, folder: JobFolder) -> bool:
     if name in {ABOUT, REPORT, README, *(file.name for file in job_files(folder))}:
         return True
     place, slash, file = name.partition("/")
+    if name == f"{folder.logs.name}/{folder.unsent_reports_file.name}":
+        return True
     suffixes = {
-        folder.logs.name: (LOG_SUFFIX, INDEX_SUFFIX),
+        folder.logs.name: (LOG_SUFFIX, LATE_SUFFIX, INDEX_SUFFIX),
         folder.history.name: (HISTORY_SUFFIX,),
     }.get(place, ())
     is_named = bool(slash) and _TASK_FILE.fullmatch(file) is not None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
+import os
 import tarfile
 import tempfile
 import zlib
@@ -14,6 +16,7 @@ from distrun.bundle.contents import ABOUT, TOP, VERSION, About, is_known
 from distrun.codec import from_json
 from distrun.errors import UsageError
 from distrun.jobstore import JobFolder
+from distrun.regular_file import open_regular_file
 from distrun.spec.problems import printable
 
 if TYPE_CHECKING:
@@ -22,6 +25,31 @@ if TYPE_CHECKING:
 _MOST_FILES = 20_000
 _MOST_BYTES = 1 << 30
 """Of all files together, once they are unpacked."""
+_BLOCK = 1 << 20
+_LATEST_TIME = 4e10
+"""Later than any clock: the header is damaged."""
+
+
+class _Member(tarfile.TarInfo):
+    """A plain file. What tar has beside those would be read into memory, however long it is."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+        """Read a header.
+
+        Raises:
+            ValueError: it is damaged or missing, which `tarfile` would take for the archive's end.
+            tarfile.HeaderError: it is the end.
+        """
+        try:
+            member: _Member = super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if len(buf) == tarfile.BLOCKSIZE and not any(buf):
+                raise
+            raise ValueError(str(error)) from error
+        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+            raise ValueError(f"{printable(member.name[:200])!r} is no plain file")
+        return member
 
 
 @contextlib.contextmanager
@@ -34,38 +62,62 @@ def opened(path: Path) -> Iterator[tuple[JobFolder, About]]:
     """
     with tempfile.TemporaryDirectory(prefix="distrun-bundle-") as temporary:
         try:
-            with tarfile.open(path, mode="r|gz") as archive:
+            with (
+                open_regular_file(path, follow_link=True) as packed,
+                gzip.GzipFile(fileobj=packed) as archive,
+            ):
                 folder = _unpack(archive, Path(temporary), path)
-        except (tarfile.TarError, EOFError, zlib.error, ValueError) as error:
+                _check_end(archive)
+        except (tarfile.TarError, EOFError, zlib.error, ValueError, gzip.BadGzipFile) as error:
             raise _damaged(path, str(error)) from error
         yield folder, _about(folder, path)
 
 
-def _unpack(archive: tarfile.TarFile, temporary: Path, path: Path) -> JobFolder:
+def _unpack(archive: gzip.GzipFile, temporary: Path, path: Path) -> JobFolder:
     folder: JobFolder | None = None
     size = 0
-    for count, member in enumerate(archive):
-        top, _, name = member.name.partition("/")
-        found = TOP.fullmatch(top)
-        if found is None:
-            raise _damaged(path, f"it has {printable(member.name[:200])!r}")
-        if folder is None:
-            folder = JobFolder(temporary / "jobs" / found[1])
-            folder.logs.mkdir(parents=True)
-            folder.history.mkdir()
-        size += member.size
-        is_plain = member.isreg() and member.size >= 0 and found[1] == folder.job_id
-        if not is_plain or not is_known(name, folder) or (folder.path / name).exists():
-            raise _damaged(path, f"it has {printable(member.name[:200])!r}")
-        if count >= _MOST_FILES or size > _MOST_BYTES:
-            raise _damaged(path, f"it has more than {_MOST_FILES:,} files or {_MOST_BYTES:,} bytes")
-        source = archive.extractfile(member)
-        with (folder.path / name).open("xb") as target:
-            while source is not None and (block := source.read(1 << 20)):
-                target.write(block)
+    # A stream is read from its beginning to its end: no member can be somewhere else.
+    with tarfile.open(fileobj=archive, mode="r|", tarinfo=_Member) as members:
+        for count, member in enumerate(members):
+            top, _, name = member.name.partition("/")
+            found = TOP.fullmatch(top)
+            if found is None:
+                raise _damaged(path, f"it has {printable(member.name[:200])!r}")
+            if folder is None:
+                folder = JobFolder(temporary / "jobs" / found[1])
+                folder.logs.mkdir(parents=True)
+                folder.history.mkdir()
+            is_of_job = found[1] == folder.job_id and is_known(name, folder)
+            if not is_of_job or (folder.path / name).exists():
+                raise _damaged(path, f"it has {printable(member.name[:200])!r}")
+            size += member.size
+            if count >= _MOST_FILES or size > _MOST_BYTES:
+                most = f"{_MOST_FILES:,} files or {_MOST_BYTES:,} bytes"
+                raise _damaged(path, f"it has more than {most}")
+            _write(members, member, folder.path / name)
     if folder is None:
         raise _damaged(path, "it is empty")
     return folder
+
+
+def _write(members: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    source = members.extractfile(member)
+    with path.open("xb") as target:
+        while source is not None and (block := source.read(_BLOCK)):
+            target.write(block)
+    if 0 <= member.mtime < _LATEST_TIME:
+        os.utime(path, (member.mtime, member.mtime))
+
+
+def _check_end(archive: gzip.GzipFile) -> None:
+    """Read what fills up the archive, so that its length and its checksum are compared.
+
+    Raises:
+        ValueError: it is too long.
+        EOFError, gzip.BadGzipFile: the archive is damaged.
+    """
+    if len(archive.read(_BLOCK)) == _BLOCK:
+        raise ValueError("there is something behind its end")
 
 
 def _about(folder: JobFolder, path: Path) -> About:

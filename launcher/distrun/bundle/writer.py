@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import getpass
-import io
+import bisect
 import json
+import math
 import os
 import platform
-import socket
+import re
 import tarfile
 import tempfile
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from distrun import events, record
 from distrun.agent.protocol import INDEX_RECORD
-from distrun.bundle.contents import ABOUT, README, REPORT, VERSION, About, job_files
-from distrun.codec import from_json, to_json
+from distrun.bundle.contents import ABOUT, README, REPORT, VERSION, About, is_known, job_files
+from distrun.codec import to_json
 from distrun.frozen import Frozen
-from distrun.jobstore import JobFolder
+from distrun.jobstore import HISTORY_SUFFIX, LOG_SUFFIX, JobFolder, task_of_log
 from distrun.logs import TaskLog
 from distrun.logs.tail import line_start
-from distrun.redaction import Redactor, secret_values
+from distrun.redaction import Redactor
 from distrun.regular_file import open_regular_file
-from distrun.spec.model import Spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,12 +45,32 @@ class Part(Frozen, kw_only=True):
     left_out: int = 0
 
 
+class _Offsets:
+    """Offsets in a log, and in the copy whose lines have other lengths: where lines begin."""
+
+    def __init__(self, old: list[int], new: list[int]) -> None:
+        self.old, self._new = old, new
+
+    def add(self, old_length: int, new_length: int) -> None:
+        """Add a line."""
+        self.old.append(self.old[-1] + old_length)
+        self._new.append(self._new[-1] + new_length)
+
+    def new(self, offset: int) -> int:
+        """Return the offset in the copy: one within a line stays within that line."""
+        at = max(0, bisect.bisect_right(self.old, offset) - 1)
+        if at + 1 == len(self.old):
+            return self._new[at]
+        within = max(0, offset - self.old[at])
+        return min(self._new[at] + within, self._new[at + 1])
+
+
 class BundleWriter:
     """Writes one bundle.
 
     Args:
         folder: the job's.
-        tasks: the names of the tasks whose logs and samples it has.
+        tasks: the names of the job's tasks. Others that have files are in the bundle, too.
         redactor: replaces secrets and names.
         phase: how `status` shows the job.
         is_running: whether it has not ended.
@@ -70,10 +87,16 @@ class BundleWriter:
         is_running: bool,
         versions: Mapping[str, str],
     ) -> None:
-        self._folder, self._tasks, self._redactor = folder, list(tasks), redactor
+        self._folder, self._redactor = folder, redactor
+        self._tasks = list(dict.fromkeys([*tasks, *_tasks_with_files(folder)]))
+        self._most_of_log = min(
+            _MOST_LOG_BYTES, _MOST_BYTES_OF_ALL_LOGS // max(1, len(self._tasks))
+        )
+        self._job_id = _plain(redactor.lines(folder.job_id))
+        """It contains the job's name, which may be that of a user."""
         self._about = About(
             version=VERSION,
-            job_id=folder.job_id,
+            job_id=self._job_id,
             made_at=time.time(),
             phase=phase,
             is_running=is_running,
@@ -91,9 +114,9 @@ class BundleWriter:
         """
         with (
             tempfile.TemporaryDirectory(prefix="distrun-bundle-") as temporary,
-            tarfile.open(fileobj=file, mode="w:gz", format=tarfile.PAX_FORMAT) as archive,
+            tarfile.open(fileobj=file, mode="w:gz", format=tarfile.USTAR_FORMAT) as archive,
         ):
-            copy = JobFolder(Path(temporary) / "jobs" / self._folder.job_id)
+            copy = JobFolder(Path(temporary) / "jobs" / self._job_id)
             copy.logs.mkdir(parents=True)
             copy.history.mkdir()
             self._copy(copy)
@@ -108,69 +131,91 @@ class BundleWriter:
         for source, target in zip(job_files(self._folder), job_files(copy), strict=True):
             is_json = target in (copy.events_file, copy.plan_file, copy.resolved_spec_file)
             self._copy_text(source, target, copy, is_json=is_json)
+        reports = self._folder.unsent_reports_file
+        self._copy_text(reports, copy.unsent_reports_file, copy, is_json=True)
+        late = self._folder.late_logs()
         for task in self._tasks:
             history = self._folder.history_of(task)
             self._copy_text(history, copy.history_of(task), copy, is_json=True)
-            self._copy_log(task, copy)
+            log, index = self._folder.log_of(task), self._folder.index_of(task)
+            offsets = self._copy_log(log, index, copy.log_of(task), copy)
+            for offset, part, part_index in late.get(log, ()):
+                name = part.name.replace(f".{offset}-", f".{offsets.new(offset)}-", 1)
+                self._copy_log(part, part_index, copy.logs / name, copy)
 
-    def _add(self, copy: JobFolder, name: str, text: str, left_out: int = 0) -> None:
+    def _add(
+        self,
+        copy: JobFolder,
+        name: str,
+        text: str,
+        *,
+        left_out: int = 0,
+        written: float | None = None,
+    ) -> None:
         content = text.encode("utf-8", "surrogateescape")
         (copy.path / name).write_bytes(content)
+        if written is not None:
+            os.utime(copy.path / name, (written, written))
         self.parts.append(Part(name=name, size=len(content), left_out=left_out))
 
     def _copy_text(self, source: Path, target: Path, copy: JobFolder, *, is_json: bool) -> None:
         try:
             with open_regular_file(source) as file:
-                size = os.fstat(file.fileno()).st_size
+                found = os.fstat(file.fileno())
                 content = file.read(_MOST_BYTES)
         except OSError:
             return
-        if len(content) < size:
+        if len(content) < found.st_size:
             content = content[: content.rfind(b"\n") + 1]
         text = content.decode("utf-8", "surrogateescape")
+        self._redactor.begin()
         redact = self._redactor.json if is_json else self._redactor.line
         lines = "\n".join(map(redact, text.split("\n")))
         name = str(target.relative_to(copy.path))
-        self._add(copy, name, lines, max(0, size - len(content)))
+        left_out = max(0, found.st_size - len(content))
+        self._add(copy, name, lines, left_out=left_out, written=found.st_mtime)
 
-    def _copy_log(self, task: str, copy: JobFolder) -> None:
+    def _copy_log(self, source: Path, index: Path, target: Path, copy: JobFolder) -> _Offsets:
         """Copy the end of a log, and write its index anew: the offsets are others."""
-        log = TaskLog(task, str(self._folder.log_of(task)), str(self._folder.index_of(task)))
-        most = min(_MOST_LOG_BYTES, _MOST_BYTES_OF_ALL_LOGS // max(1, len(self._tasks)))
+        log = TaskLog("", str(source), str(index))
+        most = self._most_of_log
         try:
-            size = log.extent().size
+            size, written = log.extent()
             if not size:
-                return
+                return _Offsets([0], [0])
             start = line_start(log, size - most) if size > most else 0
-            start, content = log.read_kept(max(start, size - 2 * most), size)
+            start, content = log.read_kept(max(start, size - 2 * most), 2 * most)
         except OSError:
-            return
-        index = io.BytesIO()
+            return _Offsets([0], [0])
+        self._redactor.begin()
+        offsets = _Offsets([start], [0])
         shown: list[bytes] = []
-        old, new = start, 0
-        growth = log.growth(start)
-        when, grown = next(growth, (0.0, 0))
         for line in content.splitlines(keepends=True):
-            text = self._redactor.line(line.decode("utf-8", "surrogateescape"))
-            shown.append(text.encode("utf-8", "surrogateescape"))
-            # An offset within the line becomes one within the line that replaces it.
-            while when and grown <= old + len(line):
-                within = len(shown[-1]) if grown == old + len(line) else grown - old
-                index.write(INDEX_RECORD.pack(when, new + min(within, len(shown[-1]))))
-                when, grown = next(growth, (0.0, 0))
-            old, new = old + len(line), new + len(shown[-1])
-        name = str(copy.log_of(task).relative_to(copy.path))
-        self._add(copy, name, b"".join(shown).decode("utf-8", "surrogateescape"), start)
-        copy.index_of(task).write_bytes(index.getvalue())
-        index_name = str(copy.index_of(task).relative_to(copy.path))
-        self.parts.append(Part(name=index_name, size=len(index.getvalue())))
+            ending = line[len(line.rstrip(b"\r\n")) :]
+            text = line.removesuffix(ending).decode("utf-8", "surrogateescape")
+            new = self._redactor.line(text).encode("utf-8", "surrogateescape") + ending
+            shown.append(new)
+            offsets.add(len(line), len(new))
+        times = [
+            INDEX_RECORD.pack(when, offsets.new(grown))
+            for when, grown in log.growth(start)
+            if grown <= offsets.old[-1]
+        ]
+        text = b"".join(shown).decode("utf-8", "surrogateescape")
+        name = str(target.relative_to(copy.path))
+        self._add(copy, name, text, left_out=start, written=written)
+        new_index = target.with_suffix(index.suffix)
+        new_index.write_bytes(b"".join(times))
+        index_name = str(new_index.relative_to(copy.path))
+        self.parts.append(Part(name=index_name, size=len(times) * INDEX_RECORD.size))
+        return offsets
 
     def _readme(self) -> str:
         listed = "\n".join(f"  {each.name}{_cut(each)}" for each in self.parts)
         return (
-            f"This is the job {self._folder.job_id} of distrun, for a bug report.\n\n"
+            f"This is the job {self._job_id} of distrun, for a bug report.\n\n"
             f"To read it: open {REPORT} in a browser, or, with distrun, make the page again:\n"
-            f"  distrun report distrun-{self._folder.job_id}.tar.gz\n\n"
+            f"  distrun report distrun-{self._job_id}.tar.gz\n\n"
             f"Replaced everywhere alike: {replaced_text(self._redactor)}.\n"
             "What is a secret can only be guessed: look through it before you send it.\n\n"
             f"Files:\n{listed}\n"
@@ -181,9 +226,25 @@ def _archive(archive: tarfile.TarFile, name: str, path: Path) -> None:
     """Add a file without its owner, whose name the archive would have."""
     member = tarfile.TarInfo(name)
     member.size, member.mode = path.stat().st_size, 0o644
-    member.mtime = int(path.stat().st_mtime)
+    member.mtime = math.ceil(path.stat().st_mtime)
     with path.open("rb") as file:
         archive.addfile(member, file)
+
+
+def _tasks_with_files(folder: JobFolder) -> list[str]:
+    """Return the tasks with a log or samples: a damaged record may not name them."""
+    places = ((folder.logs, LOG_SUFFIX), (folder.history, HISTORY_SUFFIX))
+    return [
+        task_of_log(file.name.removesuffix(suffix) + LOG_SUFFIX)
+        for place, suffix in places
+        for file in sorted(place.glob(f"*-*{suffix}"))
+        if is_known(f"{place.name}/{file.name}", folder)
+    ]
+
+
+def _plain(text: str) -> str:
+    """Return a text that can be the name of a file."""
+    return re.sub(r"[^A-Za-z0-9._-]", "", text).lstrip("._-") or "job"
 
 
 def _cut(part: Part) -> str:
@@ -210,33 +271,3 @@ def replaced_text(redactor: Redactor) -> str:
         if count
     ]
     return ", ".join(words) or "nothing"
-
-
-def make_redactor(folder: JobFolder, *, keep_names: bool) -> Redactor:
-    """Return what replaces the secrets of a job and, unless they are to be kept, the names."""
-    secrets = secret_values(folder)
-    if keep_names:
-        return Redactor(secrets)
-    users, hosts = _own_names()
-    with contextlib.suppress(OSError):
-        for event in record.read(str(folder.events_file)):
-            if isinstance(event, events.HostReady):
-                hosts += [event.host, event.hostname, event.address or ""]
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        spec = from_json(Spec, json.loads(folder.resolved_spec_file.read_text("utf-8")))
-        users.append(spec.ssh.user or "")
-        for each in spec.hosts:
-            hosts += [each.name, each.address or ""]
-    for host in hosts:
-        user, sign, _ = host.rpartition("@")
-        users += [user] if sign else []
-    hosts = [host.rpartition("@")[2] for host in hosts]
-    return Redactor(secrets, dict.fromkeys(users), dict.fromkeys(hosts))
-
-
-def _own_names() -> tuple[list[str], list[str]]:
-    """Return the names of this user and this machine."""
-    users = [Path.home().name]
-    with contextlib.suppress(OSError, KeyError):
-        users.insert(0, getpass.getuser())
-    return users, [socket.gethostname(), socket.getfqdn()]

@@ -62,8 +62,10 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
 
 def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]:
     """Write the archive; returns what is in it, in lines."""
-    from distrun.bundle.writer import BundleWriter, make_redactor, replaced_text
+    from distrun.bundle.job_names import make_redactor
+    from distrun.bundle.writer import BundleWriter, replaced_text
     from distrun.cli.job_view import job_summary
+    from distrun.cli.text_format import format_count
     from distrun.cli.verdict_text import labelled
     from distrun.report.page import versions
 
@@ -80,9 +82,12 @@ def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]
     writer.write(file, _report)
     lines = [labelled(name, text) for name, text in _listed(writer.parts)]
     lines.append(labelled("replaced", replaced_text(redactor)))
-    if redactor.kept:
-        kept = f"{', '.join(redactor.kept)}: such words stand for other things, too"
-        lines.append(labelled("not replaced", kept))
+    kept = [*redactor.kept]
+    if redactor.kept_secrets:
+        kept.append(format_count(redactor.kept_secrets, "secret"))
+    if kept:
+        text = f"{', '.join(kept)}: such words stand for other things, too"
+        lines.append(labelled("not replaced", text))
     return lines
 
 

@@ -23,7 +23,7 @@ def is_this_machine(host: str) -> bool:
     name = socket.gethostname().lower()
     if host in (name, name.partition(".")[0]):
         return True
-    return host in _own_addresses() or host in _own_names()
+    return host in _own_addresses() or host in own_names()
 
 
 @lru_cache(maxsize=1)
@@ -42,7 +42,8 @@ def _own_addresses() -> frozenset[str]:
 
 
 @lru_cache(maxsize=1)
-def _own_names() -> frozenset[str]:
+def own_names() -> frozenset[str]:
+    """Return the names of this machine in /etc/hosts, in small letters."""
     names: set[str] = set()
     try:
         with open("/etc/hosts", encoding="utf-8", errors="replace") as file:

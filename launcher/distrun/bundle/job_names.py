@@ -1,0 +1,94 @@
+"""The names of the users and hosts of a job, as far as its files and this machine tell them."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import pwd
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrun import events, record
+from distrun.codec import from_json
+from distrun.redaction import Redactor, secret_values
+from distrun.spec.addresses import is_loopback
+from distrun.spec.machine import own_names
+from distrun.spec.model import Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distrun.jobstore import JobFolder
+
+_UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
+
+def make_redactor(folder: JobFolder, *, keep_names: bool) -> Redactor:
+    """Return what replaces the secrets of a job and, unless they are to be kept, the names."""
+    secrets = secret_values(folder)
+    spec = _spec(folder)
+    roles = [task.partition(":")[0] for task in folder.state().tasks]
+    if spec is not None:
+        roles += [each.role.value for each in spec.roles]
+    if keep_names:
+        return Redactor(secrets, roles=roles)
+    users, hosts = [*_own_users()], [*_recorded_hosts(folder)]
+    if spec is not None:
+        users.append(spec.ssh.user or "")
+        hosts += _hosts_of_spec(spec)
+    hosts += [socket.gethostname(), *sorted(own_names()), *_unproxied(folder)]
+    logins = [each.rpartition("@") for each in hosts]
+    users += [user for user, _, _ in logins]
+    machines = [host for _, _, host in logins if not is_loopback(host)]
+    return Redactor(secrets, users, machines, roles=roles)
+
+
+def _own_users() -> Iterator[str]:
+    with contextlib.suppress(OSError, KeyError):
+        yield getpass.getuser()
+    with contextlib.suppress(KeyError):
+        yield pwd.getpwuid(os.geteuid()).pw_name
+    with contextlib.suppress(RuntimeError):
+        yield Path.home().name
+
+
+def _recorded_hosts(folder: JobFolder) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for event in record.read(str(folder.events_file)):
+            if isinstance(event, events.HostReady):
+                yield from (event.host, event.hostname, event.address or "")
+            elif isinstance(event, (events.HostLost, events.HostLeftOut)):
+                yield event.host  # perhaps it has never been ready
+
+
+def _spec(folder: JobFolder) -> Spec | None:
+    with contextlib.suppress(*_UNREADABLE):
+        return from_json(Spec, _read(folder.resolved_spec_file))
+    return None
+
+
+def _hosts_of_spec(spec: Spec) -> Iterator[str]:
+    for host in spec.hosts:
+        yield from (host.name, host.address or "")
+    for role in spec.roles:
+        yield from (each.rpartition(":")[0].strip("[]") for each in role.addresses)
+    for name, value in spec.ssh.options.items():
+        if name.lower() == "hostname":
+            yield value
+        elif name.lower() == "proxyjump":
+            yield from (each.partition(":")[0] for each in value.split(","))
+
+
+def _unproxied(folder: JobFolder) -> list[str]:
+    """Return the machines of `no_proxy`, which the plan has from the launching shell."""
+    with contextlib.suppress(*_UNREADABLE):
+        found = _read(folder.plan_file)["env"]["no_proxy"].split(",")
+        return [each.lstrip(".*") for each in found if each]
+    return []
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
