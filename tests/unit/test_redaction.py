@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from distrun import lifecycle
+from distrun.events import decode, encode
 from distrun.jobstore import JobFolder
 from distrun.redaction import Redactor, secret_values
 from distrun.redaction.vocabulary import own_words
+
+from .histories import MWM, Job
 
 HIDDEN = "hunter2-and-more"
 
@@ -25,6 +32,12 @@ HIDDEN = "hunter2-and-more"
         f"os.environ['AWS_SECRET'] = '{HIDDEN}'",
         f"train.py --password {HIDDEN} --steps 3",
         f"train.py --api-key={HIDDEN}",
+        f"args: [--password, {HIDDEN}]",
+        f"['train.py', '--auth-token', '{HIDDEN}']",
+        f'train.py --password "{HIDDEN} {HIDDEN}"',
+        f'{{\\"api_key\\": \\"{HIDDEN}\\"}}',
+        f"aws_accessKey={HIDDEN}",
+        f"DB_PASSWORD=-{HIDDEN}",
         f"  MY_PASSWD: {HIDDEN}",
         f"https://anna:{HIDDEN}@example.org/data",
         f"Authorization: Bearer {HIDDEN}",
@@ -44,6 +57,7 @@ def test_what_is_said_to_be_a_secret_is_replaced(text: str) -> None:
         "AKIAABCDEFGHIJKLMNOP",
         "xoxb-1234567890-abcdef",
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdef",
+        "glpat-abcdefghijklmnopqrst",
     ],
 )
 def test_what_looks_like_a_token_is_replaced(token: str) -> None:
@@ -59,6 +73,10 @@ def test_what_looks_like_a_token_is_replaced(token: str) -> None:
         "12:30:45 INFO worker:0 started",
         "127.0.0.1:2222 and localhost",
         "tensorflow 2.21.0 on Python 3.11.7",
+        "usage: train.py [--password PASSWORD]",
+        "recall@10 and image@sha256:0123",
+        "x = losses[0], replica[1-2]",
+        "MY_TOKEN=[secret-1] and --password [secret-2]",
     ],
 )
 def test_other_texts_stay(text: str) -> None:
@@ -73,6 +91,26 @@ def test_a_private_key_is_replaced_line_by_line() -> None:
     lines = Redactor(mask="***").lines(text).split("\n")
     assert lines[2:4] == ["***", "***"]
     assert (lines[0], lines[5], len(lines)) == ("before", "after", 6)
+
+
+KEY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC"
+
+
+@pytest.mark.parametrize("kind", ["", "RSA ", "OPENSSH ", "ENCRYPTED "])
+@pytest.mark.parametrize("newline", ["\\n", "\\\\n", " "])
+def test_a_private_key_on_one_line_is_replaced(kind: str, newline: str) -> None:
+    begin, end = f"-----BEGIN {kind}PRIVATE KEY-----", f"-----END {kind}PRIVATE KEY-----"
+    text = f"KEY='{newline.join([begin, KEY, KEY, end])}' by anna\nafter"
+    shown = Redactor(users=["anna"], mask="***").lines(text)
+    assert shown == f"KEY='{begin}***{end}' by user-1\nafter"
+
+
+def test_a_key_that_never_ends_hides_no_other_lines() -> None:
+    text = f"no -----BEGIN PRIVATE KEY----- found\nnext\n\nat anna: {KEY}\nepoch 1/3: loss 0.5"
+    shown = Redactor(users=["anna"], mask="***").lines(text).split("\n")
+    assert shown[-1] == "epoch 1/3: loss 0.5"
+    text = f"INFO -----BEGIN PGP PRIVATE KEY BLOCK-----\nINFO {KEY}\nINFO {KEY}=\nINFO done by me"
+    assert Redactor().lines(text).split("\n")[1:] == ["[secret-1]", "[secret-1]", "INFO done by me"]
 
 
 def test_names_are_replaced_alike_everywhere() -> None:
@@ -92,6 +130,64 @@ def test_addresses_are_replaced_but_loopback() -> None:
     )
 
 
+def test_an_address_is_found_before_punctuation() -> None:
+    text = (
+        "to 2001:db8::5: refused; from 2001:db8::5. ::ffff:10.1.2.3, 10.1.2.3. 10.1.2.3/24 12:30:45"
+    )
+    assert Redactor((), (), ["gpu1"])(text) == (
+        "to address-2: refused; from address-2. ::ffff:address-1, address-1. address-1/24 12:30:45"
+    )
+
+
+def test_names_of_any_form_are_found() -> None:
+    users = ["j_doe", "_svc", "jürgen", "lab\\\\max.muster"]
+    redactor = Redactor((), users, ["gpu_1", "10-0-0-5.ec2.internal"])
+    text = "J_DOE_model.h5 ~_svc/x jürgen: gpu_1-ib 10-0-0-5 a_26_01_02_03_04_05_06_07_j_doe.h5"
+    assert redactor(text) == (
+        "user-1_model.h5 ~user-2/x user-3: host-1-ib host-2 a_26_01_02_03_04_05_06_07_user-1.h5"
+    )
+    assert redactor(f"as {users[3]} in") == "as user-4 in"
+
+
+def test_two_machines_of_one_short_name_stay_two() -> None:
+    redactor = Redactor((), (), ["gpu1.a.example", "gpu1.b.example", "gpu2", "gpu2.a.example"])
+    text = "gpu1.a.example gpu1.b.example gpu1 gpu2 gpu2.a.example"
+    assert redactor(text) == "host-1 host-2 host-1 host-3 host-3"
+
+
+def test_unknown_users_and_hosts_are_replaced_where_it_is_clear_what_they_are() -> None:
+    redactor = Redactor((), ["anna", "train"], ["gpu1"])
+    text = (
+        "bob@gpu9.lab: see /home/bob/x, /home/train/y, ssh://anna@gpu1, train, bob, root@localhost"
+    )
+    assert redactor(text) == (
+        "user-2@host-2: see /home/user-2/x, /home/user-3/y, ssh://user-1@host-1, train, bob, "
+        "root@localhost"
+    )
+    assert redactor.kept == ["train"]
+
+
+def test_a_range_of_hosts_is_replaced_by_its_first_and_last() -> None:
+    redactor = Redactor((), (), [f"gpu-{number:02}" for number in range(1, 17)])
+    assert redactor('- "gpu-[01-16]"') == '- "host-1-to-host-16"'
+
+
+def test_a_replacement_that_is_a_name_means_nobody_else() -> None:
+    redactor = Redactor((), (), ["host-2", "host-1"])
+    assert redactor("host-1 host-2 bob@host-1") == "host-4 host-3 user-1@host-4"
+
+
+@pytest.mark.parametrize(
+    "character", [*"aA0:.=-/@[\"'\\ \t", "a.", "-a", "a=", "eyJaaaaaaaa-", ":0", "//"]
+)
+def test_a_long_line_takes_no_long_time(character: str) -> None:
+    redactor = Redactor(["hunter2-x"], ["anna", "j_doe"], ["gpu1.lab.example"])
+    begin = time.process_time()
+    for before in ("", "token=", "token ", "-----BEGIN PRIVATE KEY-----", "://a:", "/home/"):
+        redactor.lines(before + character * (200_000 // len(character)))
+    assert time.process_time() - begin < 10
+
+
 def test_names_stay_where_none_are_given() -> None:
     assert Redactor()("anna at 10.0.0.5") == "anna at 10.0.0.5"
 
@@ -106,6 +202,54 @@ def test_a_known_secret_is_found_however_it_is_written(secret: str) -> None:
         assert "[secret-1]" in shown
     encoded = json.dumps({"a": [f"it is {secret}!"]})
     assert json.loads(redactor.json(encoded)) == {"a": ["it is [secret-1]!"]}
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=8, max_size=40))
+def test_no_way_to_write_a_secret_in_a_file_shows_it(secret: str) -> None:
+    assume(secret not in own_words() and len(secret.strip()) >= 8 and not secret.isdigit())
+    redactor = Redactor([secret])
+    values = {"a": secret, "b": [f"<{secret}>"], "c": json.dumps({"d": secret}), secret: 1}
+    shown = redactor.json(json.dumps(values))
+    assert secret not in str(json.loads(shown))
+    assert json.loads(shown)["c"] == '{"d": "[secret-1]"}'
+    for text in (
+        yaml.safe_dump({"a": secret}, width=1000),
+        f"https://x/?q={quote(secret, safe='')}",
+    ):
+        assert all(each not in redactor.lines(text) for each in {secret, quote(secret, safe="")})
+
+
+@pytest.mark.parametrize("kind", ["users", "hosts", "secrets"])
+def test_no_name_and_no_secret_makes_a_record_unreadable(kind: str) -> None:
+    job = Job()
+    job.created(MWM)
+    job.planned("worker:0", "worker:1", places={"worker:1": "gpu1"})
+    job.started("worker:0", "worker:1")
+    job.exited("worker:1", 3)
+    job.ended("worker:0", "worker:1")
+    lines = [json.dumps(encode(event)) for event in job.history]
+    expected = lifecycle.replay(job.history)
+    for word in own_words():
+        redactor = Redactor(**{kind: [word]})  # type: ignore[arg-type]
+        events = [decode(json.loads(redactor.json(line))) for line in lines]
+        state = lifecycle.replay([event for event in events if event is not None])
+        assert len(events) == len(lines)
+        assert (state.phase, [*state.tasks]) == (expected.phase, [*expected.tasks]), word
+        assert state.outcome == expected.outcome, word
+
+
+def test_bytes_that_are_no_text_stay_as_they_are() -> None:
+    line = b'{"event": "\xff", "MY_TOKEN": "hunter2-x"}'.decode("utf-8", "surrogateescape")
+    shown = Redactor(["hunter2-x"]).json(line).encode("utf-8", "surrogateescape")
+    assert shown == b'{"event": "\xff", "MY_TOKEN": "[secret-1]"}'
+
+
+def test_the_secrets_of_a_job_are_those_of_its_arguments(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    argv = ["python", "--password", "of-argv", "--api-key=of-option", "--token", "--steps", "9"]
+    env = {"DATA": "postgres://anna:of-url@db/x", "RUN": "x --secret $SECRET"}
+    folder.plan_file.write_text(json.dumps({"tasks": [{"argv": argv, "env": env}]}))
+    assert set(secret_values(folder, {})) == {"of-argv", "of-option", "of-url"}
 
 
 def test_the_secrets_of_a_job_are_those_of_its_variables(tmp_path: Path) -> None:

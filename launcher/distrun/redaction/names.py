@@ -27,7 +27,7 @@ _HOST_SET = re.compile(
 )
 _MOST_OF_A_SET = 4096
 _V4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.]\d)")
-_V6 = re.compile(r"(?<![\w:.])(?=[0-9a-fA-F]{0,4}:)[0-9a-fA-F:.]{2,45}(?![\w])")
+_V6 = re.compile(r"(?<![\w:.])(?=[0-9a-fA-F]{0,4}:)[0-9a-fA-F:.]{2,45}(?![\w:])")
 _NO_HOSTS = {"sha256", "latest"}
 """What follows an @ without being a host."""
 

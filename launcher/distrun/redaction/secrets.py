@@ -51,14 +51,15 @@ _IN_URL = re.compile(r"(?<=://)(?P<user>[^\s/@:]*):(?P<value>[^\s/@]+)(?=@)")
 _IN_HEADER = re.compile(r"(?i)(?<=\bauthorization: )(?:(?:basic|bearer|digest|token) )?\S+")
 _VALUE = (
     r"""(?P<value>\[secret-\d+\]|"(?:[^"\\]|\\.)+"|'(?:[^'\\]|\\.)+'"""
-    r"""|["']?[^\s"',;&}\])-][^\s"',;&}\])]*)"""
+    r"""|["']?[^\s"',;&}\])]+)"""
 )
 _ASSIGNED = re.compile(
     r"""(?<![A-Za-z0-9_-])(?P<name>[A-Za-z_-][A-Za-z0-9_-]{0,80})"""
-    r"""(?:\\?["']?\]?\s*[=:]\s*|\\?["']\s*,\s*)""" + _VALUE
+    r"""(?:\\?["']?\]?\s*[=:]\s*|\\?["']\s*,\s*)\\?""" + _VALUE
 )
 _OPTION = re.compile(
-    r"""(?<![A-Za-z0-9_-])(?P<name>--?[A-Za-z][A-Za-z0-9_-]{0,80})(?:\s+|["']?\s*,\s*)""" + _VALUE
+    r"""(?<![A-Za-z0-9_-])(?P<name>--?[A-Za-z][A-Za-z0-9_-]{0,80})(?:\s+|["']?\s*,\s*)(?!-)"""
+    + _VALUE
 )
 _BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -97,25 +98,18 @@ def replace_secrets(text: str, replacement: Callable[[str], str]) -> str:
         return text
 
     def assigned(found: re.Match[str]) -> str:
-        value, quote_mark = _unquoted(found["value"])
+        value = found["value"].strip("\"'").rstrip("\\")
         name = found["name"].strip("-").replace("-", "_")
         is_placeholder = value.lower() in name.lower()  # `--password PASSWORD` in a usage
         if not names_a_secret(name) or not is_distinct(value) or is_placeholder:
             return found[0]
         before = found[0][: found.start("value") - found.start()]
-        return f"{before}{quote_mark}{replacement(value)}{quote_mark}"
+        return before + found["value"].replace(value, replacement(value))
 
     text = _FORM.sub(lambda found: replacement(found[0]), text)
     text = _IN_URL.sub(lambda found: f"{found['user']}:{replacement(found['value'])}", text)
     text = _IN_HEADER.sub(lambda found: replacement(found[0]), text)
     return _OPTION.sub(assigned, _ASSIGNED.sub(assigned, text))
-
-
-def _unquoted(value: str) -> tuple[str, str]:
-    """Return a value without its quotes, and these."""
-    if len(value) > 1 and value[0] in "\"'" and value[-1] == value[0]:
-        return value[1:-1], value[0]
-    return value, ""
 
 
 class KeyBlocks:
