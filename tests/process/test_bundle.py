@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shlex
+import signal
 import socket
 import sys
 import tarfile
@@ -196,6 +197,110 @@ def test_a_damaged_record_is_packed_as_far_as_it_goes(
     assert unpacked()["events.jsonl"].startswith(b'\xff\x00{"event": 5\n')
 
 
+def test_a_record_that_lost_its_plan_has_the_logs(
+    detached: Detach, distrun: Distrun, status: Status, unpacked: Callable[..., dict[str, bytes]]
+) -> None:
+    job = detached("echo hello; exit 3")
+    wait_until(lambda: status(job)["state"] == "failed")
+    events = distrun.home / "jobs" / job / "events.jsonl"
+    events.write_bytes(b"")
+    files = unpacked()
+    assert b"hello\n" in files["logs/worker-1.log"]
+    assert files["events.jsonl"] == b""
+
+
+def test_what_came_too_late_is_in_it(
+    detached: Detach, distrun: Distrun, status: Status, unpacked: Callable[..., dict[str, bytes]],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    job = detached("echo MY_TOKEN=longer-than-its-replacement; echo second", workers=1)
+    wait_until(lambda: status(job)["state"] == "succeeded")
+    logs = distrun.home / "jobs" / job / "logs"
+    log = (logs / "worker-0.log").read_bytes()
+    before = log.index(b"second")
+    (logs / f"worker-0.{before}-17.late").write_bytes(b"came late, API_KEY=abcdefgh\n")
+    exited = {"event": "TaskExited", "at": 5e9, "task": "worker:0", "attempt": 0, "code": 7}
+    (logs / "unsent-reports.jsonl").write_text(json.dumps(exited) + "\n")
+    files = unpacked()
+    with opened(tmp_path / "bundle.tar.gz") as (folder, _):
+        ((late, (part,)),) = folder.late_logs().items()
+        shown = late.read_bytes()
+        assert shown[part[0] :] == b"second\n"
+        assert part[1].read_bytes() == b"came late, API_KEY=[secret-2]\n"
+        assert [event.at for event in record.read(str(folder.unsent_reports_file))] == [5e9]
+    assert "logs/unsent-reports.jsonl" in files
+
+
+NAMED = """\
+import sys
+print("as anna on gpu7: /home/anna/data,", "anna@gpu7.lab.example", sys.argv[1:])
+print("-----BEGIN PRIVATE KEY-----\\nMIIEvQIBADANBgkqhkiG9w0BAQ\\n-----END PRIVATE KEY-----")
+print("hf_abcdefghijklmnopqrstuvwxyz012345 at postgres://anna:urls-secret@gpu7/db", flush=True)
+"""
+
+
+def test_nothing_of_a_user_is_left(
+    distrun: Distrun,
+    write_spec: WriteSpec,
+    unpacked: Callable[..., dict[str, bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = tmp_path / "home" / "anna"
+    place.mkdir(parents=True)
+    monkeypatch.setenv("LOGNAME", "anna")
+    monkeypatch.setenv("TMPDIR", str(place))
+    (tmp_path / "named.py").write_text(NAMED)
+    program = {
+        "script": "named.py",
+        "args": ["--password", "args-secret", "--api-key=option-secret"],
+        "env": {"DATA": "postgres://anna:urls-secret@gpu7/db", "QUOTED_TOKEN": 'it\'s "quoted" ü'},
+        "workdir": str(place),
+    }
+    hosts = [{"name": "localhost", "env": {"no_proxy": "gpu7,.lab.example"}}]
+    spec = write_spec("", name="anna-mnist", workers=1, program=program, hosts=hosts)
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    files = unpacked()
+    everything = b"\n".join(files.values())
+    hidden = ["anna", "gpu7", "args-secret", "option-secret", "urls-secret", "hf_abc", "MIIEvQ"]
+    hidden += ['quoted" ü', 'quoted\\"']
+    found = [each for each in hidden if each.encode() in everything]
+    assert found == [], [name for name, text in files.items() if found[0].encode() in text]
+    log = files["logs/worker-0.log"].decode()
+    assert "as user-1 on host-" in log
+    assert "/home/user-1/data" in log
+    with tarfile.open(tmp_path / "bundle.tar.gz") as archived:
+        assert {each.partition("/")[0] for each in archived.getnames()} == {
+            f"distrun-{json.loads(files['bundle.json'])['job_id']}"
+        }
+        assert "distrun-user-1-mnist-" in archived.getnames()[0]
+    with opened(tmp_path / "bundle.tar.gz") as (folder, _):
+        assert folder.state().outcome is not None
+        assert not record.is_damaged(str(folder.events_file))
+    kept = b"\n".join(unpacked("--keep-names").values())
+    assert b"/home/anna/data" in kept
+    assert b"gpu7.lab.example" in kept
+    assert [each for each in hidden[2:] if each.encode() in kept] == []
+
+
+def test_a_signal_leaves_nothing(
+    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert distrun("launch", write_spec("exit 0", workers=1)).returncode == 0
+    place = tmp_path / "a place"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    (folder,) = (distrun.home / "jobs").iterdir()
+    # Its many lines take long enough.
+    (folder / "logs" / "worker-0.log").write_bytes(b"at gpu1 x.y.z a@b.c\n" * 60_000)
+    started = distrun.start("bundle", "-o", place / "x.tar.gz")
+    wait_until(lambda: len(os.listdir(place)) == 2)
+    started.send_signal(signal.SIGINT)
+    assert started.wait(30) == 130
+    assert os.listdir(place) == []
+
+
 def test_it_goes_where_it_is_asked_to(
     distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, small_disk: Path
 ) -> None:
@@ -241,11 +346,33 @@ def archive(*members: tuple[str, Any], about: Any = ABOUT) -> bytes:
     return written.getvalue()
 
 
+def damaged(content: bytes, *, at: int) -> bytes:
+    changed = bytearray(content)
+    changed[at] ^= 255
+    return bytes(changed)
+
+
+def header(name: str, **fields: Any) -> bytes:
+    member = tarfile.TarInfo(name)
+    for field, value in fields.items():
+        setattr(member, field, value)
+    return member.tobuf()
+
+
 HOSTILE = {
     "nothing": b"",
     "text": b"hello",
     "empty": archive(about=None),
-    "truncated": archive(("distrun-job-aaa/events.jsonl", os.urandom(5000)))[:-2000],
+    "wrong checksum": damaged(archive(("distrun-job-aaa/events.jsonl", b"x")), at=-8),
+    "damaged header": gzip.compress(
+        damaged(gzip.decompress(archive(("distrun-job-aaa/events.jsonl", b"x"))), at=1030)
+    ),
+    "no end": gzip.compress(gzip.decompress(archive())[:1024]),
+    "more behind its end": archive() + gzip.compress(b"\0" * (2 << 20)),
+    "endless name": gzip.compress(header("x", size=1 << 33, type=tarfile.GNUTYPE_LONGNAME)),
+    "endless attributes": gzip.compress(header("x", size=1 << 33, type=tarfile.XHDTYPE)),
+    "many attributes": gzip.compress(header("x", type=tarfile.XHDTYPE) * 3000),
+    "sparse": gzip.compress(header("distrun-job-aaa/events.jsonl", type=tarfile.GNUTYPE_SPARSE)),
     "no about": archive(("distrun-job-aaa/events.jsonl", b""), about=None),
     "odd about": archive(about=[1]),
     "later version": archive(about={**ABOUT, "version": 2}),
@@ -265,11 +392,8 @@ HOSTILE = {
     "fifo": archive(("distrun-job-aaa/events.jsonl", {"type": tarfile.FIFOTYPE})),
     "device": archive(("distrun-job-aaa/events.jsonl", {"type": tarfile.CHRTYPE})),
     "folder": archive(("distrun-job-aaa/events.jsonl", {"type": tarfile.DIRTYPE})),
-    "huge": gzip.compress(
-        tarfile.TarInfo("distrun-job-aaa/events.jsonl").tobuf()[:124]
-        + b"777777777777\0"
-        + b"\0" * 1000
-    ),
+    "10 GB": gzip.compress(header("distrun-job-aaa/events.jsonl", size=10 << 30)),
+    "less than nothing": gzip.compress(header("distrun-job-aaa/events.jsonl", size=-1)),
 }
 
 
@@ -280,6 +404,18 @@ def test_what_is_no_bundle_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError), opened(path):
         pass
     assert os.listdir(tmp_path) == ["bundle.tar.gz"]
+
+
+def test_what_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bundle.tar.gz"
+    whole = archive(*[(f"distrun-job-aaa/logs/w-{n}.log", os.urandom(700)) for n in range(3)])
+    for size in range(0, len(whole), 7):
+        path.write_bytes(whole[:size])
+        with pytest.raises(UsageError), opened(path):
+            pass
+    path.write_bytes(whole)
+    with opened(path) as (folder, _):
+        assert len(os.listdir(folder.logs)) == 3
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(
