@@ -89,7 +89,7 @@ def test_a_job_that_runs_is_killed_gracefully(
     assert (job["state"], job["exit_code"]) == ("stopped", 137)
     if not is_starting:
         assert distrun("logs", job_id).stdout.count("saved") == 2
-    assert slurm.run("squeue", "-h", "-t", "PENDING,RUNNING") == ""
+    wait_until(lambda: slurm.run("squeue", "-h", "-t", "PENDING,RUNNING") == "", SECONDS)
 
 
 def test_a_kept_script_can_be_given_to_sbatch(

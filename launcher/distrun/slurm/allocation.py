@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+_SHOW_NODES = ("scontrol", "-o", "show", "node")
 _DETAIL = re.compile(r" Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+)(?: GRES=(\S*))?")
 """What `scontrol show job -d` says of nodes that were given the same; Mem is in MiB."""
 _GPU = re.compile(
@@ -53,22 +54,38 @@ def current(environ: Mapping[str, str]) -> Allocation | None:
             f"job {job} is a heterogeneous Slurm job, which distrun does not support",
             hint="use one component: with salloc or sbatch, write the options once, without ':'",
         )
-    return of_job(job)
+    return of_job(job, environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or "")
 
 
-def of_job(job: str) -> Allocation:
+def of_job(job: str, expected: str = "") -> Allocation:
     """Return the nodes of a running job.
+
+    Args:
+        job: its id.
+        expected: the list of its nodes, if that is known: Slurm is asked about both at once.
 
     Raises:
         SlurmCommandError: Slurm did not answer, or in an unexpected form.
     """
     command = ("scontrol", "-o", "show", "job", "-d", job)
-    answer = commands.run(*command)
-    listed = re.search(r" NodeList=(\S+)", answer)
-    if listed is None or listed[1] == "(null)":
-        raise commands.unexpected(" ".join(command), answer)
-    names = expand(listed[1])
-    addresses, with_gpus = _addresses(listed[1], names)
+    asked = commands.Command(*command)
+    nodes_asked = commands.Command(*_SHOW_NODES, expected) if expected else None
+    try:
+        names = expand(expected) if expected else []
+        answer = asked.answer()
+        listed = re.search(r" NodeList=(\S+)", answer)
+        if listed is None or listed[1] == "(null)":
+            raise commands.unexpected(" ".join(command), answer)
+        if listed[1] == expected and nodes_asked is not None:
+            described = nodes_asked.answer()
+        else:  # a node has failed, or the job has shrunk
+            names = expand(listed[1])
+            described = commands.run(*_SHOW_NODES, listed[1])
+    finally:
+        asked.cancel()
+        if nodes_asked is not None:
+            nodes_asked.cancel()
+    addresses, with_gpus = _addresses(described, names)
     given: dict[str, SlurmNode] = {}
     for nodes, cpus, memory, gres in _DETAIL.findall(answer):
         for name in expand(nodes):
@@ -95,12 +112,11 @@ def expand(nodes: str) -> Sequence[str]:
     return names
 
 
-def _addresses(nodes: str, names: Sequence[str]) -> tuple[dict[str, str], set[str]]:
+def _addresses(described: str, names: Sequence[str]) -> tuple[dict[str, str], set[str]]:
     """Return the nodes' addresses, and which nodes have GPUs that Slurm counts."""
     addresses = dict(zip(names, names, strict=True))
     with_gpus = set()
-    answer = commands.run("scontrol", "-o", "show", "node", nodes)
-    for line in answer.splitlines():
+    for line in described.splitlines():
         fields = dict(re.findall(r"(\w+)=(\S*)", line))
         name = fields.get("NodeName", "")
         if name in addresses:

@@ -97,7 +97,8 @@ for more in ([], ["--fit"]):
             "--steps-per-epoch=all", "--learning-rate=1e-30", *more,
             "--cross-device-ops=reduction_to_one_device", data=str(few),
         )  # fmt: skip
-        last = [each for each in told() if "ACCURACY" not in each][-1]  # of a step, not an epoch
+        # of a step, not of an epoch or of a save
+        last = [each for each in told() if "STEP" in each and "ACCURACY" not in each][-1]
     assert code == 0, errors
     images, labels = kept[-1].data.train_images, kept[-1].data.train_labels
     batches = custom_loop.pipelines.batches(200, 160, seed=0, passes=True)
