@@ -132,7 +132,7 @@ def _decoded(lines: list[bytes]) -> list[Sample]:
     samples = []
     for line in lines:
         with contextlib.suppress(
-            ValueError, TypeError, LookupError, AttributeError, RecursionError
+            *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
         ):
             samples.append(from_json(Sample, json.loads(line)))
     return samples

@@ -321,7 +321,8 @@ def test_a_lost_worker_of_parameter_servers_takes_the_group_along(
     hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
 ) -> None:
     on = hosts(4)
-    script = LOCKED.format(folder=tmp_path).replace("echo done", "[ $DISTRUN_TASK = chief:0 ]")
+    ends = "[ $DISTRUN_TASK = chief:0 ] || exec sleep 600"
+    script = LOCKED.format(folder=tmp_path).replace("echo done", ends)
     spec = remote_spec(
         script, on, strategy="parameter_server", cluster={"chief": 1, "worker": 1, "ps": 1},
         spares=1, timeouts={"link": LEASE}, restart=SOON, workers="coordinated",

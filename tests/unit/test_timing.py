@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distrun import events, timing
 from distrun.agent.protocol import Cause, Code
+from distrun.cli.timing_view import first_outputs
+from distrun.jobstore import JobFolder
 from distrun.strategies import Role, Success
 from distrun.timing import Phase
 
@@ -147,3 +150,10 @@ def test_a_job_in_the_queue_is_accepted_once_its_supervisor_begins(
 
 def test_a_record_without_its_beginning_has_no_attempts() -> None:
     assert timing.attempts([planned(5.0), *attempt(0, 5.0)]) == []
+
+
+def test_a_name_that_no_task_can_have_has_no_first_output(tmp_path: Path) -> None:
+    odd = [
+        events.TaskStarted(at=101.0, task=name, attempt=0, pid=1) for name in ("x" * 5000, "a\0b")
+    ]
+    assert first_outputs(JobFolder(tmp_path), [created(100.0), *odd]) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -43,9 +44,10 @@ def first_outputs(
     found: dict[tuple[str, int], float] = {}
     for (task, attempt), at in started.items():
         log = TaskLog(task, str(folder.log_of(task)), str(folder.index_of(task)))
-        printed = first_output(log, attempt, at, ended.get((task, attempt), time.time()))
-        if printed is not None:
-            found[task, attempt] = printed
+        with contextlib.suppress(OSError, ValueError):  # of a name that no task can have
+            printed = first_output(log, attempt, at, ended.get((task, attempt), time.time()))
+            if printed is not None:
+                found[task, attempt] = printed
     return found
 
 

@@ -112,7 +112,8 @@ class Report:
 
     def _all_tasks(self) -> list[str]:
         """Return the tasks of all plans: those of the last one first."""
-        former = [each.task for each in self.spans]
+        plans = [event for event in self.history if isinstance(event, events.JobPlanned)]
+        former = [task.name for plan in plans for task in plan.tasks]
         return list(dict.fromkeys([*self.job.state.tasks, *former]))
 
     def _most_important(self) -> list[str]:

@@ -15,6 +15,7 @@ import logging
 import math
 import os
 import re
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from distrun.cli.text_format import format_duration
@@ -179,7 +180,8 @@ def _settings(title: str) -> Iterator[None]:
 
     settings: dict[Any, Any] = {**mpl.rcParamsDefault, "svg.fonttype": "none"}
     settings.update({"svg.hashsalt": title, "path.simplify": False, "backend": "svg"})
-    with mpl.rc_context(settings):
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # such as that a font lacks a character
         yield
 
 
