@@ -2,12 +2,20 @@
 
 import os
 import signal
+import sys
+
+_LAUNCHES = ("launch", "run", "resume")
+_ASKS = {"-h", "--help", "--dry-run", "--resume-lost"}
 
 
 def main() -> None:
     """Run the command line. Ctrl-C while it is being imported ends it without a traceback."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_closed_streams()
+    if sys.argv[1:2] and sys.argv[1] in _LAUNCHES and not _ASKS.intersection(sys.argv):
+        from distrun import supervisor_process
+
+        supervisor_process.start_early()
     from distrun.cli.main import main as run
 
     run()

@@ -10,6 +10,7 @@ the time that a command needs to start. Here they are written once for all class
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from dataclasses import field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +26,25 @@ else:
 __all__ = ["Frozen", "dataclass_transform", "field", "replace"]
 
 
+def _fields(cls: type, *, kw_only: bool) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of a class, as :func:`dataclasses.dataclass` finds them, but sooner."""
+    found = dict(getattr(cls, "__dataclass_fields__", {}))
+    for name, kind in inspect.get_annotations(cls).items():
+        if kind.startswith("ClassVar["):
+            continue
+        default = cls.__dict__.get(name, dataclasses.MISSING)
+        made: Any = default if isinstance(default, dataclasses.Field) else field(default=default)
+        made.name, made.type = name, kind
+        made.kw_only = kw_only if made.kw_only is dataclasses.MISSING else made.kw_only
+        made._field_type = dataclasses._FIELD  # type: ignore[attr-defined]
+        if made.default is not dataclasses.MISSING:
+            setattr(cls, name, made.default)
+        elif made is default:
+            delattr(cls, name)
+        found[name] = made
+    return found
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Frozen:
     """The annotations of a subclass are its fields. `kw_only` and `order` as for a dataclass."""
@@ -37,8 +57,9 @@ class Frozen:
     else:
 
         def __init_subclass__(cls, *, kw_only: bool = False, order: bool = False) -> None:
-            dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
-            fields, missing = dataclasses.fields(cls), dataclasses.MISSING
+            missing = dataclasses.MISSING
+            cls.__dataclass_fields__ = _fields(cls, kw_only=kw_only)
+            fields = list(cls.__dataclass_fields__.values())
             cls._names = {each.name for each in fields}
             cls._positional = [each.name for each in fields if not each.kw_only]
             cls._defaults = {f.name: f.default for f in fields if f.default is not missing}

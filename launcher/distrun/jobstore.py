@@ -18,7 +18,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import socket
 import stat
 import struct
@@ -395,11 +394,7 @@ class JobStore:
             UsageError: other users can change it.
         """
         home = os.environ.get("DISTRUN_HOME")
-        if not home:
-            import platformdirs
-
-            home = platformdirs.user_state_dir("distrun")
-        store = cls(Path(home).absolute())
+        store = cls(Path(home or private_dir.state_folder()).absolute())
         store.check()
         return store
 
@@ -550,6 +545,8 @@ def create(folder: JobFolder, spec_source: bytes) -> JobFolder:
             created.acquire_lock()
             os.rename(name, folder.job_id, src_dir_fd=jobs, dst_dir_fd=jobs)
         except OSError:
+            import shutil  # it is slow, and this is rare
+
             shutil.rmtree(f"{private_dir.path_of(jobs)}/{name}", ignore_errors=True)
             raise
     return created

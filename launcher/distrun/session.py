@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import selectors
 import signal
-import socket
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from distrun.agent.protocol import Notice, file_messages
+    from distrun.forked_process import Process
     from distrun.jobstore import JobFolder
     from distrun.resumption import Resumption
     from distrun.spec.model import Spec
@@ -234,9 +234,6 @@ def all_executed(state: lifecycle.JobState) -> bool:
 
 def _start_supervisor(
     job_id: str,
-) -> tuple[Channel[protocol.Notice, protocol.Request], supervisor_process.Supervisor]:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = supervisor_process.start(job_id, theirs.fileno())
-    descriptor = ours.detach()
+) -> tuple[Channel[protocol.Notice, protocol.Request], Process]:
+    process, descriptor = supervisor_process.start(job_id)
     return Channel(descriptor, descriptor, protocol.Notice), process

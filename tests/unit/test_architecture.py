@@ -377,7 +377,8 @@ def test_an_impure_import_is_seen_at_a_distance() -> None:
 
 LAYERS = (
     {
-        *("distrun.agent", "distrun.errors", "distrun.field_types", "distrun.frozen"),
+        *("distrun.agent", "distrun.errors", "distrun.field_types", "distrun.forked_process"),
+        "distrun.frozen",
         *("distrun.printed_progress", "distrun.regular_file"),
         *("distrun.keras_version", "distrun.resources", "distrun.strategies"),
     },

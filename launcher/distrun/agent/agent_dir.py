@@ -120,10 +120,7 @@ def create(job_id: str, host: str) -> AgentDir:
 
 
 def _places() -> List[str]:
-    state = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):
-        state = os.path.join(os.path.expanduser("~"), ".local", "state")
-    places = [os.path.join(state, "distrun", _AGENTS)]
+    places = [os.path.join(private_dir.state_folder(), _AGENTS)]
     temporary = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]  # noqa: S108 - for new folders
     places += [place for place in temporary if os.path.isdir(place)]
     return [place for place in dict.fromkeys(places) if os.path.isabs(place)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -76,6 +77,7 @@ def _serve(make: Callable[[int], Agent], reader: int, writer: int) -> NoReturn:
     lease_timer = syscalls.timer()
     syscalls.become_subreaper()
     guard = os.getpid()
+    gc.freeze()  # the two share most of their memory
     try:
         agent = os.fork()
     except OSError as error:

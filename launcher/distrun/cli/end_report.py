@@ -22,7 +22,6 @@ from distrun.lifecycle import Account, JobState, TaskState
 from distrun.logs.startup_lines import LAST_LINES, TRACEBACK
 from distrun.regular_file import data_start, open_regular_file
 from distrun.spec.problems import printable
-from distrun.verdict.log_analysis import attempt_start
 from distrun.verdict.model import Verdict
 
 _LAST_BYTES = 16 * 1024
@@ -163,6 +162,8 @@ def _tail(folder: JobFolder, task: str) -> list[str] | None:
             raw = file.read()
     except OSError:
         return None
+    from distrun.verdict.log_analysis import attempt_start
+
     raw = raw[attempt_start(raw) :]
     lines = raw.decode("utf-8", "replace").rstrip("\n").split("\n")[-LAST_LINES:]
     raised = [number for number, line in enumerate(lines) if line == TRACEBACK.decode()]

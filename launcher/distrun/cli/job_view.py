@@ -13,8 +13,6 @@ from distrun.agent.protocol.causes import Code
 from distrun.cli import console
 from distrun.cli.cause_text import cause_text
 from distrun.cli.json_output import output_json, progress_json
-from distrun.cli.timing_view import job_timing, timing_json
-from distrun.cli.usage import Usage, measure, sampled
 from distrun.codec import to_json
 from distrun.events import Outcome, Result
 from distrun.frozen import Frozen
@@ -28,11 +26,12 @@ from distrun.lifecycle import (
     TaskState,
     Used,
 )  # fmt: skip
-from distrun.timing import AttemptTiming
 from distrun.verdict.model import Replacement
 
 if TYPE_CHECKING:
+    from distrun.cli.usage import Usage
     from distrun.slurm.queued_job import QueuedJob
+    from distrun.timing import AttemptTiming
 
 LOST = "lost"
 """The phase of a job whose record has no end and whose supervisor has died."""
@@ -238,6 +237,8 @@ class JobView(Frozen, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as `status --json` prints it."""
+        from distrun.cli.timing_view import timing_json
+
         return {
             **self.summary(),
             "outcome": output_json(self.outcome),
@@ -301,6 +302,10 @@ def _summary(folder: JobFolder, queued: QueuedJob | None) -> JobView:
 
 def job_view(folder: JobFolder, *, is_timed: bool = False) -> JobView:
     """Return a job with all its tasks, as they are now; `is_timed`: with its timing."""
+    # Imported here because the report of each job's end needs neither, and waits for the import.
+    from distrun.cli.timing_view import job_timing
+    from distrun.cli.usage import measure
+
     job = job_summary(folder)
     state = job.state
     visible = _visible_hosts(state)
@@ -332,6 +337,8 @@ def job_view(folder: JobFolder, *, is_timed: bool = False) -> JobView:
 def _usage(job: JobView, task: TaskState, measured: Usage | None) -> Usage | None:
     if measured is not None or not job.is_running or task.started_at is None or task.has_ended:
         return measured
+    from distrun.cli.usage import sampled
+
     return sampled(job.folder, task)
 
 

@@ -30,6 +30,8 @@ from distrun.spec.model import Spec
 from distrun.supervisor import tensorboard
 from distrun.sync.manifest import Manifest
 
+_WATCH_SECONDS = 0.1
+"""How long a job runs until its output is waited for."""
 _REDRAW_SECONDS = 1.0
 """How often the status line is redrawn on a terminal."""
 _END_SECONDS = 2.0
@@ -271,6 +273,7 @@ class LaunchedJob:
             view,
             starts=[self._log_starts.get(task, 0) for task in self._chosen],
             fold=self._startup is not None and self._output.is_terminal,
+            watch_after=_WATCH_SECONDS,
         )
         self._session.watch(self._follower.fileno(), self._show_output)
 

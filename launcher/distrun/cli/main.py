@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import io
 import os
@@ -148,9 +149,9 @@ def main() -> NoReturn:
     except (OSError, OutputError):
         streams.discard(sys.stdout)  # otherwise Python exits with 120
     sys.stderr.flush()
-    # Python resets the handlers before it exits: the timer's signal would kill it.
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    sys.exit(code)
+    # Python would take its time, and reset the handlers first: a signal would change the exit code.
+    atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
+    os._exit(code)
 
 
 def _run() -> int:  # noqa: PLR0911 - one line for each way to end

@@ -10,6 +10,7 @@ import selectors
 import time
 from typing import TYPE_CHECKING
 
+from distrun.agent.linux import syscalls
 from distrun.agent.linux.syscalls import Inotify
 from distrun.logs.line_buffer import LineBuffer
 from distrun.logs.repeats import RepeatFolder
@@ -43,6 +44,9 @@ class Follower:
     With `fold`, a line that several tasks of a role print at the same time is shown once. With
     `polls`, the logs are read again and again: inotify sees nothing of what other machines write.
 
+    With `watch_after`, nothing is reported for so many seconds: a process that ends soon after it
+    has asked inotify waits 15 ms for the kernel.
+
     The logs need not exist yet. Their folders should exist; otherwise they are polled. A log that
     shrinks is read again from its beginning. When the folders are removed, the logs that are open
     are polled: tasks may still write to them.
@@ -56,6 +60,7 @@ class Follower:
         starts: Sequence[int] | None = None,
         fold: bool = False,
         polls: bool = False,
+        watch_after: float = 0.0,
         make_inotify: Callable[[], Inotify] = Inotify,
         most_open: int = _MOST_OPEN,
     ) -> None:
@@ -81,16 +86,29 @@ class Follower:
         self._ready.register(self._more, select.EPOLLIN)
         self._behind = True
         self._read_at = 0.0
+        self._by_name: dict[bytes, list[_Tail]] = {}
+        for tail in self._tails:
+            self._by_name.setdefault(tail.file_name, []).append(tail)
+        self._grown = set(self._tails)
+        """What is to be read now."""
         self._folders = {os.path.dirname(log.path) for log in logs}
         self._is_removed = False
-        self._inotify = None if polls else _watch(self._folders, make_inotify)
-        if self._inotify is not None:
-            self._ready.register(self._inotify.fileno(), select.EPOLLIN)
+        self._inotify: Inotify | None = None
+        self._make_inotify = make_inotify
+        self._watch_timer: int | None = None
+        self._watch_due = time.monotonic() + watch_after
+        if watch_after and not polls:
+            self._watch_timer = syscalls.timer()
+            syscalls.set_timer(self._watch_timer, watch_after)
+            self._ready.register(self._watch_timer, select.EPOLLIN)
+        elif not polls:
+            self._watch()
 
     @property
     def poll_interval(self) -> float | None:
         """Seconds until :meth:`read` should be called without an event; None: never."""
-        poll = _POLL if self._inotify is None or self._is_removed else None
+        polls = self._inotify is None and self._watch_timer is None
+        poll = _POLL if polls or self._is_removed else None
         wait = None if self._folder is None else self._folder.wait
         return min((each for each in (poll, wait) if each is not None), default=None)
 
@@ -117,13 +135,13 @@ class Follower:
         """
         if not self._behind:
             self._throttle()
-            if self._inotify is not None:
-                self._inotify.drain()
-                self._is_removed = not all(map(os.path.isdir, self._folders))
-        blocks = [block for tail in self._tails for block in self._shown(tail, tail.read())]
+        self._grown |= self._find_grown()
+        tails = [tail for tail in self._tails if tail in self._grown]
+        blocks = [block for tail in tails for block in self._shown(tail, tail.read())]
         if self._folder is not None:
             blocks += self._folder.due()
-        self._set_behind(any(tail.behind for tail in self._tails))
+        self._grown = {tail for tail in tails if tail.behind}
+        self._set_behind(bool(self._grown))
         return blocks
 
     def finish(self) -> Iterator[bytes]:
@@ -173,6 +191,12 @@ class Follower:
             tail.close()
         if self._inotify is not None:
             self._inotify.close()
+        self._close_timer()
+
+    def _close_timer(self) -> None:
+        if self._watch_timer is not None:
+            os.close(self._watch_timer)
+            self._watch_timer = None
 
     def _shown(self, tail: _Tail, selected: Iterator[tuple[float, bytes]]) -> Iterator[bytes]:
         for written, lines in selected:
@@ -180,6 +204,25 @@ class Follower:
                 yield tail.formatter.prefixed(lines, written)
             else:
                 yield from self._folder.add(tail.task, lines)
+
+    def _find_grown(self) -> set[_Tail]:
+        """The logs that may have grown: a job may have a thousand."""
+        if self._watch_timer is not None and self._watch_due <= self._read_at:
+            self._watch()
+            return set(self._tails)  # by what was written before that
+        if self._inotify is None:
+            return set(self._tails)
+        seen = self._inotify.drain()
+        self._is_removed = not all(map(os.path.isdir, self._folders))
+        if self._is_removed or any(number < 0 for number, _ in seen):
+            return set(self._tails)
+        return {tail for _, name in seen for tail in self._by_name.get(name, ())}
+
+    def _watch(self) -> None:
+        self._close_timer()
+        self._inotify = _watch(self._folders, self._make_inotify)
+        if self._inotify is not None:
+            self._ready.register(self._inotify.fileno(), select.EPOLLIN)
 
     def _throttle(self) -> None:
         early = self._read_at + _MIN_INTERVAL - time.monotonic()
@@ -202,7 +245,7 @@ class _Tail:
         self, log: TaskLog, view: View, start: int, lines: LineBuffer, *, keep: bool
     ) -> None:
         self._log = log
-        self.task = log.task
+        self.file_name = os.fsencode(os.path.basename(log.path))
         self._file = OpenLog(log, keep=keep)
         self.task = log.task
         self.formatter = Formatter(view, log.task)

@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from distrun import jobstore, resumption
+from distrun import forked_process, jobstore, resumption
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import Cause, Code
@@ -23,7 +23,7 @@ from distrun.errors import DistrunError, HostError, InternalError, UsageError
 from distrun.lifecycle import JobState
 from distrun.spec.model import Spec
 from distrun.supervisor.clients import Client
-from distrun.supervisor.hosts.local import raise_descriptor_limit
+from distrun.supervisor.hosts.local import become_supervisor
 from distrun.supervisor.supervisor import Supervisor
 
 _OPENING_SECONDS = 60.0
@@ -35,13 +35,16 @@ def main() -> NoReturn:
     os.set_inheritable(descriptor, False)
     launch: Client = Channel(descriptor, descriptor, protocol.Request)
     syscalls.become_subreaper()
-    raise_descriptor_limit()
+    become_supervisor()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Not ignored, because child processes would inherit that; ssh ends a proxy's command with it.
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     try:
         order, early = _first_messages(launch)
-        supervisor = None if order is None else _open(launch, order)
+        supervisor = None
+        if order is not None:
+            _take_job(order.job_id)
+            supervisor = _open(launch, order)
     except DistrunError as error:
         _refuse(launch, error)
         os._exit(error.exit_code)
@@ -55,6 +58,13 @@ def main() -> NoReturn:
         processes.end_all(protocol.KILL_GRACE)
         os._exit(InternalError.exit_code)
     os._exit(0)
+
+
+def _take_job(job_id: str) -> None:
+    """Live on without the launch command, whose fork this may be, under the job's name."""
+    if os.environ.get("DISTRUN_JOB_ID") != job_id:
+        forked_process.rename(f"distrun: supervisor of {job_id}", job_id)
+    syscalls.live_without_parent()
 
 
 def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:

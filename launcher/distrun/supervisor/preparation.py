@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import secrets
 import time
 from typing import TYPE_CHECKING
 
@@ -280,7 +279,9 @@ class Preparation:
         """Have a host hold ports for its tasks."""
         first, last = self._spec.port_range or (0, 0)
         if not first and need.has_unbound:
-            first, last = secrets.choice(_UNASSIGNED[: -need.free]), _UNASSIGNED[-1]
+            random = int.from_bytes(os.urandom(4), "big")  # the module `secrets` is slow to import
+            candidates = _UNASSIGNED[: -need.free]
+            first, last = candidates[random % len(candidates)], _UNASSIGNED[-1]
         self._order(host, protocol.HoldPorts(need.free, list(need.wanted), first, last))
 
     def ports_refused(self, host: str, refused: protocol.PortsRefused) -> Cause:

@@ -58,7 +58,7 @@ def test_the_agents_death_ends_all_and_is_told(any_host: Host) -> None:
     os.kill(any_host.pid, signal.SIGKILL)
     wait_until(lambda: not [each for each in family if alive(each)], timeout=TIMEOUT)
     assert any_host.expect_end() == 128 + signal.SIGKILL
-    death = LocalReach().loss(any_host.link, any_host.link.process.returncode)
+    death = LocalReach().loss(any_host.link, any_host.link.process.wait())
     assert cause_text(death) == "its agent was killed by SIGKILL"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import Optional
 
 from distrun.agent.linux import syscalls
@@ -19,6 +18,8 @@ def hole_size(size: int, limit: Optional[int]) -> int:
 
 def check(folder: str) -> None:
     """Raises OSError if the file system of a folder supports no holes (EOPNOTSUPP)."""
+    import tempfile  # few jobs have a limit
+
     with tempfile.TemporaryFile(dir=folder) as file:
         os.ftruncate(file.fileno(), STEP)
         syscalls.punch_start(file.fileno(), STEP)

@@ -18,6 +18,17 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
+def state_folder() -> str:
+    """The folder of distrun in the user's state folder, see the XDG Base Directory Specification.
+
+    A relative XDG_STATE_HOME is invalid there, and ignored.
+    """
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "distrun")
+
+
 def is_foreign(status: os.stat_result) -> bool:
     """Whether another user than this one, or root, owns a folder."""
     return status.st_uid not in (0, os.geteuid())

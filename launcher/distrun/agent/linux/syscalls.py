@@ -9,7 +9,7 @@ import select
 import signal
 import struct
 import time
-from typing import Iterable, Optional, Set
+from typing import Iterable, Optional, Set, Tuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -47,6 +47,11 @@ def die_with_parent(parent: int, signum: int) -> None:
         os._exit(128 + signum)
 
 
+def live_without_parent() -> None:
+    """Undo :func:`die_with_parent`."""
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
+
+
 class Inotify:
     """A descriptor that becomes readable when a watched file grows or a folder gets a file.
 
@@ -72,9 +77,12 @@ class Inotify:
         raw = os.fsencode(path)
         return _check(_libc.inotify_add_watch(self._fd, raw, mask), "inotify_add_watch")
 
-    def drain(self) -> set[int]:
-        """The numbers of the watches that had events since the last call; never blocks."""
-        seen: set[int] = set()
+    def drain(self) -> Set[Tuple[int, bytes]]:
+        """The watches that had events since the last call, with files' names; never blocks.
+
+        A watch of one file has no name. The number -1 means that events were lost.
+        """
+        seen: Set[Tuple[int, bytes]] = set()
         while True:
             try:
                 block = os.read(self._fd, 65536)
@@ -83,8 +91,8 @@ class Inotify:
             position = 0
             while position < len(block):
                 watch, _mask, _cookie, length = struct.unpack_from("iIII", block, position)
-                seen.add(watch)
                 position += 16 + length
+                seen.add((watch, block[position - length : position].rstrip(b"\0")))
 
     def close(self) -> None:
         os.close(self._fd)

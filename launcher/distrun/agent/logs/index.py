@@ -1,7 +1,9 @@
 """The index of a log: when it grew, so that logs can be merged by time; and the log's limit.
 
 Beside each log is an index of records (INDEX_RECORD). A record is appended at most every 100 ms,
-while the log grows. Nothing runs while no log grows.
+while the log grows. Nothing runs while no log grows: inotify tells when one does. It is asked only
+once no log has grown for a moment: a process that ends soon after its last watch has to wait 15 ms
+for the kernel.
 
 If logs have a limit, the oldest bytes of a log that has grown beyond it become a hole.
 """
@@ -12,13 +14,14 @@ import contextlib
 import errno
 import os
 import time
-from typing import BinaryIO, Callable, Dict, Optional
+from typing import BinaryIO, Callable, Dict, List, Optional
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.syscalls import Inotify
 from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Code
 
 INTERVAL = 0.1
+_FIRST_INTERVAL = 0.05
 _IDLE_INTERVAL = 1.0
 _PROBE = 4096  # bytes: a block
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -45,9 +48,10 @@ class LogIndexer:
         self._sizes: Dict[str, int] = {}
         """By path. No log has an open descriptor: a host may have thousands."""
         self._inotify: Optional[Inotify] = None
-        with contextlib.suppress(OSError):
-            self._inotify = Inotify()
-        self._must_poll = self._inotify is None
+        self._watches: Dict[int, str] = {}
+        """The logs by the number of the watch."""
+        self._unwatched: List[str] = []
+        self._must_poll = False
         self.next_due: Optional[float] = None
         """When :meth:`update` is due; None: when :attr:`descriptor` becomes readable."""
 
@@ -64,24 +68,46 @@ class LogIndexer:
         with _open(index_of(path)) as index:
             _cut_torn_record(index)
         self._sizes[path] = os.stat(path).st_size
-        if self._inotify is not None:
-            # If one log cannot be watched, all are polled.
-            try:
-                self._inotify.watch_growth(path)
-            except OSError:
-                self._must_poll = True
-        if self._must_poll and self.next_due is None:
-            self.next_due = time.monotonic() + INTERVAL
+        self._unwatched.append(path)
+        if self.next_due is None:
+            self.next_due = time.monotonic() + _FIRST_INTERVAL
 
     def update(self) -> None:
         """Index the logs that have grown; the next update is due after INTERVAL."""
-        if self._inotify is not None:
-            self._inotify.drain()
-        grown = [self.record(path) for path in self._sizes]
-        if any(grown):
+        has_grown = self._record_each(self._changed())
+        if not has_grown and self._unwatched and not self._must_poll:
+            fresh = list(self._unwatched)
+            self._watch()
+            has_grown = self._record_each(fresh)  # by what was written in between
+        if has_grown:
             self.next_due = time.monotonic() + INTERVAL
         else:
             self.next_due = time.monotonic() + _IDLE_INTERVAL if self._must_poll else None
+
+    def _changed(self) -> List[str]:
+        """The logs that may have grown since the last update."""
+        if self._inotify is None or self._must_poll:
+            return list(self._sizes)
+        seen = {number for number, _ in self._inotify.drain()}
+        if seen - self._watches.keys():  # events were lost
+            return list(self._sizes)
+        return [self._watches[number] for number in seen] + self._unwatched
+
+    def _watch(self) -> None:
+        """Have inotify report the growth of all logs. If one cannot be watched, all are polled."""
+        try:
+            self._inotify = self._inotify or Inotify()
+            while self._unwatched:
+                path = self._unwatched[-1]
+                self._watches[self._inotify.watch_growth(path)] = path
+                self._unwatched.pop()
+        except OSError:
+            self._must_poll = True
+
+    def _record_each(self, paths: List[str]) -> bool:
+        """Append the sizes of the logs that have grown. True if one has."""
+        grown = [self.record(path) for path in paths]
+        return any(grown)
 
     def record(self, path: str) -> bool:
         """Append one log's size to its index if it has grown. True if it has."""

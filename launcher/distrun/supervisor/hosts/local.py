@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from distrun import forked_process
+from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
+from distrun.errors import InternalError
+from distrun.forked_process import ForkedProcess
 from distrun.supervisor.hosts.host_channel import HostChannel
 from distrun.supervisor.hosts.reach import FORK_ERRORS, Connection, Reach, agent_exited
 
@@ -18,10 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from distrun.agent.protocol import Hello
+    from distrun.forked_process import Process
     from distrun.spec.model import HostSpec, Spec
 
 SOURCES = str(Path(__file__).resolve().parents[3])
 """The folder of the package."""
+_AGENT = "distrun.agent.main"
 _STUB = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"
 _WITHOUT_WORKING_FOLDER = "import sys; sys.path[:] = filter(None, sys.path); "
 
@@ -48,11 +56,43 @@ def python_with_packages(program: str, *args: str) -> list[str]:
 
 
 _inherited_limit: tuple[int, int] | None = None
-"""The limit on descriptors that this process inherited, which an agent below it gets back."""
+"""The limit on descriptors that a supervisor inherited, which an agent below it gets back."""
 
 
-def raise_descriptor_limit() -> None:
-    """Raise this process's limit on descriptors: each connected command and host needs some."""
+_agent: tuple[ForkedProcess, socket.socket] | None = None
+"""An agent that has no job yet, and its socket."""
+
+
+def fork_agent() -> None:
+    """Fork the agent of this machine for the first connection to it. It ends with this process."""
+    global _agent  # noqa: PLW0603 - there is one in a process
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            process = _fork("distrun: agent", theirs.fileno(), _take_job)
+        except OSError:
+            ours.close()
+            return
+    _agent = process, ours
+
+
+def end_unused_agent() -> None:
+    """End the agent of :func:`fork_agent` if no connection has used it."""
+    global _agent  # noqa: PLW0603 - there is one in a process
+    if _agent is not None:
+        process, stream = _agent
+        _agent = None
+        process.kill()
+        process.wait()
+        stream.close()
+
+
+def become_supervisor() -> None:
+    """Raise this process's limit on descriptors: each connected command and host needs some.
+
+    From now on, the agent of this machine is a fork: this process has one thread, and imports only
+    Python's own library and distrun.
+    """
     global _inherited_limit  # noqa: PLW0603 - a fact of this process, set once
     _inherited_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     hard = _inherited_limit[1]
@@ -69,7 +109,7 @@ class LocalReach(Reach):
 
     Args:
         command: returns the command that runs `main` of a module with arguments. Default:
-            :func:`isolated_python`.
+            :func:`isolated_python`, or a fork of a supervisor.
     """
 
     kind = "local"
@@ -82,24 +122,34 @@ class LocalReach(Reach):
     folder_variable = "DISTRUN_HOME"
 
     def __init__(self, command: Callable[..., list[str]] | None = None) -> None:
-        self._command = command or isolated_python
+        self._command = command
 
     def connect(self, job_id: str) -> Connection:
+        global _agent
+        early, _agent = _agent, None
+        if early is not None and early[0].poll() is None:
+            process, ours = early
+            ours.sendall(os.fsencode(f"{job_id}\n"))
+            return _connection(process, ours)
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                process = subprocess.Popen(
-                    self._command("distrun.agent.main", "agent", job_id),
-                    stdin=theirs.fileno(),
-                    stdout=theirs.fileno(),
-                    env={**os.environ, "DISTRUN_JOB_ID": job_id},
-                    preexec_fn=_restore_descriptor_limit,  # noqa: PLW1509 - there is one thread
-                )
+                started = self._start(job_id, theirs.fileno())
             except OSError:
                 ours.close()
                 raise
-        descriptor = ours.detach()
-        return Connection(process, HostChannel(descriptor, descriptor))
+        return _connection(started, ours)
+
+    def _start(self, job_id: str, stream: int) -> Process:
+        if self._command is None and _inherited_limit is not None:
+            return _fork(f"distrun: agent of {job_id}", stream, _restore_descriptor_limit, job_id)
+        command = self._command or isolated_python
+        return subprocess.Popen(
+            command(_AGENT, "agent", job_id),
+            stdin=stream,
+            stdout=stream,
+            env={**os.environ, "DISTRUN_JOB_ID": job_id},
+        )
 
     def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:  # noqa: ARG002
         from distrun.supervisor.hosts.addresses import own_address
@@ -111,6 +161,42 @@ class LocalReach(Reach):
         if status in FORK_ERRORS:
             return Cause(Code.AGENT_NOT_STARTED, errno=status)
         return agent_exited(status or 0)
+
+
+def _connection(process: Process, stream: socket.socket) -> Connection:
+    descriptor = stream.detach()
+    return Connection(process, HostChannel(descriptor, descriptor))
+
+
+def _fork(name: str, stream: int, begin: Callable[[], None], job_id: str = "") -> ForkedProcess:
+    """Fork an agent that serves a socket, after it has called `begin`."""
+    parent = os.getpid()
+
+    def enter() -> None:
+        if not job_id:
+            syscalls.die_with_parent(parent, signal.SIGKILL)
+        importlib.import_module(_AGENT)
+
+    def run() -> NoReturn:
+        begin()
+        main: Callable[[], NoReturn] = sys.modules[_AGENT].main
+        main()
+
+    code = InternalError.exit_code
+    return ForkedProcess(run, enter=enter, name=name, job_id=job_id, stream=stream, exit_code=code)
+
+
+def _take_job() -> None:
+    """Wait for the id of a job: the first line on standard input, where orders follow it."""
+    line = b""
+    while not line.endswith(b"\n"):
+        read = os.read(0, 1)
+        if not read:
+            os._exit(0)
+        line += read
+    job_id = os.fsdecode(line[:-1])
+    forked_process.rename(f"distrun: agent of {job_id}", job_id)
+    syscalls.live_without_parent()
 
 
 def make_reach(_host: HostSpec, _spec: Spec) -> Reach:

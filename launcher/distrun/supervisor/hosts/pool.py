@@ -15,6 +15,7 @@ from distrun.agent.linux import processes
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.supervisor.hosts.host import Host
 from distrun.supervisor.hosts.late_logs import LateLogs
+from distrun.supervisor.hosts.local import end_unused_agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -111,6 +112,8 @@ class HostPool:
         for name, reach in reaches.items():
             self._reaches.setdefault(reach.kind, reach)
             self._hosts[name] = self._make_host(name, reach)
+        if not any(reach.is_below_supervisor for reach in reaches.values()):
+            end_unused_agent()
         self._fill_slots()
 
     def order(self, host: str, message: Order) -> None:

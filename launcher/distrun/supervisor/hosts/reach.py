@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Protocol
 from distrun.agent.protocol import Cause, Code
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Collection
 
     from distrun.agent.protocol import Hello
+    from distrun.forked_process import Process
     from distrun.spec.model import HostSpec, Spec
     from distrun.supervisor.hosts.host_channel import HostChannel
     from distrun.supervisor.hosts.reconnect import Attempt
@@ -42,7 +42,7 @@ _STDERR_BLOCKS = 16
 class Connection:
     """A connection to an agent: a process on this machine, and descriptors that lead through it."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     channel: HostChannel
     stderr: int | None = None
     """A non-blocking descriptor with the process's standard error; None: it shares this one's."""

@@ -1,0 +1,185 @@
+"""Processes that are forks of this one: they start sooner than a new Python, and share its memory.
+
+A fork has nothing of its parent but its modules: no open descriptor but those that it is given, no
+effect of signals, no title. Fork only while there is one thread, or where the others hold nothing
+that the fork uses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING, NoReturn, Union
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FIRST_ADDRESS = 45
+"""Where `arg_start` stands in /proc/PID/stat after the process's name; see proc_pid_stat(5)."""
+_WAIT_INTERVAL = 0.01
+
+
+class ForkedProcess:
+    """A fork of this process that runs a function; the interface is a part of Popen's.
+
+    Args:
+        run: what the fork runs, after `enter`. It never returns.
+        enter: called first, with all signals blocked: it may import modules.
+        name: what `ps` shows.
+        job_id: becomes its variable DISTRUN_JOB_ID; empty: it is not known yet.
+        stream: becomes its standard input and output. None: it reads nothing, and what it prints
+            goes to standard error.
+        kept: a descriptor that stays open; 0: none.
+        exit_code: its exit code after a defect, of which the traceback is on standard error.
+
+    Raises:
+        OSError: there can be no further process.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[], NoReturn],
+        *,
+        enter: Callable[[], None],
+        name: str,
+        job_id: str = "",
+        stream: int | None = None,
+        kept: int = 0,
+        exit_code: int,
+    ) -> None:
+        self.returncode: int | None = None
+        for output in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                output.flush()
+        gc.freeze()  # what both have stays shared, and is not finalized in the fork
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self.pid = os.fork()
+            if self.pid:
+                return
+            try:
+                _reset_descriptors(stream, kept)
+                rename(name, job_id)
+                enter()
+                _reset_signals(blocked)
+                run()
+            except BaseException:  # noqa: BLE001 - a defect; the frames below are the parent's
+                with contextlib.suppress(OSError):
+                    traceback.print_exc()
+            finally:
+                os._exit(exit_code)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative for a signal; None while it runs.
+
+        It is 0 if this process is not told any more.
+        """
+        return self._wait(os.WNOHANG)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code, as :meth:`poll`.
+
+        Raises:
+            subprocess.TimeoutExpired: it runs still, after so many seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self._wait(0 if deadline is None else os.WNOHANG)) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("a fork", timeout or 0.0)
+            time.sleep(_WAIT_INTERVAL)
+        return code
+
+    def kill(self) -> None:
+        """Send SIGKILL, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _wait(self, options: int) -> int | None:
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:
+                self.returncode = 0
+            else:
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+
+Process = Union["subprocess.Popen[bytes]", ForkedProcess]
+
+
+def _reset_signals(mask: set[int]) -> None:
+    """Give signals the effects that they have in a new program, and drop those that wait.
+
+    They were meant for the parent.
+    """
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _reset_descriptors(stream: int | None, kept: int) -> None:
+    """Set up the standard streams, and close all other descriptors."""
+    if stream is None:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(2, 1)
+    else:
+        os.dup2(stream, 0)
+        os.dup2(stream, 1)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != kept:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+
+
+def rename(name: str, job_id: str) -> None:
+    """Have `ps` show the name of this process, and /proc/PID/environ only its job's id.
+
+    Neither happens where /proc does not tell the addresses, or for a name that is too long.
+    """
+    if job_id:
+        os.environ["DISTRUN_JOB_ID"] = job_id
+    with contextlib.suppress(OSError, ValueError):
+        _rename(name, f"DISTRUN_JOB_ID={job_id}" if job_id else "")
+
+
+def _rename(name: str, variable: str) -> None:
+    """Have `ps` show the name, and /proc/PID/environ this one variable.
+
+    Raises:
+        OSError: /proc does not tell where they are kept.
+        ValueError: neither.
+    """
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    first, last, first_variable, last_variable = map(
+        int, fields[_FIRST_ADDRESS : _FIRST_ADDRESS + 4]
+    )
+    copied = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(copied)  # C's strings are elsewhere now, and these may be overwritten
+    for start, end, text in (
+        (first, last, name),
+        (first_variable, last_variable, variable),
+    ):
+        encoded = os.fsencode(text)
+        if start > 0 and len(encoded) < end - start:
+            ctypes.memset(start, 0, end - start)
+            ctypes.memmove(start, encoded, len(encoded))
+            if start == first:  # without a null at the end, the title ends at the first one
+                ctypes.memset(end - 1, ord("."), 1)
