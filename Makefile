@@ -53,8 +53,8 @@ faults: venv ## inject faults into real training, in about seventy ways (SEED=n 
 	@"$(VENV)/bin/python" -m pytest -q tests/faults
 	@"$(VENV)/bin/python" -m pytest -q -m hypothesis --hypothesis-profile=all tests/unit
 
-bench: venv ## measure launches on Slurm's nodes, beside srun and ssh (as root; ARGS="--nodes 16")
-	@exec "$(VENV)/bin/python" benchmarks/slurm.py $(ARGS)
+bench: venv ## measure distrun beside other launchers, and write docs/benchmarks.md (half an hour)
+	@exec "$(VENV)/bin/python" benchmarks $(ARGS)
 
 results: venv ## measure the bundled job and write docs/results.md (25 minutes)
 	@exec "$(VENV)/bin/python" benchmarks/results --data-dir "$$DATA_DIR"

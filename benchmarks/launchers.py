@@ -55,20 +55,23 @@ class Launcher:
         )
 
 
-def distrun(name: str, argv: list[str], variables: dict[str, str], *options: str) -> Launcher:
-    """Return distrun, started by a command."""
+def distrun(
+    name: str, argv: list[str], variables: dict[str, str], *options: str, lines: str = ""
+) -> Launcher:
+    """Return distrun, started by a command with options. `lines`: more of the spec."""
     from distrun import __version__
 
     def spec(count: int, folder: Path, *more: str) -> list[str]:
         path, script = folder / "job.yaml", folder / SCRIPT
-        lines = (
+        written = (
             "strategy: multi_worker_mirrored",
             f"cluster: {{worker: {count}}}",
             "timeouts: {grace: 5s}",
             f'program: {{command: [sh, {script}], sync: "off"}}',
+            lines,
             *more,
         )
-        path.write_text("\n".join(lines) + "\n")
+        path.write_text("\n".join(written) + "\n")
         return [*argv, "launch", *options, str(path)]
 
     def over_ssh(hosts: list[str], config: Path, folder: Path) -> list[str]:
@@ -81,6 +84,12 @@ def distrun(name: str, argv: list[str], variables: dict[str, str], *options: str
 def installed() -> Launcher:
     """Return the distrun that is installed beside this interpreter."""
     return distrun("distrun", [str(Path(sys.executable).with_name("distrun"))], {})
+
+
+def without_preflight() -> Launcher:
+    """Return the same without the preflight, which no peer has."""
+    path = str(Path(sys.executable).with_name("distrun"))
+    return distrun("distrun --no-preflight", [path], {}, "--no-preflight")
 
 
 def peers_of(peers: Peers) -> list[Launcher]:

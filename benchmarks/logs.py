@@ -1,7 +1,4 @@
-"""Measures how fast distrun prefixes and follows output, next to cat and sed in the same run.
-
-Machines differ, and so do minutes. Only the ratio to cat and sed in the same run counts.
-"""
+"""What is measured of logs: how fast they are prefixed and followed, next to cat and sed."""
 
 from __future__ import annotations
 
@@ -106,7 +103,8 @@ def pipe_each(command: list[str], sink: int) -> None:
         assert process.wait() == 0
 
 
-def main() -> None:
+def measure() -> dict[str, float]:
+    """MB/s of each way to prefix output."""
     sink = os.open(os.devnull, os.O_WRONLY)
     whole, plain = View(TASKS), View(TASKS, startup=StartupFilter())
     colour = View(TASKS, colour=True, startup=StartupFilter())
@@ -133,12 +131,4 @@ def main() -> None:
         SIZE, lambda: pipe_each(["sed", "s/^/worker:0 | /"], sink)
     )
     figures["4 writers, Follower"] = rate(SIZE, lambda: follow(sink))
-    for name, figure in figures.items():
-        beside = figures[
-            "4 writers, a sed each" if "writers" in name else "sed s/^/prefix/, 4 files"
-        ]
-        print(f"{name:28} {figure:7.0f} MB/s   {figure / beside:5.2f} x sed")
-
-
-if __name__ == "__main__":
-    main()
+    return figures

@@ -130,7 +130,7 @@ def failure_of(launcher: Launcher, argv: list[str], count: int, folder: Path) ->
             time.sleep(0.002)
         failed = float((folder / "failed").read_text())
     finally:
-        _end(process, folder)
+        end(process, folder)
     return tuple(None if each is None else (each - failed) * 1000 for each in (ended, gone))
 
 
@@ -153,7 +153,7 @@ def interrupt(launcher: Launcher, folder: Path) -> Figures:
         took = _milliseconds_since(began)
         count = len(list((folder / "cleaned").iterdir()))
     finally:
-        _end(process, folder)
+        end(process, folder)
     return (took, float(count))
 
 
@@ -173,7 +173,7 @@ def output(script: str, lines: int) -> Measure:
                     return (None, 0.0)
             took = time.perf_counter() - began
         finally:
-            _end(process, folder)
+            end(process, folder)
             process.stdout.close()
         text = b"".join(blocks)
         tail = LINE.encode()
@@ -196,7 +196,7 @@ def idle(launcher: Launcher, folder: Path) -> Figures:
         used = _cpu(found) - before
         memory = sum(each.memory_full_info().pss for each in found)
     finally:
-        _end(process, folder)
+        end(process, folder)
     return (used * 1000, memory / 1e6)
 
 
@@ -298,7 +298,7 @@ def _wait(process: subprocess.Popen[bytes], folder: Path) -> None:
         HangError: it has not come.
     """
     if not _has_ended(process):
-        _end(process, folder)
+        end(process, folder)
         raise HangError
 
 
@@ -312,7 +312,7 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     return bool(ready) and process.wait() is not None
 
 
-def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
+def end(process: subprocess.Popen[bytes], folder: Path) -> None:
     """Kill what is left of a launcher and its tasks, also in other sessions and on hosts."""
     left = []
     with contextlib.suppress(psutil.Error):

@@ -1,105 +1,85 @@
-"""Measures `distrun launch` of `true` on the nodes of a Slurm allocation, next to srun and ssh.
-
-    sudo python benchmarks/slurm.py --nodes 4 --rounds 9
+"""What is measured on the nodes of a Slurm allocation: `true`, by distrun and by srun.
 
 The cluster is that of tests/slurm: network namespaces of this machine, each with a slurmd and an
 sshd. All share the machine's cores. distrun reaches the same nodes once by srun and once by ssh.
 Beside them are bare srun, as one step for all nodes and as a step for each node, and srun of the
-command that starts distrun's agent. All contestants run in turn, in rounds. Only the ratio within
-one run counts.
+command that starts distrun's agent.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import statistics
 import sys
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from ssh import ROOT, Contestant, measure
+import launchers
+import measures
+from launchers import Launcher
+
+from ssh import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
 
 from harness import slurm as clusters
 
-PYTHON = ("python3", "-I", "-S", "-c", "pass")
+NODES = 4
+_PYTHON = ("python3", "-I", "-S", "-c", "pass")
 
 
-def main() -> int:
-    options = _options()
+def measure(rounds: int) -> dict[str, Any] | None:
+    """Milliseconds of each contestant by its name; None where there is no Slurm."""
     why_not = clusters.why_not()
     if why_not is not None:
-        print(why_not, file=sys.stderr)
-        return 2
-    cluster = clusters.Cluster(set(), options.nodes)
+        print(f"nothing is measured on Slurm: {why_not}", file=sys.stderr)
+        return None
+    cluster = clusters.Cluster(set(), NODES)
     os.environ.update(cluster.variables)
     try:
-        with tempfile.TemporaryDirectory(prefix="distrun-slurm-") as folder:
-            asked = ("--no-shell", "--quiet", f"--nodes={options.nodes}")
-            cluster.run("salloc", *asked)
-            job = cluster.run("squeue", "-h", "-o", "%i")
-            them = contestants(cluster, job, Path(folder))
-            found = measure(them, options.rounds)
-            cluster.run("scancel", job)
+        cluster.run("salloc", "--no-shell", "--quiet", f"--nodes={NODES}")
+        job = cluster.run("squeue", "-h", "-o", "%i")
+        row = measures.Row(f"{NODES} nodes, ms", _start, measures.number_text)
+        found = measures.in_rounds(row, _contestants(cluster, job), rounds)
+        cluster.run("scancel", job)
     finally:
         cluster.close()
-    print(table(found, options))
-    return 0
+        for name in cluster.variables:
+            os.environ.pop(name, None)
+    return {name: figures and figures[0] for name, figures in found.items()}
 
 
-def contestants(cluster: clusters.Cluster, job: str, folder: Path) -> list[Contestant]:
+def _start(launcher: Launcher, folder: Path) -> measures.Figures:
+    return measures.start_of(launcher, launcher.here(NODES, folder), folder)
+
+
+def _contestants(cluster: clusters.Cluster, job: str) -> list[Launcher]:
     """All contestants, with the same nodes and the same allocation."""
     names = [node.name for node in cluster.nodes]
     step = ["srun", f"--jobid={job}", "--overlap", "--mem=0"]
-    all_nodes = [f"--nodes={len(names)}", f"--ntasks={len(names)}"]
+    all_nodes = [f"--nodes={NODES}", f"--ntasks={NODES}"]
     one = " ".join([*step, "--nodes=1", "--ntasks=1"])
     loop = f'for node in {" ".join(names)}; do {one} -w "$node" true & done; wait'
-    ssh_config = cluster.network.ssh_config
-    by_ssh = f"hosts: [{','.join(names)}]\nssh: {{config_file: {ssh_config}}}\n"
-    ways = {"srun": ("hosts: slurm\n", {"SLURM_JOB_ID": job}), "ssh": (by_ssh, {})}
-    found = [
-        Contestant("srun, one step", [*step, *all_nodes, "true"]),
-        Contestant("srun, a step for each node", ["bash", "-c", loop]),
-        Contestant("srun of python3, one step", [*step, *all_nodes, *PYTHON]),
+    hosts = {
+        "srun": ("hosts: slurm", {"SLURM_JOB_ID": job}),
+        "ssh": (
+            f"hosts: [{', '.join(names)}]\nssh: {{config_file: {cluster.network.ssh_config}}}",
+            {},
+        ),
+    }
+    return [
+        _plain("srun, one step", [*step, *all_nodes, "true"]),
+        _plain("srun, a step for each node", ["bash", "-c", loop]),
+        _plain("srun of python3, one step", [*step, *all_nodes, *_PYTHON]),
+        *(
+            launchers.distrun(
+                f"distrun by {way}", launchers.installed().help[:1], variables, lines=lines
+            )
+            for way, (lines, variables) in hosts.items()
+        ),
     ]
-    for name, (hosts, variables) in ways.items():
-        spec = folder / f"{name}.yaml"
-        spec.write_text(
-            "strategy: multi_worker_mirrored\n"
-            f"cluster: {{worker: {len(names)}}}\n{hosts}"
-            'program: {command: ["true"], sync: "off"}\n'
-        )
-        argv = [sys.executable, "-m", "distrun", "launch", str(spec)]
-        home = {"DISTRUN_HOME": str(folder / "home")}
-        found.append(Contestant(f"distrun launch by {name}", argv, {**home, **variables}))
-    return found
 
 
-def table(found: dict[str, list[float]], options: argparse.Namespace) -> str:
-    by_ssh = statistics.median(found["distrun launch by ssh"])
-    lines = [
-        f"{options.nodes} nodes, {os.cpu_count()} cores, {options.rounds} rounds:",
-        "",
-        "| | median | fastest | slowest | of distrun's by ssh |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for name, times in found.items():
-        median = statistics.median(times)
-        lines.append(
-            f"| {name} | {median:.2f} s | {min(times):.2f} s | {max(times):.2f} s"
-            f" | {median / by_ssh:.2f} |"
-        )
-    return "\n".join(lines)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--nodes", type=int, default=4, metavar="N")
-    parser.add_argument("--rounds", type=int, default=9, metavar="N")
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _plain(name: str, argv: list[str]) -> Launcher:
+    here: Callable[[int, Path], list[str]] = lambda _count, _folder: argv  # noqa: E731
+    return Launcher(name, ["true"], "", here)

@@ -114,6 +114,9 @@ class ForkedProcess:
         return self.returncode
 
 
+_parents_streams: list[object] = []
+"""They would close the descriptors of the fork's own streams, if they went."""
+
 Process = Union["subprocess.Popen[bytes]", ForkedProcess]
 
 
@@ -142,6 +145,7 @@ def _reset_descriptors(stream: int | None, kept: int) -> None:
         if int(name) > 2 and int(name) != kept:
             with contextlib.suppress(OSError):
                 os.close(int(name))
+    _parents_streams.extend((sys.stdin, sys.stdout, sys.stderr))
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115

@@ -3,6 +3,7 @@
 The agent has dozens of kinds of messages and starts on every host of a job. Creating a
 `typing.NamedTuple` for each would take a third of its start, and an Enum of 200 members as long. So
 for type checkers these are a frozen dataclass and an Enum, at run time a plain tuple and a string.
+No module that every agent imports needs `typing` at run time: see supervisor/hosts/agent_code.py.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Tuple
 
-__all__ = ["StrEnum", "Struct"]
+__all__ = ["Generic", "StrEnum", "Struct"]
 
 if TYPE_CHECKING:
     from enum import Enum
+    from typing import Generic
 
     from typing_extensions import Self, dataclass_transform
 
@@ -31,6 +33,12 @@ if TYPE_CHECKING:
         """Each member's value is its name in lower case."""
 
 else:
+
+    class Generic:
+        """`typing.Generic` without effect: that module takes a tenth of an agent's start."""
+
+        def __class_getitem__(cls, _: object) -> type:
+            return cls
 
     class Struct(tuple):
         """The annotations of a subclass are its fields, in that order."""

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.reach import Reach
 
+_ALL_PAIRS = 32
+"""Up to so many hosts, each dials every other."""
 _DIAL_SECONDS = 5.0
 _INSPECT_SECONDS = 20.0
 _PYTHON = re.compile(r"python[0-9.]*")
@@ -227,8 +229,9 @@ class Probe:
     def _targets_of(self, host: str) -> list[probe_messages.Target]:
         """Return the ports that a host must reach: those of other hosts, and its own if several."""
         targets: dict[tuple[str, str], probe_messages.Target] = {}
+        dialled = dialled_by(host, self._hosts)
         for address, owner in self._addresses.items():
-            if owner != host or self._ports[host] > 1:
+            if owner in dialled and (owner != host or self._ports[host] > 1):
                 machine, port = split_address(address)
                 target = probe_messages.Target(machine, [], self._greetings[owner])
                 targets.setdefault((machine, owner), target).ports.append(port)
@@ -295,6 +298,20 @@ class Probe:
             or_home=task.or_home or (lacks_files and not is_on_host),
             modules=self._modules,
         )
+
+
+def dialled_by(host: str, hosts: Sequence[str]) -> Collection[str]:
+    """Return the hosts whose ports a host dials: all of a few, and a selection of many.
+
+    Of many, it is the first one, which coordinates the others, and those that follow this one
+    after 1, 2, 4, 8... places. So each is dialled by as many, and the connections of N hosts are
+    N log N.
+    """
+    if len(hosts) <= _ALL_PAIRS:
+        return hosts
+    place = hosts.index(host)
+    steps = (1 << power for power in range((len(hosts) - 1).bit_length()))
+    return {host, hosts[0], *(hosts[(place + step) % len(hosts)] for step in steps)}
 
 
 def failure(checks: tuple[Check, ...]) -> HostError | None:

@@ -15,20 +15,24 @@ import json
 import os
 import selectors
 import struct
-from typing import TYPE_CHECKING, Any, Dict, Generic, List, Tuple, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple, Type
 
 from distrun.agent.protocol.causes import Cause, CauseError, Code
 from distrun.agent.protocol.messages import Message
+from distrun.agent.structs import Generic
 
 if TYPE_CHECKING:
-    from typing import Deque
+    from typing import Deque, TypeVar
+
+    Received = TypeVar("Received", bound=Message)
+    Sent = TypeVar("Sent", bound=Message)
+else:
+    Received = Sent = Message
 
 MAX_FRAME = 64 * 1024 * 1024
 _MOST_JOINED = 64
 """Messages that are written at once."""
 LENGTH = struct.Struct(">I")
-Received = TypeVar("Received", bound=Message)
-Sent = TypeVar("Sent", bound=Message)
 
 
 class ProtocolError(CauseError):

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from distrun.agent.tasks.gpu_usage import GpuUsage
     from distrun.agent.tasks.task import Task
 
+    Totals = Tuple[float, int, int, int]
+    """Seconds of processor time, the peak of memory in bytes, bytes read, bytes written."""
+
 _FIRST_INTERVAL = 2.0
 _SAMPLES_PER_AGE = 100
 """The interval is the time since the last start, divided by this: 700 samples a day."""
@@ -24,9 +27,6 @@ _TREE_SECONDS = 30.0
 """How long the ids of a task's processes are used again: listing them reads every thread."""
 _PAGE = resource.getpagesize()
 _TICKS = float(os.sysconf("SC_CLK_TCK"))
-
-Totals = Tuple[float, int, int, int]
-"""Seconds of processor time, the peak of memory in bytes, bytes read, bytes written."""
 
 
 class _Record:

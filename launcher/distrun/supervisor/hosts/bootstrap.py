@@ -3,7 +3,7 @@
 The command on the host reads one line from standard input: a program, which knows the size of the
 agent's modules. It reads them and runs the agent. The link's messages follow the modules. Each
 module is sent as source, and also compiled for hosts with the same version of Python as this one,
-because compiling would take most of an agent's start. A Python without bzip2 uses the source.
+because compiling would take most of an agent's start.
 
 To pack the modules takes half a second. So they are kept packed where Python keeps its compiled
 modules, and are packed again once a source has changed.
@@ -75,13 +75,7 @@ class Modules:
     def __init__(self, magic, packages, sources, codes):
         self.packages = packages
         self.sources = sources
-        self.codes = {}
-        if codes and magic == MAGIC_NUMBER:
-            try:
-                from _bz2 import BZ2Decompressor
-            except ImportError:
-                return
-            self.codes = marshal.loads(BZ2Decompressor().decompress(codes))
+        self.codes = marshal.loads(codes) if magic == MAGIC_NUMBER else {}
     def find_spec(self, name, path=None, target=None):
         if name in self.sources:
             return ModuleSpec(name, self, origin="distrun", is_package=name in self.packages)

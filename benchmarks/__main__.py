@@ -1,0 +1,131 @@
+"""Measures distrun beside other launchers, and writes docs/benchmarks.md.
+
+    make bench
+
+The peers are installed into a folder of their own first. All launchers run in turn, in rounds, on
+the same machine. Takes half an hour on two cores. `--only here` measures one part, and prints its
+figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import launchers
+import logs
+import measures
+import page
+import peers
+import psutil
+import scale
+
+import slurm
+import ssh
+
+ROOT = Path(__file__).resolve().parents[1]
+_FIGURES = "figures.json"
+
+
+def main() -> int:
+    options = _options()
+    folder = options.out / "benchmarks"
+    kept = folder / _FIGURES
+    figures = json.loads(kept.read_text()) if options.redraw else _measure(options)
+    if options.only:
+        print(json.dumps(figures, indent=1))
+        return 0
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _FIGURES).write_text(json.dumps(figures, indent=1) + "\n")
+    page.draw(figures, folder)
+    (options.out / "benchmarks.md").write_text(page.write(figures))
+    print(f"wrote {options.out / 'benchmarks.md'}")
+    return 0
+
+
+def _measure(options: argparse.Namespace) -> dict[str, Any]:
+    installed = peers.install(options.peers, options.torch)
+    others = launchers.peers_of(installed)
+    ours = launchers.installed()
+    parts: dict[str, Callable[[], Any]] = {
+        "here": lambda: _rows(measures.ROWS, [ours, *others], options.rounds),
+        "ssh": lambda: _over_ssh([ours, *others], options.rounds),
+        "slurm": lambda: slurm.measure(options.rounds),
+        "logs": logs.measure,
+        "scale": lambda: _scale(ours),
+    }
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": {
+            "cores": psutil.cpu_count(),
+            "memory": round(psutil.virtual_memory().total / 2**30),
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+        },
+        "rounds": options.rounds,
+        "versions": {each.name: each.version for each in (ours, *others)},
+        **{name: measure() for name, measure in parts.items() if options.only in ("", name)},
+    }
+
+
+def _rows(
+    rows: tuple[measures.Row, ...] | list[measures.Row],
+    which: list[launchers.Launcher],
+    rounds: int,
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for row in rows:
+        figures = measures.in_rounds(row, which, rounds)
+        found[row.name] = {
+            name: {"figures": each, "text": row.cell(each)} for name, each in figures.items()
+        }
+        shown = ", ".join(f"{name} {each['text']}" for name, each in found[row.name].items())
+        print(f"{row.name}: {shown}", file=sys.stderr)
+    return found
+
+
+def _over_ssh(which: list[launchers.Launcher], rounds: int) -> dict[str, Any] | None:
+    why_not = ssh.why_not()
+    if why_not is not None:
+        print(f"nothing is measured over ssh: {why_not}", file=sys.stderr)
+        return None
+    able = [each for each in which if each.over_ssh is not None]
+    able[1:1] = [launchers.without_preflight()]
+    with ssh.rows() as rows:
+        return _rows(rows, [*able, ssh.plain_loop()], rounds)
+
+
+def _scale(launcher: launchers.Launcher) -> list[dict[str, float]]:
+    found = []
+    for count, key_exchange in scale.RUNS:
+        if not scale.fits(count):
+            print(f"{count} hosts: not enough memory", file=sys.stderr)
+            continue
+        found.append(asdict(scale.measure(launcher, count, key_exchange)))
+        print(json.dumps(found[-1]), file=sys.stderr)
+    return found
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="make bench", description=(__doc__ or "").partition("\n")[0]
+    )
+    home = ROOT / "build" / "peers"
+    parser.add_argument("--rounds", type=int, default=5, metavar="N")
+    parser.add_argument("--only", default="", choices=["", "here", "ssh", "slurm", "logs", "scale"])
+    parser.add_argument("--peers", type=Path, default=home, metavar="FOLDER")
+    parser.add_argument("--torch", default=peers.TORCH, metavar="REQUIREMENT")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs", metavar="FOLDER")
+    parser.add_argument("--redraw", action="store_true", help="from the figures of the last run")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,232 @@
+"""Writes docs/benchmarks.md and its plot from the measured figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Row = Mapping[str, Mapping[str, Any]]
+"""What was measured, by launcher: `figures`, None if it hung, and their `text`."""
+_OURS = "distrun"
+_PLAIN = "distrun --no-preflight"
+
+
+def _at_most(limit: float) -> tuple[str, Callable[[Row], float | None]]:
+    return f"{limit:,.0f}", lambda row: _ratio(_first(row, _OURS), limit)
+
+
+def _of(peer: str, factor: float = 1.0, ours: str = _OURS) -> Any:
+    def ratio(row: Row) -> float | None:
+        theirs = _first(row, peer)
+        return None if theirs is None else _ratio(_first(row, ours), theirs * factor)
+
+    return f"{factor:.1f} of {peer}", ratio
+
+
+def _faster(peer: str, factor: float) -> Any:
+    def ratio(row: Row) -> float | None:
+        ours, theirs = _first(row, _OURS), _first(row, peer)
+        return None if not ours or theirs is None else theirs * factor / ours
+
+    return f"{factor:.1f} of {peer}", ratio
+
+
+GOALS: dict[str, tuple[str, Callable[[Row], float | None]]] = {
+    "`--help`, ms": _at_most(60),
+    "start and finish 2 tasks, ms": _of("honcho"),
+    "start and finish 16 tasks, ms": _of("honcho"),
+    "start and finish 64 tasks, ms": _of("GNU parallel"),
+    "one of 8 tasks fails: until the launcher (all) has ended, ms": _at_most(50),
+    "prefixed output in blocks, MB/s": (
+        "250",
+        lambda row: _ratio(250.0, _first(row, _OURS)),
+    ),
+    "prefixed output in single lines, MB/s": _faster("GNU parallel", 1.2),
+    "16 idle tasks: CPU in 10 s, ms; memory (PSS), MB": (
+        "0.9; 25",
+        lambda row: _ratio(_figure(row, _OURS, 1), 25.0),
+    ),
+    "SIGINT, 0.5 s of clean-up: until the end, ms (tasks that did)": _at_most(540),
+    "8 hosts over ssh, ms": _of("clush", 1.2),
+    "32 hosts over ssh, ms": _of("clush", 1.2),
+    "one of 8 fails over ssh: until the launcher (all) has ended, ms": _at_most(100),
+}
+"""For each row the goal in words, and how many times as much was measured."""
+WITHOUT_PREFLIGHT = {
+    name: _of("clush", 1.0, _PLAIN) for name in ("8 hosts over ssh, ms", "32 hosts over ssh, ms")
+}
+_OF_SCALE = """\
+Each host is an agent on this machine, started by a stand-in for ssh without a key exchange. So all
+agents' own work is on the same cores, too.
+"""
+BOUNDS: dict[str, str] = {}
+"""What bounds a row whose goal is not reached."""
+
+
+def _first(row: Row, launcher: str) -> float | None:
+    return _figure(row, launcher, 0)
+
+
+def _figure(row: Row, launcher: str, place: int) -> float | None:
+    figures = row.get(launcher, {}).get("figures")
+    return None if figures is None else figures[place]
+
+
+def _ratio(value: float | None, limit: float | None) -> float | None:
+    return None if value is None or not limit else value / limit
+
+
+def write(figures: Mapping[str, Any]) -> str:
+    """The whole page."""
+    parts = [_head(figures), _launchers("On this machine", figures["here"])]
+    if figures.get("ssh"):
+        parts.append(_launchers("Over ssh", figures["ssh"]))
+        parts.append(
+            "The hosts are network namespaces of the same machine, each with an sshd as Debian "
+            "configures it, so all key exchanges share its cores.\n"
+        )
+    parts.append(_goals({**figures["here"], **(figures.get("ssh") or {})}))
+    if figures.get("scale"):
+        parts.append(_scale(figures["scale"]))
+    if figures.get("slurm"):
+        parts.append(_slurm(figures["slurm"]))
+    parts.append(_logs(figures["logs"]))
+    return "\n".join(parts)
+
+
+def _head(figures: Mapping[str, Any]) -> str:
+    machine = figures["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in figures["versions"].items())
+    return f"""\
+# Benchmarks
+
+<!-- written by `make bench`: change benchmarks/, not this page -->
+
+distrun beside other launchers. Each task is a shell script. Measured on {figures["date"]} with
+{machine["cores"]} cores, {machine["memory"]} GiB, Linux {machine["kernel"]}, Python
+{machine["python"]}: {versions}. All run in turn, in {figures["rounds"]} rounds after one that does
+not count; figures are medians. Machines and minutes differ, so the ratios within one run tell more
+than the milliseconds. To measure yours:
+
+<!-- not run: half an hour -->
+```sh
+make bench
+```
+
+![Starting, failing and output of each launcher](benchmarks/launchers.svg)
+"""
+
+
+def _launchers(title: str, rows: Mapping[str, Row]) -> str:
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    lines = [f"## {title}\n", f"| | {' | '.join(names)} |", "| --- |" + " --- |" * len(names)]
+    for name, row in rows.items():
+        cells = [row[each]["text"] if each in row else "" for each in names]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _goals(rows: Mapping[str, Row]) -> str:
+    lines = ["## Goals\n", "| | goal | measured, of the goal | |", "| --- | --- | --- | --- |"]
+    for goals, label in ((GOALS, ""), (WITHOUT_PREFLIGHT, " (without preflight)")):
+        for name, (text, find) in goals.items():
+            ratio = find(rows[name]) if name in rows else None
+            if ratio is not None:
+                is_reached = ratio <= 1.05
+                note = "reached" if is_reached else BOUNDS.get(name, "not reached")
+                lines.append(f"| {name}{label} | {text} | {ratio:.2f} | {note} |")
+    lines.append("\nWhat is within 5% counts as reached: two runs differ by as much.")
+    return "\n".join(lines) + "\n"
+
+
+def _scale(runs: list[Mapping[str, float]]) -> str:
+    head = (
+        "hosts", "until all tasks run", "supervisor's CPU until then", "its memory",
+        "idle, in 10 s", "`status`", "`logs` of all", "`plan`",
+        "one task dies: until the end", "record",
+    )  # fmt: skip
+    lines = [
+        "## Many hosts\n",
+        _OF_SCALE,
+        f"| {' | '.join(head)} |",
+        "| --- " * len(head) + "|",
+    ]
+    for run in runs:
+        exchange = run["key_exchange"]
+        login = f" ({exchange * 1000:.0f} ms of a core for each login)" if exchange else ""
+        cells = (
+            f"{run['hosts']:,.0f}{login}",
+            f"{run['until_all_run']:.1f} s", f"{run['supervisor_cpu']:.1f} s",
+            f"{run['supervisor_memory']:.0f} MB", f"{run['idle_cpu']:.0f} ms",
+            f"{run['status']:.1f} s", f"{run['logs']:.1f} s", f"{run['plan']:.1f} s",
+            f"{run['until_end']:.1f} s", f"{run['events_size']:.1f} MB",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _slurm(found: Mapping[str, float | None]) -> str:
+    by_ssh = found["distrun by ssh"]
+    lines = [
+        "## On Slurm\n",
+        "`true` on the 4 nodes of an allocation; the nodes are network namespaces.\n",
+        "| | ms | of distrun's by ssh |",
+        "| --- | --- | --- |",
+    ]
+    for name, value in found.items():
+        ratio = _ratio(value, by_ssh)
+        lines.append(f"| {name} | {_number(value)} | {'' if ratio is None else f'{ratio:.2f}'} |")
+    return "\n".join(lines) + "\n"
+
+
+def _logs(found: Mapping[str, float]) -> str:
+    lines = [
+        "## Logs\n",
+        "How fast the output of 4 tasks is prefixed, and merged by time.\n",
+        "| | MB/s | of sed's |",
+        "| --- | --- | --- |",
+    ]
+    for name, value in found.items():
+        beside = found["4 writers, a sed each" if "writers" in name else "sed s/^/prefix/, 4 files"]
+        lines.append(f"| {name} | {value:,.0f} | {value / beside:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: float | None) -> str:
+    return "hung" if value is None else f"{value:,.0f}"
+
+
+_PLOTTED = (
+    *("`--help`, ms", "start and finish 2 tasks, ms", "start and finish 64 tasks, ms"),
+    "one of 8 tasks fails: until the launcher (all) has ended, ms",
+    *("prefixed output in blocks, MB/s", "32 hosts over ssh, ms"),
+)
+_COLOUR, _PEERS_COLOUR = "#0072b2", "#999999"
+
+
+def draw(figures: Mapping[str, Any], folder: Path) -> None:
+    """Writes launchers.svg into the folder."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "distrun"  # the same figures make the same file
+    import matplotlib.pyplot as plt
+
+    rows = {**figures["here"], **(figures.get("ssh") or {})}
+    shown = [name for name in _PLOTTED if name in rows]
+    figure, axes = plt.subplots(2, 3, figsize=(13, 6))
+    for place, name in zip(axes.flat, shown, strict=False):
+        found = {each: _first(rows[name], each) for each in rows[name]}
+        bars = {each: value for each, value in found.items() if value is not None}
+        colours = [_COLOUR if each.startswith(_OURS) else _PEERS_COLOUR for each in bars]
+        place.barh(list(bars), list(bars.values()), color=colours)
+        place.invert_yaxis()
+        place.set_xscale("log")
+        place.set_title(name.replace("`", ""), fontsize=9)
+        place.tick_params(labelsize=8)
+    for place in axes.flat[len(shown) :]:
+        place.axis("off")
+    figure.tight_layout()
+    figure.savefig(folder / "launchers.svg", metadata={"Date": None})
+    plt.close(figure)
