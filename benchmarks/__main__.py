@@ -98,17 +98,19 @@ def _over_ssh(which: list[launchers.Launcher], rounds: int) -> dict[str, Any] | 
         return None
     able = [each for each in which if each.over_ssh is not None]
     able[1:1] = [launchers.without_preflight()]
-    with ssh.rows() as rows:
-        return _rows(rows, [*able, ssh.plain_loop()], rounds)
+    with ssh.hosts() as hosts:
+        rows = _rows(hosts.rows(), [*able, ssh.plain_loop()], rounds)
+        return {"rows": rows, "phases": hosts.phases(able[0], rounds)}
 
 
 def _scale(launcher: launchers.Launcher) -> list[dict[str, float]]:
     found = []
-    for count, key_exchange in scale.RUNS:
-        if not scale.fits(count):
+    for count, key_exchange, is_simulated in scale.RUNS:
+        if not scale.fits(count, is_simulated=is_simulated):
             print(f"{count} hosts: not enough memory", file=sys.stderr)
             continue
-        found.append(asdict(scale.measure(launcher, count, key_exchange)))
+        run = scale.measure(launcher, count, key_exchange, is_simulated=is_simulated)
+        found.append(asdict(run))
         print(json.dumps(found[-1]), file=sys.stderr)
     return found
 

@@ -16,6 +16,14 @@ SCRIPT = "task.sh"
 
 
 @dataclass(frozen=True)
+class Network:
+    """How hosts are reached: a client's configuration, and the address that they have of us."""
+
+    config: Path
+    address: str
+
+
+@dataclass(frozen=True)
 class Launcher:
     """A launcher.
 
@@ -24,7 +32,7 @@ class Launcher:
         version: its version.
         here: returns the command that runs the script of a folder as so many tasks, and prefixes
             their output.
-        over_ssh: the same on hosts with a client's configuration, a task each; None: it cannot.
+        over_ssh: the same on hosts of a network, a task each; None: it cannot.
         variables: what its environment has besides this process's.
     """
 
@@ -32,7 +40,7 @@ class Launcher:
     help: list[str]
     version: str
     here: Callable[[int, Path], list[str]]
-    over_ssh: Callable[[list[str], Path, Path], list[str]] | None = None
+    over_ssh: Callable[[list[str], Network, Path], list[str]] | None = None
     variables: dict[str, str] = field(default_factory=dict)
 
     def start(
@@ -74,8 +82,8 @@ def distrun(
         path.write_text("\n".join(written) + "\n")
         return [*argv, "launch", *options, str(path)]
 
-    def over_ssh(hosts: list[str], config: Path, folder: Path) -> list[str]:
-        ssh = f"ssh: {{config_file: {config}}}"
+    def over_ssh(hosts: list[str], network: Network, folder: Path) -> list[str]:
+        ssh = f"ssh: {{config_file: {network.config}}}"
         return spec(len(hosts), folder, f"hosts: [{', '.join(hosts)}]", ssh)
 
     return Launcher(name, [*argv, "--help"], __version__, spec, over_ssh, variables)
@@ -131,9 +139,13 @@ def _open_mpi(path: str, peers: Peers) -> Launcher:
     def here(count: int, folder: Path) -> list[str]:
         return [*base, "-n", str(count), "sh", str(folder / SCRIPT)]
 
-    def over_ssh(hosts: list[str], config: Path, folder: Path) -> list[str]:
+    def over_ssh(hosts: list[str], network: Network, folder: Path) -> list[str]:
         agent = shlex.join([*_env(peers), str(peers.root / "usr" / "bin" / "orted")])
-        ways = {"plm_rsh_agent": f"ssh -F {config}", "orte_launch_agent": agent}
+        ways = {
+            "plm_rsh_agent": f"ssh -F {network.config}",
+            "plm_rsh_no_tree_spawn": "1",
+            "orte_launch_agent": agent,
+        }
         chosen = [word for name, value in ways.items() for word in ("--mca", name, value)]
         return [*base, *chosen, "--host", ",".join(hosts), "sh", str(folder / SCRIPT)]
 
@@ -145,15 +157,25 @@ def _hydra(path: str, peers: Peers) -> Launcher:
     def here(count: int, folder: Path) -> list[str]:
         return [path, "-prepend-rank", "-n", str(count), "sh", str(folder / SCRIPT)]
 
-    def over_ssh(hosts: list[str], config: Path, folder: Path) -> list[str]:
+    def over_ssh(hosts: list[str], network: Network, folder: Path) -> list[str]:
         login = folder / "login.sh"
         login.write_text(
             '#!/bin/sh\n[ "$1" = -x ] && shift\nhost=$1\nshift\n'
-            f'exec ssh -F {config} -x "$host" {shlex.join(_env(peers))} "$@"\n'
+            f'exec ssh -F {network.config} -x "$host" {shlex.join(_env(peers))} "$@"\n'
         )
         login.chmod(0o755)
         where = ["-launcher", "ssh", "-launcher-exec", str(login), "-hosts", ",".join(hosts)]
-        return [path, *where, "-prepend-rank", "-ppn", "1", "sh", str(folder / SCRIPT)]
+        return [
+            path,
+            *where,
+            "-localhost",
+            network.address,
+            "-prepend-rank",
+            "-ppn",
+            "1",
+            "sh",
+            str(folder / SCRIPT),
+        ]
 
     version = peers.version([path, "--version"])
     return Launcher("Hydra", [path, "--help"], version, here, over_ssh, peers.variables)
@@ -166,8 +188,13 @@ def _parallel(path: str, peers: Peers) -> Launcher:
         numbers = [str(number) for number in range(count)]
         return [*base, "-j", str(count), "-N0", "sh", str(folder / SCRIPT), ":::", *numbers]
 
-    def over_ssh(hosts: list[str], config: Path, folder: Path) -> list[str]:
-        ssh = ["--ssh", f"ssh -F {config}", "--sshlogin", ",".join(f"1/{host}" for host in hosts)]
+    def over_ssh(hosts: list[str], network: Network, folder: Path) -> list[str]:
+        ssh = [
+            "--ssh",
+            f"ssh -F {network.config}",
+            "--sshlogin",
+            ",".join(f"1/{host}" for host in hosts),
+        ]
         return [*base, *ssh, "-N0", "sh", str(folder / SCRIPT), ":::", *hosts]
 
     version = peers.version([path, "--version"])
@@ -179,8 +206,16 @@ def _clush(path: str, peers: Peers) -> Launcher:
         how = ["-R", "exec", "-f", str(count), "-w", f"t[1-{count}]"]
         return [path, *how, "sh", str(folder / SCRIPT)]
 
-    def over_ssh(hosts: list[str], config: Path, folder: Path) -> list[str]:
-        return [path, "-o", f"-F {config}", "-w", ",".join(hosts), "sh", str(folder / SCRIPT)]
+    def over_ssh(hosts: list[str], network: Network, folder: Path) -> list[str]:
+        return [
+            path,
+            "-o",
+            f"-F {network.config}",
+            "-w",
+            ",".join(hosts),
+            "sh",
+            str(folder / SCRIPT),
+        ]
 
     return Launcher("clush", [path, "--help"], peers.version([path, "--version"]), here, over_ssh)
 

@@ -58,7 +58,8 @@ WITHOUT_PREFLIGHT = {
 }
 _OF_SCALE = """\
 Each host is an agent on this machine, started by a stand-in for ssh without a key exchange. So all
-agents' own work is on the same cores, too.
+agents' own work is on the same cores, too. Simulated agents are in one process, which speaks the
+protocol and starts no tasks.
 """
 BOUNDS: dict[str, str] = {}
 """What bounds a row whose goal is not reached."""
@@ -81,12 +82,13 @@ def write(figures: Mapping[str, Any]) -> str:
     """The whole page."""
     parts = [_head(figures), _launchers("On this machine", figures["here"])]
     if figures.get("ssh"):
-        parts.append(_launchers("Over ssh", figures["ssh"]))
+        parts.append(_launchers("Over ssh", figures["ssh"]["rows"]))
         parts.append(
             "The hosts are network namespaces of the same machine, each with an sshd as Debian "
             "configures it, so all key exchanges share its cores.\n"
         )
-    parts.append(_goals({**figures["here"], **(figures.get("ssh") or {})}))
+        parts.append(_phases(figures["ssh"]["phases"]))
+    parts.append(_goals(_all_rows(figures)))
     if figures.get("scale"):
         parts.append(_scale(figures["scale"]))
     if figures.get("slurm"):
@@ -116,6 +118,23 @@ make bench
 
 ![Starting, failing and output of each launcher](benchmarks/launchers.svg)
 """
+
+
+def _all_rows(figures: Mapping[str, Any]) -> dict[str, Row]:
+    return {**figures["here"], **(figures.get("ssh") or {}).get("rows", {})}
+
+
+def _phases(found: Mapping[str, float]) -> str:
+    lines = [
+        "Where a launch on 32 of these hosts spends its time:\n",
+        "| | ms after its start | ms of its own |",
+        "| --- | --- | --- |",
+    ]
+    before = 0.0
+    for name, value in found.items():
+        lines.append(f"| {name} | {value:,.0f} | {value - before:,.0f} |")
+        before = value
+    return "\n".join(lines) + "\n"
 
 
 def _launchers(title: str, rows: Mapping[str, Row]) -> str:
@@ -154,7 +173,8 @@ def _scale(runs: list[Mapping[str, float]]) -> str:
     ]
     for run in runs:
         exchange = run["key_exchange"]
-        login = f" ({exchange * 1000:.0f} ms of a core for each login)" if exchange else ""
+        login = f", {exchange * 1000:.0f} ms of a core for each login" if exchange else ""
+        login += ", simulated" if run["is_simulated"] else ""
         cells = (
             f"{run['hosts']:,.0f}{login}",
             f"{run['until_all_run']:.1f} s", f"{run['supervisor_cpu']:.1f} s",
@@ -213,7 +233,7 @@ def draw(figures: Mapping[str, Any], folder: Path) -> None:
     mpl.rcParams["svg.hashsalt"] = "distrun"  # the same figures make the same file
     import matplotlib.pyplot as plt
 
-    rows = {**figures["here"], **(figures.get("ssh") or {})}
+    rows = _all_rows(figures)
     shown = [name for name in _PLOTTED if name in rows]
     figure, axes = plt.subplots(2, 3, figsize=(13, 6))
     for place, name in zip(axes.flat, shown, strict=False):

@@ -21,9 +21,14 @@ import measures
 import psutil
 from launchers import Launcher
 
-RUNS = ((16, 0.0), (64, 0.0), (256, 0.0), (1000, 0.0), (256, 0.1))
-"""The numbers of hosts, and the seconds of a core that a key exchange takes."""
+RUNS = (
+    *((16, 0.0, False), (64, 0.0, False), (256, 0.0, False), (1000, 0.0, False)),
+    *((1000, 0.1, True), (1000, 0.0, True), (4000, 0.0, True)),
+)
+"""The numbers of hosts, the seconds of a core that a key exchange takes, and whether the agents are
+simulated."""
 _MEGABYTES_A_HOST = 14
+_MEGABYTES_A_SIMULATED_HOST = 2
 _IDLE_SECONDS = 10.0
 _DEADLINE = 600.0
 _LOOPS = 200_000
@@ -33,8 +38,10 @@ case "$1" in -V | -G) exec {ssh} "$@" ;; esac
 i=0
 while [ "$i" -lt {loops} ]; do i=$((i + 1)); done
 for command; do :; done
-SSH_CONNECTION="127.0.0.1 1 127.0.0.1 22" exec sh -c "$command"
+{then}
 """
+_AGENT = 'SSH_CONNECTION="127.0.0.1 1 127.0.0.1 22" exec sh -c "$command"'
+_SIMULATED = "(echo $$ >> {fifo}); exec sleep infinity"  # in a subshell: its output is the link
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,7 @@ class Scale:
 
     hosts: int
     key_exchange: float
+    is_simulated: bool
     until_all_run: float
     supervisor_cpu: float
     supervisor_memory: float
@@ -60,19 +68,21 @@ class Scale:
     """`distrun plan`, which connects to all hosts, too."""
 
 
-def fits(count: int) -> bool:
+def fits(count: int, *, is_simulated: bool) -> bool:
     """Whether this machine has the memory for so many agents."""
-    return psutil.virtual_memory().available > count * _MEGABYTES_A_HOST * 1e6
+    size = _MEGABYTES_A_SIMULATED_HOST if is_simulated else _MEGABYTES_A_HOST
+    return bool(psutil.virtual_memory().available > count * size * 1e6)
 
 
-def measure(launcher: Launcher, count: int, key_exchange: float = 0.0) -> Scale:
+def measure(launcher: Launcher, count: int, key_exchange: float, *, is_simulated: bool) -> Scale:
     """The figures of one launch.
 
     Raises:
         measures.HangError: the job did not start or end.
     """
     with measures.new_folder() as folder:
-        variables = _variables(folder, key_exchange)
+        simulator = _start_simulator(folder) if is_simulated else None
+        variables = _variables(folder, key_exchange, is_simulated=is_simulated)
         spec = folder / "job.yaml"
         spec.write_text(_spec(count))
         home = folder / "home"
@@ -94,7 +104,10 @@ def measure(launcher: Launcher, count: int, key_exchange: float = 0.0) -> Scale:
             logs = run.seconds("logs")
             before = _cpu(supervisor)
             died = time.time()
-            os.kill(int(events.found["TaskStarted"][count // 2]["pid"]), signal.SIGKILL)
+            if simulator is None:
+                os.kill(int(events.found["TaskStarted"][count // 2]["pid"]), signal.SIGKILL)
+            else:
+                simulator.send_signal(signal.SIGUSR1)
             end_cpu = 0.0
             while process.poll() is None:
                 try:
@@ -104,11 +117,16 @@ def measure(launcher: Launcher, count: int, key_exchange: float = 0.0) -> Scale:
                 time.sleep(0.02)
             process.wait(_DEADLINE)
             ended = time.time()
+            plan = run.seconds("plan", str(spec))
         finally:
             measures.end(process, folder)
+            if simulator is not None:
+                simulator.kill()
+                simulator.wait()
         return Scale(
             hosts=count,
             key_exchange=key_exchange,
+            is_simulated=is_simulated,
             until_all_run=max(started) - began,
             supervisor_cpu=cpu,
             supervisor_memory=memory,
@@ -118,7 +136,7 @@ def measure(launcher: Launcher, count: int, key_exchange: float = 0.0) -> Scale:
             until_end=ended - died,
             end_cpu=end_cpu,
             events_size=job.stat().st_size / 1e6,
-            plan=run.seconds("plan", str(spec)),
+            plan=plan,
         )
 
 
@@ -178,7 +196,14 @@ def _cpu(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _variables(folder: Path, key_exchange: float) -> dict[str, str]:
+def _start_simulator(folder: Path) -> subprocess.Popen[bytes]:
+    fifo = folder / "processes"
+    os.mkfifo(fifo)
+    program = Path(__file__).with_name("simulated_hosts.py")
+    return subprocess.Popen([sys.executable, str(program), str(fifo)])
+
+
+def _variables(folder: Path, key_exchange: float, *, is_simulated: bool) -> dict[str, str]:
     """Write the stand-in; return the variables with which it is found."""
     began = time.perf_counter()
     loop = f"i=0; while [ $i -lt {_LOOPS} ]; do i=$((i + 1)); done"
@@ -187,7 +212,8 @@ def _variables(folder: Path, key_exchange: float) -> dict[str, str]:
     programs = folder / "programs"
     programs.mkdir()
     stand_in = programs / "ssh"
-    stand_in.write_text(_STAND_IN.format(ssh="/usr/bin/ssh", loops=loops))
+    then = _SIMULATED.format(fifo=folder / "processes") if is_simulated else _AGENT
+    stand_in.write_text(_STAND_IN.format(ssh="/usr/bin/ssh", loops=loops, then=then))
     stand_in.chmod(0o755)
     # The agents' python3 is the launching one: no other may be on this machine.
     (programs / "python3").symlink_to(Path(sys.executable).resolve())

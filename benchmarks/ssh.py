@@ -8,13 +8,17 @@ which every launcher needs.
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
+import statistics
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import measures
-from launchers import SCRIPT, Launcher
+from launchers import SCRIPT, Launcher, Network
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -33,51 +37,77 @@ def why_not() -> str | None:
 def plain_loop() -> Launcher:
     """Return a shell's loop over ssh, which no launcher can be faster than."""
 
-    def over_ssh(hosts: list[str], config: Path, folder: Path) -> list[str]:
-        ssh = f"ssh -F {shlex.quote(str(config))} -o BatchMode=yes"
+    def over_ssh(hosts: list[str], network: Network, folder: Path) -> list[str]:
+        ssh = f"ssh -F {shlex.quote(str(network.config))} -o BatchMode=yes"
         loop = f'for host in {" ".join(hosts)}; do {ssh} "$host" sh {folder / SCRIPT} & done; wait'
         return ["bash", "-c", loop]
 
     return Launcher("ssh in a loop", ["true"], "", lambda _count, _folder: ["true"], over_ssh)
 
 
+@dataclass(frozen=True)
+class Hosts:
+    """The hosts, and how they are reached."""
+
+    names: list[str]
+    network: Network
+
+    def rows(self) -> list[measures.Row]:
+        """The rows of the table."""
+        starts = [
+            measures.Row(f"{count} hosts over ssh, ms", self._start(count), measures.number_text)
+            for count in COUNTS
+        ]
+        title = f"one of {_FAILING} fails over ssh: until the launcher (all) has ended, ms"
+        return [*starts, measures.Row(title, self._failure, measures.ends_text)]
+
+    def phases(self, launcher: Launcher, rounds: int) -> dict[str, float]:
+        """When the parts of a launch on all hosts were done, in ms after its start; medians."""
+        runs = [self._phases_of_one(launcher) for _ in range(rounds)]
+        return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+    def _phases_of_one(self, launcher: Launcher) -> dict[str, float]:
+        with measures.new_folder() as folder:
+            argv = self._command(launcher, len(self.names), folder)
+            began = time.time()
+            total = measures.start_of(launcher, argv, folder)[0]
+            record = next((folder / "home" / "jobs").glob("*/events.jsonl"))
+            times: dict[str, list[float]] = {}
+            for event in map(json.loads, record.read_text().splitlines()):
+                times.setdefault(event["event"], []).append((event["at"] - began) * 1000)
+        return {
+            "the job is created": times["JobCreated"][0],
+            "the first host is ready": min(times["HostReady"]),
+            "all hosts are ready": max(times["HostReady"]),
+            "the preflight has passed, and the plan is made": times["JobPlanned"][0],
+            "all tasks run": max(times["TaskStarted"]),
+            "all tasks have ended": max(times["TaskEnded"]),
+            "all agents have ended": times["JobEnded"][0],
+            "the launch has ended": total or 0.0,
+        }
+
+    def _start(self, count: int) -> measures.Measure:
+        def measure(launcher: Launcher, folder: Path) -> measures.Figures:
+            argv = self._command(launcher, count, folder)
+            return measures.start_of(launcher, argv, folder)
+
+        return measure
+
+    def _failure(self, launcher: Launcher, folder: Path) -> measures.Figures:
+        argv = self._command(launcher, _FAILING, folder)
+        return measures.failure_of(launcher, argv, _FAILING, folder)
+
+    def _command(self, launcher: Launcher, count: int, folder: Path) -> list[str]:
+        assert launcher.over_ssh is not None
+        return launcher.over_ssh(self.names[:count], self.network, folder)
+
+
 @contextlib.contextmanager
-def rows() -> Iterator[list[measures.Row]]:
-    """The rows of the table, while there are hosts."""
+def hosts() -> Iterator[Hosts]:
+    """The hosts, as long as they are needed."""
     network = networks.Network(set())
     try:
-        hosts = [host.name for host in network.hosts(max(*COUNTS, _FAILING))]
-        yield [
-            *(
-                measures.Row(f"{n} hosts over ssh, ms", _start(hosts[:n], network.ssh_config),
-                             measures.number_text)
-                for n in COUNTS
-            ),
-            measures.Row(
-                f"one of {_FAILING} fails over ssh: until the launcher (all) has ended, ms",
-                _failure(hosts[:_FAILING], network.ssh_config),
-                measures.ends_text,
-            ),
-        ]  # fmt: skip
+        names = [host.name for host in network.hosts(max(*COUNTS, _FAILING))]
+        yield Hosts(names, Network(network.ssh_config, network.gateway))
     finally:
         network.close()
-
-
-def _start(hosts: list[str], config: Path) -> measures.Measure:
-    def measure(launcher: Launcher, folder: Path) -> measures.Figures:
-        return measures.start_of(launcher, _command(launcher, hosts, config, folder), folder)
-
-    return measure
-
-
-def _failure(hosts: list[str], config: Path) -> measures.Measure:
-    def measure(launcher: Launcher, folder: Path) -> measures.Figures:
-        argv = _command(launcher, hosts, config, folder)
-        return measures.failure_of(launcher, argv, len(hosts), folder)
-
-    return measure
-
-
-def _command(launcher: Launcher, hosts: list[str], config: Path, folder: Path) -> list[str]:
-    assert launcher.over_ssh is not None
-    return launcher.over_ssh(hosts, config, folder)

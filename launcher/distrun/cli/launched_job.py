@@ -30,7 +30,7 @@ from distrun.spec.model import Spec
 from distrun.supervisor import tensorboard
 from distrun.sync.manifest import Manifest
 
-_WATCH_SECONDS = 0.1
+_WATCH_SECONDS = 0.2
 """How long a job runs until its output is waited for."""
 _REDRAW_SECONDS = 1.0
 """How often the status line is redrawn on a terminal."""

@@ -22,6 +22,7 @@ from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Code
 
 INTERVAL = 0.1
 _FIRST_INTERVAL = 0.05
+_MOST_UNWATCHED = 100
 _IDLE_INTERVAL = 1.0
 _PROBE = 4096  # bytes: a block
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -51,6 +52,8 @@ class LogIndexer:
         self._watches: Dict[int, str] = {}
         """The logs by the number of the watch."""
         self._unwatched: List[str] = []
+        self._watch_due = 0.0
+        """When to watch the others: once no task has started for a moment."""
         self._must_poll = False
         self.next_due: Optional[float] = None
         """When :meth:`update` is due; None: when :attr:`descriptor` becomes readable."""
@@ -69,20 +72,25 @@ class LogIndexer:
             _cut_torn_record(index)
         self._sizes[path] = os.stat(path).st_size
         self._unwatched.append(path)
+        self._watch_due = time.monotonic() + _FIRST_INTERVAL
         if self.next_due is None:
-            self.next_due = time.monotonic() + _FIRST_INTERVAL
+            self.next_due = self._watch_due
 
     def update(self) -> None:
         """Index the logs that have grown; the next update is due after INTERVAL."""
+        now = time.monotonic()
         has_grown = self._record_each(self._changed())
-        if not has_grown and self._unwatched and not self._must_poll:
-            fresh = list(self._unwatched)
+        fresh = [] if has_grown or self._must_poll else list(self._unwatched)
+        if now < self._watch_due and 0 < len(fresh) < _MOST_UNWATCHED:
+            self.next_due = self._watch_due
+            return
+        if fresh:
             self._watch()
             has_grown = self._record_each(fresh)  # by what was written in between
         if has_grown:
-            self.next_due = time.monotonic() + INTERVAL
+            self.next_due = now + INTERVAL
         else:
-            self.next_due = time.monotonic() + _IDLE_INTERVAL if self._must_poll else None
+            self.next_due = now + _IDLE_INTERVAL if self._must_poll else None
 
     def _changed(self) -> List[str]:
         """The logs that may have grown since the last update."""

@@ -129,7 +129,7 @@ class LocalReach(Reach):
         early, _agent = _agent, None
         if early is not None and early[0].poll() is None:
             process, ours = early
-            ours.sendall(os.fsencode(f"{job_id}\n"))
+            socket.send_fds(ours, [os.fsencode(f"{job_id}\n")], [2])
             return _connection(process, ours)
         ours, theirs = socket.socketpair()
         with theirs:
@@ -187,13 +187,20 @@ def _fork(name: str, stream: int, begin: Callable[[], None], job_id: str = "") -
 
 
 def _take_job() -> None:
-    """Wait for the id of a job: the first line on standard input, where orders follow it."""
-    line = b""
-    while not line.endswith(b"\n"):
+    """Wait for a job: the supervisor's standard error, and the job's id as the first line.
+
+    Orders follow the line on the same socket, which is standard input.
+    """
+    with socket.socket(fileno=os.dup(0)) as stream:
+        line, descriptors, _, _ = socket.recv_fds(stream, 1, 1)
+    for each in descriptors:
+        os.dup2(each, 2)
+        os.close(each)
+    while line and not line.endswith(b"\n"):
         read = os.read(0, 1)
-        if not read:
-            os._exit(0)
-        line += read
+        line = line + read if read else b""
+    if not line:
+        os._exit(0)
     job_id = os.fsdecode(line[:-1])
     forked_process.rename(f"distrun: agent of {job_id}", job_id)
     syscalls.live_without_parent()
