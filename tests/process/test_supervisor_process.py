@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from harness.command import Detach, Distrun, Status, WriteSpec
-from harness.waiting import SOON
+from harness.processes import alive, descendants
+from harness.waiting import SOON, wait_until
 
 
 def arguments(pid: int) -> list[str]:
@@ -54,6 +56,36 @@ def test_it_holds_nothing_that_the_command_has_open(
         pipe.read()  # to its end: nobody else has the other one
     assert status()["state"] == "running"
     distrun("kill")
+
+
+def test_its_agent_is_a_fork_that_writes_to_its_log(
+    detached: Detach, status: Status, distrun: Distrun
+) -> None:
+    job = detached("exec sleep 600")
+    supervisor = status(job)["supervisor_pid"]
+    family = {each.pid: arguments(each.pid) for each in descendants(supervisor)}
+    agents = [pid for pid, name in family.items() if name == [f"distrun: agent of {job}"]]
+    assert len(agents) == 2, family  # the agent and its guard
+    for pid in agents:
+        own = Path(f"/proc/{pid}/environ").read_bytes()
+        assert own.strip(b"\0") == f"DISTRUN_JOB_ID={job}".encode()
+        assert os.readlink(f"/proc/{pid}/fd/2").endswith(f"{job}/supervisor.log")
+    distrun("kill", job)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_it_ends_with_a_command_that_has_no_job_yet(distrun: Distrun, number: int) -> None:
+    command = distrun.start("launch", "-", stdin=subprocess.PIPE)  # the spec comes by hand
+
+    def waits() -> bool:
+        names = [arguments(each.pid)[0] for each in descendants(command.pid)]
+        return sorted(names) == ["distrun: agent", "distrun: supervisor"]
+
+    wait_until(waits, SOON)
+    family = descendants(command.pid)
+    command.send_signal(number)
+    assert command.wait(SOON) == -number
+    wait_until(lambda: not any(map(alive, family)), SOON)
 
 
 @pytest.mark.parametrize("module", ["socket", "sitecustomize"])
