@@ -84,7 +84,7 @@ def test_it_ends_with_a_command_that_has_no_job_yet(distrun: Distrun, number: in
     wait_until(waits, SOON)
     family = descendants(command.pid)
     command.send_signal(number)
-    assert command.wait(SOON) == -number
+    assert command.wait(SOON) in (-number, 128 + number)  # how early it is decides
     wait_until(lambda: not any(map(alive, family)), SOON)
 
 

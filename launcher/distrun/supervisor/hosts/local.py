@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import resource
@@ -57,7 +58,6 @@ def python_with_packages(program: str, *args: str) -> list[str]:
 
 _inherited_limit: tuple[int, int] | None = None
 """The limit on descriptors that a supervisor inherited, which an agent below it gets back."""
-
 
 _agent: tuple[ForkedProcess, socket.socket] | None = None
 """An agent that has no job yet, and its socket."""
@@ -127,10 +127,12 @@ class LocalReach(Reach):
     def connect(self, job_id: str) -> Connection:
         global _agent
         early, _agent = _agent, None
-        if early is not None and early[0].poll() is None:
+        if early is not None:
             process, ours = early
-            socket.send_fds(ours, [os.fsencode(f"{job_id}\n")], [2])
-            return _connection(process, ours)
+            with contextlib.suppress(OSError):  # somebody has killed it
+                socket.send_fds(ours, [os.fsencode(f"{job_id}\n")], [2])
+                return _connection(process, ours)
+            ours.close()
         ours, theirs = socket.socketpair()
         with theirs:
             try:
