@@ -59,7 +59,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         "ssh": lambda: _over_ssh([ours, *others], options.rounds),
         "slurm": lambda: slurm.measure(options.rounds),
         "logs": logs.measure,
-        "scale": lambda: _scale(ours),
+        "scale": lambda: _scale(ours, options.most_hosts),
     }
     return {
         "date": time.strftime("%Y-%m-%d"),
@@ -103,9 +103,11 @@ def _over_ssh(which: list[launchers.Launcher], rounds: int) -> dict[str, Any] | 
         return {"rows": rows, "phases": hosts.phases(able[0], rounds)}
 
 
-def _scale(launcher: launchers.Launcher) -> list[dict[str, float]]:
+def _scale(launcher: launchers.Launcher, most: int) -> list[dict[str, float]]:
     found = []
     for count, key_exchange, is_simulated in scale.RUNS:
+        if count > most:
+            continue
         if not scale.fits(count, is_simulated=is_simulated):
             print(f"{count} hosts: not enough memory", file=sys.stderr)
             continue
@@ -121,6 +123,7 @@ def _options() -> argparse.Namespace:
     )
     home = ROOT / "build" / "peers"
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
+    parser.add_argument("--most-hosts", type=int, default=4000, metavar="N", help="for `scale`")
     parser.add_argument("--only", default="", choices=["", "here", "ssh", "slurm", "logs", "scale"])
     parser.add_argument("--peers", type=Path, default=home, metavar="FOLDER")
     parser.add_argument("--torch", default=peers.TORCH, metavar="REQUIREMENT")

@@ -10,7 +10,6 @@ the time that a command needs to start. Here they are written once for all class
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from dataclasses import field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,7 +28,8 @@ __all__ = ["Frozen", "dataclass_transform", "field", "replace"]
 def _fields(cls: type, *, kw_only: bool) -> dict[str, dataclasses.Field[Any]]:
     """The fields of a class, as :func:`dataclasses.dataclass` finds them, but sooner."""
     found = dict(getattr(cls, "__dataclass_fields__", {}))
-    for name, kind in inspect.get_annotations(cls).items():
+    annotations = cls.__dict__.get("__annotations__", {})  # noqa: RUF063 - inspect is no pure module
+    for name, kind in annotations.items():
         if kind.startswith("ClassVar["):
             continue
         default = cls.__dict__.get(name, dataclasses.MISSING)

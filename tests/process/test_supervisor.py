@@ -177,12 +177,13 @@ FAKE_AGENT = """
                 sys.exit(0)
 """
 WITH_FAKE_AGENT = """
-    import sys
+    import subprocess, sys
     sources, fake = sys.argv.pop(1), sys.argv.pop(1)
     sys.path.insert(0, sources)
     from distrun.supervisor.main import main
     from distrun.supervisor.hosts import local
-    local.isolated_python = lambda *args: [sys.executable, "-I", "-S", fake, sources]
+    command = [sys.executable, "-I", "-S", fake, sources]
+    local._fork = lambda _, stream, *__: subprocess.Popen(command, stdin=stream, stdout=stream)
     main()
 """
 

@@ -271,7 +271,7 @@ def test_output_after_an_unfinished_line_is_that_of_its_own_attempt(
     wait_until((tmp_path / "up").exists)
     job = launched.stdout.strip()
     log = distrun.home / "jobs" / job / "logs" / "worker-0.log"
-    wait_until(lambda: log.read_text().endswith("going on"))
+    wait_until(lambda: log.exists() and log.read_text().endswith("going on"))
     lose_supervisor(distrun, status)
     (tmp_path / "end").touch()
     done = distrun("resume", job)

@@ -89,8 +89,6 @@ class Follower:
         self._by_name: dict[bytes, list[_Tail]] = {}
         for tail in self._tails:
             self._by_name.setdefault(tail.file_name, []).append(tail)
-        self._grown = set(self._tails)
-        """What is to be read now."""
         self._folders = {os.path.dirname(log.path) for log in logs}
         self._is_removed = False
         self._inotify: Inotify | None = None
@@ -133,15 +131,15 @@ class Follower:
 
         It reads a bounded amount of each task. The descriptor stays readable while there is more.
         """
+        grown = set(self._tails)
         if not self._behind:
             self._throttle()
-        self._grown |= self._find_grown()
-        tails = [tail for tail in self._tails if tail in self._grown]
+            grown = self._find_grown()
+        tails = [tail for tail in self._tails if tail in grown]
         blocks = [block for tail in tails for block in self._shown(tail, tail.read())]
         if self._folder is not None:
             blocks += self._folder.due()
-        self._grown = {tail for tail in tails if tail.behind}
-        self._set_behind(bool(self._grown))
+        self._set_behind(any(tail.behind for tail in tails))
         return blocks
 
     def finish(self) -> Iterator[bytes]:
