@@ -3,8 +3,8 @@
     make bench
 
 The peers are installed into a folder of their own first. All launchers run in turn, in rounds, on
-the same machine. Takes half an hour on two cores. `--only here` measures one part, and prints its
-figures.
+the same machine. Takes half an hour on two cores. `make bench ARGS="--only slurm --nodes 16"`
+measures one part, and prints its figures.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def main() -> int:
 
 
 def _measure(options: argparse.Namespace) -> dict[str, Any]:
-    installed = peers.install(options.peers, options.torch)
-    others = launchers.peers_of(installed)
+    needs_peers = options.only in ("", "here", "ssh")
+    others = launchers.peers_of(peers.install(options.peers, options.torch)) if needs_peers else []
     ours = launchers.installed()
     parts: dict[str, Callable[[], Any]] = {
         "here": lambda: _rows(measures.ROWS, [ours, *others], options.rounds),
         "ssh": lambda: _over_ssh([ours, *others], options.rounds),
-        "slurm": lambda: slurm.measure(options.rounds),
+        "slurm": lambda: slurm.measure(options.rounds, options.nodes),
         "logs": logs.measure,
         "scale": lambda: _scale(ours, options.most_hosts),
     }
@@ -123,6 +123,7 @@ def _options() -> argparse.Namespace:
     )
     home = ROOT / "build" / "peers"
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
+    parser.add_argument("--nodes", type=int, default=4, metavar="N", help="for `slurm`")
     parser.add_argument("--most-hosts", type=int, default=4000, metavar="N", help="for `scale`")
     parser.add_argument("--only", default="", choices=["", "here", "ssh", "slurm", "logs", "scale"])
     parser.add_argument("--peers", type=Path, default=home, metavar="FOLDER")

@@ -186,11 +186,12 @@ def _scale(runs: list[Mapping[str, float]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _slurm(found: Mapping[str, float | None]) -> str:
+def _slurm(part: Mapping[str, Any]) -> str:
+    found: Mapping[str, float | None] = part["ms"]
     by_ssh = found["distrun by ssh"]
     lines = [
         "## On Slurm\n",
-        "`true` on the 4 nodes of an allocation; the nodes are network namespaces.\n",
+        f"`true` on the {part['nodes']} nodes of an allocation, which are network namespaces.\n",
         "| | ms | of distrun's by ssh |",
         "| --- | --- | --- |",
     ]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 _FROM_DEBIAN = ("openmpi-bin", "mpich", "parallel")
 _FROM_PYPI = ("honcho", "ClusterShell")
-TORCH = "torch"
-"""The requirement of torchrun; of PyPI's it is 3 GB with what it needs, so one can name another."""
+TORCH = "torch==2.13.0"
+"""The requirement of torchrun. PyPI's needs 3 GB with what it requires; another can be named."""
 _DONE = "installed"
 _LINE = re.compile(r"\d[\d.]{2,}")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,40 +25,39 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from harness import slurm as clusters
 
-NODES = 4
 _PYTHON = ("python3", "-I", "-S", "-c", "pass")
 
 
-def measure(rounds: int) -> dict[str, Any] | None:
-    """Milliseconds of each contestant by its name; None where there is no Slurm."""
+def measure(rounds: int, nodes: int) -> dict[str, Any] | None:
+    """The number of nodes, and milliseconds by contestant; None where there is no Slurm."""
     why_not = clusters.why_not()
     if why_not is not None:
         print(f"nothing is measured on Slurm: {why_not}", file=sys.stderr)
         return None
-    cluster = clusters.Cluster(set(), NODES)
+    cluster = clusters.Cluster(set(), nodes)
     os.environ.update(cluster.variables)
     try:
-        cluster.run("salloc", "--no-shell", "--quiet", f"--nodes={NODES}")
+        cluster.run("salloc", "--no-shell", "--quiet", f"--nodes={nodes}")
         job = cluster.run("squeue", "-h", "-o", "%i")
-        row = measures.Row(f"{NODES} nodes, ms", _start, measures.number_text)
+        row = measures.Row(f"{nodes} nodes, ms", partial(_start, nodes), measures.number_text)
         found = measures.in_rounds(row, _contestants(cluster, job), rounds)
         cluster.run("scancel", job)
     finally:
         cluster.close()
         for name in cluster.variables:
             os.environ.pop(name, None)
-    return {name: figures and figures[0] for name, figures in found.items()}
+    return {"nodes": nodes, "ms": {name: each and each[0] for name, each in found.items()}}
 
 
-def _start(launcher: Launcher, folder: Path) -> measures.Figures:
-    return measures.start_of(launcher, launcher.here(NODES, folder), folder)
+def _start(nodes: int, launcher: Launcher, folder: Path) -> measures.Figures:
+    return measures.start_of(launcher, launcher.here(nodes, folder), folder)
 
 
 def _contestants(cluster: clusters.Cluster, job: str) -> list[Launcher]:
     """All contestants, with the same nodes and the same allocation."""
     names = [node.name for node in cluster.nodes]
     step = ["srun", f"--jobid={job}", "--overlap", "--mem=0"]
-    all_nodes = [f"--nodes={NODES}", f"--ntasks={NODES}"]
+    all_nodes = [f"--nodes={len(names)}", f"--ntasks={len(names)}"]
     one = " ".join([*step, "--nodes=1", "--ntasks=1"])
     loop = f'for node in {" ".join(names)}; do {one} -w "$node" true & done; wait'
     hosts = {
