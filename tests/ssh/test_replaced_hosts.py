@@ -24,8 +24,8 @@ SOON = {"max": 5, "backoff": "50ms"}
 LOCKED = """\
 exec 9>{folder}/lock-$DISTRUN_TASK
 flock -n 9 || {{ echo TWO AT ONCE; exit 9; }}
-echo "began on $(hostname) as $DISTRUN_RANK of $DISTRUN_WORLD_SIZE, attempt $DISTRUN_ATTEMPT"
 echo "$TF_CONFIG" > {folder}/config-$DISTRUN_TASK-$DISTRUN_ATTEMPT
+echo "began on $(hostname) as $DISTRUN_RANK of $DISTRUN_WORLD_SIZE, attempt $DISTRUN_ATTEMPT"
 until [ -e {folder}/end ]; do sleep 0.05; done
 echo done
 """
@@ -114,7 +114,10 @@ def test_without_room_fewer_workers_continue_and_grow_back_at_the_next_restart(
     assert launched.returncode == 0, launched.stderr
     wait_until(lambda: all(began(distrun, f"worker:{index}") for index in range(3)))
     on[1].cut()
-    wait_until(lambda: len(began(distrun, "worker:1")) == 2, what="two workers continue")
+    wait_until(
+        lambda: all(len(began(distrun, f"worker:{index}")) == 2 for index in (0, 1)),
+        what="two workers continue",
+    )
     assert began(distrun, "worker:0")[1:] == ["h1 as 0 of 2, attempt 1"]
     assert began(distrun, "worker:1")[1:] == ["h3 as 1 of 2, attempt 1"]
     assert len(began(distrun, "worker:2")) == 1
@@ -281,7 +284,7 @@ def test_a_host_that_is_back_before_the_restart_gets_a_port_of_its_new_agent(
     assert launched.returncode == 0, launched.stderr
     wait_until(lambda: all(began(distrun, f"worker:{index}") for index in (0, 1)))
     kill_agent(on[1], processes_of)
-    wait_until(lambda: len(began(distrun, "worker:1")) == 2)
+    wait_until(lambda: all(len(began(distrun, f"worker:{index}")) == 2 for index in (0, 1)))
     assert began(distrun, "worker:1")[1].startswith("h2 ")
     assert len(status()["replacements"]) == 1
     first, second = (
@@ -453,6 +456,7 @@ def test_a_spare_on_which_a_stranger_has_the_port_is_left_out_for_the_next(
     )  # fmt: skip
     launched = distrun("launch", "-d", spec)
     assert launched.returncode == 0, launched.stderr
+    wait_until(lambda: began(distrun, "worker:1"))
     code = STRANGER.format(port=20000)
     enter = ("nsenter", "-t", str(on[2].pid), "-n", sys.executable, "-c", code)
     with subprocess.Popen(enter, stdout=subprocess.PIPE) as stranger:
