@@ -10,6 +10,7 @@ from distrun import events
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.cause_text import cause_text
 from distrun.lifecycle import (
+    LOST_GRACE,
     MOST_FREE_IN_A_ROW,
     SIGKILL,
     SIGTERM,
@@ -75,7 +76,7 @@ def test_a_mirrored_group_starts_again_together(victim: str) -> None:
     group = names[:3]
     job = restartable(MWM, *names)
     actions = job.exited(victim, signal=SIGKILL)
-    assert actions[:3] == stop_actions(*group), "the evaluator is not stop_actions to stop"
+    assert actions[:3] == stop_actions(*group, grace=LOST_GRACE), "the evaluator is not stopped"
     assert isinstance(actions[3], SetTimer)
     assert job.phase() is JobPhase.RESTARTING
     assert job.undecided()
@@ -88,6 +89,15 @@ def test_a_mirrored_group_starts_again_together(victim: str) -> None:
     job.started(*group)
     assert job.phase() is JobPhase.RUNNING
     assert job.attempts() == {**dict.fromkeys(group, 1), "evaluator:0": 0}
+
+
+def test_who_saves_has_longer_when_its_group_is_lost() -> None:
+    job = restartable(MWM, *W)
+    job(events.SavingStarted, task="worker:0", attempt=0)
+    actions = job.exited("worker:1", signal=SIGKILL)
+    assert actions[:2] == [
+        *stop_actions("worker:0"), *stop_actions("worker:1", grace=LOST_GRACE),
+    ]  # fmt: skip
 
 
 def test_who_has_exited_0_already_starts_again_with_the_group() -> None:

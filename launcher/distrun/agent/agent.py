@@ -240,8 +240,9 @@ class Agent:
         if logs is not None:
             self._logs = logs
             self._link.configure(order.lease)
-            self._tasks.configure(order.job_id, logs)
-            self._link.report(self._hello(order, logs.folder))
+            hello = self._hello(order, logs.folder)
+            self._tasks.configure(order.job_id, logs, has_gpus=bool(hello.gpus))
+            self._link.report(hello)
 
     def _open_logs(self, order: protocol.Configure) -> Optional[TaskLogs]:
         """Create the folder of the logs; None if that failed, which has been reported."""

@@ -154,6 +154,7 @@ _SHOWN = (
     events.LogsIncomplete,
     events.LogsReceivedLate,
     events.LinkLost,
+    events.NotPreloaded,
     events.ProgressIgnored,
     events.RestartPlanned,
     events.TasksQuiet,

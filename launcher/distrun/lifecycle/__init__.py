@@ -31,6 +31,7 @@ from distrun.lifecycle.actions import (
 )
 from distrun.lifecycle.outcomes import SIGABRT
 from distrun.lifecycle.restarts import (
+    LOST_GRACE,
     MOST_FREE_IN_A_ROW,
     SIGTERM,
     STALL,
@@ -54,6 +55,7 @@ from distrun.lifecycle.state import (
 from distrun.lifecycle.transitions import replay, step
 
 __all__ = [
+    "LOST_GRACE",
     "MOST_FREE_IN_A_ROW",
     "SAME_TIME",
     "SIGABRT",

@@ -29,6 +29,8 @@ from distrun.strategies import Scope
 
 Transition = tuple[JobState, list[Action]]
 SIGTERM = 15
+LOST_GRACE = 0.25
+"""Seconds from SIGTERM to SIGKILL for a task whose attempt is lost with its group's."""
 MOST_FREE_IN_A_ROW = 20
 LIVED_LONG = 60.0
 """Seconds after which a preempted attempt counts as useful even if it reported no step."""
@@ -49,6 +51,16 @@ def is_preempted(task: TaskState) -> bool:
 def grace_after(state: JobState, failed: TaskState) -> float:
     """Return the seconds that the other tasks have to end; after a preemption they save as well."""
     return state.timeouts.grace if is_preempted(failed) else KILL_GRACE
+
+
+def _grace_in_group(state: JobState, failed: TaskState, stopped: TaskState) -> float:
+    """Return the seconds that a task has to end whose group restarts.
+
+    After a failure nothing of its attempt is of use any more, but for a checkpoint that it is
+    just saving.
+    """
+    is_of_use = is_preempted(failed) or stopped.is_saving
+    return grace_after(state, failed) if is_of_use else LOST_GRACE
 
 
 def plan_restart(
@@ -93,7 +105,11 @@ def plan_restart(
         actions.append(CancelTimer(_health_timer(allowed.budget)))
     if restart.scope is Scope.GROUP and state.timeouts.stall is not None:
         actions.append(CancelTimer(STALL))
-    actions += [StopTask(name, signal, grace_after(state, failed)) for name in running]
+    grace = grace_after(state, failed)
+    is_lost = restart.scope is Scope.GROUP and signal == SIGTERM
+    for name in running:
+        own = _grace_in_group(state, failed, state.tasks[name]) if is_lost else grace
+        actions.append(StopTask(name, signal, own))
     actions.append(SetTimer(_backoff_timer(restart), delay))
     planned = RestartPlanned(
         at=at,

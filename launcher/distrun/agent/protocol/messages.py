@@ -19,7 +19,7 @@ from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence, Tupl
 from distrun.agent.protocol.causes import Cause, read_causes, read_optional_cause
 from distrun.agent.structs import Struct
 
-PROTOCOL = 2
+PROTOCOL = 3
 KILL_GRACE = 1.0
 """Seconds from SIGTERM to SIGKILL if no grace was set: after a failure in a group, after
 success, after the death of launch, supervisor or agent, and for what an ended task has left."""
@@ -157,7 +157,8 @@ class StartTask(Order):
     `marker` is a line for the log, before the attempt's output. `or_home`: use the home folder if
     `workdir` does not exist. `port`: report the ports that the task listens on until this is one
     of them; 0: report none. `binds_port`: its program must find that port free. `is_awaited`: other
-    tasks start when it listens there.
+    tasks start when it listens there. `preload`: the modules that its Python, the first word of
+    `argv`, has imported already, for all attempts; on a host with a GPU if `may_preload_on_gpu`.
     """
 
     task: str
@@ -173,6 +174,8 @@ class StartTask(Order):
     port: int = 0
     binds_port: bool = False
     is_awaited: bool = False
+    preload: Sequence[str] = ()
+    may_preload_on_gpu: bool = False
 
 
 class StopTask(Order):
@@ -376,6 +379,15 @@ class Progress(Report, Notice):
 
 class ProgressIgnored(Report):
     """A part of what was sent to a task's DISTRUN_NOTIFY is ignored; reported once a reason."""
+
+    parts: ClassVar = (("cause", Cause.from_json),)
+    task: str
+    cause: Cause
+    at: float
+
+
+class NotPreloaded(Report):
+    """An attempt is executed without the modules that were to be imported already."""
 
     parts: ClassVar = (("cause", Cause.from_json),)
     task: str

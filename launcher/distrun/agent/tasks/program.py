@@ -52,12 +52,9 @@ def _become(
 ) -> NoReturn:
     stage = "prepare"
     try:
-        os.setsid()
-        syscalls.die_with_parent(agent, signal.SIGTERM)
-        default_signals()
-        _restore_descriptor_limit()
+        lead_session(agent, signal.SIGTERM)
         stage = "log"
-        _redirect(log)
+        redirect(open_log(log))
         stage = "workdir"
         os.chdir(os.fsencode(workdir(order)))
         stage = "program"
@@ -69,6 +66,14 @@ def _become(
         os.write(report, "defect {!r}".format(error).encode("utf-8", "replace")[:_ERROR_BYTES])
     finally:
         os._exit(_EXIT_NOT_EXECUTED)
+
+
+def lead_session(agent: int, signum: int) -> None:
+    """Set up a child as programs expect it; the kernel sends it `signum` when the agent dies."""
+    os.setsid()
+    syscalls.die_with_parent(agent, signum)
+    default_signals()
+    _restore_descriptor_limit()
 
 
 def workdir(order: Union[StartTask, Program]) -> str:
@@ -107,9 +112,14 @@ def _restore_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, _original_limit)
 
 
-def _redirect(log: str) -> None:
+def open_log(path: str) -> int:
+    """A descriptor that appends to a log. Raises OSError."""
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+
+def redirect(output: int) -> None:
+    """Have this process read /dev/null, and print to a descriptor."""
     nothing = os.open(os.devnull, os.O_RDONLY)
-    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     os.dup2(nothing, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)

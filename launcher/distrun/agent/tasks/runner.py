@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from distrun.agent.link import Link
     from distrun.agent.logs.task_logs import TaskLogs
     from distrun.agent.tasks.ports import PortHolder
+    from distrun.agent.tasks.preload import Preloader
     from distrun.agent.tasks.usage import Totals
 
     class HasChildren(Protocol):
@@ -53,7 +54,9 @@ class TaskRunner:
         """The tasks with a :attr:`Task.next_due`."""
         self._paused: Dict[str, Task] = {}
         """The tasks whose socket for progress has had its share of this moment."""
+        self._preloader: Optional[Preloader] = None
         self._job_id = ""
+        self._has_gpus = False
         self._logs: Optional[TaskLogs] = None
         self._progress: Dict[str, Dict[str, str]] = {}
         self._progress_due: Optional[float] = None
@@ -63,10 +66,11 @@ class TaskRunner:
         self._all_listening: Dict[str, Tuple[int, int]] = {}
         """The listening sockets of this host at the last check, their ports and users."""
 
-    def configure(self, job_id: str, logs: TaskLogs) -> None:
+    def configure(self, job_id: str, logs: TaskLogs, *, has_gpus: bool) -> None:
         """Set the job of the tasks, and where their logs go. Call this before :meth:`start`."""
         self._job_id = job_id
         self._logs = logs
+        self._has_gpus = has_gpus
 
     def pids_of(self, name: str) -> List[int]:
         """The ids of a task's processes, its first one first; none if it does not run."""
@@ -102,15 +106,74 @@ class TaskRunner:
             if order.notify:
                 notify = NotifySocket(order.task, lambda pid: self._is_of_task(order.task, pid))
                 env[b"DISTRUN_NOTIFY"] = notify.address.encode("ascii")
+        except OSError as error:
+            self._report_not_started(order, failed, error)
+            return
+        if order.preload:
+            self._start_preloaded(order, log, env, notify)
+        else:
+            self._execute(order, log, env, notify)
+
+    def _start_preloaded(
+        self,
+        order: protocol.StartTask,
+        log: str,
+        env: Dict[bytes, bytes],
+        notify: Optional[NotifySocket],
+    ) -> None:
+        """Start an attempt with imported modules, or execute its program if that fails."""
+        if self._preloader is None:
+            # Imported here because few jobs ask for it.
+            from distrun.agent.tasks.preload import Preloader
+
+            self._preloader = Preloader(self._selector)
+            self.helpers.append(self._preloader)
+
+        def begin(execution: Optional[program.Execution], cause: Optional[Cause]) -> None:
+            if cause is not None:
+                self._link.report(protocol.NotPreloaded(order.task, cause, time.time()))
+            if execution is None:
+                self._execute(order, log, env, notify)
+            else:
+                self._add(order, log, execution, notify)
+
+        if order.may_preload_on_gpu or not self._sees_gpu(env):
+            self._preloader.start(order, log, env, begin)
+        else:
+            begin(None, Cause(Code.PRELOAD_WITH_GPU))
+
+    def _sees_gpu(self, env: Dict[bytes, bytes]) -> bool:
+        return self._has_gpus and env.get(b"CUDA_VISIBLE_DEVICES") not in (b"", b"-1")
+
+    def _execute(
+        self,
+        order: protocol.StartTask,
+        log: str,
+        env: Dict[bytes, bytes],
+        notify: Optional[NotifySocket],
+    ) -> None:
+        try:
             execution = program.execute(order, log, env)
         except OSError as error:
-            self._ports.rebind(order.port)
-            path = "" if failed is Code.PROCESS_NOT_MADE else order.log
-            cause = Cause(failed, path=path, errno=error.errno or 0)
-            self._link.report(
-                protocol.TaskNotStarted(order.task, order.attempt, cause, time.time())
-            )
+            self._report_not_started(order, Code.PROCESS_NOT_MADE, error)
             return
+        self._add(order, log, execution, notify)
+
+    def _report_not_started(
+        self, order: protocol.StartTask, code: Code, error: OSError
+    ) -> None:
+        self._ports.rebind(order.port)
+        path = "" if code is Code.PROCESS_NOT_MADE else order.log
+        cause = Cause(code, path=path, errno=error.errno or 0)
+        self._link.report(protocol.TaskNotStarted(order.task, order.attempt, cause, time.time()))
+
+    def _add(
+        self,
+        order: protocol.StartTask,
+        log: str,
+        execution: program.Execution,
+        notify: Optional[NotifySocket],
+    ) -> None:
         task = Task(order, log, execution, notify, time.monotonic())
         self._tasks[order.task] = task
         if task.port:
@@ -125,6 +188,8 @@ class TaskRunner:
 
     def stop(self, order: protocol.StopTask) -> None:
         """Start to stop a task, or shorten the time that it has left."""
+        if self._preloader is not None:
+            self._preloader.cancel(order.task)
         task = self._tasks.get(order.task)
         if task is not None:
             task.stop(order.signal, order.grace, time.monotonic(), order.with_stacks)
@@ -135,6 +200,8 @@ class TaskRunner:
 
         Processes of no task get only the SIGTERM; :meth:`kill_strays` kills them.
         """
+        if self._preloader is not None:
+            self._preloader.close()
         for task in list(self._tasks.values()):
             task.stop(signal.SIGTERM, grace, time.monotonic())
             self._advance(task)
@@ -155,6 +222,8 @@ class TaskRunner:
         dues.extend(task.notify.resume_due for task in self._paused.values() if task.notify)
         if self._tasks:
             dues.append(self._oom.next_due)
+        if self._preloader is not None:
+            dues += self._preloader.dues
         return dues
 
     def on_time(self, now: float) -> None:
@@ -168,6 +237,8 @@ class TaskRunner:
         for task in list(self._timed.values()):
             if task.next_due is not None and task.next_due <= now:
                 self._advance(task)
+        if self._preloader is not None:
+            self._preloader.on_time(now)
         if self._port_check_due is not None:
             self._schedule_port_check(now, self._port_check_due)
         if self._usage.due is not None and self._usage.due <= now:
