@@ -25,6 +25,7 @@ import measures
 import page
 import peers
 import psutil
+import recovery
 import scale
 
 import slurm
@@ -32,6 +33,7 @@ import ssh
 
 ROOT = Path(__file__).resolve().parents[1]
 _FIGURES = "figures.json"
+_PARTS = ("here", "ssh", "slurm", "logs", "scale", "recovery")
 
 
 def main() -> int:
@@ -54,12 +56,14 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
     needs_peers = options.only in ("", "here", "ssh")
     others = launchers.peers_of(peers.install(options.peers, options.torch)) if needs_peers else []
     ours = launchers.installed()
+    before = launchers.distrun("before", [options.before], {}) if options.before else None
     parts: dict[str, Callable[[], Any]] = {
         "here": lambda: _rows(measures.ROWS, [ours, *others], options.rounds),
-        "ssh": lambda: _over_ssh([ours, *others], options.rounds),
+        "ssh": lambda: _over_ssh([ours, *others], before, options.rounds),
         "slurm": lambda: slurm.measure(options.rounds, options.nodes),
         "logs": logs.measure,
         "scale": lambda: _scale(ours, options.most_hosts),
+        "recovery": lambda: recovery.measure(options.data_dir, options.rounds),
     }
     return {
         "date": time.strftime("%Y-%m-%d"),
@@ -91,7 +95,9 @@ def _rows(
     return found
 
 
-def _over_ssh(which: list[launchers.Launcher], rounds: int) -> dict[str, Any] | None:
+def _over_ssh(
+    which: list[launchers.Launcher], before: launchers.Launcher | None, rounds: int
+) -> dict[str, Any] | None:
     why_not = ssh.why_not()
     if why_not is not None:
         print(f"nothing is measured over ssh: {why_not}", file=sys.stderr)
@@ -99,8 +105,11 @@ def _over_ssh(which: list[launchers.Launcher], rounds: int) -> dict[str, Any] | 
     able = [each for each in which if each.over_ssh is not None]
     able[1:1] = [launchers.without_preflight()]
     with ssh.hosts() as hosts:
-        rows = _rows(hosts.rows(), [*able, ssh.plain_loop()], rounds)
-        return {"rows": rows, "phases": hosts.phases(able[0], rounds)}
+        rows = _rows(hosts.rows(), [*able, *ssh.plain_loops()], rounds)
+        phases = {"now": hosts.phases(able[0], rounds)}
+        if before is not None:
+            phases = {"before": hosts.phases(before, rounds), **phases}
+        return {"rows": rows, "phases": phases}
 
 
 def _scale(launcher: launchers.Launcher, most: int) -> list[dict[str, float]]:
@@ -125,7 +134,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
     parser.add_argument("--nodes", type=int, default=4, metavar="N", help="for `slurm`")
     parser.add_argument("--most-hosts", type=int, default=4000, metavar="N", help="for `scale`")
-    parser.add_argument("--only", default="", choices=["", "here", "ssh", "slurm", "logs", "scale"])
+    parser.add_argument("--only", default="", choices=["", *_PARTS])
+    parser.add_argument("--before", metavar="PROGRAM", help="another distrun, for `ssh`")
+    parser.add_argument("--data-dir", metavar="FOLDER", help="of MNIST, for `recovery`")
     parser.add_argument("--peers", type=Path, default=home, metavar="FOLDER")
     parser.add_argument("--torch", default=peers.TORCH, metavar="REQUIREMENT")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", metavar="FOLDER")

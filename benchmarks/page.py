@@ -93,6 +93,7 @@ def write(figures: Mapping[str, Any]) -> str:
         parts.append(_scale(figures["scale"]))
     if figures.get("slurm"):
         parts.append(_slurm(figures["slurm"]))
+    parts.append(_recovery(figures["recovery"]))
     parts.append(_logs(figures["logs"]))
     return "\n".join(parts)
 
@@ -124,16 +125,20 @@ def _all_rows(figures: Mapping[str, Any]) -> dict[str, Row]:
     return {**figures["here"], **(figures.get("ssh") or {}).get("rows", {})}
 
 
-def _phases(found: Mapping[str, float]) -> str:
+def _phases(phases: Mapping[str, Mapping[str, float]]) -> str:
+    """`phases`: ms after the start, by what was done then, for distrun now and perhaps before."""
+    heads = " | ".join(f"{each}: ms after its start | ms of its own" for each in phases)
     lines = [
         "Where a launch on 32 of these hosts spends its time:\n",
-        "| | ms after its start | ms of its own |",
-        "| --- | --- | --- |",
+        f"| | {heads} |",
+        "| --- |" + " --- | --- |" * len(phases),
     ]
-    before = 0.0
-    for name, value in found.items():
-        lines.append(f"| {name} | {value:,.0f} | {value - before:,.0f} |")
-        before = value
+    last = dict.fromkeys(phases, 0.0)
+    for name in phases["now"]:
+        cells = [f"{found[name]:,.0f} | {found[name] - last[each]:,.0f}"
+                 for each, found in phases.items()]  # fmt: skip
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+        last = {each: found[name] for each, found in phases.items()}
     return "\n".join(lines) + "\n"
 
 
@@ -198,6 +203,27 @@ def _slurm(part: Mapping[str, Any]) -> str:
     for name, value in found.items():
         ratio = _ratio(value, by_ssh)
         lines.append(f"| {name} | {_number(value)} | {'' if ratio is None else f'{ratio:.2f}'} |")
+    return "\n".join(lines) + "\n"
+
+
+_OF_RECOVERY = """\
+Two workers train MNIST on these cores. SIGKILL kills worker 1 in the middle of the second of three
+epochs. By hand, two processes are started with TF_CONFIG, and nobody starts them again.
+"""
+
+
+def _recovery(found: Mapping[str, Mapping[str, float | None]]) -> str:
+    lines = [
+        "## After a failure\n",
+        _OF_RECOVERY,
+        "| | first step, s | from the kill to the next step, s | final test accuracy | held, MiB |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, each in found.items():
+        seconds = "" if each["seconds"] is None else f"{each['seconds']:.1f}"
+        held = "" if each["held_mib"] is None else f"{each['held_mib']:.0f}"
+        first = f"{each['first_step']:.1f}"
+        lines.append(f"| {name} | {first} | {seconds} | {each['accuracy']:.4f} | {held} |")
     return "\n".join(lines) + "\n"
 
 

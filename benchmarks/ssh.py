@@ -34,15 +34,22 @@ def why_not() -> str | None:
     return networks.why_not()
 
 
-def plain_loop() -> Launcher:
-    """Return a shell's loop over ssh, which no launcher can be faster than."""
+def plain_loops() -> list[Launcher]:
+    """Return shell loops over ssh: no launcher is faster, and none with an agent in Python."""
+    return [_loop("ssh in a loop", "sh"), _loop("ssh in a loop, python3 on each", _PYTHON)]
 
+
+def _loop(name: str, program: str) -> Launcher:
     def over_ssh(hosts: list[str], network: Network, folder: Path) -> list[str]:
         ssh = f"ssh -F {shlex.quote(str(network.config))} -o BatchMode=yes"
-        loop = f'for host in {" ".join(hosts)}; do {ssh} "$host" sh {folder / SCRIPT} & done; wait'
+        command = shlex.quote(f"{program} {folder / SCRIPT}")
+        loop = f'for host in {" ".join(hosts)}; do {ssh} "$host" {command} & done; wait'
         return ["bash", "-c", loop]
 
-    return Launcher("ssh in a loop", ["true"], "", lambda _count, _folder: ["true"], over_ssh)
+    return Launcher(name, ["true"], "", lambda _count, _folder: ["true"], over_ssh)
+
+
+_PYTHON = 'python3 -I -S -c \'import os, sys; os.execvp("sh", ["sh", sys.argv[1]])\''
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def _start(options: Options, task: Task, watch: SigtermWatch) -> int:
     prepare_directories(options, task)
     # These must be set before TensorFlow is imported. tf.keras is tf_keras, because Keras 3 fails
     # with several strategies. TensorFlow's informative messages stay out of the task's log.
-    if "tensorflow" in sys.modules and os.environ.get("TF_USE_LEGACY_KERAS") != "1":
+    if "tensorflow" in sys.modules and "tf_keras" not in sys.modules:
         message = "TensorFlow was imported with Keras 3 (program.preload): set program.keras to 2"
         raise JobError(message)
     os.environ["TF_USE_LEGACY_KERAS"] = "1"

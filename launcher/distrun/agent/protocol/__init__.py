@@ -13,9 +13,10 @@ from distrun.agent.protocol.messages import (
     INDEX_RECORD, INDEX_SUFFIX, KILL_GRACE, LOG_OVERHEAD, PROTOCOL, UNSENT_REPORTS,
     Ack, AgentExiting, Configure, Detach, Fault,
     FollowLogs, Heartbeat, HeartbeatAck, Hello, HoldPorts, JobEvent, LogData, LogEnded, LogReceived,
-    CpuMeasured, MeasureCpu, Message, Notice, NotPreloaded, OpenJob, Order, PortsHeld, PortsRefused, Progress,
-    ProgressIgnored, Reattach, Reattached, Refused, Report, Request, Shutdown, StartTask, StopJob,
-    StopTask, TaskEnded, TaskExited, TaskListening, TaskNotStarted, TaskStarted,
+    CpuMeasured, MeasureCpu, Message, Notice, NotPreloaded, OpenJob, Order, PortsHeld,
+    PortsRefused, Progress, ProgressIgnored, Reattach, Reattached, Refused, Report, Request,
+    Shutdown, StartTask, StopJob, StopTask, TaskEnded, TaskExited, TaskListening,
+    TaskNotStarted, TaskStarted,
     StacksTaken, TakeStacks, UsageSampled, Watch, WatchStarted, heartbeat_interval,
 )  # fmt: skip
 from distrun.agent.structs import StrEnum, Struct

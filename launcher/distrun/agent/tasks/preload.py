@@ -121,7 +121,7 @@ class Preloader:
             self._failures[process.base] = _MOST_FAILURES
             self._give_up(process, answer.partition(" ")[2])
         else:
-            self._give_up(process, process.last_line() or "the process that imports ended")
+            self._give_up(process, process.end())
 
     def _give_up(self, process: _Process, why: str) -> None:
         self._failures[process.base] = self._failures.get(process.base, 0) + 1
@@ -131,7 +131,7 @@ class Preloader:
         """End a process. One of those that wait for it is told why."""
         del self._processes[process.base]
         self._selector.unregister(process.control)
-        process.kill()
+        process.end()
         process.is_ready = False
         for attempt in list(process.waiting.values()):
             self._finish(process, attempt, None, cause)
@@ -203,6 +203,7 @@ class _Process:
         self.base = base
         self.due: Optional[float] = None
         self.is_ready = False
+        self._ended: Optional[str] = None
         self.waiting: Dict[str, _Attempt] = {}
         self._agent = os.getpid()
         text = _in_memory("distrun", _source())
@@ -274,19 +275,26 @@ class _Process:
                 os.close(log)
         return ours
 
-    def kill(self) -> None:
-        with suppress(OSError):
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        self.control.close()
-        os.close(self._output)
+    def end(self) -> str:
+        """Kill and reap the process; returns how it had ended if it already had."""
+        if self._ended is None:
+            with suppress(OSError):
+                os.kill(self.pid, signal.SIGKILL)
+            status = os.waitpid(self.pid, 0)[1]
+            self._ended = self._how(status)
+            self.control.close()
+            os.close(self._output)
+        return self._ended
 
-    def last_line(self) -> str:
-        """The last line that it has printed; '' if there is none."""
+    def _how(self, status: int) -> str:
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            return "the importing process was killed by signal {}".format(number)
         size = os.fstat(self._output).st_size
         block = os.pread(self._output, _ERROR_BYTES, max(0, size - _ERROR_BYTES))
-        lines = block.decode("utf-8", "replace").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "")
+        lines = [line for line in block.decode("utf-8", "replace").split("\n") if line.strip()]
+        how = "the importing process exited {}".format(os.WEXITSTATUS(status))
+        return "{}: {}".format(how, lines[-1]) if lines else how
 
 
 def _base(order: StartTask, env: Dict[bytes, bytes]) -> _Base:

@@ -31,6 +31,7 @@ from typing import Any, Dict, List, NoReturn, Tuple
 _PR_SET_PDEATHSIG = 1
 _MOST_BYTES = 1 << 20
 _MOST_OUTPUT = 1 << 16
+_MOST_ERROR_BYTES = 4000
 _EXIT_NOT_EXECUTED = 127
 _RESERVED = b"DISTRUN_RESERVED="
 """The variable whose place in memory holds, after a fork, those that show whose process it is."""
@@ -47,7 +48,9 @@ def main(control: socket.socket) -> List[str]:
     error = _import(order["modules"], order["path"])
     sys.stdout.flush()
     sys.stderr.flush()
-    control.send(("error " + error).encode("utf-8", "replace")[:4000] if error else b"ready")
+    control.send(
+        ("error " + error).encode("utf-8", "replace")[:_MOST_ERROR_BYTES] if error else b"ready"
+    )
     gc.freeze()  # the attempts share most of their memory
     _rename(order["name"].encode())
     while True:
@@ -95,22 +98,27 @@ def _import(modules: List[str], path: str) -> str:
 def _fork(attempt: Dict[str, Any], log: int, status: socket.socket) -> bool:
     """Fork an attempt; True in it. Returns in this process once the one in between has ended."""
     try:
-        between = _forked()
-        if between:
-            os.waitpid(between, 0)
-            return False
-        # Its writing end is closed when this process has ended: the agent is the parent then.
         gate, held = os.pipe()
+        between = _forked()
+    except OSError as error:
+        _say(status, "prepare {}".format(error.errno))
+        return False
+    if between:
+        os.close(gate)
+        os.waitpid(between, 0)
+        os.close(held)  # opens the gate: the agent is the attempt's parent now
+        return False
+    os.close(held)
+    try:
         pid = _forked()
     except OSError as error:
-        status.send("prepare {}".format(error.errno).encode())
-        return False
+        _say(status, "prepare {}".format(error.errno))
+        os._exit(1)
     if pid == 0:
-        os.close(held)
         _become(attempt, log, status, gate)
         return True
+    _say(status, str(pid))
     with suppress(OSError):
-        status.send(str(pid).encode())
         status.recv(1, socket.MSG_PEEK)  # the attempt takes it
     os._exit(0)
 
@@ -158,9 +166,13 @@ def _become(attempt: Dict[str, Any], log: int, status: socket.socket, gate: int)
 
 
 def _give_up(status: socket.socket, why: str) -> NoReturn:
-    with suppress(OSError):
-        status.send(why.encode("utf-8", "replace")[:4000])
+    _say(status, why)
     os._exit(_EXIT_NOT_EXECUTED)
+
+
+def _say(status: socket.socket, text: str) -> None:
+    with suppress(OSError):  # the agent may have given up this attempt
+        status.send(text.encode("utf-8", "replace")[:_MOST_ERROR_BYTES])
 
 
 # What other programs see -------------------------------------------------------------------
@@ -197,8 +209,11 @@ def _overwrite(prefix: bytes, text: bytes) -> None:
 # The program -------------------------------------------------------------------------------
 
 
-def run(argv: List[str]) -> None:
-    """Run the program of an interpreter's words: a script, or `-m` and a module."""
+def run(argv: List[str]) -> bool:
+    """Run the program of an interpreter's words: a script, or `-m` and a module.
+
+    Returns False after an exception that nothing caught. It is printed.
+    """
     sys.orig_argv = list(argv)  # type: ignore[attr-defined,unused-ignore] # since Python 3.10
     try:
         if argv[1] == "-m":
@@ -213,7 +228,9 @@ def run(argv: List[str]) -> None:
         os.kill(os.getpid(), signal.SIGINT)
     except BaseException as error:  # noqa: BLE001 - as the interpreter does
         _print(error)
-        sys.exit(1)
+    else:
+        return True
+    return False
 
 
 def _run_module(argv: List[str]) -> None:
@@ -238,9 +255,9 @@ def _run_script(argv: List[str]) -> None:
     if b"\0" in source:
         _execute(argv)
     module = types.ModuleType("__main__")
-    vars(module).update(
-        __file__=path, __builtins__=__builtins__, __loader__=SourceFileLoader("__main__", path)
-    )
+    kept = ("__annotations__", "__builtins__", "__cached__")
+    vars(module).update((name, each) for name, each in globals().items() if name in kept)
+    vars(module).update(__file__=path, __loader__=SourceFileLoader("__main__", path))
     sys.modules["__main__"] = module
     exec(compile(source, path, "exec", dont_inherit=True), vars(module))  # noqa: S102 - the user's
 
@@ -260,4 +277,5 @@ def _print(error: BaseException) -> None:
 
 
 if __name__ == "__main__":
-    run(main(socket.socket(fileno=int(sys.argv[1]))))
+    if not run(main(socket.socket(fileno=int(sys.argv[1])))):
+        sys.exit(1)

@@ -159,9 +159,7 @@ class TaskRunner:
             return
         self._add(order, log, execution, notify)
 
-    def _report_not_started(
-        self, order: protocol.StartTask, code: Code, error: OSError
-    ) -> None:
+    def _report_not_started(self, order: protocol.StartTask, code: Code, error: OSError) -> None:
         self._ports.rebind(order.port)
         path = "" if code is Code.PROCESS_NOT_MADE else order.log
         cause = Cause(code, path=path, errno=error.errno or 0)

@@ -72,8 +72,8 @@ PROGRAM = MappingSchema(
             help="What `tf.keras` is: 2 sets TF_USE_LEGACY_KERAS=1 and needs the package tf_keras, "
             "which is looked for before anything starts; 3 sets TF_USE_LEGACY_KERAS=0."),
         Key("preload", _PRELOAD, (["tensorflow"],), "`[]`",
-            help="Modules that each host imports once. Its tasks begin with them, so a restart does "
-            "not wait for the import (docs/failures.md). For script and module."),
+            help="Modules that each host imports once for all attempts of its tasks, so that "
+            "restarts do not wait for them (docs/failures.md). For script and module."),
         Key("preload_gpu", Boolean(), (True,), "`false`",
             help="Whether to preload on hosts with a GPU, too: only if the imports do not use it."),
         Key("tf_config", Choice(values=("mine",)), ("mine",), "distrun's",

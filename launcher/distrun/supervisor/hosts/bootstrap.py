@@ -46,6 +46,7 @@ _SOURCE_ONLY = (
     *("distrun.agent.unsent_reports", "distrun.agent.linux.exposure"),
     *("distrun.agent.linux.sock_diag", "distrun.agent.tasks.gpu_usage"),
     *("distrun.agent.protocol.stack_messages", "distrun.agent.tasks.stacks"),
+    *("distrun.agent.tasks.preload", "distrun.agent.tasks.preloaded_program"),
 )
 """Modules that so few agents need that they are not sent compiled."""
 
@@ -79,6 +80,8 @@ class Modules:
     def find_spec(self, name, path=None, target=None):
         if name in self.sources:
             return ModuleSpec(name, self, origin="distrun", is_package=name in self.packages)
+    def get_source(self, name):
+        return self.sources[name].decode()
     def create_module(self, spec):
         return None
     def exec_module(self, module):
