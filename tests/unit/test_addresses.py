@@ -12,6 +12,7 @@ from distrun.agent.protocol import PROTOCOL, Code, Hello
 from distrun.spec.addresses import is_loopback
 from distrun.supervisor.hosts.addresses import login_address, own_address
 from distrun.supervisor.hosts.local import LocalReach
+from distrun.supervisor.hosts.reach import Logins
 from distrun.supervisor.hosts.report_checker import ReportChecker
 
 HERE = socket.gethostname()
@@ -29,7 +30,7 @@ TOLD = hello("gpu3", "198.18.0.3", "198.18.0.9")
 
 
 def dialled(**hellos: Hello) -> dict[str, str | None]:
-    every = hellos.values()
+    every = Logins(hellos.values())
     return {
         name: LocalReach().address(said, every) if name == "local" else login_address(said, every)
         for name, said in hellos.items()

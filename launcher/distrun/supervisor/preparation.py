@@ -19,7 +19,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.errors import DistrunError, HostError, InvalidSpecError
 from distrun.preflight import Grade
 from distrun.spec.model import ProgramKind, Ready
-from distrun.supervisor.hosts.reach import make_reach
+from distrun.supervisor.hosts.reach import Logins, make_reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -327,11 +327,12 @@ class Preparation:
             for host in self.hosts
             if host in used or host in self.hellos
         }
-        facts = {host: self._facts(host, hellos) for host in used}
+        logins = Logins(hellos.values())
+        facts = {host: self._facts(host, hellos[host], logins) for host in used}
         return plan.make(self._spec, placement, facts, free_ports)
 
-    def _facts(self, host: str, hellos: Mapping[str, protocol.Hello]) -> plan.HostFacts:
-        hello, reach = hellos[host], self.reaches[host]
+    def _facts(self, host: str, hello: protocol.Hello, logins: Logins) -> plan.HostFacts:
+        reach = self.reaches[host]
         environ = dict(os.environ) if reach.inherits_environment else hello.environ
         is_sent = reach.lacks_files and bool(self._spec.program.sync_base)
         return plan.HostFacts(
@@ -339,7 +340,7 @@ class Preparation:
             gpus=plan.visible_gpus(environ, hello.gpus),
             python=reach.default_python,
             environ=environ,
-            address=reach.address(hello, hellos.values()),
+            address=reach.address(hello, logins),
             files=hello.files if is_sent else None,
             has_launch_folders=not reach.lacks_files,
         )

@@ -61,6 +61,10 @@ class Preloader:
         return {each.pid for each in self._processes.values()}
 
     @property
+    def has_waiting(self) -> bool:
+        return any(each.waiting for each in self._processes.values())
+
+    @property
     def dues(self) -> List[Optional[float]]:
         """The times at which :meth:`on_time` has something to do."""
         return [each.due for each in self._processes.values()]

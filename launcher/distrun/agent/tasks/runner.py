@@ -79,7 +79,7 @@ class TaskRunner:
 
     @property
     def has_tasks(self) -> bool:
-        return bool(self._tasks)
+        return bool(self._tasks) or (self._preloader is not None and self._preloader.has_waiting)
 
     # Orders --------------------------------------------------------------------------------
 

@@ -19,10 +19,10 @@ from distrun.agent.protocol import Cause, Code
 from distrun.errors import InternalError
 from distrun.forked_process import ForkedProcess
 from distrun.supervisor.hosts.host_channel import HostChannel
-from distrun.supervisor.hosts.reach import FORK_ERRORS, Connection, Reach, agent_exited
+from distrun.supervisor.hosts.reach import FORK_ERRORS, Connection, Logins, Reach, agent_exited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from distrun.agent.protocol import Hello
     from distrun.forked_process import Process
@@ -153,11 +153,9 @@ class LocalReach(Reach):
             env={**os.environ, "DISTRUN_JOB_ID": job_id},
         )
 
-    def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:  # noqa: ARG002
-        from distrun.supervisor.hosts.addresses import own_address
-
+    def address(self, hello: Hello, logins: Logins) -> str | None:  # noqa: ARG002
         # A job on one machine stays on localhost.
-        return None if len(hellos) == 1 else own_address(hellos)
+        return None if len(logins) == 1 else logins.own_address
 
     def diagnose(self, connection: Connection, status: int | None) -> Cause:  # noqa: ARG002
         if status in FORK_ERRORS:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import importlib
 import os
 import signal
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from distrun.agent.protocol import Cause, Code
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Iterable
 
     from distrun.agent.protocol import Hello
     from distrun.forked_process import Process
@@ -105,6 +106,24 @@ class Connection:
             os.close(self.stderr)
 
 
+class Logins:
+    """What the hosts of a job said of their logins. All hosts are asked for one plan."""
+
+    def __init__(self, hellos: Iterable[Hello]) -> None:
+        self._hellos = tuple(hellos)
+
+    def __len__(self) -> int:
+        return len(self._hellos)
+
+    @functools.cached_property
+    def own_address(self) -> str | None:
+        """This machine's address as other hosts reach it; None if there is none."""
+        # Imported here because a job on one machine needs no address.
+        from distrun.supervisor.hosts.addresses import own_address
+
+        return own_address(self._hellos)
+
+
 class Reach(Protocol):
     """How one host is reached.
 
@@ -178,12 +197,12 @@ class Reach(Protocol):
         """
         raise AssertionError(f"{self.kind} hosts keep nothing of an earlier supervisor")
 
-    def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:
+    def address(self, hello: Hello, logins: Logins) -> str | None:
         """Return the address by which other hosts reach this one; None: its name in the spec.
 
         Args:
             hello: the host's own facts.
-            hellos: those of all hosts of the job.
+            logins: those of all hosts of the job.
         """
         ...
 

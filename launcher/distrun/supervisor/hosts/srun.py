@@ -19,12 +19,10 @@ from distrun.slurm import step_end
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
-from distrun.supervisor.hosts.reach import Connection, Reach, agent_exited
+from distrun.supervisor.hosts.reach import Connection, Logins, Reach, agent_exited
 from distrun.supervisor.hosts.ssh import open_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, SlurmNode, Spec
     from distrun.sync.manifest import Manifest
@@ -117,8 +115,8 @@ class SrunReach(Reach):
         cores = min(hello.cores, float(self._given.cores))
         return hello._replace(cores=cores, environ=environ)
 
-    def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:
-        return "localhost" if len(hellos) == 1 else login_address(hello, hellos)
+    def address(self, hello: Hello, logins: Logins) -> str | None:
+        return "localhost" if len(logins) == 1 else login_address(hello, logins)
 
     def interruption(self) -> Cause | None:
         return None if self._connection is None else self._reason(self._connection)

@@ -17,12 +17,12 @@ from distrun.agent.protocol import Cause, Code
 from distrun.supervisor.hosts import bootstrap, ssh_diagnosis
 from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
-from distrun.supervisor.hosts.reach import Connection, Reach, agent_exited
+from distrun.supervisor.hosts.reach import Connection, Logins, Reach, agent_exited
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
 from distrun.supervisor.hosts.ssh_command import known_hosts, link_command, shared_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
@@ -69,8 +69,8 @@ class SshReach(Reach):
         connection.channel.send_bytes(bootstrap.end_former(connection.mark, *arguments))
         return connection
 
-    def address(self, hello: Hello, hellos: Collection[Hello]) -> str | None:
-        return login_address(hello, hellos)
+    def address(self, hello: Hello, logins: Logins) -> str | None:
+        return login_address(hello, logins)
 
     def not_started(self, error: OSError) -> Cause:
         return Cause(Code.SSH_NOT_STARTED, errno=error.errno or 0)
