@@ -32,7 +32,9 @@ TOLD = hello("gpu3", "198.18.0.3", "198.18.0.9")
 def dialled(**hellos: Hello) -> dict[str, str | None]:
     every = Logins(hellos.values())
     return {
-        name: LocalReach().address(said, every) if name == "local" else login_address(said, every)
+        name: LocalReach().address(said, every)
+        if name == "local"
+        else login_address(said, len(every), every.find_own_address)
         for name, said in hellos.items()
     }
 

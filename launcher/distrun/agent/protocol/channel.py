@@ -15,7 +15,7 @@ import json
 import os
 import selectors
 import struct
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Type
 
 from distrun.agent.protocol.causes import Cause, CauseError, Code
 from distrun.agent.protocol.messages import Message
@@ -175,15 +175,17 @@ class Channel(Generic[Received, Sent]):
             if written < len(block):
                 self._outgoing.appendleft(block[written:])
 
-    def watch_writing(self, selector: selectors.BaseSelector) -> None:
+    def watch_writing(
+        self, selector: selectors.BaseSelector, on_ready: Optional[Callable[[], None]] = None
+    ) -> None:
         """Write what is queued, and let the selector wait while the link accepts no more.
 
-        The key's data is :meth:`flush`, to be called when it is ready.
+        The key's data is :meth:`flush`, or `on_ready`, to be called when it is ready.
         """
         self.flush()
         registered = self.writer in selector.get_map()
         if self.pending and not registered:
-            selector.register(self.writer, selectors.EVENT_WRITE, self.flush)
+            selector.register(self.writer, selectors.EVENT_WRITE, on_ready or self.flush)
         elif registered and not self.pending:
             selector.unregister(self.writer)
 

@@ -89,6 +89,9 @@ class HostObserver(Protocol):
     def on_gone(self, host: Host, cause: Cause) -> None:
         """The agent has ended, and nothing of its tasks is left."""
 
+    def on_activity(self, host: Host) -> None:
+        """Something has come from the host, or its link accepts more."""
+
 
 class Host:
     """A host by its name in the spec.
@@ -277,6 +280,11 @@ class Host:
         return self.state in (LinkState.WAITING, LinkState.CONNECTING)
 
     @property
+    def is_unconnected(self) -> bool:
+        """Whether :attr:`should_connect` or :attr:`should_reconnect` may become true."""
+        return self.state in (LinkState.WAITING, LinkState.LOST)
+
+    @property
     def should_connect(self) -> bool:
         """Whether :meth:`connect` should be called as soon as there is a slot for it."""
         return self.state is LinkState.WAITING and (
@@ -366,7 +374,9 @@ class Host:
 
     def watch_writing(self) -> None:
         if self._connection is not None:
-            self._connection.channel.watch_writing(self._selector)
+            self._connection.channel.watch_writing(
+                self._selector, lambda: self._observer.on_activity(self)
+            )
 
     def check_exit(self) -> None:
         """Handle the exit of the connection's process; call it when a child has ended."""
@@ -374,6 +384,7 @@ class Host:
         if connection is not None and connection.channel.ended:
             status = connection.process.poll()
             if status is not None:
+                self._observer.on_activity(self)
                 self._on_exit(connection, status)
 
     def _record_heartbeat(self) -> None:
@@ -446,12 +457,14 @@ class Host:
             self._selector.unregister(descriptor)
 
     def _on_stderr(self, connection: Connection) -> None:
+        self._observer.on_activity(self)
         if not connection.read_stderr() and connection.stderr is not None:
             self._selector.unregister(connection.stderr)
         if self.state is LinkState.RECONNECTING and self.reach.agent_is_gone(connection, None):
             self._mark_agent_gone()
 
     def _on_readable(self, connection: Connection) -> None:
+        self._observer.on_activity(self)
         if self._violation is not None:
             self._discard(connection)
             return

@@ -155,7 +155,7 @@ class LocalReach(Reach):
 
     def address(self, hello: Hello, logins: Logins) -> str | None:  # noqa: ARG002
         # A job on one machine stays on localhost.
-        return None if len(logins) == 1 else logins.own_address
+        return None if len(logins) == 1 else logins.find_own_address()
 
     def diagnose(self, connection: Connection, status: int | None) -> Cause:  # noqa: ARG002
         if status in FORK_ERRORS:

@@ -14,6 +14,7 @@ from distrun.agent import protocol
 from distrun.agent.linux import processes
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.supervisor.hosts.host import Host
+from distrun.supervisor.hosts.host_schedule import HostSchedule
 from distrun.supervisor.hosts.late_logs import LateLogs
 from distrun.supervisor.hosts.local import end_unused_agent
 
@@ -95,6 +96,7 @@ class HostPool:
         )
         self._observer = observer
         self._hosts: dict[str, Host] = {}
+        self._schedule = HostSchedule()
         self._late_logs = LateLogs(
             *(selector, job_id, logs, spec.log_max_size), on_event=observer.on_event
         )
@@ -111,7 +113,8 @@ class HostPool:
         """Start an agent on each host; its Hello follows as a report."""
         for name, reach in reaches.items():
             self._reaches.setdefault(reach.kind, reach)
-            self._hosts[name] = self._make_host(name, reach)
+            self._hosts[name] = host = self._make_host(name, reach)
+            self._schedule.note(host)
         if not any(reach.is_below_supervisor for reach in reaches.values()):
             end_unused_agent()
         self._fill_slots()
@@ -119,6 +122,7 @@ class HostPool:
     def order(self, host: str, message: Order) -> None:
         """Send an agent an order. A host that is gone gets none."""
         if host in self._hosts:
+            self._schedule.note(self._hosts[host])
             self._hosts[host].order(message)
 
     def set_logs_aside(self, hosts: Mapping[str, str]) -> None:
@@ -127,15 +131,18 @@ class HostPool:
         `hosts`: the host of each task.
         """
         for name, host in self._hosts.items():
+            self._schedule.note(host)
             host.set_logs_aside({task for task, its_host in hosts.items() if its_host == name})
 
     def order_all(self, message: Order) -> None:
         for host in list(self._hosts.values()):
+            self._schedule.note(host)
             host.order(message)
 
     def deliver(self, host: str, sender: FileSender, parts: list[Order]) -> None:
         """Send a host the list of the program's files, then those that it requests."""
         if host in self._hosts:
+            self._schedule.note(self._hosts[host])
             self._hosts[host].send_list(sender, parts)
 
     def unanswered(self, hosts: Iterable[str], seconds: float) -> dict[str, Cause]:
@@ -157,6 +164,7 @@ class HostPool:
     def abandon_lost(self) -> None:
         """Stop waiting for hosts that are out of reach: the job must end at once."""
         for host in list(self._hosts.values()):
+            self._schedule.note(host)
             host.abandon()
         self._late_logs.abandon()
 
@@ -176,9 +184,9 @@ class HostPool:
                 processes.resume(host.pid)
 
     def watch_writing(self) -> None:
-        for host in list(self._hosts.values()):
+        for host in self._schedule.active:
             host.send_files()
-        for host in self._hosts.values():
+        for host in self._schedule.take_active():
             host.watch_writing()
         self._late_logs.watch_writing()
 
@@ -205,26 +213,28 @@ class HostPool:
     @property
     def next_due(self) -> float | None:
         """When :meth:`run_due` must be called, on the monotonic clock."""
-        dues = [*(host.next_due for host in self._hosts.values()), self._late_logs.next_due]
+        dues = (self._schedule.next_due, self._late_logs.next_due)
         return min((due for due in dues if due is not None), default=None)
 
     def run_due(self) -> None:
         """Handle the deadlines that have passed."""
-        for host in list(self._hosts.values()):
+        for host in self._schedule.pop_due(time.monotonic()):
             host.run_due()
         self._late_logs.run_due()
         self._fill_slots()
 
     def _fill_slots(self) -> None:
         """Connect waiting hosts while there are free slots."""
-        free = _MAX_CONNECTING - sum(host.is_connecting for host in self._hosts.values())
+        free = _MAX_CONNECTING - self._schedule.connecting
         fresh = []
-        for host in list(self._hosts.values()):
+        for host in self._schedule.unconnected if free > 0 else ():
             if free <= 0:
                 break
             if host.should_reconnect:
+                self._schedule.note(host)
                 host.reconnect()
             elif host.should_connect:
+                self._schedule.note(host)
                 host.connect()
                 fresh.append(host)
             else:
@@ -248,6 +258,9 @@ class HostPool:
 
     def on_event(self, event: events.Event) -> None:
         self._observer.on_event(event)
+
+    def on_activity(self, host: Host) -> None:
+        self._schedule.note(host)
 
     def on_gone(self, host: Host, cause: Cause) -> None:
         self._release(host)
@@ -278,6 +291,7 @@ class HostPool:
         command, may hang.
         """
         del self._hosts[host.name]
+        self._schedule.remove(host)
         if host.reach.is_below_supervisor or not self._hosts:
             processes.end_all(KILL_GRACE, _Excluded(self._connection_pids(), self._reaches))
 

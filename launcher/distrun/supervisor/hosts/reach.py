@@ -115,9 +115,12 @@ class Logins:
     def __len__(self) -> int:
         return len(self._hellos)
 
+    def find_own_address(self) -> str | None:
+        """Return this machine's address as other hosts reach it; None if there is none."""
+        return self._own_address
+
     @functools.cached_property
-    def own_address(self) -> str | None:
-        """This machine's address as other hosts reach it; None if there is none."""
+    def _own_address(self) -> str | None:
         # Imported here because a job on one machine needs no address.
         from distrun.supervisor.hosts.addresses import own_address
 

@@ -116,7 +116,9 @@ class SrunReach(Reach):
         return hello._replace(cores=cores, environ=environ)
 
     def address(self, hello: Hello, logins: Logins) -> str | None:
-        return "localhost" if len(logins) == 1 else login_address(hello, logins)
+        if len(logins) == 1:
+            return "localhost"
+        return login_address(hello, len(logins), logins.find_own_address)
 
     def interruption(self) -> Cause | None:
         return None if self._connection is None else self._reason(self._connection)

@@ -70,7 +70,7 @@ class SshReach(Reach):
         return connection
 
     def address(self, hello: Hello, logins: Logins) -> str | None:
-        return login_address(hello, logins)
+        return login_address(hello, len(logins), logins.find_own_address)
 
     def not_started(self, error: OSError) -> Cause:
         return Cause(Code.SSH_NOT_STARTED, errno=error.errno or 0)
