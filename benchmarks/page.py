@@ -127,9 +127,9 @@ def _head(figures: Mapping[str, Any]) -> str:
 distrun beside other launchers. Each task is a shell script. Measured on {figures["date"]} with
 {machine["cores"]} cores, {machine["memory"]} GiB, Linux {machine["kernel"]}, Python
 {machine["python"]}: {versions}. All run in turn, in {figures["rounds"]} rounds after one that does
-not count; figures are medians. "never": something that the launcher had started was still alive
-after ten seconds; in parentheses, how many ms after the launcher the last process ended. Machines
-and minutes differ, so the ratios within one run tell more than the milliseconds. To measure yours:
+not count; figures are medians. "never": not within 5 s after a failure, or 20 s else. In
+parentheses after a failure: until all that was started has ended. Machines and minutes differ, so
+the ratios within one run tell more than the milliseconds. To measure yours:
 
 <!-- not run: half an hour -->
 ```sh
