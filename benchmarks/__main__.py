@@ -41,9 +41,13 @@ def main() -> int:
     folder = options.out / "benchmarks"
     kept = folder / _FIGURES
     figures = json.loads(kept.read_text()) if options.redraw else _measure(options)
-    if options.only:
+    if options.only and not options.redraw:
         print(json.dumps(figures, indent=1))
-        return 0
+        if not options.update:
+            return 0
+        former = json.loads(kept.read_text())
+        apart = sorted({*former.get("apart", ()), options.only})
+        figures = {**former, options.only: figures[options.only], "apart": apart}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _FIGURES).write_text(json.dumps(figures, indent=1) + "\n")
     page.draw(figures, folder)
@@ -140,6 +144,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peers", type=Path, default=home, metavar="FOLDER")
     parser.add_argument("--torch", default=peers.TORCH, metavar="REQUIREMENT")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", metavar="FOLDER")
+    parser.add_argument("--update", action="store_true", help="put the part of --only on the page")
     parser.add_argument("--redraw", action="store_true", help="from the figures of the last run")
     return parser.parse_args()
 

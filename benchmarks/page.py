@@ -113,6 +113,8 @@ def write(figures: Mapping[str, Any]) -> str:
         parts.append(_slurm(figures["slurm"]))
     parts.append(_recovery(figures["recovery"]))
     parts.append(_logs(figures["logs"]))
+    if figures.get("apart"):
+        parts.append(f"Measured in a run apart: {', '.join(figures['apart'])}.\n")
     return "\n".join(parts)
 
 
