@@ -41,7 +41,11 @@ for command; do :; done
 {then}
 """
 _AGENT = 'SSH_CONNECTION="127.0.0.1 1 127.0.0.1 22" exec sh -c "$command"'
-_SIMULATED = "(echo $$ >> {fifo}); exec sleep infinity"  # in a subshell: its output is the link
+_SIMULATED = (
+    "(echo $$ >> {fifo}); "  # in a subshell: its output is the link
+    "exec tail ---disable-inotify --pid=$PPID --sleep-interval=5 -f /dev/null"
+)
+"""It ends with its parent, as ssh does, but reads nothing: the simulation reads its link."""
 
 
 @dataclass(frozen=True)

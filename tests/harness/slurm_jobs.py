@@ -9,6 +9,13 @@ from harness.command import Distrun
 from harness.waiting import wait_until
 
 SECONDS = 60.0
+SAVES = """\
+trap 'echo saved; exit 0' TERM
+echo attempt $DISTRUN_ATTEMPT
+[ $DISTRUN_ATTEMPT = 1 ] && exit
+while true; do sleep 60 & wait; done
+"""
+"""It loops, since Slurm signals one process after another: `sleep` may end before the shell."""
 """How long a short job may take to get somewhere on a busy machine."""
 
 

@@ -12,17 +12,11 @@ import pytest
 from harness.command import Distrun, recorded_events
 from harness.slurm import Cluster
 from harness.slurm_fixtures import InAllocation, Submit, WriteSlurmSpec
-from harness.slurm_jobs import SECONDS, job_of, wait_for
+from harness.slurm_jobs import SAVES, SECONDS, job_of, wait_for
 from harness.waiting import wait_until
 
 PATIENCE = 240.0
 LINE = re.compile(r"^epoch (\d+)/\d+.*?test_accuracy ([\d.]+)", re.MULTILINE)
-SAVES = """\
-trap 'echo saved; exit 0' TERM
-echo attempt $DISTRUN_ATTEMPT
-[ $DISTRUN_ATTEMPT = 1 ] && exit
-sleep 60 & wait
-"""
 
 
 def test_jobs_that_slurm_interrupts_save_and_go_on_in_their_next_allocation(

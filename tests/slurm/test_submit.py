@@ -10,7 +10,7 @@ import pytest
 from harness.command import Distrun, recorded_events
 from harness.slurm import Cluster
 from harness.slurm_fixtures import Submit, WriteSlurmSpec
-from harness.slurm_jobs import SECONDS, job_of, wait_for
+from harness.slurm_jobs import SAVES, SECONDS, job_of, wait_for
 from harness.waiting import wait_until
 
 
@@ -66,7 +66,7 @@ def test_a_job_that_waits_says_why_and_can_be_killed_or_cancelled(
     assert not slurm.run("squeue", "-h")
 
 
-@pytest.mark.parametrize("script", ["true", "trap 'echo saved; exit 0' TERM; sleep 60 & wait"])
+@pytest.mark.parametrize("script", ["true", SAVES])
 def test_a_job_that_runs_is_killed_gracefully(
     submit: Submit,
     slurm: Cluster,

@@ -21,7 +21,7 @@ from typing import Callable, Dict, List, NoReturn, Optional, Set, Tuple
 
 from distrun.agent.protocol import Cause, Code, StartTask
 from distrun.agent.tasks import program
-from distrun.agent.tasks.program import Execution
+from distrun.agent.tasks.program import Execution, Start
 
 _Base = Tuple[object, ...]
 """What a process with imports and its attempts have in common."""
@@ -74,10 +74,10 @@ class Preloader:
             if each.due is not None and each.due <= now:
                 self._give_up(each, "it took too long")
 
-    def start(self, order: StartTask, log: str, env: Dict[bytes, bytes], done: Done) -> None:
+    def start(self, start: Start, done: Done) -> None:
         """Fork an attempt once the modules are imported; calls `done`, perhaps at once."""
-        base = _base(order, env)
-        self._base_of[order.task] = base
+        base = _base(start)
+        self._base_of[start.order.task] = base
         for each in list(self._processes.values()):
             if each.base not in self._base_of.values():
                 self._close(each)
@@ -87,13 +87,13 @@ class Preloader:
                 done(None, None)
                 return
             try:
-                process = self._processes[base] = _Process(order, base, env)
+                process = self._processes[base] = _Process(start, base)
             except OSError as error:
                 self._failures[base] = _MOST_FAILURES
                 done(None, _cause(os.strerror(error.errno or 0)))
                 return
             self._watch(process)
-        process.waiting[order.task] = _Attempt(order, log, env, done)
+        process.waiting[start.order.task] = _Waiting(start, done)
         self._fork_next(process)
 
     def cancel(self, task: str) -> None:
@@ -162,7 +162,7 @@ class Preloader:
             status, selectors.EVENT_READ, lambda: self._on_status(process, attempt, status)
         )
 
-    def _on_status(self, process: _Process, attempt: _Attempt, status: socket.socket) -> None:
+    def _on_status(self, process: _Process, attempt: _Waiting, status: socket.socket) -> None:
         try:
             word = status.recv(_ERROR_BYTES)
             if word.isdigit():
@@ -180,11 +180,11 @@ class Preloader:
     def _finish(
         self,
         process: _Process,
-        attempt: _Attempt,
+        attempt: _Waiting,
         execution: Optional[Execution] = None,
         cause: Optional[Cause] = None,
     ) -> None:
-        del process.waiting[attempt.order.task]
+        del process.waiting[attempt.start.order.task]
         if attempt.status is not None:
             self._selector.unregister(attempt.status)
             attempt.status.close()  # a fork that there may be ends
@@ -192,23 +192,24 @@ class Preloader:
         self._fork_next(process)
 
 
-class _Attempt:
+class _Waiting:
     """A start that waits. `status`: the socket that says what becomes of it."""
 
-    def __init__(self, order: StartTask, log: str, env: Dict[bytes, bytes], done: Done) -> None:
-        self.order, self.log, self.env, self.done = order, log, env, done
+    def __init__(self, start: Start, done: Done) -> None:
+        self.start, self.done = start, done
         self.status: Optional[socket.socket] = None
 
 
 class _Process:
     """A process that imports, then forks. Raises OSError if it cannot be made."""
 
-    def __init__(self, order: StartTask, base: _Base, env: Dict[bytes, bytes]) -> None:
+    def __init__(self, start: Start, base: _Base) -> None:
+        order = start.order
         self.base = base
         self.due: Optional[float] = None
         self.is_ready = False
         self._ended: Optional[str] = None
-        self.waiting: Dict[str, _Attempt] = {}
+        self.waiting: Dict[str, _Waiting] = {}
         self._agent = os.getpid()
         text = _in_memory("distrun", _source())
         self._output = output = _in_memory("output", b"")
@@ -216,7 +217,7 @@ class _Process:
         try:
             self.pid = os.fork()
             if self.pid == 0:
-                self._become(order, env, text, output, theirs.fileno())
+                self._become(start, text, output, theirs.fileno())
         except OSError:
             os.close(output)
             raise
@@ -233,9 +234,8 @@ class _Process:
         with suppress(OSError):  # its end is noticed anyway
             self.control.send(json.dumps(first).encode("ascii"))
 
-    def _become(
-        self, order: StartTask, env: Dict[bytes, bytes], text: int, output: int, control: int
-    ) -> NoReturn:
+    def _become(self, start: Start, text: int, output: int, control: int) -> NoReturn:
+        order, env = start.order, start.env
         try:
             program.lead_session(self._agent, signal.SIGKILL)
             program.redirect(output)
@@ -253,10 +253,11 @@ class _Process:
         finally:
             os._exit(127)
 
-    def request(self, attempt: _Attempt) -> socket.socket:
+    def request(self, attempt: _Waiting) -> socket.socket:
         """Ask for an attempt; returns the socket for its status. Raises OSError."""
-        order = attempt.order
-        env = {os.fsdecode(k): os.fsdecode(v) for k, v in attempt.env.items() if _is_free(k)}
+        start = attempt.start
+        order = start.order
+        env = {os.fsdecode(k): os.fsdecode(v) for k, v in start.env.items() if _is_free(k)}
         message = {
             "agent": self._agent,
             "argv": list(order.argv),
@@ -266,7 +267,7 @@ class _Process:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = -1
         try:
-            log = program.open_log(attempt.log)
+            log = program.open_log(start.log)
             passed = array.array("i", [log, theirs.fileno()])
             block = json.dumps(message).encode("ascii")
             self.control.sendmsg([block], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)])
@@ -301,8 +302,9 @@ class _Process:
         return "{}: {}".format(how, lines[-1]) if lines else how
 
 
-def _base(order: StartTask, env: Dict[bytes, bytes]) -> _Base:
-    common = tuple(sorted(each for each in env.items() if not _is_free(each[0])))
+def _base(start: Start) -> _Base:
+    order = start.order
+    common = tuple(sorted(each for each in start.env.items() if not _is_free(each[0])))
     where = (order.argv[0], _path(order), program.workdir(order))
     return (where, tuple(order.preload), common)
 

@@ -15,9 +15,19 @@ from distrun.agent.structs import Struct
 
 if TYPE_CHECKING:
     from distrun.agent.protocol.probe_messages import Program
+    from distrun.agent.tasks.notify import NotifySocket
 
 _EXIT_NOT_EXECUTED = 127
 _ERROR_BYTES = 4096
+
+
+class Start(Struct):
+    """The start of one attempt, prepared: its output goes to `log`, its progress to `notify`."""
+
+    order: StartTask
+    log: str
+    env: Dict[bytes, bytes]
+    notify: Optional[NotifySocket]
 
 
 class Execution(Struct):
@@ -31,35 +41,33 @@ class Execution(Struct):
     exec_status: int
 
 
-def execute(order: StartTask, log: str, env: Dict[bytes, bytes]) -> Execution:
+def execute(start: Start) -> Execution:
     """Fork a child that becomes the task's program; does not wait for it.
 
     The child leads a session of its own, gets SIGTERM if this process dies, reads /dev/null and
-    appends its output to `log`. It inherits no other descriptor.
+    appends its output to its log. It inherits no other descriptor.
     """
     agent = os.getpid()
     exec_status, report = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(order, log, env, agent, report)
+        _become(start, agent, report)
     os.close(report)
     os.set_blocking(exec_status, False)
     return Execution(pid, exec_status)
 
 
-def _become(
-    order: StartTask, log: str, env: Dict[bytes, bytes], agent: int, report: int
-) -> NoReturn:
+def _become(start: Start, agent: int, report: int) -> NoReturn:
     stage = "prepare"
     try:
         lead_session(agent, signal.SIGTERM)
         stage = "log"
-        redirect(open_log(log))
+        redirect(open_log(start.log))
         stage = "workdir"
-        os.chdir(os.fsencode(workdir(order)))
+        os.chdir(os.fsencode(workdir(start.order)))
         stage = "program"
-        argv = [_to_bytes(word) for word in order.argv]
-        os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is meant
+        argv = [_to_bytes(word) for word in start.order.argv]
+        os.execvpe(argv[0], argv, start.env)  # noqa: S606 - no shell is meant
     except OSError as error:
         os.write(report, "{} {}".format(stage, error.errno or 0).encode("ascii"))
     except BaseException as error:  # noqa: BLE001 - a forked child must never return

@@ -109,18 +109,13 @@ class TaskRunner:
         except OSError as error:
             self._report_not_started(order, failed, error)
             return
+        start = program.Start(order, log, env, notify)
         if order.preload:
-            self._start_preloaded(order, log, env, notify)
+            self._start_preloaded(start)
         else:
-            self._execute(order, log, env, notify)
+            self._execute(start)
 
-    def _start_preloaded(
-        self,
-        order: protocol.StartTask,
-        log: str,
-        env: Dict[bytes, bytes],
-        notify: Optional[NotifySocket],
-    ) -> None:
+    def _start_preloaded(self, start: program.Start) -> None:
         """Start an attempt with imported modules, or execute its program if that fails."""
         if self._preloader is None:
             # Imported here because few jobs ask for it.
@@ -131,33 +126,27 @@ class TaskRunner:
 
         def begin(execution: Optional[program.Execution], cause: Optional[Cause]) -> None:
             if cause is not None:
-                self._link.report(protocol.NotPreloaded(order.task, cause, time.time()))
+                self._link.report(protocol.NotPreloaded(start.order.task, cause, time.time()))
             if execution is None:
-                self._execute(order, log, env, notify)
+                self._execute(start)
             else:
-                self._add(order, log, execution, notify)
+                self._add(start, execution)
 
-        if order.may_preload_on_gpu or not self._sees_gpu(env):
-            self._preloader.start(order, log, env, begin)
+        if start.order.may_preload_on_gpu or not self._sees_gpu(start.env):
+            self._preloader.start(start, begin)
         else:
             begin(None, Cause(Code.PRELOAD_WITH_GPU))
 
     def _sees_gpu(self, env: Dict[bytes, bytes]) -> bool:
         return self._has_gpus and env.get(b"CUDA_VISIBLE_DEVICES") not in (b"", b"-1")
 
-    def _execute(
-        self,
-        order: protocol.StartTask,
-        log: str,
-        env: Dict[bytes, bytes],
-        notify: Optional[NotifySocket],
-    ) -> None:
+    def _execute(self, start: program.Start) -> None:
         try:
-            execution = program.execute(order, log, env)
+            execution = program.execute(start)
         except OSError as error:
-            self._report_not_started(order, Code.PROCESS_NOT_MADE, error)
+            self._report_not_started(start.order, Code.PROCESS_NOT_MADE, error)
             return
-        self._add(order, log, execution, notify)
+        self._add(start, execution)
 
     def _report_not_started(self, order: protocol.StartTask, code: Code, error: OSError) -> None:
         self._ports.rebind(order.port)
@@ -165,24 +154,22 @@ class TaskRunner:
         cause = Cause(code, path=path, errno=error.errno or 0)
         self._link.report(protocol.TaskNotStarted(order.task, order.attempt, cause, time.time()))
 
-    def _add(
-        self,
-        order: protocol.StartTask,
-        log: str,
-        execution: program.Execution,
-        notify: Optional[NotifySocket],
-    ) -> None:
-        task = Task(order, log, execution, notify, time.monotonic())
-        self._tasks[order.task] = task
+    def _add(self, start: program.Start, execution: program.Execution) -> None:
+        task = Task(start, execution, time.monotonic())
+        self._tasks[task.name] = task
         if task.port:
             self._all_listening = {}
             self._last_start = self._last_output = task.began
             self._port_check_due = task.began + _FIRST_PORT_CHECK
         self._selector.register(
-            execution.exec_status, selectors.EVENT_READ, lambda: self._on_exec_status(task, order)
+            execution.exec_status,
+            selectors.EVENT_READ,
+            lambda: self._on_exec_status(task, start.order),
         )
-        if notify is not None:
-            self._selector.register(notify, selectors.EVENT_READ, lambda: self._on_notify(task))
+        if start.notify is not None:
+            self._selector.register(
+                start.notify, selectors.EVENT_READ, lambda: self._on_notify(task)
+            )
 
     def stop(self, order: protocol.StopTask) -> None:
         """Start to stop a task, or shorten the time that it has left."""

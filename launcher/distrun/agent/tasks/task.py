@@ -14,10 +14,9 @@ import signal
 from typing import Dict, Iterator, List, Optional
 
 from distrun.agent.linux import processes
-from distrun.agent.protocol import KILL_GRACE, StartTask
+from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.structs import Struct
-from distrun.agent.tasks.notify import NotifySocket
-from distrun.agent.tasks.program import Execution
+from distrun.agent.tasks.program import Execution, Start
 
 
 class Exit(Struct):
@@ -30,18 +29,12 @@ class Exit(Struct):
 class Task:
     """A running attempt. `orphans` are those of its processes that this process has adopted."""
 
-    def __init__(
-        self,
-        order: StartTask,
-        log: str,
-        execution: Execution,
-        notify: Optional[NotifySocket],
-        began: float,
-    ) -> None:
+    def __init__(self, start: Start, execution: Execution, began: float) -> None:
+        order = start.order
         self.name = order.task
         self.attempt = order.attempt
-        self.log = log
-        self.notify = notify
+        self.log = start.log
+        self.notify = start.notify
         self.began = began
         self.port = order.port
         self.is_awaited = order.is_awaited

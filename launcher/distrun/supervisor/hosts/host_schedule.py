@@ -85,8 +85,6 @@ class HostSchedule:
 
     def _update(self) -> None:
         for host in self._noted:
-            if host not in self._places:
-                continue
             due = host.next_due
             if due != self._dues.get(host):
                 self._dues[host] = due
