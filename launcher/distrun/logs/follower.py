@@ -29,6 +29,11 @@ _END_POLL = 0.25  # seconds between checks for the job's end, without a descript
 # Seconds between two reads while tasks write all the time. Otherwise a task that prints line by
 # line would wake this process for each line. Nobody sees the difference.
 _MIN_INTERVAL = 0.005
+# While tasks write all the time, their logs are polled: a watch makes every write slower.
+_BUSY = 0.05  # seconds after which this begins
+_BUSY_POLL = 0.01
+_PAUSE = 0.05  # seconds without output that end it
+_MOST_POLLED = 64  # logs; asking for the sizes of more takes longer than being told
 _ATTEMPT = re.compile(rb"^--- attempt \d+, ", re.MULTILINE)
 _MOST_OPEN = 100  # logs that stay open; a job may have a thousand
 
@@ -92,6 +97,10 @@ class Follower:
         self._folders = {os.path.dirname(log.path) for log in logs}
         self._is_removed = False
         self._inotify: Inotify | None = None
+        self._watches: list[int] = []
+        """The watched folders, by their numbers; none while the logs are polled."""
+        self._busy_since = 0.0
+        self._grown_at = 0.0
         self._make_inotify = make_inotify
         self._watch_timer: int | None = None
         self._watch_due = time.monotonic() + watch_after
@@ -105,8 +114,11 @@ class Follower:
     @property
     def poll_interval(self) -> float | None:
         """Seconds until :meth:`read` should be called without an event; None: never."""
-        polls = self._inotify is None and self._watch_timer is None
-        poll = _POLL if polls or self._is_removed else None
+        poll = None
+        if self._is_removed or (self._inotify is None and self._watch_timer is None):
+            poll = _POLL
+        elif self._inotify is not None and not self._watches:
+            poll = _BUSY_POLL
         wait = None if self._folder is None else self._folder.wait
         return min((each for each in (poll, wait) if each is not None), default=None)
 
@@ -136,10 +148,12 @@ class Follower:
             self._throttle()
             grown = self._find_grown()
         tails = [tail for tail in self._tails if tail in grown]
+        before = sum(tail.at for tail in tails)
         blocks = [block for tail in tails for block in self._shown(tail, tail.read())]
         if self._folder is not None:
             blocks += self._folder.due()
-        self._set_behind(any(tail.behind for tail in tails))
+        is_fresh = self._choose_watch(has_grown=before != sum(tail.at for tail in tails))
+        self._set_behind(is_fresh or any(tail.behind for tail in tails))
         return blocks
 
     def finish(self) -> Iterator[bytes]:
@@ -187,9 +201,13 @@ class Follower:
         os.close(self._more)
         for tail in self._tails:
             tail.close()
+        self._close_inotify()
+        self._close_timer()
+
+    def _close_inotify(self) -> None:
         if self._inotify is not None:
             self._inotify.close()
-        self._close_timer()
+            self._inotify, self._watches = None, []
 
     def _close_timer(self) -> None:
         if self._watch_timer is not None:
@@ -211,16 +229,48 @@ class Follower:
         if self._inotify is None:
             return set(self._tails)
         seen = self._inotify.drain()
+        if not self._watches:
+            return set(self._tails)
         self._is_removed = not all(map(os.path.isdir, self._folders))
         if self._is_removed or any(number < 0 for number, _ in seen):
             return set(self._tails)
         return {tail for _, name in seen for tail in self._by_name.get(name, ())}
 
+    def _choose_watch(self, *, has_grown: bool) -> bool:
+        """Watch the folders, or poll them while they are busy.
+
+        Returns whether they are watched since just now, so that all logs have to be read again.
+        """
+        now = time.monotonic()
+        is_pause = now - self._grown_at > _PAUSE
+        if has_grown:
+            if is_pause:
+                self._busy_since = now
+            self._grown_at = now
+            if now - self._busy_since > _BUSY and len(self._tails) <= _MOST_POLLED:
+                self._unwatch()
+            return False
+        if self._inotify is None or self._watches or not is_pause:
+            return False
+        self._watch()
+        return True
+
     def _watch(self) -> None:
+        """Have inotify report growth. If that fails, the logs are polled from now on."""
         self._close_timer()
-        self._inotify = _watch(self._folders, self._make_inotify)
+        try:
+            if self._inotify is None:
+                self._inotify = self._make_inotify()
+                self._ready.register(self._inotify.fileno(), select.EPOLLIN)
+            self._watches = [self._inotify.watch_folder(folder) for folder in self._folders]
+        except OSError:
+            self._close_inotify()
+
+    def _unwatch(self) -> None:
         if self._inotify is not None:
-            self._ready.register(self._inotify.fileno(), select.EPOLLIN)
+            for number in self._watches:
+                self._inotify.unwatch(number)
+        self._watches = []
 
     def _throttle(self) -> None:
         early = self._read_at + _MIN_INTERVAL - time.monotonic()
@@ -253,7 +303,8 @@ class _Tail:
         self._written = 0.0
         """When the last bytes that were read were written; only if it is shown."""
         self._lines = lines
-        self._at = start
+        self.at = start
+        """The offset of the next byte to read."""
         self.dropped = 0
         """How many bytes at the start of the log were dropped, if some could not be shown."""
         # Not read here: bytes written after this and before the folder is watched would be missed.
@@ -262,7 +313,7 @@ class _Tail:
     @property
     def behind(self) -> bool:
         """Whether the log was longer at the last refresh than what has been read."""
-        return self._at < self._extent.size
+        return self.at < self._extent.size
 
     @property
     def is_lost(self) -> bool:
@@ -273,22 +324,22 @@ class _Tail:
 
     def refresh(self) -> bool:
         self._extent = self._file.extent()
-        if self._extent.size < self._at:
-            self._at = 0
+        if self._extent.size < self.at:
+            self.at = 0
         return self.behind
 
     def read(self) -> Iterator[tuple[float, bytes]]:
         """Whole lines to show, and when they were written."""
         if not self.behind and not self.refresh():
             return
-        start, chunk = self._file.read_kept(self._at, min(_CHUNK, self._extent.size - self._at))
-        if start > self._at:
-            self.dropped = self._at = start
+        start, chunk = self._file.read_kept(self.at, min(_CHUNK, self._extent.size - self.at))
+        if start > self.at:
+            self.dropped = self.at = start
             self._lines.discard()
         for written, piece in self._pieces(chunk):
             self._written = written
             yield from self._shown(self._lines.feed(piece))
-        self._at += len(chunk)
+        self.at += len(chunk)
         if not chunk:
             self.refresh()  # the log was cut off
 
@@ -297,7 +348,7 @@ class _Tail:
         if not self._is_timed:
             yield self._extent.written, chunk
             return
-        start = self._at
+        start = self.at
         for written, end in self._log.spans(start, start + len(chunk)):
             yield written, chunk[: end - start]
             start, chunk = end, chunk[end - start :]
@@ -319,17 +370,3 @@ class _Tail:
     def _selected(self, block: bytes) -> Iterator[tuple[float, bytes]]:
         if block and (selected := self.formatter.show(block, whole=self._is_whole)):
             yield self._written, selected
-
-
-def _watch(folders: set[str], make: Callable[[], Inotify]) -> Inotify | None:
-    try:
-        inotify = make()
-    except OSError:
-        return None
-    try:
-        for folder in folders:
-            inotify.watch_folder(folder)
-    except OSError:
-        inotify.close()
-        return None
-    return inotify

@@ -129,9 +129,39 @@ class TestFollower:
         begun = time.monotonic()
         for number in range(41):
             job.write("worker:0", b"%d\n" % number)
-            assert readable(follower)
+            assert follower.poll_interval or readable(follower)
             assert follower.read() == [b"worker:0 | %d\n" % number]
         assert time.monotonic() - begun >= 40 * 0.005
+
+    def test_a_task_that_writes_all_the_time_is_polled_until_it_pauses(
+        self, job: Job, follow: Follow
+    ) -> None:
+        follower = follow(job.logs)
+
+        def is_polled() -> bool:
+            return follower.poll_interval is not None
+
+        caught_up(follower)
+        written: list[bytes] = []
+        seen: list[bytes] = []
+        deadline = time.monotonic() + 60
+        while not is_polled():
+            assert time.monotonic() < deadline
+            written.append(b"worker:0 | %d\n" % len(written))
+            job.write("worker:0", b"%d\n" % (len(written) - 1))
+            seen += follower.read()
+        seen.append(caught_up(follower))
+        job.write("worker:0", b"unseen\n")
+        assert not readable(follower, 0), "nothing is watched"
+        seen += follower.read()
+        while is_polled():
+            assert time.monotonic() < deadline
+            readable(follower, follower.poll_interval or 0)
+            seen += follower.read()
+        job.write("ps:0", b"watched\n")
+        assert readable(follower)
+        seen.append(caught_up(follower))
+        assert b"".join(seen) == b"".join(written) + b"worker:0 | unseen\nps:0     | watched\n"
 
     def test_what_is_written_while_watching_begins_is_seen(self, job: Job, follow: Follow) -> None:
         class Late(Inotify):

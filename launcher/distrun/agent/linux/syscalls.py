@@ -18,6 +18,7 @@ _FALLOC_FL_PUNCH_HOLE = 0x02
 
 _IN_MODIFY = 0x0002
 _IN_CREATE = 0x0100
+_IN_ONESHOT = 0x80000000
 _IN_NONBLOCK = os.O_NONBLOCK
 _IN_CLOEXEC = os.O_CLOEXEC
 
@@ -65,13 +66,17 @@ class Inotify:
     def fileno(self) -> int:
         return self._fd
 
-    def watch_growth(self, path: str) -> int:
-        """Watch one file for writes; returns the watch's number."""
-        return self._watch(path, _IN_MODIFY)
+    def watch_next_growth(self, path: str) -> int:
+        """Watch one file until it is written to; returns the watch's number."""
+        return self._watch(path, _IN_MODIFY | _IN_ONESHOT)
 
     def watch_folder(self, path: str) -> int:
-        """Watch a folder for new files and for writes to those in it."""
+        """Watch a folder for new files and for writes to those in it; returns the number."""
         return self._watch(path, _IN_CREATE | _IN_MODIFY)
+
+    def unwatch(self, number: int) -> None:
+        """End a watch. Its last event, without a name, is yet to come."""
+        _libc.inotify_rm_watch(self._fd, number)  # it may have ended by itself
 
     def _watch(self, path: str, mask: int) -> int:
         raw = os.fsencode(path)

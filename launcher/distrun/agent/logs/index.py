@@ -1,9 +1,9 @@
 """The index of a log: when it grew, so that logs can be merged by time; and the log's limit.
 
 Beside each log is an index of records (INDEX_RECORD). A record is appended at most every 100 ms,
-while the log grows. Nothing runs while no log grows: inotify tells when one does. It is asked only
-once no log has grown for a moment: a process that ends soon after its last watch has to wait 15 ms
-for the kernel.
+while the log grows. Nothing runs while no log grows: inotify tells when one does. It is asked for
+the next growth alone, of a log that has not grown for a moment: a watch makes every write slower,
+and a process that ends soon after its last watch has to wait 15 ms for the kernel.
 
 If logs have a limit, the oldest bytes of a log that has grown beyond it become a hole.
 """
@@ -50,10 +50,11 @@ class LogIndexer:
         """By path. No log has an open descriptor: a host may have thousands."""
         self._inotify: Optional[Inotify] = None
         self._watches: Dict[int, str] = {}
-        """The logs by the number of the watch."""
-        self._unwatched: List[str] = []
+        """The logs that have not grown since they were watched, by the number of the watch."""
+        self._unwatched: Dict[str, None] = {}
+        """The others: they are new, or grow."""
         self._watch_due = 0.0
-        """When to watch the others: once no task has started for a moment."""
+        """When to watch new ones: once no task has started for a moment."""
         self._must_poll = False
         self.next_due: Optional[float] = None
         """When :meth:`update` is due; None: when :attr:`descriptor` becomes readable."""
@@ -71,7 +72,7 @@ class LogIndexer:
         with _open(index_of(path)) as index:
             _cut_torn_record(index)
         self._sizes[path] = os.stat(path).st_size
-        self._unwatched.append(path)
+        self._unwatched[path] = None
         self._watch_due = time.monotonic() + _FIRST_INTERVAL
         if self.next_due is None:
             self.next_due = self._watch_due
@@ -79,43 +80,43 @@ class LogIndexer:
     def update(self) -> None:
         """Index the logs that have grown; the next update is due after INTERVAL."""
         now = time.monotonic()
-        has_grown = self._record_each(self._changed())
-        fresh = [] if has_grown or self._must_poll else list(self._unwatched)
-        if now < self._watch_due and 0 < len(fresh) < _MOST_UNWATCHED:
-            self.next_due = self._watch_due
-            return
-        if fresh:
-            self._watch()
-            has_grown = self._record_each(fresh)  # by what was written in between
-        if has_grown:
+        grown = set(filter(self.record, self._changed()))
+        if not self._must_poll:
+            still = [path for path in self._unwatched if path not in grown]
+            if now >= self._watch_due or len(still) >= _MOST_UNWATCHED:
+                self._watch(still)
+                grown.update(filter(self.record, still))  # by what was written in between
+        if grown:
             self.next_due = now + INTERVAL
+        elif self._must_poll:
+            self.next_due = now + _IDLE_INTERVAL
         else:
-            self.next_due = now + _IDLE_INTERVAL if self._must_poll else None
+            self.next_due = self._watch_due if self._unwatched else None
 
     def _changed(self) -> List[str]:
         """The logs that may have grown since the last update."""
-        if self._inotify is None or self._must_poll:
+        if self._must_poll:
             return list(self._sizes)
-        seen = {number for number, _ in self._inotify.drain()}
-        if seen - self._watches.keys():  # events were lost
-            return list(self._sizes)
-        return [self._watches[number] for number in seen] + self._unwatched
+        if self._inotify is not None:
+            seen = {number for number, _ in self._inotify.drain()}
+            if -1 in seen:  # events were lost
+                seen = set(self._watches)
+            for number in seen & self._watches.keys():
+                self._unwatched[self._watches.pop(number)] = None
+        return list(self._unwatched)
 
-    def _watch(self) -> None:
-        """Have inotify report the growth of all logs. If one cannot be watched, all are polled."""
-        try:
-            self._inotify = self._inotify or Inotify()
-            while self._unwatched:
-                path = self._unwatched[-1]
-                self._watches[self._inotify.watch_growth(path)] = path
-                self._unwatched.pop()
-        except OSError:
-            self._must_poll = True
-
-    def _record_each(self, paths: List[str]) -> bool:
-        """Append the sizes of the logs that have grown. True if one has."""
-        grown = [self.record(path) for path in paths]
-        return any(grown)
+    def _watch(self, paths: List[str]) -> None:
+        """Have inotify report their next growth. If one cannot be watched, all logs are polled."""
+        for path in paths:
+            try:
+                self._inotify = self._inotify or Inotify()
+                self._watches[self._inotify.watch_next_growth(path)] = path
+            except FileNotFoundError:  # its task has removed it
+                pass
+            except OSError:
+                self._must_poll = True
+                return
+            del self._unwatched[path]
 
     def record(self, path: str) -> bool:
         """Append one log's size to its index if it has grown. True if it has."""

@@ -1,0 +1,96 @@
+"""The index of logs: real files, real inotify."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from pathlib import Path
+
+import pytest
+
+from distrun.agent.logs.index import LogIndexer, index_of
+from distrun.agent.protocol import INDEX_RECORD
+
+SECONDS = 30.0
+
+
+class Logs:
+    """Two logs whose growth is indexed, with an event loop."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = [str(folder / name) for name in ("worker-0.log", "worker-1.log")]
+        self.grown: list[str] = []
+        self.indexer = LogIndexer(self.grown.append, None)
+        for path in self.paths:
+            self.indexer.add(path)
+
+    def write(self, number: int) -> None:
+        with Path(self.paths[number]).open("ab") as log:
+            log.write(b"a line\n")
+
+    def sizes(self, number: int) -> list[int]:
+        block = Path(index_of(self.paths[number])).read_bytes()
+        return [size for _, size in INDEX_RECORD.iter_unpack(block)]
+
+    def wait(self) -> None:
+        """Wait for the next update, as the agent does, and do it."""
+        descriptor, due = self.indexer.descriptor, self.indexer.next_due
+        if due is None:
+            assert descriptor is not None
+            assert select.select([descriptor], [], [], SECONDS)[0], "no event"
+        else:
+            time.sleep(max(0.0, due - time.monotonic()))
+        self.indexer.update()
+
+    def until_watched(self) -> None:
+        while self.indexer.next_due is not None:
+            self.wait()
+
+    def watches(self) -> int:
+        """How many files the kernel watches for the indexer."""
+        descriptor = self.indexer.descriptor
+        return Path(f"/proc/self/fdinfo/{descriptor}").read_text().count("inotify wd:")
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    return Logs(tmp_path)
+
+
+def test_a_log_that_grows_is_not_watched_until_it_pauses(logs: Logs) -> None:
+    logs.until_watched()
+    assert logs.watches() == 2
+    for turn in range(1, 4):
+        logs.write(0)
+        assert logs.watches() == 1
+        logs.wait()
+        assert logs.sizes(0)[-1] == 7 * turn
+        assert logs.watches() == 1
+    logs.until_watched()
+    assert logs.watches() == 2
+    logs.write(0)
+    logs.write(1)
+    logs.wait()
+    assert (logs.sizes(0)[-1], logs.sizes(1)) == (28, [7])
+    assert set(logs.grown) == set(logs.paths)
+
+
+def test_a_log_is_watched_while_another_one_grows(logs: Logs) -> None:
+    deadline = time.monotonic() + SECONDS
+    while logs.indexer.descriptor is None or logs.watches() == 0:
+        assert time.monotonic() < deadline
+        logs.write(0)
+        logs.wait()
+    logs.write(1)
+    logs.wait()
+    assert logs.sizes(1) == [7]
+
+
+def test_a_removed_log_leaves_the_others_watched(logs: Logs) -> None:
+    os.remove(logs.paths[0])
+    logs.until_watched()
+    assert logs.watches() == 1
+    logs.write(1)
+    logs.wait()
+    assert logs.sizes(1) == [7]
