@@ -75,11 +75,17 @@ class Clearing:
     """A host that is cleared, by a simulated clock or the real one."""
 
     def __init__(
-        self, folder: Path, reach: LocalReach, *, lease: float | None, limit: int | None = None
+        self,
+        folder: Path,
+        reach: LocalReach,
+        *,
+        lease: float | None,
+        limit: int | None = None,
+        place: str = "host",
     ) -> None:
-        self.host_folder, self.copies = folder / "host", folder / "copies"
+        self.host_folder, self.copies = folder / place, folder / "copies"
         for each in (self.host_folder, self.copies):
-            each.mkdir()
+            each.mkdir(parents=True)
         self.selector = selectors.DefaultSelector()
         self.agent = FormerAgent(
             *("h1", reach),
@@ -128,6 +134,20 @@ def make(tmp_path: Path) -> Iterator[Make]:
     yield clearing
     for each in made:
         each.close()
+
+
+def test_files_are_told_of_that_an_agent_without_a_link_has_preserved(
+    make: Make, tmp_path: Path
+) -> None:
+    clearing = make(LocalReach(), lease=None, place="state/agents/job-1-h1-abc")
+    left = tmp_path / "state" / "left" / "job-1-h1-abc"
+    left.mkdir(parents=True)
+    (left / "weights").write_bytes(b"123")
+    clearing.run()
+    assert clearing.agent.failure is None
+    said = not_none(clearing.agent.preserved)
+    assert (said.folder, said.files, said.size) == (str(left), 1, 3)
+    assert (left / "weights").read_bytes() == b"123"
 
 
 class Clock:

@@ -39,6 +39,12 @@ class AgentDir:
         """Where to cache files for later jobs; None in a temporary folder."""
         return self._sibling("files")
 
+    @property
+    def preserved_path(self) -> Optional[str]:
+        """Where :meth:`preserve` moves files; None in a temporary folder: each time elsewhere."""
+        left = self._sibling("left")
+        return None if left is None else os.path.join(left, os.path.basename(self.path))
+
     def on_time(self, now: float) -> None:
         """Update the folder's time now and then: other agents remove folders that are old."""
         if self.touch_due <= now:
@@ -54,15 +60,14 @@ class AgentDir:
 
         Returns the new path. Raises OSError if they cannot be moved.
         """
-        name = os.path.basename(self.path)
-        preserved = self._sibling("left")
-        if preserved is None:
+        target = self.preserved_path
+        if target is None:
             # Others can see this folder's name: a name made of it alone could be taken already.
-            preserved = os.path.join(self._parent, "{}-left-{}".format(name, os.urandom(6).hex()))
+            preserved = "{}-left-{}".format(self.path, os.urandom(6).hex())
             os.mkdir(preserved, 0o700)
+            target = os.path.join(preserved, os.path.basename(self.path))
         else:
-            private_dir.create(preserved)
-        target = os.path.join(preserved, name)
+            private_dir.create(os.path.dirname(target))
         os.rename(path, target)
         return target
 

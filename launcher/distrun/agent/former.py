@@ -135,22 +135,24 @@ def _remove_files(channel: ChecksummedSender, folder: str) -> None:
     """Remove the program's files; preserve those that tasks wrote among them, and report that."""
     shutil.rmtree(os.path.join(folder, staged_tree.UNFINISHED), ignore_errors=True)
     agent_dir, listed = AgentDir(folder), os.path.join(folder, staged_tree.LIST)
-    try:
+    preserved = agent_dir.files_path
+    count = size = 0
+    with contextlib.suppress(OSError, ValueError):
         with open(listed, encoding="ascii") as file:
             files, links = json.load(file)
-    except (OSError, ValueError):
-        return
-    count, size = staged_tree.remove_sent(
-        os.fsencode(agent_dir.files_path),
-        {os.fsencode(path): tuple(written) for path, written in files.items()},
-        [(os.fsencode(path), os.fsencode(target)) for path, target in links],
-        lambda: None,
-    )
-    preserved = agent_dir.files_path
-    with contextlib.suppress(OSError):
-        os.unlink(listed)
+        count, size = staged_tree.remove_sent(
+            os.fsencode(preserved),
+            {os.fsencode(path): tuple(written) for path, written in files.items()},
+            [(os.fsencode(path), os.fsencode(target)) for path, target in links],
+            lambda: None,
+        )
         if count:
             preserved = agent_dir.preserve(preserved)
+        os.unlink(listed)
+    if not count and agent_dir.preserved_path is not None:
+        # The agent may have preserved them, and had no link to report it.
+        preserved = agent_dir.preserved_path
+        count, size = staged_tree.count_written(os.fsencode(preserved), lambda: None)
     if count:
         channel.send(FilesPreserved(preserved, count, size, time.time()))
 

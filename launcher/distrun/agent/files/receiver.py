@@ -95,6 +95,7 @@ class FileReceiver:
             with contextlib.suppress(OSError):  # a full disk may have no room for another folder
                 preserved = self._dir.preserve(preserved)
             self._link.report(file_messages.FilesPreserved(preserved, count, size, time.time()))
+        tree.remove_list()  # last: who finds it after this agent's death does the same again
         if self._cache is not None:
             self._cache.trim(set(tree.digests), self._link.send_heartbeat_if_due)
         return not preserved.startswith(os.path.join(self._dir.path, ""))

@@ -295,9 +295,12 @@ class StagedTree:
         if not self.is_complete:
             self.discard()
             return 0, 0
+        return remove_sent(self._path, self._written, self._links, self._send_heartbeat)
+
+    def remove_list(self) -> None:
+        """Remove the list of what was sent, once what tasks have added has been preserved."""
         with contextlib.suppress(OSError):
             os.unlink(self._list_path)
-        return remove_sent(self._path, self._written, self._links, self._send_heartbeat)
 
     @property
     def _list_path(self) -> bytes:
@@ -335,14 +338,18 @@ def remove_sent(
             status = os.lstat(absolute)
             if (status.st_size, status.st_mtime_ns) == written and is_inside(path):
                 os.unlink(absolute)
+    return count_written(top, send_heartbeat)
+
+
+def count_written(top: bytes, send_heartbeat: Callable[[], None]) -> Tuple[int, int]:
+    """Remove empty folders and Python's caches; returns the number and size of other files."""
     try:
-        return _remove_leftovers(top, send_heartbeat)
+        return _count_written(top, send_heartbeat)
     except RecursionError:
         return 1, 0  # folders that are so deep are kept as they are
 
 
-def _remove_leftovers(top: bytes, send_heartbeat: Callable[[], None]) -> Tuple[int, int]:
-    """Remove empty folders and Python's caches; returns the number and size of other files."""
+def _count_written(top: bytes, send_heartbeat: Callable[[], None]) -> Tuple[int, int]:
     count = size = 0
     for folder, _, names in os.walk(top, topdown=False):
         send_heartbeat()
