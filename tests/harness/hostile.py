@@ -273,7 +273,7 @@ class Agent:
         if self._has_files:
             self._has_files = False
             self._send(file_messages.FilesPreserved("/run/kept", 1, 10, NOW))
-        self._send(protocol.AgentExiting(""))
+        self._send(protocol.AgentExiting("", "/run/b"))
         self.exit()
         return []
 

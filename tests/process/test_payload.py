@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,12 @@ def pythons() -> list[str]:
     return [str(each) for each in dict.fromkeys(found) if each.exists()]
 
 
-def started(python: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+def started(python: str, folder: Path, copy: str = "") -> subprocess.CompletedProcess[bytes]:
     """What comes of the payload where `python` is the host's python3."""
     programs = folder / "bin"
     programs.mkdir()
     programs.joinpath("python3").symlink_to(python)
-    given = bootstrap.start_agent(MARK)
+    given = bootstrap.start_agent(MARK, copy)
     given += encode(protocol.Configure(protocol.PROTOCOL, "a job", "", 1.0, "user@host"))
     given += encode(protocol.Shutdown())
     return subprocess.run(
@@ -44,8 +45,16 @@ def started(python: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-def test_it_is_one_payload_of_less_than_138_kb() -> None:
-    assert len(bootstrap.start_agent(MARK)) < 138_000
+@pytest.fixture(scope="module")
+def own_modules() -> bytes:
+    """The modules as a host keeps them: what follows the compressed program."""
+    inflate = zlib.decompressobj()
+    inflate.decompress(bootstrap.start_agent(MARK).partition(b"\n")[2])
+    return inflate.unused_data
+
+
+def test_it_is_one_payload_of_less_than_139_kb() -> None:
+    assert len(bootstrap.start_agent(MARK)) < 139_000
     assert len(shlex.split(bootstrap.COMMAND)) == 6
 
 
@@ -63,8 +72,21 @@ def test_it_starts_where_python_is_new_enough_and_says_so_where_not(
     assert done.returncode == 0, done.stderr
     said = done.stdout.partition(MARK)[2]
     assert b'"type":"Hello"' in said
-    assert b'"preserved":"","type":"AgentExiting"' in said
+    assert b'"preserved":"","modules":"","type":"AgentExiting"' in said
     assert not [name for _, _, names in os.walk(tmp_path / "state") for name in names]
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_it_starts_from_the_hosts_copy_on_each_python(
+    python: str, tmp_path: Path, own_modules: bytes
+) -> None:
+    copy = tmp_path / "a 'copy' of\u2028hôme"
+    copy.write_bytes(own_modules)
+    done = started(python, tmp_path, str(copy))
+    if done.returncode == bootstrap.EXIT_TOO_OLD:
+        return
+    assert done.returncode == 0, done.stderr
+    assert b'"type":"Hello"' in done.stdout.partition(MARK)[2]
 
 
 SAMPLE = '''\

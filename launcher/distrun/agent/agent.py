@@ -38,11 +38,20 @@ class Agent:
 
     Args:
         addresses: those of the supervisor's connection: the client's, and this host's.
+        digest: the SHA-256 of the agent's own modules.
+        modules: these, packed, if the host is to keep them; empty if not.
     """
 
-    def __init__(self, link: Link, addresses: Tuple[str, str] = ("", "")) -> None:
+    def __init__(
+        self,
+        link: Link,
+        addresses: Tuple[str, str] = ("", ""),
+        digest: str = "",
+        modules: bytes = b"",
+    ) -> None:
         self._link = link
         self._addresses = addresses
+        self._digest, self._modules = digest, modules
         self._selector = selectors.DefaultSelector()
         self._ports = PortHolder()
         self._tasks = TaskRunner(self._selector, link, self._ports)
@@ -53,6 +62,8 @@ class Agent:
         self._files: Optional[FileReceiver] = None
         self._kill_due: Optional[float] = None
         """When to kill the remaining processes; None until everything is being ended."""
+        self._has_started = False
+        """Whether a task has been started."""
         self._keeps_logs = False
         """Whether the launching side cannot receive all logs, so that they must stay here."""
         self._guard = os.getppid()
@@ -86,13 +97,26 @@ class Agent:
             has_no_files = self._files is None or self._files.close()
             if has_all_logs and has_no_files:
                 self._dir.remove()
-            self._link.send(protocol.AgentExiting("" if has_all_logs else self._dir.path))
+            preserved = "" if has_all_logs else self._dir.path
+            self._link.send(protocol.AgentExiting(preserved, self._keep_modules(self._dir)))
         unsent = self._link.close()
         if unsent and self._logs is not None:
             # Imported here because few supervisors die.
             from distrun.agent import unsent_reports
 
             unsent_reports.write(self._logs.path(""), unsent)
+
+    def _keep_modules(self, own: AgentDir) -> str:
+        """Keep the agent's modules for later jobs. Returns their path, or an empty text.
+
+        An agent that has started no task leaves nothing on its host.
+        """
+        if not self._modules or not self._has_started or own.cache_path is None:
+            return ""
+        from distrun.agent.files.blob_cache import BlobCache
+
+        cache = BlobCache(os.fsencode(own.cache_path))
+        return os.fsdecode(cache.store(self._digest, self._modules))
 
     # Time ----------------------------------------------------------------------------------
 
@@ -144,6 +168,7 @@ class Agent:
 
     def execute(self, order: protocol.Order) -> None:
         if isinstance(order, protocol.StartTask):
+            self._has_started = True
             self._tasks.start(order)
         elif isinstance(order, protocol.StopTask):
             self._tasks.stop(order)

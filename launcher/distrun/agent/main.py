@@ -26,7 +26,7 @@ def main() -> NoReturn:
     _serve(lambda _: Agent(Link(Channel(reader, writer, Order))), reader, writer)
 
 
-def main_over_ssh(mark: bytes) -> NoReturn:
+def main_over_ssh(mark: bytes, digest: str = "", modules: bytes = b"") -> NoReturn:
     """Serve a supervisor over ssh: the link may be lost and restored, and others may print on it.
 
     The agent leaves sshd's session. One process stays there until the agent has ended, because
@@ -34,6 +34,8 @@ def main_over_ssh(mark: bytes) -> NoReturn:
 
     Args:
         mark: is written first, so that the supervisor can find it in the output of the login.
+        digest: the SHA-256 of the modules.
+        modules: the agent's own, packed, if the host is to keep them.
     """
     from distrun.agent.protocol.framing import ChecksummedSender
     from distrun.agent.reattach import LivenessSocket, ReattachListener
@@ -49,7 +51,8 @@ def main_over_ssh(mark: bytes) -> NoReturn:
     def make(lease_timer: int) -> Agent:
         listener = ReattachListener(liveness.token, ChecksummedSender)
         link = Link(ChecksummedSender(reader, writer), listener, lease_timer)
-        return Agent(link, connection_addresses(os.environ.get("SSH_CONNECTION", "")))
+        addresses = connection_addresses(os.environ.get("SSH_CONNECTION", ""))
+        return Agent(link, addresses, digest, modules)
 
     _serve(make, reader, writer)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 from typing import Callable, Collection, Iterator, List, Optional, Tuple
 
@@ -49,9 +48,29 @@ class BlobCache:
         """A new file to write a blob to, and its path; None if none can be created."""
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            return tempfile.mkstemp(prefix=_UNFINISHED, dir=self._folder)
+            path = os.path.join(self._folder, _UNFINISHED + os.urandom(8).hex().encode())
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), path
         except OSError:
             return None
+
+    def store(self, digest: str, blob: bytes) -> bytes:
+        """Add a blob unless it is in the cache. Returns its path; empty if it cannot be stored."""
+        found = self.open(digest, len(blob))
+        if found is not None:
+            os.close(found)
+            return self.path(digest)
+        created = self.create()
+        if created is None:
+            return b""
+        descriptor, path = created
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(blob)
+        except OSError:
+            self.discard(path)
+            return b""
+        self.add(path, digest)
+        return self.path(digest)
 
     def add(self, path: bytes, digest: str) -> None:
         """Add a file of :meth:`create`, once it is written and closed, under its digest."""

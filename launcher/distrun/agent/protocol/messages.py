@@ -263,9 +263,12 @@ class LogEnded(Report):
 
 
 class AgentExiting(Report):
-    """The agent exits; its tasks have ended. `preserved`: the folder that it left, or ''."""
+    """The agent exits; its tasks have ended."""
 
     preserved: str
+    """The folder that it left; or empty."""
+    modules: str = ""
+    """The path of the agent's modules, if it was sent them and the host keeps them for later."""
 
 
 class PortsHeld(Report):

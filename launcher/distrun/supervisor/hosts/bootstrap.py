@@ -5,6 +5,9 @@ agent's modules. It reads them and runs the agent. The link's messages follow th
 module is sent as source, and also compiled for hosts with the same version of Python as this one,
 because compiling would take most of an agent's start.
 
+A host keeps the modules, and later agents are started from its copy: see :mod:`.sent_agents`. If
+that is gone, or has changed, the login prints NO_COPY, and the next one sends the modules.
+
 To pack the modules takes half a second. So they are kept packed where Python keeps its compiled
 modules, and are packed again once a source has changed.
 """
@@ -27,6 +30,9 @@ TOO_OLD = "distrun: its python3 is"
 EXIT_NO_AGENT = 66
 NO_AGENT = "distrun: its agent is gone"
 """Printed by a new connection if the agent and everything that it had started are gone."""
+EXIT_NO_COPY = 69
+NO_COPY = "distrun: its copy of the agent is gone"
+"""Printed if a host cannot start the agent from its copy of the modules."""
 EXIT_TASKS_ALIVE = 68
 TASKS_ALIVE = "distrun: these processes do not end:"
 """Printed before the ids of processes that an earlier supervisor of the job has left."""
@@ -43,7 +49,7 @@ _FORMER = ("distrun.agent.former", "distrun.agent.linux.job_processes")
 _SAME_FILES = "distrun.agent.linux.same_files"
 """The module for hosts that may share a file system with this one."""
 _SOURCE_ONLY = (
-    *("distrun.agent.unsent_reports", "distrun.agent.linux.exposure"),
+    *("distrun.agent.unsent_reports", "distrun.agent.linux.exposure", "distrun.agent.linux.holes"),
     *("distrun.agent.linux.sock_diag", "distrun.agent.tasks.gpu_usage"),
     *("distrun.agent.protocol.stack_messages", "distrun.agent.tasks.stacks"),
     *("distrun.agent.tasks.preload", "distrun.agent.tasks.preloaded_program"),
@@ -67,6 +73,33 @@ inflate = zlib.decompressobj()
 exec(compile(inflate.decompress(block), "distrun", "exec"))
 """
 
+_SENT = """\
+modules = inflate.unused_data
+"""
+_KEPT = """\
+modules, path = b"", {path!a}
+for name in ("_sha2", "_sha256", "hashlib"):
+    try:
+        sha256 = __import__(name).sha256
+        break
+    except ImportError:
+        pass
+try:
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    modules = os.read(file, {size} + 1)
+    os.close(file)
+    if sha256(modules).hexdigest() == {digest!r}:
+        os.utime(path)
+    else:
+        modules = b""
+        os.unlink(path)
+except OSError:
+    pass
+if not modules:
+    sys.stderr.write("{words}\\n")
+    sys.stderr.flush()
+    os._exit({gone})
+"""
 _SECOND = """\
 import marshal
 from _frozen_importlib import ModuleSpec
@@ -88,15 +121,33 @@ class Modules:
         name = module.__name__
         exec(self.codes.get(name) or compile(self.sources[name], name, "exec"), module.__dict__)
 
-sys.meta_path.insert(0, Modules(*marshal.loads(zlib.decompress(inflate.unused_data))))
+sys.meta_path.insert(0, Modules(*marshal.loads(zlib.decompress(modules))))
 del block, inflate
 """
 
 
-def start_agent(mark: bytes) -> bytes:
-    """Return the input that starts an agent, which writes `mark` before its first message."""
-    start = f"from distrun.agent import main\nmain.main_over_ssh({mark!r})\n"
-    return _bootstrap(_agent_modules(), start)
+def start_agent(mark: bytes, copy: str = "") -> bytes:
+    """Return the input that starts an agent, which writes `mark` before its first message.
+
+    Args:
+        mark: random bytes.
+        copy: the path of the modules on the host, if it is to start from its own copy.
+    """
+    names = _agent_modules()
+    if copy:
+        start = f"from distrun.agent import main\nmain.main_over_ssh({mark!r})\n"
+        return _bootstrap(names, start, copy)
+    start = f"from distrun.agent import main\nmain.main_over_ssh({mark!r}, {digest()!r}, modules)\n"
+    return _bootstrap(names, start)
+
+
+@lru_cache(maxsize=1)
+def digest() -> str:
+    """The SHA-256 of the agent's modules, packed, as a host keeps them."""
+    # Imported here because agents on this machine need none.
+    import hashlib
+
+    return hashlib.sha256(_modules(_agent_modules())).hexdigest()
 
 
 def start_agent_beside_files(mark: bytes, *arguments: object) -> bytes:
@@ -150,8 +201,15 @@ def _file_of(name: str) -> tuple[Path, bool]:
     return (path / "__init__.py", True) if path.is_dir() else (path.with_suffix(".py"), False)
 
 
-def _bootstrap(names: tuple[str, ...], start: str) -> bytes:
-    block = zlib.compress((_SECOND + start).encode("ascii")) + _modules(names)
+def _bootstrap(names: tuple[str, ...], start: str, copy: str = "") -> bytes:
+    modules = _modules(names)
+    source = _SENT
+    if copy:
+        source = _KEPT.format(
+            path=copy, size=len(modules), digest=digest(), words=NO_COPY, gone=EXIT_NO_COPY
+        )
+        modules = b""
+    block = zlib.compress((source + _SECOND + start).encode("ascii")) + modules
     first = _FIRST.format(oldest=_OLDEST, words=TOO_OLD, too_old=EXIT_TOO_OLD, size=len(block))
     return f"exec({first!r})\n".encode("ascii") + block
 

@@ -462,6 +462,8 @@ class Host:
             self._selector.unregister(connection.stderr)
         if self.state is LinkState.RECONNECTING and self.reach.agent_is_gone(connection, None):
             self._mark_agent_gone()
+        elif self.state is LinkState.CONNECTING and self.reach.forget_copy(connection):
+            self._connect_again(0.0)
 
     def _on_readable(self, connection: Connection) -> None:
         self._observer.on_activity(self)
@@ -520,8 +522,12 @@ class Host:
             self._mark_gone(Cause(Code.AGENT_SHUT_DOWN))
         elif self.state is LinkState.CONNECTING:
             is_first = self._attempts < _MAX_FIRST_ATTEMPTS
-            if is_first and self.reach.is_transient(connection, status):
-                self._connect_later()
+            if self.reach.forget_copy(connection):
+                self._connect_again(0.0)
+            elif is_first and self.reach.is_transient(connection, status):
+                # Hosts that were refused together must not try again at the same time.
+                delay = _FIRST_RETRY_SECONDS * 2 ** (self._attempts - 1)
+                self._connect_again(random.uniform(delay / 2, delay * 3 / 2))  # noqa: S311 - no secret
             else:
                 self._fail_to_connect(status)
         elif self.state is LinkState.UP:
@@ -650,6 +656,7 @@ class Host:
         if self._exit_due is None:
             self._exit_due = time.monotonic() + _ANNOUNCED_EXIT_SECONDS
             self.preserved_folder = message.preserved
+            self.reach.record_copy(message.modules)
 
     def _on_up(self) -> None:
         self._enter(LinkState.UP, _EXIT_SECONDS if self._is_unneeded else None)
@@ -736,14 +743,11 @@ class Host:
         self._loss = cause
         self._enter(LinkState.LOST, self._reconnect.record_failure())
 
-    def _connect_later(self) -> None:
+    def _connect_again(self, delay: float) -> None:
         if self._is_unneeded:
             self._mark_gone(Cause(Code.AGENT_NOT_NEEDED))
             return
         self._close_connection()
-        # Hosts that were refused together must not try again at the same time.
-        delay = _FIRST_RETRY_SECONDS * 2 ** (self._attempts - 1)
-        delay = random.uniform(delay / 2, delay * 3 / 2)  # noqa: S311 - no secret
         self._enter(LinkState.WAITING, delay)
 
     def _fail_to_connect(self, status: int | None) -> None:

@@ -177,6 +177,17 @@ class Reach(Protocol):
         """
         return b""
 
+    def record_copy(self, path: str) -> None:
+        """Take note of where the host keeps the agent's modules; the path may be empty."""
+        return
+
+    def forget_copy(self, connection: Connection) -> bool:
+        """Forget that the host keeps them if it says, before its agent starts, that it does not.
+
+        Returns whether it said so for the first time: :meth:`bootstrap` then sends them again.
+        """
+        return False
+
     def reconnect(self, job_id: str, token: str, attempt: Attempt) -> Connection:
         """Start a new connection to the running agent with that token.
 

@@ -19,6 +19,7 @@ from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.reach import Connection, Logins, Reach, agent_exited
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
+from distrun.supervisor.hosts.sent_agents import sent_agents
 from distrun.supervisor.hosts.ssh_command import known_hosts, link_command, shared_connection
 
 if TYPE_CHECKING:
@@ -50,12 +51,20 @@ class SshReach(Reach):
         self._settings = spec.ssh
         self._alive_interval = _ALIVE_SECONDS if lease is None else max(1, round(lease / 4))
         self.connect_timeout: float = spec.ssh.connect_timeout
+        self._key = ""
 
     def connect(self, job_id: str) -> Connection:
         return self._open(job_id, self.connect_timeout)
 
     def bootstrap(self, connection: Connection) -> bytes:
-        return bootstrap.start_agent(connection.mark)
+        self._key = self._key or sent_agents().key(self._host, self._settings)
+        return bootstrap.start_agent(connection.mark, sent_agents().path(self._key))
+
+    def record_copy(self, path: str) -> None:
+        sent_agents().remember(self._key, path)
+
+    def forget_copy(self, connection: Connection) -> bool:
+        return bootstrap.NO_COPY in connection.stderr_text and sent_agents().forget(self._key)
 
     def reconnect(self, job_id: str, token: str, attempt: Attempt) -> Connection:
         connection = self._open(job_id, attempt.connect_timeout, is_separate=attempt.is_separate)

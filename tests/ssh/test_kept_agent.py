@@ -1,0 +1,105 @@
+"""Hosts keep the agent's modules, so that the next launch need not send them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.command import Distrun
+from harness.network import Host, Hosts, RemoteSpec
+
+# A python3 that keeps what a login is sent before its agent runs.
+COPYING = """\
+#!/bin/sh
+[ "$3" = -c ] || exec {python} "$@"
+exec {python} "$1" "$2" "$3" "import os
+read = os.read
+def copied(descriptor, size):
+    block = read(descriptor, size)
+    if descriptor == 0:
+        with open('{file}', 'ab') as file:
+            file.write(block)
+    return block
+os.read = copied
+$4"
+"""
+
+
+class Launches:
+    """Launches on one host, and counts what it is sent."""
+
+    def __init__(self, host: Host, distrun: Distrun, spec: Path) -> None:
+        self._sent = host.folder / "sent"
+        host.provide("python3", COPYING.format(python=sys.executable, file=self._sent))
+        self._host, self._distrun, self._spec = host, distrun, spec
+        self.copies = host.home / ".local" / "state" / "distrun" / "files"
+
+    def __call__(self) -> int:
+        """Return how many bytes the host was sent before an agent ran."""
+        done = self._distrun("launch", self._spec)
+        assert (done.returncode, done.stdout) == (0, "worker:0 | here\n"), done.stderr
+        size = self._sent.stat().st_size
+        self._sent.unlink()
+        return size
+
+    @property
+    def copy(self) -> Path:
+        (found,) = (path for path in self.copies.rglob("*") if path.is_file())
+        return found
+
+
+@pytest.fixture
+def launch(hosts: Hosts, distrun: Distrun, remote_spec: RemoteSpec) -> Launches:
+    (host,) = hosts(1)
+    return Launches(host, distrun, remote_spec("echo here", [host]))
+
+
+def test_the_second_launch_sends_no_modules(launch: Launches) -> None:
+    assert launch() > 50_000
+    assert launch.copy.stat().st_mode & 0o777 == 0o600
+    assert launch() < 2_000
+    assert launch() < 2_000
+
+
+@pytest.mark.parametrize("harm", ["changed", "cut off", "a folder", "removed", "a FIFO"])
+def test_a_copy_that_is_not_what_it_was_is_sent_again(
+    launch: Launches, harm: str, distrun: Distrun
+) -> None:
+    launch()
+    copy = launch.copy
+    text = copy.read_bytes()
+    if harm == "changed":
+        copy.write_bytes(text[:-9] + b"x" + text[-8:])
+    elif harm == "cut off":
+        copy.write_bytes(text[:100])
+    else:
+        copy.unlink()
+        if harm == "a folder":
+            copy.mkdir()
+        elif harm == "a FIFO":
+            os.mkfifo(copy)
+    assert launch() > 50_000
+    assert "unreachable" not in distrun("events").stdout
+    if harm != "a folder":
+        assert launch.copy.read_bytes() == text
+        assert launch() < 2_000
+
+
+def test_a_host_that_cannot_keep_them_is_sent_them_each_time(
+    launch: Launches, hosts: Hosts
+) -> None:
+    launch.copies.parent.mkdir(parents=True)
+    launch.copies.symlink_to("/proc/none")
+    assert launch() > 50_000
+    assert launch() > 50_000
+
+
+def test_a_check_leaves_nothing(
+    launch: Launches, distrun: Distrun, remote_spec: RemoteSpec, hosts: Hosts
+) -> None:
+    done = distrun("doctor", remote_spec("true", hosts(1)))
+    assert done.returncode == 0, done.stdout
+    assert not launch.copies.exists()
