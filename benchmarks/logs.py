@@ -11,11 +11,16 @@ import sys
 import tempfile
 import time
 
+from measures import LINE as TASK_LINE
+from measures import SINGLE_LINES
+
 from distrun.logs import Follower, StartupFilter, TaskLog, View, merged
 
 TASKS = [f"worker:{i}" for i in range(4)]
 LINE = b"step %07d loss 0.12345 accuracy 0.98765 images/s 1843.2 and some more text\n"
 SIZE = 128 << 20  # bytes over all tasks
+UNREAD = "4 tasks that write single lines, nobody reads"
+_LINES = 200_000
 REPEATS = 5
 # Appends the block on its standard input, argument times, as a task's writes would.
 WRITER = """
@@ -103,6 +108,18 @@ def pipe_each(command: list[str], sink: int) -> None:
         assert process.wait() == 0
 
 
+def write_unread() -> None:
+    """Four tasks write line by line into files, without any launcher."""
+    script = SINGLE_LINES.format(lines=_LINES)
+    with tempfile.TemporaryDirectory() as folder:
+        writers = []
+        for log in task_logs(folder):
+            with open(log.path, "ab") as output:
+                writers.append(subprocess.Popen(["sh", "-c", script], stdout=output))
+        for writer in writers:
+            assert writer.wait() == 0
+
+
 def measure() -> dict[str, float]:
     """MB/s of each way to prefix output."""
     sink = os.open(os.devnull, os.O_WRONLY)
@@ -131,4 +148,5 @@ def measure() -> dict[str, float]:
         SIZE, lambda: pipe_each(["sed", "s/^/worker:0 | /"], sink)
     )
     figures["4 writers, Follower"] = rate(SIZE, lambda: follow(sink))
+    figures[UNREAD] = rate(len(TASKS) * _LINES * (len(TASK_LINE) + 1), write_unread)
     return figures

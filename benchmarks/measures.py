@@ -27,7 +27,7 @@ DEADLINE = 20.0
 LINE = "step 0001234 loss 0.12345 accuracy 0.98765 images/s 1843.2 and some more text"
 _IDLE_SECONDS = 10.0
 _BLOCKS = f"yes '{LINE}' | head -n {{lines}}"
-_SINGLE_LINES = f"""exec python3 -S -c 'import os
+SINGLE_LINES = f"""exec python3 -S -c 'import os
 for _ in range({{lines}}):
     os.write(1, b"{LINE}\\n")'"""
 _PROGRAM = "sleep"
@@ -205,7 +205,7 @@ ROWS = (
     *(Row(f"start and finish {n} tasks, ms", start(n), number_text) for n in (2, 16, 64)),
     Row("one of 8 tasks fails: until the launcher (all) has ended, ms", failure, ends_text),
     Row("prefixed output in blocks, MB/s", output(_BLOCKS, 800_000), _rate_text),
-    Row("prefixed output in single lines, MB/s", output(_SINGLE_LINES, 200_000), _rate_text),
+    Row("prefixed output in single lines, MB/s", output(SINGLE_LINES, 200_000), _rate_text),
     Row("16 idle tasks: CPU in 10 s, ms; memory (PSS), MB", idle, _idle_text),
     Row("SIGINT, 0.5 s of clean-up: until the end, ms (tasks that did)", interrupt, ends_text),
 )

@@ -124,7 +124,9 @@ class JobFolder:
             return False  # it has just been removed, or belongs to somebody else
 
     def shown(self, file: Path) -> str:
-        """Return the path of one of its files as users know it."""
+        """Return the path of one of its files as users know it; that of any other as it is."""
+        if not file.is_relative_to(self._opened):
+            return str(file)
         return str(self.path / file.relative_to(self._opened))
 
     @property

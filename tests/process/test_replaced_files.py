@@ -87,3 +87,20 @@ def test_commands_show_jobs_although_a_record_was_replaced(
     waited = distrun("wait", second, timeout=SECONDS)
     assert waited.returncode == 69
     assert "damaged" in waited.stderr
+
+
+@pytest.mark.parametrize("name", ["supervisor.log", "logs"])
+def test_a_resume_names_the_file_that_it_cannot_write(
+    distrun: Distrun, write_spec: WriteSpec, name: str
+) -> None:
+    assert distrun("launch", write_spec("exit 3", workers=1, name="one")).returncode == 3
+    (path,) = distrun.home.glob(f"jobs/one-*/{name}")
+    path.rename(path.with_name("former"))
+    if name == "logs":
+        path.touch()
+    else:
+        path.mkdir()
+    done = distrun("resume", timeout=SECONDS)
+    assert done.returncode == 69
+    assert str(path) in done.stderr
+    assert "events.jsonl" not in done.stderr

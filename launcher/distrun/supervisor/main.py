@@ -106,7 +106,7 @@ def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
         path, errno = str(folder.path), error.errno or 0
         cause = Cause(Code.JOB_FOLDER_NOT_CREATED, path=path, errno=errno)
         if former is not None:
-            path = folder.shown(folder.events_file)
+            path = folder.shown(Path(error.filename or folder.events_file))
             cause = Cause(Code.RECORD_NOT_WRITTEN, path=path, errno=errno, name="DISTRUN_HOME")
         raise HostError(cause=cause) from error
     return supervisor
