@@ -27,12 +27,16 @@ SCRIPT = re.compile(
 MOST_OTHER = 10
 # TensorFlow's own, when a worker ends seconds before the other on a busy machine.
 PEER_IS_GONE = re.compile("StartAbort UNAVAILABLE|Additional GRPC error|grpc_status:14")
-# In place of Python: prints what the tasks of the same job printed before.
+# In place of Python: prints what the tasks of the same job printed before. A task that was stopped
+# because the other had failed is stopped again.
 REPLAY = """\
 case "$1" in *.py) ;; *) exec '{python}' "$@" ;; esac
-if ! grep -q 'parse_args()' "$1"; then job=1 code=1; elif [ "$3" = 1 ]; then job=2; else job=0; fi
-'{python}' -I -S -c '{replay}' "{folder}/printed-$job/worker-$DISTRUN_RANK.log" || exit
-exit ${{code:-0}}
+if ! grep -q 'parse_args()' "$1"; then job=1; elif [ "$3" = 1 ]; then job=2; else job=0; fi
+log="{folder}/printed-$job/worker-$DISTRUN_RANK.log"
+'{python}' -I -S -c '{replay}' "$log" || exit
+[ $job = 1 ] || exit 0
+grep -q AttributeError "$log" || exec sleep 60
+exit 1
 """
 REPLAY_LINES = """
 import os, re, sys, time

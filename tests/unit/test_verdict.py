@@ -122,16 +122,22 @@ def test_a_lost_host_is_the_cause_of_what_its_peers_say() -> None:
     assert job.verdict == ("failed", 69, "distrun")
 
 
-def test_what_slurm_ends_is_not_blamed_on_a_task_that_is_reported_first() -> None:
+@pytest.mark.parametrize("is_task_first", [False, True])
+def test_what_slurm_ends_is_not_blamed_on_a_task(is_task_first: bool) -> None:
     job = on_two_hosts()
     ended = Cause(Code.SLURM_CANCELLED, name="11", text="STEP 11.1 CANCELLED")
-    job(events.HostFault, host="there", cause=ended)
+    if not is_task_first:
+        job(events.HostFault, host="there", cause=ended)
     job(events.TaskExited, task="worker:0", attempt=0, signal=15, was_stopping=False)
     job.ended("worker:0")
+    if is_task_first:
+        job(events.HostFault, host="there", cause=ended)
     job.gone("worker:1", None, 15)
     (verdict,) = verdicts(job)
     assert (verdict.task, verdict.kind) == (None, Kind.HOST_LOST)
     assert "it was cancelled in Slurm (scancel)" in cause_text(verdict.cause)
+    job(events.VerdictReached, verdict=verdict)
+    assert job.verdict == ("failed", 69, "distrun")
 
 
 def test_an_error_of_ones_own_before_a_lost_host_stays_the_cause() -> None:

@@ -13,6 +13,7 @@ from distrun.frozen import replace
 from distrun.lifecycle import SAME_TIME
 from distrun.stacks import odd_one
 from distrun.strategies import Role
+from distrun.verdict.failures import is_by_slurm
 from distrun.verdict.log_analysis import SERVING, LogAnalysis, LogTail
 from distrun.verdict.model import Evidence, Kind, Source, Verdict
 from distrun.verdict.task_failures import (
@@ -42,10 +43,6 @@ _MOST_TASKS_QUOTED = 4
 _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
 _TAKEN = (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_NAME_TAKEN)
 _NO_SINGLE_TASK = (Code.COLLECTIVES_MISMATCHED, Code.GROUP_SIZES_DIFFER)
-_BY_SLURM = (
-    *(Code.SLURM_CANCELLED, Code.SLURM_TIME_LIMIT, Code.SLURM_PREEMPTED),
-    *(Code.SLURM_NODE_FAILED, Code.SLURM_OUT_OF_MEMORY, Code.SLURM_ALLOCATION_ENDS),
-)
 _LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _START_KINDS = {
     Code.PROGRAM_NOT_FOUND: Kind.SCRIPT_NOT_FOUND,
@@ -92,7 +89,7 @@ class _Analysis:
         if isinstance(trigger, events.HostFault) and trigger.cause.is_disk_full:
             # A program that cannot write its output often exits without a word.
             causes = [each for each in causes if each.kind is not Kind.EXIT]
-        if isinstance(trigger, events.HostFault) and trigger.cause.code in _BY_SLURM:
+        if is_by_slurm(trigger):
             # Slurm ends the tasks of all nodes; some may report it before their node does.
             by_signal = (Kind.PREEMPTED, Kind.KILLED)
             causes = [each for each in causes if each.kind not in by_signal]

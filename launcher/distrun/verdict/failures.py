@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from distrun.spec.model import Timeouts
 
 
+_BY_SLURM = (
+    *(Code.SLURM_CANCELLED, Code.SLURM_TIME_LIMIT, Code.SLURM_PREEMPTED),
+    *(Code.SLURM_NODE_FAILED, Code.SLURM_OUT_OF_MEMORY, Code.SLURM_ALLOCATION_ENDS),
+)
+
+
 class Failure(Frozen, kw_only=True):
     """One failure of a job, with everything that may show its cause.
 
@@ -61,6 +67,11 @@ def has_failed(state: JobState) -> bool:
     return result is Result.FAILED or (result is Result.STOPPED and was_quiet)
 
 
+def is_by_slurm(event: events.Event) -> bool:
+    """Whether Slurm has ended a node's part of the job."""
+    return isinstance(event, events.HostFault) and event.cause.code in _BY_SLURM
+
+
 class FailureTracker:
     """Follows a job's events and reports each failure as soon as it can be analyzed.
 
@@ -94,6 +105,8 @@ class FailureTracker:
             refused = {each.refused_by for each in before.restarts.values()} - {""}
             self._final = self._refusal if after.outcome.task in refused else event
             self._unreported += self._without_restart(before, after)
+        elif isinstance(self._final, events.TaskExited) and is_by_slurm(event):
+            self._final = event  # Slurm signals a node's tasks before, or after, its agent
         for number in before.restarts.keys() - after.restarts.keys():
             names = before.restarts[number].tasks
             trigger = self._triggers.pop(number, None)
