@@ -190,7 +190,7 @@ def _goals(rows: Mapping[str, Row], logs: Mapping[str, float]) -> str:
 def _scale(runs: list[Mapping[str, float]]) -> str:
     head = (
         "hosts", "until all tasks run", "supervisor's CPU until then", "its memory",
-        "idle, in 10 s", "`status`", "`logs` of all", "`plan`",
+        "idle, in 10 s", "`status`", "`logs` of all", "`logs -f`: a line of each", "`plan`",
         "one task dies: until the end", "record",
     )  # fmt: skip
     lines = [
@@ -207,7 +207,9 @@ def _scale(runs: list[Mapping[str, float]]) -> str:
             f"{run['hosts']:,.0f}{login}",
             f"{run['until_all_run']:.1f} s", f"{run['supervisor_cpu']:.1f} s",
             f"{run['supervisor_memory']:.0f} MB", f"{run['idle_cpu']:.0f} ms",
-            f"{run['status']:.1f} s", f"{run['logs']:.1f} s", f"{run['plan']:.1f} s",
+            f"{run['status']:.1f} s", f"{run['logs']:.1f} s",
+            "" if run["logs_follow"] is None else f"{run['logs_follow']:.1f} s",
+            f"{run['plan']:.1f} s",
             f"{run['until_end']:.1f} s", f"{run['events_size']:.1f} MB",
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")

@@ -63,6 +63,8 @@ class Scale:
     status: float
     logs: float
     """Until `distrun logs` has merged all logs."""
+    logs_follow: float | None
+    """Until `distrun logs -f` has shown a line of each; None: simulated tasks print nothing."""
     until_end: float
     """From the death of a task until the launch has ended."""
     end_cpu: float
@@ -106,6 +108,7 @@ def measure(launcher: Launcher, count: int, key_exchange: float, *, is_simulated
             idle = (_cpu(supervisor) - before) * 1000
             status = run.seconds("status")
             logs = run.seconds("logs")
+            logs_follow = None if is_simulated else run.seconds_until(count, "logs", "-f")
             before = _cpu(supervisor)
             died = time.time()
             if simulator is None:
@@ -137,6 +140,7 @@ def measure(launcher: Launcher, count: int, key_exchange: float, *, is_simulated
             idle_cpu=idle,
             status=status,
             logs=logs,
+            logs_follow=logs_follow,
             until_end=ended - died,
             end_cpu=end_cpu,
             events_size=job.stat().st_size / 1e6,
@@ -152,14 +156,29 @@ class _Runner:
         self._folder = folder
         self._variables = variables
 
-    def start(self, *args: str) -> subprocess.Popen[bytes]:
+    def start(self, *args: str, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         argv = ["env", *(f"{name}={value}" for name, value in self._variables.items())]
-        return self._launcher.start([*argv, self._launcher.help[0], *args], self._folder)
+        return self._launcher.start([*argv, self._launcher.help[0], *args], self._folder, stdout)
 
     def seconds(self, *args: str) -> float:
         began = time.perf_counter()
         self.start(*args).wait(_DEADLINE)
         return time.perf_counter() - began
+
+    def seconds_until(self, lines: int, *args: str) -> float:
+        """Until a command that does not end has printed so many lines."""
+        began = time.perf_counter()
+        process = self.start(*args, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        try:
+            for _ in range(lines):
+                if not process.stdout.readline():
+                    raise measures.HangError
+            return time.perf_counter() - began
+        finally:
+            process.terminate()
+            process.wait(_DEADLINE)
+            process.stdout.close()
 
 
 class _Events:

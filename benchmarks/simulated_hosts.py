@@ -69,7 +69,7 @@ class SimulatedAgent:
         while len(block) < size:
             block += os.read(self._reader, size - len(block))
         start = zlib.decompressobj().decompress(block)
-        found: Any = re.search(rb"main_over_ssh\((b.*)\)", start)
+        found: Any = re.search(rb"main_over_ssh\((b'[^']*')", start)
         return cast("bytes", ast.literal_eval(found[1].decode()))
 
     @property

@@ -98,7 +98,9 @@ class Follower:
         self._is_removed = False
         self._inotify: Inotify | None = None
         self._watches: list[int] = []
-        """The watched folders, by their numbers; none while the logs are polled."""
+        """The watched folders, by their numbers."""
+        self._is_busy = False
+        """Whether nothing is watched because tasks write all the time."""
         self._busy_since = 0.0
         self._grown_at = 0.0
         self._make_inotify = make_inotify
@@ -117,7 +119,7 @@ class Follower:
         poll = None
         if self._is_removed or (self._inotify is None and self._watch_timer is None):
             poll = _POLL
-        elif self._inotify is not None and not self._watches:
+        elif self._is_busy:
             poll = _BUSY_POLL
         wait = None if self._folder is None else self._folder.wait
         return min((each for each in (poll, wait) if each is not None), default=None)
@@ -207,7 +209,7 @@ class Follower:
     def _close_inotify(self) -> None:
         if self._inotify is not None:
             self._inotify.close()
-            self._inotify, self._watches = None, []
+            self._inotify = None
 
     def _close_timer(self) -> None:
         if self._watch_timer is not None:
@@ -229,7 +231,7 @@ class Follower:
         if self._inotify is None:
             return set(self._tails)
         seen = self._inotify.drain()
-        if not self._watches:
+        if self._is_busy:
             return set(self._tails)
         self._is_removed = not all(map(os.path.isdir, self._folders))
         if self._is_removed or any(number < 0 for number, _ in seen):
@@ -247,11 +249,15 @@ class Follower:
             if is_pause:
                 self._busy_since = now
             self._grown_at = now
-            if now - self._busy_since > _BUSY and len(self._tails) <= _MOST_POLLED:
-                self._unwatch()
+            is_long = now - self._busy_since > _BUSY
+            if is_long and self._inotify is not None and len(self._tails) <= _MOST_POLLED:
+                self._is_busy = True
+                while self._watches:
+                    self._inotify.unwatch(self._watches.pop())
             return False
-        if self._inotify is None or self._watches or not is_pause:
+        if not self._is_busy or not is_pause:
             return False
+        self._is_busy = False
         self._watch()
         return True
 
@@ -265,12 +271,6 @@ class Follower:
             self._watches = [self._inotify.watch_folder(folder) for folder in self._folders]
         except OSError:
             self._close_inotify()
-
-    def _unwatch(self) -> None:
-        if self._inotify is not None:
-            for number in self._watches:
-                self._inotify.unwatch(number)
-        self._watches = []
 
     def _throttle(self) -> None:
         early = self._read_at + _MIN_INTERVAL - time.monotonic()
