@@ -110,10 +110,8 @@ def _over_ssh(
     able[1:1] = [launchers.without_preflight()]
     with ssh.hosts() as hosts:
         rows = _rows(hosts.rows(), [*able, *ssh.plain_loops()], rounds)
-        phases = {"now": hosts.phases(able[0], rounds)}
-        if before is not None:
-            phases = {"before": hosts.phases(before, rounds), **phases}
-        return {"rows": rows, "phases": phases}
+        ours = {"now": able[0]} if before is None else {"before": before, "now": able[0]}
+        return {"rows": rows, "phases": hosts.phases(ours, rounds)}
 
 
 def _scale(launcher: launchers.Launcher, most: int) -> list[dict[str, float]]:

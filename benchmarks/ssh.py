@@ -13,7 +13,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,10 +68,22 @@ class Hosts:
         title = f"one of {_FAILING} fails over ssh: until the launcher (all) has ended, ms"
         return [*starts, measures.Row(title, self._failure, measures.ends_text)]
 
-    def phases(self, launcher: Launcher, rounds: int) -> dict[str, float]:
-        """When the parts of a launch on all hosts were done, in ms after its start; medians."""
-        runs = [self._phases_of_one(launcher) for _ in range(rounds)]
-        return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    def phases(self, launchers: Mapping[str, Launcher], rounds: int) -> dict[str, dict[str, float]]:
+        """When the parts of a launch on all hosts were done, in ms after its start; medians.
+
+        The launchers run in turn, in rounds after one that does not count.
+        """
+        turns = [
+            {name: self._phases_of_one(each) for name, each in launchers.items()}
+            for _ in range(rounds + 1)
+        ]
+        return {
+            name: {
+                part: statistics.median(turn[name][part] for turn in turns[1:])
+                for part in turns[0][name]
+            }
+            for name in launchers
+        }
 
     def _phases_of_one(self, launcher: Launcher) -> dict[str, float]:
         with measures.new_folder() as folder:
