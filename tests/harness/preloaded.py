@@ -328,11 +328,20 @@ def forward(server: str, argv: list[str]) -> None:
     env = {**os.environ, **({"DISTRUN_NOTIFY": relay.address} if relay.target else {})}
     request = {"argv": argv, "cwd": os.getcwd(), "env": env}
     socket.send_fds(connection, [json.dumps(request).encode()], [1, 2])
-    signal.signal(signal.SIGTERM, lambda number, _: connection.send(str(number).encode()))
+
+    def pass_on(number: int, _: object) -> None:
+        with contextlib.suppress(OSError):  # the program has ended
+            connection.send(str(number).encode())
+
+    signal.signal(signal.SIGTERM, pass_on)
     while connection not in select.select([connection, relay.socket], [], [])[0]:
         relay.pass_on()
     relay.pass_on()  # what the program sent just before its end
-    code = int(connection.recv(10) or 1)
+    try:
+        answer = connection.recv(10)
+    except ConnectionResetError:  # a signal that the server did not read comes before its answer
+        answer = connection.recv(10)
+    code = int(answer or 1)
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
