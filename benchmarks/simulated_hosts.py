@@ -153,29 +153,38 @@ def main() -> None:
     selector = selectors.DefaultSelector()
     processes = os.open(sys.argv[1], os.O_RDWR | os.O_NONBLOCK)
     selector.register(processes, selectors.EVENT_READ)
-    agents: list[SimulatedAgent] = []
+    agents: dict[int, SimulatedAgent] = {}  # by the descriptors of their links
     failing: list[int] = []
     signal.signal(signal.SIGUSR1, lambda *_: failing.append(1))
     ticked = 0.0
     while True:
+        active = []  # a look at all agents each time would take most of a core
         for key, _ in selector.select(_TICK):
             if key.data is not None:
                 key.data()
+                active.append(agents[key.fd])
                 continue
-            started = os.read(processes, 1 << 16).split()
-            agents += [SimulatedAgent(int(line), selector) for line in started]
+            for line in os.read(processes, 1 << 16).split():
+                agent = SimulatedAgent(int(line), selector)
+                agents[agent.link.channel.reader] = agents[agent.link.channel.writer] = agent
+                active.append(agent)
         if failing and agents:
             failing.clear()
-            agents[0].fail()
+            first = next(iter(agents.values()))
+            first.fail()
+            active.append(first)
         now = time.monotonic()
-        for agent in agents:
-            if now - ticked >= _TICK:
+        if now - ticked >= _TICK:
+            ticked = now
+            active = list(agents.values())
+            for agent in active:
                 agent.link.on_time(now)
-            agent.link.channel.watch_writing(selector)
+        for agent in dict.fromkeys(active):
+            channel = agent.link.channel
+            channel.watch_writing(selector)
             if agent.has_ended:
+                del agents[channel.reader], agents[channel.writer]
                 agent.close()
-        ticked = now if now - ticked >= _TICK else ticked
-        agents = [agent for agent in agents if not agent.has_ended]
 
 
 if __name__ == "__main__":

@@ -46,6 +46,14 @@ def test_tf_config_is_what_tensorflow_reads() -> None:
         assert not task(made, f"worker:{index}").port_is_provisional
 
 
+def test_thousands_of_tasks_share_the_text_of_their_cluster() -> None:
+    made = planned(spec_of(role("worker", 2)))
+    first, second = (each.tf_config_parts for each in made.tasks)
+    assert first[1] is second[1]
+    assert "".join(second) == made.tasks[1].tf_config == made.tasks[1].environment["TF_CONFIG"]
+    assert "TF_CONFIG" not in made.tasks[1].own_environment
+
+
 def test_all_tasks_have_the_same_cluster_and_an_evaluator_is_not_in_it() -> None:
     made = planned(
         spec_of(role("ps", 2), role("evaluator"), role("worker", 2), role("chief"), strategy=PS)

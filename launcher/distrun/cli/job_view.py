@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from distrun import control, events, history, record, resumption
@@ -193,7 +194,7 @@ class JobView(Frozen, kw_only=True):
             return "link lost"
         return "in use" if host.name in self.hosts_in_use else "spare"
 
-    @property
+    @cached_property
     def hosts_in_use(self) -> set[str]:
         """The names of the hosts that tasks are on."""
         return {task.host for task in self.state.tasks.values()}

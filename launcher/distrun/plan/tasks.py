@@ -96,9 +96,14 @@ class TaskPlan(Frozen, kw_only=True):
     @property
     def tf_config(self) -> str | None:
         """TF_CONFIG, as tf.distribute.cluster_resolver.TFConfigClusterResolver reads it."""
+        return "".join(self.tf_config_parts) or self.env.get("TF_CONFIG")
+
+    @property
+    def tf_config_parts(self) -> tuple[str, ...]:
+        """The TF_CONFIG that is made from `cluster`, whose text all tasks share; empty: none is."""
         if self.cluster is None:
-            return self.env.get("TF_CONFIG")
-        return f'{{"cluster": {self.cluster.text}, "task": {json.dumps(self.tf_task)}}}'
+            return ()
+        return '{"cluster": ', self.cluster.text, f', "task": {json.dumps(self.tf_task)}}}'
 
     @property
     def tf_task(self) -> dict[str, Any]:
@@ -114,9 +119,13 @@ class TaskPlan(Frozen, kw_only=True):
     @property
     def environment(self) -> dict[str, str]:
         """The variables with TF_CONFIG and those of addresses."""
+        tf_config = {"TF_CONFIG": self.tf_config or ""} if self.cluster is not None else {}
+        return {**self.own_environment, **tf_config}
+
+    @property
+    def own_environment(self) -> dict[str, str]:
+        """The variables without a TF_CONFIG that is made from `cluster`."""
         env = dict(self.env)
-        if self.cluster is not None:
-            env["TF_CONFIG"] = self.tf_config or ""
         if self.address is not None:
             env["DISTRUN_ADDRESS"] = self.address
         if self.all_addresses is not None:

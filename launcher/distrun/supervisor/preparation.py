@@ -137,7 +137,9 @@ class Preparation:
     @property
     def waits_for_spares(self) -> bool:
         """Whether the job could start but for spares that have not answered."""
-        waiting = () if self.is_finished else self.waiting_for
+        if self.is_finished or not self.spares:
+            return False
+        waiting = self.waiting_for
         return bool(waiting) and all(host in self.spares for host in waiting)
 
     def deliver(self, delivery: FileDelivery, manifest: Manifest) -> None:
@@ -491,7 +493,8 @@ class Preparation:
             argv=list(task.argv),
             workdir=task.workdir,
             log=task.log,
-            env={**task.environment, **self.passed_variables(task.host), **own},
+            env={**task.own_environment, **self.passed_variables(task.host), **own},
+            tf_config=task.tf_config_parts,
             unset=list(task.unset),
             port=task.port,
             binds_port=task.binds_port,

@@ -84,6 +84,13 @@ def test_a_tasks_environment(
     }
 
 
+def test_tf_config_comes_in_parts(host: Host, tmp_path: Path) -> None:
+    show = script(tmp_path, "show.py", "import os; print(os.environ['TF_CONFIG'], end='')")
+    host.run("worker:0", *show, tf_config=['{"cluster": ', "{}", ', "task": {}}'])
+    host.expect(protocol.TaskEnded)
+    assert host.log("worker:0") == b'{"cluster": {}, "task": {}}'
+
+
 INSPECT = """
 import os, signal
 state = {line.split(":")[0]: line.split(":")[1].strip() for line in open("/proc/self/status")}

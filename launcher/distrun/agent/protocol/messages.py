@@ -153,7 +153,9 @@ class HoldPorts(Order):
 class StartTask(Order):
     """Execute one attempt of a task, its output appended to `log` in the agent's folder.
 
-    `env` is set over the agent's own environment, after the names in `unset` are removed.
+    `env` is set over the agent's own environment, after the names in `unset` are removed, and
+    TF_CONFIG to what the parts of `tf_config` are when joined, unless there are none: the longest
+    part is the same for all tasks, so the supervisor has it once.
     `marker` is a line for the log, before the attempt's output. `or_home`: use the home folder if
     `workdir` does not exist. `port`: report the ports that the task listens on until this is one
     of them; 0: report none. `binds_port`: its program must find that port free. `is_awaited`: other
@@ -168,6 +170,7 @@ class StartTask(Order):
     log: str
     env: Dict[str, str]
     unset: List[str]
+    tf_config: Sequence[str] = ()
     notify: bool = True
     marker: str = ""
     or_home: bool = False

@@ -162,6 +162,8 @@ def environment(order: Union[StartTask, Program]) -> Dict[bytes, bytes]:
         if name not in removed and not name.startswith(b"DISTRUN_")
     }
     env.update((_to_bytes(name), _to_bytes(value)) for name, value in order.env.items())
+    if isinstance(order, StartTask) and order.tf_config:
+        env[b"TF_CONFIG"] = _to_bytes("".join(order.tf_config))
     return env
 
 

@@ -186,6 +186,7 @@ def end_former(mark: bytes, *arguments: object) -> bytes:
     return _bootstrap(_agent_modules(), start)
 
 
+@lru_cache(maxsize=1)
 def _agent_modules() -> tuple[str, ...]:
     """The dotted names of the modules that every agent is sent, packages included."""
     found = {"distrun"}

@@ -130,9 +130,12 @@ class HostPool:
 
         `hosts`: the host of each task.
         """
+        tasks: dict[str, set[str]] = {}
+        for task, name in hosts.items():
+            tasks.setdefault(name, set()).add(task)
         for name, host in self._hosts.items():
             self._schedule.note(host)
-            host.set_logs_aside({task for task, its_host in hosts.items() if its_host == name})
+            host.set_logs_aside(tasks.get(name, ()))
 
     def order_all(self, message: Order) -> None:
         for host in list(self._hosts.values()):
