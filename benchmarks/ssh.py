@@ -11,6 +11,7 @@ import contextlib
 import json
 import shlex
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -126,7 +127,23 @@ def hosts() -> Iterator[Hosts]:
     """The hosts, as long as they are needed."""
     network = networks.Network(set())
     try:
-        names = [host.name for host in network.hosts(max(*COUNTS, _FAILING))]
-        yield Hosts(names, Network(network.ssh_config, network.gateway))
+        found = network.hosts(max(*COUNTS, _FAILING))
+        for host in found:
+            _introduce(host, found)
+        yield Hosts([host.name for host in found], Network(network.ssh_config, network.gateway))
     finally:
         network.close()
+
+
+def _introduce(host: networks.Host, others: list[networks.Host]) -> None:
+    """Tell a host the cards of the others.
+
+    32 hosts that ask for them need as much room as the kernel has in all namespaces together.
+    """
+    lines = [
+        f"neigh replace {each.address} lladdr {each.card} dev eth0 nud permanent"
+        for each in others
+        if each is not host
+    ]
+    enter = ["nsenter", "-t", str(host.pid), "-n", "--", "ip", "-batch", "-"]
+    subprocess.run(enter, input="\n".join(lines), text=True, check=True)
