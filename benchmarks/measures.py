@@ -91,8 +91,12 @@ def start_of(launcher: Launcher, argv: list[str], folder: Path) -> Figures:
     """Milliseconds to start and finish tasks that do nothing."""
     _write_script(folder, "exit 0")
     began = time.perf_counter()
-    _wait(launcher.start(argv, folder), folder)
-    return (_milliseconds_since(began),)
+    process = launcher.start(argv, folder)
+    _wait(process, folder)
+    took = _milliseconds_since(began)
+    if process.returncode != 0:
+        raise HangError
+    return (took,)
 
 
 def failure(launcher: Launcher, folder: Path) -> Figures:
