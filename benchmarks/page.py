@@ -63,8 +63,8 @@ protocol and starts no tasks. Only TF_CONFIG grows faster than the number of hos
 one with the addresses of all, which are 60 kB at 4,000 hosts.
 """
 _SSH_BOUND = (
-    "all hosts are on these cores here: each agent, Python with the parts of its library that it "
-    "needs, takes 50 ms of one before it can answer; clush has no agent, and leaves what it started"
+    "all hosts are on these cores here: before it can answer, each agent takes four times what the "
+    "start of Python takes; clush has no agent, and leaves what it started"
 )
 BOUNDS: dict[str, str] = {
     "start and finish 64 tasks, ms": (
@@ -72,15 +72,15 @@ BOUNDS: dict[str, str] = {
     ),
     "one of 8 tasks fails: until the launcher (all) has ended, ms": (
         "all tasks end within 10 ms; the verdict, the end of the agent and what the user is told "
-        "follow one after another, with 7 ms of modules that only a failure needs"
+        "follow one after another, with modules that only a failure needs"
     ),
     "prefixed output in single lines, MB/s": (
         "the tasks themselves: such four, started without a launcher and read by nobody, write "
         "{unread:,.0f} MB/s into files on these cores"
     ),
     "16 idle tasks: CPU in 10 s, ms; memory (PSS), MB": (
-        "three processes of Python: the launch, the supervisor that outlives it, and the agent; "
-        "CPU is that of the samples of what tasks use"
+        "four processes of Python: the launch, the supervisor that outlives it, the agent, and the "
+        "guard that ends the tasks of a killed agent; CPU is that of the samples of what tasks use"
     ),
     "8 hosts over ssh, ms": _SSH_BOUND,
     "32 hosts over ssh, ms": _SSH_BOUND,
