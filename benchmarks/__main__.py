@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -38,6 +39,7 @@ _PARTS = ("here", "ssh", "slurm", "logs", "scale", "recovery")
 
 def main() -> int:
     options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is ended, too
     folder = options.out / "benchmarks"
     kept = folder / _FIGURES
     figures = json.loads(kept.read_text()) if options.redraw else _measure(options)
