@@ -50,6 +50,20 @@ def _loop(name: str, program: str) -> Launcher:
     return Launcher(name, ["true"], "", lambda _count, _folder: ["true"], over_ssh)
 
 
+_REAPER = """\
+import ctypes, os, resource, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans become children of this
+code = subprocess.call(sys.argv[2:])
+try:
+    while True:
+        os.wait()
+except ChildProcessError:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+with open(sys.argv[1], "w") as file:
+    file.write(str(used.ru_utime + used.ru_stime))
+sys.exit(code)
+"""
+"""Runs a command, and writes how many seconds of CPU it used, with all that it started."""
 _PYTHON = 'python3 -I -S -c \'import os, sys; os.execvp("sh", ["sh", sys.argv[1]])\''
 
 
@@ -66,8 +80,13 @@ class Hosts:
             measures.Row(f"{count} hosts over ssh, ms", self._start(count), measures.number_text)
             for count in COUNTS
         ]
+        cpu = measures.Row(
+            f"{COUNTS[-1]} hosts over ssh: CPU of the machine that launches, ms",
+            self._launching_cpu,
+            measures.number_text,
+        )
         title = f"one of {_FAILING} fails over ssh: until the launcher (all) has ended, ms"
-        return [*starts, measures.Row(title, self._failure, measures.ends_text)]
+        return [*starts, cpu, measures.Row(title, self._failure, measures.ends_text)]
 
     def phases(self, launchers: Mapping[str, Launcher], rounds: int) -> dict[str, dict[str, float]]:
         """When the parts of a launch on all hosts were done, in ms after its start; medians.
@@ -112,6 +131,13 @@ class Hosts:
             return measures.start_of(launcher, argv, folder)
 
         return measure
+
+    def _launching_cpu(self, launcher: Launcher, folder: Path) -> measures.Figures:
+        """What processes on the hosts use does not count."""
+        used = folder / "cpu"
+        argv = self._command(launcher, COUNTS[-1], folder)
+        measures.start_of(launcher, [sys.executable, "-c", _REAPER, str(used), *argv], folder)
+        return (float(used.read_text()) * 1000,)
 
     def _failure(self, launcher: Launcher, folder: Path) -> measures.Figures:
         argv = self._command(launcher, _FAILING, folder)

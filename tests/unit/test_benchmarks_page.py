@@ -33,7 +33,7 @@ def test_the_page_is_of_the_figures(page: Any, figures: Any) -> None:
 
 def test_each_goal_is_of_a_row_that_was_measured(page: Any, figures: Any) -> None:
     rows = {**figures["here"], **figures["ssh"]["rows"]}
-    assert page.GOALS.keys() | page.BOUNDS.keys() <= rows.keys()
+    assert {page.LAUNCHING, *page.GOALS, *page.BOUNDS} <= rows.keys()
     assert all("distrun" in row for row in rows.values())
 
 
