@@ -39,7 +39,7 @@ Measure = Callable[[Launcher, Path], Figures]
 
 
 class HangError(Exception):
-    """A launcher did not do what is measured before the deadline."""
+    """A launcher failed, or did not do what is measured before the deadline."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Row:
     text: Callable[..., str]
 
     def cell(self, figures: Figures | None) -> str:
-        """The text of figures; None: the launcher hung."""
+        """The text of figures; None: the launcher hung or failed."""
         if figures is None:
             return "hung"
         return "never" if figures[0] is None else self.text(*figures)
@@ -88,7 +88,11 @@ def start(count: int) -> Measure:
 
 
 def start_of(launcher: Launcher, argv: list[str], folder: Path) -> Figures:
-    """Milliseconds to start and finish tasks that do nothing."""
+    """Milliseconds to start and finish tasks that do nothing.
+
+    Raises:
+        HangError: it has not ended, or not with 0.
+    """
     _write_script(folder, "exit 0")
     began = time.perf_counter()
     process = launcher.start(argv, folder)

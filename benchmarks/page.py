@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -138,9 +139,10 @@ def _head(figures: Mapping[str, Any]) -> str:
 distrun beside other launchers. Each task is a shell script. Measured on {figures["date"]} with
 {machine["cores"]} cores, {machine["memory"]} GiB, Linux {machine["kernel"]}, Python
 {machine["python"]}: {versions}. All run in turn, in {figures["rounds"]} rounds after one that does
-not count; figures are medians. "never": not within 5 s after a failure, or 20 s else. In
-parentheses after a failure: until all that was started has ended. Machines and minutes differ, so
-the ratios within one run tell more than the milliseconds. To measure yours:
+not count; figures are medians. "never": not within 5 s after a failure, or 20 s else. "hung":
+not ended after 20 s, or with an error. In parentheses after a failure: until all that was started
+has ended. Machines and minutes differ, so the ratios within one run tell more than the
+milliseconds. To measure yours:
 
 <!-- not run: half an hour -->
 ```sh
@@ -183,12 +185,11 @@ def _launchers(title: str, rows: Mapping[str, Row]) -> str:
 
 def _goals(rows: Mapping[str, Row], logs: Mapping[str, float]) -> str:
     launching = rows.get(LAUNCHING, {})
-    found = {
-        "unread": logs.get(_UNREAD),
-        "launching": _first(launching, _PLAIN),
-        "clush": _first(launching, "clush"),
+    known = {
+        "unread": logs[_UNREAD],
+        "launching": _first(launching, _PLAIN) or math.nan,
+        "clush": _first(launching, "clush") or math.nan,
     }
-    known = {name: value or 0.0 for name, value in found.items()}
     lines = ["## Goals\n", "| | goal | measured, of the goal | |", "| --- | --- | --- | --- |"]
     for goals, label in ((GOALS, ""), (WITHOUT_PREFLIGHT, " (without preflight)")):
         for name, (text, find) in goals.items():

@@ -11,7 +11,6 @@ import contextlib
 import json
 import shlex
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -50,7 +49,7 @@ def _loop(name: str, program: str) -> Launcher:
     return Launcher(name, ["true"], "", lambda _count, _folder: ["true"], over_ssh)
 
 
-_REAPER = """\
+_CPU_OF = """\
 import ctypes, os, resource, subprocess, sys
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans become children of this
 code = subprocess.call(sys.argv[2:])
@@ -136,7 +135,7 @@ class Hosts:
         """What processes on the hosts use does not count."""
         used = folder / "cpu"
         argv = self._command(launcher, COUNTS[-1], folder)
-        measures.start_of(launcher, [sys.executable, "-c", _REAPER, str(used), *argv], folder)
+        measures.start_of(launcher, [sys.executable, "-c", _CPU_OF, str(used), *argv], folder)
         return (float(used.read_text()) * 1000,)
 
     def _failure(self, launcher: Launcher, folder: Path) -> measures.Figures:
@@ -155,21 +154,20 @@ def hosts() -> Iterator[Hosts]:
     try:
         found = network.hosts(max(*COUNTS, _FAILING))
         for host in found:
-            _introduce(host, found)
+            _fill_neighbour_table(host, found)
         yield Hosts([host.name for host in found], Network(network.ssh_config, network.gateway))
     finally:
         network.close()
 
 
-def _introduce(host: networks.Host, others: list[networks.Host]) -> None:
-    """Tell a host the cards of the others.
+def _fill_neighbour_table(host: networks.Host, others: list[networks.Host]) -> None:
+    """Enter the addresses of the other hosts' network cards.
 
-    32 hosts that ask for them need as much room as the kernel has in all namespaces together.
+    32 hosts would ask for 992 of them, and the kernel keeps about 1,000 for all namespaces.
     """
     lines = [
         f"neigh replace {each.address} lladdr {each.card} dev eth0 nud permanent"
         for each in others
         if each is not host
     ]
-    enter = ["nsenter", "-t", str(host.pid), "-n", "--", "ip", "-batch", "-"]
-    subprocess.run(enter, input="\n".join(lines), text=True, check=True)
+    host.run("ip", "-batch", "-", given="\n".join(lines))

@@ -119,8 +119,8 @@ class TaskPlan(Frozen, kw_only=True):
     @property
     def environment(self) -> dict[str, str]:
         """The variables with TF_CONFIG and those of addresses."""
-        tf_config = {"TF_CONFIG": self.tf_config or ""} if self.cluster is not None else {}
-        return {**self.own_environment, **tf_config}
+        parts = self.tf_config_parts
+        return {**self.own_environment, **({"TF_CONFIG": "".join(parts)} if parts else {})}
 
     @property
     def own_environment(self) -> dict[str, str]:
