@@ -1,13 +1,14 @@
 #!/bin/sh
 # Creates the virtual environment $1 for the Makefile, with distrun installed from this checkout.
 # Does nothing if it exists, and pyproject.toml and the checkout's path are unchanged.
-# $PYTHON, if set, names the interpreter.
+# $PYTHON, if set, names the interpreter. With WITHOUT_TENSORFLOW=1, TensorFlow is left out: tests
+# that do not need it then take 0.2 GB.
 set -eu
 
 venv=$1
 stamp=$venv/.distrun-installed
-least=3.10 # keep in step with requires-python
-fit='import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))'
+promised=$(sh scripts/pythons.sh --promised)
+range="$(printf '%s\n' "$promised" | sed -n 1p) to $(printf '%s\n' "$promised" | sed -n '$p')"
 version='import sys; print("%d.%d.%d" % sys.version_info[:3])'
 
 fail() {
@@ -15,21 +16,29 @@ fail() {
     exit 1
 }
 
-# Runs each candidate: version managers install stand-ins for versions that are missing.
+# Whether this is a Python that distrun promises. Runs it: version managers install stand-ins for
+# versions that are missing.
+fits() {
+    found=$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || return 1
+    printf '%s\n' "$promised" | grep -qxF "$found"
+}
+
 find_python() {
     if [ -n "${PYTHON:-}" ]; then
-        "$PYTHON" -c "$fit" 2>/dev/null ||
-            fail "PYTHON=$PYTHON: no Python from $least to 3.13."
+        fits "$PYTHON" || fail "PYTHON=$PYTHON: no Python from $range."
         printf '%s' "$PYTHON"
         return
     fi
-    for name in python3 python3.13 python3.12 python3.11 python3.10; do
-        if "$name" -c "$fit" 2>/dev/null; then
-            printf '%s' "$name"
-            return
-        fi
-    done
-    fail "No Python from $least to 3.13 found (python3: $(python3 -V 2>&1 || true))." \
+    if fits python3; then
+        printf python3
+        return
+    fi
+    newest=$(sh scripts/pythons.sh 2>/dev/null | sed -n '$s/^[^ ]* //p')
+    if [ -n "$newest" ]; then
+        printf '%s' "$newest"
+        return
+    fi
+    fail "No Python from $range found (python3: $(python3 -V 2>&1 || true))." \
         "Install one, or name it: make ... PYTHON=/path/to/python3"
 }
 
@@ -40,7 +49,7 @@ venv_works() {
 }
 
 [ -z "${PYTHON:-}" ] || find_python >/dev/null
-wanted="$(cksum <pyproject.toml) $(pwd)"
+wanted="$(cksum <pyproject.toml) $(pwd)${WITHOUT_TENSORFLOW:+ without TensorFlow}"
 if venv_works && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
     exit 0
 fi
@@ -55,6 +64,17 @@ if ! { venv_works && "$venv/bin/python" -m pip --version >/dev/null 2>&1; }; the
     "$python" -m venv --clear "$venv"
 fi
 rm -f "$stamp"
-echo "Installing distrun and TensorFlow into $venv (2 GB; a minute or two the first time)" >&2
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+install() {
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+}
+if [ -n "${WITHOUT_TENSORFLOW:-}" ]; then
+    echo "Installing distrun without TensorFlow into $venv" >&2
+    sed -n '/^dependencies = \[/,/^\]/p; /^dev = \[/,/^\]/p' pyproject.toml |
+        sed -n '/"tensorflow\|"tf_keras/d; s/^ *"\(.*\)",$/\1/p' >"$venv/requirements.txt"
+    install --requirement "$venv/requirements.txt"
+    install --no-deps --editable .
+else
+    echo "Installing distrun and TensorFlow into $venv (2 GB; a minute or two the first time)" >&2
+    install --editable '.[dev]'
+fi
 printf '%s\n' "$wanted" >"$stamp"
