@@ -120,6 +120,24 @@ def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
     return io.FileIO(reader)
 
 
+def fork_with_pipe() -> Tuple[int, int]:
+    """Fork, with a pipe from the child: 0 and its writing end there, the child's id and the other.
+
+    Raises OSError if no process can be made; then nothing is left open.
+    """
+    reader, writer = os.pipe()
+    try:
+        pid = os.fork()
+    except BaseException:
+        os.close(reader)
+        os.close(writer)
+        raise
+    if pid == 0:
+        return 0, writer
+    os.close(writer)
+    return pid, reader
+
+
 LONGEST_WAIT = 86400.0
 """Seconds. A system call that waits takes at most 24 days: who waits longer waits several times."""
 

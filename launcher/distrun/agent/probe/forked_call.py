@@ -23,19 +23,19 @@ class ForkedCall:
 
     Args:
         due: when to stop waiting for the report, on the monotonic clock.
+
+    Raises OSError if no process can be made.
     """
 
     def __init__(self, work: Callable[[], Report], due: float) -> None:
         agent = os.getpid()
         self.due = due
-        self._reader, writer = os.pipe()
         self._received = bytearray()
-        pid = os.fork()
+        pid, pipe = syscalls.fork_with_pipe()
         if pid == 0:
-            _run(work, writer, agent)
-        os.close(writer)
-        self.pid = pid
-        os.set_blocking(self._reader, False)
+            _run(work, pipe, agent)
+        self.pid, self._reader = pid, pipe
+        os.set_blocking(pipe, False)
         self._process = processes.find(pid)
 
     def fileno(self) -> int:

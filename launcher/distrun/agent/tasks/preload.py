@@ -15,7 +15,7 @@ import selectors
 import signal
 import socket
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from typing import Callable, Dict, List, NoReturn, Optional, Set, Tuple
 
@@ -211,19 +211,18 @@ class _Process:
         self._ended: Optional[str] = None
         self.waiting: Dict[str, _Waiting] = {}
         self._agent = os.getpid()
-        text = _in_memory("distrun", _source())
-        self._output = output = _in_memory("output", b"")
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
+        with ExitStack() as opened, ExitStack() as lent:
+            text = _in_memory("distrun", _source())
+            lent.callback(os.close, text)
+            self._output = output = _in_memory("output", b"")
+            opened.callback(os.close, output)
+            self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            opened.callback(self.control.close)
+            lent.callback(theirs.close)
             self.pid = os.fork()
             if self.pid == 0:
                 self._become(start, text, output, theirs.fileno())
-        except OSError:
-            os.close(output)
-            raise
-        finally:
-            os.close(text)
-            theirs.close()
+            opened.pop_all()
         self.control.setblocking(False)
         name = order.task.partition(":")[0]
         first = {

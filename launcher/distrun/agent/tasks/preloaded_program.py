@@ -97,10 +97,13 @@ def _import(modules: List[str], path: str) -> str:
 
 def _fork(attempt: Dict[str, Any], log: int, status: socket.socket) -> bool:
     """Fork an attempt; True in it. Returns in this process once the one in between has ended."""
+    ends: Tuple[int, ...] = ()
     try:
-        gate, held = os.pipe()
+        ends = gate, held = os.pipe()
         between = _forked()
     except OSError as error:
+        for each in ends:
+            os.close(each)
         _say(status, "prepare {}".format(error.errno))
         return False
     if between:

@@ -46,15 +46,15 @@ def execute(start: Start) -> Execution:
 
     The child leads a session of its own, gets SIGTERM if this process dies, reads /dev/null and
     appends its output to its log. It inherits no other descriptor.
+
+    Raises OSError if no process can be made.
     """
     agent = os.getpid()
-    exec_status, report = os.pipe()
-    pid = os.fork()
+    pid, pipe = syscalls.fork_with_pipe()
     if pid == 0:
-        _become(start, agent, report)
-    os.close(report)
-    os.set_blocking(exec_status, False)
-    return Execution(pid, exec_status)
+        _become(start, agent, pipe)
+    os.set_blocking(pipe, False)
+    return Execution(pid, pipe)
 
 
 def _become(start: Start, agent: int, report: int) -> NoReturn:

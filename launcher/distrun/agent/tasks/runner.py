@@ -144,6 +144,8 @@ class TaskRunner:
         try:
             execution = program.execute(start)
         except OSError as error:
+            if start.notify is not None:
+                start.notify.close()
             self._report_not_started(start.order, Code.PROCESS_NOT_MADE, error)
             return
         self._add(start, execution)

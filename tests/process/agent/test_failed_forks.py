@@ -1,0 +1,137 @@
+"""Where no process can be made, nothing stays open of what was prepared for it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from distrun import supervisor_process
+from distrun.agent import protocol
+from distrun.agent.probe.forked_call import ForkedCall
+from distrun.agent.tasks import preloaded_program, program
+from distrun.agent.tasks.gpu_usage import GpuUsage
+from distrun.agent.tasks.preload import Preloader
+from distrun.supervisor.hosts import local
+from distrun.supervisor.hosts.ssh import open_connection
+from harness.agents import MakeHost, script
+
+# An agent that can make no process while there is a file `full` beside it.
+FULL = """\
+import errno, os, sys
+sys.path.insert(0, sys.argv.pop(1))
+forked = os.fork
+def fork():
+    if os.path.exists({full!r}):
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return forked()
+os.fork = fork
+from {{module}} import main
+main()
+"""
+
+
+def prepared(folder: Path, *modules: str) -> program.Start:
+    words = ["python3", "x.py"]
+    order = protocol.StartTask("worker:0", 0, words, str(folder), "log", {}, [], preload=modules)
+    return program.Start(order, str(folder / "log"), {}, None)
+
+
+def preload(folder: Path) -> None:
+    with selectors.DefaultSelector() as selector:
+        causes = []
+        Preloader(selector).start(prepared(folder, "json"), lambda _, cause: causes.append(cause))
+        assert causes[0] is not None
+
+
+def preloaded_attempt(folder: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, open(folder / "log", "wb") as log:
+        assert not preloaded_program._fork({}, log.fileno(), theirs)
+        assert ours.recv(100) == f"prepare {errno.EAGAIN}".encode()
+
+
+def ask_for_gpus(_: Path) -> None:
+    with selectors.DefaultSelector() as selector:
+        usage = GpuUsage(selector)
+        usage.ask(time.monotonic(), 0.0)
+        assert not usage.children
+
+
+def connect_by_fork(_: Path) -> None:
+    local.become_supervisor()
+    local.LocalReach().connect("job-a")
+
+
+CASES: dict[str, Callable[[Path], object]] = {
+    "a call in a child": lambda _: ForkedCall(protocol.Report, 0.0),
+    "a task's program": lambda folder: program.execute(prepared(folder)),
+    "a question for GPUs": ask_for_gpus,
+    "a process that imports": preload,
+    "an attempt with imported modules": preloaded_attempt,
+    "the supervisor, early": lambda _: supervisor_process.start_early(),
+    "the supervisor": lambda _: supervisor_process.start("job-a"),
+    "the agent, early": lambda _: local.fork_agent(),
+    "the agent": connect_by_fork,
+    "an ssh client": lambda _: open_connection(["no-such-ssh"], "job-a"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_stays_open(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> NoReturn:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", fork)
+    monkeypatch.setattr(supervisor_process, "_is_plain", lambda: True)
+    monkeypatch.setattr(local, "_inherited_limit", None)
+    before = descriptors("self")
+    for _ in range(3):
+        with suppress(OSError):
+            CASES[name](tmp_path)
+    assert descriptors("self") == before
+
+
+@pytest.mark.parametrize("options", [{}, {"preload": ["json"]}], ids=["executed", "preloaded"])
+def test_an_agent_that_can_start_nothing_keeps_nothing_open(
+    make_host: MakeHost, tmp_path: Path, options: dict[str, list[str]]
+) -> None:
+    full = tmp_path / "full"
+    stub = FULL.format(full=str(full))
+    host = make_host(command=partial(local.isolated_python, stub=stub))
+    notify = {"notify": True}
+    host.run("worker:0", "true", **notify)
+    host.expect(protocol.TaskEnded)
+    full.touch()
+    argv = script(tmp_path, "program.py", "")
+    before = pipes(host.pid)
+    for _ in range(5):
+        host.start("worker:0", *argv, **notify, **options)
+        assert host.expect(protocol.TaskNotStarted).cause.errno == errno.EAGAIN
+    assert pipes(host.pid) == before
+    full.unlink()
+    host.run("worker:0", "true", **notify)  # and it goes on once there is room
+    host.expect(protocol.TaskEnded)
+
+
+def pipes(pid: int) -> list[str]:
+    """Its pipes and sockets: the files of logs are opened and closed as they are needed."""
+    return [each for each in descriptors(pid) if ": pipe" in each or ": socket" in each]
+
+
+def descriptors(pid: int | str) -> list[str]:
+    """What a process has open, without what is closed by the time that it is looked at."""
+    found = []
+    for each in sorted(os.listdir(f"/proc/{pid}/fd")):
+        with suppress(FileNotFoundError):
+            found.append(f"{each}: {os.readlink(f'/proc/{pid}/fd/{each}')}")
+    return found
