@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from distrun.agent import protocol
@@ -91,7 +93,56 @@ def test_a_task_that_ends_leaves_anothers_daemons_alone(
     assert alive(pid)
     host.stop("worker:0")
     host.expect(protocol.TaskEnded, "worker:0")
-    assert how == "closed" or not alive(pid)
+    assert not alive(pid)
+
+
+HIDING = "exec </dev/null >/dev/null 2>&1; "
+
+
+@pytest.mark.parametrize(
+    "daemon",
+    [
+        "(env -i setsid sleep 600 &)",
+        "(setsid env -i sh -c '(setsid sleep 600 &); (setsid sleep 600 &)' &)",
+        "(env -i setsid sh -c 'cd /; umask 0; trap \"\" TERM HUP; exec sleep 600' &)",
+        "setsid env -i sh -c 'sleep 0.2; (setsid sleep 600 &); exit' &",
+        "env -i DISTRUN_JOB_ID={job} DISTRUN_TASK=worker:1 setsid sleep 600 & ",
+    ],
+)
+@pytest.mark.parametrize("end", ["exits", "stopped"])
+def test_a_hidden_daemon_ends_with_its_task_and_not_with_another(
+    host: Host, daemon: str, end: str
+) -> None:
+    def sleepers(word: str) -> list[int]:
+        found = []
+        for each in children_of(host.pid):
+            with contextlib.suppress(psutil.Error):  # it ends, or is a zombie
+                found += [each.pid] if word in each.cmdline() else []
+        return found
+
+    host.run("worker:1", "sh", "-c", f"({HIDING}env -i setsid sleep 700 &); exec sleep 701")
+    wait_until(lambda: sleepers("700"), timeout=TIMEOUT)
+    hide = daemon.replace("{job}", host.job_id)
+    script = f"({HIDING}{hide}); until [ -e leave ]; do sleep 0.02; done"
+    host.run("worker:0", "sh", "-c", script)
+    hidden = wait_until(lambda: sleepers("600"), timeout=TIMEOUT)
+    if end == "exits":
+        (host.folder / "leave").touch()
+    else:
+        host.stop("worker:0", grace=0.5)
+    host.expect(protocol.TaskEnded, "worker:0")
+    assert not any(alive(pid) for pid in hidden)
+    assert sleepers("700")
+    host.run("worker:0", "sh", "-c", f"({HIDING}{hide}); exec sleep 1000", attempt=1)
+    (host.folder / "leave").unlink(missing_ok=True)
+    wait_until(lambda: sleepers("600"), timeout=TIMEOUT)
+    host.stop("worker:1", grace=0.5)
+    host.expect(protocol.TaskEnded, "worker:1")
+    assert not sleepers("700")
+    assert sleepers("600")
+    host.stop("worker:0", grace=0.5)
+    host.expect(protocol.TaskEnded, "worker:0")
+    assert not sleepers("600")
 
 
 # Each link starts the next one and exits; SIGTERM is ignored, so only patience ends it.

@@ -19,6 +19,7 @@ from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from typing import Callable, Dict, List, NoReturn, Optional, Set, Tuple
 
+from distrun.agent.linux import labels
 from distrun.agent.protocol import Cause, Code, StartTask
 from distrun.agent.tasks import program
 from distrun.agent.tasks.program import Execution, Start
@@ -166,6 +167,7 @@ class Preloader:
         try:
             word = status.recv(_ERROR_BYTES)
             if word.isdigit():
+                labels.put(attempt.start.label, int(word))
                 status.send(b"1")
         except OSError:
             word = b""

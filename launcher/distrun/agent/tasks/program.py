@@ -9,7 +9,7 @@ import resource
 import signal
 from typing import TYPE_CHECKING, Dict, NoReturn, Optional, Tuple, Union
 
-from distrun.agent.linux import syscalls
+from distrun.agent.linux import labels, syscalls
 from distrun.agent.protocol import Cause, Code, StartTask
 from distrun.agent.structs import Struct
 
@@ -22,12 +22,16 @@ _ERROR_BYTES = 4096
 
 
 class Start(Struct):
-    """The start of one attempt, prepared: its output goes to `log`, its progress to `notify`."""
+    """The start of one attempt, prepared: its output goes to `log`, its progress to `notify`.
+
+    `label`: see :mod:`.labels`.
+    """
 
     order: StartTask
     log: str
     env: Dict[bytes, bytes]
     notify: Optional[NotifySocket]
+    label: int
 
 
 class Execution(Struct):
@@ -61,6 +65,7 @@ def _become(start: Start, agent: int, report: int) -> NoReturn:
     stage = "prepare"
     try:
         lead_session(agent, signal.SIGTERM)
+        labels.put(start.label)
         stage = "log"
         redirect(open_log(start.log))
         stage = "workdir"

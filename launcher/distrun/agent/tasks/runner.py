@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Dict, List, Optional, Protocol, Set, Tuple
 
 from distrun.agent import protocol
-from distrun.agent.linux import processes
+from distrun.agent.linux import labels, processes
 from distrun.agent.linux.oom import OomWatch
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program
@@ -109,7 +109,8 @@ class TaskRunner:
         except OSError as error:
             self._report_not_started(order, failed, error)
             return
-        start = program.Start(order, log, env, notify)
+        label = labels.of_attempt(self._job_id, order.task, order.attempt)
+        start = program.Start(order, log, env, notify, label)
         if order.preload:
             self._start_preloaded(start)
         else:

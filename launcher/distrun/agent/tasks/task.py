@@ -13,7 +13,7 @@ import resource
 import signal
 from typing import Dict, Iterator, List, Optional
 
-from distrun.agent.linux import processes
+from distrun.agent.linux import labels, processes
 from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.structs import Struct
 from distrun.agent.tasks.program import Execution, Start
@@ -34,6 +34,7 @@ class Task:
         self.name = order.task
         self.attempt = order.attempt
         self.log = start.log
+        self.label = start.label
         self.notify = start.notify
         self.began = began
         self.port = order.port
@@ -180,14 +181,18 @@ class Task:
 
 
 def owner_of(orphan: processes.Process, tasks: Dict[str, Task], job_id: str) -> Optional[Task]:
-    """The task of an orphan, by its session, its environment or the log that it prints to.
+    """The task of an orphan, by its session or its label.
 
-    If these do not show it, the task is the only one that runs, or else unknown (None): a wrong
-    guess could end a process that another task still needs.
+    If it has no label (:mod:`.labels` says why), its environment or the log that it prints to may
+    show it, or the task is the only one that runs. Otherwise it is unknown (None): a wrong guess
+    could end a process that another task still needs.
     """
     for task in tasks.values():
         if orphan.session == task.pid:
             return task
+    label = labels.read(orphan.pid)
+    if label is not None and labels.is_of_job(label, job_id):
+        return next((task for task in tasks.values() if task.label == label), None)
     env = processes.environment(orphan.pid)
     if env.get(b"DISTRUN_JOB_ID") == os.fsencode(job_id):
         named = tasks.get(os.fsdecode(env.get(b"DISTRUN_TASK", b"")))

@@ -1,0 +1,71 @@
+"""Labels that show of which attempt a process is, whatever it has done to hide that.
+
+A label is the soft limit RLIMIT_LOCKS. Linux has not applied this limit since 2.4, but every
+process inherits it, also through a double fork, setsid, `env -i` and closed descriptors; see
+getrlimit(2). Nobody has one by accident, as one has a variable of the environment: an agent alone
+gives it to the processes that become its tasks.
+
+A program can change its own limit, and a login (su, pam_limits) may set another one. A label cannot
+be given where the hard limit is lower.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import zlib
+from typing import Optional
+
+_LOCKS = 10
+"""RLIMIT_LOCKS, which Python does not name; it is the same on every architecture."""
+_ATTEMPT_BITS = 32
+
+
+def of_attempt(job_id: str, task: str, attempt: int) -> int:
+    """The label of the processes of one attempt; never 0."""
+    part = zlib.crc32("{} {}".format(task, attempt).encode("utf-8", "surrogateescape"))
+    return _of_job(job_id) << _ATTEMPT_BITS | part
+
+
+def is_of_job(label: int, job_id: str) -> bool:
+    """Whether a label is that of an attempt of this job."""
+    return label >> _ATTEMPT_BITS == _of_job(job_id)
+
+
+def put(label: int, pid: int = 0) -> None:
+    """Give a label to a process of this user, by default this one; where that is impossible, none.
+
+    Its later children inherit it.
+    """
+    try:
+        hard = resource.prlimit(pid, _LOCKS)[1]
+        resource.prlimit(pid, _LOCKS, (label, hard))
+    except (OSError, ValueError):
+        return  # a lower hard limit, or a kernel that has no such limit
+
+
+def read(pid: int) -> Optional[int]:
+    """The label of a process; None if it has none, or has ended."""
+    try:
+        soft = resource.prlimit(pid, _LOCKS)[0]
+    except PermissionError:
+        return _read_as_stranger(pid)
+    except (OSError, ValueError):
+        return None
+    return soft if soft > 0 else None
+
+
+def _read_as_stranger(pid: int) -> Optional[int]:
+    """The same of a process that has taken other users' rights. See proc_pid_limits(5)."""
+    try:
+        with open("/proc/{}/limits".format(pid), "rb") as file:
+            line = next((line for line in file if line.startswith(b"Max file locks")), b"")
+    except OSError:
+        return None
+    words = line.split()
+    return int(words[3]) or None if len(words) > 3 and words[3].isdigit() else None
+
+
+def _of_job(job_id: str) -> int:
+    """Of 31 bits, and not 0: a limit is a signed number in Python."""
+    return zlib.crc32(os.fsencode(job_id)) & 0x7FFFFFFF or 1
