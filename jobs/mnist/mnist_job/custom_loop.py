@@ -138,11 +138,12 @@ class CustomLoop:
             logits = self.model(images, training=True)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
             loss = self.compute_loss(losses, weights)
+        # Of the weights that this loss is for: apply_gradients changes them.
+        penalty = tf.add_n(self.model.losses) if self.model.losses else 0.0
         gradients = tape.gradient(loss, self.model.trainable_variables)
         # Sums the gradients of all replicas.
         self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
         once = tf.sign(weights)  # in the epoch's metrics, every image counts once
-        penalty = tf.add_n(self.model.losses) if self.model.losses else 0.0
         self.train_loss.update_state(losses + penalty, sample_weight=once)
         self.train_accuracy.update_state(labels, logits, sample_weight=once)
         return loss
