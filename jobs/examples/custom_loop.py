@@ -2,58 +2,81 @@
 
 import argparse
 import os
+import sys
+import uuid
 
-os.environ["TF_USE_LEGACY_KERAS"] = "1"  # tf.keras is Keras 2: with Keras 3, two replicas fail
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # with Keras 3, Adam fails here on several replicas
 
 import numpy as np
 import tensorflow as tf
 
+URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--data-dir", help="a folder with mnist.npz; default: Keras downloads MNIST")
+parser.add_argument("--data-dir", help="a folder with mnist.npz; default: MNIST is downloaded")
+parser.add_argument("--synthetic", action="store_true", help="grey squares in place of MNIST")
 parser.add_argument("--checkpoint-dir", default="training_checkpoints")
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--steps-per-epoch", type=int, default=70)
 args = parser.parse_args()
 
 def load_data():
-    if args.data_dir:
-        mnist = np.load(os.path.join(args.data_dir, "mnist.npz"))
-        return [(mnist[f"x_{part}"], mnist[f"y_{part}"]) for part in ("train", "test")]
-    try:
-        return tf.keras.datasets.mnist.load_data()
-    except Exception as error:
-        print(f"MNIST is not available ({error}): training on ten shades of grey")
+    if args.synthetic:
         labels = np.arange(10000) % 10
         images = np.ones((10000, 28, 28), np.uint8) * np.uint8(25 * labels)[:, None, None]
         return (images, labels), (images[:1000], labels[:1000])
+    path = os.path.expanduser("~/.keras/datasets/mnist.npz")
+    path = os.path.join(args.data_dir, "mnist.npz") if args.data_dir else path
+    try:
+        if not args.data_dir and not os.path.exists(path):  # it gets its name when it is complete
+            os.replace(tf.keras.utils.get_file(f"{uuid.uuid4()}.npz", URL), path)
+        with np.load(path) as mnist:
+            return [(mnist[f"x_{part}"], mnist[f"y_{part}"]) for part in ("train", "test")]
+    except Exception as error:
+        sys.exit(f"MNIST is not available ({error}). Give a folder with mnist.npz: --data-dir DIR; "
+                 "or try the script without MNIST: --synthetic")
 
-(train_images, train_labels), (test_images, test_labels) = load_data()
-train_images = train_images[..., None] / np.float32(255)
-test_images = test_images[..., None] / np.float32(255)
+def scale(images, labels):
+    return tf.cast(images, tf.float32)[..., None] / 255, labels
 
-strategy = tf.distribute.MirroredStrategy()
-print("Number of devices:", strategy.num_replicas_in_sync)
-GLOBAL_BATCH_SIZE = 64 * strategy.num_replicas_in_sync
-train_dataset = tf.data.Dataset.from_tensor_slices((train_images, train_labels))
-train_dataset = train_dataset.shuffle(60000).repeat().batch(GLOBAL_BATCH_SIZE)
-test_dataset = tf.data.Dataset.from_tensor_slices((test_images, test_labels))
-test_dataset = test_dataset.batch(GLOBAL_BATCH_SIZE)
-train_dist_dataset = strategy.experimental_distribute_dataset(train_dataset)  # divides each batch
-test_dist_dataset = strategy.experimental_distribute_dataset(test_dataset)  # among the replicas
+def shuffled(number):  # of an endless order: each pass over the images is another permutation
+    count = tf.constant(len(train[0]), tf.int64)
+    seed = tf.stack([tf.constant(0, tf.int64), number // count])
+    index = tf.random.experimental.index_shuffle(number % count, seed, count - 1)
+    return tf.gather(train[0], index), tf.gather(train[1], index)
 
-with strategy.scope():  # every replica gets a copy of the variables that are created here
-    model = tf.keras.Sequential([
-        tf.keras.layers.Conv2D(32, 3, activation="relu"),
+def create_model():
+    return tf.keras.Sequential([
+        tf.keras.layers.Conv2D(32, 3, activation="relu", input_shape=(28, 28, 1)),
+        tf.keras.layers.MaxPooling2D(),
+        tf.keras.layers.Conv2D(64, 3, activation="relu"),
         tf.keras.layers.MaxPooling2D(),
         tf.keras.layers.Flatten(),
         tf.keras.layers.Dense(64, activation="relu"),
         tf.keras.layers.Dense(10)])
+
+tf.keras.utils.set_random_seed(0)  # every run begins with the same weights
+train, test = load_data()
+strategy = tf.distribute.MirroredStrategy()
+print("Number of devices:", strategy.num_replicas_in_sync)
+GLOBAL_BATCH_SIZE = 64 * strategy.num_replicas_in_sync
+with strategy.scope():  # every replica gets a copy of the variables that are created here
+    model = create_model()
     optimizer = tf.keras.optimizers.Adam()
-    checkpoint = tf.train.Checkpoint(optimizer=optimizer, model=model)
+    optimizer.build(model.trainable_variables)  # so that they can be restored
     loss_object = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
     test_loss = tf.keras.metrics.Mean()
     train_accuracy = tf.keras.metrics.SparseCategoricalAccuracy()
     test_accuracy = tf.keras.metrics.SparseCategoricalAccuracy()
+epoch = tf.Variable(0)
+checkpoint = tf.train.Checkpoint(optimizer=optimizer, model=model, epoch=epoch)
+manager = tf.train.CheckpointManager(checkpoint, args.checkpoint_dir, max_to_keep=3)
+if manager.restore_or_initialize():
+    print(f"Resumed from {manager.latest_checkpoint}: {int(epoch)} epochs")
+first = int(epoch) * args.steps_per_epoch * GLOBAL_BATCH_SIZE  # what was trained is not read again
+train_dataset = tf.data.Dataset.range(first, tf.int64.max).map(shuffled).batch(GLOBAL_BATCH_SIZE)
+test_dataset = tf.data.Dataset.from_tensor_slices(test).batch(GLOBAL_BATCH_SIZE).map(scale)
+train_dist_dataset = strategy.experimental_distribute_dataset(train_dataset.map(scale))
+test_dist_dataset = strategy.experimental_distribute_dataset(test_dataset)  # one part a replica
 
 def compute_loss(labels, predictions):  # the replicas' gradients are summed: divide by all images
     per_example_loss = loss_object(labels, predictions)
@@ -85,15 +108,22 @@ def distributed_test_step(dataset_inputs):
     strategy.run(test_step, args=(dataset_inputs,))
 
 train_iter = iter(train_dist_dataset)  # docs/strategies.md shows two other ways to iterate
-for epoch in range(args.epochs):
+while int(epoch) < args.epochs:
     total_loss = 0.0
     for _ in range(args.steps_per_epoch):
         total_loss += distributed_train_step(next(train_iter))
     for x in test_dist_dataset:
         distributed_test_step(x)
-    print(f"Epoch {epoch + 1}, Loss: {total_loss / args.steps_per_epoch:.4f}, "
+    epoch.assign_add(1)
+    print(f"Epoch {int(epoch)}, Loss: {total_loss / args.steps_per_epoch:.4f}, "
           f"Accuracy: {train_accuracy.result():.4f}, Test Loss: {test_loss.result():.4f}, "
           f"Test Accuracy: {test_accuracy.result():.4f}")
     for metric in (test_loss, train_accuracy, test_accuracy):
         metric.reset_state()
-    checkpoint.save(os.path.join(args.checkpoint_dir, "ckpt"))
+    manager.save()
+
+restored, accuracy = create_model(), tf.keras.metrics.SparseCategoricalAccuracy()
+tf.train.Checkpoint(model=restored).restore(manager.latest_checkpoint).expect_partial()
+for images, labels in test_dataset:
+    accuracy.update_state(labels, restored(images, training=False))
+print(f"Accuracy after restoring the saved model without strategy: {accuracy.result():.4f}")

@@ -5,17 +5,21 @@ With --serve, this script is the service's dispatcher or one of its workers. Oth
 
 import argparse
 import os
+import sys
+import uuid
 
-os.environ["TF_USE_LEGACY_KERAS"] = "1"  # Keras 3 does not support several mirrored replicas
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # tf.keras is Keras 2, as in the other examples
 
 import numpy as np
 import tensorflow as tf
 
+URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--serve", choices=["dispatcher", "data_worker"], help="default: train")
 parser.add_argument("--address", help="HOST:PORT where this server is reached")
 parser.add_argument("--dispatcher", help="HOST:PORT of the dispatcher")
-parser.add_argument("--data-dir", help="a folder with mnist.npz; default: Keras downloads MNIST")
+parser.add_argument("--data-dir", help="a folder with mnist.npz; default: MNIST is downloaded")
+parser.add_argument("--synthetic", action="store_true", help="grey squares in place of MNIST")
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--steps-per-epoch", type=int, default=70)
 args = parser.parse_args()
@@ -32,15 +36,20 @@ def serve():
     server.join()
 
 def load_data():
-    if args.data_dir:
-        mnist = np.load(os.path.join(args.data_dir, "mnist.npz"))
-        return mnist["x_train"], mnist["y_train"]
-    try:
-        return tf.keras.datasets.mnist.load_data()[0]
-    except Exception as error:
-        print(f"MNIST is not available ({error}): training on ten shades of grey")
+    if args.synthetic:
         labels = np.arange(10000) % 10
-        return np.ones((10000, 28, 28), np.uint8) * np.uint8(25 * labels)[:, None, None], labels
+        images = np.ones((10000, 28, 28), np.uint8) * np.uint8(25 * labels)[:, None, None]
+        return images, labels
+    path = os.path.expanduser("~/.keras/datasets/mnist.npz")
+    path = os.path.join(args.data_dir, "mnist.npz") if args.data_dir else path
+    try:
+        if not args.data_dir and not os.path.exists(path):  # it gets its name when it is complete
+            os.replace(tf.keras.utils.get_file(f"{uuid.uuid4()}.npz", URL), path)
+        with np.load(path) as mnist:
+            return mnist["x_train"], mnist["y_train"]
+    except Exception as error:
+        sys.exit(f"MNIST is not available ({error}). Give a folder with mnist.npz: --data-dir DIR; "
+                 "or try the script without MNIST: --synthetic")
 
 def prepare(image, label):
     """Shift an image by up to two pixels. The service's workers do this, not the trainer."""

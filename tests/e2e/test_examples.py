@@ -30,6 +30,19 @@ sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
+# The download itself cannot be had in a test: a copy takes its place.
+WITH_DOWNLOAD = """
+import os, runpy, shutil, sys
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+import tensorflow as tf
+source, *sys.argv = sys.argv[1:]
+def get_file(name, url):
+    assert url.endswith("/mnist.npz"), url
+    return shutil.copy(source, os.path.expanduser(f"~/.keras/datasets/{name}"))
+tf.keras.utils.get_file = get_file
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
 ByHand = Callable[..., AbstractContextManager[list[Process]]]
 
 
@@ -38,7 +51,9 @@ def by_hand(preloaded: PreloadedPython, small_mnist: Path, tmp_path: Path) -> By
     """Start a script once for each task, as a user does who writes each TF_CONFIG."""
 
     @contextmanager
-    def start(argv: Sequence[str], tasks: Sequence[str], *more: str) -> Iterator[list[Process]]:
+    def start(
+        argv: Sequence[str], tasks: Sequence[str], *more: str, has_data: bool = True
+    ) -> Iterator[list[Process]]:
         with ExitStack() as stack:
             cluster: dict[str, list[str]] = {}
             for task in tasks:
@@ -49,8 +64,8 @@ def by_hand(preloaded: PreloadedPython, small_mnist: Path, tmp_path: Path) -> By
                 role, _, index = task.partition(":")
                 config = {"cluster": cluster, "task": {"type": role, "index": int(index)}}
                 env = environment(TF_GRPC_REUSE_PORT="true", TF_CONFIG=json.dumps(config))
-                words = [*argv, "--data-dir", str(small_mnist), *more]
-                processes.append(Process(preloaded, words, env, tmp_path))
+                data = ["--data-dir", str(small_mnist)] if has_data else []
+                processes.append(Process(preloaded, [*argv, *data, *more], env, tmp_path))
                 stack.callback(processes[-1].close)
             yield processes
 
@@ -61,11 +76,13 @@ def by_hand(preloaded: PreloadedPython, small_mnist: Path, tmp_path: Path) -> By
 def launch(distrun: Distrun, preloaded: PreloadedPython, small_mnist: Path) -> Callable[..., str]:
     """Write an example with `distrun init`, launch it, and return the output of its tasks."""
 
-    def run(name: str, *arguments: str) -> str:
-        assert distrun("init", name).returncode == 0
-        python = ("--set", f"program.python={preloaded.interpreter}")
+    def run(name: str, *arguments: str, settings: Sequence[str] = ()) -> str:
+        if not Path(distrun.cwd, f"{name}.yaml").exists():
+            assert distrun("init", name).returncode == 0
+        settings = [f"program.python={preloaded.interpreter}", *settings]
+        options = [word for setting in settings for word in ("--set", setting)]
         arguments = ("--data-dir", str(small_mnist), *arguments)
-        done = distrun("launch", f"{name}.yaml", *python, "--", *arguments, timeout=200)
+        done = distrun("launch", f"{name}.yaml", *options, "--", *arguments, timeout=200)
         assert done.returncode == 0, done.stdout + done.stderr
         return str(done.stdout)
 
@@ -92,9 +109,19 @@ def test_custom_loop_by_hand_on_two_replicas(by_hand: ByHand, tmp_path: Path) ->
     assert (tmp_path / "training_checkpoints" / "ckpt-1.index").exists()
 
 
-def test_custom_loop_launched(launch: Callable[..., str]) -> None:
+def test_custom_loop_resumes_and_tests_the_restored_model(launch: Callable[..., str]) -> None:
+    launch("custom_loop", *SHORT)
     output = launch("custom_loop", *SHORT, "--epochs", "2")
-    assert len(epochs(output)) == 2
+    assert "Resumed from training_checkpoints/ckpt-1: 1 epochs" in output
+    (second,) = epochs(output)
+    tested = re.search(r"Test Accuracy: ([\d.]+)", second)
+    restored = re.search(r"after restoring the saved model without strategy: ([\d.]+)", output)
+    assert tested
+    assert restored
+    assert restored[1] == tested[1]
+    # The run of two epochs without a restart ends with the same numbers, to the last digit.
+    whole = launch("custom_loop", *SHORT, "--epochs", "2", "--checkpoint-dir", "whole")
+    assert epochs(whole)[1] == second
 
 
 def test_multi_worker_alone(by_hand: ByHand, tmp_path: Path) -> None:
@@ -147,6 +174,88 @@ def test_keras_fit_by_hand_and_launched(
     output = launch("keras_fit", *SHORT)
     for worker in ("worker:0", "worker:1"):
         assert re.search(rf"{worker} \| 4/4 - .* loss: [\d.]+ - accuracy: [\d.]+", output)
+
+
+def test_keras_fit_continues_with_the_batches_that_are_next(
+    by_hand: ByHand, tmp_path: Path
+) -> None:
+    workers = ["worker:0", "worker:1"]
+    more = ("--epochs", "2", "--steps-per-epoch", "4")
+    argv = [path_of("keras_fit")]
+
+    def last_numbers(process: Process) -> str:
+        numbers = r"loss: [\d.]+ - accuracy: [\d.]+ - val_loss: [\d.]+ - val_accuracy: [\d.]+"
+        return str(re.findall(numbers, process.output)[-1])
+
+    with by_hand(argv, workers, *more, "--checkpoint-dir", "whole") as pair:
+        assert [process.finish() for process in pair] == [0, 0], pair[0].output
+        whole = [last_numbers(process) for process in pair]
+    backup = tmp_path / "checkpoints" / "backup" / "chief" / "checkpoint"
+    with by_hand(argv, workers, "--epochs", "3", "--steps-per-epoch", "4") as pair:
+        wait_until(backup.exists, 200)
+        for process in pair:
+            process.send(signal.SIGKILL)
+        for process in pair:
+            process.finish()
+    with by_hand(argv, workers, *more) as pair:
+        assert [process.finish() for process in pair] == [0, 0], pair[0].output
+        resumed = [last_numbers(process) for process in pair]
+    assert "Epoch 1/2" not in pair[0].lines, "it has begun anew"
+    assert resumed == whole
+
+
+@pytest.mark.parametrize("name", ["multi_worker", "keras_fit", "parameter_server"])
+def test_an_evaluator_evaluates_up_to_the_last_epoch(
+    name: str, launch: Callable[..., str], tmp_path: Path
+) -> None:
+    folder = ("program.workdir=.", "cluster.evaluator=1", "timeouts.grace=60s")
+    saved = ("--checkpoint-dir", "saved")
+    output = launch(name, *SHORT, *saved, settings=folder)
+    by_keras, own = r"\d+/\d+ - .* - accuracy: [\d.]+", "Evaluated saved/ckpt-1: 1 epoch"
+    expected = by_keras if name == "keras_fit" else own
+    assert re.search(rf"evaluator:0 +\| {expected}", output), output
+    assert "Traceback" not in output
+    assert not list((tmp_path / "saved").glob("*evaluator*")), "an evaluator saves nothing"
+
+
+def test_parameter_server_resumes(launch: Callable[..., str]) -> None:
+    launch("parameter_server", *SHORT, settings=["program.workdir=."])
+    output = launch("parameter_server", *SHORT, "--epochs", "2", settings=["program.workdir=."])
+    assert "Resumed from checkpoints/ckpt-1: 1 epochs" in output
+    (line,) = epochs(output, "Finished epoch")
+    assert line.startswith("Finished epoch 1, ")
+
+
+@pytest.mark.parametrize("name", sorted(examples()))
+def test_an_example_without_data_says_what_to_do(
+    name: str, by_hand: ByHand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody trains on something else than MNIST by mistake."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tasks = ["chief:0", "worker:0", "ps:0"] if name == "parameter_server" else ["worker:0"]
+    with by_hand([path_of(name)], tasks, "--data-dir", "nowhere", *SHORT) as (process, *_):
+        assert process.finish() == 1, process.output
+    assert "--data-dir DIR" in process.lines[-1]
+    assert "--synthetic" in process.lines[-1]
+    with by_hand([path_of(name)], tasks, "--synthetic", *SHORT, has_data=False) as (process, *_):
+        assert process.finish() == 0, process.output
+    assert re.search(r"(?i)loss", process.output)
+
+
+def test_a_torn_download_is_never_read(
+    by_hand: ByHand, small_mnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each task has a file of its own, which has its name only when it is complete."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    cache = tmp_path / ".keras" / "datasets"
+    cache.mkdir(parents=True)
+    (cache / "mnist.npz").write_bytes(b"PK")  # what another task's killed download has left
+    argv = ["-c", WITH_DOWNLOAD, str(small_mnist / "mnist.npz"), path_of("multi_worker")]
+    with by_hand(argv, ["worker:0"], *SHORT, has_data=False) as (process,):
+        assert process.finish() == 0, process.output
+    (line,) = epochs(process.output)
+    assert re.search(LOSS_AND_ACCURACY, line)
+    assert {path.name for path in cache.iterdir()} == {"mnist.npz", "mnist-worker-0.npz"}
 
 
 def test_parameter_server_by_hand(by_hand: ByHand) -> None:
