@@ -101,6 +101,7 @@ another host inherits that of the ssh login. distrun sets these variables; `env`
 | TF_CONFIG | strategies with several processes; a role of your own only with `in_tf_config` | The cluster's addresses and the task's own place in it, as JSON. Not set with `tf_config: mine`. |
 | DISTRUN_JOB_ID | every task | The job's id. |
 | DISTRUN_TASK | every task | The task's name, such as `worker:0`. |
+| DISTRUN_TOKEN | every task | By this, distrun recognizes the job's processes if its supervisor and agent have died. |
 | DISTRUN_ATTEMPT | every task | How often the task was restarted: 0 at first. |
 | DISTRUN_STRATEGY | every task | The spec's `strategy`. |
 | DISTRUN_NOTIFY | every task | The socket to which the task may report its [progress](progress.md). |

@@ -337,7 +337,7 @@ class Job:
         Raises:
             UsageError: there is no such signal, or `grace` is negative or infinite.
         """
-        from distrun import control
+        from distrun import control, leftovers
 
         _require(grace is None or 0 <= grace < math.inf, "grace", grace)
         _require(signal in signals.valid_signals(), "signal", signal)
@@ -355,7 +355,7 @@ class Job:
                 control.request_stop(channel, "Job.kill()", grace=grace, signum=int(signal))
                 control.wait_for_end(channel, folder.job_id)
         elif not folder.state().phase.is_final:
-            control.end_leftovers(folder.job_id)
+            leftovers.end_here(folder, folder.state())
 
     def _existing(self) -> JobFolder:
         if not self.folder.exists():

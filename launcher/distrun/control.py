@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from distrun import events, record
 from distrun.agent import protocol
-from distrun.agent.linux import job_processes, processes, syscalls
+from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import from_json
 from distrun.errors import EXIT_KILLED, HostError, InternalError, WaitTimeoutError
@@ -191,21 +191,6 @@ def progress(folder: JobFolder) -> dict[str, dict[str, str]]:
                 elif isinstance(message, protocol.WatchStarted):
                     return found
     return found
-
-
-def end_leftovers(job_id: str) -> int:
-    """End the tasks that a dead supervisor left, by the job's id in their environment.
-
-    They get SIGTERM, and SIGKILL after a second. Returns how many processes there were.
-    """
-    found = job_processes.tasks_of(job_id)
-    job_processes.end(found, protocol.KILL_GRACE)
-    return len(found)
-
-
-def has_processes(job_id: str) -> bool:
-    """Return whether a task, agent or supervisor of the job still runs on this machine."""
-    return next(job_processes.of_job(job_id), None) is not None
 
 
 def take_stacks(

@@ -18,6 +18,8 @@ import time
 import traceback
 from typing import TYPE_CHECKING, NoReturn, Union
 
+from distrun.agent.linux import job_processes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,7 +35,8 @@ class ForkedProcess:
         run: what the fork runs, after `enter`. It never returns.
         enter: called first, with all signals blocked: it may import modules.
         name: what `ps` shows.
-        job_id: becomes its variable DISTRUN_JOB_ID; empty: it is not known yet.
+        job_id: becomes its variable DISTRUN_JOB_ID; empty: it is not known yet. The job's token
+            is that of this process.
         stream: becomes its standard input and output. None: it reads nothing, and what it prints
             goes to standard error.
         kept: a descriptor that stays open; 0: none.
@@ -151,19 +154,32 @@ def _reset_descriptors(stream: int | None, kept: int) -> None:
     sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
 
 
+def set_token(token: str) -> None:
+    """Set the token of this process's job; what it executes inherits that. Empty: it has no job."""
+    os.environ[job_processes.VARIABLE] = token
+
+
+def token() -> str:
+    """Return the token of this process's job; empty: it has no job."""
+    return os.environ.get(job_processes.VARIABLE, "")
+
+
 def rename(name: str, job_id: str) -> None:
-    """Have `ps` show the name of this process, and /proc/PID/environ only its job's id.
+    """Have `ps` show the name of this process, and /proc/PID/environ only its job's id and token.
 
     Neither happens where /proc does not tell the addresses, or for a name that is too long.
     """
+    own = {}
     if job_id:
-        os.environ["DISTRUN_JOB_ID"] = job_id
+        os.environ["DISTRUN_JOB_ID"] = own["DISTRUN_JOB_ID"] = job_id
+        if token():
+            own[job_processes.VARIABLE] = token()
     with contextlib.suppress(OSError, ValueError):
-        _rename(name, f"DISTRUN_JOB_ID={job_id}" if job_id else "")
+        _rename(name, "\0".join(f"{variable}={value}" for variable, value in own.items()))
 
 
-def _rename(name: str, variable: str) -> None:
-    """Have `ps` show the name, and /proc/PID/environ this one variable.
+def _rename(name: str, variables: str) -> None:
+    """Have `ps` show the name, and /proc/PID/environ these variables.
 
     Raises:
         OSError: /proc does not tell where they are kept.
@@ -179,7 +195,7 @@ def _rename(name: str, variable: str) -> None:
     os.environ.update(copied)  # C's strings are elsewhere now, and these may be overwritten
     for start, end, text in (
         (first, last, name),
-        (first_variable, last_variable, variable),
+        (first_variable, last_variable, variables),
     ):
         encoded = os.fsencode(text)
         if start > 0 and len(encoded) < end - start:

@@ -5,7 +5,8 @@ for a resume), `plan.json`,
 `events.jsonl`, `logs/<role>-<index>.log` with an index beside each, and output that arrived too
 late for its place there in `*.late`, `history/<role>-<index>.jsonl` with what the task has used,
 `supervisor.log`, the lock
-that a living supervisor holds, and its control socket. A job that was submitted to Slurm has its
+that a living supervisor holds, its control socket, and `token`, by which its processes are
+recognized. A job that was submitted to Slurm has its
 batch script, `batch.sh`, what that printed, `batch.log`, and `batch.json`. `notify.log` has the
 output of `--notify`.
 """
@@ -32,6 +33,7 @@ from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS, Cause, Code
 from distrun.codec import from_json, to_json
 from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen, replace
+from distrun.regular_file import read_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,11 +41,13 @@ if TYPE_CHECKING:
 _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # without look-alikes
 _ID_LETTERS = 6
 _UNFINISHED_SECONDS = 600.0
+_TOKEN_BYTES = 16
+_TOKEN = re.compile(rb"[0-9a-f]{32}")
 _LOCK_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _FILES = {
     *("spec.yaml", "plan.json", "events.jsonl", "logs", "notify.log", "control.sock", "history"),
-    *("supervisor.log", "supervisor.lock", "spec.json"),
+    *("supervisor.log", "supervisor.lock", "spec.json", "token"),
     *("batch.sh", "batch.log", "batch.json", "stop.json"),
 }
 LOG_SUFFIX, HISTORY_SUFFIX = ".log", ".jsonl"
@@ -108,6 +112,7 @@ class JobFolder:
         self.batch_log = opened / "batch.log"
         self.batch_file = opened / "batch.json"
         self.stop_file = opened / "stop.json"
+        self._token_file = opened / "token"
         self._lock_file = opened / "supervisor.lock"
 
     @property
@@ -128,6 +133,23 @@ class JobFolder:
         if not file.is_relative_to(self._opened):
             return str(file)
         return str(self.path / file.relative_to(self._opened))
+
+    @property
+    def token(self) -> str:
+        """The token that the job's agents and tasks have in their environment.
+
+        Empty if it cannot be read, or if an earlier version of distrun launched the job.
+        """
+        found = read_regular_file(str(self._token_file), largest=1000, follow_link=False) or b""
+        return found.decode("ascii") if _TOKEN.fullmatch(found) else ""
+
+    def create_token(self) -> None:
+        """Give the job a token, if it has none. Raises OSError."""
+        if not self.token:
+            self._token_file.unlink(missing_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with open(os.open(self._token_file, flags, 0o600), "wb") as file:
+                file.write(os.urandom(_TOKEN_BYTES).hex().encode("ascii"))
 
     @property
     def created_ns(self) -> int:
@@ -522,6 +544,7 @@ def reopen(path: Path) -> JobFolder:
     folder.acquire_lock()
     if not os.path.samestat(opened, os.stat(path)):  # it was removed meanwhile
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    folder.create_token()
     folder.stop_listening()
     return folder
 
@@ -544,6 +567,7 @@ def create(folder: JobFolder, spec_source: bytes) -> JobFolder:
             created = JobFolder(folder.path, Path(private_dir.path_of(descriptor)))
             os.mkdir(created.logs, 0o700)
             created.spec_file.write_bytes(spec_source)
+            created.create_token()
             created.acquire_lock()
             os.rename(name, folder.job_id, src_dir_fd=jobs, dst_dir_fd=jobs)
         except OSError:

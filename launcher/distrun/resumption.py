@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import TYPE_CHECKING
 
 from distrun import record
-from distrun.agent.linux import job_processes, processes
-from distrun.agent.protocol import KILL_GRACE, Cause, Code
+from distrun.agent.linux import processes
+from distrun.agent.protocol import Code
 from distrun.codec import from_json
 from distrun.errors import HostError, UsageError
 from distrun.events import Result
@@ -27,8 +26,6 @@ _SPEC_ERRORS = (
     *(OSError, ValueError, TypeError, LookupError, AttributeError),
     RecursionError,  # its values are nested too deep
 )
-_END_SECONDS = 3 * KILL_GRACE
-"""How long the agent of a supervisor that has just died may take to end its tasks."""
 
 
 class Resumption(Frozen, kw_only=True):
@@ -142,29 +139,3 @@ def spec_of(folder: JobFolder, changes: Sequence[str]) -> Spec:
     if changed.name != spec.name:
         raise UsageError(f"job {folder.job_id} keeps its name, {spec.name!r}")
     return replace(changed, workers=changed.workers or spec.workers)
-
-
-def end_processes(folder: JobFolder) -> None:
-    """End what is left of a job on this machine; its supervisor does not live.
-
-    Its agents end their tasks, and themselves, if they can.
-
-    Raises:
-        HostError: processes do not end.
-    """
-    deadline = time.monotonic() + _END_SECONDS
-    while (left := _left(folder.job_id)) and time.monotonic() < deadline:
-        for process in left:
-            processes.resume(process.pid)
-        time.sleep(processes.KILL_INTERVAL)
-    if left:
-        job_processes.end(job_processes.tasks_of(folder.job_id), KILL_GRACE)
-        left = job_processes.end(_left(folder.job_id), KILL_GRACE)
-    if left:
-        pids = " ".join(str(each.pid) for each in left)
-        raise HostError(cause=Cause(Code.FORMER_TASKS_ALIVE, host="localhost", text=pids))
-
-
-def _left(job_id: str) -> list[processes.Process]:
-    """Return the job's processes but this one, the new supervisor."""
-    return [process for process, _ in job_processes.of_job(job_id) if process.pid != os.getpid()]

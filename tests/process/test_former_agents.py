@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from distrun.agent import protocol
+from distrun.agent.linux.job_processes import Traces
 from distrun.agent.protocol import Cause, Code, Report
 from distrun.agent.protocol.channel import encode
 from distrun.agent.protocol.framing import HEADER, MARK
@@ -90,6 +91,7 @@ class Clearing:
         self.agent = FormerAgent(
             *("h1", reach),
             token="0" * 32,
+            traces=Traces("", "", {}),
             folder=str(self.host_folder),
             logs={LOG: 0},
             lease=lease,

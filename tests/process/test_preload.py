@@ -31,7 +31,8 @@ import slow
 import gc, json, os, resource, signal, sys, threading
 
 def names(value):
-    return [[k, v] for k, v in sorted(value) if k not in ("DISTRUN_NOTIFY", "DISTRUN_JOB_ID")]
+    left_out = ("DISTRUN_NOTIFY", "DISTRUN_JOB_ID", "DISTRUN_TOKEN")
+    return [[k, v] for k, v in sorted(value) if k not in left_out]
 
 main = sys.modules["__main__"]
 status = dict(line.split(":\\t", 1) for line in open("/proc/self/status"))

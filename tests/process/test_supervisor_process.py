@@ -66,9 +66,10 @@ def test_its_agent_is_a_fork_that_writes_to_its_log(
     family = {each.pid: arguments(each.pid) for each in descendants(supervisor)}
     agents = [pid for pid, name in family.items() if name == [f"distrun: agent of {job}"]]
     assert len(agents) == 2, family  # the agent and its guard
+    token = (distrun.home / "jobs" / job / "token").read_text()
     for pid in agents:
         own = Path(f"/proc/{pid}/environ").read_bytes()
-        assert own.strip(b"\0") == f"DISTRUN_JOB_ID={job}".encode()
+        assert own.strip(b"\0") == f"DISTRUN_JOB_ID={job}\0DISTRUN_TOKEN={token}".encode()
         assert os.readlink(f"/proc/{pid}/fd/2").endswith(f"{job}/supervisor.log")
     distrun("kill", job)
 

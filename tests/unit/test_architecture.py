@@ -393,10 +393,11 @@ LAYERS = (
     {
         *("distrun.history", "distrun.redaction", "distrun.slurm.queued_job"),
         *("distrun.slurm.submission", "distrun.timeline", "distrun.timing"),
+        "distrun.traces",
     },
     {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
     {"distrun.supervisor_process"},
-    {"distrun.control", "distrun.session"},
+    {"distrun.control", "distrun.leftovers", "distrun.session"},
     {"distrun.bundle", "distrun.cli", "distrun", "distrun.report"},
     {"distrun.__main__", "distrun.supervisor.main"},
 )

@@ -34,7 +34,7 @@ _MOST_PIDS = 50
 def main(  # noqa: PLR0913, PLR0917 - they are written into a script
     mark: bytes,
     token: str,
-    job_id: str,
+    traces: Tuple[str, str, Dict[int, Tuple[str, int, float]]],
     folder: str,
     have: Dict[str, int],
     limit: Optional[int],
@@ -47,7 +47,7 @@ def main(  # noqa: PLR0913, PLR0917 - they are written into a script
     Args:
         mark: is written before the first message.
         token: the agent's.
-        job_id: the job's.
+        traces: of the job: see :class:`.job_processes.Traces`.
         folder: the agent's private folder.
         have: how many bytes of each log, or of its index, the launching side has.
         limit: how many of the last bytes of each log are sent; None: all.
@@ -61,7 +61,7 @@ def main(  # noqa: PLR0913, PLR0917 - they are written into a script
     os.write(writer, mark)
     _dismiss(token)
     reattach.wait_until_gone(token)
-    left = job_processes.end(_tasks_of(job_id, attempts), protocol.KILL_GRACE)
+    left = _end_tasks(job_processes.Traces(*traces), attempts)
     if left:
         words, exit_alive = alive
         pids = [str(each.pid) for each in left[:_MOST_PIDS]]
@@ -80,17 +80,21 @@ def main(  # noqa: PLR0913, PLR0917 - they are written into a script
     os._exit(exit_gone)
 
 
-def _tasks_of(job_id: str, attempts: Optional[Dict[str, int]]) -> List[processes.Process]:
-    """Return the processes of the job's tasks; with `attempts`, only those of these attempts."""
+def _end_tasks(
+    traces: job_processes.Traces, attempts: Optional[Dict[str, int]]
+) -> List[processes.Process]:
+    """End the job's processes; with `attempts`, only those of these attempts.
+
+    Returns those that have not ended.
+    """
     if attempts is None:
-        return job_processes.tasks_of(job_id)
-    found = []
-    for process, env in job_processes.of_job(job_id):
-        last = attempts.get(os.fsdecode(env.get(b"DISTRUN_TASK", b"")))
-        attempt = env.get(b"DISTRUN_ATTEMPT", b"")
-        if last is not None and attempt.isdigit() and int(attempt) <= last:
-            found.append(process)
-    return found
+        return job_processes.end_all(traces, protocol.KILL_GRACE).left
+    found = [
+        member.process
+        for member in job_processes.find(traces)
+        if 0 <= member.attempt <= attempts.get(member.task, -1)
+    ]
+    return job_processes.end(found, protocol.KILL_GRACE)
 
 
 def _dismiss(token: str) -> None:

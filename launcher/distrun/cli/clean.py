@@ -141,8 +141,8 @@ def _print_table(found: dict[JobFolder, int]) -> None:
 
 
 def _is_in_use(folder: JobFolder) -> bool:
-    """Whether its supervisor is alive, or has just died and left tasks that are still ending."""
-    from distrun import control
+    """Whether its supervisor is alive, or has died and left processes."""
+    from distrun import leftovers
 
     if folder.supervisor_pid() is not None:
         return True
@@ -150,4 +150,4 @@ def _is_in_use(folder: JobFolder) -> bool:
         from distrun.slurm import queued_job
 
         return queued_job.look(folder).is_active
-    return not folder.state().phase.is_final and control.has_processes(folder.job_id)
+    return not folder.state().phase.is_final and leftovers.exist_here(folder)

@@ -251,13 +251,13 @@ class _WaitView:
 
 
 def _stop_without_supervisor(folder: JobFolder) -> None:
-    from distrun import control
+    from distrun import leftovers
 
     state = folder.state()
     if state.phase.is_final:
         console.print_message(f"job {folder.job_id} had already {state.phase.value}")
         return
-    count = control.end_leftovers(folder.job_id)
+    count = leftovers.end_here(folder, state)
     console.print_message(
         f"the supervisor of job {folder.job_id} had died; ended {count} processes of the job"
     )

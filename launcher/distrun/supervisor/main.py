@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from distrun import forked_process, jobstore, resumption
+from distrun import forked_process, jobstore, leftovers, resumption
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import Cause, Code
@@ -62,6 +62,7 @@ def main() -> NoReturn:
 
 def _take_job(job_id: str) -> None:
     """Live on without the launch command, whose fork this may be, under the job's name."""
+    forked_process.set_token("")  # that of a job whose task has launched this one
     if os.environ.get("DISTRUN_JOB_ID") != job_id:
         forked_process.rename(f"distrun: supervisor of {job_id}", job_id)
     syscalls.live_without_parent()
@@ -82,6 +83,8 @@ def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
             folder = created = jobstore.create(folder, source)
         else:
             folder, former = _reopen(folder)
+        # Everything that this process starts has it, too.
+        forked_process.set_token(folder.token)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
         log = os.open(folder.supervisor_log, flags, 0o600)
         os.dup2(log, 1)
@@ -139,7 +142,7 @@ def _reopen(folder: jobstore.JobFolder) -> tuple[jobstore.JobFolder, JobState]:
     except FileNotFoundError:
         raise UsageError(f"job {folder.job_id} has just been removed") from None
     resumption.require_resumable(opened, opened.state())
-    resumption.end_processes(opened)
+    leftovers.end_here(opened, opened.state())
     # Agents may have written reports until now.
     return opened, opened.state()
 

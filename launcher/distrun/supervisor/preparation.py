@@ -12,9 +12,9 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from distrun import events, jobstore, plan
+from distrun import events, forked_process, jobstore, plan
 from distrun.agent import protocol
-from distrun.agent.linux import holes
+from distrun.agent.linux import holes, job_processes
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import DistrunError, HostError, InvalidSpecError
 from distrun.preflight import Grade
@@ -484,6 +484,7 @@ class Preparation:
     ) -> protocol.StartTask:
         """Return the order to start an attempt; `cause` is why it follows another one."""
         own = {"DISTRUN_JOB_ID": job_id, "DISTRUN_ATTEMPT": str(attempt)}
+        own[job_processes.VARIABLE] = forked_process.token()
         role = next(each for each in self._spec.roles if each.role == task.role)
         program = self._spec.program_of(role)
         is_python = program.kind is not ProgramKind.COMMAND

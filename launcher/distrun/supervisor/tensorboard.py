@@ -8,9 +8,9 @@ import socket
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from distrun import events
+from distrun import events, forked_process
 from distrun.agent import protocol
-from distrun.agent.linux import sock_diag
+from distrun.agent.linux import job_processes, sock_diag
 from distrun.agent.protocol import Cause, Code
 from distrun.supervisor.hosts.local import python_with_packages
 
@@ -139,6 +139,7 @@ def start_order(spec: TensorBoardSpec, port: int, workdir: str, job_id: str) -> 
             # `distrun kill` finds it by these if supervisor and agent have both died.
             "DISTRUN_JOB_ID": job_id,
             "DISTRUN_TASK": NAME,
+            job_processes.VARIABLE: forked_process.token(),
         },
         port=port,
         unset=["TF_CONFIG", *(name for name in os.environ if name.startswith("OMP_"))],

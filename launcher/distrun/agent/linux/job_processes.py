@@ -1,4 +1,7 @@
-"""The processes of a job on this machine, found by their environment, and how they are ended."""
+"""Which processes of this machine belong to a job, and how they are ended.
+
+:func:`find` decides that for every command: resume, kill, clean, and what clears a host.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,145 @@ import contextlib
 import os
 import signal
 import time
-from typing import Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Set, Tuple
 
-from distrun.agent.linux import processes
+from distrun.agent.linux import facts, processes
+from distrun.agent.structs import Struct
+
+VARIABLE = "DISTRUN_TOKEN"
+"""The variable with the job's token. Only agents and what they execute get it; neither the record
+nor the plan has it."""
+_AGENT_SECONDS = 3.0
+"""How long agents that have lost their supervisor may take to end their tasks and themselves."""
+_SEARCH_INTERVAL = 0.05
+_MOST_SECONDS = 30.0
+"""For how long processes that start new ones are ended again and again."""
+_EXEC_SECONDS = 60.0
+"""How long it may take from the start of a task's first process until it runs the program."""
+_CLOCK_SECONDS = 1.0
+"""By how much the wall clock may have been set since then."""
 
 
-def of_job(job_id: str) -> Iterator[Tuple[processes.Process, Dict[bytes, bytes]]]:
-    """Yield this user's processes with the job's id in their environment, and their environments.
+class Traces(Struct):
+    """What processes of a job are recognized by.
 
-    root can read the environments of all users, and anybody can set that variable.
+    Attributes:
+        token: the job's; empty: it is not known.
+        namespace: where the ids in `first` are valid: see :func:`.facts.pid_namespace`.
+        first: by the id of a task's first process: its name, its attempt, and when it ran the
+            program (Unix seconds).
     """
-    for name in os.listdir("/proc"):
-        process = processes.find(int(name)) if name.isdigit() else None
-        if process is not None and not process.is_zombie and _user(process.pid) == os.getuid():
-            env = processes.environment(process.pid)
-            if env.get(b"DISTRUN_JOB_ID") == os.fsencode(job_id):
-                yield process, env
+
+    token: str
+    namespace: str
+    first: Dict[int, Tuple[str, int, float]]
 
 
-def tasks_of(job_id: str) -> List[processes.Process]:
-    """Return the processes of the job's tasks."""
-    return [process for process, env in of_job(job_id) if b"DISTRUN_TASK" in env]
+class Member(Struct):
+    """A process of a job. `task` is empty for an agent, and `attempt` -1."""
+
+    process: processes.Process
+    task: str
+    attempt: int
+
+
+class Ended(Struct):
+    """How many processes there were, and those that have not ended."""
+
+    count: int
+    left: List[processes.Process]
+
+
+def find(traces: Traces) -> List[Member]:
+    """Return the job's living processes on this machine.
+
+    They are: a task's first process, by its id and start; a process that was executed with the
+    job's token; all descendants of these, and all processes of their sessions, whatever their
+    environment is.
+
+    Anybody can copy a task's environment, for example with `export`. Where a process with the token
+    is not below another one, it is a stranger's if it has a terminal, or if the leader of its
+    session lives without the token: tasks have no terminal, and each leads a session of its own. A
+    copy remains undetected if it has a session of its own and no terminal, or if the shell that it
+    was made in has ended.
+
+    Never this process, its ancestors and other processes of their sessions.
+    """
+    return _Machine(traces).members()
+
+
+class _Machine:
+    """All processes of this machine at one moment, and which of them belong to a job."""
+
+    def __init__(self, traces: Traces) -> None:
+        found = (processes.find(int(name)) for name in os.listdir("/proc") if name.isdigit())
+        self._all = {each.pid: each for each in found if each is not None and not each.is_zombie}
+        self._roots: Dict[int, Member] = {}
+        for pid, process in self._all.items():
+            member = _first(process, traces) or _marked(process, traces.token)
+            if member is not None:
+                self._roots[pid] = member
+        foreign = [pid for pid in self._roots if not self._is_own(pid, traces)]
+        for pid in foreign:
+            del self._roots[pid]
+
+    def _ancestors(self, pid: int) -> List[int]:
+        """Return a process, its parent, and so on."""
+        found: List[int] = []
+        while pid in self._all and pid not in found:
+            found.append(pid)
+            pid = self._all[pid].parent
+        return found
+
+    def _is_own(self, pid: int, traces: Traces) -> bool:
+        """Whether a process has the token from an agent, and not from a copy of a task's."""
+        top = [each for each in self._ancestors(pid) if each in self._roots][-1]
+        if _first(self._all[top], traces) is not None:
+            return True
+        leader = self._all[top].session
+        return not self._all[top].terminal and (leader not in self._all or leader in self._roots)
+
+    def members(self) -> List[Member]:
+        if not self._roots:
+            return []
+        sessions = {self._all[pid].session: root for pid, root in self._roots.items()}
+        callers = set(self._ancestors(os.getpid()))
+        spared = {self._all[pid].session for pid in callers}
+        found = []
+        for pid, process in self._all.items():
+            above = next((each for each in self._ancestors(pid) if each in self._roots), None)
+            root = sessions.get(process.session) if above is None else self._roots[above]
+            if root is not None and pid not in callers and process.session not in spared:
+                found.append(root._replace(process=process))
+        return found
+
+
+def end_all(traces: Traces, grace: float) -> Ended:
+    """End all processes of a job on this machine whose supervisor does not live.
+
+    Its agents end their tasks and themselves, if they can. After three seconds, what is left gets
+    SIGTERM, and SIGKILL after `grace` seconds.
+    """
+    seen: Set[int] = set()
+    deadline = time.monotonic() + _AGENT_SECONDS
+    while time.monotonic() < deadline:
+        found = find(traces)
+        seen.update(each.process.pid for each in found)
+        agents = [each.process for each in found if not each.task]
+        if not agents:
+            break
+        for process in agents:
+            processes.send(process, signal.SIGCONT)
+        time.sleep(_SEARCH_INTERVAL)
+    deadline = time.monotonic() + _MOST_SECONDS
+    while True:
+        left = [each.process for each in find(traces)]
+        seen.update(each.pid for each in left)
+        if not left or time.monotonic() > deadline:
+            return Ended(len(seen), left)
+        stuck = end(left, grace)
+        if stuck:
+            return Ended(len(seen), stuck)
 
 
 def end(ended: Iterable[processes.Process], grace: float) -> List[processes.Process]:
@@ -44,13 +165,38 @@ def end(ended: Iterable[processes.Process], grace: float) -> List[processes.Proc
     return left
 
 
+def _first(process: processes.Process, traces: Traces) -> Optional[Member]:
+    """Return it as a task's first process, if it is one. A later one of this id started later."""
+    task, attempt, executed_at = traces.first.get(process.pid, ("", -1, 0.0))
+    if not task or process.session != process.pid or traces.namespace != facts.pid_namespace():
+        return None
+    booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    age = executed_at - booted_at - process.started / os.sysconf("SC_CLK_TCK")
+    return Member(process, task, attempt) if -_CLOCK_SECONDS < age < _EXEC_SECONDS else None
+
+
+def _marked(process: processes.Process, token: str) -> Optional[Member]:
+    """Return it as what it was executed as, if that was with the token, by this user."""
+    if not token:
+        return None
+    env = processes.environment(process.pid)
+    if env.get(os.fsencode(VARIABLE)) != os.fsencode(token) or _user(process.pid) != os.getuid():
+        return None
+    attempt = env.get(b"DISTRUN_ATTEMPT", b"")
+    number = int(attempt) if attempt.isdigit() else -1
+    return Member(process, os.fsdecode(env.get(b"DISTRUN_TASK", b"")), number)
+
+
 def _is_alive(process: processes.Process) -> bool:
     now = processes.find(process.pid)
     return now is not None and now.started == process.started and not now.is_zombie
 
 
 def _user(pid: int) -> Optional[int]:
-    """Return the real user id of a process; None if it has ended. See proc_pid_status(5)."""
+    """Return the real user id of a process; None if it has ended. See proc_pid_status(5).
+
+    root can read the environments of all users.
+    """
     with contextlib.suppress(OSError), open("/proc/{}/status".format(pid), "rb") as file:
         return next((int(line.split()[1]) for line in file if line.startswith(b"Uid:")), None)
     return None

@@ -22,7 +22,8 @@ class Process(Struct):
     """A process as /proc showed it.
 
     `started` (clock ticks since boot) distinguishes it from a later process with the same id.
-    `ticks` is the processor time that it and its reaped children have used.
+    `ticks` is the processor time that it and its reaped children have used. `terminal` is the
+    number of its controlling terminal; 0: it has none.
     """
 
     pid: int
@@ -32,6 +33,7 @@ class Process(Struct):
     started: int
     state: str
     ticks: int
+    terminal: int
 
     @property
     def is_zombie(self) -> bool:
@@ -51,9 +53,9 @@ def find(pid: int) -> Optional[Process]:
         return None
     # The name is in parentheses and may contain spaces and parentheses itself.
     rest = raw[raw.rindex(b")") + 2 :].split()
-    parent, group, session = map(int, rest[1:4])
+    parent, group, session, terminal = map(int, rest[1:5])
     state, ticks = rest[0].decode("ascii"), sum(map(int, rest[11:15]))
-    return Process(pid, parent, group, session, int(rest[19]), state, ticks)
+    return Process(pid, parent, group, session, int(rest[19]), state, ticks, terminal)
 
 
 def load(pid: int) -> Optional[Tuple[int, int]]:

@@ -246,7 +246,8 @@ class _Process:
             words = sum(len(word) + 1 for word in order.argv) + _ROOM
             own = {name: value for name, value in env.items() if name.startswith(_OWN)}
             kept = {name: value for name, value in env.items() if not _is_free(name)}
-            kept[b"DISTRUN_JOB_ID"] = own.get(b"DISTRUN_JOB_ID", b"")
+            for name in (b"DISTRUN_JOB_ID", b"DISTRUN_TOKEN"):
+                kept[name] = own.get(name, b"")
             kept[_RESERVED] = b" " * (_ROOM + len(order.task))
             path = "/proc/self/fd/{}".format(text)
             argv = [order.argv[0], path, str(control), " " * words]

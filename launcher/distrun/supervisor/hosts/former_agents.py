@@ -13,6 +13,7 @@ import selectors
 import time
 from typing import TYPE_CHECKING
 
+from distrun import traces
 from distrun.agent import protocol
 from distrun.agent.protocol import INDEX_RECORD, Cause, Code
 from distrun.agent.protocol.channel import ProtocolError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from distrun.agent.linux.job_processes import Traces
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
     from distrun.spec.model import Spec
@@ -53,6 +55,7 @@ class FormerAgent:
 
     Args:
         token: the agent's.
+        traces: what the job's processes on the host are recognized by.
         folder: the agent's private folder on the host.
         logs: for each of its logs, how many bytes of the copy were written before its agent began.
         lease: seconds until it has certainly ended its tasks; 0: it is known to have ended; None:
@@ -70,6 +73,7 @@ class FormerAgent:
         reach: Reach,
         *,
         token: str,
+        traces: Traces,
         folder: str,
         logs: Mapping[str, int],
         lease: float | None,
@@ -81,6 +85,7 @@ class FormerAgent:
         self.name = name
         self.reach = reach
         self._token = token
+        self._traces = (traces.token, traces.namespace, traces.first)
         self._folder = folder
         self._lease = lease
         self._limit = limit
@@ -163,7 +168,7 @@ class FormerAgent:
         self._slow_due = time.monotonic() + _SLOW_SECONDS
         have = dict(self._mirror.sizes)
         try:
-            known = (self._token, job_id, self._folder)
+            known = (self._token, self._traces, self._folder)
             arguments = (*known, have, self._limit, self._attempts)
             connection = self.reach.end_former(job_id, arguments, attempt)
         except OSError as error:
@@ -438,6 +443,7 @@ def find_former_agents(
                 name,
                 make_former_reach(name, spec),
                 token=host.token,
+                traces=traces.of_host(folder, former, name),
                 folder=host.folder,
                 logs={folder.log_of(task.name).name: task.log_start for task in tasks},
                 lease=0.0 if host.has_ended else former.timeouts.link,

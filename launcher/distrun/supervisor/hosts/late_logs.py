@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from distrun import events
+from distrun import events, forked_process
+from distrun.agent.linux.job_processes import Traces
 from distrun.agent.protocol import Cause, Code
 from distrun.frozen import Frozen
 from distrun.jobstore import log_name
@@ -156,6 +157,7 @@ class LateLogs:
             agent = FormerAgent(
                 *(lost.name, lost.reach),
                 token=lost.token,
+                traces=Traces(forked_process.token(), "", {}),
                 folder=lost.folder,
                 logs={},
                 lease=0.0,

@@ -130,7 +130,8 @@ class LocalReach(Reach):
         if early is not None:
             process, ours = early
             with contextlib.suppress(OSError):  # somebody has killed it
-                socket.send_fds(ours, [os.fsencode(f"{job_id}\n")], [2])
+                line = f"{job_id} {forked_process.token()}\n"
+                socket.send_fds(ours, [os.fsencode(line)], [2])
                 return _connection(process, ours)
             ours.close()
         ours, theirs = socket.socketpair()
@@ -187,7 +188,7 @@ def _fork(name: str, stream: int, begin: Callable[[], None], job_id: str = "") -
 
 
 def _take_job() -> None:
-    """Wait for a job: the supervisor's standard error, and the job's id as the first line.
+    """Wait for a job: the supervisor's standard error, and the job's id and token as a line.
 
     Orders follow the line on the same socket, which is standard input.
     """
@@ -201,7 +202,8 @@ def _take_job() -> None:
         line = line + read if read else b""
     if not line:
         os._exit(0)
-    job_id = os.fsdecode(line[:-1])
+    job_id, _, token = os.fsdecode(line[:-1]).rpartition(" ")
+    forked_process.set_token(token)
     forked_process.rename(f"distrun: agent of {job_id}", job_id)
     syscalls.live_without_parent()
 

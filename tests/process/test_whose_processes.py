@@ -1,0 +1,255 @@
+"""Which processes are a job's: not those that a variable in their environment calls so."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from distrun.agent.linux import facts, job_processes, processes
+from distrun.agent.linux.job_processes import Traces
+from harness.command import Detach, Distrun, Status
+from harness.processes import alive, descendants
+from harness.waiting import wait_until
+
+TOKEN = "0123456789abcdef" * 2
+MARKS = f"DISTRUN_JOB_ID=job-1 DISTRUN_TASK=worker:0 DISTRUN_ATTEMPT=0 DISTRUN_TOKEN={TOKEN}"
+WITHOUT = "-u DISTRUN_JOB_ID -u DISTRUN_TASK -u DISTRUN_TOKEN"
+IGNORES_TERM = 'trap "" TERM; echo ok >>up; while :; do sleep 0.1; done'
+
+Start = Callable[..., None]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Run a shell script in a session of its own; it writes the ids of processes to files."""
+    (tmp_path / "note").write_text(NOTE)
+    started: list[int] = []
+    shells: list[subprocess.Popen[bytes]] = []
+
+    def run(script: str, *, in_terminal: bool = False) -> None:
+        words = ["sh", "-c", f"cd {tmp_path}; {script}"]
+        if in_terminal:
+            pid, master = pty.fork()
+            if pid == 0:
+                os.execvp(words[0], words)
+            os.set_inheritable(master, False)
+        else:
+            shells.append(subprocess.Popen(words, start_new_session=True))
+            pid = shells[-1].pid
+        started.append(pid)
+
+    yield run
+    for pid in started:
+        for each in descendants(pid):
+            with contextlib.suppress(Exception):
+                each.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for path in tmp_path.glob("pid-*"):
+        with contextlib.suppress(ProcessLookupError, ValueError):
+            os.kill(int(path.read_text()), signal.SIGKILL)
+    for shell in shells:
+        shell.wait()
+    for pid in started:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def pid_in(folder: Path, name: str) -> int:
+    path = folder / f"pid-{name}"
+    return wait_until(lambda: int(path.read_text() or 0) if path.exists() else 0)
+
+
+def found(traces: Traces) -> dict[int, str]:
+    return {each.process.pid: each.task for each in job_processes.find(traces)}
+
+
+def by_token() -> dict[int, str]:
+    return found(Traces(TOKEN, "", {}))
+
+
+NOTE = "echo $$ >pid-$1; exec sleep 600"
+"""The script `note`: a process whose id is in a file."""
+
+OWN = {
+    "a task": f"exec env {MARKS} sh note it",
+    "a child of a task": f"exec env {MARKS} sh -c 'sh note it & wait'",
+    "a child with an emptied environment": f"exec env {MARKS} sh -c 'env -i sh note it & wait'",
+    "a daemon": f"exec env {MARKS} sh -c 'setsid sh note it & exec sleep 0.1'",
+    "a daemon of a task that lives, with an emptied environment": (
+        f"exec env {MARKS} sh -c 'setsid env -i sh note it & exec sleep 600'"
+    ),
+    "an orphan in the session of a process with the token": (
+        f"exec env {MARKS} sh -c '(env -i sh note it &); exec sleep 600'"
+    ),
+    "what runs in a terminal that a task has opened": (
+        f"exec env {MARKS} {sys.executable} -c \"import pty; pty.spawn(['sh', 'note', 'it'])\""
+    ),
+}
+
+
+@pytest.mark.parametrize("how", OWN)
+def test_a_process_of_the_job_is_found(how: str, start: Start, tmp_path: Path) -> None:
+    start(OWN[how])
+    pid = pid_in(tmp_path, "it")
+    wait_until(lambda: by_token().get(pid) == "worker:0", what=how)
+
+
+FOREIGN = {
+    "the job's id and a task's name are exported": (
+        "export DISTRUN_JOB_ID=job-1 DISTRUN_TASK=worker:0; sh note it & wait"
+    ),
+    "a task's whole environment is exported": f"export {MARKS}; sh note it & wait",
+    "an orphan of a shell with a task's environment": (
+        f"export {MARKS}; (sh note it &); exec env {WITHOUT} sleep 600"
+    ),
+    "a child with an emptied environment of such a process": (
+        f"export {MARKS}; sh -c 'env -i sh note it & wait' & wait"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", FOREIGN)
+def test_a_copied_environment_makes_no_process_the_jobs(
+    how: str, start: Start, tmp_path: Path
+) -> None:
+    start(FOREIGN[how])
+    pid = pid_in(tmp_path, "it")
+    wait_until(lambda: b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    assert pid not in by_token()
+
+
+def test_a_shell_in_a_terminal_is_not_the_jobs_even_if_it_was_executed_with_a_tasks_environment(
+    start: Start, tmp_path: Path
+) -> None:
+    start(f"exec env {MARKS} sh -c 'echo $$ >pid-it; sh note child & wait'", in_terminal=True)
+    shell, child = pid_in(tmp_path, "it"), pid_in(tmp_path, "child")
+    assert not {shell, child} & by_token().keys()
+
+
+FIND = f"""\
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from distrun.agent.linux.job_processes import Traces, find
+pids = [each.process.pid for each in find(Traces("{TOKEN}", "", dict()))]
+print(os.getppid(), *pids, file=open("pids-tmp", "w"))
+os.rename("pids-tmp", "pids")
+"""
+
+
+def test_neither_the_caller_nor_what_it_runs_below_is_the_jobs(
+    start: Start, tmp_path: Path
+) -> None:
+    """As `distrun kill` in a shell of a tmux server that a task has started."""
+    (tmp_path / "find.py").write_text(FIND)
+    start(
+        f"exec env {MARKS} sh -c 'sh note sibling & setsid sh note daemon & "
+        "until test -s pid-daemon && test -s pid-sibling; do sleep 0.1; done; "
+        f"{sys.executable} find.py {Path(job_processes.__file__).parents[3]}; wait'"
+    )
+    path = tmp_path / "pids"
+    shell, *pids = map(int, wait_until(lambda: path.read_text() if path.exists() else "").split())
+    daemon, sibling = pid_in(tmp_path, "daemon"), pid_in(tmp_path, "sibling")
+    assert shell not in pids
+    assert sibling not in pids, "another program of the caller's shell"
+    assert daemon in pids
+
+
+@pytest.mark.parametrize(
+    ("is_own", "seconds", "namespace"),
+    [(True, 0.0, None), (False, -3600.0, None), (False, 3600.0, None), (False, 0.0, "another")],
+)
+def test_a_tasks_first_process_is_known_by_its_id_and_its_start(
+    is_own: bool, seconds: float, namespace: str | None, start: Start, tmp_path: Path
+) -> None:
+    """Its environment tells nothing; and its id may have been another process's."""
+    start("echo $$ >pid-it; exec env -i sleep 600")
+    pid = pid_in(tmp_path, "it")
+    here = facts.pid_namespace() if namespace is None else namespace
+    first = {pid: ("worker:0", 2, time.time() + seconds)}
+    assert found(Traces("", here, first)) == ({pid: "worker:0"} if is_own else {})
+
+
+def kill_all_of_distrun(status: Status, job: str) -> int:
+    """Kill a job's supervisor, guard and agent at once. Returns the task's process id."""
+    shown = status(job)
+    supervisor = shown["supervisor_pid"]
+    guard = processes.children(supervisor)[0]
+    agent = processes.children(guard)[0]
+    for pid in (guard, agent, supervisor):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: status(job)["state"] == "lost")
+    return int(shown["tasks"][0]["pid"])
+
+
+ENVIRONMENTS = {
+    "whole": f"{IGNORES_TERM}",
+    "without the job's variables": f"exec env {WITHOUT} sh -c '{IGNORES_TERM}'",
+    "emptied": f"exec env -i sh -c '{IGNORES_TERM}'",
+}
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_the_tasks_of_a_lost_job_are_found_whatever_their_environment_is(
+    environment: str, distrun: Distrun, detached: Detach, status: Status
+) -> None:
+    job = detached(ENVIRONMENTS[environment], workers=1)
+    wait_until((distrun.cwd / "up").exists)
+    task = kill_all_of_distrun(status, job)
+    cleaned = distrun("clean", "--all")
+    assert cleaned.stdout == "", "its task still writes its log"
+    assert (distrun.home / "jobs" / job / "logs" / "worker-0.log").exists()
+    assert alive(task)
+    done = distrun("kill", job)
+    assert done.returncode == 0, done.stderr
+    assert not alive(task)
+    assert distrun("clean", "--all").stdout.split() == [job]
+
+
+@pytest.mark.parametrize("command", ["resume", "kill"])
+@pytest.mark.parametrize("copies", ["the job's id", "all of a task's variables"])
+def test_a_shell_that_has_exported_variables_of_the_job_is_left_alone(
+    command: str, copies: str, distrun: Distrun, detached: Detach, status: Status
+) -> None:
+    job = detached("test -e go && exit; env -0 >all; exec sleep 600", workers=1)
+    copied = {"DISTRUN_JOB_ID": job}
+    if copies == "all of a task's variables":
+        pairs = wait_until(lambda: (distrun.cwd / "all").read_text().split("\0")[:-1])
+        copied = dict(each.split("=", 1) for each in pairs)
+    assert "DISTRUN_TOKEN" in copied or len(copied) == 1
+    kill_all_of_distrun(status, job)
+    (distrun.cwd / "go").touch()
+    shell = subprocess.Popen(
+        ["sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert shell.stdin is not None
+    assert shell.stdout is not None
+    try:
+        for name, value in copied.items():
+            quoted = value.replace("'", "'\\''")
+            shell.stdin.write(f"{name}='{quoted}'; export {name}\n")
+        shell.stdin.write(f"export DISTRUN_HOME='{distrun.home}'; sleep 600 & echo $!\n")
+        shell.stdin.flush()
+        other = int(shell.stdout.readline())
+        words = f"'{sys.executable}' -m distrun {command} {job} >said 2>&1 </dev/null"
+        shell.stdin.write(f"{words}; echo $?\n")
+        shell.stdin.flush()
+        assert shell.stdout.readline().strip() == "0", (distrun.cwd / "said").read_text()
+        assert alive(other)
+        assert shell.poll() is None
+    finally:
+        for each in descendants(shell.pid):
+            each.kill()
+        shell.kill()
+        shell.wait()
+        shell.stdin.close()
+        shell.stdout.close()
