@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from distrun.plan.ranks import Rank
 
-AT_LAUNCH = ("DISTRUN_JOB_ID", "DISTRUN_ATTEMPT", "DISTRUN_NOTIFY")
+AT_LAUNCH = ("DISTRUN_JOB_ID", "DISTRUN_TOKEN", "DISTRUN_ATTEMPT", "DISTRUN_NOTIFY")
 """Variables whose values are not known before the launch."""
 RANKS = ("DISTRUN_RANK", "DISTRUN_LOCAL_RANK", "RANK", "LOCAL_RANK")
 """Variables that differ between tasks of one program."""
