@@ -113,11 +113,11 @@ assert largest < 5_000, largest  # sent packed: the images have 235,200 bytes
 orders = []
 for _ in range(3):
     order = []
-    for pixels, labels, weights in first_pass():
+    for pixels, labels, weights, own in first_pass():
         at = np.rint(pixels.numpy()[:, 0, :2, 0] * 255).astype(int)
         order += (at[:, 0] + 256 * at[:, 1]).tolist()
         assert labels.numpy().tolist() == [each % 10 for each in order[-50:]]
-        assert weights.numpy().tolist() == [1.0] * 50
+        assert weights.numpy().tolist() == own.numpy().tolist() == [1.0] * 50
     assert len(set(order)) == count, "14 batches have a whole permutation"
     orders.append(order)
 assert orders[0] != orders[1] != orders[2] != orders[0], "each worker has an order of its own"

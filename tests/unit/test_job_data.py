@@ -56,6 +56,23 @@ def test_reads_an_archive(tmp_path: Path, arrays: Arrays) -> None:
     assert str(tmp_path) in digits.source
 
 
+def test_an_archive_may_have_a_weight_for_each_training_image(
+    tmp_path: Path, arrays: Arrays
+) -> None:
+    own = np.linspace(0.5, 2, TRAIN)
+    np.savez(tmp_path / "mnist.npz", **arrays, w_train=own)
+    weighted = data.read_folder(tmp_path)
+    assert np.allclose(weighted.sample_weights, own)
+    np.savez(tmp_path / "mnist.npz", **arrays)
+    plain = data.read_folder(tmp_path)
+    assert plain.sample_weights == 1
+    assert plain.fingerprint != weighted.fingerprint, "workers with different weights differ"
+    for wrong in (own[1:], -own, own + np.inf, own.astype(str)):
+        np.savez(tmp_path / "mnist.npz", **arrays, w_train=wrong)
+        with pytest.raises(JobError, match=r"w_train is .*, not 30 numbers from 0"):
+            data.read_folder(tmp_path)
+
+
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_reads_idx_files(tmp_path: Path, arrays: Arrays, suffix: str) -> None:
     write_idx(tmp_path, arrays, suffix)

@@ -9,7 +9,7 @@ import pytest
 
 from mnist_job import UsageError, options
 from mnist_job.cluster import Task, prepare_directories, read_task
-from mnist_job.options import WHOLE_PASS, Interval
+from mnist_job.options import BY_GLOBAL, WHOLE_PASS, Interval
 
 CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
 
@@ -65,6 +65,7 @@ def test_how_often_it_saves_and_how_long_an_epoch_is() -> None:
     assert parsed("--checkpoint-every", "50").checkpoint_every == Interval(steps=50, epochs=1)
     assert parsed("--checkpoint-every", "2e").checkpoint_every == Interval(steps=0, epochs=2)
     assert parsed("--steps-per-epoch", "all").steps_per_epoch == WHOLE_PASS
+    assert parsed("--steps-per-epoch", "all-global").steps_per_epoch == BY_GLOBAL
 
 
 def test_an_evaluation_is_one_process_whatever_the_launcher_trains_with() -> None:

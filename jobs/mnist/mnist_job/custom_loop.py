@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
@@ -21,13 +22,13 @@ from mnist_job import STARTED, UsageError, keras_fit, pipelines, strategies
 from mnist_job.checkpoints import Checkpoints, Counters, explained_io_errors, export, saved
 from mnist_job.cluster import Task
 from mnist_job.data import CLASSES, SIDE, DataSet
-from mnist_job.options import WHOLE_PASS, Options
+from mnist_job.options import BY_GLOBAL, WHOLE_PASS, Options
 from mnist_job.pipelines import as_written
 from mnist_job.preemption import Preempted, SigtermWatch, agreed_handler
 from mnist_job.progress import Progress
 
-Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-"""Images, labels, and each image's weight in the mean loss: see `pipelines`."""
+Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
+"""Images, labels, each image's weight in its batch, and its own in the data: see `pipelines`."""
 
 say = partial(print, flush=True)
 STEPS_PER_CALL = 100
@@ -69,9 +70,10 @@ class CustomLoop:
         replicas, asked = strategy.num_replicas_in_sync, options.batch_size
         is_divided = options.batch_size_of == "all"
         self.global_batch_size: int = (-(-asked // replicas) if is_divided else asked) * replicas
-        self.is_pass = options.steps_per_epoch == WHOLE_PASS
+        self.is_pass = options.steps_per_epoch in {WHOLE_PASS, BY_GLOBAL}
         steps_of_pass = -(-len(data.train_images) // self.global_batch_size)
-        self.all_steps: int = options.epochs * (options.steps_per_epoch or steps_of_pass)
+        steps = steps_of_pass if self.is_pass else options.steps_per_epoch
+        self.all_steps: int = options.epochs * steps
         rates = options.learning_rate
         size = asked if is_divided else self.global_batch_size
         self.learning_rate = rates.get(size, rates.get(0))
@@ -133,24 +135,24 @@ class CustomLoop:
 
     def train_step(self, batch: Batch) -> tf.Tensor:
         """Trains one replica on its part of a global batch; returns its part of the loss."""
-        images, labels, weights = batch
+        images, labels, weights, own = batch
         with tf.GradientTape() as tape:
             logits = self.model(images, training=True)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-            loss = self.compute_loss(losses, weights)
+            loss = self.compute_loss(losses, weights * own)
         # Of the weights that this loss is for: apply_gradients changes them.
         penalty = tf.add_n(self.model.losses) if self.model.losses else 0.0
         gradients = tape.gradient(loss, self.model.trainable_variables)
         # Sums the gradients of all replicas.
         self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
         once = tf.sign(weights)  # in the epoch's metrics, every image counts once
-        self.train_loss.update_state(losses + penalty, sample_weight=once)
+        self.train_loss.update_state(losses * own + penalty, sample_weight=once)
         self.train_accuracy.update_state(labels, logits, sample_weight=once)
         return loss
 
     def test_step(self, batch: Batch) -> None:
         """Tests one replica on its part of a global batch."""
-        images, labels, weights = batch
+        images, labels, weights, _ = batch
         logits = self.model(images, training=False)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         once = tf.sign(weights)
@@ -168,16 +170,19 @@ class CustomLoop:
 
     def make_dataset(self) -> Any:
         """The distributed dataset of the batches that the run has not seen yet, without end."""
-        data, options = (self.data.train_images, self.data.train_labels), self.options
-        count, batch, seen = len(data[0]), self.global_batch_size, self.counters.images_seen
+        data, options = self.data, self.options
+        arrays = (data.train_images, data.train_labels, data.sample_weights)
+        count, batch, seen = len(arrays[0]), self.global_batch_size, self.counters.images_seen
         if self.is_pass:
             seen = self.counters.epoch * count + min(self.counters.epoch_images, count)
-        batches = pipelines.batches(count, batch, options.seed, start=seen, passes=self.is_pass)
-        return pipelines.distributed(self.strategy, batches, data, batch, options.input)
+        by_global = options.steps_per_epoch == BY_GLOBAL
+        how = {"start": seen, "passes": self.is_pass, "by_global": by_global}
+        batches = pipelines.batches(count, batch, options.seed, **how)
+        return pipelines.distributed(self.strategy, batches, arrays, batch, options.input)
 
     def make_test(self, strategy: tf.distribute.Strategy) -> None:
         """Builds the test pipeline, kept for the run: deleting its iterator can take 40 s."""
-        data = (self.data.test_images, self.data.test_labels)
+        data = (self.data.test_images, self.data.test_labels, np.ones((), np.float32))
         count, replicas = len(data[0]), strategy.num_replicas_in_sync
         batch = min(500, -(-count // replicas)) * replicas
         batches = pipelines.batches(count, batch, seed=0, passes=True)

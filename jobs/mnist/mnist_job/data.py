@@ -6,9 +6,8 @@ import os
 import socket
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,17 +18,22 @@ from mnist_job import JobError
 
 Array: TypeAlias = npt.NDArray[Any]
 
-SIDE = 28
-CLASSES = 10
+SIDE, CLASSES = 28, 10
 _TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 _FIRST_LABELS = {
     "mnist": [5, 0, 4, 1, 9, 2, 1, 3, 1, 4],
     "fashion_mnist": [9, 0, 0, 3, 0, 2, 7, 2, 5, 5],
 }
 """The first training labels as published. The files of both sets have the same names and shapes."""
-_KEYS = ("x_train", "y_train", "x_test", "y_test")
-_HALVES = ("train", "t10k")
-_IDX_FILES = [f"{half}-{kind}-ubyte" for half in _HALVES for kind in ("images-idx3", "labels-idx1")]
+_KEYS = {
+    "x_train": "train-images-idx3-ubyte",
+    "y_train": "train-labels-idx1-ubyte",
+    "x_test": "t10k-images-idx3-ubyte",
+    "y_test": "t10k-labels-idx1-ubyte",
+}
+"""The keys of NAME.npz, and the idx files that hold the same; these may be compressed (.gz)."""
+_WEIGHTS = "w_train"
+"""The key of NAME.npz for the training images' own weights in the loss; it may be absent."""
 _BROKEN = (OSError, ValueError, EOFError, IndexError, TypeError, zipfile.BadZipFile, zlib.error)
 """Raised for a file that is damaged or of another kind (TypeError: a single array of numpy)."""
 _SHIFTS = range(-2, 3)
@@ -52,11 +56,14 @@ class DataSet:
     train_labels: Array
     test_images: Array
     test_labels: Array
+    sample_weights: Array = field(default_factory=lambda: np.ones((), np.float32))
+    """Each training image's own weight in the loss (n,), or one number for all."""
 
     @property
     def fingerprint(self) -> int:
-        """A checksum of the labels, to check that all workers have the same data."""
-        return zlib.crc32(self.test_labels.tobytes(), zlib.crc32(self.train_labels.tobytes()))
+        """A checksum of labels and weights, to check that all workers have the same data."""
+        parts = (self.train_labels, self.test_labels, self.sample_weights)
+        return zlib.crc32(b"".join(part.tobytes() for part in parts))
 
 
 def load(dataset: str, folder: Path | None) -> DataSet:
@@ -107,8 +114,7 @@ def _from_keras(dataset: str) -> DataSet:
             fcntl.flock(lock, fcntl.LOCK_EX)
             train, test = getattr(tf_keras.datasets, dataset).load_data()
     except Exception as error:  # Keras raises a bare Exception for a failed download
-        reason = getattr(error, "reason", None) or error
-        problem = f"it cannot be downloaded ({reason})"
+        problem = f"it cannot be downloaded ({getattr(error, 'reason', None) or error})"
         raise JobError(f"no {_TITLES[dataset]} in {cache}, and {problem}") from error
     finally:
         socket.setdefaulttimeout(None)
@@ -122,35 +128,28 @@ def read_folder(folder: Path, dataset: str = "mnist") -> DataSet:
     """
     if not folder.is_dir():
         raise JobError(f"--data-dir {folder} is not a folder")
-    npz = folder / f"{dataset}.npz"
-    if npz.exists():
-        return _checked(npz, dataset, _read_npz(npz))
-    # Two spellings are common: the publication's own, and that of some unpackers.
-    paths = {name: sorted(folder.glob(f"{name.replace('-', '[-.]')}*")) for name in _IDX_FILES}
-    if absent := [name for name in paths if not paths[name]]:
-        advice = f"put {dataset}.npz there, or complete its idx files (plain or .gz)"
-        raise JobError(
-            f"no {_TITLES[dataset]} in {folder}: {advice}: it lacks {' and '.join(absent)}"
-        )
-    return _checked(folder, dataset, [_read_idx(found[0]) for found in paths.values()])
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
+    path = folder / f"{dataset}.npz"
     try:
-        yield
+        if path.exists():
+            # Opened here, because numpy does not close a file that is no archive. Without
+            # allow_pickle, a data file cannot run code.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                if absent := [key for key in _KEYS if key not in archive]:
+                    problem = f"has no {', '.join(absent)} (it has {', '.join(archive.files)})"
+                    raise JobError(f"{path} is not as Keras's mnist.npz: it {problem}")
+                weights = archive.get(_WEIGHTS)
+                return _checked(path, dataset, [archive[key] for key in _KEYS], weights)
+        arrays = []
+        for name in _KEYS.values():
+            path = next((each for each in sorted(folder.glob(f"{name}*"))), folder / name)
+            arrays.append(_read_idx(path))
+    except FileNotFoundError as error:
+        advice = f"put {dataset}.npz there, or the idx files {', '.join(_KEYS.values())}"
+        lacks = f"it lacks {path.name}"
+        raise JobError(f"no {_TITLES[dataset]} in {folder}: {advice}: {lacks}") from error
     except _BROKEN as error:
         raise JobError(f"{path} cannot be read ({error}): copy or download it again") from error
-
-
-def _read_npz(path: Path) -> list[Array]:
-    # Opened here, because numpy does not close a file that is no archive.
-    # allow_pickle=False: a data file must not be able to run code.
-    with _explained(path), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        if absent := [key for key in _KEYS if key not in archive]:
-            problem = f"it has no {', '.join(absent)} (it has {', '.join(archive.files)})"
-            raise JobError(f"{path} is not as Keras's mnist.npz: {problem}")
-        return [archive[key] for key in _KEYS]
+    return _checked(folder, dataset, arrays)
 
 
 def _read_idx(path: Path) -> Array:
@@ -158,16 +157,17 @@ def _read_idx(path: Path) -> Array:
 
     0, 0, the type (8: uint8), the number of dimensions, each as a big-endian uint32, the values.
     """
-    with _explained(path):
-        content = path.read_bytes()
-        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-        if content[:3] != bytes((0, 0, 8)):
-            raise ValueError(f"it begins with {content[:4].hex(' ')!r}, as no idx file of bytes")
-        shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
-        return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
+    content = path.read_bytes()
+    content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    if content[:3] != bytes((0, 0, 8)):
+        raise ValueError(f"it begins with {content[:4].hex(' ')!r}, as no idx file of bytes")
+    shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
 
 
-def _checked(place: Path, dataset: str, arrays: list[Array]) -> DataSet:
+def _checked(
+    place: Path, dataset: str, arrays: list[Array], weights: Array | None = None
+) -> DataSet:
     x_train, y_train, x_test, y_test = arrays
     problem = _problem("training", x_train, y_train) or _problem("test", x_test, y_test)
     for name, first in _FIRST_LABELS.items():
@@ -175,8 +175,15 @@ def _checked(place: Path, dataset: str, arrays: list[Array]) -> DataSet:
             problem = f"it is {_TITLES[name]}: ask for it with --dataset {name}"
     if problem:
         raise JobError(f"{place} is no {_TITLES[dataset]}: {problem}")
-    y_train, y_test = y_train.astype(np.uint8), y_test.astype(np.uint8)
-    return DataSet(dataset, f"{dataset} from {place}", x_train, y_train, x_test, y_test)
+    images, classes = (x_train, x_test), (y_train.astype(np.uint8), y_test.astype(np.uint8))
+    found = (dataset, f"{dataset} from {place}", images[0], classes[0], images[1], classes[1])
+    if weights is None:
+        return DataSet(*found)
+    fits = weights.shape == y_train.shape and weights.dtype.kind in "fiu"
+    if not (fits and np.isfinite(weights).all() and (weights >= 0).all()):
+        wanted = f"{len(y_train)} numbers from 0"
+        raise JobError(f"{place}: its {_WEIGHTS} is {weights.dtype} {weights.shape}, not {wanted}")
+    return DataSet(*found, weights.astype(np.float32))
 
 
 def _problem(half: str, images: Array, labels: Array) -> str | None:

@@ -30,6 +30,9 @@ _STRATEGIES_OF = {
 
 WHOLE_PASS = 0
 """A number of steps per epoch that means one pass over the training images."""
+BY_GLOBAL = -1
+"""The same, and a smaller last batch's loss is divided by the size of a full batch."""
+_PASSES = {"all": WHOLE_PASS, "all-global": BY_GLOBAL}
 _DEVICE = re.compile(r"(?:/?device:|/)?([a-z]+):(\d+)", re.IGNORECASE)
 _N = TypeVar("_N", int, float)
 
@@ -138,8 +141,9 @@ def _parser() -> _Parser:
     add("--strategy", choices=STRATEGIES, help="default: $DISTRUN_STRATEGY, or that of TF_CONFIG's "
         "cluster; else mirrored if there are several GPUs, or `default` (no distribution)")
     add("--epochs", type=_count, default=3, metavar="N", help="default: 3")
-    add("--steps-per-epoch", type=lambda text: WHOLE_PASS if text == "all" else _count(text),
-        default=70, metavar="N|all", help="all: one pass over the images (default: 70)")
+    add("--steps-per-epoch", type=lambda text: _PASSES[text] if text in _PASSES else _count(text),
+        default=70, metavar="N|all", help="all: one pass over the images; all-global: the same, "
+        "and a smaller last batch's loss is divided by the size of a full one (default: 70)")
     add("--batch-size", type=_count, default=64, metavar="N", help="images a step takes on each "
         "replica; the global batch is this times the replicas of all workers (default: 64)")
     add("--batch-size-of", choices=("replica", "all"), default="replica", help="all: --batch-size "

@@ -130,7 +130,8 @@ class ParameterServerLoop(CustomLoop):
         start = tf.raw_ops.NonDeterministicInts(shape=[1], dtype=tf.int64)[0] % (1 << 40)
         batch, seed = self.global_batch_size, self.options.seed
         batches = pipelines.batches(count, batch, seed=seed, start=start)
-        return pipelines.looked_up(batches, pixels, values[at:])
+        own = tf.constant(self.data.sample_weights)
+        return pipelines.looked_up(batches, pixels, values[at:], own)
 
     def prepare(self) -> None:
         super().prepare()

@@ -1,9 +1,9 @@
 """The tf.data pipelines: which images are in a batch, and which part of it a worker makes.
 
 A global batch is (indices (b,), weights (b,)), the same on every worker. The weight is 1 in a full
-batch. A smaller batch of k < b images is padded with images of weight 0, and its own images get the
-weight b / k. So the loss of a step is the mean over its images, however many there are and wherever
-the padding is, and every replica always has images.
+batch. A smaller batch of k < b images is padded with images of weight 0, so that every replica
+always has images. Its own images get the weight b / k: the loss of a step is the mean over its
+images. With `by_global`, they get 1: the sum is divided by b, as in the tutorial.
 """
 
 from typing import Any
@@ -20,7 +20,15 @@ as_written = tf.autograph.experimental.do_not_convert
 same, which takes a second before the first step."""
 
 
-def batches(count: int, batch: int, seed: int, *, start: Any = 0, passes: bool = False) -> Any:
+def batches(
+    count: int,
+    batch: int,
+    seed: int,
+    *,
+    start: Any = 0,
+    passes: bool = False,
+    by_global: bool = False,
+) -> Any:
     """Batches without end, from permutations of `count` images: one after the other.
 
     The run has seen `start` images before. Without `passes`, all batches are full: one can have
@@ -35,7 +43,7 @@ def batches(count: int, batch: int, seed: int, *, start: Any = 0, passes: bool =
         words = [tf.zeros_like(rounds), tf.fill([batch], tf.constant(seed, tf.int64)), rounds]
         seeds, last = tf.stack(words, 1), tf.constant(count - 1, tf.int64)
         shuffled = tf.raw_ops.RandomIndexShuffle(index=places % count, seed=seeds, max_index=last)
-        return shuffled, own * batch / tf.reduce_sum(own)
+        return shuffled, own if by_global else own * batch / tf.reduce_sum(own)
 
     def firsts_of(number: tf.Tensor) -> tf.data.Dataset:
         first = number * count
@@ -49,12 +57,19 @@ def batches(count: int, batch: int, seed: int, *, start: Any = 0, passes: bool =
     return firsts.map(as_written(indices))
 
 
-def looked_up(batches: tf.data.Dataset, pixels: tf.Tensor, labels: tf.Tensor) -> tf.data.Dataset:
-    """The images (b, 28, 28, 1) from 0 to 1 and labels of each batch of indices, with weights."""
+def looked_up(
+    batches: tf.data.Dataset, pixels: tf.Tensor, labels: tf.Tensor, sample_weights: tf.Tensor
+) -> tf.data.Dataset:
+    """Each batch's images (b, 28, 28, 1) from 0 to 1, labels, weights and own weights (b,).
 
-    def images(indices: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    `sample_weights` has each image's own weight in the loss (n,), or one number for all.
+    """
+
+    def images(indices: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
         floats = tf.cast(tf.gather(pixels, indices)[..., tf.newaxis], tf.float32) / 255.0
-        return floats, tf.cast(tf.gather(labels, indices), tf.int32), weights
+        own = tf.gather(sample_weights, indices) if sample_weights.shape.rank else sample_weights
+        classes = tf.cast(tf.gather(labels, indices), tf.int32)
+        return floats, classes, weights, own * tf.ones_like(weights)
 
     # If the dataset is known to be endless, the workers need not agree at each step whether anyone
     # has a batch left.
@@ -70,9 +85,9 @@ def distributed(strategy: Any, batches: Any, data: tuple[Array, ...], size: int,
     `distribute`.
     """
     with tf.device("/cpu:0"):  # even where there is a GPU, and as bytes: only batches are floats
-        pixels, labels = map(tf.constant, data)
+        arrays = [*map(tf.constant, data)]
     if how == "distribute":
-        return divided(strategy, looked_up(batches, pixels, labels))
+        return divided(strategy, looked_up(batches, *arrays))
 
     def dataset_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
         """The worker's own part of each global batch, in one piece per replica."""
@@ -82,7 +97,7 @@ def distributed(strategy: Any, batches: Any, data: tuple[Array, ...], size: int,
         def pieces(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
             return tuple(tf.reshape(values, [workers, -1, per_replica])[own] for values in batch)
 
-        return looked_up(batches.map(as_written(pieces)).unbatch(), pixels, labels)
+        return looked_up(batches.map(as_written(pieces)).unbatch(), *arrays)
 
     return strategy.distribute_datasets_from_function(dataset_fn)
 

@@ -32,9 +32,11 @@ def of_this_machine() -> str:
 
 def create(options: Options, task: Task) -> tf.distribute.Strategy:  # noqa: PLR0911
     """Creates the strategy; that of a cluster returns when all its tasks are there."""
-    nccl = "nccl" in (options.communication, options.cross_device_ops)
-    if nccl and not tf.config.list_physical_devices("GPU"):
-        raise UsageError("nccl needs GPUs, and this process has none")
+    if not tf.config.list_physical_devices("GPU"):
+        if options.cross_device_ops == "nccl":
+            raise UsageError("nccl needs GPUs, and this process has none")
+        if options.communication == "nccl":
+            print("nccl needs GPUs, and this process has none: TensorFlow uses gRPC", flush=True)
     if options.strategy == "one_device":
         return tf.distribute.OneDeviceStrategy((_devices(options) or ["/CPU:0"])[0])
     if options.strategy == "mirrored":

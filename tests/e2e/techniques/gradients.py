@@ -6,6 +6,7 @@ mean over the images of a batch, plus the penalty once.
 
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -48,12 +49,13 @@ def images_of(indices):
     return images, tf.constant(digits.train_labels[indices].astype(np.int32))
 
 
-def right_gradients(model, indices, l2):
+def right_gradients(model, indices, l2, own=1.0, divided_by=None):
     images, labels = images_of(indices)
     with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(
-            tf_keras.losses.sparse_categorical_crossentropy(labels, model(images), from_logits=True)
+        losses = tf_keras.losses.sparse_categorical_crossentropy(
+            labels, model(images), from_logits=True
         )
+        loss = tf.reduce_sum(losses * own) / (divided_by or len(indices))
         kernels = [v for v in model.trainable_variables if "kernel" in v.name]
         loss += l2 * tf.add_n([tf.reduce_sum(kernel**2) for kernel in kernels])
     return tape.gradient(loss, model.trainable_variables), float(loss)
@@ -66,16 +68,22 @@ class GradientRecorder:
         self.gradients = [gradient for gradient, _ in pairs]
 
 
-def check(replicas: int, l2: float, how: str) -> None:
+def check(replicas: int, l2: float, how: str, weighted: bool, steps: str) -> None:
+    """Compares the gradients, the loss and the metrics of a pass with those without a strategy.
+
+    weighted: whether each image has a weight of its own. steps: `all`, or `all-global`.
+    """
+    weights_of = np.random.default_rng(1).uniform(0.5, 2, IMAGES).astype(np.float32)
+    given = replace(digits, sample_weights=weights_of) if weighted else digits
     strategy = tf.distribute.MirroredStrategy(
         [f"CPU:{index}" for index in range(replicas)],
         # The default makes groups of devices, which must not overlap within a process.
         tf.distribute.ReductionToOneDevice(),
     )
     batch = ["--batch-size", str(GLOBAL_BATCH // replicas), "--input", how, "--seed", "3"]
-    asked = ["--steps-per-epoch", "all", "--model", "cnn", "--l2", str(l2), *batch]
+    asked = ["--steps-per-epoch", steps, "--model", "cnn", "--l2", str(l2), *batch]
     tf_keras.utils.set_random_seed(1)
-    training = CustomLoop(strategy, digits, parse(asked, {}, Task()), Task())
+    training = CustomLoop(strategy, given, parse(asked, {}, Task()), Task())
     training.prepare()
     training.optimizer = recorder = GradientRecorder()
     KEPT.append(training)
@@ -89,20 +97,24 @@ def check(replicas: int, l2: float, how: str) -> None:
         parts = strategy.run(of_replica, args=(batch,))
         return [strategy.reduce("SUM", part, axis=None) for part in parts]
 
-    losses, sizes = [], []
+    losses, means, sizes = [], [], []
     for (indices, weights), batch in zip(batches().take(3), training.dataset, strict=False):
         chosen = indices.numpy()[weights.numpy() > 0]
-        right, right_loss = right_gradients(training.model, chosen, l2)
+        own = weights_of[chosen] if weighted else 1.0
+        divided_by = GLOBAL_BATCH if steps == "all-global" else len(chosen)
+        right, right_loss = right_gradients(training.model, chosen, l2, own, divided_by)
+        _, mean = right_gradients(training.model, chosen, l2, own)
         loss, *found = step(batch)
         for gradient, wanted in zip(found, right, strict=True):
             np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(loss, right_loss, rtol=1e-5)
         losses.append(right_loss)
+        means.append(mean)
         sizes.append(len(chosen))
     assert sizes == [GLOBAL_BATCH, GLOBAL_BATCH, LAST], sizes
     # In the epoch's metrics, each image counts once, in whatever batch it was.
     found_loss, found_accuracy = training.train_loss.result(), training.train_accuracy.result()
-    np.testing.assert_allclose(found_loss, np.average(losses, weights=sizes), rtol=1e-5)
+    np.testing.assert_allclose(found_loss, np.average(means, weights=sizes), rtol=1e-5)
     images, labels = images_of(np.arange(IMAGES))
     accuracy = np.mean(np.argmax(training.model(images), 1) == labels.numpy())
     np.testing.assert_allclose(found_accuracy, accuracy, rtol=1e-6)
@@ -112,7 +124,7 @@ def check(replicas: int, l2: float, how: str) -> None:
     ):
         loss = training.train_batch(batch)
         np.testing.assert_allclose(loss, right_loss, rtol=1e-5, err_msg=str(images_of_step))
-    print(f"right with {replicas} replicas, l2 {l2}, {how}")
+    print(f"right with {replicas} replicas, l2 {l2}, {how}, weighted: {weighted}, {steps}")
 
 
 def check_reported_loss(replicas: int) -> None:
@@ -139,12 +151,12 @@ for round_of, (indices, weights) in zip((0, 0, 0, 1, 1, 1), batches(), strict=Fa
     seen[round_of] |= set(indices.numpy()[weights.numpy() > 0].tolist())
 assert seen == [set(range(IMAGES))] * 2, "a pass has every image"
 
-for replicas, l2, how in (
-    (1, 0.01, "from_function"),
-    (2, 0.0, "distribute"),
-    (4, 0.01, "from_function"),
+for replicas, l2, how, weighted, steps in (
+    (1, 0.01, "from_function", False, "all"),
+    (2, 0.0, "distribute", True, "all"),
+    (4, 0.01, "from_function", True, "all-global"),
 ):
-    check(replicas, l2, how)
+    check(replicas, l2, how, weighted, steps)
 for replicas in (1, 2):
     check_reported_loss(replicas)
 
