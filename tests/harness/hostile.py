@@ -69,7 +69,11 @@ NOW = 1.7e9
 FILE = b"print(1)\n"
 DIGEST = hashlib.sha256(FILE).hexdigest()
 BEGIN = b"\nbegin\n"
-NO_PROCESSES = types.SimpleNamespace(end_all=lambda *_: None, reap=lambda *_: None)
+NO_PROCESSES = types.SimpleNamespace(
+    Ending=lambda *_, **__: types.SimpleNamespace(run_due=lambda: True, left=[]),
+    reap=lambda *_: None,
+    DEATH_SECONDS=0.0,
+)
 HEARTBEAT = protocol.heartbeat_interval(60.0)
 DEEP, HUGE = "@deep", "@huge"
 """Stand for a list in 5,000 lists, and for a number of 5,000 digits."""

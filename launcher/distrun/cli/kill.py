@@ -11,7 +11,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import completion_of, duration, job_argument
-from distrun.errors import InternalError, UsageError, WaitTimeoutError
+from distrun.errors import DistrunError, HostError, InternalError, UsageError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Notice, Request
@@ -96,7 +96,7 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
 
     waits = []
     queued = []
-    failures: list[InternalError] = []
+    failures: list[DistrunError] = []
     for folder in folders:
         if folder.is_elsewhere:
             queued.append(folder)
@@ -117,9 +117,10 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
         with contextlib.closing(channel):
             try:
                 _wait_for_end(channel, view)
+                _require_ended(view.folder)
                 console.print_message(f"job {view.folder.job_id} has ended")
                 _print_verdict(view.folder)
-            except InternalError as error:
+            except (HostError, InternalError) as error:
                 failures.append(error)
     for folder in queued:
         _stop_queued(folder, grace, signum)
@@ -127,6 +128,21 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> Non
         console.print_message(f"{each.message}; {each.hint}")
     if failures:
         raise failures[-1]
+
+
+def _require_ended(folder: JobFolder) -> None:
+    """Check that no process of an ended job was given up.
+
+    Raises:
+        HostError: some do not die.
+    """
+    from distrun.agent.protocol import Code
+    from distrun.cli.cause_text import cause_text
+
+    for host in folder.state().hosts.values():
+        if host.lost is not None and host.lost.code is Code.PROCESSES_NOT_ENDED:
+            words = f"job {folder.job_id} is not all ended on {host.name}: {cause_text(host.lost)}"
+            raise HostError(words, hint=f"to end them later: distrun kill {folder.job_id}")
 
 
 def _stop_queued(folder: JobFolder, grace: float | None, signum: int) -> None:

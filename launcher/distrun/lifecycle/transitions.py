@@ -34,6 +34,8 @@ _FOR_READERS = (
     events.ProgressIgnored, events.NotPreloaded, events.HostNotCleared,
 )  # fmt: skip
 """Events that only inform the record's readers."""
+_TASKS_MAY_RUN = (Code.AGENT_ABANDONED, Code.PROCESSES_NOT_ENDED)
+"""Why a host is lost of which nobody knows that its tasks have ended."""
 
 
 def replay(history: list[Event]) -> JobState:
@@ -288,7 +290,7 @@ def _(event: events.HostLost, state: JobState) -> restarts.Transition:
         changes["silent_since"] = host.silent_since or event.at
         state = state.with_lost_agent(host, event.at, event.cause, event.received)
     # If nobody knows whether its tasks have ended, none may start elsewhere.
-    is_over = changes["has_ended"] = event.cause.code is not Code.AGENT_ABANDONED
+    is_over = changes["has_ended"] = event.cause.code not in _TASKS_MAY_RUN
     is_prepared = state.phase is not JobPhase.PREPARING
     if is_over and is_prepared and replacements.can_replace(state, event.host):
         return _replace_lost(_change_host(state, event.host, **changes), event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from functools import partial
 from selectors import EVENT_READ
@@ -109,6 +110,11 @@ class ReadyWatch:
                 self._search(name)
         return ready
 
+    @property
+    def pids(self) -> set[int]:
+        """The processes that search logs."""
+        return {search.process.pid for search in self._searches.values()}
+
     def behind(self) -> tuple[Cause, ...]:
         """Return a cause for each log that has not been searched to its end."""
         causes = []
@@ -158,4 +164,4 @@ class ReadyWatch:
             os.close(search.answer)
             search.log.close()
             search.process.kill()
-            search.process.wait()
+            search.process.returncode = -signal.SIGKILL  # reaped as any child that nobody asks for

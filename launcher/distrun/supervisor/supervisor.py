@@ -136,7 +136,10 @@ class Supervisor:
             self._state = former
         self._timers: dict[events.Timer, float] = {}
         """When each timer expires, on the monotonic clock."""
-        self._hosts = HostPool(self._selector, spec, folder.job_id, folder.logs, READ, self)
+        self._hosts = HostPool(
+            *(self._selector, spec, folder.job_id, folder.logs, READ, self),
+            find_others=self._find_own_processes,
+        )
         self._preparation: Preparation | None = None
         self._wait_limit: WaitLimit | None = None
         """How long to wait for spares before the job starts."""
@@ -605,6 +608,11 @@ class Supervisor:
         is_new = self._state.has_new_agent(present)
         return self._folder.end_line(task.name) if is_new else present.log_start
 
+    def _find_own_processes(self) -> set[int]:
+        """Return the children of this process that serve it, and no host."""
+        searching = set() if self._ready is None else self._ready.pids
+        return searching | self._former_agents.pids
+
     def _measure_cpu(self) -> None:
         self._hosts.order_all(protocol.MeasureCpu())
 
@@ -630,7 +638,7 @@ class Supervisor:
     def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.HostLost):
             self._starts.remove_host(event.host)
-            if self._is_finishing:
+            if self._is_finishing and event.cause.code is not Code.PROCESSES_NOT_ENDED:
                 return
             self._on_host_lost(event)
         self.emit(event)
@@ -870,6 +878,7 @@ class Supervisor:
             )
         )
         self._former_agents.stop(at_once=self._state.killing)
+        self._hosts.limit_ends(0.0 if self._state.killing else grace)
         if self._state.killing:
             self._hosts.abandon_lost()
 

@@ -7,6 +7,7 @@ everything that it has started.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -16,6 +17,8 @@ from distrun.agent.structs import Struct
 
 KILL_INTERVAL = 0.02
 """Seconds between two rounds of signals to processes that are being ended."""
+DEATH_SECONDS = 10.0
+"""Seconds after SIGKILL, after which a process counts as one that does not die."""
 
 
 class Process(Struct):
@@ -208,29 +211,74 @@ def reap(excluded: Container[int] = ()) -> bool:
     return left
 
 
+class Ending:
+    """Ends every descendant of this process while its loop goes on, a round of signals at a time.
+
+    Call :meth:`run_due` at :attr:`next_due`. Use it in a subreaper that has inherited the processes
+    of a dead child.
+
+    Args:
+        grace: seconds from SIGTERM to SIGKILL.
+        excluded: the children that live on, with their descendants; it is asked again each round.
+        patience: seconds from SIGKILL until processes that do not die are given up. In the kernel,
+            a process can wait for a disk, and die only afterwards.
+    """
+
+    def __init__(
+        self,
+        grace: float,
+        excluded: Container[int] = (),
+        clock: Callable[[], float] = time.monotonic,
+        patience: float = math.inf,
+    ) -> None:
+        self._excluded = excluded
+        self._clock = clock
+        self._kill_at = clock() + grace
+        self._give_up_at = self._kill_at + patience
+        self._signalled: Dict[int, int] = {}
+        self.next_due = clock()
+        """When to call :meth:`run_due`. The exit of a grandchild is no event for this process."""
+        self.left: List[Process] = []
+        """The processes that were given up."""
+
+    def run_due(self) -> bool:
+        """Send a round of signals. Returns whether it is over: none is left, or all are given up.
+
+        One call reaps what has ended before, so with no descendant the first call returns True.
+        """
+        if not reap(self._excluded):
+            return True
+        now = self._clock()
+        if now >= self._give_up_at:
+            self.left = list(self._remaining())
+            return True
+        for process in self._remaining():
+            if now >= self._kill_at:
+                send(process, signal.SIGKILL)
+            elif self._signalled.get(process.pid) != process.started:
+                self._signalled[process.pid] = process.started
+                send(process, signal.SIGTERM)
+                send(process, signal.SIGCONT)
+        self.next_due = now + KILL_INTERVAL
+        return False
+
+    def _remaining(self) -> Iterator[Process]:
+        for child in children(os.getpid()):
+            if child not in self._excluded:
+                yield from tree(child)
+
+
 def end_all(
     grace: float,
     excluded: Container[int] = (),
     clock: Callable[[], float] = time.monotonic,
-) -> None:
-    """End every descendant of this process: SIGTERM, and SIGKILL after `grace` seconds.
+    patience: float = math.inf,
+) -> List[Process]:
+    """End every descendant of this process: see :class:`Ending`. Blocks until it is over.
 
-    Blocks until none is left, except the children in `excluded` and their descendants. Call it in a
-    subreaper that has inherited the processes of a dead child.
+    Returns those that were given up after `patience`.
     """
-    deadline = clock() + grace
-    signalled: Dict[int, int] = {}
-    while reap(excluded):
-        kill = clock() >= deadline
-        for child in children(os.getpid()):
-            if child in excluded:
-                continue
-            for process in tree(child):
-                if kill:
-                    send(process, signal.SIGKILL)
-                elif signalled.get(process.pid) != process.started:
-                    signalled[process.pid] = process.started
-                    send(process, signal.SIGTERM)
-                    send(process, signal.SIGCONT)
-        # Polled, because the exit of a grandchild is no event for this process.
+    ending = Ending(grace, excluded, clock, patience)
+    while not ending.run_due():
         time.sleep(KILL_INTERVAL)
+    return ending.left

@@ -64,6 +64,7 @@ class Code(StrEnum):
     FRAMES_DAMAGED = "frames_damaged"  # count
     ORDERS_NOT_READ = "orders_not_read"
     STOP_NOT_EXECUTED = "stop_not_executed"  # seconds
+    PROCESSES_NOT_ENDED = "processes_not_ended"  # text: their ids; within: why its agent is gone
     ORDER_NOT_ANSWERED = "order_not_answered"  # seconds; name: of the order, if known; task
 
     # Another user listens on the port of a task.

@@ -47,6 +47,8 @@ class OrderDeadlines:
     def __init__(self, lease: float | None) -> None:
         # The link may be lost for as long as the lease, and restored.
         self._seconds = max(_END_SECONDS, 2 * (lease or 0.0))
+        self._end_seconds = math.inf
+        """How long an end may take, see :meth:`limit_ends`."""
         self._is_pausable = lease is None
         self._paused_at: float | None = None
         self._dues: dict[tuple[str, str], float] = {}
@@ -102,6 +104,17 @@ class OrderDeadlines:
             self._shutdown_at = time.monotonic()
             self._set("Shutdown", "", 0.0)
 
+    def limit_ends(self, grace: float, seconds: float) -> None:
+        """Let ends of tasks and a shutdown take so many seconds after SIGKILL: the job must end.
+
+        `grace`: seconds from now on, after which tasks that are being stopped get it.
+        """
+        self._end_seconds = seconds
+        due = time.monotonic() + grace + seconds
+        for key in [key for key in self._dues if key[0] in ENDS]:
+            self._dues[key] = min(due, self._dues[key])
+            self._next = min(due, self._next or due)
+
     def pause(self) -> None:
         """The link is lost."""
         if self._is_pausable and self._paused_at is None:
@@ -144,6 +157,8 @@ class OrderDeadlines:
     def seconds_for(self, name: str) -> float:
         """Return how long an agent may take for an order with that name, besides its grace."""
         seconds = self._seconds + _EXTRA_SECONDS.get(name, 0.0)
+        if name in ENDS:
+            seconds = min(seconds, self._end_seconds)
         return min(seconds, self._most_seconds) if name == "Shutdown" else seconds
 
     def _set(self, name: str, task: str, extra: float) -> None:

@@ -397,6 +397,12 @@ class FormerAgents:
                 self._on_preserved(agent.name, agent.preserved)
             self._on_cleared(agent)
 
+    @property
+    def pids(self) -> set[int]:
+        """The processes of the logins on this machine."""
+        connections = [agent.connection for agent in self._agents]
+        return {each.process.pid for each in connections if each is not None}
+
     def stop(self, *, at_once: bool) -> None:
         """Limit the wait for all hosts, because the job ends: see :meth:`FormerAgent.stop`."""
         for agent in self._agents:

@@ -17,6 +17,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from distrun.agent import protocol
+from distrun.agent.linux import processes
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Outbox, ProtocolError
 from distrun.events import LinkLost, LinkRestored
@@ -216,7 +217,7 @@ class Host:
             message = self._shutdown = protocol.Shutdown(
                 preserve_logs=self.mirror.failure is not None
             )
-        if self.reach.can_reattach:
+        if self._has_deadline(message):
             self._deadlines.record_order(message)
         self._checker.record_order(message)
         number = self._outbox.add(message) if self.reach.can_reattach else 0
@@ -229,6 +230,19 @@ class Host:
                 self._set_due(_EXIT_SECONDS)
             else:
                 self._mark_gone(Cause(Code.AGENT_NOT_NEEDED))
+
+    def _has_deadline(self, order: Order) -> bool:
+        """Whether an order must be executed in time.
+
+        An agent below this process may be suspended with it, and ends with its link. Its tasks may
+        have processes that do not die.
+        """
+        is_end = type(order).__name__ in ENDS
+        return self.reach.can_reattach or (self.reach.is_below_supervisor and is_end)
+
+    def limit_ends(self, grace: float) -> None:
+        """Do not wait for processes that do not die: see :meth:`.OrderDeadlines.limit_ends`."""
+        self._deadlines.limit_ends(grace, processes.DEATH_SECONDS)
 
     def set_logs_aside(self, tasks: Collection[str]) -> None:
         """Keep the logs of other tasks than these out of the copies, which other hosts continue."""
@@ -336,6 +350,8 @@ class Host:
             self._fail_to_connect(None)
         elif self.state is LinkState.RECONNECTING:
             self._retry_later(Cause(Code.SSH_NOT_ANSWERED))
+        elif self.state is LinkState.UP and self.reach.is_below_supervisor:
+            self._handle_link_loss(Cause(Code.AGENT_GONE))
         elif self.state is LinkState.UP:
             self._handle_link_loss(Cause(Code.SSH_NOT_ENDED))
 
@@ -488,6 +504,9 @@ class Host:
             self._unregister(connection.channel.reader)
             if self.reach.can_reattach and not self.has_announced_exit:
                 self._set_due(_EXIT_SECONDS)
+            elif self.reach.is_below_supervisor and not self.has_announced_exit:
+                # Its guard ends what it has left, unless that does not die.
+                self._set_due(protocol.KILL_GRACE + processes.DEATH_SECONDS)
             self.check_exit()
 
     def _on_violation(self, connection: Connection | None, cause: Cause) -> None:
@@ -501,6 +520,9 @@ class Host:
             return
         if self.state is LinkState.CONNECTING:
             self._mark_unreachable(cause)
+            return
+        if self.reach.is_below_supervisor:
+            self._mark_gone(cause)  # the pool ends what it leaves, or names it
             return
         self._dismiss(connection)
         if self.reach.can_reattach:
@@ -589,7 +611,7 @@ class Host:
             self._on_violation(connection, violation)
             return
         self._last_report = max(self._last_report, number)
-        if self.reach.can_reattach:
+        if self.reach.can_reattach or self.reach.is_below_supervisor:
             self._deadlines.record_report(message)
         self._handle(connection, message)
 

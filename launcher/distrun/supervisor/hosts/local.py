@@ -83,7 +83,7 @@ def end_unused_agent() -> None:
         process, stream = _agent
         _agent = None
         process.kill()
-        process.wait()
+        process.returncode = -signal.SIGKILL  # it is reaped as any child that nobody asks for
         stream.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -19,7 +20,7 @@ from distrun.supervisor.hosts.late_logs import LateLogs
 from distrun.supervisor.hosts.local import end_unused_agent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 _MAX_CONNECTING = 16
 """How many hosts may be connecting at a time: each ssh client takes 80 ms of a core here."""
+
+
+_MOST_NAMED = 20
+"""How many processes a cause names that do not die."""
 
 
 def _is_stopped(child: int) -> bool:
@@ -58,14 +63,15 @@ class PoolObserver(Protocol):
 class _Excluded:
     """The processes below this one that must not be ended with the job."""
 
-    def __init__(self, pids: set[int], reaches: Mapping[str, Reach]) -> None:
-        self._pids = pids
+    def __init__(self, find_pids: Callable[[], set[int]], reaches: Mapping[str, Reach]) -> None:
+        self._find_pids = find_pids
         self._reaches = reaches
 
     def __contains__(self, pid: object) -> bool:
         if not isinstance(pid, int):
             return False
-        return pid in self._pids or any(reach.outlives_job(pid) for reach in self._reaches.values())
+        is_own = pid in self._find_pids()
+        return is_own or any(reach.outlives_job(pid) for reach in self._reaches.values())
 
 
 class HostPool:
@@ -74,6 +80,7 @@ class HostPool:
     Args:
         logs: the folder for the tasks' logs.
         variables: those whose values on the hosts are needed for the plan.
+        find_others: returns the children of this process that are no business of the hosts.
     """
 
     def __init__(
@@ -84,6 +91,7 @@ class HostPool:
         logs: Path,
         variables: tuple[str, ...],
         observer: PoolObserver,
+        find_others: Callable[[], Iterable[int]] = tuple,
     ) -> None:
         self._make_host = partial(
             Host,
@@ -102,12 +110,15 @@ class HostPool:
         )
         self._reaches: dict[str, Reach] = {}
         """One reach of each kind."""
+        self._find_others = find_others
+        self._endings: list[tuple[processes.Ending, Callable[[list[int]], None]]] = []
+        """What hosts have left below this process and is being ended, and what follows then."""
         self.unreachable: dict[str, Cause] = {}
         """Why hosts could not be reached that were not reported yet."""
 
     def __len__(self) -> int:
         """The number of hosts that are not gone, or that send logs after they were lost."""
-        return len(self._hosts) + len(self._late_logs)
+        return len(self._hosts) + len(self._late_logs) + len(self._endings)
 
     def connect(self, reaches: Mapping[str, Reach]) -> None:
         """Start an agent on each host; its Hello follows as a report."""
@@ -180,6 +191,16 @@ class HostPool:
         """Try a last time to receive the rest of the logs of lost hosts."""
         self._late_logs.finish()
 
+    def limit_ends(self, grace: float) -> None:
+        """Do not wait for processes on this machine that do not die: the job must end.
+
+        `grace`: seconds from now on, after which they get SIGKILL.
+        """
+        for host in self._hosts.values():
+            if host.reach.is_below_supervisor:
+                self._schedule.note(host)
+                host.limit_ends(grace)
+
     def resume_suspended(self) -> None:
         """Resume agents below this process: a suspended agent could not end its tasks."""
         for host in self._hosts.values():
@@ -208,15 +229,16 @@ class HostPool:
             if host.reach.is_below_supervisor and host.pid is not None and _is_stopped(host.pid):
                 processes.resume(host.pid)
             host.check_exit()
-        if self._hosts:
-            # Processes that ssh had started, such as the ssh to a jump host, end after it.
-            processes.reap(self._connection_pids())
+        # Clients that were killed, and what ssh had started, such as the ssh to a jump host.
+        processes.reap(self._own_pids())
+        self._run_endings()
         self._fill_slots()
 
     @property
     def next_due(self) -> float | None:
         """When :meth:`run_due` must be called, on the monotonic clock."""
-        dues = (self._schedule.next_due, self._late_logs.next_due)
+        dues = [self._schedule.next_due, self._late_logs.next_due]
+        dues += [ending.next_due for ending, _ in self._endings]
         return min((due for due in dues if due is not None), default=None)
 
     def run_due(self) -> None:
@@ -224,7 +246,17 @@ class HostPool:
         for host in self._schedule.pop_due(time.monotonic()):
             host.run_due()
         self._late_logs.run_due()
+        if any(ending.next_due <= time.monotonic() for ending, _ in self._endings):
+            self._run_endings()
         self._fill_slots()
+
+    def _run_endings(self) -> None:
+        """Go on to end what hosts have left."""
+        for each in list(self._endings):
+            ending, follow = each
+            if ending.run_due():
+                self._endings.remove(each)
+                follow([process.pid for process in ending.left])
 
     def _fill_slots(self) -> None:
         """Connect waiting hosts while there are free slots."""
@@ -255,9 +287,11 @@ class HostPool:
             self._report_unreachable()
 
     def on_unreachable(self, host: Host, cause: Cause) -> None:
-        self.unreachable[host.name] = cause
-        self._release(host)
-        self._report_unreachable()
+        def follow(left: list[int]) -> None:
+            self.unreachable[host.name] = self._with_left(host, cause, left)
+            self._report_unreachable()
+
+        self._release(host, follow)
 
     def on_event(self, event: events.Event) -> None:
         self._observer.on_event(event)
@@ -266,7 +300,12 @@ class HostPool:
         self._schedule.note(host)
 
     def on_gone(self, host: Host, cause: Cause) -> None:
-        self._release(host)
+        def follow(left: list[int]) -> None:
+            self._report_gone(host, self._with_left(host, cause, left))
+
+        self._release(host, follow)
+
+    def _report_gone(self, host: Host, cause: Cause) -> None:
         at = time.time()
         received = self._late_logs.add(host, cause, at)
         failure = host.mirror.failure
@@ -287,17 +326,38 @@ class HostPool:
             causes, self.unreachable = self.unreachable, {}
             self._observer.on_unreachable(causes)
 
-    def _release(self, host: Host) -> None:
+    def _release(self, host: Host, follow: Callable[[list[int]], None]) -> None:
         """Forget a host, and end the processes that it has left below this one.
 
         With the last host, all are ended: a process that ssh had started, such as a proxy's
-        command, may hang.
+        command, may hang. `follow` is called then, with the ids of those that do not die.
         """
         del self._hosts[host.name]
         self._schedule.remove(host)
-        if host.reach.is_below_supervisor or not self._hosts:
-            processes.end_all(KILL_GRACE, _Excluded(self._connection_pids(), self._reaches))
+        if not host.reach.is_below_supervisor and self._hosts:
+            follow([])
+            return
+        excluded = _Excluded(self._own_pids, self._reaches)
+        ending = processes.Ending(KILL_GRACE, excluded, patience=processes.DEATH_SECONDS)
+        if ending.run_due():
+            follow([])
+        else:
+            self._endings.append((ending, follow))
 
-    def _connection_pids(self) -> set[int]:
+    def _with_left(self, host: Host, cause: Cause, left: list[int]) -> Cause:
+        """Return why a host is gone, with its processes that do not die.
+
+        Those of clients, such as ssh, run no task: only this process's log tells them.
+        """
+        if not left:
+            return cause
+        pids = " ".join(map(str, left[:_MOST_NAMED]))
+        if host.reach.is_below_supervisor:
+            return Cause(Code.PROCESSES_NOT_ENDED, text=pids, within=(cause,))
+        print(f"processes that do not die: {pids}", file=sys.stderr)  # noqa: T201 - its log
+        return cause
+
+    def _own_pids(self) -> set[int]:
+        """The children of this process that it uses."""
         pids = {host.pid for host in self._hosts.values() if host.pid is not None}
-        return pids | self._late_logs.pids
+        return pids | self._late_logs.pids | set(self._find_others())

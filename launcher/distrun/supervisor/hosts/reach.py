@@ -94,13 +94,17 @@ class Connection:
         return int.from_bytes(unread, sys.byteorder) < self.agent_size
 
     def close(self) -> None:
-        """Kill the process and what it started in its session, and close the descriptors."""
+        """Kill the process and what it started in its session, and close the descriptors.
+
+        It is not waited for: a process that waits for a disk dies only afterwards. Who handles
+        SIGCHLD reaps it, as any child that nobody asks for.
+        """
         if self.process.poll() is None:
             if self.has_own_session:
                 os.killpg(self.process.pid, signal.SIGKILL)
             else:
                 self.process.kill()
-            self.process.wait()
+            self.process.returncode = -signal.SIGKILL
         self.channel.close()
         if self.stderr is not None:
             os.close(self.stderr)

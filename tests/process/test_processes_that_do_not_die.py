@@ -1,0 +1,66 @@
+"""Processes that not even SIGKILL ends at once: nothing waits for them without end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from harness.command import Detach, Distrun, FindVictim, Status
+from harness.freezer import Freeze, freezer
+from harness.waiting import wait_until
+
+SLEEPS = "exec sleep 600"
+
+
+@pytest.fixture
+def freeze() -> Iterator[Freeze]:
+    with freezer() as function:
+        yield function
+
+
+@pytest.mark.parametrize("killed", [("agent", "guard"), ("agent",), ("guard",), ()])
+def test_kill_ends_a_job_and_names_a_task_that_does_not_die(
+    distrun: Distrun,
+    detached: Detach,
+    status: Status,
+    victim_of: FindVictim,
+    freeze: Freeze,
+    killed: tuple[str, ...],
+) -> None:
+    job = detached(SLEEPS)
+    task = status(job)["tasks"][0]["pid"]
+    supervisor = psutil.Process(status(job)["supervisor_pid"])
+    victims = [victim_of(who, None) for who in killed]
+    freeze(task)
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    done = distrun("kill", job, "--grace", "500ms", timeout=60)
+    assert "answer" not in done.stderr
+    wait_until(lambda: not supervisor.is_running() or supervisor.status() == "zombie", timeout=20)
+    named = f"do not die, not even by SIGKILL: {task}"
+    assert done.returncode == 69
+    assert named in done.stderr
+    assert '"JobEnded"' in distrun("events", job, "--json").stdout
+    assert named in distrun("events", job).stdout
+
+
+def test_other_commands_are_answered_while_a_dead_agents_task_does_not_die(
+    distrun: Distrun, detached: Detach, status: Status, victim_of: FindVictim, freeze: Freeze
+) -> None:
+    job = detached(SLEEPS, restart={"max": 3})
+    task = status(job)["tasks"][0]["pid"]
+    victims = [victim_of(who, None) for who in ("agent", "guard")]
+    freeze(task)
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    # Its answer comes from the supervisor, which waits in its loop.
+    assert distrun("wait", job, "--timeout", "200ms").returncode == 124
+    done = distrun("wait", job, timeout=60)
+    assert done.returncode == 69  # nothing starts beside what may still run
+    shown = distrun("events", job).stdout
+    assert f"do not die, not even by SIGKILL: {task}" in shown
+    assert "attempt 1" not in shown
