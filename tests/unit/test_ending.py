@@ -21,7 +21,7 @@ class Kernel:
         return self.now
 
     def tree(self, pid: int) -> Iterator[processes.Process]:
-        yield processes.Process(pid, 1, pid, pid, 7, "D", 0)
+        yield processes.Process(pid, 1, pid, pid, 7, "D", 0, 0)
 
 
 @pytest.fixture
