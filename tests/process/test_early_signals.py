@@ -40,28 +40,3 @@ def test_a_signal_while_a_class_is_created(
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr.strip()) == (128 + number, "", "")
-
-
-SEARCHES = """\
-import os, signal, time
-from distrun.cli import signals
-
-signals.install()
-with signals.interruptible(600.0):
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(600)
-with signals.interruptible(0.05):
-    time.sleep(600)
-with signals.interruptible(600.0):
-    print("all ended", flush=True)
-os.kill(os.getpid(), signal.SIGINT)
-time.sleep(600)
-"""
-
-
-def test_a_search_ends_when_a_signal_arrives_and_when_its_time_is_over() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SEARCHES], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout == "all ended\n", done.stderr
-    assert "KeyboardInterrupt" in done.stderr

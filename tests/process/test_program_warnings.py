@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,11 @@ def test_another_interpreter_parses_for_itself(distrun: Distrun, tmp_path: Path)
     python.chmod(0o755)
     spec = write_job(tmp_path, "x = = 1\n", program={"python": "./python9"})
     done = distrun("validate", spec)
-    assert "warning" not in done.stderr
+    ours = "{}.{}".format(*sys.version_info)
+    unread = f"train.py:1:5: warning: not checked: the Python {ours} that runs distrun cannot parse"
+    assert done.stderr.startswith(unread)
+    assert len(done.stderr.splitlines()) == 2
+    assert distrun("validate", "--strict", spec).returncode == 65
     assert json.loads((tmp_path / "asked").read_text())["files"] == [str(tmp_path / "train.py")]
 
     errors = {str(tmp_path / "train.py"): [1, 5, "invalid syntax"]}
@@ -175,19 +180,120 @@ DEEP = "x = " + "(" * 90 + ")" * 90 + "\ny = " + "+".join(["1"] * 50_000) + "\n"
 
 
 @pytest.mark.parametrize(
-    "script",
+    ("script", "why"),
     [
-        b"# " + b"x" * (3 << 20) + b"\n" + SETS.encode(),
-        DEEP.encode(),
-        b"x = " + b"-" * 200_000 + b"1\n",
-        b"",
+        (b"# " + b"x" * (3 << 20) + b"\n" + SETS.encode(), "it is larger than 512 KB"),
+        (DEEP.encode(), "it nests too deeply"),
+        (b"x = " + b"-" * 200_000 + b"1\n", "it nests too deeply"),
+        ("\n".join(f"from m{n} import x" for n in range(1001)).encode(), "more than 1000 modules"),
     ],
-    ids=["large", "deep", "minus", "empty"],
+    ids=["large", "deep", "minus", "imports"],
 )
-def test_what_is_too_much_is_silent(distrun: Distrun, tmp_path: Path, script: bytes) -> None:
-    done = distrun("validate", write_job(tmp_path, script), timeout=60)
+def test_a_check_that_cannot_be_made_is_told_and_strict_fails(
+    distrun: Distrun, tmp_path: Path, script: bytes, why: str
+) -> None:
+    spec = write_job(tmp_path, script)
+    done = distrun("validate", spec, timeout=60)
     assert (done.returncode, done.stdout) == (0, "")
-    assert re.fullmatch(r"distrun: \S+job.yaml is valid: .*\n", done.stderr), done.stderr
+    told = [line for line in done.stderr.splitlines() if "not checked" in line]
+    assert len(told) == 1
+    assert told[0].startswith(f"train.py: warning: not checked: {why}"), done.stderr
+    for command in ("validate", "plan", "launch"):
+        done = distrun(command, "--strict", spec, timeout=60)
+        assert (done.returncode, done.stdout) == (65, ""), command
+        assert f"not checked: {why}" in done.stderr
+
+
+INTERPRETERS = {
+    "absent": (None, "there is no program"),
+    "no program": ("not a program", "cannot be started"),
+    "exits": ("#!/bin/sh\nexit 3\n", "exited with 3"),
+    "dies": ("#!/bin/sh\nkill -9 $$\n", "was killed by SIGKILL"),
+    "silent": ("#!/bin/sh\nexit 0\n", "cannot be understood"),
+    "other json": ("#!/bin/sh\necho '[1, 2]'\n", "cannot be understood"),
+    "other types": (
+        """#!/bin/sh\necho '{"version": "3.9", "missing": [], "keras": null, "errors": []}'\n""",
+        "cannot be understood",
+    ),
+    "without end": ("#!/bin/sh\nexec yes\n", "was asked"),
+    "hangs": ("#!/bin/sh\nsleep 600 & wait\n", "did not answer within 5 s"),
+}
+
+
+@pytest.mark.parametrize("name", INTERPRETERS)
+def test_an_interpreter_that_does_not_answer_is_told_and_strict_fails(
+    distrun: Distrun, tmp_path: Path, name: str
+) -> None:
+    text, why = INTERPRETERS[name]
+    python = tmp_path / "py"
+    if text is not None:
+        python.write_text(text)
+        python.chmod(0o755)
+    spec = write_job(tmp_path, program={"python": "./py"})
+    done = distrun("validate", spec, timeout=60)
+    assert done.returncode == 0
+    assert len([line for line in done.stderr.splitlines() if why in line]) == 1, done.stderr
+    assert WARNED.format("warning: ") in done.stderr, "the other checks are made"
+    for command in ("validate", "plan", "launch"):
+        done = distrun(command, "--strict", spec, timeout=60)
+        assert (done.returncode, done.stdout) == (65, ""), command
+        assert why in done.stderr
+
+
+CRASHING = """\
+import sys
+from distrun.lint import rules
+from distrun.lint.worker_rules import missing_chief
+
+def crash(program, around):
+    raise KeyError("a defect")
+
+rules.RULES = tuple(crash if each is missing_chief else each for each in rules.RULES)
+from distrun.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("command", ["validate", "plan", "launch"])
+def test_a_rule_that_crashes_is_told_and_the_others_hold(
+    distrun: Distrun, tmp_path: Path, command: str
+) -> None:
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", CRASHING, command, *options, "job.yaml"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=60,
+            check=False,
+        )
+
+    write_job(tmp_path)
+    done = run()
+    assert done.returncode == 0
+    assert "train.py: warning: not checked: the check has failed (KeyError" in done.stderr
+    assert WARNED.format("warning: ") in done.stderr
+    done = run("--strict")
+    assert (done.returncode, done.stdout) == (65, "")
+    assert "the check has failed" in done.stderr
+    assert WARNED.format("") in done.stderr
+
+
+def test_a_slow_interpreter_delays_no_output_and_no_end(distrun: Distrun, tmp_path: Path) -> None:
+    python = tmp_path / "py"
+    python.write_text(
+        f"#!/bin/sh\ncase $* in *probe.py*) sleep 600;; *) exec {sys.executable} $@;; esac\n"
+    )
+    python.chmod(0o755)
+    spec = write_job(tmp_path, "print('it ran')\n", program={"python": "./py"})
+    started = time.monotonic()
+    for detach in ([], ["-d"]):
+        done = distrun("launch", *detach, spec, timeout=60)
+        assert done.returncode == 0
+        assert "distrun: the program is not checked: the job" in done.stderr
+    assert time.monotonic() - started < 8.0, "each of the two checks takes 5 s"
+    done = distrun("launch", "--strict", spec, timeout=60)
+    assert (done.returncode, done.stdout) == (65, ""), "it waits for the checks"
 
 
 @pytest.mark.parametrize(
@@ -232,7 +338,9 @@ def test_thousands_of_modules_beside_the_script(distrun: Distrun, tmp_path: Path
         (tmp_path / f"m{number}.py").write_text(f"import m{number + 1}\n")
     done = distrun("validate", write_job(tmp_path, f"import m0\n{SETS}"), timeout=60)
     assert done.stderr.startswith("train.py:4:1: warning: the program sets or removes TF_CONFIG")
-    assert len(done.stderr.splitlines()) == 2
+    told = "train.py: warning: not checked: of its modules, the first 200, or 512 KB, are read"
+    assert done.stderr.splitlines()[1] == told
+    assert len(done.stderr.splitlines()) == 3
 
 
 def test_a_notebook_and_a_shell_script(distrun: Distrun, tmp_path: Path) -> None:

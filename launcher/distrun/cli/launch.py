@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
     from distrun.agent.protocol import StopJob
     from distrun.resumption import Resumption
     from distrun.spec.model import Spec
-    from distrun.spec.problems import Problem
 
-_CHECK_SECONDS = 10.0
-"""How long the program is read for warnings. A job that runs is not followed meanwhile."""
 _OPTIONS = (
     click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it running."),
     name_option,
@@ -118,29 +116,29 @@ def launch(  # noqa: PLR0913 - the options of the commands
     new one. `asked_to_stop` returns what a signal
     stands for, if a command of another machine has sent it.
     """
-    from distrun.cli import signals
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
-    from distrun.cli.spec_warnings import (
-        find_warnings,
-        print_warnings,
-        require_keras_2,
-        with_workers,
-    )
+    from distrun.cli.program_check import ProgramCheck
+    from distrun.cli.spec_warnings import find_warnings, refuse_if, require_keras_2, with_workers
     from distrun.cli.transfer_bar import read_files
 
-    spec = with_workers(spec)
+    spec = with_workers(spec, strict=strict)
     if tasks:
         _check_tasks(spec, tasks)
     if report is not None:
         _check_report(report, detach=detach)
     if dry_run:
+        from distrun.cli.guarded_command import run_guarded
         from distrun.cli.plan_view import show_plan
 
-        return show_plan(spec, find_warnings(spec, strict=strict), as_json=False)
+        return run_guarded(
+            lambda: show_plan(spec, find_warnings(spec, strict=strict), as_json=False)
+        )
     if not no_preflight:
         require_keras_2(spec)
     if strict:
-        find_warnings(spec, strict=True)
+        with contextlib.closing(ProgramCheck(spec)) as check:
+            check.wait()
+        refuse_if(check.warnings, strict=True)
     manifest = read_files(spec)
     spec = without_missing_tensorboard(spec)
     job = LaunchedJob(
@@ -153,11 +151,8 @@ def launch(  # noqa: PLR0913 - the options of the commands
         resumed=resumed,
         asked_to_stop=asked_to_stop,
     )
-    if not strict:  # the supervisor starts meanwhile
-        warnings: tuple[Problem, ...] = ()
-        with signals.interruptible(_CHECK_SECONDS):
-            warnings = find_warnings(spec, strict=False)
-        print_warnings(warnings)
+    if not strict:  # otherwise they were made before
+        job.check_program()
     try:
         return job.run()
     finally:
@@ -167,7 +162,7 @@ def launch(  # noqa: PLR0913 - the options of the commands
             report_at_end(job.folder, report)
         if notify is not None and job.folder.path.exists():
             from distrun.agent.linux.syscalls import signal_name
-            from distrun.cli import console
+            from distrun.cli import console, signals
             from distrun.cli.notify import run_notify_command, start_notify_watcher
 
             run = start_notify_watcher if job.was_left_running else run_notify_command

@@ -49,9 +49,13 @@ class LaunchView:
 
     def print(self, text: str) -> None:
         """Print a message on stderr."""
+        self.print_lines([f"distrun: {text}"])
+
+    def print_lines(self, lines: list[str]) -> None:
+        """Print lines on stderr."""
         self._bar.close()
         self._terminal.clear_status()
-        console.print_message(text)
+        console.print_lines(lines)
 
     def write_output(self, blocks: Iterable[bytes]) -> None:
         self._terminal.write(blocks)

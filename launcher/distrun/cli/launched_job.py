@@ -16,6 +16,8 @@ from distrun.cli.launch_view import LaunchView
 from distrun.cli.left_out import gpu_tasks, has_failed, left_out_text
 from distrun.cli.logs import DroppedOutput, chosen_tasks, task_logs
 from distrun.cli.output import MOST_AHEAD, Output
+from distrun.cli.program_check import ProgramCheck
+from distrun.cli.spec_warnings import warning_lines
 from distrun.cli.streams import discard, discard_when_stalled, failure_text, text_stream
 from distrun.cli.text_format import format_names
 from distrun.errors import DistrunError, OutputError
@@ -32,6 +34,8 @@ from distrun.sync.manifest import Manifest
 
 _WATCH_SECONDS = 0.2
 """How long a job runs until its output is waited for."""
+_CHECK_SECONDS = 0.3
+"""How long after their start the checks of the program may delay the job's end."""
 _REDRAW_SECONDS = 1.0
 """How often the status line is redrawn on a terminal."""
 _END_SECONDS = 2.0
@@ -78,6 +82,7 @@ class LaunchedJob:
         resumed: Resumption | None = None,
         asked_to_stop: Callable[[], StopJob | None] = lambda: None,
     ) -> None:
+        self._spec = spec
         self._detach = detach
         self._asked_to_stop = asked_to_stop
         self._slurm_job = next((host.slurm.job for host in spec.hosts if host.slurm), None)
@@ -96,6 +101,8 @@ class LaunchedJob:
         self._has_shown_all = False
         self._stop_requested = False
         self._signals = 0
+        self._check: ProgramCheck | None = None
+        """The checks of the program that run beside the job."""
         self._return_due: float | None = None
         """When to return without the job's end, after the third signal."""
         self._exit_code = 0
@@ -119,6 +126,35 @@ class LaunchedJob:
             manifest=manifest,
             resumed=resumed,
         )
+
+    def check_program(self) -> None:
+        """Check the program while the job starts and runs, and print the warnings.
+
+        The job's end does not wait for them.
+        """
+        try:
+            self._check = ProgramCheck(self._spec)
+        except OSError as error:
+            self._view.print(f"the program is not checked: {error}")
+            return
+        self._session.watch(self._check.fileno(), self._on_checked)
+
+    def _on_checked(self) -> None:
+        if self._check is not None and self._check.read():
+            self._end_check()
+
+    def _end_check(self) -> None:
+        """Print the warnings, or that there are no more checks."""
+        check, self._check = self._check, None
+        if check is None:
+            return
+        self._session.unwatch(check.fileno())
+        with contextlib.closing(check):
+            if not check.wait(max(0.0, check.started + _CHECK_SECONDS - time.monotonic())):
+                how = "was left running" if self.was_left_running else "ended"
+                self._view.print(f"the program is not checked: the job {how} before the checks did")
+            elif check.warnings:
+                self._view.print_lines(warning_lines(check.warnings))
 
     def run(self) -> int:
         """Return the exit code: the job's, or 0 if it was left running."""
@@ -151,11 +187,15 @@ class LaunchedJob:
                     raise self._unended_error()
             if self._detach and all_executed(session.state) and not self._stop_requested:
                 self._detach_from_job()
+                self._end_check()
                 return None
             session.close()
             view.clear_status()
             self._show_rest()
+            self._end_check()
         finally:
+            if self._check is not None:
+                self._check.close()
             view.close()
             if self._follower is not None:
                 self._follower.close()

@@ -44,6 +44,8 @@ _COMMANDS = {
     "completion": "Print a shell's completion script.",
 }
 """What each command does, in the order of the help. Each is a module with a click `command`."""
+_GUARDED = ("plan", "doctor", "validate", "submit")
+"""They start ssh clients, agents or interpreters, but no supervisor."""
 _OF_BATCH_SCRIPTS = "batch-run"
 """A command that the batch scripts of `submit` run; the help does not list it."""
 _OF_OTHER_TOOLS = {
@@ -140,7 +142,7 @@ def main() -> NoReturn:
     """Run a command and exit with its code. Only a defect in distrun prints a traceback."""
     streams.install()
     try:
-        code = _run()
+        code = _run_guarded() if sys.argv[1:2] and sys.argv[1] in _GUARDED else _run()
     except signals.ENDED as error:
         code = 128 + (signals.signal_of(error) or 0)
     signals.restore()
@@ -152,6 +154,16 @@ def main() -> NoReturn:
     # Python would take its time, and reset the handlers first: a signal would change the exit code.
     atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
     os._exit(code)
+
+
+def _run_guarded() -> int:
+    from distrun.cli.guarded_command import run_guarded
+
+    try:
+        return run_guarded(_run)
+    except OSError as error:
+        console.print_error(_host_error(error))
+        return HostError.exit_code
 
 
 def _run() -> int:  # noqa: PLR0911 - one line for each way to end

@@ -55,7 +55,8 @@ def command(
     from distrun.cli.spec_warnings import find_warnings, print_warnings, with_workers
     from distrun.spec.loader import load
 
-    spec = with_workers(load(spec_path, overrides=overrides, extra_args=args, name=name))
+    loaded = load(spec_path, overrides=overrides, extra_args=args, name=name)
+    spec = with_workers(loaded, strict=strict)
     if by_hand:
         from distrun.cli.shell_lines import shell_lines
         from distrun.supervisor.dry_run import make_plan

@@ -60,38 +60,6 @@ def deferred() -> Iterator[None]:
         _end(arrived[0], None)
 
 
-class _InterruptedError(BaseException):
-    """A block that :func:`interruptible` has made ends early."""
-
-
-@contextlib.contextmanager
-def interruptible(seconds: float) -> Iterator[None]:
-    """End this block early, without an error, when a signal arrives or after so many seconds.
-
-    The signals are those that end commands. Whoever waits for them by a descriptor still gets them.
-    """
-    is_open = True
-
-    def interrupt(_number: int, _frame: object) -> None:
-        if is_open:
-            raise _InterruptedError
-
-    handled = [n for n in ENDING_SIGNALS if callable(signal.getsignal(n))]
-    former = {number: signal.signal(number, interrupt) for number in (*handled, signal.SIGALRM)}
-    try:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-            yield
-        finally:
-            is_open = False
-    except _InterruptedError:
-        pass
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-
 def signal_of(error: BaseException | None) -> int | None:
     """Return the number of the signal that led to an exception; None if no signal did.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
@@ -11,7 +12,8 @@ from distrun.frozen import replace
 from distrun.strategies import STRATEGIES, Role, Workers
 
 if TYPE_CHECKING:
-    from distrun.agent.protocol import Cause
+    from collections.abc import Callable, Iterable
+
     from distrun.spec.model import Spec
     from distrun.spec.problems import Problem
 
@@ -19,34 +21,51 @@ if TYPE_CHECKING:
 def find_warnings(spec: Spec, *, strict: bool) -> tuple[Problem, ...]:
     """Check the program that a spec names; nothing of it is run.
 
+    A check that could not be made is a warning, too. An interpreter may be started: call this in a
+    process that ends what it leaves, see :mod:`distrun.guard`.
+
     Raises:
         SpecProblemsError: there are warnings, and `strict` makes them errors.
     """
-    from distrun.lint.check import check_program, find_missing_keras_2
+    from distrun.lint.check import check_program
     from distrun.lint.values import check_executables, check_values
 
-    try:
-        missing = find_missing_keras_2(spec)
-        found = (
-            *([] if missing is None else [_keras_problem(missing)]),
-            *check_executables(spec),
-            *check_values(spec),
-            *check_program(spec),
-        )
-    except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
-        found = ()
+    found = (
+        *made_or_told("program.keras", lambda: _keras_problems(spec)),
+        *made_or_told("program", lambda: check_executables(spec)),
+        *made_or_told("program", lambda: check_values(spec)),
+        *made_or_told("program", lambda: check_program(spec)),
+    )
     return refuse_if(found, strict=strict)
 
 
-def with_workers(spec: Spec) -> Spec:
-    """Return the spec with `workers` read from its program, if it leaves that open, and say so."""
+def made_or_told(where: str, check: Callable[[], Iterable[Problem]]) -> list[Problem]:
+    """Return the warnings of a check, or the warning that it could not be made."""
+    try:
+        return list(check())
+    except Exception as error:  # noqa: BLE001 - a defect in a check must not keep a job from starting
+        from distrun.lint.rule import unchecked_problem, why_unchecked
+
+        return [unchecked_problem(where, why_unchecked(error))]
+
+
+def with_workers(spec: Spec, *, strict: bool = False) -> Spec:
+    """Return the spec with `workers` read from its program, if it leaves that open, and say so.
+
+    Raises:
+        SpecProblemsError: the program could not be examined, and `strict` makes that an error.
+    """
     if spec.workers is None and STRATEGIES[spec.strategy].independent is not None:
         from distrun.lint.check import find_independent_workers
 
-        try:
+        found = None
+
+        def find() -> tuple[Problem, ...]:
+            nonlocal found
             found = find_independent_workers(spec)
-        except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
-            found = None
+            return ()
+
+        print_warnings(refuse_if(tuple(made_or_told("workers", find)), strict=strict))
         if found is not None:
             name, mark = found
             console.print_message(f"workers: independent, because {mark} uses {name}")
@@ -77,18 +96,28 @@ def require_keras_2(spec: Spec) -> None:
     """
     if spec.program.keras != 2:
         return
-    from distrun.lint.check import find_missing_keras_2
+    from distrun.cli.program_check import ProgramCheck
 
-    missing = find_missing_keras_2(spec)
-    if missing is not None:
-        raise HostError(cause=missing)
+    with contextlib.closing(ProgramCheck(spec, only_keras=True)) as check:
+        check.wait()
+    if check.missing_keras is not None:
+        raise HostError(cause=check.missing_keras)
 
 
-def _keras_problem(missing: Cause) -> Problem:
+def _keras_problems(spec: Spec) -> list[Problem]:
     from distrun.cli.cause_text import cause_advice, cause_text
+    from distrun.lint.check import find_missing_keras_2
+    from distrun.lint.interpreter import NoAnswerError
     from distrun.spec.problems import Problem
 
-    return Problem("program.keras", None, None, cause_text(missing), cause_advice(missing) or "")
+    try:
+        missing = find_missing_keras_2(spec)
+    except NoAnswerError:  # the checks of the program say so
+        return []
+    if missing is None:
+        return []
+    advice = cause_advice(missing) or ""
+    return [Problem("program.keras", None, None, cause_text(missing), advice)]
 
 
 def refuse_if(warnings: tuple[Problem, ...], *, strict: bool) -> tuple[Problem, ...]:
@@ -101,7 +130,12 @@ def refuse_if(warnings: tuple[Problem, ...], *, strict: bool) -> tuple[Problem, 
 
 
 def print_warnings(warnings: tuple[Problem, ...]) -> None:
-    """Print warnings on stderr in the form of errors, each marked as a warning."""
-    lines = [str(each).replace(f"{each.mark}: ", f"{each.mark}: warning: ", 1) for each in warnings]
+    """Print warnings on stderr."""
+    lines = warning_lines(warnings)
     if lines:
         console.print_lines(lines)
+
+
+def warning_lines(warnings: tuple[Problem, ...]) -> list[str]:
+    """Return warnings in the form of errors, each marked as a warning."""
+    return [str(each).replace(f"{each.mark}: ", f"{each.mark}: warning: ", 1) for each in warnings]

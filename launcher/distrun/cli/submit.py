@@ -57,7 +57,7 @@ def command(
     from distrun.spec.loader import load
 
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name, is_submitted=True)
-    spec = with_workers(spec)
+    spec = with_workers(spec, strict=strict)
     assert spec.origin is not None  # noqa: S101 - the loader sets it
     # On the nodes, the file is read again: there, its hosts are those of the allocation.
     origin = replace(spec.origin, overrides=(*spec.origin.overrides, "hosts=slurm"))

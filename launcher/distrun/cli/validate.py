@@ -23,12 +23,19 @@ def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
       distrun validate job.yaml
     """
     from distrun.cli.gpu_warnings import find_gpu_warnings
-    from distrun.cli.spec_warnings import find_warnings, print_warnings, refuse_if, with_workers
+    from distrun.cli.spec_warnings import (
+        find_warnings,
+        made_or_told,
+        print_warnings,
+        refuse_if,
+        with_workers,
+    )
     from distrun.spec.loader import load
 
-    spec = with_workers(load(spec_path, overrides=overrides))
+    spec = with_workers(load(spec_path, overrides=overrides), strict=strict)
     shown = "<stdin>" if spec_path == "-" else spec_path
-    warnings = (*find_gpu_warnings(spec, shown), *find_warnings(spec, strict=False))
+    gpu_warnings = made_or_told(shown, lambda: find_gpu_warnings(spec, shown))
+    warnings = (*gpu_warnings, *find_warnings(spec, strict=False))
     print_warnings(refuse_if(warnings, strict=strict))
     tasks = sum(role.count for role in spec.roles)
     console.print_message(f"{spec_path} is valid: {spec.strategy}, {format_count(tasks, 'task')}")

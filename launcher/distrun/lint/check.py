@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import itertools
 import os
 import re
@@ -20,7 +19,7 @@ from distrun.strategies import STRATEGIES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distrun.lint.interpreter import Answer
+    from distrun.lint.interpreter import Answer, NoAnswerError
     from distrun.lint.program import Program
     from distrun.lint.sources import Sources, SyntaxFault
     from distrun.spec.model import HostSpec, Spec
@@ -43,12 +42,18 @@ class _Target(Frozen, kw_only=True):
     package: str = ""
     python: str | None
 
+    @property
+    def is_installed(self) -> bool:
+        """Whether it is a module that is not in the folder: not the user's own program."""
+        return bool(self.module) and not os.path.lexists(self.path)
+
 
 def check_program(spec: Spec) -> tuple[Problem, ...]:
     """Return the warnings about the programs of a spec. It never fails, and runs nothing of them.
 
-    There are none about programs that are not Python, and about the bundled jobs. The program of a
-    custom role has nothing to do with the strategy.
+    A check that could not be made is a warning, too: it says which, and why. There are none about
+    programs that are not Python, and about the bundled jobs. The program of a custom role has
+    nothing to do with the strategy.
     """
     found: list[Problem] = []
     checked: set[_Target] = set()
@@ -57,13 +62,15 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
         target = _find_target(part, here)
         if target is None or _is_bundled(target.path) or target in checked:
             continue
-        from distrun.lint.program import TooComplexError
-        from distrun.lint.sources import Sources
+        from distrun.lint.rule import unchecked_problem, why_unchecked
+        from distrun.lint.sources import Sources, shown_path
 
         checked.add(target)
-        sources = Sources(target.folder, target.path, target.package)
-        with contextlib.suppress(RecursionError, TooComplexError):
+        try:
+            sources = Sources(target.folder, target.path, target.package)
             found += _judge(part, here, target, sources)
+        except Exception as error:  # noqa: BLE001 - a defect must not keep a job from starting
+            found.append(unchecked_problem(shown_path(target.path), why_unchecked(error)))
     return tuple(found)
 
 
@@ -99,34 +106,47 @@ def find_strategy(spec: Spec) -> tuple[str, str, Mark] | None:
 
 def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources) -> list[Problem]:
     from distrun.lint.import_rules import imported_modules
-    from distrun.lint.interpreter import ask
-    from distrun.lint.rule import Surroundings
+    from distrun.lint.interpreter import NoAnswerError, ask
+    from distrun.lint.rule import Surroundings, unchecked_problem
     from distrun.lint.rules import PROGRAM_RULES, RULES, check
+    from distrun.lint.sources import shown_path
 
     env = _variables(spec)
     imported = imported_modules(sources.program) if sources.program else ()
     names = list(itertools.islice(imported, _MOST_IMPORTED))
+    unread = {} if target.is_installed else sources.unread
+    unchecked = [unchecked_problem(file, why) for file, why in unread.items()]
+    if len(imported) > len(names):
+        why = f"more than {_MOST_IMPORTED} modules are imported, and the others are not looked for"
+        unchecked.append(unchecked_problem(shown_path(target.path), why))
     top = target.module.partition(".")[0]
-    if top and not os.path.lexists(target.path):
+    if target.is_installed:
         names = [top]
         # A package of that name in the folder comes before an installed one.
         if os.path.isfile(os.path.join(target.folder, top, "__init__.py")):
             return [_absent_problem(target)] if here is not None else []
     answer = None
     if here is not None:
-        answer = ask(
-            target.python,
-            names,
-            sources.files,
-            folder=target.folder,
-            workdir=here.workdir or spec.program.workdir,
-            env={**here.env, **env},
-        )
+        try:
+            answer = ask(
+                target.python,
+                names,
+                sources.files,
+                folder=target.folder,
+                workdir=here.workdir or spec.program.workdir,
+                env={**here.env, **env},
+            )
+        except NoAnswerError as error:
+            unchecked += _unanswered(spec, error)
         env = {**os.environ, **here.env, **env}
-    found = [_syntax_problem(each, answer) for each in _faults(sources, answer)]
+    faults = _faults(sources, answer)
+    if answer is not None:
+        faulty = {each.file for each in faults}
+        unchecked += [_newer_syntax(each) for each in sources.faults if each.file not in faulty]
+    found = [_syntax_problem(each, answer) for each in faults]
     if sources.program is None:
         is_absent = answer is not None and top in answer.missing
-        return [_absent_problem(target)] if is_absent else found
+        return [_absent_problem(target)] if is_absent else [*found, *unchecked]
     uses_keras_2 = is_keras_2(env.get(LEGACY_KERAS))
     if spec.program.keras is not None:
         uses_keras_2 = spec.program.keras == 2
@@ -139,7 +159,26 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
         owns_tf_config=spec.program.owns_tf_config,
     )
     trains = any(not role.role.is_custom for role in spec.roles)
-    return found + check(sources.program, around, RULES if trains else PROGRAM_RULES)
+    found += check(sources.program, around, RULES if trains else PROGRAM_RULES)
+    return [*found, *unchecked]
+
+
+def _unanswered(spec: Spec, error: NoAnswerError) -> list[Problem]:
+    """The warning that an interpreter was not asked, unless another one says why."""
+    from distrun.lint.rule import unchecked_problem
+    from distrun.lint.values import check_executables
+
+    if error.is_absent and any(check_executables(spec)):
+        return []
+    why = f"{error}; whether it has the modules that the program imports is not known"
+    return [unchecked_problem("program.python", why)]
+
+
+def _newer_syntax(fault: SyntaxFault) -> Problem:
+    from distrun.lint.interpreter import own_version
+
+    why = f"the Python {own_version()} that runs distrun cannot parse it: {fault.message}"
+    return Problem(fault.shown, fault.line, fault.column, f"not checked: {why}")
 
 
 def _read_program(spec: Spec) -> Program | None:
@@ -213,8 +252,11 @@ def needed_modules(spec: Spec) -> tuple[str, ...]:
 def find_missing_keras_2(spec: Spec) -> Cause | None:
     """Return why `program.keras: 2` cannot work on this machine: its interpreter has no tf_keras.
 
-    None if it can, and if that is not known: nothing runs here, the program is not Python, or the
-    interpreter does not answer. TensorFlow is not imported.
+    None if it can, and if that is not known: nothing runs here, or the program is not Python.
+    TensorFlow is not imported.
+
+    Raises:
+        NoAnswerError: the interpreter does not answer.
     """
     here = spec.local_host
     target = _find_target(spec, here) if spec.program.keras == 2 and here is not None else None
@@ -230,7 +272,7 @@ def find_missing_keras_2(spec: Spec) -> Cause | None:
         workdir=here.workdir or spec.program.workdir,
         env={**here.env, **_variables(spec)},
     )
-    if answer is None or not answer.missing or not needs_tf_keras(answer.tensorflow):
+    if not answer.missing or not needs_tf_keras(answer.tensorflow):
         return None
     name = target.python or sys.executable
     return Cause(Code.TF_KERAS_MISSING, name=name, version=answer.tensorflow)

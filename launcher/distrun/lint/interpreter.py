@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
+from distrun.agent.linux import processes, syscalls
 from distrun.frozen import Frozen, field
 from distrun.lint import probe
 
@@ -16,7 +19,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _SECONDS = 5.0
-"""How long an interpreter may take. A launch waits for it."""
+"""How long an interpreter may take."""
+_END_SECONDS = 2.0
+"""How long its processes may take to end after SIGKILL."""
+_LONGEST_ANSWER = 1 << 22
+
+
+class NoAnswerError(Exception):
+    """An interpreter did not answer. The message says why, and begins with its name."""
+
+    def __init__(self, message: str, *, is_absent: bool = False) -> None:
+        super().__init__(message)
+        self.is_absent = is_absent
+        """Whether there is no such interpreter."""
 
 
 class Answer(Frozen, kw_only=True):
@@ -46,8 +61,8 @@ def ask(
     folder: str,
     workdir: str,
     env: Mapping[str, str],
-) -> Answer | None:
-    """Ask an interpreter; None if it does not answer.
+) -> Answer:
+    """Ask an interpreter. Nothing of it is left then, if this process is a subreaper.
 
     Args:
         python: a name or a path; None: this interpreter. That is not started again: `errors` is
@@ -57,6 +72,9 @@ def ask(
         folder: where it looks for modules first.
         workdir: where it runs.
         env: the variables that the spec sets.
+
+    Raises:
+        NoAnswerError: it does not answer.
     """
     changes_path = any(name.startswith("PYTHON") for name in env)
     if not changes_path and (python is None or _is_this_interpreter(python)):
@@ -68,28 +86,90 @@ def ask(
             tensorflow=found["tensorflow"],
         )
     asked = json.dumps({"names": list(names), "files": list(files), "folder": folder})
+    program = python or sys.executable
+    answered = _run(program, asked.encode(), workdir, {**os.environ, **env})
     try:
-        done = subprocess.run(
-            [python or sys.executable, probe.__file__],
-            input=asked.encode(),
+        return _read_answer(json.loads(answered))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        text = f"{program} was asked for its modules, and its answer cannot be understood"
+        raise NoAnswerError(text) from error
+
+
+def _run(program: str, question: bytes, workdir: str, env: Mapping[str, str]) -> bytes:
+    """Run the probe in an interpreter, and return what it prints."""
+    deadline = time.monotonic() + _SECONDS
+    others = set(processes.children(os.getpid()))
+    asked = os.memfd_create("question")
+    try:
+        os.pwrite(asked, question, 0)
+        process = subprocess.Popen(
+            [program, probe.__file__],
+            stdin=asked,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=workdir,
-            env={**os.environ, **env},
-            timeout=_SECONDS,
-            check=True,
+            env=env,
+            start_new_session=True,
         )
-        answer = json.loads(done.stdout)
-        return Answer(
-            version=str(answer["version"]),
-            missing=frozenset(answer["missing"]),
-            keras=answer["keras"],
-            tensorflow=str(answer.get("tensorflow", "")),
-            errors={file: (line, column or 1, str(text))
-                    for file, (line, column, text) in answer["errors"].items()},
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
-        return None
+    except (OSError, ValueError) as error:
+        _end_processes(others)
+        is_absent = isinstance(error, FileNotFoundError)
+        why = getattr(error, "strerror", None) or error
+        raise NoAnswerError(f"{program} cannot be started ({why})", is_absent=is_absent) from error
+    finally:
+        os.close(asked)
+    try:
+        assert process.stdout is not None  # noqa: S101
+        with process.stdout:
+            answer = _read_until(process.stdout.fileno(), deadline)
+        code = process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired as error:
+        raise NoAnswerError(f"{program} did not answer within {_SECONDS:g} s") from error
+    finally:
+        _end_processes(others)
+    if code:
+        how = f"exited with {code}" if code > 0 else f"was killed by {syscalls.signal_name(-code)}"
+        raise NoAnswerError(f"{program} was asked for its modules, and {how}")
+    return answer
+
+
+def _read_until(descriptor: int, deadline: float) -> bytes:
+    """Read to the end, or more than the longest answer. Raises TimeoutExpired at the deadline."""
+    answer = bytearray()
+    while len(answer) <= _LONGEST_ANSWER:
+        left = deadline - time.monotonic()
+        if left <= 0 or not syscalls.wait_until_ready([descriptor], (), left):
+            raise subprocess.TimeoutExpired("the interpreter", _SECONDS)
+        block = os.read(descriptor, 1 << 16)
+        if not block:
+            break
+        answer += block
+    return bytes(answer)
+
+
+def _end_processes(others: set[int]) -> None:
+    """End the children of this process, except others, and what is below them."""
+    deadline = time.monotonic() + _END_SECONDS
+    while processes.reap(others) and time.monotonic() < deadline:
+        for child in set(processes.children(os.getpid())) - others:
+            for process in processes.tree(child):
+                processes.send(process, signal.SIGKILL)
+        time.sleep(processes.KILL_INTERVAL)
+
+
+def _read_answer(answer: Any) -> Answer:
+    """Raises TypeError, ValueError, LookupError or AttributeError if it is no answer."""
+    keras, missing = answer["keras"], answer["missing"]
+    if not (keras is None or type(keras) is int) or not isinstance(missing, list):
+        raise TypeError
+    return Answer(
+        version=str(answer["version"]),
+        missing=frozenset(map(str, missing)),
+        keras=keras,
+        tensorflow=str(answer.get("tensorflow", "")),
+        errors={str(file): (int(line or 1), int(column or 1), str(text))
+                for file, (line, column, text) in answer["errors"].items()},
+    )  # fmt: skip
 
 
 def own_version() -> str:

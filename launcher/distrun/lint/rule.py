@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
 from distrun.lint.module import UNKNOWN, Use
+from distrun.lint.program import TooComplexError
 from distrun.spec.problems import Problem
 from distrun.strategies import STRATEGIES, Role, Strategy
 
@@ -47,6 +48,23 @@ class Surroundings(Frozen, kw_only=True):
 def problem(module: Module, node: ast.AST, message: str, hint: str = "") -> Problem:
     assert isinstance(node, ast.expr | ast.stmt)  # noqa: S101
     return Problem(module.shown, node.lineno, module.column(node), message, hint)
+
+
+def unchecked_problem(file: str, why: str) -> Problem:
+    """What a user is told of a check that could not be made."""
+    return Problem(file, None, None, f"not checked: {why}")
+
+
+def why_unchecked(error: Exception) -> str:
+    """Say why a check has failed."""
+    if isinstance(error, TooComplexError):
+        return "it would take too long"
+    if isinstance(error, RecursionError):
+        return "it nests too deeply"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory"
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    return f"the check has failed ({text}): this is a defect in distrun, please report it"
 
 
 def runs(program: Program, use: Use) -> bool:

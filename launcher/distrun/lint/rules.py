@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from distrun.lint.cluster_rules import joining_chief, own_cluster, servers
 from distrun.lint.import_rules import missing_module
 from distrun.lint.keras_rules import keras_2
-from distrun.lint.rule import (
-    Surroundings,
-)
+from distrun.lint.rule import Surroundings, unchecked_problem, why_unchecked
 from distrun.lint.strategy_rules import another_strategy, late_strategy
 from distrun.lint.tensorflow_rules import tensorflow_1
 from distrun.lint.worker_rules import missing_chief
@@ -27,10 +25,18 @@ _MOST_ALIKE = 20
 def check(
     program: Program, around: Surroundings, rules: tuple[Rule, ...] | None = None
 ) -> list[Problem]:
-    """The warnings of the rules, or of all, in the order of files and lines."""
+    """The warnings of the rules, or of all, in the order of files and lines.
+
+    A rule that fails leads to a warning that the program is not checked, or not wholly.
+    """
     found: list[Problem] = []
+    unchecked: dict[str, None] = {}
     for rule in RULES if rules is None else rules:
-        these = list(dict.fromkeys(rule(program, around)))
+        try:
+            these = list(dict.fromkeys(rule(program, around)))
+        except Exception as error:  # noqa: BLE001 - the other rules go on
+            unchecked[why_unchecked(error)] = None
+            continue
         more = len(these) - _MOST_ALIKE
         if more > 0:
             last = these[_MOST_ALIKE - 1]
@@ -40,7 +46,8 @@ def check(
         found += these
     files = {module.shown: number for number, module in enumerate(program.modules.values())}
     found.sort(key=lambda one: (files.get(one.file, 0), one.line or 0, one.column or 0))
-    return found
+    shown = next(iter(program.modules.values())).shown
+    return [*found, *(unchecked_problem(shown, why) for why in unchecked)]
 
 
 Rule: TypeAlias = "Callable[[Program, Surroundings], Iterator[Problem]]"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from distrun.frozen import Frozen
 from distrun.lint.module import Module
 from distrun.lint.program import Program
-from distrun.regular_file import read_regular_file
+from distrun.regular_file import open_regular_file, read_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +20,7 @@ LARGEST_FILE = 1 << 19
 _MOST_MODULES = 200
 _MOST_BYTES = 1 << 19
 """Reading more would take seconds."""
+_TOO_DEEP = "it nests too deeply"
 
 
 class SyntaxFault(Frozen):
@@ -42,6 +43,7 @@ class Sources:
         program: its modules; None if the script could not be read or parsed.
         faults: the files that could not be parsed.
         files: the files that were read.
+        unread: why modules could not be read, by the path that messages name them with.
     """
 
     def __init__(self, folder: str, script: str, package: str = "") -> None:
@@ -52,7 +54,9 @@ class Sources:
         self._bytes = 0
         self.faults: list[SyntaxFault] = []
         self.files: list[str] = []
+        self.unread: dict[str, str] = {}
         self._tops: set[str] = set()
+        self._shown_script = shown_path(script)
         main = self._read("__main__", script, package)
         self.program: Program | None = None
         if main is not None:
@@ -133,8 +137,12 @@ class Sources:
     def _read(self, name: str, path: str, package: str) -> Module | None:
         if len(self._modules) >= _MOST_MODULES or self._bytes >= _MOST_BYTES:
             self._is_complete = False
+            what = f"of its modules, the first {_MOST_MODULES}, or {_MOST_BYTES >> 10} KB, are read"
+            self.unread[self._shown_script] = what
             return None
         text = read_regular_file(path, largest=LARGEST_FILE)
+        if text is None:
+            self.unread[shown_path(path)] = _why_unread(path)
         module = None if text is None else self._parse(name, path, text, package)
         if module is None:
             self._is_complete = False
@@ -157,8 +165,21 @@ class Sources:
         except ValueError as error:  # before Python 3.12: a null byte
             self.faults.append(SyntaxFault(path, shown, 1, 1, str(error)))
         except (RecursionError, MemoryError):
-            pass  # it nests too deeply for this interpreter
+            self.unread[shown] = _TOO_DEEP  # for this interpreter
         return None
+
+
+def _why_unread(path: str) -> str:
+    try:
+        with open_regular_file(path, follow_link=True) as file:
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return "it is no regular file" if os.path.lexists(path) else "it is not on this machine"
+    except (OSError, ValueError) as error:
+        return f"it cannot be read ({getattr(error, 'strerror', None) or error})"
+    if size > LARGEST_FILE:
+        return f"it is larger than {LARGEST_FILE >> 10} KB"
+    return "it cannot be read"
 
 
 def _is_package(path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import signal
 import tempfile
@@ -39,7 +40,7 @@ def make_plan(spec: Spec, left_out: dict[str, Cause] | None = None) -> Plan:
         HostError: a host cannot be used.
         InvalidSpecError: no plan can be made of the spec.
     """
-    with tempfile.TemporaryDirectory(prefix="distrun-plan-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"distrun-plan-{os.getpid()}-") as folder:
         dry_run = DryRun(spec, Path(folder), Path(folder))
         dry_run.run()
     preparation = dry_run.preparation
@@ -65,7 +66,7 @@ def check_hosts(
     Raises:
         InvalidSpecError: no plan can be made of the spec.
     """
-    with tempfile.TemporaryDirectory(prefix="distrun-doctor-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"distrun-doctor-{os.getpid()}-") as folder:
         dry_run = DryRun(spec, Path(folder), records, checks_all=True, tick=tick)
         dry_run.run()
     error = dry_run.preparation.error

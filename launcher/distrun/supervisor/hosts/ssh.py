@@ -115,19 +115,7 @@ class SshReach(Reach):
         return said_so or status == bootstrap.EXIT_NO_AGENT
 
     def outlives_job(self, pid: int) -> bool:
-        """Return whether a process is a connection that ssh shares among logins (ControlPersist).
-
-        The job's own clients are never shared. The connection to a jump host is, if ~/.ssh/config
-        says so; other logins may use it, too. ssh sets the title of such a process.
-        """
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                title = file.read().rstrip(b"\0 ")
-            program = os.readlink(f"/proc/{pid}/exe")
-        except OSError:
-            return False
-        is_ssh = os.path.basename(program) == "ssh"
-        return is_ssh and title.startswith(b"ssh: ") and title.endswith(b" [mux]")
+        return pid in SharedConnections()
 
     def _open(
         self, job_id: str, connect_timeout: float, *, is_separate: bool = False
@@ -140,6 +128,24 @@ class SshReach(Reach):
             is_separate=is_separate,
         )
         return open_connection(command, job_id)
+
+
+class SharedConnections:
+    """The processes that are connections which ssh shares among logins (ControlPersist).
+
+    The job's own clients are never shared. The connection to a jump host is, if ~/.ssh/config says
+    so; other logins may use it, too. ssh sets the title of such a process.
+    """
+
+    def __contains__(self, pid: object) -> bool:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                title = file.read().rstrip(b"\0 ")
+            program = os.readlink(f"/proc/{pid}/exe")
+        except OSError:
+            return False
+        is_ssh = os.path.basename(program) == "ssh"
+        return is_ssh and title.startswith(b"ssh: ") and title.endswith(b" [mux]")
 
 
 def open_connection(

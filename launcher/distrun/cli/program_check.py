@@ -1,0 +1,142 @@
+"""The checks of a job's program beside its launch, in a process of their own.
+
+An interpreter that answers slowly, or a large program, then delays no output. The process ends with
+the launch, and ends what it has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from distrun import guard
+from distrun.agent.linux import syscalls
+from distrun.cli.signals import TerminatedError
+from distrun.codec import from_json, to_json
+from distrun.forked_process import ForkedProcess
+from distrun.spec.problems import Problem
+
+if TYPE_CHECKING:
+    from distrun.agent.protocol import Cause
+    from distrun.spec.model import Spec
+
+_BLOCK = 1 << 16
+_DEFECT = 70
+
+
+class ProgramCheck:
+    """Finds warnings. Close it: that ends the process.
+
+    Args:
+        spec: the spec.
+        only_keras: look for nothing but what `program.keras: 2` needs.
+    """
+
+    def __init__(self, spec: Spec, *, only_keras: bool = False) -> None:
+        self._answer = b""
+        self._descriptor, writer = os.pipe()
+        os.set_blocking(self._descriptor, False)
+        self.started = time.monotonic()
+        parent = os.getpid()
+
+        def enter() -> None:
+            os.setsid()
+            guard.become_guard(parent)
+
+        def run() -> NoReturn:
+            signal.signal(signal.SIGTERM, _terminate)
+            try:
+                _send(writer, _find_keras(spec) if only_keras else _find_warnings(spec))
+            except TerminatedError:
+                pass
+            finally:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                guard.end_processes(0.0)
+            os._exit(0)
+
+        try:
+            self._process = ForkedProcess(
+                run, enter=enter, name="distrun: checks", kept=writer, exit_code=_DEFECT
+            )
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        finally:
+            os.close(writer)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def read(self) -> bool:
+        """Read what has arrived. Return whether that is all."""
+        with contextlib.suppress(BlockingIOError):
+            while block := os.read(self._descriptor, _BLOCK):
+                self._answer += block
+            return True
+        return False
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the end of the checks. Return whether they have ended."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not self.read():
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            syscalls.wait_until_ready([self._descriptor], (), left)
+        return True
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """What was found, once the checks have ended."""
+        try:
+            return tuple(from_json(Problem, each) for each in json.loads(self._answer))
+        except (ValueError, TypeError, LookupError):
+            why = "not checked: the process that checks it has ended early"
+            return (Problem("program", None, None, why),)
+
+    @property
+    def missing_keras(self) -> Cause | None:
+        """Why `program.keras: 2` cannot work, once the check has ended; None also if unknown."""
+        from distrun.agent.protocol import Cause
+
+        with contextlib.suppress(ValueError, TypeError, LookupError):
+            return Cause.from_json(json.loads(self._answer))
+        return None
+
+    def close(self) -> None:
+        """End the checks, without waiting for that."""
+        if self._descriptor < 0:
+            return
+        os.close(self._descriptor)
+        self._descriptor = -1
+        if self._process.poll() is None:
+            os.kill(self._process.pid, signal.SIGTERM)
+
+
+def _terminate(number: int, _frame: object) -> NoReturn:
+    raise TerminatedError(number)
+
+
+def _send(descriptor: int, answer: object) -> None:
+    with os.fdopen(descriptor, "wb") as file, contextlib.suppress(BrokenPipeError):
+        file.write(json.dumps(answer).encode())
+
+
+def _find_warnings(spec: Spec) -> object:
+    from distrun.cli.spec_warnings import find_warnings
+
+    return [to_json(each) for each in find_warnings(spec, strict=False)]
+
+
+def _find_keras(spec: Spec) -> object:
+    from distrun.lint.check import find_missing_keras_2
+
+    try:
+        missing = find_missing_keras_2(spec)
+    except Exception:  # noqa: BLE001 - the other checks say so
+        return None
+    return None if missing is None else missing.to_json()

@@ -1,0 +1,35 @@
+"""A process that leaves nothing behind: it ends what it has started, however its parent ends.
+
+`plan`, `doctor`, `validate` and the checks of a program start ssh clients, agents and interpreters,
+which start processes of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from distrun.agent.linux import processes, syscalls
+from distrun.agent.protocol import KILL_GRACE
+
+
+def become_guard(parent: int) -> None:
+    """Inherit all orphans below this process, and get SIGTERM when the parent ends.
+
+    That signal must lead to :func:`end_processes`. Call this in a fork, with the id of the process
+    that forked it.
+    """
+    syscalls.become_subreaper()
+    syscalls.die_with_parent(parent, signal.SIGTERM)
+
+
+def end_processes(grace: float = KILL_GRACE) -> None:
+    """End all processes below this one: SIGTERM, and SIGKILL after `grace` seconds.
+
+    Connections that ssh shares among logins stay: the user's other logins may use them.
+    """
+    if not processes.children(os.getpid()):
+        return
+    from distrun.supervisor.hosts.ssh import SharedConnections
+
+    processes.end_all(grace, SharedConnections())
