@@ -403,7 +403,7 @@ def launch(spec: Spec, *, preflight: bool = True) -> Job:
         InvalidSpecError: the spec does not fit its hosts, or its files cannot be sent.
         StartTimeoutError: the job could not start in time.
     """
-    from distrun.cli.spec_warnings import require_keras_2
+    from distrun.cli.program_check import require_keras_2
 
     chosen = _without_missing_tensorboard(spec._spec)  # noqa: SLF001 - the class is this module's
     if preflight:

@@ -117,8 +117,8 @@ def launch(  # noqa: PLR0913 - the options of the commands
     stands for, if a command of another machine has sent it.
     """
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
-    from distrun.cli.program_check import ProgramCheck
-    from distrun.cli.spec_warnings import find_warnings, refuse_if, require_keras_2, with_workers
+    from distrun.cli.program_check import ProgramCheck, require_keras_2
+    from distrun.cli.spec_warnings import find_warnings, refuse_if, with_workers
     from distrun.cli.transfer_bar import read_files
 
     spec = with_workers(spec, strict=strict)

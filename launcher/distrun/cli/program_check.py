@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, NoReturn
 from distrun import guard
 from distrun.agent.linux import syscalls
 from distrun.cli.signals import TerminatedError
+from distrun.cli.spec_warnings import find_warnings
 from distrun.codec import from_json, to_json
+from distrun.errors import HostError
 from distrun.forked_process import ForkedProcess
 from distrun.spec.problems import Problem
 
@@ -117,6 +119,20 @@ class ProgramCheck:
             os.kill(self._process.pid, signal.SIGTERM)
 
 
+def require_keras_2(spec: Spec) -> None:
+    """Check that this machine has tf_keras if `program.keras` is 2.
+
+    Raises:
+        HostError: its interpreter has none.
+    """
+    if spec.program.keras != 2:
+        return
+    with contextlib.closing(ProgramCheck(spec, only_keras=True)) as check:
+        check.wait()
+    if check.missing_keras is not None:
+        raise HostError(cause=check.missing_keras)
+
+
 def _terminate(number: int, _frame: object) -> NoReturn:
     raise TerminatedError(number)
 
@@ -127,8 +143,6 @@ def _send(descriptor: int, answer: object) -> None:
 
 
 def _find_warnings(spec: Spec) -> object:
-    from distrun.cli.spec_warnings import find_warnings
-
     return [to_json(each) for each in find_warnings(spec, strict=False)]
 
 

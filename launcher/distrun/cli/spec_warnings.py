@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
 from distrun.cli.text_format import format_task_names
-from distrun.errors import HostError
 from distrun.frozen import replace
 from distrun.strategies import STRATEGIES, Role, Workers
 
@@ -86,22 +84,6 @@ def success_text(spec: Spec) -> str:
     ]
     verb = "exits" if len(names) == 1 else "exit"
     return f"the job succeeds when {format_task_names(names)} {verb} 0"
-
-
-def require_keras_2(spec: Spec) -> None:
-    """Check that this machine has tf_keras if `program.keras` is 2.
-
-    Raises:
-        HostError: its interpreter has none.
-    """
-    if spec.program.keras != 2:
-        return
-    from distrun.cli.program_check import ProgramCheck
-
-    with contextlib.closing(ProgramCheck(spec, only_keras=True)) as check:
-        check.wait()
-    if check.missing_keras is not None:
-        raise HostError(cause=check.missing_keras)
 
 
 def _keras_problems(spec: Spec) -> list[Problem]:
