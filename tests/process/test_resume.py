@@ -262,6 +262,54 @@ def test_restarts_are_counted_from_0_again(
     assert "it had been resumed 1 time; it was down for" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("changes", "code", "kind"),
+    [
+        (["hosts=[host.invalid]"], 69, "host"),
+        (["hosts=[host.invalid]", "ssh.options.ProxyCommand=sleep 600", "timeouts.start=2s"],
+         75, "host"),
+        (["cluster.worker=[localhost:1, localhost:1]"], 65, None),
+    ],
+)  # fmt: skip
+def test_a_resume_that_starts_nothing_has_a_verdict_of_its_own(
+    distrun: Distrun, write_spec: WriteSpec, status: Status, changes: list[str], code: int,
+    kind: str | None,
+) -> None:  # fmt: skip
+    assert distrun("launch", write_spec("exit 4")).returncode == 4
+    earlier = status()["verdict"]
+    assert earlier["kind"] == "exit"
+    done = distrun("resume", *(word for each in changes for word in ("--set", each)))
+    assert done.returncode == code, done.stderr
+    job, told = status(), distrun("status").stdout
+    page = distrun.cwd / "page.html"
+    assert distrun("report", "-o", page).returncode == 0
+    if kind is None:  # it was refused, and nothing has happened to the job
+        assert job["exit_code"] == 4
+        assert job["verdict"] == earlier
+        return
+    assert job["exit_code"] == code
+    assert job["verdict"] is None or job["verdict"]["kind"] != "exit"
+    assert job["outcome"]["verdict"] == job["verdict"]
+    assert "exit code 4" not in told.partition("TASK")[0]
+    assert "exit code 4" not in done.stderr
+    waited = distrun("wait", job["job_id"])
+    assert waited.returncode == code
+    assert "exit code 4" not in waited.stderr
+
+
+def test_a_resume_that_ctrl_c_ends_before_the_start_has_no_verdict(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
+    assert distrun("launch", write_spec("exit 4")).returncode == 4
+    hangs = ["--set", "hosts=[host.invalid]", "--set", "ssh.options.ProxyCommand=sleep 600"]
+    process = distrun.start("resume", *hangs)
+    wait_until(lambda: status()["state"] == "preparing")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert status()["exit_code"] == 130
+    assert status()["verdict"] is None
+
+
 def test_a_full_disk_refuses_the_resume_and_the_record_is_unchanged(
     small_disk: Path, write_spec: WriteSpec, distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

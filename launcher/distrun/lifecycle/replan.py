@@ -70,7 +70,6 @@ def resume(state: JobState, event: JobResumed) -> restarts.Transition:
         repeated_steps=state.repeated_steps,
         lost_agents=state.lost_agents,
         former_hosts={**state.former_hosts, **state.hosts},
-        verdict=state.verdict,
         dropped=state.dropped,
         replacements=state.replacements,
         budgets={name: Budget(total=each.total) for name, each in state.budgets.items()},

@@ -147,6 +147,11 @@ class TaskState(Frozen, kw_only=True):
         return self.phase.is_final or self.phase in (TaskPhase.RESTARTING, TaskPhase.WAITING)
 
     @property
+    def is_of_this_run(self) -> bool:
+        """Whether its attempt is one since the job was launched or resumed."""
+        return self.attempt >= self.first_attempt
+
+    @property
     def has_failed_exit(self) -> bool:
         return self.signal is not None or bool(self.code) or self.reason is not None
 

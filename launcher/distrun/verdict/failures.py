@@ -200,10 +200,12 @@ class FailureTracker:
         return None
 
     def _failure(self, state: JobState, trigger: events.Event, names: Iterable[str]) -> Failure:
+        # What tasks did before the job was resumed is no cause of what happens since.
+        own = [name for name in names if state.tasks[name].is_of_this_run]
         return Failure(
             trigger=trigger,
             tasks=state.tasks,
-            members=tuple(sorted(names, key=lambda name: self._exits.get(name, float("inf")))),
+            members=tuple(sorted(own, key=lambda name: self._exits.get(name, float("inf")))),
             exits=dict(self._exits),
             lost_hosts=dict(self._lost_hosts),
             sent=frozenset(self._sent),
