@@ -106,7 +106,9 @@ class Output(io.RawIOBase):
             try:
                 view = view[os.write(self._descriptor, view) :]
             except BlockingIOError:  # another program has set O_NONBLOCK
-                select.select([], [self._descriptor], [])
+                poll = select.poll()
+                poll.register(self._descriptor, select.POLLOUT)
+                poll.poll()
             except OSError as error:
                 self.failure = error
         self._written += len(block)

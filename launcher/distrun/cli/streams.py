@@ -29,7 +29,9 @@ class _Stream(io.FileIO):
     def write(self, block: ReadableBuffer) -> int:
         # The stream does not block if another program that shares it has made it so.
         while (written := super().write(block)) is None:
-            select.select([], [self], [])
+            poll = select.poll()
+            poll.register(self, select.POLLOUT)
+            poll.poll()
         return written
 
 

@@ -14,6 +14,7 @@ import selectors
 import time
 import traceback
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from distrun.agent import protocol
@@ -22,6 +23,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Outbox, ProtocolError
 from distrun.events import LinkLost, LinkRestored
 from distrun.jobstore import task_of_log
+from distrun.supervisor.hosts import inquiry
 from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.log_mirror import LogMirror
@@ -103,7 +105,7 @@ class Host:
         variables: those whose values on the host are needed for the plan.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - what its life depends on
         self,
         name: str,
         reach: Reach,
@@ -132,6 +134,7 @@ class Host:
         self._selector = selector
         self._observer = observer
         self._connection: Connection | None = None
+        self._inquiry: inquiry.Inquiry | None = None
         self._outbox: Outbox[Order] = Outbox()
         self._file_sender: FileSender | None = None
         self._last_report = 0
@@ -270,6 +273,12 @@ class Host:
         return None if self._connection is None else self._connection.process.pid
 
     @property
+    def pids(self) -> set[int]:
+        """The processes on this machine that serve it."""
+        found = (self.pid, None if self._inquiry is None else self._inquiry.pid)
+        return {each for each in found if each is not None}
+
+    @property
     def attempts(self) -> dict[str, int]:
         """The last attempt of each task that the agent was ordered to start."""
         return self._checker.attempts
@@ -325,6 +334,8 @@ class Host:
             dues += [self._lease_ends_at, self._deadlines.next_due]
         if self._connection is not None:
             dues.append(self._connection.channel.ack_due)
+        if self._inquiry is not None:
+            dues.append(self._inquiry.due)
         return min((due for due in dues if due is not None), default=None)
 
     def run_due(self) -> None:
@@ -340,6 +351,8 @@ class Host:
             self._handle_link_loss(Cause(Code.HEARTBEAT_MISSING))
         elif self._has_passed(self._due):
             self._on_state_expired()
+        if self._inquiry is not None and self._has_passed(self._inquiry.due):
+            self._inquiry.give_up()
         if self._connection is not None:
             self._connection.channel.send_due_ack()
         if self.state in _AFTER_HELLO and not self.has_announced_exit:
@@ -459,6 +472,9 @@ class Host:
 
     def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
+        if self._inquiry is not None:
+            self._inquiry.close()
+            self._inquiry = None
         if self._file_sender is not None:
             self._file_sender.pause()
         if connection is None:
@@ -776,7 +792,30 @@ class Host:
         if self._is_unneeded:
             self._mark_gone(Cause(Code.AGENT_NOT_NEEDED))
         elif self._connection is not None:
-            self._mark_unreachable(self.reach.diagnose(self._connection, status))
+            self._diagnose(self._connection, status)
+
+    def _diagnose(self, connection: Connection, status: int | None) -> None:
+        """Find out why the first connection failed, in a process of its own if that takes long."""
+        cause = self.reach.diagnose(connection, status)
+        ask = self.reach.question(connection, status, cause)
+        self._close_connection()
+        if ask is None:
+            self._mark_unreachable(cause)
+        elif inquiry.has_threads():  # of `doctor` or `plan`, which has no tasks
+            self._mark_unreachable(ask())
+        else:
+            self._set_due(None)
+            try:
+                self._inquiry = inquiry.Inquiry(
+                    *(self._selector, ask, partial(self._on_diagnosis, cause), self._job_id)
+                )
+            except OSError:
+                self._mark_unreachable(cause)
+
+    def _on_diagnosis(self, known: Cause, found: Cause | None) -> None:
+        self._inquiry = None
+        self._observer.on_activity(self)
+        self._mark_unreachable(found or known)
 
     def _mark_unreachable(self, cause: Cause) -> None:
         self._close_connection()

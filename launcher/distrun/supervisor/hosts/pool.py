@@ -359,5 +359,5 @@ class HostPool:
 
     def _own_pids(self) -> set[int]:
         """The children of this process that it uses."""
-        pids = {host.pid for host in self._hosts.values() if host.pid is not None}
+        pids = {pid for host in self._hosts.values() for pid in host.pids}
         return pids | self._late_logs.pids | set(self._find_others())

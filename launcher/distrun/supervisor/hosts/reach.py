@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from distrun.agent.protocol import Cause, Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from distrun.agent.protocol import Hello
     from distrun.forked_process import Process
@@ -237,12 +237,24 @@ class Reach(Protocol):
         return Cause(Code.AGENT_NOT_STARTED, errno=error.errno or 0)
 
     def diagnose(self, connection: Connection, status: int | None) -> Cause:
-        """Return why the first connection to the host failed.
+        """Return why the first connection to the host failed, without waiting for anything.
 
         Args:
             status: how the process exited, as Popen has it; None: it ran for too long.
         """
         ...
+
+    def question(
+        self, connection: Connection, status: int | None, cause: Cause
+    ) -> Callable[[], Cause] | None:
+        """Return a function that finds out more than :meth:`diagnose`, and may take seconds.
+
+        Args:
+            connection: it may be closed when the function is called.
+            status: as :meth:`diagnose` has it.
+            cause: what that said.
+        """
+        return None
 
     def is_transient(self, connection: Connection, status: int) -> bool:
         """Return whether a failed first connection should be tried again."""

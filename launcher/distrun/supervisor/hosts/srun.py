@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import sys
 import time
 from typing import TYPE_CHECKING
 
+from distrun.agent.linux import syscalls
 from distrun.agent.linux.same_files import ANSWER, fingerprint
 from distrun.agent.protocol import Cause, Code
 from distrun.slurm import step_end
@@ -152,7 +152,7 @@ class SrunReach(Reach):
             left = due - time.monotonic()
             if found is not None or not is_open or left <= 0 or step_end.was_asked(job):
                 break
-            select.select([connection.stderr or 0], [], [], left)
+            syscalls.wait_until_ready([connection.stderr or 0], (), left)
         return found or step_end.of_job(job)
 
     def loss(self, connection: Connection, status: int) -> Cause:

@@ -11,6 +11,7 @@ import fcntl
 import os
 import signal
 import subprocess
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code
@@ -20,10 +21,15 @@ from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.reach import Connection, Logins, Reach, agent_exited
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
 from distrun.supervisor.hosts.sent_agents import sent_agents
-from distrun.supervisor.hosts.ssh_command import known_hosts, link_command, shared_connection
+from distrun.supervisor.hosts.ssh_command import (
+    KnownHosts,
+    known_hosts,
+    link_command,
+    shared_connection,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
@@ -85,18 +91,36 @@ class SshReach(Reach):
         return Cause(Code.SSH_NOT_STARTED, errno=error.errno or 0)
 
     def diagnose(self, connection: Connection, status: int | None) -> Cause:
-        channel = connection.channel
-        noise = channel.noise if isinstance(channel, ChecksummedReceiver) else b""
-        seconds = self.connect_timeout + LOGIN_SECONDS
-        printed = connection.stderr_text
-        cause = ssh_diagnosis.diagnose(
-            *(self._host, self._settings, status, printed, noise, seconds),
-            find_known=lambda: known_hosts(self._host, self._settings),
-        )
+        names = frozenset({self._host.rpartition("@")[2]})
+        return self._diagnose(connection, status, lambda: KnownHosts(names, ""))
+
+    def question(
+        self, connection: Connection, status: int | None, cause: Cause
+    ) -> Callable[[], Cause] | None:
+        codes = {each.code for each in (cause, *cause.within)}
+        if codes & {Code.HOST_KEY_CHANGED, Code.LOGIN_TIMED_OUT, Code.BANNER_MISSING}:
+            return partial(self._ask, connection, status)
+        return None
+
+    def _ask(self, connection: Connection, status: int | None) -> Cause:
+        """Diagnose a failure with what ssh says of its configuration, which may take seconds."""
+        find_known = partial(known_hosts, self._host, self._settings)
+        cause = self._diagnose(connection, status, find_known)
         if cause.code in (Code.LOGIN_TIMED_OUT, Code.BANNER_MISSING):
             name, path = shared_connection(self._host, self._settings)
             cause = cause._replace(name=name, path=path)
         return cause
+
+    def _diagnose(
+        self, connection: Connection, status: int | None, find_known: Callable[[], KnownHosts]
+    ) -> Cause:
+        channel = connection.channel
+        noise = channel.noise if isinstance(channel, ChecksummedReceiver) else b""
+        seconds = self.connect_timeout + LOGIN_SECONDS
+        printed = connection.stderr_text
+        return ssh_diagnosis.diagnose(
+            *(self._host, self._settings, status, printed, noise, seconds), find_known=find_known
+        )
 
     def is_transient(self, connection: Connection, status: int) -> bool:
         return ssh_diagnosis.is_transient(status, connection.stderr_text)

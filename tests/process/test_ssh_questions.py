@@ -1,0 +1,172 @@
+"""What ssh is asked about a host that cannot be reached takes time; the other hosts do not wait."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from distrun.agent.linux import syscalls
+from distrun.agent.protocol import Cause, Code
+from distrun.spec.loader import load
+from distrun.supervisor.hosts.inquiry import Inquiry
+from distrun.supervisor.hosts.pool import HostPool
+from distrun.supervisor.hosts.ssh import SshReach
+from harness.command import WriteSpec
+from harness.processes import descendants
+from harness.waiting import wait_until
+
+LONGEST_TURN = 1.0
+"""Seconds. A host counts as lost after 2.5 heartbeats."""
+SSH = """#!/bin/sh
+case " $* " in
+*" -V "*) echo 'OpenSSH_9.2p1' >&2; exit 0;;
+*" -G "*) touch {folder}/asked; read -r _ < {folder}/gate
+          printf 'hostname 10.0.0.7\\nuserknownhostsfile /known\\n'
+          exit 0;;
+esac
+cat >&2 <<'WORDS'
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+Offending ED25519 key in /known:7
+Host key for 10.0.0.7 has changed and you have requested strict checking.
+Host key verification failed.
+WORDS
+exit 255
+"""
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.unreachable: dict[str, Cause] = {}
+
+    def on_report(self, host: str, report: Any) -> None:
+        raise AssertionError((host, report))
+
+    def on_event(self, event: Any) -> None:
+        raise AssertionError(event)
+
+    def on_unreachable(self, causes: Any) -> None:
+        self.unreachable.update(causes)
+
+
+class Loop:
+    """A supervisor's loop around a pool; it measures its turns."""
+
+    def __init__(self, selector: selectors.BaseSelector, signals: Any) -> None:
+        self.selector, self.signals = selector, signals
+        self.pool: HostPool | None = None
+        self.longest = 0.0
+        selector.register(signals, selectors.EVENT_READ, self._on_signal)
+
+    def _on_signal(self) -> None:
+        self.signals.read(4096)
+        if self.pool is not None:
+            self.pool.check_exits()
+
+    def turn_until(self, is_done: Callable[[], bool], seconds: float = 30.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_done():
+            assert time.monotonic() < deadline
+            ready = self.selector.select(0.05)
+            began = time.monotonic()
+            for key, _ in ready:
+                if key.fileobj in self.selector.get_map():
+                    key.data()
+            if self.pool is not None:
+                self.pool.watch_writing()
+                self.pool.run_due()
+            self.longest = max(self.longest, time.monotonic() - began)
+
+
+def slow_query(folder: Path, spec_file: str) -> None:
+    """The loop of a process with one thread, as a supervisor is."""
+    spec = load(spec_file)
+    signals = syscalls.signal_pipe((signal.SIGCHLD,))
+    loop, observer = Loop(selectors.DefaultSelector(), signals), Observer()
+    loop.pool = pool = HostPool(loop.selector, spec, "job-1", folder, (), observer)
+    pool.connect({"h1": SshReach("h1", spec)})
+    loop.turn_until((folder / "asked").exists)
+    began = time.monotonic()
+    loop.turn_until(lambda: time.monotonic() > began + 2 * LONGEST_TURN)
+    assert not observer.unreachable
+    assert len(pool) == 1
+    (folder / "gate").write_text("go on\n")
+    loop.turn_until(lambda: bool(observer.unreachable))
+    found = observer.unreachable["h1"]
+    assert found.code is Code.HOST_KEY_CHANGED
+    assert "ssh-keygen -f /known -R 10.0.0.7" in found.commands, found
+    assert loop.longest < LONGEST_TURN
+    loop.turn_until(lambda: not len(pool))
+
+
+def given_up(_folder: Path, _spec_file: str) -> None:
+    """What an inquiry has started ends with it."""
+    answers: list[Cause | None] = []
+
+    def ask() -> Cause:
+        os.spawnlp(os.P_WAIT, "sleep", "sleep", "600")
+        raise AssertionError("it was ended before")
+
+    inquiry = Inquiry(selectors.DefaultSelector(), ask, answers.append, "job-1")
+
+    def started() -> set[psutil.Process]:
+        return descendants(os.getpid())
+
+    wait_until(lambda: len(started()) == 2)
+    both = started()
+    inquiry.give_up()
+    assert answers == [None]
+    wait_until(lambda: all(not p.is_running() or p.status() == "zombie" for p in both))
+
+
+def answered(_folder: Path, _spec_file: str) -> None:
+    """An answer arrives whole; a failure is none."""
+    cause = Cause(Code.BANNER_MISSING, name="h", within=(Cause(Code.SSH_FAILED),))
+
+    def fail() -> Cause:
+        raise ValueError
+
+    for ask, expected in ((lambda: cause, cause), (fail, None)):
+        answers: list[Cause | None] = []
+        selector = selectors.DefaultSelector()
+        Inquiry(selector, ask, answers.append, "job-1")
+        deadline = time.monotonic() + 20
+        while not answers and time.monotonic() < deadline:
+            for key, _ in selector.select(1):
+                key.data()
+        assert answers == [expected]
+
+
+@pytest.mark.parametrize("what", [slow_query, given_up, answered])
+def test_a_question_stops_nothing_else(
+    what: Callable[[Path, str], None],
+    write_spec: WriteSpec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    os.mkfifo(tmp_path / "gate")
+    program = programs / "ssh"
+    program.write_text(SSH.format(folder=tmp_path))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    spec_file = str(write_spec("true", workers=1, hosts=["h1"]))
+    # This process may have threads, which no supervisor has.
+    command = [sys.executable, "-W", "error", __file__, what.__name__, str(tmp_path), spec_file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
