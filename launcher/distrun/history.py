@@ -38,25 +38,26 @@ class Sample(Frozen, kw_only=True):
     Attributes:
         at: Unix time in seconds, by the clock of the launching machine.
         attempt: the attempt, from 0.
-        cpu_seconds: the processor time that the attempt had used by then.
+        cpu_seconds: the processor time that the attempt had used by then. This and the next five
+            are None where they are unknown: another user runs a process of the task.
         memory_bytes: the resident memory (RSS) of all its processes; what they share is counted for
             each.
         peak_memory_bytes: the highest `memory_bytes` of the attempt so far that was seen.
         processes: how many there were.
         read_bytes, written_bytes: by read and write calls, of files, pipes and terminals.
-        gpu_memory_bytes: None if the host has no nvidia-smi.
+        gpu_memory_bytes: None if the host has no nvidia-smi, or it does not tell.
         gpu_percent: the mean load of the GPUs that they use; None: none, or not known.
         progress: the numbers that the task had reported or printed last, such as STEP and LOSS.
     """
 
     at: float
     attempt: int
-    cpu_seconds: float
-    memory_bytes: int
-    peak_memory_bytes: int
-    processes: int
-    read_bytes: int
-    written_bytes: int
+    cpu_seconds: float | None
+    memory_bytes: int | None
+    peak_memory_bytes: int | None
+    processes: int | None
+    read_bytes: int | None
+    written_bytes: int | None
     gpu_memory_bytes: int | None = None
     gpu_percent: float | None = None
     progress: dict[str, float] = field(default_factory=dict)

@@ -26,6 +26,8 @@ from distrun.lifecycle import (
     TaskPhase,
     TaskState,
     Used,
+    highest,
+    total,
 )  # fmt: skip
 from distrun.verdict.model import Replacement
 
@@ -160,8 +162,7 @@ class JobView(Frozen, kw_only=True):
         """What its tasks have used, in the order of the tasks."""
         if self.tasks:
             return [task.used for task in self.tasks]
-        tasks = self.state.tasks.values()
-        return [_used(self.folder, task) if self.is_running else task.used for task in tasks]
+        return [_used(self.folder, task) for task in self.state.tasks.values()]
 
     @property
     def restarts(self) -> int:
@@ -203,6 +204,8 @@ class JobView(Frozen, kw_only=True):
         """Return the job as `ps --json` prints it."""
         state, outcome = self.state, self.outcome
         running = [task for task in state.tasks.values() if task.phase is TaskPhase.RUNNING]
+        used = self.used
+        seconds = total(each.cpu_seconds for each in used)
         return {
             "job_id": self.folder.job_id,
             "name": state.name,
@@ -217,8 +220,8 @@ class JobView(Frozen, kw_only=True):
             "resume_command": self.resume_command,
             "created_at": state.created_at,
             "ended_at": state.ended_at,
-            "cpu_seconds": round(sum(used.cpu_seconds for used in self.used), 3),
-            "peak_memory_bytes": max((used.peak_memory_bytes for used in self.used), default=0),
+            "cpu_seconds": None if seconds is None else round(seconds, 3),
+            "peak_memory_bytes": highest(each.peak_memory_bytes for each in used),
             "exit_code": outcome.exit_code if outcome else None,
             "origin": outcome.origin.value if outcome else None,
             "folder": str(self.folder.path),
@@ -345,13 +348,14 @@ def _usage(job: JobView, task: TaskState, measured: Usage | None) -> Usage | Non
 
 def _used(folder: JobFolder, task: TaskState) -> Used:
     """Return what a task has used, with the present attempt or one whose end is not recorded."""
-    samples = [] if task.ended_at is not None else history.last(folder, task.name, 1)
-    for last in samples:
+    if task.ended_at is not None or task.started_at is None:
+        return task.used
+    for last in history.last(folder, task.name, 1):
         if last.attempt == task.attempt:
             return task.used.with_attempt(
                 *(last.cpu_seconds, last.peak_memory_bytes, last.read_bytes, last.written_bytes)
             )
-    return task.used
+    return task.used.with_attempt(None, None, None, None)
 
 
 def _tensorboard(folder: JobFolder) -> str | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
 from distrun.cli import console
 from distrun.cli.options import json_option
-from distrun.cli.text_format import format_duration, format_time
+from distrun.cli.text_format import format_duration, format_time, format_used
 
 
 @click.command("ps")
@@ -91,9 +91,15 @@ def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
         "STRATEGY": row["strategy"],
         "STARTED": format_time(row["created_at"]) if row["created_at"] else "",
         "TIME": _elapsed(row),
-        "CPU": format_duration(row["cpu_seconds"]) if row["cpu_seconds"] else "",
-        "MEM": format_bytes(row["peak_memory_bytes"]) if row["peak_memory_bytes"] else "",
+        "CPU": _used(row, "cpu_seconds", format_duration),
+        "MEM": _used(row, "peak_memory_bytes", format_bytes),
     }
+
+
+def _used(row: dict[str, Any], name: str, form: Callable[[float], str]) -> str:
+    # Of tasks that have just begun, nothing is known yet.
+    is_early = row[name] is None and row["running"]
+    return "" if is_early else format_used(row[name], form)
 
 
 def _elapsed(row: dict[str, Any]) -> str:

@@ -19,7 +19,13 @@ from distrun.cli.job_view import LOST, JobView, TaskView
 from distrun.cli.progress import progress_words
 from distrun.cli.queue_text import queue_text
 from distrun.cli.table import Column, make_table, styled
-from distrun.cli.text_format import format_count, format_duration, format_names, format_time
+from distrun.cli.text_format import (
+    format_count,
+    format_duration,
+    format_names,
+    format_time,
+    format_used,
+)
 from distrun.cli.timing_view import first_times
 from distrun.cli.verdict_text import replacement_text, verdict_lines
 from distrun.events import Origin, Result
@@ -233,16 +239,23 @@ def _row(task: TaskView) -> dict[str, str | Text]:
 def _cpu(task: TaskView) -> str:
     """Return the load, or, once it has ended, the time that it has used."""
     if task.usage is not None:
-        return f"{task.usage.cpu_percent:.0f}%"
-    return format_duration(task.used.cpu_seconds) if task.used.cpu_seconds else ""
+        percent = task.usage.cpu_percent
+        return "unknown" if percent is None else f"{percent:.0f}%"
+    return format_used(task.used.cpu_seconds, format_duration) if _has_used(task) else ""
 
 
 def _memory(task: TaskView) -> str:
     """Return the memory, or, once it has ended, the peak of it."""
     if task.usage is not None:
-        return format_bytes(task.usage.memory_bytes)
-    peak = task.used.peak_memory_bytes
-    return f"{format_bytes(peak)} peak" if peak else ""
+        return format_used(task.usage.memory_bytes, format_bytes)
+    if not _has_used(task):
+        return ""
+    return format_used(task.used.peak_memory_bytes, lambda peak: f"{format_bytes(peak)} peak")
+
+
+def _has_used(task: TaskView) -> bool:
+    """Whether an attempt of it has ended. Of one that has just begun, nothing is known yet."""
+    return task.phase == LOST or task.state.ended_at is not None or task.state.attempt > 0
 
 
 def _duration(task: TaskView) -> str:

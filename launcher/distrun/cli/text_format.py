@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 _MOST_NAMES = 8
 _LATEST = 1e11
@@ -14,6 +14,11 @@ _LATEST = 1e11
 def format_count(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def format_used(amount: float | None, form: Callable[[float], str]) -> str:
+    """What has been used, as `form` writes it; nothing for nothing, and None is unknown."""
+    return "unknown" if amount is None else form(amount) if amount else ""
 
 
 def format_duration(seconds: float) -> str:

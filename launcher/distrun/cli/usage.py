@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import subprocess
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import psutil
 
-from distrun.agent.linux import processes
+from distrun.agent.linux import facts, processes
 from distrun.frozen import Frozen
 from distrun.history import last
 
 if TYPE_CHECKING:
+    from distrun.agent.linux.gpus import GpusUsed
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import TaskState
 
 _SAMPLE_SECONDS = 0.1
-_NVIDIA_SMI_SECONDS = 10
 
 
 class Usage(Frozen):
-    """The sum over a task's process tree at the moment `at` (Unix time).
+    """The sum over a task's process tree at the moment `at` (Unix time). None: unknown.
 
     Memory is resident memory, in bytes. `cpu_seconds` is that of its present attempt.
     """
 
     at: float
-    cpu_percent: float
-    cpu_seconds: float
-    memory_bytes: int
+    cpu_percent: float | None
+    cpu_seconds: float | None
+    memory_bytes: int | None
     gpu_memory_bytes: int | None
-    """None if the machine has no nvidia-smi."""
-    processes: int
+    """None also if the machine has no nvidia-smi."""
+    processes: int | None
 
 
 def sampled(folder: JobFolder, task: TaskState) -> Usage | None:
@@ -47,11 +45,10 @@ def sampled(folder: JobFolder, task: TaskState) -> Usage | None:
     if not samples:
         return None
     first, now = samples[0], samples[-1]
-    before = (first.at, first.cpu_seconds) if len(samples) > 1 else (task.started_at or now.at, 0.0)
-    seconds = max(now.at - before[0], _SAMPLE_SECONDS)
+    at, used = (first.at, first.cpu_seconds) if len(samples) > 1 else (task.started_at, 0.0)
     return Usage(
         at=now.at,
-        cpu_percent=round(100 * max(0.0, now.cpu_seconds - before[1]) / seconds, 1),
+        cpu_percent=_percent(used, now.cpu_seconds, now.at - (at or now.at)),
         cpu_seconds=now.cpu_seconds,
         memory_bytes=now.memory_bytes,
         gpu_memory_bytes=now.gpu_memory_bytes,
@@ -68,23 +65,31 @@ def measure(pids: Sequence[int]) -> dict[int, Usage]:
         return {}
     started = time.monotonic()
     before = {pid: _cpu_seconds(tree) for pid, tree in _trees(pids).items()}
-    gpu = _gpu_memory()
+    gpus = _gpus_used()
     time.sleep(max(0.0, _SAMPLE_SECONDS - (time.monotonic() - started)))
     elapsed = time.monotonic() - started
     found = {}
     for pid, members in _trees(pids).items():
+        ids = [each.pid for each in members]
+        if any(map(processes.is_hidden, ids)):
+            found[pid] = Usage(time.time(), None, None, None, None, None)
+            continue
         cpu = _cpu_seconds(members)
         found[pid] = Usage(
             at=time.time(),
-            cpu_percent=round(100 * max(0.0, cpu - before.get(pid, cpu)) / elapsed, 1),
-            cpu_seconds=round(cpu, 2),
-            memory_bytes=sum(map(_memory, members)),
-            gpu_memory_bytes=(
-                None if gpu is None else sum(gpu.get(each.pid, 0) for each in members)
-            ),
+            cpu_percent=_percent(before.get(pid, cpu), cpu, elapsed),
+            cpu_seconds=None if cpu is None else round(cpu, 2),
+            memory_bytes=_memory(members),
+            gpu_memory_bytes=None if gpus is None else gpus.memory_of(ids),
             processes=len(members),
         )
     return found
+
+
+def _percent(before: float | None, after: float | None, seconds: float) -> float | None:
+    if before is None or after is None:
+        return None
+    return round(100 * max(0.0, after - before) / max(seconds, _SAMPLE_SECONDS), 1)
 
 
 def _trees(pids: Sequence[int]) -> dict[int, list[psutil.Process]]:
@@ -100,42 +105,37 @@ def _processes(pids: list[int]) -> list[psutil.Process]:
     return found
 
 
-def _cpu_seconds(members: list[psutil.Process]) -> float:
-    total = 0.0
+def _cpu_seconds(members: list[psutil.Process]) -> float | None:
+    used = 0.0
     for process in members:
-        with contextlib.suppress(psutil.Error):
+        try:
             times = process.cpu_times()
-            total += times.user + times.system
-    return total
-
-
-def _memory(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0
-
-
-def _gpu_memory() -> dict[int, int] | None:
-    """Bytes of GPU memory by process id, from nvidia-smi."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return None
-    query = "--query-compute-apps=pid,used_gpu_memory"
-    try:
-        answer = subprocess.run(
-            [program, query, "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=_NVIDIA_SMI_SECONDS,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    used: dict[int, int] = {}
-    for line in answer.stdout.splitlines():
-        pid, _, mebibytes = line.partition(",")
-        # Some drivers report `[N/A]`.
-        if pid.strip().isdigit() and mebibytes.strip().isdigit():
-            used[int(pid)] = used.get(int(pid), 0) + int(mebibytes) * 1024 * 1024
+        except psutil.NoSuchProcess:
+            continue
+        except psutil.Error:
+            return None
+        used += times.user + times.system
     return used
+
+
+def _memory(members: list[psutil.Process]) -> int | None:
+    used = 0
+    for process in members:
+        try:
+            used += int(process.memory_info().rss)
+        except psutil.NoSuchProcess:
+            continue
+        except psutil.Error:
+            return None
+    return used
+
+
+def _gpus_used() -> GpusUsed | None:
+    if facts.find_nvidia_smi() is None:
+        return None
+    from distrun.agent.linux.gpus import gpus_used
+
+    try:
+        return gpus_used(with_load=False)
+    except OSError:
+        return None

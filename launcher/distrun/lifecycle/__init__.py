@@ -51,6 +51,8 @@ from distrun.lifecycle.state import (
     TaskPhase,
     TaskState,
     Used,
+    highest,
+    total,
 )
 from distrun.lifecycle.transitions import replay, step
 
@@ -81,7 +83,9 @@ __all__ = [
     "TaskPhase",
     "TaskState",
     "Used",
+    "highest",
     "replay",
     "step",
+    "total",
     "why_not_restarted",
 ]  # fmt: skip

@@ -110,7 +110,7 @@ def _lost(task: TaskState, cause: Cause, at: float) -> TaskState:
         phase = TaskPhase.RESTARTING
     elif is_exited:
         phase = restarts.final_phase(task)
-    lost = replace(task, phase=phase, ended_at=at)
+    lost = replace(task, phase=phase, ended_at=at, used=task.used_if_ended)
     if is_exited:
         return lost
     return replace(lost, exited_at=at, reason=Cause(Code.LOST_WITH_HOST, within=(cause,)))

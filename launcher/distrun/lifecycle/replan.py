@@ -110,13 +110,15 @@ def _ended(task: TaskState, at: float) -> TaskState:
     if task.phase is TaskPhase.RESTARTING:
         return replace(task, phase=restarts.final_phase(task), restart=None)
     if task.phase is TaskPhase.EXITED:
-        return replace(task, phase=restarts.final_phase(task), restart=None, ended_at=at)
+        phase, used = restarts.final_phase(task), task.used_if_ended
+        return replace(task, phase=phase, restart=None, ended_at=at, used=used)
     has_only_waited = task.has_only_waited or task.phase is TaskPhase.WAITING
     return replace(
         task,
         phase=TaskPhase.STOPPED,
         restart=None,
         ended_at=at,
+        used=task.used_if_ended,
         stopped_by_us=True,
         has_only_waited=has_only_waited,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, field, replace
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from distrun.events import Outcome
     from distrun.verdict.model import Replacement, Verdict
+
+_Number = TypeVar("_Number", int, float)
 
 
 class TaskPhase(str, Enum):
@@ -64,23 +66,43 @@ class JobPhase(str, Enum):
 
 
 class Used(Frozen, kw_only=True):
-    """What the attempts of a task that have ended have used, see :mod:`distrun.history`."""
+    """What the attempts of a task that have ended have used, see :mod:`distrun.history`.
 
-    cpu_seconds: float = 0.0
-    peak_memory_bytes: int = 0
-    read_bytes: int = 0
-    written_bytes: int = 0
+    None: unknown, of one attempt and so of all. The peak is the highest that is known.
+    """
+
+    cpu_seconds: float | None = 0.0
+    peak_memory_bytes: int | None = None
+    read_bytes: int | None = 0
+    written_bytes: int | None = 0
 
     def with_attempt(
-        self, cpu_seconds: float, peak_memory_bytes: int, read_bytes: int, written_bytes: int
+        self,
+        cpu_seconds: float | None,
+        peak_memory_bytes: int | None,
+        read_bytes: int | None,
+        written_bytes: int | None,
     ) -> Used:
-        """Return the same with what another attempt has used."""
+        """Return the same with what another attempt has used; None: unknown."""
+        seconds = total([self.cpu_seconds, cpu_seconds])
         return Used(
-            cpu_seconds=round(self.cpu_seconds + cpu_seconds, 3),
-            peak_memory_bytes=max(self.peak_memory_bytes, peak_memory_bytes),
-            read_bytes=self.read_bytes + read_bytes,
-            written_bytes=self.written_bytes + written_bytes,
+            cpu_seconds=None if seconds is None else round(seconds, 3),
+            peak_memory_bytes=highest([self.peak_memory_bytes, peak_memory_bytes]),
+            read_bytes=total([self.read_bytes, read_bytes]),
+            written_bytes=total([self.written_bytes, written_bytes]),
         )
+
+
+def total(parts: Iterable[_Number | None]) -> _Number | None:
+    """Return the sum; None if a part of it is unknown."""
+    found = list(parts)
+    known = [each for each in found if each is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+def highest(values: Iterable[int | None]) -> int | None:
+    """Return the highest that is known; None if none is."""
+    return max((each for each in values if each is not None), default=None)
 
 
 class TaskState(Frozen, kw_only=True):
@@ -140,6 +162,13 @@ class TaskState(Frozen, kw_only=True):
     reported: dict[str, str] = field(default_factory=dict)
     """The progress that it reported last; set once it has exited."""
     used: Used = Used()
+
+    @property
+    def used_if_ended(self) -> Used:
+        """What it has used in all, if its attempt has ended and nobody saw how."""
+        if self.started_at is None:
+            return self.used
+        return self.used.with_attempt(None, None, None, None)
 
     @property
     def has_ended(self) -> bool:

@@ -231,8 +231,7 @@ def _(event: events.TaskEnded, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
     phase = restarts.final_phase(task) if task.restart is None else TaskPhase.RESTARTING
     used = task.used.with_attempt(
-        *(event.cpu_seconds or 0.0, event.peak_memory_bytes or 0),
-        *(event.read_bytes or 0, event.written_bytes or 0),
+        *(event.cpu_seconds, event.peak_memory_bytes, event.read_bytes, event.written_bytes)
     )
     ended = replace(task, phase=phase, ended_at=event.at, used=used)
     state, actions = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
@@ -361,6 +360,7 @@ def _mark_unusable(state: JobState, name: str, **changes: Any) -> restarts.Trans
 
 
 def _lost_with_host(task: TaskState, event: events.HostLost) -> TaskState:
+    task = replace(task, used=task.used_if_ended)
     if task.phase is TaskPhase.EXITED:
         return replace(task, phase=restarts.final_phase(task), ended_at=event.at)
     return replace(

@@ -89,9 +89,9 @@ def outliers(
             Measure.START: _starts(spans, {task.name for task in group}),
             Measure.STEPS: _steps(group),
             Measure.LOAD: _loads(group, spans),
-            Measure.MEMORY: {task.name: task.used.peak_memory_bytes for task in group},
-            Measure.READ: {task.name: task.used.read_bytes for task in group},
-            Measure.WRITTEN: {task.name: task.used.written_bytes for task in group},
+            Measure.MEMORY: _known({task.name: task.used.peak_memory_bytes for task in group}),
+            Measure.READ: _known({task.name: task.used.read_bytes for task in group}),
+            Measure.WRITTEN: _known({task.name: task.used.written_bytes for task in group}),
         }
         found += filter(None, (_most_different(each, values[each]) for each in Measure))
     return found
@@ -118,6 +118,10 @@ def _most_different(measure: Measure, values: Mapping[str, float]) -> Outlier | 
     if not is_odd:
         return None
     return Outlier(task=task, measure=measure, value=values[task], usual=usual(task))
+
+
+def _known(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {task: value for task, value in values.items() if value is not None}
 
 
 def _starts(spans: Sequence[Span], tasks: set[str]) -> dict[str, float]:
@@ -149,7 +153,7 @@ def _loads(group: Sequence[TaskState], spans: Sequence[Span]) -> dict[str, float
     return {
         task.name: 100 * task.used.cpu_seconds / ran[task.name]
         for task in group
-        if ran.get(task.name, 0.0) > 0
+        if task.used.cpu_seconds is not None and ran.get(task.name, 0.0) > 0
     }
 
 

@@ -15,11 +15,18 @@ from distrun.cli.event_text import EventFormatter
 from distrun.cli.job_view import job_view
 from distrun.cli.progress import progress_words
 from distrun.cli.status_view import job_notes
-from distrun.cli.text_format import format_count, format_duration, format_names, format_time
+from distrun.cli.text_format import (
+    format_count,
+    format_duration,
+    format_names,
+    format_time,
+    format_used,
+)
 from distrun.cli.timing_view import first_outputs, first_times, timing_title
 from distrun.cli.verdict_text import labelled, steps_text
 from distrun.events import Result
 from distrun.frozen import replace
+from distrun.lifecycle import highest, total
 from distrun.logs import TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.logs.view import Formatter
@@ -149,9 +156,10 @@ class Report:
             found.append(("restarts", f"{job.restarts}{resumed if state.resumed_at else ''}"))
         words = [each.partition(" after ") for each in first_times(job.timing)]
         found += [(f"until the {name}", after) for name, _, after in words]
-        if cpu := sum(used.cpu_seconds for used in job.used):
-            found.append(("processor time", format_duration(cpu)))
-        if peak := max((used.peak_memory_bytes for used in job.used), default=0):
+        used = job.used
+        if cpu := format_used(total(each.cpu_seconds for each in used), format_duration):
+            found.append(("processor time", cpu))
+        if peak := highest(each.peak_memory_bytes for each in used):
             found.append(("peak memory of a task", format_bytes(peak)))
         if words_told := progress_words(job.progress, at_end=True):
             found.append(("last told", ", ".join(words_told)))
@@ -230,10 +238,10 @@ class Report:
                     "host": state.host,
                     "attempts": str(state.attempt + 1),
                     "exit": code if state.signal is None else signal_name(state.signal),
-                    "processor": format_duration(used.cpu_seconds) if used.cpu_seconds else "",
-                    "memory": format_bytes(used.peak_memory_bytes),
-                    "read": format_bytes(used.read_bytes),
-                    "written": format_bytes(used.written_bytes),
+                    "processor": format_used(used.cpu_seconds, format_duration),
+                    "memory": format_used(used.peak_memory_bytes, format_bytes),
+                    "read": format_used(used.read_bytes, format_bytes),
+                    "written": format_used(used.written_bytes, format_bytes),
                     "progress": ", ".join(progress_words(task.progress)),
                     "marks": "; ".join(marked.get(state.name, ())),
                 }

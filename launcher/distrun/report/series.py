@@ -110,6 +110,8 @@ def _loads(task: str, samples: Sequence[Sample], starts: Starts) -> list[Point]:
             points += [(sample.at, math.nan)] if attempt is not None else []
             attempt, used = sample.attempt, 0.0
             at = starts.get((task, attempt), math.inf)
+        if sample.cpu_seconds is None:
+            continue
         if sample.at > at:
             load = max(0.0, sample.cpu_seconds - used) / (sample.at - at)
             points.append((sample.at, 100 * load))

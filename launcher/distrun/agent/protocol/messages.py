@@ -358,18 +358,18 @@ class UsageSampled(Report):
 
     `cpu_seconds` have been used by the attempt so far. Memory is resident memory. The bytes that
     were read and written are those of read and write calls. `gpu_percent` is the mean load of the
-    GPUs that they use. `progress` has the latest values that the task has reported.
+    GPUs that they use. `progress` has the latest values that the task has reported. None: unknown.
     """
 
     task: str
     attempt: int
     at: float
-    cpu_seconds: float
-    memory_bytes: int
-    peak_memory_bytes: int
-    processes: int
-    read_bytes: int
-    written_bytes: int
+    cpu_seconds: Optional[float]
+    memory_bytes: Optional[int]
+    peak_memory_bytes: Optional[int]
+    processes: Optional[int]
+    read_bytes: Optional[int]
+    written_bytes: Optional[int]
     gpu_memory_bytes: Optional[int]
     gpu_percent: Optional[float]
     progress: Dict[str, str]

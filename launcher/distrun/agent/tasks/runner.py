@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Protocol, Set, Tuple
 
 from distrun.agent import protocol
 from distrun.agent.linux import labels, processes
+from distrun.agent.linux.child_usage import reap
 from distrun.agent.linux.oom import OomWatch
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program
 from distrun.agent.tasks.notify import MOST_KEYS, NotifySocket
 from distrun.agent.tasks.task import Task, owner_of
-from distrun.agent.tasks.usage import UsageSampler, file_bytes
+from distrun.agent.tasks.usage import UsageSampler
 
 if TYPE_CHECKING:
     from distrun.agent.link import Link
@@ -368,8 +369,7 @@ class TaskRunner:
             self._send_progress()
             if self._paused.pop(task.name, None) is None:
                 self._selector.unregister(task.notify)
-        files = file_bytes([task.pid])
-        used = self._usage.end(task, task.reap(), files)
+        used = self._usage.end(task, task.reap())
         self._ports.rebind(task.port)
         del self._tasks[task.name]
         self._timed.pop(task.name, None)
@@ -401,10 +401,24 @@ class TaskRunner:
         """
         while True:
             pids = self._strays()
-            if not [pid for pid in pids if _reap(pid)]:
+            if not [pid for pid in pids if self._reap(pid)]:
                 break
         found = [processes.find(pid) for pid in pids]
         return {process.pid: process for process in found if process is not None}
+
+    def _reap(self, pid: int) -> bool:
+        """Reap an orphan if it has ended. Returns whether it had."""
+        process = processes.find(pid)
+        try:
+            spent = reap(pid, os.WNOHANG)
+        except ChildProcessError:
+            return True
+        if spent is None:
+            return False
+        for task in self._tasks.values():
+            if pid in task.orphans or (process is not None and process.session == task.pid):
+                task.spent.append(spent)
+        return True
 
     def _strays(self) -> List[int]:
         others = {task.pid for task in self._tasks.values()}
@@ -472,11 +486,3 @@ class TaskRunner:
 
 def _port_check_delay(seconds: float) -> float:
     return min(max(1.0, seconds), _LONGEST_PORT_CHECK_INTERVAL)
-
-
-def _reap(pid: int) -> bool:
-    """Reap a child if it has ended. Returns whether it had."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] != 0
-    except ChildProcessError:
-        return True

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
 from typing import Dict, Iterator, List, Optional
 
 from distrun.agent.linux import labels, processes
+from distrun.agent.linux.child_usage import ChildUsage, reap
 from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.structs import Struct
 from distrun.agent.tasks.program import Execution, Start
@@ -47,6 +47,8 @@ class Task:
         self.execution: Optional[Execution] = execution
         self.exit: Optional[Exit] = None
         self.orphans: Dict[int, processes.Process] = {}
+        self.spent: List[ChildUsage] = []
+        """What those of its orphans that were reaped have used."""
         self.progress: Dict[str, str] = {}
         """The latest values that it has reported, of so many keys as are read."""
         self.next_due: Optional[float] = None
@@ -170,14 +172,16 @@ class Task:
             if process.group != self.pid:
                 processes.send(process, signal.SIGKILL)
 
-    def reap(self) -> resource.struct_rusage:
+    def reap(self) -> List[ChildUsage]:
         """Reap the first process. After this no signal may be sent to its id.
 
-        Returns what it has used, and the descendants that were waited for.
+        Returns what the task has used: this process and each orphan that ended before, with the
+        descendants that they waited for.
         """
         if self.notify is not None:
             self.notify.close()
-        return os.wait4(self.pid, 0)[2]
+        spent = reap(self.pid)
+        return self.spent if spent is None else [*self.spent, spent]
 
 
 def owner_of(orphan: processes.Process, tasks: Dict[str, Task], job_id: str) -> Optional[Task]:

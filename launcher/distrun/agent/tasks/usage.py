@@ -11,12 +11,14 @@ from distrun.agent.linux import facts, processes
 from distrun.agent.protocol import UsageSampled
 
 if TYPE_CHECKING:
+    from distrun.agent.linux.child_usage import ChildUsage
     from distrun.agent.protocol import Report
     from distrun.agent.tasks.gpu_usage import GpuUsage
     from distrun.agent.tasks.task import Task
 
-    Totals = Tuple[float, int, int, int]
-    """Seconds of processor time, the peak of memory in bytes, bytes read, bytes written."""
+    Totals = Tuple[float, Optional[int], Optional[int], Optional[int]]
+    """Seconds of processor time, the peak of memory in bytes, bytes read, bytes written. None:
+    unknown."""
 
 _FIRST_INTERVAL = 2.0
 _SAMPLES_PER_AGE = 100
@@ -34,13 +36,20 @@ class _Record:
 
     def __init__(self) -> None:
         self.pids: List[int] = []
+        self.is_hidden = False
+        """Whether it has processes that this user cannot see, see `hidepid` in proc(5)."""
         self.load = (-1, 0, 0)
         """The processes, the clock ticks and the pages of memory that they had used at last."""
         self.tree_due = 0.0
         self.last: Optional[UsageSampled] = None
         self.skipped_at = 0.0
         """When it was sampled after that without any difference; 0: never."""
+        # The highest that were seen. What processes have used that nobody has waited for is lost
+        # with them.
         self.peak = 0
+        self.seconds = 0.0
+        self.read = 0
+        self.written = 0
 
 
 class UsageSampler:
@@ -95,6 +104,7 @@ class UsageSampler:
         record = self._records[task.name]
         if now >= record.tree_due:
             record.pids = [process.pid for process in task.members()]
+            record.is_hidden = any(map(processes.is_hidden, [task.pid, *record.pids]))
             record.tree_due = now + _TREE_SECONDS
         count = ticks = pages = 0
         for pid in record.pids:
@@ -120,59 +130,68 @@ class UsageSampler:
             self._gpus = GpuUsage(self._selector)
         self._gpus.ask(now, interval)
 
-    def end(self, task: Task, used: resource.struct_rusage, files: Tuple[int, int]) -> Totals:
+    def end(self, task: Task, spent: List[ChildUsage]) -> Totals:
         """Forget a task that has ended, and return what it has used in all.
 
         Args:
             task: its first process has been reaped.
-            used: by its first process, and by those that were waited for.
-            files: the bytes that these have read and written.
+            spent: by its first process and its orphans.
         """
         record = self._records.pop(task.name, None) or _Record()
         if not self._records:
             self.due = None
             if self._gpus is not None:
                 self._gpus.close()
-        last = record.last
-        # The kernel counts the memory of the agent, too, from which the process was forked.
-        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        peak = used.ru_maxrss * 1024 if used.ru_maxrss > own else 0
-        seconds = used.ru_utime + used.ru_stime
-        if last is None:
-            return seconds, peak, files[0], files[1]
+        peaks = [each.peak for each in spent if each.peak is not None]
         return (
-            max(seconds, last.cpu_seconds),
-            max(peak, record.peak),
-            max(files[0], last.read_bytes),
-            max(files[1], last.written_bytes),
+            max(sum(each.seconds for each in spent), record.seconds),
+            max([*peaks, record.peak]) or None,
+            _total([each.read for each in spent], record.read),
+            _total([each.written for each in spent], record.written),
         )
 
     def _measure(self, task: Task, record: _Record, at: float) -> UsageSampled:
+        progress = dict(task.progress)
+        if record.is_hidden:
+            nothing = (None, None, None, None, None, None, None, None)
+            return UsageSampled(task.name, task.attempt, at, *nothing, progress)
         count, ticks, pages = record.load
-        last = record.last
         record.peak = max(record.peak, pages * _PAGE)
-        # The time of processes that nobody has waited for is lost with them.
-        seconds = max(ticks / _TICKS, 0.0 if last is None else last.cpu_seconds)
-        files = (0, 0) if last is None else (last.read_bytes, last.written_bytes)
+        record.seconds = max(record.seconds, ticks / _TICKS)
+        read, written = _file_bytes(record.pids)
+        record.read, record.written = max(record.read, read or 0), max(record.written, written or 0)
         gpus = None if self._gpus is None else self._gpus.latest
         return UsageSampled(
-            *(task.name, task.attempt, at, seconds, pages * _PAGE, record.peak, count),
-            *file_bytes(record.pids, files),
+            *(task.name, task.attempt, at, record.seconds),
+            *(pages * _PAGE, record.peak, count),
+            None if read is None else record.read,
+            None if written is None else record.written,
             None if gpus is None else gpus.memory_of(record.pids),
             None if gpus is None else gpus.percent_of(record.pids),
-            dict(task.progress),
+            progress,
         )
 
 
-def file_bytes(pids: List[int], at_least: Tuple[int, int] = (0, 0)) -> Tuple[int, int]:
-    """Return the bytes that processes have read and written, by read and write calls."""
+def _total(counts: List[Optional[int]], at_least: int) -> Optional[int]:
+    """Return the sum, which was once at least so much; None if a part of it is unknown."""
+    known = [each for each in counts if each is not None]
+    return max(sum(known), at_least) if len(known) == len(counts) else None
+
+
+def _file_bytes(pids: List[int]) -> Tuple[Optional[int], Optional[int]]:
+    """Return the bytes that processes have read and written, by read and write calls.
+
+    None: unknown, because another user runs one of them, or /proc does not have them.
+    """
     read = written = 0
     for pid in pids:
         try:
             with open("/proc/{}/io".format(pid), "rb") as file:
-                lines = file.read().split()
+                words = file.read().split()
         except OSError:
+            if processes.load(pid) is not None:  # it has not ended
+                return None, None
             continue
-        read += int(lines[1])
-        written += int(lines[3])
-    return max(read, at_least[0]), max(written, at_least[1])
+        read += int(words[1])
+        written += int(words[3])
+    return read, written
