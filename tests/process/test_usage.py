@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from distrun.agent.linux.gpus import GpusUsed
+from distrun.cli.usage import measure
 from harness.command import Distrun, Status, WriteSpec, recorded_events
 from harness.waiting import wait_until
 
@@ -148,3 +150,39 @@ def test_gpus_are_sampled_by_nvidia_smi(
     assert (last["gpu_memory_bytes"], last["gpu_percent"]) == (512 << 20, 85.0)
     (tmp_path / "go").touch()
     assert distrun("wait").returncode == 0
+
+
+@pytest.mark.parametrize("answer", ["echo '{pid}, GPU-b, [N/A]'", "exit 9"])
+def test_memory_of_gpus_that_nvidia_smi_does_not_tell_is_unknown(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\n" + answer.format(pid=os.getpid()))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    usage = measure([os.getpid()])[os.getpid()]
+    assert usage.gpu_memory_bytes is None
+    assert usage.memory_bytes
+
+
+def test_a_process_that_uses_no_gpu_uses_0_bytes_unless_its_id_may_be_another() -> None:
+    memory = {"5": 7, "6": None}
+    for has_all in (True, False):
+        used = GpusUsed(memory, {}, {}, has_all)
+        assert used.memory_of([5]) == 7
+        assert used.memory_of([5, 6]) is None
+        assert used.memory_of([8]) == (0 if has_all else None)
+
+
+def test_a_task_too_small_to_be_measured_has_an_unknown_peak(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
+    """The kernel counts the agent's own memory for a process that the agent has forked."""
+    assert distrun("launch", write_spec("exit 0", workers=1)).returncode == 0
+    job = status()
+    (task,) = job["tasks"]
+    assert task["used"]["peak_memory_bytes"] is None
+    assert task["used"]["cpu_seconds"] > 0
+    assert job["peak_memory_bytes"] is None
+    assert "unknown" in distrun("status").stdout
+    assert "unknown" in distrun("ps", "-a").stdout

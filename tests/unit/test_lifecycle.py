@@ -22,7 +22,10 @@ from distrun.lifecycle import (
     SetTimer,
     StopTask,
     TaskPhase,
+    Used,
+    highest,
     replay,
+    total,
 )
 from distrun.strategies import Success, Workers
 from harness.examples import examples
@@ -428,6 +431,30 @@ def test_an_aborted_preparation() -> None:
     actions = job(events.Aborted, cause=because("port 1 is taken"), exit_code=69)
     assert actions == [Finish(job.outcome)]
     assert job.verdict == ("failed", 69, "distrun")
+
+
+def test_what_attempts_have_used_is_unknown_if_it_is_of_one_of_them() -> None:
+    task = not_none(running(MWM, "worker:0", "worker:1").state.tasks.get("worker:0"))
+    known = task.used.with_attempt(2.0, 50, 7, 8)
+    assert known == Used(cpu_seconds=2.0, peak_memory_bytes=50, read_bytes=7, written_bytes=8)
+    unknown = Used(cpu_seconds=None, peak_memory_bytes=50, read_bytes=None, written_bytes=None)
+    assert known.with_attempt(None, None, None, None) == unknown
+    assert unknown.with_attempt(2.0, 40, 7, 8) == unknown
+    assert total([2, None]) is None
+    assert total([2, 3]) == 5
+    assert highest([None, 5, 4]) == 5
+    assert highest([None]) is None
+
+
+def test_the_use_of_an_attempt_is_unknown_if_nobody_saw_its_end() -> None:
+    unknown = Used(cpu_seconds=None, peak_memory_bytes=None, read_bytes=None, written_bytes=None)
+    ended = running(MWM, "worker:0", "worker:1")
+    ended.gone("worker:0", code=1)
+    assert ended.state.tasks["worker:0"].used == unknown, "the report had no numbers"
+    lost = running(MWM, "worker:0", "worker:1")
+    lost(events.HostLost, host=lost.state.tasks["worker:0"].host, cause=because("silent"))
+    lost.finish()
+    assert {task.used for task in lost.state.tasks.values()} == {unknown}
 
 
 def test_events_after_the_end_change_nothing() -> None:
