@@ -88,7 +88,7 @@ def test_a_private_key_is_replaced_line_by_line() -> None:
         "before\n-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\nAAAABG5vbmU\n"
         "-----END OPENSSH PRIVATE KEY-----\nafter"
     )
-    lines = Redactor(mask="***").lines(text).split("\n")
+    lines = Redactor(mask="***")(text).split("\n")
     assert lines[2:4] == ["***", "***"]
     assert (lines[0], lines[5], len(lines)) == ("before", "after", 6)
 
@@ -101,16 +101,16 @@ KEY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC"
 def test_a_private_key_on_one_line_is_replaced(kind: str, newline: str) -> None:
     begin, end = f"-----BEGIN {kind}PRIVATE KEY-----", f"-----END {kind}PRIVATE KEY-----"
     text = f"KEY='{newline.join([begin, KEY, KEY, end])}' by anna\nafter"
-    shown = Redactor(users=["anna"], mask="***").lines(text)
+    shown = Redactor(users=["anna"], mask="***")(text)
     assert shown == f"KEY='{begin}***{end}' by user-1\nafter"
 
 
 def test_a_key_that_never_ends_hides_no_other_lines() -> None:
     text = f"no -----BEGIN PRIVATE KEY----- found\nnext\n\nat anna: {KEY}\nepoch 1/3: loss 0.5"
-    shown = Redactor(users=["anna"], mask="***").lines(text).split("\n")
+    shown = Redactor(users=["anna"], mask="***")(text).split("\n")
     assert shown[-1] == "epoch 1/3: loss 0.5"
     text = f"INFO -----BEGIN PGP PRIVATE KEY BLOCK-----\nINFO {KEY}\nINFO {KEY}=\nINFO done by me"
-    assert Redactor().lines(text).split("\n")[1:] == ["[secret-1]", "[secret-1]", "INFO done by me"]
+    assert Redactor()(text).split("\n")[1:] == ["[secret-1]", "[secret-1]", "INFO done by me"]
 
 
 def test_names_are_replaced_alike_everywhere() -> None:
@@ -184,7 +184,7 @@ def test_a_long_line_takes_no_long_time(character: str) -> None:
     redactor = Redactor(["hunter2-x"], ["anna", "j_doe"], ["gpu1.lab.example"])
     begin = time.process_time()
     for before in ("", "token=", "token ", "-----BEGIN PRIVATE KEY-----", "://a:", "/home/"):
-        redactor.lines(before + character * (200_000 // len(character)))
+        redactor(before + character * (200_000 // len(character)))
     assert time.process_time() - begin < 10
 
 
@@ -216,7 +216,7 @@ def test_no_way_to_write_a_secret_in_a_file_shows_it(secret: str) -> None:
         yaml.safe_dump({"a": secret}, width=1000),
         f"https://x/?q={quote(secret, safe='')}",
     ):
-        assert all(each not in redactor.lines(text) for each in {secret, quote(secret, safe="")})
+        assert all(each not in redactor(text) for each in {secret, quote(secret, safe="")})
 
 
 @pytest.mark.parametrize("kind", ["users", "hosts", "secrets"])

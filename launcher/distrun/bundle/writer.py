@@ -92,7 +92,7 @@ class BundleWriter:
         self._most_of_log = min(
             _MOST_LOG_BYTES, _MOST_BYTES_OF_ALL_LOGS // max(1, len(self._tasks))
         )
-        self._job_id = _plain(redactor.lines(folder.job_id))
+        self._job_id = _plain(redactor(folder.job_id))
         """It contains the job's name, which may be that of a user."""
         self._about = About(
             version=VERSION,
@@ -121,7 +121,7 @@ class BundleWriter:
             copy.history.mkdir()
             self._copy(copy)
             about = json.dumps(to_json(self._about), indent=2) + "\n"
-            self._add(copy, ABOUT, self._redactor.lines(about))
+            self._add(copy, ABOUT, self._redactor(about))
             self._add(copy, REPORT, make_report(copy, self._about))
             self._add(copy, README, self._readme())
             for part in self.parts:
@@ -168,12 +168,13 @@ class BundleWriter:
         if len(content) < found.st_size:
             content = content[: content.rfind(b"\n") + 1]
         text = content.decode("utf-8", "surrogateescape")
-        self._redactor.begin()
-        redact = self._redactor.json if is_json else self._redactor.line
-        lines = "\n".join(map(redact, text.split("\n")))
+        if is_json:
+            text = "\n".join(map(self._redactor.json, text.split("\n")))
+        else:
+            text = self._redactor(text)
         name = str(target.relative_to(copy.path))
         left_out = max(0, found.st_size - len(content))
-        self._add(copy, name, lines, left_out=left_out, written=found.st_mtime)
+        self._add(copy, name, text, left_out=left_out, written=found.st_mtime)
 
     def _copy_log(self, source: Path, index: Path, target: Path, copy: JobFolder) -> _Offsets:
         """Copy the end of a log, and write its index anew: the offsets are others."""
@@ -187,21 +188,17 @@ class BundleWriter:
             start, content = log.read_kept(max(start, size - 2 * most), 2 * most)
         except OSError:
             return _Offsets([0], [0])
-        self._redactor.begin()
+        text = self._redactor(content.decode("utf-8", "surrogateescape"))
         offsets = _Offsets([start], [0])
-        shown: list[bytes] = []
-        for line in content.splitlines(keepends=True):
-            ending = line[len(line.rstrip(b"\r\n")) :]
-            text = line.removesuffix(ending).decode("utf-8", "surrogateescape")
-            new = self._redactor.line(text).encode("utf-8", "surrogateescape") + ending
-            shown.append(new)
+        shown = text.encode("utf-8", "surrogateescape")
+        lines, new_lines = (each.splitlines(keepends=True) for each in (content, shown))
+        for line, new in zip(lines, new_lines, strict=True):
             offsets.add(len(line), len(new))
         times = [
             INDEX_RECORD.pack(when, offsets.new(grown))
             for when, grown in log.growth(start)
             if grown <= offsets.old[-1]
         ]
-        text = b"".join(shown).decode("utf-8", "surrogateescape")
         name = str(target.relative_to(copy.path))
         self._add(copy, name, text, left_out=start, written=written)
         new_index = target.with_suffix(index.suffix)

@@ -37,7 +37,7 @@ def make_page(folder: JobFolder, tasks: Sequence[str] = (), about: About | None 
         check_choice([names], tuple(tasks))
         tasks = chosen_tasks(names, tuple(tasks))
     redactor = Redactor(() if about is not None else secret_values(folder), mask="***")
-    return render(Report(folder, tasks, about), redactor.lines)
+    return render(Report(folder, tasks, about), redactor)
 
 
 def write_page(page: str, path: Path) -> None:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.redaction.names import Names
 from distrun.redaction.secrets import (
-    KeyBlocks,
     is_distinct,
-    names_a_secret,
+    is_secret_value,
     pattern_of,
+    replace_broken,
     replace_secrets,
+    shown,
     spellings,
+    unbroken,
 )
 
 if TYPE_CHECKING:
@@ -56,14 +58,18 @@ class Redactor:
         self.kept_secrets = len(found) - len(known)
         """How many of the given secrets are words of distrun's own, and not replaced."""
         self._spelled = {
-            each: secret for secret in known for each in spellings(secret) if is_distinct(each)
+            each: secret
+            for secret in known
+            for spelling in spellings(secret)
+            for each in (spelling, shown(spelling))
+            if is_distinct(each)
         }
         """The secrets by the ways in which they are written."""
         self._known = pattern_of(self._spelled)
+        self._unbroken = unbroken(self._spelled)
         users, hosts = [each for each in users if each], [each for each in hosts if each]
         lowered = {each.lower() for each in self._words}
         self._names = Names(users, hosts, lowered) if users or hosts else None
-        self._keys = KeyBlocks(self._secret)
         self._remembered: dict[str, str] = {}
 
     @property
@@ -81,46 +87,37 @@ class Redactor:
         """The replacement of each address that was found, or is a host's."""
         return {} if self._names is None else self._names.addresses
 
-    def begin(self) -> None:
-        """Note that the next line is the first one of another text."""
-        self._keys = KeyBlocks(self._secret)
-
-    def line(self, text: str) -> str:
-        """Return a line of a longer text: of a private key, each line is replaced."""
-        within_key = self._keys.line(text)
-        return self(text if within_key is None else within_key)
-
-    def lines(self, text: str) -> str:
-        """Return a text of several lines."""
-        if len(text) <= _LONGEST_REMEMBERED and text in self._remembered:
-            return self._remembered[text]
-        self.begin()
-        shown = "\n".join(map(self.line, self._without_known(text).split("\n")))
-        self.begin()
-        if len(text) <= _LONGEST_REMEMBERED and len(self._remembered) < _MOST_REMEMBERED:
-            self._remembered[text] = shown
-        return shown
-
     def __call__(self, text: str) -> str:
-        """Return a text, redacted."""
-        text = replace_secrets(self._without_known(text), self._secret)
-        return text if self._names is None else self._names.replace(text)
+        """Return a text, redacted: as a terminal shows it, with as many lines as before."""
+        if text in self._remembered:
+            return self._remembered[text]
+        plain = shown(self._without_known(text))
+        redacted = replace_secrets(self._without_broken(plain), self._secret)
+        if self._names is not None:
+            redacted = "\n".join(map(self._names.replace, redacted.split("\n")))
+        if len(text) <= _LONGEST_REMEMBERED and len(self._remembered) < _MOST_REMEMBERED:
+            self._remembered[text] = redacted
+        return redacted
 
     def _without_known(self, text: str) -> str:
         known = self._known
         return text if known is None else known.sub(lambda found: self._secret(found[0]), text)
 
+    def _without_broken(self, text: str) -> str:
+        text = self._without_known(text)
+        return replace_broken(text, self._unbroken, self._secret)
+
     def value(self, value: Any, name: str = "") -> Any:
         """Return a value of JSON with its texts redacted; `name`: of the field that has it."""
         if isinstance(value, str):
-            if names_a_secret(name) and is_distinct(value):
+            if is_secret_value(name, value):
                 return self._secret(value)
-            return value if self._is_own(value) else self.lines(value)
+            return value if self._is_own(value) else self(value)
         if isinstance(value, list):
             return self._items(value, name)
         if isinstance(value, dict):
             return {
-                key if self._is_own(key) else self.lines(key): self.value(each, key)
+                key if self._is_own(key) else self(key): self.value(each, key)
                 for key, each in value.items()
             }
         return value
@@ -148,7 +145,7 @@ class Redactor:
             line.encode()  # bytes that are no text would become text
             return json.dumps(self.value(json.loads(line)), separators=(",", ":"))
         except (ValueError, RecursionError):
-            return self.lines(line)
+            return self(line)
 
     def _secret(self, text: str) -> str:
         text = self._spelled.get(text, text)

@@ -1,0 +1,301 @@
+"""The forms in which secrets stand in logs, specs and pages; and what only resembles them."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import string
+from urllib.parse import quote
+
+import pytest
+
+from distrun.redaction import Redactor
+
+HIDDEN = "Xq7rT2mZ9kLw4Vb"
+"""No form below may show this text. Nothing but its surroundings says that it is a secret."""
+NAME = "anna"
+PEM = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj"
+LETTERS = (string.ascii_letters + string.digits) * 2
+BASIC = base64.b64encode(f"anna:{HIDDEN}".encode()).decode()
+
+SAID = {
+    # By a name before it.
+    "environment": f"MY_TOKEN={HIDDEN}",
+    "log level": f"INFO: password={HIDDEN}",
+    "logger": f"2026-01-02 03:04:05,678 INFO app.db: password={HIDDEN}",
+    "namespace": f"Namespace(api_key='{HIDDEN}', steps=3)",
+    "namespace bare": f"Namespace(steps=3, api_key={HIDDEN})",
+    "dataclass": f"Config(name='a', db=Db(password='{HIDDEN}', port=5432))",
+    "repr of bytes": f"Config(secret=b'{HIDDEN}')",
+    "dict": f"{{'steps': 3, 'password': '{HIDDEN}'}}",
+    "dict of bytes": f"{{b'password': b'{HIDDEN}'}}",
+    "nested dict": f"{{'db': {{'user': 'u', 'passwd': '{HIDDEN}'}}}}",
+    "list of pairs": f"[('api_key', '{HIDDEN}'), ('steps', 3)]",
+    "pair": f"('token', '{HIDDEN}')",
+    "header dict": f"{{'Authorization': 'Bearer {HIDDEN}'}}",
+    "header dict, own scheme": f"{{'Authorization': 'ApiKey {HIDDEN}'}}",
+    "header json": f'{{"authorization":"token {HIDDEN}"}}',
+    "header": f"Authorization: Bearer {HIDDEN}",
+    "header without scheme": f"authorization: {HIDDEN}",
+    "header of curl -v": f"> Proxy-Authorization: Basic {HIDDEN}==",
+    "header of curl": f"curl -H 'X-Api-Key: {HIDDEN}' https://example.org",
+    "header of curl, quoted": f'curl -H "Authorization: Bearer {HIDDEN}" https://example.org',
+    "header pair": f"('X-Auth-Token', '{HIDDEN}')",
+    "headers of requests": f"header: X-Amz-Security-Token: {HIDDEN}",
+    "signed request": f"Authorization: AWS4-HMAC-SHA256 SignedHeaders=host, Signature={HIDDEN}",
+    "cookie": f"Cookie: theme=dark; session={HIDDEN}; lang=en",
+    "set-cookie": f"Set-Cookie: sid={HIDDEN}; Path=/; HttpOnly",
+    "json": f'{{"api_key": "{HIDDEN}"}}',
+    "json without space": f'{{"a":1,"clientSecret":"{HIDDEN}"}}',
+    "json in json": f'{{\\"api_key\\": \\"{HIDDEN}\\"}}',
+    "json in json in json": f'{{\\\\\\"api_key\\\\\\": \\\\\\"{HIDDEN}\\\\\\"}}',
+    "json, escaped quote": f'{{"password": "ab\\"{HIDDEN}"}}',
+    "yaml": f"  db_password: {HIDDEN}",
+    "yaml in a list": f"- password: '{HIDDEN}'",
+    "yaml of words": f"password: correct horse {HIDDEN}",
+    "yaml block": f"password: |\n  {HIDDEN}\nsteps: 3",
+    "yaml folded": f"api_key: >-\n    {HIDDEN}\nsteps: 3",
+    "yaml flow": f"args: [--password, {HIDDEN}]",
+    "toml": f'api_key = "{HIDDEN}"',
+    "toml, many lines": f'api_key = """\n{HIDDEN}"""',
+    "toml in quotes": f"'api-key' = '{HIDDEN}'",
+    "ini": f"password = {HIDDEN}",
+    "dotted": f"db.password={HIDDEN}",
+    "java": f"-Dspring.datasource.password={HIDDEN}",
+    "camel case": f"dbPassword={HIDDEN}",
+    "acronym": f"AWSSecretAccessKey={HIDDEN}",
+    "no separator in the name": f"aws_accesskey: {HIDDEN}",
+    "arrow": f"password => {HIDDEN}",
+    "arrow 2": f"api_key -> {HIDDEN}",
+    "walrus": f"token := {HIDDEN}",
+    "comparison": f"assert password == '{HIDDEN}'",
+    "words": f"API key: {HIDDEN}",
+    "sentence": f"the password is {HIDDEN}",
+    "sentence 2": f"using password '{HIDDEN}' for the database",
+    "option": f"train.py --password {HIDDEN} --steps 3",
+    "option =": f"train.py --api-key={HIDDEN}",
+    "option =''": f"train.py --api-key='{HIDDEN} and {HIDDEN}'",
+    "option of one dash": f"train.py -token {HIDDEN}",
+    "option in a list": f"['train.py', '--auth-token', '{HIDDEN}']",
+    "option = in a list": f"['train.py', '--auth-token={HIDDEN}', '--steps=3']",
+    "value with a comma": f"password=ab,{HIDDEN}",
+    "value with a bracket": f"password=ab)c{HIDDEN}",
+    "value with a quote": f"password=it's{HIDDEN}",
+    "value that begins with a dash": f"DB_PASSWORD=-{HIDDEN}",
+    "value with spaces, in quotes": f'DB_PASSWORD="a b {HIDDEN}"',
+    "quotes of a shell": f"export DB_PASSWORD=$'a\\'b{HIDDEN}'",
+    "typed value": f"password=SecretStr('{HIDDEN}')",
+    "typed value 2": f"api_key: str = '{HIDDEN}'",
+    "environ": f"os.environ['AWS_SECRET'] = '{HIDDEN}'",
+    "environ()": f"environ({{'A': '1', 'DB_PASS': '{HIDDEN}'}})",
+    "declare": f'declare -x DB_PWD="{HIDDEN}"',
+    "setx": f"set DB_PASSWORD={HIDDEN}",
+    "fish": f"set -gx DB_PASSWORD {HIDDEN}",
+    "dockerfile": f"ENV DB_PASSWORD {HIDDEN}",
+    "netrc": f"machine example.org login anna password {HIDDEN}",
+    "xml": f"<password>{HIDDEN}</password>",
+    "xml attribute": f'<add key="x" password="{HIDDEN}"/>',
+    "html": f"&quot;password&quot;: &quot;{HIDDEN}&quot;",
+    "html 2": f"{{&#39;api_key&#39;: &#39;{HIDDEN}&#39;}}",
+    "url-encoded": f"api_key%3D{HIDDEN}%26steps%3D3",
+    "json, url-encoded": f"%22password%22%3A%22{HIDDEN}%22",
+    # In addresses.
+    "query": f"https://example.org/x?access_token={HIDDEN}&page=2",
+    "query 2": f"GET /x?page=2&api_key={HIDDEN} HTTP/1.1",
+    "signed url": f"https://s3.example/x?X-Amz-Signature={HIDDEN}&X-Amz-Expires=60",
+    "signed url 2": f"https://a.blob.example/x?sv=2024&sig={HIDDEN}",
+    "fragment": f"https://example.org/cb#id_token={HIDDEN}",
+    "user and password": f"https://anna:{HIDDEN}@example.org/data",
+    "password with a slash": f"postgres://anna:ab/{HIDDEN}@db:5432/x",
+    "password with an at": f"postgres://anna:ab@{HIDDEN}@db/x",
+    "no user": f"redis://:{HIDDEN}@cache:6379/0",
+    "token for a user": f"https://{HIDDEN}@example.org/x.git",
+    "token for a user 2": f"git clone git+https://{HIDDEN}:x-oauth-basic@example.org/x.git",
+    "user of curl": f"curl -u anna:{HIDDEN} https://example.org",
+    "user of curl 2": f"curl --user 'anna:{HIDDEN}' https://example.org",
+    "connection string": f"Server=db;User Id=sa;Password={HIDDEN};Database=x",
+    "connection string 2": f"AccountName=a;AccountKey={HIDDEN}==;EndpointSuffix=x",
+    "dsn": f"host=db user=anna password={HIDDEN} dbname=x",
+    "webhook": "https://hooks.slack.com/services/T00000000/B00000000/" + HIDDEN + "abcdefghi",
+    # By its form.
+    "basic": f"sent Basic {BASIC}",
+    "bearer": f"sent Bearer {HIDDEN}",
+    "private key": f"-----BEGIN PRIVATE KEY-----\n{HIDDEN}{PEM}\n-----END PRIVATE KEY-----",
+    "private key in a line": f"-----BEGIN RSA PRIVATE KEY-----\\n{HIDDEN}{PEM}\\n-----END RSA P",
+    "private key in a log": f"I -----BEGIN EC PRIVATE KEY-----\nI {HIDDEN}{PEM}\nI -----END EC",
+    "private key in yaml": f"key: |\n  -----BEGIN PRIVATE KEY-----\n  {PEM}\n  {HIDDEN}{PEM}=\n",
+    "service account": f'"private_key": "-----BEGIN PRIVATE KEY-----\\n{HIDDEN}{PEM}\\n-----END"',
+    # Behind escapes.
+    "coloured name": f"\x1b[31mpass\x1b[0mword={HIDDEN}",
+    "coloured separator": f"password\x1b[2m=\x1b[0m{HIDDEN}",
+    "coloured value": f"password=\x1b[1;36mab\x1b[0m{HIDDEN}",
+    "coloured by rich": f"\x1b[33mapi_key\x1b[0m=\x1b[32m'ab{HIDDEN}'\x1b[0m",
+    "true colour": f"password: \x1b[38:2::1:2:3m{HIDDEN}\x1b[m",
+    "title": f"\x1b]0;password={HIDDEN}\x07next",
+    "link": f"\x1b]8;;https://example.org/?token={HIDDEN}\x1b\\here\x1b]8;;\x1b\\",
+    "character set": f"pass\x1b(Bword={HIDDEN}",
+    "backspaces": f"passX\bword={HIDDEN}",
+    "overstrike": "".join(f"{each}\b{each}" for each in f"password={HIDDEN}"),
+    "erased line": f"10%\rpassword={HIDDEN}\r20%",
+    "one character of CSI": f"pass\x9b1mword={HIDDEN}",
+    "zero width": f"pass\u200bword={HIDDEN}",
+    "NUL": f"pass\0word={HIDDEN}",
+    "cut sequence": f"password=\x1b[{HIDDEN}",
+}  # fmt: skip
+
+TOKENS = [
+    "hf_" + LETTERS[:34],
+    "api_org_" + LETTERS[:34],
+    "ghp_" + LETTERS[:36],
+    "gho_" + LETTERS[:36],
+    "github_pat_" + LETTERS[:22] + "_" + LETTERS[:59],
+    "glpat-" + LETTERS[:20],
+    "AKIAABCDEFGHIJKLMNOP",
+    "ASIAABCDEFGHIJKLMNOP",
+    "AIza" + LETTERS[:35],
+    "ya29." + LETTERS[:60],
+    "GOCSPX-" + LETTERS[:28],
+    "xoxb-1234567890-1234567890-" + LETTERS[:24],
+    "xapp-1-A012-123-" + LETTERS[:24],
+    "sk-" + LETTERS[:48],
+    "sk-ant-api03-" + LETTERS[:60],
+    "sk_live_" + LETTERS[:24],
+    "SG." + LETTERS[:22] + "." + LETTERS[:43],
+    "npm_" + LETTERS[:36],
+    "pypi-AgEIcHlwaS5vcmc" + LETTERS[:40],
+    "dckr_pat_" + LETTERS[:27],
+    "dop_v1_" + "0123456789abcdef" * 4,
+    "hvs." + LETTERS[:24],
+    "nvapi-" + LETTERS[:60],
+    "gsk_" + LETTERS[:52],
+    "r8_" + LETTERS[:37],
+    "wandb_v1_" + LETTERS[:40],
+    "123456789:" + "AAH" + LETTERS[:32],
+    "AGE-SECRET-KEY-1" + LETTERS[:58].upper(),
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijkl",
+]  # fmt: skip
+
+HARMLESS = [
+    "tokens_per_second=120.5",
+    "max_tokens=4096",
+    "max_tokens: 4096, vocab_tokens: 50257",
+    "num_tokens_total = 1234567890",
+    "token_count: 123456789",
+    "prompt_tokens=1234567 completion_tokens=7654321",
+    "tokenizer=bert-base-uncased",
+    "pad_token='[PAD]' eos_token='</s>'",
+    "eos_token_id=50256, pad_token_id: 50257",
+    "loss=0.1 key=training",
+    "sorted(found, key=first)",
+    "sort_key=accuracy, primary_key=column",
+    "keys: ['image', 'label']",
+    "monkey=banana and hockey: sports",
+    "dict_keys(['loss', 'accuracy'])",
+    "KeyError: 'learning_rate'",
+    "loss: 0.12, accuracy: 0.98",
+    "Epoch 3/10 1875/1875 [======] - 5s 2ms/step - loss: 0.0433 - accuracy: 0.9866",
+    "12:30:45 INFO worker:0 started",
+    "127.0.0.1:2222 and localhost",
+    "tensorflow 2.21.0 on Python 3.11.7",
+    "usage: train.py [--password PASSWORD] [--token TOKEN]",
+    "recall@10 and image@sha256:0123",
+    "x = losses[0], replica[1-2]",
+    "MY_TOKEN=[secret-1] and --password [secret-2]",
+    "passed: 12, failed: 0",
+    "one pass = 1875 steps",
+    "compass: north-east",
+    "num_passes=3 passthrough: enabled",
+    "forward_pass: 12.5ms, backward_pass: 25.1ms",
+    "author: Anna Example <a>",
+    "authentication: disabled",
+    "Authentication is not configured",
+    "basic understanding of bearer instruments",
+    "password: true",
+    "use_auth_token=False, token=None",
+    "the token is missing",
+    "no password was given",
+    "invalid token '<' at line 3",
+    "https://example.org:8443/a?page=2&size=1x@2",
+    "gs://bucket/path/model-00001-of-00002 and s3://bucket/key/of/file",
+    "/usr/lib/python3/secrets/token.py:12: in password_check",
+    "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+    "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "2c26b46b-68ff-4c1d-91d0-1b2b0b822cd1",
+    "cluster_spec={'worker': ['10.0.0.5:2222', '10.0.0.6:2222']}",
+    '{"cluster": {"worker": ["gpu1:12345"]}, "task": {"type": "worker", "index": 0}}',
+    "design=transformer, signal=15, signature=(x, y)",
+    "random seed = 123456789012",
+    "-----BEGIN CERTIFICATE-----",
+    "sig=0.95 significance",
+    "cookies are disabled",
+    "task-sk-learn and risk-free-rate-of-return",
+    "PASSED tests/test_pass.py::test_password_reset",
+    "attention_keys.shape=(32, 128, 64)",
+    "key: value",
+    "curl -u anna https://example.org",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", SAID)
+def test_what_its_surroundings_say_is_a_secret_is_replaced(form: str) -> None:
+    shown = Redactor(mask="***")(SAID[form])
+    assert HIDDEN.lower() not in shown.lower(), shown
+    assert BASIC not in shown, shown
+    assert PEM not in shown, shown
+
+
+def test_a_key_of_wandb_is_replaced() -> None:
+    key = "0123456789abcdef" * 2 + "01234567"
+    for text in (f"wandb login {key}", f"wandb: using the key {key}.", f"WANDB={key}"):
+        assert key not in Redactor()(text)
+
+
+@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("around", ["using {}.", "'{}'", "x={},y", "/{}/", "a%3D{}%26", "{}"])
+def test_a_token_of_a_known_service_is_replaced(token: str, around: str) -> None:
+    shown = Redactor(mask="***")(around.format(token))
+    assert token[-8:] not in shown, shown
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_a_text_that_only_resembles_a_secret_stays(text: str) -> None:
+    assert Redactor(mask="***")(text) == text
+
+
+KNOWN = "pass of the-Lab/7+x=9&z\"q'end"
+WRITTEN = {
+    "as it is": KNOWN,
+    "in a word": f"x{KNOWN}y",
+    "json": json.dumps(KNOWN),
+    "json in json": json.dumps(json.dumps(KNOWN)),
+    "repr": repr(KNOWN),
+    "url": quote(KNOWN, safe=""),
+    "url with slashes": quote(KNOWN),
+    "html": html.escape(KNOWN),
+    "base64": base64.b64encode(KNOWN.encode()).decode(),
+    "base64 of a pair": base64.b64encode(f"anna:{KNOWN}".encode()).decode(),
+    "base64 of a longer text": base64.b64encode(f"ab{KNOWN}cd".encode()).decode(),
+    "hexadecimal": KNOWN.encode().hex(),
+    "coloured": "".join(f"\x1b[3{n % 8}m{each}" for n, each in enumerate(KNOWN)),
+    "overstrike": "".join(f"{each}\b{each}" for each in KNOWN),
+    "corrected": f"{KNOWN[:9]}wrong\b\b\b\b\b{KNOWN[9:]}",
+    "wrapped": f"{KNOWN[:12]}\n{KNOWN[12:]}",
+    "wrapped and indented": f"{KNOWN[:12]}\n      {KNOWN[12:]}",
+    "wrapped in a frame": f"│ {KNOWN[:12]} │\n│ {KNOWN[12:]} │",
+    "continued": f"{KNOWN[:12]}\\\n{KNOWN[12:]}",
+    "in a link": f"\x1b]8;;https://x/{quote(KNOWN, safe='')}\x07text\x1b]8;;\x07",
+    "with zero width": "\u200b".join(KNOWN),
+    "with returns": f"{KNOWN[:12]}\r{KNOWN[12:]}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_a_known_secret_is_replaced_however_it_is_written(form: str) -> None:
+    text = f"before\nkey: {WRITTEN[form]}\nafter"
+    shown = Redactor([KNOWN], mask="***")(text)
+    assert shown.startswith("before\n")
+    assert shown.endswith("\nafter")
+    assert shown.count("\n") == text.count("\n"), "the offsets of a log's lines are computed"
+    for part in (WRITTEN[form], KNOWN, KNOWN[:12], KNOWN[12:], "the-Lab", "z\"q'end"):
+        assert part not in shown, shown
