@@ -56,19 +56,36 @@ def connect(
 
 def unanswered(folder: JobFolder) -> InternalError:
     """Return the error for a job whose supervisor lives and does not answer."""
-    supervisor, job_id = folder.supervisor_pid(), folder.job_id
-    if supervisor is None:
+    pid, job_id = folder.supervisor_pid(), folder.job_id
+    if pid is None:
         return InternalError(f"the supervisor of job {job_id} died")
-    return InternalError(
-        f"the supervisor of job {job_id} (process {supervisor}) does not answer",
-        hint=f"to end it and all its tasks: kill -KILL {supervisor}; distrun kill {job_id}",
-    )
+    text = f"the supervisor of job {job_id} ({supervisor_place(pid)}) does not answer"
+    if pid <= 0:
+        return InternalError(text, hint=f"in the container that launched it: distrun kill {job_id}")
+    hint = f"to end it and all its tasks: kill -KILL {pid}; distrun kill {job_id}"
+    if _is_suspended(pid):
+        hint = f"to let it continue: kill -CONT {pid}; {hint}"
+    return InternalError(text, hint=hint)
+
+
+def supervisor_place(pid: int | None) -> str:
+    """Say which process a supervisor is, and whether it is suspended."""
+    if pid is None:
+        return "which has ended"
+    if pid <= 0:  # what the kernel says of a process that this one does not see
+        return "in another process namespace"
+    return f"process {pid}, suspended" if _is_suspended(pid) else f"process {pid}"
+
+
+def _is_suspended(pid: int) -> bool:
+    found = processes.find(pid)
+    return found is not None and found.state == "T"
 
 
 def resume_supervisor(folder: JobFolder) -> None:
     """Resume a job's supervisor in case somebody has suspended it."""
     supervisor = folder.supervisor_pid()
-    if supervisor is not None:
+    if supervisor is not None and supervisor > 0:
         processes.resume(supervisor)
 
 

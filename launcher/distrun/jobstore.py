@@ -265,7 +265,8 @@ class JobFolder:
     def supervisor_pid(self) -> int | None:
         """Return the process that holds the lock: the supervisor.
 
-        None if it does not live, or lives on another machine.
+        None if it does not live, or lives on another machine; 0 or less if its id is not known,
+        because it is in another process namespace.
         """
         return None if self.is_elsewhere else self._lock_holder()
 
@@ -476,6 +477,8 @@ class JobStore:
         """
         if query is None:
             return self.newest()
+        if not query:  # it would be the prefix of every id
+            raise UsageError("the name of a job cannot be empty")
         folders = self.folders()
         for folder in folders:
             if folder.job_id == query:

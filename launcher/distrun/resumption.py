@@ -102,8 +102,13 @@ def running_error(folder: JobFolder, supervisor: int | None) -> UsageError:
     """Return the error for a job that another supervisor has."""
     job_id = folder.job_id
     process = None if supervisor is None else processes.find(supervisor)
-    if process is None:
+    if supervisor is None or (process is None and supervisor > 0):
         return UsageError(f"job {job_id} is being resumed or removed by another command")
+    if process is None:
+        return UsageError(
+            f"job {job_id} is running (supervisor: in another process namespace)",
+            hint=f"to follow it: distrun logs -f {job_id}; to end it: distrun kill {job_id}",
+        )
     if process.is_suspended:
         return UsageError(
             f"job {job_id} is running: its supervisor (process {supervisor}) is suspended",

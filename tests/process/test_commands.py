@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
+import signal
 import stat
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from distrun.agent.linux.processes import find
+from distrun.control import unanswered
 from harness.command import Detach, Distrun, Status, WriteSpec
 from harness.processes import survivors
+from harness.requirements import AS_ROOT, skip
 from harness.values import not_none
 from harness.waiting import wait_until
+
+if TYPE_CHECKING:
+    from distrun.jobstore import JobFolder
 
 
 def test_a_detached_job_from_launch_to_kill(
@@ -215,3 +225,85 @@ def test_other_folders_beside_jobs_are_no_jobs(distrun: Distrun, detached: Detac
     shown = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
     assert [each["job_id"] for each in shown] == [job]
     assert distrun("status", "photos").returncode == 2
+
+
+EMPTY = [
+    *(f"{name} ''" for name in ("launch", "run", "plan", "validate", "doctor", "submit")),
+    *(f"{name} ''" for name in ("status", "logs", "kill", "wait", "events", "report", "bundle")),
+    *("resume ''", "stacks ''", "clean ''", "ps ''", "explain ''", "init ''", "''"),
+    *("kill job ''", "wait job ''", "logs job ''", "logs -t ''", "logs --grep ''", "stacks -t ''"),
+    *("launch job.yaml -t ''", "launch job.yaml --name ''", "launch job.yaml --set ''"),
+    *("launch job.yaml --notify ''", "launch job.yaml --report ''", "report -o ''"),
+    *("bundle -o ''", "run --hosts '' x.py", "run --env '' x.py", "resume --assume-dead ''"),
+    *("plan --env '' job.yaml", "kill --grace ''", "kill --signal ''", "wait --timeout ''"),
+]
+
+
+def test_what_is_empty_is_wrong_usage_and_does_nothing(
+    distrun: Distrun, detached: Detach, status: Status
+) -> None:
+    """An empty word is mostly a variable of the shell that is not set."""
+    job = detached("exec sleep 600")
+    for line in EMPTY:
+        done = distrun(*shlex.split(line))
+        assert (done.returncode, done.stdout) == (2, ""), line
+        assert done.stderr.splitlines()[-1].startswith(("Error: ", "distrun: ")), line
+        assert "Traceback" not in done.stderr
+    assert status()["job_id"] == job
+    assert status()["state"] == "running"
+    assert len(json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]) == 1
+    distrun("kill", job)
+
+
+def test_a_supervisor_in_another_process_namespace(distrun: Distrun, detached: Detach) -> None:
+    if os.geteuid() or shutil.which("unshare") is None:
+        skip("a process namespace needs root and unshare", AS_ROOT)
+    job = detached("exec sleep 600")
+
+    def inside(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *distrun.argv, *words],
+            cwd=distrun.cwd,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    shown = json.loads(inside("status", "--json").stdout)["job"]
+    assert (shown["state"], shown["supervisor_pid"]) == ("running", None)
+    refused = inside("resume", job)
+    assert refused.returncode == 2
+    assert "running (supervisor: in another process namespace)" in refused.stderr
+    done = inside("kill", job)
+    assert (done.returncode, done.stderr) == (0, f"distrun: job {job} has ended\n")
+
+
+class Unanswering:
+    """A job whose supervisor never answers."""
+
+    job_id = "night"
+
+    def __init__(self, pid: int | None) -> None:
+        self._pid = pid
+
+    def supervisor_pid(self) -> int | None:
+        return self._pid
+
+
+def test_no_advice_names_a_process_that_is_not_known() -> None:
+    suspended = subprocess.Popen(["sleep", "600"])
+    suspended.send_signal(signal.SIGSTOP)
+    pid = suspended.pid
+    try:
+        wait_until(lambda: not_none(find(pid)).is_suspended)
+        for number in (None, 0, -7, pid):
+            error = unanswered(cast("JobFolder", Unanswering(number)))
+            text = f"{error.message}; {error.hint}"
+            assert "process None" not in text
+            assert ("kill -KILL" in text) == (number == pid)
+            assert ("suspended" in text) == (number == pid)
+            assert ("another process namespace" in text) == (number in (0, -7))
+    finally:
+        suspended.kill()
+        suspended.wait()

@@ -247,7 +247,7 @@ class JobView(Frozen, kw_only=True):
             **self.summary(),
             "outcome": output_json(self.outcome),
             "verdict": output_json(self.state.verdict),
-            "supervisor_pid": self.supervisor,
+            "supervisor_pid": self.supervisor or None,
             "resumptions": {
                 "at": list(self.state.resumed_at),
                 "changes": list(self.state.changes),

@@ -239,8 +239,10 @@ class _WaitView:
                 if not state.killing:
                     what += f"; to leave the logs there: distrun kill {self._job_id}"
         if not self.has_answered:
-            supervisor = self.folder.supervisor_pid()
-            what = f"its supervisor (process {supervisor}), which has not answered yet"
+            from distrun.control import supervisor_place
+
+            place = supervisor_place(self.folder.supervisor_pid())
+            what = f"its supervisor ({place}), which has not answered yet"
         line = f"job {self._job_id}: waiting for {what}"
         if line not in self._printed:
             self._printed.add(line)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 def pattern(value: str) -> re.Pattern[bytes]:
     """Compile a regular expression for bytes."""
+    if not value:
+        raise click.BadParameter("it is empty, and every line matches that")
     try:
         return re.compile(value.encode("utf-8", "surrogateescape"))
     except (re.error, RecursionError, OverflowError) as error:

@@ -80,6 +80,9 @@ class CommandGroup(click.Group):
             return None
         module = importlib.import_module(f"distrun.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
+        for parameter in command.params:
+            if parameter.name != "args" and parameter.callback is None:  # a program's may be empty
+                parameter.callback = _refuse_empty
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -118,6 +121,13 @@ class CommandGroup(click.Group):
             else:
                 raise
             raise click.UsageError(text, ctx) from None
+
+
+def _refuse_empty(_context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Refuse an empty text: it names nothing, and often stands for a variable that is not set."""
+    if value == "" or (isinstance(value, tuple) and "" in value):
+        raise click.BadParameter("it is empty.", param=parameter)
+    return value
 
 
 @click.command(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
