@@ -1,7 +1,8 @@
 """The supervisor of one job: its record, its state, its hosts, and the loop that joins them.
 
 Every event goes through :meth:`Supervisor.emit`: into the record, to the commands that watch, and
-through the lifecycle, whose actions are then carried out. Nothing is polled.
+through the lifecycle, whose actions are then carried out, one event after another. Nothing is
+polled.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.cluster_check import ClusterCheck
+from distrun.supervisor.event_queue import EventQueue
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.host_returns import HostReturns
 from distrun.supervisor.hosts.former_agents import FormerAgents, find_former_agents
@@ -98,7 +100,7 @@ class Supervisor:
         OSError: the folder cannot be written.
     """
 
-    def __init__(  # noqa: PLR0913 - what a launch or a resume decides
+    def __init__(  # noqa: PLR0913, PLR0915 - what a launch or a resume decides
         self,
         folder: JobFolder,
         spec: Spec,
@@ -118,6 +120,7 @@ class Supervisor:
         self._last_change = 0.0 if former is None else folder.last_change()
         self._record = record.EventLog(str(folder.events_file))
         self._record_failed = False
+        self._events = EventQueue(self._handle)
         self._state = lifecycle.JobState()
         self._former = former
         self._changes = changes
@@ -217,8 +220,17 @@ class Supervisor:
         return events.JobResumed(**settings, changes=self._changes, down=down)
 
     def emit(self, event: events.Event) -> None:
-        """Record an event and perform the actions that follow from it."""
-        self._clients.broadcast(protocol.JobEvent(self._write(event)))
+        """Record an event and perform the actions that follow from it.
+
+        An event of which that is the consequence waits until all of these are performed.
+        """
+        self._events.add(event)
+
+    def _handle(self, event: events.Event) -> None:
+        written = self._write(event)
+        if written is None:
+            return
+        self._clients.broadcast(protocol.JobEvent(written))
         before = self._state
         self._state, actions = lifecycle.step(before, event)
         verdict = self._analyzer.on_event(before, event, self._state)
@@ -230,13 +242,21 @@ class Supervisor:
         if canceled:
             self.emit(events.StartsCanceled(at=time.time(), tasks=canceled))
 
-    def _write(self, event: events.Event) -> dict[str, Any]:
-        """Append an event to the record. If that fails, the event follows the job's failure."""
+    def _write(self, event: events.Event) -> dict[str, Any] | None:
+        """Append an event to the record, and return it as written.
+
+        None: that failed for the first time, and the event follows the job's failure.
+        """
+        try:
+            return self._record.append(event)
+        except OSError as error:
+            with contextlib.suppress(OSError):  # its log is on the same disk
+                print(f"the record cannot be written: {error}", file=sys.stderr)  # noqa: T201
+            if not self._record_failed:
+                self._record_failed = True
+                self._events.add_first(self._record_failure(error), event)
+                return None
         with contextlib.suppress(OSError):
-            try:
-                return self._record.append(event)
-            except OSError as error:
-                self._on_record_failure(error)
             return self._record.append(event)
         return events.encode(event)
 
@@ -260,7 +280,7 @@ class Supervisor:
             self.emit(action.event)
         elif isinstance(action, lifecycle.MakePlan):
             if self._plans is not None:
-                self._plans.add(action)
+                self._events.call_after(partial(self._plans.add, action))
         else:
             self._release_hosts()
 
@@ -305,15 +325,10 @@ class Supervisor:
             if verdict is not None:
                 self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
 
-    def _on_record_failure(self, error: OSError) -> None:
-        with contextlib.suppress(OSError):  # its log is on the same disk
-            print(f"the record cannot be written: {error}", file=sys.stderr)  # noqa: T201
-        if self._record_failed:
-            return
-        self._record_failed = True
+    def _record_failure(self, error: OSError) -> events.Aborted:
         path, errno = self._folder.shown(self._folder.events_file), error.errno or 0
         cause = Cause(Code.RECORD_NOT_WRITTEN, path=path, errno=errno, name="DISTRUN_HOME")
-        self._abort(HostError(cause=cause))
+        return events.Aborted(at=time.time(), cause=cause, exit_code=HostError.exit_code)
 
     # Hosts ---------------------------------------------------------------------------------
 
@@ -642,7 +657,11 @@ class Supervisor:
                 return
             self._on_host_lost(event)
         self.emit(event)
-        if self._plans is not None and isinstance(event, (events.HostLost, events.LinkLost)):
+        if isinstance(event, (events.HostLost, events.LinkLost)):
+            self._events.call_after(partial(self._after_loss, event))
+
+    def _after_loss(self, event: events.HostLost | events.LinkLost) -> None:
+        if self._plans is not None:
             self._plans.restart(event.host)
         if self._state.killing and isinstance(event, events.LinkLost):
             self._hosts.abandon_lost()
