@@ -206,10 +206,15 @@ class Session:
         status = self._process.wait()
         processes.end_all(protocol.KILL_GRACE)
         recorded = self.folder.state()
-        if status == 0 and recorded.phase.is_final:
+        is_told = status == 0 or (
+            recorded.outcome is not None and recorded.outcome.exit_code == status
+        )
+        if is_told and recorded.phase.is_final:
             self.state = recorded
             return
         how = f"exited with {status}"
+        if status == InternalError.exit_code:
+            how = "failed, which is a defect in distrun"
         if status < 0:
             how = f"was killed by {syscalls.signal_name(-status)}"
         if not self.folder.path.exists():

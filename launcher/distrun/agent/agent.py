@@ -7,12 +7,14 @@ deadline.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
 import socket
 import sys
 import time
+import traceback
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from distrun.agent import protocol
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
     from distrun.agent.files.receiver import FileReceiver
     from distrun.agent.probe.probe import Probe
     from distrun.agent.tasks.stacks import StackDumper
+
+
+_EXIT_DEFECT = 70  # distrun's own, as sysexits.h's EX_SOFTWARE
+_MOST_CHARACTERS = 4000
+"""Of a traceback that the supervisor is told."""
 
 
 class Agent:
@@ -74,7 +81,25 @@ class Agent:
             signal.signal(number, signal.SIG_IGN)
 
     def run(self) -> None:
-        """Serve until a shutdown or the end of the link; leaves no process behind."""
+        """Serve until a shutdown or the end of the link; leaves no process behind.
+
+        After a defect, the supervisor is told, and the guard ends what is left.
+        """
+        try:
+            self._serve()
+        except BaseException:  # noqa: BLE001 - whatever it is
+            self._report_defect(traceback.format_exc())
+            os._exit(_EXIT_DEFECT)
+
+    def _report_defect(self, text: str) -> None:
+        with contextlib.suppress(Exception):
+            self._link.report_fault(Cause(Code.AGENT_FAILED, text=text[-_MOST_CHARACTERS:]))
+            self._link.channel.flush()
+        if self._link.channel.pending or self._link.channel.broken:
+            with contextlib.suppress(OSError):
+                os.write(2, text.encode("utf-8", "backslashreplace"))
+
+    def _serve(self) -> None:
         self._link.open(self._selector, self)
         self._selector.register(self._wakeup, selectors.EVENT_READ, self._on_signal)
         while self._has_work():

@@ -10,7 +10,7 @@ from typing import Any
 from distrun import events
 from distrun.agent.protocol import heartbeat_interval
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.errors import StartTimeoutError
+from distrun.errors import InternalError, StartTimeoutError
 from distrun.events import Event, Origin, Outcome, Result, TimerKind
 from distrun.lifecycle import outcomes, replacements, replan, restarts, starts
 from distrun.lifecycle.actions import Action
@@ -139,7 +139,11 @@ def _(event: events.HostLeftOut, state: JobState) -> restarts.Transition:
 @_step.register
 def _(event: events.Aborted, state: JobState) -> restarts.Transition:
     state = replace(state, abandons_former_hosts=bool(state.former_hosts))
-    return outcomes.end_job(state, outcomes.job_failure(event.exit_code, event.cause), event.at)
+    outcome = outcomes.job_failure(event.exit_code, event.cause)
+    if event.exit_code == InternalError.exit_code and state.outcome is not None:
+        # Whatever the result would have been, it is not known whether it is right.
+        state = replace(state, outcome=outcome)
+    return outcomes.end_job(state, outcome, event.at)
 
 
 @_step.register

@@ -48,16 +48,32 @@ def main() -> NoReturn:
     except DistrunError as error:
         _refuse(launch, error)
         os._exit(error.exit_code)
+    except BaseException:  # noqa: BLE001 - a defect, before there are tasks
+        _end_by_defect()
     if supervisor is None:
         os._exit(0)  # the launch command ended before it sent a job
     try:
         supervisor.run(early)
-    except BaseException:  # noqa: BLE001 - a defect: the traceback belongs in the log
+    except BaseException as error:  # noqa: BLE001 - a defect: the traceback belongs in the log
+        _end_by_defect(supervisor, error)
+    os._exit(0)
+
+
+def _end_by_defect(
+    supervisor: Supervisor | None = None, error: BaseException | None = None
+) -> NoReturn:
+    """Print the traceback of the present error, and end with all that is left of the job."""
+    try:
         with contextlib.suppress(OSError):
             traceback.print_exc()
+        if supervisor is not None and error is not None:
+            supervisor.end_after_defect(error)
+    except BaseException:  # noqa: BLE001 - also when nothing works any more
+        with contextlib.suppress(Exception):
+            traceback.print_exc()
+    finally:
         processes.end_all(protocol.KILL_GRACE)
         os._exit(InternalError.exit_code)
-    os._exit(0)
 
 
 def _take_job(job_id: str) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import signal
 import sys
 import time
+import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,7 @@ from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.stack_messages import ProgramRequested, StacksDumped
 from distrun.codec import to_json
-from distrun.errors import DistrunError, HostError
+from distrun.errors import DistrunError, HostError, InternalError
 from distrun.frozen import replace
 from distrun.jobstore import replace_file
 from distrun.plan import READ
@@ -61,6 +63,10 @@ if TYPE_CHECKING:
     from distrun.supervisor.stack_collector import Stacks
     from distrun.sync.manifest import Manifest
 
+_ENDING_SECONDS = 3.0
+"""How long the end of a job may take after a defect: longer than tasks have after SIGTERM."""
+_MOST_WORDS = 200
+"""Characters of an error in the cause of the job's end."""
 _FLUSH_SECONDS = 2.0
 _SAME_REQUEST_SECONDS = 1.0
 _LAUNCH_SECONDS = 5.0
@@ -190,11 +196,67 @@ class Supervisor:
             self._fire_timers()
             self._finish_if_released()
         self._progress.close()
+        self._close()
+
+    def _close(self) -> None:
         self._record.release_reserve()
         self._folder.stop_listening()
         self._flush_clients()
         # Commands whose connection has ended must not find the supervisor alive.
         self._folder.release_lock()
+
+    def end_after_defect(self, error: BaseException) -> None:
+        """End the job, and its tasks on every host, after an error in :meth:`run`.
+
+        First as after any other failure, so that the record and the logs are complete. If that
+        fails, too, or takes too long, the agents are told to end, and nothing else is done.
+
+        Raises:
+            Exception: neither was possible. The processes on this machine are left.
+        """
+        if self._state.phase.is_final:
+            return
+        cause = self._defect(error)
+        try:
+            self._end_in_order(cause)
+        except BaseException:  # noqa: BLE001 - what has failed may fail again
+            with contextlib.suppress(Exception):
+                traceback.print_exc()
+        if not self._state.phase.is_final:
+            self._hosts.end_at_once(_ENDING_SECONDS)
+            self._end_record(cause)
+        self._close()
+
+    def _defect(self, error: BaseException) -> Cause:
+        text = "".join(traceback.format_exception_only(type(error), error)).strip()
+        path = self._folder.shown(self._folder.supervisor_log)
+        return Cause(Code.SUPERVISOR_FAILED, text=text[:_MOST_WORDS], path=path)
+
+    def _end_in_order(self, cause: Cause) -> None:
+        """End the job as after another failure, for some seconds at most."""
+        deadline = time.monotonic() + _ENDING_SECONDS
+        self._abort(InternalError(cause=cause))
+        if not self._is_finishing:
+            self._release_hosts()  # at once: which tasks run may not be known
+        self._hosts.abandon_lost()
+        self._finish_if_released()
+        while not self._state.phase.is_final and time.monotonic() < deadline:
+            self._wait(deadline)
+            self._fire_timers()
+            self._finish_if_released()
+
+    def _end_record(self, cause: Cause) -> None:
+        """Record the end of the job without what else belongs to it."""
+        outcome = events.Outcome(
+            result=events.Result.FAILED,
+            exit_code=InternalError.exit_code,
+            origin=events.Origin.DISTRUN,
+            cause=cause,
+        )
+        event = events.JobEnded(at=time.time(), outcome=outcome)
+        with contextlib.suppress(Exception):  # the disk may be full, or the record what has failed
+            self._record.append(event)
+        self._clients.broadcast(protocol.JobEvent(events.encode(event)))
 
     def _first_event(self) -> events.Event:
         spec = self._spec
@@ -432,11 +494,28 @@ class Supervisor:
     def _on_fault(self, host: str, fault: protocol.Fault) -> None:
         self._leave_out_spares({host: fault.cause})
         self.emit(events.HostFault(at=fault.at, host=host, cause=fault.cause))
+        self._abort_by_agent(host, fault.cause)
         if self._state.outcome is None and self._state.replaces_hosts:
             # Its tasks restart elsewhere once nothing of them is left.
             self._hosts.order(host, protocol.Shutdown())
         if self._plans is not None:
             self._plans.restart(host)
+
+    def _abort_by_agent(self, host: str, cause: Cause) -> bool:
+        """End the job if a defect in distrun's agent explains what a host says."""
+        text = _agents_defect(cause)
+        if text is None:
+            return False
+        outcome = self._state.outcome
+        if outcome is not None and outcome.cause.code is Code.AGENT_FAILED:
+            return True
+        path = self._folder.shown(self._folder.supervisor_log)
+        with contextlib.suppress(OSError):
+            print(f"the agent on {host} failed:\n{text}", file=sys.stderr)  # noqa: T201
+        last = text.strip().rpartition("\n")[2][:_MOST_WORDS]
+        cause = Cause(Code.AGENT_FAILED, host=host, text=last, path=path)
+        self._abort(InternalError(cause=cause))
+        return True
 
     def _is_of_former_host(self, host: str, report: Report) -> bool:
         """Whether a report is about a task that is on another host by now, or on none."""
@@ -643,6 +722,8 @@ class Supervisor:
         preparation = self._preparation
         if self._state.outcome is not None or preparation is None:
             return
+        if any(self._abort_by_agent(host, cause) for host, cause in causes.items()):
+            return
         for host in causes:
             self._reconnect_later(host)
         if not self._tasks:
@@ -670,6 +751,7 @@ class Supervisor:
         preparation, host = self._preparation, self._state.hosts.get(event.host)
         if preparation is None:
             return
+        self._abort_by_agent(event.host, event.cause)
         preparation.held_ports.pop(event.host, None)
         self._stacks.forget_host(event.host)
         if preparation.delivery is not None:
@@ -704,7 +786,7 @@ class Supervisor:
 
     # Waiting -------------------------------------------------------------------------------
 
-    def _wait(self) -> None:
+    def _wait(self, deadline: float = math.inf) -> None:
         self._hosts.watch_writing()
         self._clients.watch_writing()
         self._former_agents.watch_writing()
@@ -717,8 +799,8 @@ class Supervisor:
             (self._plans or self._wait_limit) if self._state.outcome is None else None,
         )
         times = [*self._timers.values(), *(each.next_due for each in others if each is not None)]
-        dues = [each for each in times if each is not None]
-        left = min(dues) - time.monotonic() if dues else syscalls.LONGEST_WAIT
+        dues = [deadline, *(each for each in times if each is not None)]
+        left = min(dues) - time.monotonic()
         for key, _ in self._selector.select(max(0.0, min(left, syscalls.LONGEST_WAIT))):
             if key.fileobj in self._selector.get_map():
                 key.data()
@@ -908,3 +990,14 @@ class Supervisor:
             self._clients.watch_writing()
             for key, _ in self._selector.select(deadline - time.monotonic()):
                 key.data()
+
+
+def _agents_defect(cause: Cause) -> str | None:
+    """Return what a defect in the agent raised, if that is the cause; its traceback, if known.
+
+    An agent that cannot report it any more exits as distrun does after a defect.
+    """
+    is_exit = cause.code is Code.AGENT_EXITED and cause.status == InternalError.exit_code
+    if is_exit or cause.code is Code.AGENT_FAILED:
+        return cause.text
+    return next(filter(None, map(_agents_defect, cause.within)), None)

@@ -39,6 +39,7 @@ class Code(StrEnum):
     LOG_DISK_FULL = "log_disk_full"  # path
     LOG_DISK_READ_ONLY = "log_disk_read_only"  # path
     LOGS_NOT_LIMITED = "logs_not_limited"  # path, errno; host and name: the folder's variable
+    AGENT_FAILED = "agent_failed"  # a defect; text: Python's own words; host
     LEASE_EXPIRED = "lease_expired"  # seconds
     LINK_CLOSED = "link_closed"
     SUPERVISOR_DIED = "supervisor_died"
@@ -60,7 +61,6 @@ class Code(StrEnum):
     REPORT_INVALID = "report_invalid"  # name, text: the field and its value
     REPORT_UNASKED = "report_unasked"  # name; task: the one that it is about
     REPORT_OF_FOREIGN_TASK = "report_of_foreign_task"  # name, task
-    REPORT_NOT_HANDLED = "report_not_handled"  # text: Python's own words
     FRAMES_DAMAGED = "frames_damaged"  # count
     ORDERS_NOT_READ = "orders_not_read"
     STOP_NOT_EXECUTED = "stop_not_executed"  # seconds
@@ -181,6 +181,7 @@ class Code(StrEnum):
     HOSTS_UNUSABLE = "hosts_unusable"  # count: of all hosts; within: a HOST_UNUSABLE each
 
     # The link to an agent was lost, or the agent ended.
+    SUPERVISOR_FAILED = "supervisor_failed"  # a defect; text: Python's own words; path: its log
     AGENT_EXITED = "agent_exited"  # status or signal, text
     AGENT_SHUT_DOWN = "agent_shut_down"
     AGENT_NOT_NEEDED = "agent_not_needed"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from distrun import events
 from distrun.agent import protocol
-from distrun.agent.linux import processes
+from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.supervisor.hosts.host import Host
 from distrun.supervisor.hosts.host_schedule import HostSchedule
@@ -181,6 +181,25 @@ class HostPool:
             self._schedule.note(host)
             host.abandon()
         self._late_logs.abandon()
+
+    def end_at_once(self, seconds: float) -> None:
+        """Have the agents within reach end, and wait for that so many seconds at most.
+
+        After a defect: their reports and logs are not received any more.
+        """
+        links = []
+        for host in self._hosts.values():
+            with contextlib.suppress(Exception):
+                connection = host.end_at_once()
+                links += [] if connection is None else [connection.channel]
+        deadline = time.monotonic() + seconds
+        while links and (left := deadline - time.monotonic()) > 0:
+            pending = [each.writer for each in links if each.pending]
+            syscalls.wait_until_ready([each.reader for each in links], pending, left)
+            for each in links:
+                each.flush()
+                each.discard()
+            links = [each for each in links if not each.ended]
 
     def recall_lost(self, agents: Iterable[LostAgent], spec: Spec) -> None:
         """Remember the agents that an earlier supervisor of the job has lost."""

@@ -1,0 +1,119 @@
+"""A defect of distrun ends the job with 70, and its tasks, at once; it is told as distrun's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.changed_package import ChangedPackage
+from harness.command import Distrun, Status, WriteSpec
+from harness.processes import alive
+from harness.waiting import wait_until
+
+# Worker 1 fails once `go` exists; the other one, and its daemon, would run on.
+SCRIPT = """
+touch up-$DISTRUN_TASK
+if [ $DISTRUN_TASK = worker:1 ]; then
+    until test -e go; do sleep 0.05; done
+    exit 3
+fi
+trap '' TERM
+setsid sleep 600 &
+while :; do sleep 1; done
+"""
+SUPERVISOR = "supervisor/supervisor"
+PLACES = {
+    "a report": ("supervisor/hosts/host", "Host._handle", "TypeError"),
+    "a timer": (SUPERVISOR, "Supervisor._run_due", "RecursionError"),
+    "an action": (SUPERVISOR, "Supervisor._perform", "MemoryError"),
+    "an observer": (SUPERVISOR, "Supervisor._on_task_exit", "AttributeError"),
+    "the transitions": ("lifecycle/transitions", "step", "KeyError"),
+    "the record": ("record", "EventLog.append", "UnicodeEncodeError.mro()[1]"),
+    "a command's request": ("supervisor/clients", "Clients._accept", "AssertionError"),
+    "a link's check": ("supervisor/hosts/report_checker", "ReportChecker.find_fault", "IndexError"),
+    "an exit of Python's own": (SUPERVISOR, "Supervisor._fire_timers", "SystemExit"),
+}
+
+
+@pytest.fixture
+def package(distrun: Distrun, tmp_path: Path) -> ChangedPackage:
+    changed = ChangedPackage(tmp_path)
+    distrun.argv = changed.argv
+    return changed
+
+
+def launch(distrun: Distrun, spec: Path) -> tuple[subprocess.Popen[str], set[psutil.Process]]:
+    """Start a job; return its launch, and its processes."""
+    process = distrun.start(
+        "launch", spec, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30, what="tasks are up")
+    root = psutil.Process(process.pid)
+    return process, {root, *root.children(recursive=True)}
+
+
+@pytest.mark.parametrize("once", [True, False], ids=["once", "again and again"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_defect_in_the_supervisor_ends_the_job(
+    distrun: Distrun,
+    package: ChangedPackage,
+    write_spec: WriteSpec,
+    status: Status,
+    place: str,
+    once: bool,
+) -> None:
+    module, target, error = PLACES[place]
+    go = distrun.cwd / "go"
+    package.plant(module, target, go, error, once=once)
+    process, processes = launch(distrun, write_spec(SCRIPT))
+    job = status()
+    go.touch()
+    waiting = distrun("wait", job["job_id"], timeout=30)
+    _, printed = process.communicate(timeout=30)
+    assert process.returncode == 70, printed
+    wait_until(lambda: not any(map(alive, processes)), timeout=10, what="nothing is left")
+    go.unlink(missing_ok=True)
+    log = distrun.home / "jobs" / job["job_id"] / "supervisor.log"
+    assert "defect" in printed
+    assert "Traceback" not in printed
+    assert str(log) in printed.replace("\n", " ")
+    assert "planted" in log.read_text()
+    assert "Traceback" in log.read_text()
+    if place == "the record" and not once:
+        return  # nothing can be recorded
+    assert waiting.returncode == 70, waiting.stderr
+    ended = status(job["job_id"])
+    assert (ended["state"], ended["exit_code"], ended["origin"]) == ("failed", 70, "distrun")
+    assert str(log) in distrun("status", job["job_id"]).stdout.replace("\n", " ")
+    if once:  # the record is complete
+        assert not [task for task in ended["tasks"] if task["state"] in ("running", "starting")]
+
+
+@pytest.mark.parametrize("once", [True, False], ids=["once", "again and again"])
+def test_a_defect_in_an_agent_is_distruns(
+    distrun: Distrun, package: ChangedPackage, write_spec: WriteSpec, status: Status, once: bool
+) -> None:
+    go = distrun.cwd / "go"
+    package.plant("agent/tasks/runner", "TaskRunner.on_child_exit", go, once=once)
+    process, processes = launch(distrun, write_spec(SCRIPT))
+    job = status()
+    go.touch()
+    _, printed = process.communicate(timeout=60)
+    assert process.returncode == 70, printed
+    wait_until(lambda: not any(map(alive, processes)), timeout=10, what="nothing is left")
+    go.unlink(missing_ok=True)
+    assert "agent" in printed
+    assert "planted" in printed
+    log = distrun.home / "jobs" / job["job_id"] / "supervisor.log"
+    assert "Traceback" in log.read_text()
+    assert status(job["job_id"])["exit_code"] == 70
+    events = [
+        json.loads(line)
+        for line in distrun("events", job["job_id"], "--json").stdout.split("\n")
+        if line
+    ]
+    assert [each for each in events if each["event"] == "HostFault"]
