@@ -336,6 +336,7 @@ class Job:
 
         Raises:
             UsageError: there is no such signal, or `grace` is negative or infinite.
+            HostError: it is not known that nothing is left, for example on a host out of reach.
         """
         from distrun import control, leftovers
 
@@ -354,8 +355,12 @@ class Job:
             with contextlib.closing(channel):
                 control.request_stop(channel, "Job.kill()", grace=grace, signum=int(signal))
                 control.wait_for_end(channel, folder.job_id)
-        elif not folder.state().phase.is_final:
-            leftovers.end_here(folder, folder.state())
+            control.require_supervisor_ended(folder)
+            if not folder.path.exists():
+                raise control.removed_error(folder)
+        has_ended = channel is not None and folder.state().phase.is_final
+        for error in leftovers.end(folder, "Job.kill()", has_just_ended=has_ended).errors:
+            raise error
 
     def _existing(self) -> JobFolder:
         if not self.folder.exists():

@@ -8,12 +8,12 @@ import selectors
 import time
 from typing import TYPE_CHECKING
 
-from distrun import events, record
+from distrun import events, leftovers, record
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import from_json
-from distrun.errors import EXIT_KILLED, HostError, InternalError, WaitTimeoutError
+from distrun.errors import EXIT_KILLED, DistrunError, HostError, InternalError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
 _RETRY_SECONDS = 0.01
+_EXIT_SECONDS = 5.0
+"""How long a supervisor that has closed a channel may take to end."""
+_LOOK_SECONDS = 0.2
 
 
 def connect(
@@ -116,13 +119,16 @@ def wait_for_end(
     on_event: Callable[[events.Event], None] = lambda _: None,
     on_answer: Callable[[], None] = lambda: None,
 ) -> None:
-    """Block until the supervisor at the other end has ended, for `timeout` seconds at most.
+    """Block until the supervisor at the other end closes it, for `timeout` seconds at most.
 
     `on_event` is called with the job's events, if the channel watches them; `on_answer` when the
     supervisor has answered a request to watch.
 
+    The end of the channel is not the job's: see :func:`require_supervisor_ended`.
+
     Raises:
-        WaitTimeoutError: the supervisor has not ended in that time.
+        WaitTimeoutError: the channel has not ended in that time.
+        DistrunError: the supervisor does not understand a request.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
@@ -141,6 +147,27 @@ def wait_for_end(
                         on_event(event)
                 elif isinstance(message, protocol.WatchStarted):
                     on_answer()
+                elif isinstance(message, protocol.Refused):
+                    error = DistrunError(cause=message.cause)
+                    error.exit_code = message.exit_code
+                    raise error
+
+
+def require_supervisor_ended(folder: JobFolder) -> None:
+    """Check that a supervisor that has closed a channel has done so because it ended.
+
+    Raises:
+        HostError: it lives.
+    """
+    deadline = time.monotonic() + _EXIT_SECONDS
+    while (supervisor := folder.supervisor_pid()) is not None:
+        if time.monotonic() > deadline:
+            raise HostError(
+                f"the supervisor of job {folder.job_id} (process {supervisor}) lives, and does not "
+                "understand this command: it may be of another version of distrun",
+                hint=f"to stop the job: kill -TERM {supervisor}; distrun wait {folder.job_id}",
+            )
+        time.sleep(_RETRY_SECONDS)
 
 
 def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> JobState:
@@ -162,10 +189,11 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
         if timeout is None:
             raise
         raise WaitTimeoutError(f"job {folder.job_id} has not ended yet") from None
-    if channel is not None:
+    while channel is not None:
         left = None if deadline is None else deadline - time.monotonic()
         with contextlib.closing(channel):
             wait_for_end(channel, folder.job_id, left)
+        channel = connect(folder) if _lives_on(folder) else None
     state = folder.state()
     if state.outcome is None or not state.phase.is_final:
         file, hint = str(folder.events_file), f"its record: {folder.path}"
@@ -178,8 +206,20 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
             raise HostError(
                 f"the record of job {folder.job_id} has no events: {unknown}", hint=hint
             )
+        if leftovers.exist_here(folder):
+            hint = f"its tasks still run; to end them: distrun kill {folder.job_id}"
         raise InternalError(f"the supervisor of job {folder.job_id} died: {unknown}", hint=hint)
     return state
+
+
+def _lives_on(folder: JobFolder) -> bool:
+    """Whether a supervisor has closed a channel and lives: it may only be about to end."""
+    deadline = time.monotonic() + _LOOK_SECONDS
+    while folder.supervisor_pid() is not None:
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(_RETRY_SECONDS)
+    return False
 
 
 def removed_error(folder: JobFolder) -> HostError:

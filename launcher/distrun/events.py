@@ -88,7 +88,7 @@ class HostNotCleared(Event):
 
 
 class HostCleared(Event):
-    """Nothing of the job's earlier attempts is left on the host.
+    """Nothing of the job's earlier attempts, or of a job that was lost, is left on the host.
 
     `cause`: how that is known if the host itself could not say so. `received`: as in
     :class:`HostLost`.
@@ -580,7 +580,10 @@ class Outcome(Frozen, kw_only=True):
 
 
 class JobEnded(Event):
-    """Nothing of the job is left. Only a :class:`JobResumed` may follow."""
+    """Nothing of the job is left, except on hosts that could not be reached.
+
+    Only a :class:`HostCleared` of these, or a :class:`JobResumed`, may follow.
+    """
 
     outcome: Outcome
 

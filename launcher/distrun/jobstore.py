@@ -241,11 +241,17 @@ class JobFolder:
         return first.name if isinstance(first, (events.JobCreated, events.JobQueued)) else None
 
     def batch_job(self) -> BatchJob | None:
-        """Return what it is to Slurm; None if it was not submitted."""
+        """Return what it is to Slurm; None if it was not submitted.
+
+        `submit` may have died before it noted that: then the record or its batch script tells it.
+        Without an id, it is not known whether Slurm has queued it.
+        """
         try:
             return from_json(BatchJob, json.loads(self.batch_file.read_text()))
         except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            return None
+            if not os.path.lexists(self.batch_script):
+                return None
+        return BatchJob(id=self.state().batch_id, requeues=True)
 
     def note_batch_job(self, batch: BatchJob) -> None:
         """Write what it is to Slurm. Raises OSError."""

@@ -1,20 +1,52 @@
-"""What is left of a job whose supervisor does not live: it is found, and ended.
+"""What is left of a job whose supervisor does not live: on this machine and on its other hosts.
 
 Which processes are the job's is decided by :func:`distrun.agent.linux.job_processes.find`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import selectors
+import time
 from typing import TYPE_CHECKING
 
-from distrun import traces
+from distrun import record, resumption, traces
 from distrun.agent.linux import job_processes
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
-from distrun.errors import HostError
+from distrun.errors import EXIT_KILLED, DistrunError, HostError
+from distrun.events import HostCleared, JobEnded, Origin, Outcome, Result, StopRequested
+from distrun.frozen import Frozen, replace
+from distrun.record import EventLog
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from distrun.agent.linux.job_processes import Traces
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
+    from distrun.supervisor.hosts.former_agents import FormerAgent
+
+_LOCK_SECONDS = 30.0
+"""How long another command may take that ends the same job."""
+_RETRY_SECONDS = 0.1
+_POLL_SECONDS = 0.1
+
+
+class Left(Frozen, kw_only=True):
+    """What was left of a job, and was ended.
+
+    Attributes:
+        state: the job's, now.
+        count: how many processes there were on this machine.
+        hosts: the other hosts on which nothing is left now, which was not known before.
+        errors: what was not ended, or could not be verified.
+    """
+
+    state: JobState
+    count: int
+    hosts: tuple[str, ...] = ()
+    errors: tuple[DistrunError, ...] = ()
 
 
 def exist_here(folder: JobFolder) -> bool:
@@ -22,14 +54,209 @@ def exist_here(folder: JobFolder) -> bool:
     return bool(job_processes.find(traces.here(folder, folder.state())))
 
 
-def end_here(folder: JobFolder, state: JobState) -> int:
-    """End the job's processes on this machine. Returns how many there were.
+def end_here(known: Traces) -> int:
+    """End a job's processes on this machine. Returns how many there were.
 
     Raises:
         HostError: some do not end.
     """
-    ended = job_processes.end_all(traces.here(folder, state), KILL_GRACE)
+    ended = job_processes.end_all(known, KILL_GRACE)
     if ended.left:
         pids = " ".join(str(each.pid) for each in ended.left)
         raise HostError(cause=Cause(Code.FORMER_TASKS_ALIVE, host="localhost", text=pids))
     return ended.count
+
+
+def unverified_hosts(state: JobState) -> tuple[str, ...]:
+    """Return the hosts where tasks may still run, of a job whose supervisor does not live."""
+    hosts = {**state.former_hosts, **state.hosts}
+    return tuple(name for name, host in hosts.items() if host.token and not host.has_ended)
+
+
+def end(
+    folder: JobFolder,
+    command: str,
+    on_delay: Callable[[str, Cause], None] = lambda _host, _cause: None,
+    *,
+    has_just_ended: bool = False,
+) -> Left:
+    """End what is left of a job whose supervisor does not live, and record that.
+
+    Nothing else may start or resume the job meanwhile.
+
+    Args:
+        folder: the job's.
+        command: who asks, for the record.
+        on_delay: called with a host that does not answer, and why.
+        has_just_ended: whether its supervisor has just ended. Hosts that it could not reach are not
+            tried again then.
+
+    Raises:
+        UsageError: another command resumes the job.
+    """
+    with _locked(folder):
+        count, errors = 0, list[DistrunError]()
+        try:
+            count = end_here(traces.here(folder, folder.state()))
+        except HostError as error:
+            errors.append(error)
+        state = folder.state()  # agents write reports until they end
+        lost = unverified_hosts(state)
+        if lost and has_just_ended:
+            errors.append(unreached_error(folder, lost))
+            lost = ()
+        hosts, uncleared = _clear_hosts(folder, state, lost, on_delay)
+        errors += uncleared
+        if not state.phase.is_final and _is_incomplete(folder) and _may_use_hosts(folder):
+            errors.append(_unknown_hosts(folder))
+        with contextlib.suppress(OSError):  # it cannot be written: nothing is resumed from it
+            _record(folder, state, hosts, "" if errors else command)
+        state = folder.state()
+    return Left(state=state, count=count, hosts=tuple(hosts), errors=tuple(errors))
+
+
+@contextlib.contextmanager
+def _locked(folder: JobFolder) -> Iterator[None]:
+    """Hold the job's lock: a command that resumes it waits, or is waited for."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            lock = folder.acquire_lock()
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise resumption.running_error(folder, folder.supervisor_pid()) from None
+            time.sleep(_RETRY_SECONDS)
+        except OSError:  # where the lock cannot be written, nothing can be resumed either
+            yield
+            return
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _is_incomplete(folder: JobFolder) -> bool:
+    """Whether the record of a job that has begun lacks events. Without a record, none has begun."""
+    file = str(folder.events_file)
+    if not os.path.lexists(file):
+        return False
+    return record.is_damaged(file) or record.first(file) is None
+
+
+def _may_use_hosts(folder: JobFolder) -> bool:
+    """Whether the spec has hosts with agents that can outlive their supervisor."""
+    from distrun.supervisor.hosts.former_agents import make_former_reach
+
+    try:
+        spec = resumption.spec_of(folder, ())
+    except DistrunError:
+        return True
+    return not all(make_former_reach(h.name, spec).is_below_supervisor for h in spec.hosts)
+
+
+def _unknown_hosts(folder: JobFolder) -> HostError:
+    return HostError(
+        f"the record of job {folder.job_id} is damaged, so it is not known where its tasks may run",
+        hint=f"they were ended on this machine; look at the others; its record: {folder.path}",
+    )
+
+
+def unreached_error(folder: JobFolder, hosts: tuple[str, ...]) -> HostError:
+    """Return the error for hosts that its supervisor could not reach before it ended."""
+    names = ", ".join(hosts)
+    return HostError(
+        f"tasks of job {folder.job_id} may still run on {names}, which could not be reached",
+        hint=f"end them there, or try again: distrun kill {folder.job_id}",
+    )
+
+
+def _clear_hosts(
+    folder: JobFolder,
+    state: JobState,
+    names: tuple[str, ...],
+    on_delay: Callable[[str, Cause], None],
+) -> tuple[list[str], list[DistrunError]]:
+    """End what is left on other hosts. Returns the hosts without anything left, and the errors."""
+    if not names:
+        return [], []
+    # Imported here because few jobs are lost with hosts.
+    from distrun.supervisor.hosts.former_agents import FormerAgents, find_former_agents
+
+    try:
+        spec = resumption.spec_of(folder, ())
+    except DistrunError as error:
+        reason = HostError(
+            f"tasks of job {folder.job_id} may still run on {', '.join(names)}: {error.message}",
+            hint="end them there",
+        )
+        return [], [reason]
+    cleared: list[str] = []
+    errors: list[DistrunError] = []
+
+    def on_cleared(agent: FormerAgent) -> None:
+        cleared.append(agent.name)
+
+    hosts = {**state.former_hosts, **state.hosts}
+    searched = replace(state, former_hosts={name: hosts[name] for name in names})
+    found = find_former_agents(spec, state, searched, folder)
+    # What Slurm started ends with its srun.
+    cleared += set(names) - {each.name for each in found}
+    with selectors.DefaultSelector() as selector:
+        agents = FormerAgents(
+            *(selector, folder.job_id),
+            on_cleared=on_cleared,
+            on_lost_logs=lambda _host, _cause: None,
+            on_preserved=lambda _host, _preserved: None,
+            on_delay=lambda host, cause, _seconds: on_delay(host, cause),
+            on_error=lambda cause: errors.append(HostError(cause=cause)),
+            goes_on=True,
+        )
+        agents.clear(found)
+        try:
+            while (due := agents.next_due) is not None:
+                agents.watch_writing()
+                for key, _ in selector.select(min(_POLL_SECONDS, max(0.0, due - time.monotonic()))):
+                    if key.fileobj in selector.get_map():
+                        key.data()
+                agents.run_due()
+        finally:
+            agents.close()
+    return cleared, errors
+
+
+def _record(folder: JobFolder, state: JobState, hosts: list[str], command: str) -> None:
+    """Note the hosts on which nothing is left, and that a command has ended a job that was lost.
+
+    Without a command, the job may not have ended. Raises OSError.
+    """
+    is_lost = not state.phase.is_final
+    if not state.job_id or not (hosts or (is_lost and command)):
+        return
+    if record.is_damaged(str(folder.events_file)):
+        return  # what is added would be taken for the whole
+    log = EventLog(str(folder.events_file))
+    try:
+        if is_lost:
+            folder.absorb_unsent_reports(log)
+        if is_lost and command:
+            cause = Cause(Code.STOPPED_BY_COMMAND, name=command)
+            died = Cause(Code.SUPERVISOR_DIED)
+            grace = KILL_GRACE
+            log.append(
+                StopRequested(
+                    at=time.time(), cause=cause, signal=15, grace=grace, exit_code=EXIT_KILLED
+                )
+            )
+        for host in hosts:
+            log.append(HostCleared(at=time.time(), host=host))
+        if is_lost and command:
+            outcome = Outcome(
+                result=Result.STOPPED,
+                exit_code=EXIT_KILLED,
+                origin=Origin.DISTRUN,
+                cause=Cause(Code.JOB_STOPPED, within=(cause, died)),
+            )
+            log.append(JobEnded(at=time.time(), outcome=outcome))
+    finally:
+        log.close()

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from distrun.slurm import commands
+from distrun.errors import HostError
+from distrun.jobstore import JobStore
+from distrun.slurm import commands, queued_job
 from harness.command import Distrun
 
 SPEC = """\
@@ -137,3 +139,66 @@ def test_without_slurm_nothing_is_left_of_a_submission(
     assert (done.returncode, done.stdout) == (69, "")
     assert "sbatch failed (code 1): full" in done.stderr
     assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == []
+
+
+def queue_of(slurm: FakeSlurm, state: str) -> None:
+    """Let scancel end a job that squeue shows in that state."""
+    slurm.says("scancel", "echo $* >>$0.log")
+    line = "'7|%s|2026-01-02T03:04:05|N/A|None'"
+    cancelled, waits = line % "CANCELLED", line % state
+    slurm.says("squeue", f"if test -e $(dirname $0)/scancel.log; then echo {cancelled}; "
+                         f"else echo {waits}; fi")  # fmt: skip
+
+
+@pytest.mark.parametrize("state_of_slurm", ["PENDING", "RESV_DEL_HOLD", "OF_A_LATER_VERSION"])
+def test_a_queued_job_that_is_killed_has_left_the_queue(
+    state_of_slurm: str, slurm: FakeSlurm, job_id: str, distrun: Distrun
+) -> None:
+    queue_of(slurm, state_of_slurm)
+    done = distrun("kill", job_id, "--grace", "0s")
+    assert done.returncode == 0, done.stderr
+    assert "has ended" in done.stderr
+    assert (slurm.folder / "scancel.log").exists()
+    assert state(distrun, job_id) == "stopped"
+
+
+def test_a_job_in_the_queue_is_ended_even_if_its_record_says_that_it_was(
+    slurm: FakeSlurm, job_id: str, distrun: Distrun
+) -> None:
+    """For example, Slurm has queued it again while it was killed."""
+    order = queued_job.StopOrder(command="distrun kill", signal=15, grace=None)
+    queued_job.record_stop(JobStore(distrun.home).find(job_id), order)
+    assert state(distrun, job_id) == "stopped"
+    queue_of(slurm, "PENDING")
+    assert distrun("kill", job_id).returncode == 0
+    assert (slurm.folder / "scancel.log").exists()
+
+
+def test_a_job_that_stays_in_the_queue_has_not_ended(
+    slurm: FakeSlurm, job_id: str, distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.says("scancel", "exit 0")
+    monkeypatch.setattr(queued_job, "_CANCEL_SECONDS", 0.5)
+    monkeypatch.setattr(queued_job, "_REGISTER_SECONDS", 0.1)
+    order = queued_job.StopOrder(command="distrun kill", signal=15, grace=0.0)
+    with pytest.raises(HostError, match=r"Slurm has not ended job 7.*PENDING"):
+        queued_job.stop(JobStore(distrun.home).find(job_id), order)
+    assert state(distrun, job_id) == "pending"
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_job_whose_submission_died_is_looked_for_in_the_queue(
+    is_recorded: bool, slurm: FakeSlurm, job_id: str, distrun: Distrun
+) -> None:
+    folder = distrun.home / "jobs" / job_id
+    (folder / "batch.json").unlink()
+    if not is_recorded:
+        (folder / "events.jsonl").unlink()
+    queue_of(slurm, "PENDING")
+    done = distrun("kill", job_id)
+    if is_recorded:
+        assert done.returncode == 0, done.stderr
+        assert (slurm.folder / "scancel.log").exists()
+    else:
+        assert done.returncode == 69
+        assert "not known whether Slurm has queued" in done.stderr

@@ -56,6 +56,8 @@ def command(everything: bool, older_than: float | None, dry_run: bool) -> int:
     for folder, folder_size in found.items():
         try:
             if not dry_run:
+                if asks and _is_in_use(folder):  # it took time to answer
+                    continue
                 folder.remove()
         except (FileNotFoundError, BlockingIOError):  # another `clean` removes it, or it is resumed
             continue
@@ -141,7 +143,7 @@ def _print_table(found: dict[JobFolder, int]) -> None:
 
 
 def _is_in_use(folder: JobFolder) -> bool:
-    """Whether its supervisor is alive, or has died and left processes."""
+    """Whether its supervisor is alive, or has died and left tasks that may still run."""
     from distrun import leftovers
 
     if folder.supervisor_pid() is not None:
@@ -150,4 +152,17 @@ def _is_in_use(folder: JobFolder) -> bool:
         from distrun.slurm import queued_job
 
         return queued_job.look(folder).is_active
-    return not folder.state().phase.is_final and leftovers.exist_here(folder)
+    state, job_id = folder.state(), folder.job_id
+    where = ""
+    if not state.phase.is_final and leftovers.exist_here(folder):
+        where = "here"
+    elif hosts := leftovers.unverified_hosts(state):
+        lease = state.timeouts.link
+        if lease is None or folder.last_change() + lease > time.time():
+            where = f"on {', '.join(hosts)}"
+    if where:
+        hint = (
+            f"distrun kill {job_id}; or, if that cannot be: rm -r {shlex.quote(str(folder.path))}"
+        )
+        console.print_message(f"job {job_id} is kept: its tasks may still run {where}: {hint}")
+    return bool(where)

@@ -11,13 +11,14 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import completion_of, duration, job_argument
-from distrun.errors import DistrunError, HostError, InternalError, UsageError, WaitTimeoutError
+from distrun.errors import DistrunError, HostError, UsageError, WaitTimeoutError
 
 if TYPE_CHECKING:
-    from distrun.agent.protocol import Notice, Request
+    from distrun.agent.protocol import Cause, Notice, Request
     from distrun.agent.protocol.channel import Channel
     from distrun.events import Event
     from distrun.jobstore import JobFolder, JobStore
+    from distrun.lifecycle import JobState
 
 _QUIET_SECONDS = 3.0
 """After this time, `kill` shows what it waits for."""
@@ -59,6 +60,9 @@ def signal_number(value: str) -> int:
 def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum: int) -> int:
     """Stop jobs, and return when all their processes have ended.
 
+    What is left of a job that was lost, or has ended, is ended, too, also on other hosts. The exit
+    code is not 0 if it is not known that nothing is left.
+
     JOB is an id, a name (the newest job of that name) or a unique prefix. Without JOB, exactly
     one job must be running.
 
@@ -69,8 +73,7 @@ def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum
     """
     from distrun.jobstore import JobStore
 
-    _stop_all(_chosen(JobStore.default(), jobs, everything=everything), grace, signum)
-    return 0
+    return _stop_all(_chosen(JobStore.default(), jobs, everything=everything), grace, signum)
 
 
 def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list[JobFolder]:
@@ -90,44 +93,107 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
     raise UsageError(f"{len(running)} jobs are running: {names}", hint="name one, or use --all")
 
 
-def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> None:
-    """Ask all jobs to stop, then wait for all: they end at the same time."""
-    from distrun import control
+def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> int:
+    """Ask all jobs to stop, then wait for all: they end at the same time.
 
-    waits = []
-    queued = []
-    failures: list[DistrunError] = []
-    for folder in folders:
-        if folder.is_elsewhere:
-            queued.append(folder)
-            continue
-        control.resume_supervisor(folder)
-        try:
-            channel = control.connect(folder)
-        except InternalError as error:
-            failures.append(error)
-            continue
-        if channel is None:
-            _stop_without_supervisor(folder)
-            continue
-        view = _WaitView(folder, grace)
-        control.request_stop(channel, "distrun kill", grace=grace, signum=signum)
-        waits.append((channel, view))
-    for channel, view in waits:
-        with contextlib.closing(channel):
+    Returns the highest exit code of those that have not ended, or of which that is not known; 0:
+    all have ended. What keeps one job does not keep the others.
+    """
+    code = 0
+    stops = [_Stop(folder, grace, signum) for folder in folders]
+    for step in (_Stop.ask, _Stop.wait):
+        for stop in stops:
+            if stop.exit_code:
+                continue
             try:
-                _wait_for_end(channel, view)
-                _require_ended(view.folder)
-                console.print_message(f"job {view.folder.job_id} has ended")
-                _print_verdict(view.folder)
-            except (HostError, InternalError) as error:
-                failures.append(error)
-    for folder in queued:
-        _stop_queued(folder, grace, signum)
-    for each in failures[:-1]:
-        console.print_message(f"{each.message}; {each.hint}")
-    if failures:
-        raise failures[-1]
+                stop.exit_code = step(stop)
+            except DistrunError as error:
+                console.print_error(error)
+                stop.exit_code = error.exit_code
+            except OSError as error:
+                what = f"job {stop.folder.job_id}: {error.filename or ''}: {error.strerror}"
+                console.print_error(HostError(what))
+                stop.exit_code = HostError.exit_code
+            code = max(code, stop.exit_code)
+    return code
+
+
+class _Stop:
+    """One job that is stopped."""
+
+    def __init__(self, folder: JobFolder, grace: float | None, signum: int) -> None:
+        from distrun import traces
+
+        self.folder = folder
+        self.exit_code = 0
+        """Why it is not known that the job has ended; 0: nothing speaks against it."""
+        self._grace = grace
+        self._signum = signum
+        self._channel: Channel[Notice, Request] | None = None
+        self._is_queued = folder.is_elsewhere
+        state = folder.state()
+        self._had_ended = state.phase.is_final
+        # The folder may be gone when the supervisor has ended.
+        self._traces = traces.here(folder, state)
+        self._view = _WaitView(folder, state, grace)
+
+    def ask(self) -> int:
+        """Ask the supervisor, if it lives."""
+        from distrun import control
+
+        if not self._is_queued:
+            control.resume_supervisor(self.folder)
+            self._channel = control.connect(self.folder)
+        if self._channel is not None:
+            control.request_stop(
+                self._channel, "distrun kill", grace=self._grace, signum=self._signum
+            )
+        return 0
+
+    def wait(self) -> int:
+        """Return once nothing of the job is left: 0, or an exit code if that is not known."""
+        from distrun import control
+
+        if self._is_queued:
+            _stop_queued(self.folder, self._grace, self._signum)
+            return 0
+        if self._channel is not None:
+            with contextlib.closing(self._channel):
+                _wait_for_end(self._channel, self._view)
+            control.require_supervisor_ended(self.folder)
+            _require_ended(self.folder)
+        return self._verify()
+
+    def _verify(self) -> int:
+        """End what a supervisor that has ended has left. Returns an exit code."""
+        from distrun import control, leftovers
+
+        folder, job = self.folder, f"job {self.folder.job_id}"
+        if not folder.path.exists():
+            leftovers.end_here(self._traces)
+            raise control.removed_error(folder)
+        is_by_supervisor = self._channel is not None and folder.state().phase.is_final
+        found = leftovers.end(
+            folder, "distrun kill", self._view.print_delay, has_just_ended=is_by_supervisor
+        )
+        count = f"ended {found.count} processes of the job" if found.count else ""
+        if self._channel is None and self._had_ended:
+            said = f"{job} had already {found.state.phase.value}"
+        elif is_by_supervisor:
+            said = f"{job} has ended"
+        else:
+            how = "had died" if self._channel is None else "died"
+            said = f"the supervisor of {job} {how}"
+            count = f"ended {found.count} processes of the job"
+        where = f"nothing is left on {', '.join(found.hosts)}" if found.hosts else ""
+        for error in found.errors:
+            console.print_error(error)
+        if found.errors and is_by_supervisor:
+            said = f"{job} has ended on the other hosts"
+        console.print_message("; ".join(filter(None, (said, count, where))))
+        if is_by_supervisor:
+            _print_verdict(folder)
+        return max((error.exit_code for error in found.errors), default=0)
 
 
 def _require_ended(folder: JobFolder) -> None:
@@ -149,7 +215,13 @@ def _stop_queued(folder: JobFolder, grace: float | None, signum: int) -> None:
     """Stop a job in Slurm, which waits or runs on another machine."""
     from distrun.slurm import queued_job
 
-    job_id, found = folder.job_id, queued_job.look(folder)
+    job_id, found = folder.job_id, queued_job.look(folder, asks_slurm=True)
+    batch = folder.batch_job()
+    if batch is not None and not batch.id:
+        raise HostError(
+            f"it is not known whether Slurm has queued job {job_id}: its `distrun submit` died",
+            hint="look for it with `squeue --me`, and end it with scancel",
+        )
     if found.is_over and not found.state.phase.is_final:
         raise UsageError(f"job {job_id} is lost: Slurm does not know it any more")
     if found.is_over:
@@ -160,6 +232,8 @@ def _stop_queued(folder: JobFolder, grace: float | None, signum: int) -> None:
     def on_slow(what: str) -> None:
         console.print_message(f"job {job_id}: waiting for {what}")
 
+    if found.problem is not None and found.state.phase.is_final:
+        raise found.problem  # by its record, it has ended; a further one may wait in the queue
     queued_job.stop(folder, order, on_slow)
     console.print_message(f"job {job_id} has ended")
     _print_verdict(folder)
@@ -205,8 +279,7 @@ class _WaitView:
     Create it before the job is asked to stop.
     """
 
-    def __init__(self, folder: JobFolder, grace: float | None) -> None:
-        state = folder.state()
+    def __init__(self, folder: JobFolder, state: JobState, grace: float | None) -> None:
         self.folder = folder
         self.grace = state.timeouts.grace if grace is None else grace
         self.has_answered = False
@@ -222,6 +295,12 @@ class _WaitView:
 
     def on_answer(self) -> None:
         self.has_answered = True
+
+    def print_delay(self, host: str, cause: Cause) -> None:
+        """Print why what was left on a host has not been ended yet."""
+        from distrun.cli.cause_text import cause_text
+
+        console.print_message(f"job {self._job_id}: waiting for {host}: {cause_text(cause)}")
 
     def print_waiting(self) -> None:
         """Print what the job's end waits for, if that has not been printed."""
@@ -266,16 +345,3 @@ class _WaitView:
         else:
             how = f"its tasks end by themselves after {self._lease:g} s (timeouts.link)"
         console.print_message(f"{host} cannot be reached; {how}")
-
-
-def _stop_without_supervisor(folder: JobFolder) -> None:
-    from distrun import leftovers
-
-    state = folder.state()
-    if state.phase.is_final:
-        console.print_message(f"job {folder.job_id} had already {state.phase.value}")
-        return
-    count = leftovers.end_here(folder, state)
-    console.print_message(
-        f"the supervisor of job {folder.job_id} had died; ended {count} processes of the job"
-    )

@@ -9,7 +9,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import duration, job_argument, notify_option
-from distrun.errors import DistrunError, WaitTimeoutError
+from distrun.errors import DistrunError, HostError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
@@ -41,20 +41,26 @@ def command(jobs: tuple[str, ...], timeout: float | None, notify: str | None) ->
     folders = [store.find(job) for job in jobs] or [store.newest()]
     deadline = None if timeout is None else time.monotonic() + timeout
     outcomes = []
+    unverified: list[JobFolder] = []
     for folder in folders:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        outcomes.append(_wait(folder, left, notify).outcome)
+        outcomes.append(_wait(folder, left, notify, unverified).outcome)
     failed = [outcome for outcome in outcomes if outcome is not None and outcome.exit_code]
     if not failed:
-        return 0
+        return HostError.exit_code if unverified else 0
     if len(folders) > 1:
         console.print_lines([exit_line(failed[0])])
     return failed[0].exit_code
 
 
-def _wait(folder: JobFolder, timeout: float | None, command: str | None) -> JobState:
-    """Wait for the end of a job, whatever it is, and run the command of `--notify`."""
-    from distrun import control
+def _wait(
+    folder: JobFolder, timeout: float | None, command: str | None, unverified: list[JobFolder]
+) -> JobState:
+    """Wait for the end of a job, whatever it is, and run the command of `--notify`.
+
+    A job that may still run on a host that could not be reached is added to `unverified`.
+    """
+    from distrun import control, leftovers
     from distrun.cli.end_report import end_line
     from distrun.cli.notify import run_notify_command
 
@@ -65,6 +71,9 @@ def _wait(folder: JobFolder, timeout: float | None, command: str | None) -> JobS
             run_notify_command(command, folder)
         raise
     console.print_lines([end_line(folder, state)])
+    if not folder.is_elsewhere and (hosts := leftovers.unverified_hosts(state)):
+        console.print_error(leftovers.unreached_error(folder, hosts))
+        unverified.append(folder)
     if command is not None:
         run_notify_command(command, folder)
     return state

@@ -75,7 +75,7 @@ def resume(state: JobState, event: JobResumed) -> restarts.Transition:
         budgets={name: Budget(total=each.total) for name, each in state.budgets.items()},
     )
     resumed = resumed.with_tasks(
-        replace(_ended(task, event.at), first_attempt=task.attempt + (not task.has_only_waited))
+        replace(ended(task, event.at), first_attempt=task.attempt + (not task.has_only_waited))
         for task in state.tasks.values()
     )
     # While hosts are cleared, their leases limit the time.
@@ -103,7 +103,7 @@ def queue(state: JobState, event: JobQueued) -> JobState:
     )
 
 
-def _ended(task: TaskState, at: float) -> TaskState:
+def ended(task: TaskState, at: float) -> TaskState:
     """Return a task whose last attempt has ended, at the latest with its supervisor."""
     if task.phase.is_final:
         return task
@@ -126,6 +126,9 @@ def _ended(task: TaskState, at: float) -> TaskState:
 
 def clear_host(state: JobState, event: HostCleared) -> restarts.Transition:
     """Note that nothing of the earlier attempts is left on a host."""
+    if event.host in state.hosts:
+        host = replace(state.hosts[event.host], has_ended=True)
+        state = replace(state, hosts={**state.hosts, event.host: host})
     cleared = state.former_hosts.get(event.host)
     if cleared is not None:
         state = state.without_lost_logs(cleared)
@@ -134,6 +137,8 @@ def clear_host(state: JobState, event: HostCleared) -> restarts.Transition:
     left = {host: each for host, each in state.former_hosts.items() if host != event.host}
     is_last = bool(state.former_hosts) and not left
     state = replace(state, former_hosts=left)
+    if state.phase.is_final:
+        return state, []
     if state.outcome is not None:
         return outcomes.finish_if_ended(state)
     return state, start_timer(state) if is_last else []

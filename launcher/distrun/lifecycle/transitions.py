@@ -466,4 +466,8 @@ def _(event: events.JobEnded, state: JobState) -> restarts.Transition:
         name: replace(host, has_ended=host.has_ended or host.lost is None)
         for name, host in state.hosts.items()
     }
+    # After the death of a supervisor, nobody has recorded how its tasks ended.
+    state = state.with_tasks(
+        replan.ended(task, event.at) for task in state.tasks.values() if not task.has_ended
+    )
     return replace(state, phase=phase, outcome=event.outcome, ended_at=event.at, hosts=hosts), []

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _PENDING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
-_RUNNING = {
-    *("RUNNING", "COMPLETING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING"),
+_ENDED = {
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL"),
+    *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
 }
+"""All other states, also those of later versions, are of jobs that wait or run."""
 _SQUEUE = "%i|%T|%S|%e|%r"
 _SACCT = "JobIDRaw,State,Start,End,Reason"
 _UNKNOWN = ("Invalid job id", "Invalid job ID")
@@ -45,7 +47,7 @@ class QueueEntry(Frozen, kw_only=True):
     @property
     def is_active(self) -> bool:
         """Whether it has not ended."""
-        return self.state in _PENDING or self.state in _RUNNING
+        return self.state not in _ENDED
 
 
 def find(ids: Iterable[str]) -> dict[str, QueueEntry]:

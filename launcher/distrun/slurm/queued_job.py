@@ -36,6 +36,8 @@ _ASK_SECONDS = (1.0, 10.0)
 _PATIENCE = 300.0
 """How long Slurm may not answer before `wait` gives up."""
 _ENDED_BY_SIGNAL = 143
+_CANCEL_SECONDS = 60.0
+"""How long Slurm may take to end a job after scancel, until `kill` says that it has not."""
 _REGISTER_SECONDS = 10.0
 """How much longer than the grace a job may take to write that it was stopped."""
 
@@ -75,18 +77,25 @@ class QueuedJob(Frozen, kw_only=True):
         return self.problem is not None or (self.entry is not None and self.entry.is_active)
 
 
-def look(folder: JobFolder) -> QueuedJob:
-    """Return a submitted job as it is now."""
-    return look_at([folder])[folder.job_id]
+def look(folder: JobFolder, *, asks_slurm: bool = False) -> QueuedJob:
+    """Return a submitted job as it is now: see :func:`look_at`."""
+    return look_at([folder], asks_slurm=asks_slurm)[folder.job_id]
 
 
-def look_at(folders: Iterable[JobFolder]) -> dict[str, QueuedJob]:
-    """Return submitted jobs as they are now, by their ids. Slurm is asked once for all."""
+def look_at(folders: Iterable[JobFolder], *, asks_slurm: bool = False) -> dict[str, QueuedJob]:
+    """Return submitted jobs as they are now, by their ids. Slurm is asked once for all.
+
+    Args:
+        folders: the jobs'.
+        asks_slurm: whether to ask it even for a job whose record has the end: another one may be
+            in the queue, or the record may be wrong.
+    """
     found = {}
     asked = {}
     for folder in folders:
         state, batch = folder.state(), folder.batch_job()
-        if batch is None or _has_ended(state, may_continue=batch.requeues):
+        is_over = batch is None or _has_ended(state, may_continue=batch.requeues)
+        if batch is None or (is_over and not asks_slurm):
             found[folder.job_id] = QueuedJob(state=state, is_over=True)
         else:
             asked[folder] = batch.id
@@ -220,10 +229,10 @@ def stop(
     time, scancel ends it. `on_slow` is called with what is waited for.
 
     Raises:
-        SlurmCommandError: Slurm does not answer.
+        HostError: Slurm does not answer, or does not end it.
         OSError: the order cannot be written into the job's folder.
     """
-    job = look(folder)
+    job = look(folder, asks_slurm=True)
     if job.is_over:
         return job.state
     batch = folder.batch_job()
@@ -231,10 +240,13 @@ def stop(
     replace_file(folder.stop_file, json.dumps(to_json(order)))
     grace = job.state.timeouts.grace if order.grace is None else order.grace
     deadline = time.monotonic() + grace + KILL_GRACE + _REGISTER_SECONDS
+    gives_up_at = deadline + _CANCEL_SECONDS
     is_signalled = is_canceled = False
     while job.is_active or job.problem is not None:
         if job.problem is not None and time.monotonic() > deadline:
             raise job.problem
+        if time.monotonic() > gives_up_at:
+            raise _not_ended(number, job)
         if job.is_pending:
             batch_job.cancel(number, only_pending=True)
         elif job.state.phase is JobPhase.PENDING and job.entry is not None and not is_canceled:
@@ -250,10 +262,18 @@ def stop(
             on_slow("Slurm to end it (scancel)")
             batch_job.cancel(number)
         time.sleep(_POLL_SECONDS / 2)
-        job = look(folder)
+        job = look(folder, asks_slurm=True)
     if not folder.state().phase.is_final:
         record_stop(folder, order)
     return folder.state()
+
+
+def _not_ended(number: str, job: QueuedJob) -> HostError:
+    state = "" if job.entry is None else job.entry.state
+    return HostError(
+        f"Slurm has not ended job {number}, although scancel was accepted: it is {state}",
+        hint=f"look at it: scontrol show job {number}; to try again: scancel {number}",
+    )
 
 
 def _try_to_signal(number: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from distrun.agent import protocol
 from distrun.agent.linux import peers
 from distrun.agent.protocol.channel import Channel, ProtocolError
+from distrun.errors import HostError
 
 if TYPE_CHECKING:
     import socket
@@ -86,7 +87,9 @@ class Clients:
     def _on_readable(self, client: Client) -> None:
         try:
             messages = client.receive()
-        except ProtocolError:
+        except ProtocolError as error:
+            # A command of another version must not take the end of the channel for the job's.
+            client.send(protocol.Refused(error.cause, HostError.exit_code))
             messages = []
             client.ended = True
         for _, message in messages:

@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from distrun import forked_process, jobstore, leftovers, resumption
+from distrun import forked_process, jobstore, leftovers, resumption, traces
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import Cause, Code
@@ -158,7 +158,7 @@ def _reopen(folder: jobstore.JobFolder) -> tuple[jobstore.JobFolder, JobState]:
     except FileNotFoundError:
         raise UsageError(f"job {folder.job_id} has just been removed") from None
     resumption.require_resumable(opened, opened.state())
-    leftovers.end_here(opened, opened.state())
+    leftovers.end_here(traces.here(opened, opened.state()))
     # Agents may have written reports until now.
     return opened, opened.state()
 

@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import Dict, Iterable, List, Optional, Set, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 from distrun.agent.linux import facts, processes
 from distrun.agent.structs import Struct
@@ -22,6 +22,7 @@ _AGENT_SECONDS = 3.0
 _SEARCH_INTERVAL = 0.05
 _MOST_SECONDS = 30.0
 """For how long processes that start new ones are ended again and again."""
+_REAP_SECONDS = 2.0
 _EXEC_SECONDS = 60.0
 """How long it may take from the start of a task's first process until it runs the program."""
 _CLOCK_SECONDS = 1.0
@@ -128,11 +129,11 @@ def end_all(traces: Traces, grace: float) -> Ended:
     Its agents end their tasks and themselves, if they can. After three seconds, what is left gets
     SIGTERM, and SIGKILL after `grace` seconds.
     """
-    seen: Set[int] = set()
+    seen: Dict[int, processes.Process] = {}
     deadline = time.monotonic() + _AGENT_SECONDS
     while time.monotonic() < deadline:
         found = find(traces)
-        seen.update(each.process.pid for each in found)
+        seen.update((each.process.pid, each.process) for each in found)
         agents = [each.process for each in found if not each.task]
         if not agents:
             break
@@ -142,12 +143,23 @@ def end_all(traces: Traces, grace: float) -> Ended:
     deadline = time.monotonic() + _MOST_SECONDS
     while True:
         left = [each.process for each in find(traces)]
-        seen.update(each.pid for each in left)
+        seen.update((each.pid, each) for each in left)
+        if not left:
+            _wait_until_reaped(seen.values())
         if not left or time.monotonic() > deadline:
             return Ended(len(seen), left)
         stuck = end(left, grace)
         if stuck:
             return Ended(len(seen), stuck)
+
+
+def _wait_until_reaped(ended: Iterable[processes.Process]) -> None:
+    """Wait a moment for those that have adopted processes: others see them until then."""
+    deadline = time.monotonic() + _REAP_SECONDS
+    left = [each for each in ended if processes.exists(each)]
+    while left and time.monotonic() < deadline:
+        time.sleep(processes.KILL_INTERVAL)
+        left = [each for each in left if processes.exists(each)]
 
 
 def end(ended: Iterable[processes.Process], grace: float) -> List[processes.Process]:

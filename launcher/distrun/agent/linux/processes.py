@@ -170,7 +170,7 @@ def send(process: Process, signum: int) -> bool:
     except OSError:
         return _send_by_id(process, signum)
     try:
-        if not _exists(process):
+        if not exists(process):
             return False
         signal.pidfd_send_signal(descriptor, signum)
     except OSError:
@@ -198,14 +198,14 @@ def resume(pid: int) -> None:
             send(process, signal.SIGCONT)
 
 
-def _exists(process: Process) -> bool:
+def exists(process: Process) -> bool:
     """Whether the id is still this process's own; it may be a zombie."""
     now = find(process.pid)
     return now is not None and now.started == process.started
 
 
 def _send_by_id(process: Process, signum: int) -> bool:
-    if not _exists(process):
+    if not exists(process):
         return False
     try:
         os.kill(process.pid, signum)

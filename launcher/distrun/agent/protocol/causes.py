@@ -51,6 +51,7 @@ class Code(StrEnum):
     PROGRESS_FROM_STRANGER = "progress_from_stranger"  # pid, or 0; count: the number of the user
 
     # The other side of a link does not speak this protocol.
+    REQUEST_VERSION_DIFFERS = "request_version_differs"  # count: the command's, total: the job's
     PROTOCOL_DIFFERS = "protocol_differs"  # count: the supervisor's version, total: the agent's
     FRAME_TOO_LONG = "frame_too_long"  # count: bytes
     MESSAGE_TOO_LONG = "message_too_long"  # count: bytes

@@ -1,7 +1,8 @@
 """Messages in frames, and a channel for them.
 
 A frame is a length (4 bytes, big endian) and that many bytes of JSON: an object with the
-message's `type`, its fields and, for a numbered message, `seq`. Unknown fields are ignored, so
+message's `type`, its fields, `seq` for a numbered message, and `version`, the PROTOCOL, for a
+request: commands and supervisors may be of different versions. Unknown fields are ignored, so
 that a newer side can add some; a change of meaning raises PROTOCOL. Strings may contain
 bytes that are not UTF-8, as Python's `surrogateescape` keeps them. The bytes of a message that has
 some (`data`) follow its JSON and a newline, unchanged.
@@ -18,7 +19,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Type
 
 from distrun.agent.protocol.causes import Cause, CauseError, Code
-from distrun.agent.protocol.messages import Message
+from distrun.agent.protocol.messages import PROTOCOL, Message, Request
 from distrun.agent.structs import Generic
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def encode_body(message: Message, seq: int = 0) -> bytes:
     fields["type"] = type(message).__name__
     if seq:
         fields["seq"] = seq
+    if isinstance(message, Request):
+        fields["version"] = PROTOCOL
     attached = fields.pop("data", None)
     body = json.dumps(fields, separators=(",", ":")).encode("ascii")
     return body if attached is None else body + b"\n" + attached
@@ -73,6 +76,10 @@ def decode(body: bytes) -> Tuple[int, Message]:
         fields = json.loads(text)
         if newline:
             fields["data"] = attached
+        version = fields.pop("version", PROTOCOL)
+        if version != PROTOCOL:
+            count = version if type(version) is int else 0
+            raise ProtocolError(Cause(Code.REQUEST_VERSION_DIFFERS, count=count, total=PROTOCOL))
         kind = _kind(fields.pop("type"))
         seq = _read_seq(fields.pop("seq", 0))
         for name, read in kind.parts:

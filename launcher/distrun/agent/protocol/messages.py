@@ -478,7 +478,7 @@ class WatchStarted(Notice):
 
 
 class Refused(Notice):
-    """The job could not be created. `exit_code` is distrun's own."""
+    """The job could not be created, or a request was not understood; `exit_code` is distrun's."""
 
     parts: ClassVar = (("cause", Cause.from_json),)
     cause: Cause

@@ -339,6 +339,7 @@ class FormerAgents:
         on_delay: called once for a host that does not answer, with why, and the seconds for which
             its agent may still have a lease; None: without end.
         on_error: called if a host cannot be cleared; the others are then given up.
+        goes_on: whether the others are cleared all the same.
     """
 
     def __init__(
@@ -350,6 +351,8 @@ class FormerAgents:
         on_preserved: Callable[[str, FilesPreserved], None],
         on_delay: Callable[[str, Cause, float | None], None],
         on_error: Callable[[Cause], None],
+        *,
+        goes_on: bool = False,
     ) -> None:
         self._selector = selector
         self._job_id = job_id
@@ -359,6 +362,7 @@ class FormerAgents:
         self._on_preserved = on_preserved
         self._on_delay = on_delay
         self._on_error = on_error
+        self._goes_on = goes_on
         self._delayed: set[str] = set()
 
     def clear(self, agents: list[FormerAgent]) -> None:
@@ -387,6 +391,9 @@ class FormerAgents:
         finished = [agent for agent in self._agents if agent.is_finished]
         self._agents = [agent for agent in self._agents if not agent.is_finished]
         for agent in finished:
+            if agent.error is not None and self._goes_on:
+                self._on_error(agent.error)
+                continue
             if agent.error is not None:
                 self.close()
                 self._on_error(agent.error)
