@@ -89,7 +89,12 @@ _AGENT_CODES = frozenset(
         *(Code.LOG_DIR_NOT_CREATED, Code.LOG_DISK_FULL, Code.LOG_DISK_READ_ONLY),
         *(Code.LEASE_EXPIRED, Code.LINK_CLOSED),
         Code.LOGS_NOT_LIMITED,
-        *(Code.SUPERVISOR_DIED, Code.PROTOCOL_DIFFERS, Code.FRAME_TOO_LONG),
+        *(
+            Code.SUPERVISOR_DIED,
+            Code.PROTOCOL_DIFFERS,
+            Code.REQUEST_VERSION_DIFFERS,
+            Code.FRAME_TOO_LONG,
+        ),
         *(Code.MESSAGE_TOO_LONG, Code.MESSAGE_INVALID, Code.MESSAGE_UNEXPECTED),
         # Ports and files.
         *(Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_PRIVILEGED, Code.PORT_NOT_HELD),
