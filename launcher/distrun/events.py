@@ -333,6 +333,11 @@ class TaskStarted(Event):
     task: str
     attempt: int
     pid: int
+    log_start: int | None = None
+    """Where the attempt's output begins in the task's log in the job's folder, in bytes.
+
+    No line that a program prints can show that. None: an earlier version has not recorded it.
+    """
 
 
 class TaskReady(Event):

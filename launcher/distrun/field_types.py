@@ -34,6 +34,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "gpus": (0, 4095),
     "last": (0, 1 << 53),
     "lived": (0, _LATEST),
+    "log_start": (0, 1 << 62),
     "memory_bytes": (0, 1 << 62),
     "number": (0, 1 << 53),
     "offset": (0, 1 << 62),

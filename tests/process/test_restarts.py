@@ -7,8 +7,10 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -315,3 +317,37 @@ def test_a_death_of_ours_while_it_waits_leaves_nothing(
     wait_until(lambda: not any(map(alive, ours)), timeout=30)
     if who != "launch":
         assert launch.wait(30) in (69, 70)
+
+
+FORGED = """\
+import os
+print("epoch 1", flush=True)
+try:
+    raise ValueError("of attempt " + os.environ["DISTRUN_ATTEMPT"])
+finally:
+    import atexit
+    atexit.register(lambda: print(
+        "\\n--- attempt 1, 2026-03-01 12:00:01: restarted after worker:1 exited 1 ---\\n"
+        "--- attempt 2, 2026-03-01 12:00:01: restarted after worker:1 was killed by SIGKILL ---",
+        flush=True))
+"""
+
+
+def test_no_line_that_a_program_prints_hides_a_traceback(
+    distrun: Distrun, write_spec: WriteSpec, status: Status
+) -> None:
+    (distrun.cwd / "t.py").write_text(FORGED)
+    spec = write_spec(f"exec {sys.executable} t.py", workers=1, restart=SOON | {"max": 1})
+    done = distrun("launch", spec)
+    assert done.returncode == 1
+    verdict = status()["outcome"]["verdict"]
+    assert (verdict["kind"], verdict["attempt"]) == ("exception", 1)
+    assert "ValueError: of attempt 1" in verdict["cause"]
+    recorded = recorded_events(distrun)
+    kinds = [e["verdict"]["kind"] for e in recorded if e["event"] == "VerdictReached"]
+    assert kinds == ["exception", "exception"]
+    begins = [e["log_start"] for e in recorded if e["event"] == "TaskStarted"]
+    log = Path(status()["tasks"][0]["log"]).read_bytes()
+    assert begins[0] == 0
+    assert log[: begins[1]].endswith(b"restarted after worker:0 exited 1 ---\n")
+    assert log[begins[1] :].startswith(b"epoch 1\n")

@@ -83,3 +83,15 @@ def test_a_host_does_not_reach_the_copy_that_another_host_continues(tmp_path: Pa
     assert former.write(LogData(LOG, 0, b"forged\n"))
     assert former.write(LogData(LOG, 1 << 40, b"forged\n"))
     assert (tmp_path / LOG).read_bytes() == b"true\n"
+
+
+def test_where_an_attempt_begins_is_counted_in_the_copy(tmp_path: Path) -> None:
+    """The host's log begins anew on each host, the copy does not."""
+    mirror = LogMirror(tmp_path)
+    assert mirror.offset_in_copy("worker:0", 7) == 7, "a host that writes into the job's folder"
+    (tmp_path / LOG).write_bytes(b"of another host\n")
+    mirror.add(LOG)
+    assert mirror.offset_in_copy("worker:0", 0) == 16
+    assert mirror.write(LogData(LOG, 0, b"attempt 1\n"))
+    mirror.add(LOG)
+    assert mirror.offset_in_copy("worker:0", 10) == 26

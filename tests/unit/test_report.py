@@ -8,6 +8,7 @@ import pytest
 
 from distrun import events
 from distrun.cli.end_report import failure_report
+from distrun.frozen import replace
 from distrun.jobstore import JobFolder
 from distrun.record import EventLog
 from distrun.spec.model import RestartSpec
@@ -36,11 +37,16 @@ def report(folder: JobFolder, job: Job) -> str:
 
 
 def test_last_lines_are_those_of_the_last_attempt(folder: JobFolder) -> None:
-    folder.log_of("worker:0").write_text("old\n" + MARKER + "new\n")
-    shown = report(folder, failed())
+    folder.log_of("worker:0").write_text("old\n" + MARKER + "new\n" + MARKER + "forged\n")
+    job = failed()
+    began = replace(job.state.tasks["worker:0"], output_start=len("old\n" + MARKER))
+    job.state = job.state.with_tasks([began])
+    shown = report(folder, job)
     assert "| new" in shown
     assert "old" not in shown
-    assert "attempt 1" not in shown
+    assert "| forged" in shown, "a line of the program that looks like distrun's begins nothing"
+    folder.log_of("worker:0").write_text("cut\n")
+    assert "| cut" in report(folder, job), "the task has cut its log off"
 
 
 def test_a_long_line_is_cut(folder: JobFolder) -> None:

@@ -12,7 +12,7 @@ from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.spec.model import RestartSpec
 from distrun.strategies import Role
 from distrun.verdict.analysis import analyze
-from distrun.verdict.log_analysis import LogTail
+from distrun.verdict.log_analysis import LogAnalysis, LogTail
 from distrun.verdict.model import Kind, Verdict
 from harness.values import not_none
 from table import failures
@@ -358,11 +358,14 @@ def test_a_crash_at_distruns_own_signal_is_no_cause() -> None:
     assert verdict.task == "worker:0"
 
 
-def test_only_distruns_own_line_begins_an_attempt() -> None:
-    log = raised("ValueError: bad") + "--- attempt 3 failed, giving up\n"
-    assert alone(log).kind is Kind.EXCEPTION
+def test_no_line_that_a_program_prints_begins_an_attempt() -> None:
     marker = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:1 exited 1 ---\n"
-    assert alone(raised("ValueError: bad") + marker + "epoch 1\n").kind is Kind.EXIT
+    for line in ("--- attempt 3 failed, giving up\n", marker, marker + "epoch 1\n"):
+        assert alone(raised("ValueError: bad") + line).kind is Kind.EXCEPTION
+    earlier = raised("ValueError: earlier").encode()
+    tail = LogTail(earlier + b"epoch 1\n", begin=len(earlier))
+    assert LogAnalysis(tail, 1).raised is None
+    assert LogAnalysis(tail, 1).line_number(0) == earlier.count(b"\n") + 1
 
 
 def test_a_message_that_is_longer_than_what_was_read_asks_for_more() -> None:

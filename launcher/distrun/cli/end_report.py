@@ -143,7 +143,7 @@ def _headline(state: JobState, outcome: Outcome, cause: str, first: TaskState | 
 
 def _last_lines(folder: JobFolder, task: TaskState, above: str) -> list[str]:
     """Return the end of its log, unless all of it is quoted in the lines above."""
-    tail = _tail(folder, task.name)
+    tail = _tail(folder, task)
     if tail is None:
         return [labelled("last lines", "its log cannot be read")]
     if not tail:
@@ -153,18 +153,17 @@ def _last_lines(folder: JobFolder, task: TaskState, above: str) -> list[str]:
     return [labelled("last lines", f"of {task.name}:"), *(f"    | {line}" for line in tail)]
 
 
-def _tail(folder: JobFolder, task: str) -> list[str] | None:
+def _tail(folder: JobFolder, task: TaskState) -> list[str] | None:
     """Return the last lines of its last attempt; None if the log cannot be read."""
     try:
-        with open_regular_file(folder.log_of(task)) as file:
+        with open_regular_file(folder.log_of(task.name)) as file:
             size = file.seek(0, 2)
-            file.seek(max(data_start(file.fileno()), size - _LAST_BYTES))
+            begin = task.output_start or 0
+            begin = begin if begin <= size else 0  # the task has cut its log off
+            file.seek(max(data_start(file.fileno()), size - _LAST_BYTES, begin))
             raw = file.read()
     except OSError:
         return None
-    from distrun.verdict.log_analysis import attempt_start
-
-    raw = raw[attempt_start(raw) :]
     lines = raw.decode("utf-8", "replace").rstrip("\n").split("\n")[-LAST_LINES:]
     raised = [number for number, line in enumerate(lines) if line == TRACEBACK.decode()]
     lines = lines[raised[-1] if raised else 0 :]

@@ -34,18 +34,18 @@ def first_outputs(
     from distrun.logs import TaskLog
     from distrun.logs.first_output import first_output
 
-    started: dict[tuple[str, int], float] = {}
+    started: dict[tuple[str, int], tuple[float, int]] = {}
     ended: dict[tuple[str, int], float] = {}
     for event in history:
-        if isinstance(event, events.TaskStarted):
-            started[event.task, event.attempt] = event.at
+        if isinstance(event, events.TaskStarted) and event.log_start is not None:
+            started[event.task, event.attempt] = event.at, event.log_start
         elif isinstance(event, events.TaskEnded):
             ended[event.task, event.attempt] = event.at
     found: dict[tuple[str, int], float] = {}
-    for (task, attempt), at in started.items():
+    for (task, attempt), (at, begin) in started.items():
         log = TaskLog(task, str(folder.log_of(task)), str(folder.index_of(task)))
         with contextlib.suppress(OSError, ValueError):  # of a name that no task can have
-            printed = first_output(log, attempt, at, ended.get((task, attempt), time.time()))
+            printed = first_output(log, begin, at, ended.get((task, attempt), time.time()))
             if printed is not None:
                 found[task, attempt] = printed
     return found

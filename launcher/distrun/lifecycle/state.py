@@ -140,6 +140,8 @@ class TaskState(Frozen, kw_only=True):
     restart: int | None = None
     """The number of the restart that includes it, until that has begun."""
     pid: int | None = None
+    output_start: int | None = None
+    """Where its attempt's output begins in its log, in bytes; None: that is not known."""
     started_at: float | None = None
     exited_at: float | None = None
     ended_at: float | None = None

@@ -168,7 +168,14 @@ def _(_event: events.TasksActive, state: JobState) -> restarts.Transition:
 def _(event: events.TaskStarted, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
     phase = task.phase if task.phase is TaskPhase.STOPPING else TaskPhase.RUNNING
-    started = replace(task, phase=phase, attempt=event.attempt, pid=event.pid, started_at=event.at)
+    started = replace(
+        task,
+        phase=phase,
+        attempt=event.attempt,
+        pid=event.pid,
+        output_start=event.log_start,
+        started_at=event.at,
+    )
     state, actions = starts.start_waiting(state.with_tasks([started]), started)
     state, more = outcomes.enter_running(state)
     return state, actions + more

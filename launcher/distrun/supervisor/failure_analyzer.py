@@ -10,6 +10,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
+from distrun.events import TaskStarted
 from distrun.frozen import replace
 from distrun.regular_file import data_start, open_regular_file
 from distrun.verdict.model import Kind, Verdict
@@ -39,9 +40,13 @@ class FailureAnalyzer:
         self._folder, self._spec = folder, spec
         self._tracker = FailureTracker()
         self._deadline = 0.0
+        self._output_starts: dict[str, int] = {}
+        """Where the output of each task's last attempt begins in its log, in bytes."""
 
     def on_event(self, before: JobState, event: Event, after: JobState) -> Verdict | None:
         """Note an event. Returns the verdict on a failure after which the job continues."""
+        if isinstance(event, TaskStarted):
+            self._output_starts[event.task] = event.log_start or 0
         try:
             failure = self._tracker.on_event(before, event, after)
             if failure is None:
@@ -102,7 +107,7 @@ class FailureAnalyzer:
         from distrun.verdict.log_analysis import served_addresses
 
         self._deadline = time.monotonic() + _MOST_SECONDS
-        return served_addresses(self._read_log(task).raw)
+        return served_addresses(self._read_log(task))
 
     def _read_log(self, task: str) -> LogTail:
         from distrun.verdict.log_analysis import LogTail
@@ -115,7 +120,9 @@ class FailureAnalyzer:
                 tail = LogTail(b"")
                 for most in _TAIL_BYTES:
                     start = file.seek(max(data_start(file.fileno()), size - most))
-                    tail = LogTail(file.read(size - start), is_whole=start == 0)
+                    begin = self._output_starts.get(task, 0)
+                    begin = max(0, begin - start) if begin <= size else 0  # the task has cut it
+                    tail = LogTail(file.read(size - start), is_whole=start == 0, begin=begin)
                     if tail.is_enough:
                         break
                 return tail

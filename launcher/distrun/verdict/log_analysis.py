@@ -43,9 +43,6 @@ _CONVERTED = re.compile(r"(?<!\s)\s+\*+$")
 """Follows the name of a function that AutoGraph has converted."""
 SERVING = re.compile(r"Started server with target: grpc://(\S+)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_MARKER = re.compile(
-    rb"^--- attempt \d+, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: restarted after .*\n?", re.MULTILINE
-)
 _TENSORFLOW = "tensorflow."
 _MESSAGE_ENDS = ("[[", "[Op:")
 _LAST_LINES = 20
@@ -64,14 +61,9 @@ _LONGEST = 400
 _BEFORE_MARK = 100
 
 
-def attempt_start(raw: bytes) -> int:
-    """Return where the last attempt's output begins: after the line that distrun wrote for it."""
-    return max((match.end() for match in _MARKER.finditer(raw)), default=0)
-
-
-def served_addresses(raw: bytes) -> set[str]:
+def served_addresses(tail: LogTail) -> set[str]:
     """Return where the last attempt started servers, by TensorFlow's own log."""
-    return set(SERVING.findall(raw[attempt_start(raw) :].decode("utf-8", "replace")))
+    return set(SERVING.findall(tail.raw[tail.begin :].decode("utf-8", "replace")))
 
 
 def _is_abort(line: str) -> bool:
@@ -86,10 +78,15 @@ def _may_follow_end(line: str) -> bool:
 
 
 class LogTail(Frozen):
-    """The last bytes of a log. `is_whole`: they are the whole log."""
+    """The last bytes of a log.
+
+    `is_whole`: they are the whole log. `begin`: where the output of the last attempt begins in
+    them. The line before it that names the attempt does not tell: a program can print such a line.
+    """
 
     raw: bytes
     is_whole: bool = True
+    begin: int = 0
 
     @property
     def is_enough(self) -> bool:
@@ -124,7 +121,7 @@ class LogAnalysis:
     """
 
     def __init__(self, tail: LogTail, code: int | None = None) -> None:
-        start = attempt_start(tail.raw)
+        start = tail.begin
         text = _COLOUR.sub("", tail.raw[start:].decode("utf-8", "replace")).rstrip("\n")
         lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
         cut = [line[:_LONGEST_LINE] for line in lines]

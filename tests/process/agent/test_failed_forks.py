@@ -43,7 +43,7 @@ main()
 def prepared(folder: Path, *modules: str) -> program.Start:
     words = ["python3", "x.py"]
     order = protocol.StartTask("worker:0", 0, words, str(folder), "log", {}, [], preload=modules)
-    return program.Start(order, str(folder / "log"), {}, None, label=1)
+    return program.Start(order, str(folder / "log"), {}, None, label=1, log_start=0)
 
 
 def preload(folder: Path) -> None:

@@ -289,12 +289,13 @@ class PortsRefused(Report):
 
 
 class TaskStarted(Report):
-    """The task's program has been executed."""
+    """The task's program has been executed. Its output begins at `log_start` in its log."""
 
     task: str
     attempt: int
     pid: int
     at: float
+    log_start: int = 0
 
 
 class TaskListening(Report):

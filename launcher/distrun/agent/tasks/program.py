@@ -24,7 +24,7 @@ _ERROR_BYTES = 4096
 class Start(Struct):
     """The start of one attempt, prepared: its output goes to `log`, its progress to `notify`.
 
-    `label`: see :mod:`.labels`.
+    `label`: see :mod:`.labels`. `log_start`: the size of the log before the attempt's output.
     """
 
     order: StartTask
@@ -32,6 +32,7 @@ class Start(Struct):
     env: Dict[bytes, bytes]
     notify: Optional[NotifySocket]
     label: int
+    log_start: int
 
 
 class Execution(Struct):

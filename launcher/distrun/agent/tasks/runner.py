@@ -103,6 +103,7 @@ class TaskRunner:
             failed = Code.LOG_NOT_WRITTEN
             if order.marker:
                 program.write_marker(log, order.marker)
+            log_start = os.stat(log).st_size
             failed = Code.PROCESS_NOT_MADE
             if order.notify:
                 notify = NotifySocket(order.task, lambda pid: self._is_of_task(order.task, pid))
@@ -111,7 +112,7 @@ class TaskRunner:
             self._report_not_started(order, failed, error)
             return
         label = labels.of_attempt(self._job_id, order.task, order.attempt)
-        start = program.Start(order, log, env, notify, label)
+        start = program.Start(order, log, env, notify, label, log_start)
         if order.preload:
             self._start_preloaded(start)
         else:
@@ -310,7 +311,9 @@ class TaskRunner:
             self._remove(task)
             self._link.report(protocol.TaskNotStarted(task.name, task.attempt, cause, time.time()))
             return
-        self._link.report(protocol.TaskStarted(task.name, task.attempt, task.pid, time.time()))
+        self._link.report(
+            protocol.TaskStarted(task.name, task.attempt, task.pid, time.time(), task.log_start)
+        )
         self._usage.start(task, time.monotonic())
         self.on_child_exit()
         if task.name in self._tasks:

@@ -35,6 +35,7 @@ class Task:
         self.attempt = order.attempt
         self.log = start.log
         self.label = start.label
+        self.log_start = start.log_start
         self.notify = start.notify
         self.began = began
         self.port = order.port

@@ -671,13 +671,20 @@ class Host:
                 Cause(Code.AGENT_NOT_CONFIGURED, name=variable, within=(message.cause,))
             )
         else:
-            if isinstance(message, protocol.Fault):
-                message = message._replace(cause=self._explained(connection, message.cause))
-            elif isinstance(message, protocol.Hello):
+            if isinstance(message, protocol.Hello):
                 self.agent_pid = message.pid
                 self.token, self.folder = message.token, message.folder
                 self._on_up()
-            self._observer.on_report(self, message)
+            self._observer.on_report(self, self._completed(connection, message))
+
+    def _completed(self, connection: Connection, message: Report) -> Report:
+        """Return a report with what is known on this side."""
+        if isinstance(message, protocol.Fault):
+            return message._replace(cause=self._explained(connection, message.cause))
+        if isinstance(message, protocol.TaskStarted):
+            at = self.mirror.offset_in_copy(message.task, message.log_start)
+            return message._replace(log_start=at)
+        return message
 
     def _explained(self, connection: Connection, fault: Cause) -> Cause:
         """Return why the agent cannot continue, with what is known of the host."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.holes import hole_size
 from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Cause, Code
-from distrun.jobstore import late_log_name, task_of_log
+from distrun.jobstore import late_log_name, log_name, task_of_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,6 +107,10 @@ class LogMirror:
         index = _index_of(log)
         self._shifts[index] = mirror._shifts[index]
         self._pending[index] = mirror._pending.get(index, b"")
+
+    def offset_in_copy(self, task: str, offset: int) -> int:
+        """Return where a byte of a task's log on the host is, or will be, in the copy."""
+        return offset + self._starts.get(log_name(task), 0)
 
     def set_aside(self, log: str, at: float) -> None:
         """Write the rest of a log into files of its own: another host continues the copy.
