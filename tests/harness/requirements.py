@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 import shutil
 from collections import Counter
@@ -47,6 +49,23 @@ def reason(why: str, remedy: str) -> str:
 
 def skip(why: str, remedy: str) -> NoReturn:
     pytest.skip(reason(why, remedy))
+
+
+def need_root(why: str) -> None:
+    """Skip the test for everybody but root."""
+    if os.geteuid():
+        skip(why, AS_ROOT)
+
+
+def need_ssh_client() -> None:
+    """Skip the test where ssh, the client, does not run."""
+    lacking = missing(["ssh"])
+    if lacking:
+        pytest.skip(lacking)
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        skip("ssh does nothing for a user without an account", "run the tests as another user")
 
 
 def left_out(reasons: Iterable[str]) -> str | None:

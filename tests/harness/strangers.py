@@ -5,16 +5,28 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from harness.requirements import AS_ROOT, skip
+from harness.requirements import need_root
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 UID = 424_242
 """A user and a group that no account has."""
+
+
+def need_stranger() -> None:
+    """Skip the test where no other user can be played. Call it before anything is started."""
+    need_root("another user cannot be played")
+
+
+def give(path: Path, user: int = UID, group: int = UID) -> None:
+    """Give a file, or a symbolic link itself, to another user and group; -1 leaves one as it is."""
+    need_stranger()
+    os.chown(path, user, group, follow_symlinks=False)
 
 
 class Stranger:
@@ -24,8 +36,7 @@ class Stranger:
     """
 
     def __init__(self, attack: Callable[[Callable[[str], None]], None]) -> None:
-        if os.geteuid():
-            skip("another user cannot be played", AS_ROOT)
+        need_stranger()
         reading, writing = os.pipe()
         self.pid = os.fork()
         if not self.pid:

@@ -17,6 +17,7 @@ import pytest
 from distrun.jobstore import JobStore
 from harness.command import Detach, Distrun, Status, WriteSpec, recorded_events
 from harness.processes import alive, survivors
+from harness.requirements import need_root
 from harness.waiting import wait_until
 
 # A second attempt beside the first one could not lock the file.
@@ -332,8 +333,7 @@ def test_a_full_disk_refuses_the_resume_and_the_record_is_unchanged(
 def test_a_job_of_another_user_is_refused(
     distrun: Distrun, write_spec: WriteSpec, status: Status
 ) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give a folder away")
+    need_root("only root can give a folder away")
     assert distrun("launch", write_spec("exit 3", workers=1)).returncode == 3
     job = status()
     os.chown(job["folder"], 12345, 12345)

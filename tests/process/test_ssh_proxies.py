@@ -9,9 +9,11 @@ import yaml
 
 from harness.command import Distrun
 from harness.processes import alive
+from harness.requirements import need_ssh_client
 
 
 def test_a_proxy_that_hangs_is_ended_with_the_job(distrun: Distrun, tmp_path: Path) -> None:
+    need_ssh_client()
     # ssh tells its proxy's command by SIGHUP that it is not needed; this one does not care.
     proxy = tmp_path / "proxy"
     proxy.write_text(

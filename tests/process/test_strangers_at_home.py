@@ -25,7 +25,7 @@ SECRET = "a file of root\n"
 @pytest.fixture
 def foreign_folder(public_folder: Path) -> Path:
     """A folder of a stranger, in which everybody may create something."""
-    os.chown(public_folder, strangers.UID, strangers.UID)
+    strangers.give(public_folder)
     return public_folder
 
 
@@ -49,7 +49,7 @@ def test_a_home_of_another_user_is_refused(
     distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, path: str
 ) -> None:
     (tmp_path / "home" / "jobs").mkdir(parents=True, mode=0o700)
-    os.chown(tmp_path / path, strangers.UID, strangers.UID)
+    strangers.give(tmp_path / path)
     for args in (("launch", write_spec("exit 0")), ("ps",)):
         done = distrun(*args, env={**os.environ, "DISTRUN_HOME": str(tmp_path / "home")})
         assert done.returncode == 2
@@ -87,7 +87,7 @@ def home_behind_a_link_of_a_stranger(public: Path, private: Path) -> tuple[Path,
     public.chmod(0o1777)
     (private / "home").mkdir(mode=0o700)
     (public / "home").symlink_to(private / "home")
-    os.chown(public / "home", strangers.UID, strangers.UID, follow_symlinks=False)
+    strangers.give(public / "home")
     return public / "home", public / "home"
 
 
@@ -104,7 +104,7 @@ def home_that_does_not_exist_yet(public: Path, _private: Path) -> tuple[Path, Pa
 def home_below_a_folder_of_a_stranger(public: Path, private: Path) -> tuple[Path, Path]:
     home, _ = home_in_an_open_folder(public, private)
     public.chmod(0o755)
-    os.chown(home.parent, strangers.UID, -1)
+    strangers.give(home.parent, strangers.UID, -1)
     return home, home.parent
 
 
@@ -137,7 +137,7 @@ def test_a_home_that_others_can_exchange_is_refused(
 
 def test_a_home_in_a_folder_of_a_group_is_refused(distrun: Distrun, public_folder: Path) -> None:
     public_folder.chmod(0o2775)
-    os.chown(public_folder, -1, strangers.UID)
+    strangers.give(public_folder, -1)
     (public_folder / "user").mkdir(mode=0o700)
     done = distrun("ps", env={**os.environ, "DISTRUN_HOME": str(public_folder / "user")})
     assert done.returncode == 2
@@ -174,8 +174,8 @@ def account(monkeypatch: pytest.MonkeyPatch, public_folder: Path) -> pwd.struct_
     """This user's account, with a home in a folder that others can change."""
     home = public_folder / "user"
     home.mkdir(mode=0o755)
-    own = pwd.getpwuid(os.geteuid())
-    entry = pwd.struct_passwd((own.pw_name, "x", own.pw_uid, own.pw_gid, "", str(home), "/bin/sh"))
+    ids = os.geteuid(), os.getegid()
+    entry = pwd.struct_passwd(("user", "x", *ids, "", str(home), "/bin/sh"))
     monkeypatch.setattr(pwd, "getpwuid", lambda _: entry)
     return entry
 
@@ -205,8 +205,7 @@ def test_a_folder_may_be_writable_for_the_users_own_group(
     folder = Path(account.pw_dir) / ".local"
     folder.mkdir()
     folder.chmod(mode)
-    named = [account.pw_name if each == "user" else each for each in members]
-    group = grp.struct_group((account.pw_name, "x", account.pw_gid, named))
+    group = grp.struct_group((account.pw_name, "x", account.pw_gid, members))
     monkeypatch.setattr(grp, "getgrgid", lambda _: group)
     with pytest.raises(UsageError) if is_refused else contextlib.nullcontext():
         JobStore(folder / "state").check()

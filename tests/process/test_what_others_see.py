@@ -18,8 +18,8 @@ from distrun.agent import agent_dir, reattach
 from distrun.spec.model import TensorBoardSpec
 from distrun.supervisor import tensorboard
 from harness.command import Detach, Distrun, Status, WriteSpec
-from harness.requirements import missing
-from harness.strangers import UID, Stranger
+from harness.requirements import need_ssh_client
+from harness.strangers import UID, Stranger, need_stranger
 from harness.traps import write_traps
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -28,9 +28,7 @@ from harness.waiting import wait_until
 def test_plan_and_doctor_run_the_ssh_options_of_a_spec(
     distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
 ) -> None:
-    lacking = missing(["ssh"])
-    if lacking:
-        pytest.skip(lacking)
+    need_ssh_client()
     marker = tmp_path / "ran"
     command = f"touch {shlex.quote(str(marker))}; false"
     spec = write_spec("exit 0", hosts=["far"], ssh={"options": {"ProxyCommand": command}})
@@ -55,9 +53,7 @@ def test_validate_runs_the_interpreter_of_a_spec(
 def test_validate_runs_commands_of_a_specs_ssh_configuration(
     distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
 ) -> None:
-    lacking = missing(["ssh"])
-    if lacking:
-        pytest.skip(lacking)
+    need_ssh_client()
     marker = tmp_path / "ran"
     (tmp_path / "config").write_text(f'Match exec "touch {marker}"\n')
     cluster = {"worker": ["far:20000", "farther:20000"]}
@@ -71,6 +67,7 @@ def test_validate_runs_commands_of_a_specs_ssh_configuration(
 def test_others_see_the_arguments_of_tasks_and_not_their_environment(
     distrun: Distrun, detached: Detach, status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    need_stranger()
     monkeypatch.setenv("A_TOKEN", "geheim")
     detached("exec sleep 1000", workers=1, program={
         "command": ["sh", "-c", "exec sleep 1000 # an argument"], "pass_env": ["A_TOKEN"],
@@ -220,6 +217,7 @@ def test_values_of_env_are_in_no_file_but_the_jobs_spec_and_plan(
 def test_a_launch_reports_once_who_else_sends_progress(
     distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
 ) -> None:
+    need_stranger()
     script = "echo $DISTRUN_NOTIFY > new; mv new name; until [ -e go ]; do sleep 0.05; done"
     spec = write_spec(script, workers=1)
     launch = distrun.start("launch", spec, stderr=subprocess.PIPE, text=True)

@@ -11,6 +11,7 @@ from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.spec.model import SshSpec
 from distrun.supervisor.hosts.ssh_command import KnownHosts, known_hosts
 from distrun.supervisor.hosts.ssh_diagnosis import diagnose, is_transient
+from harness.requirements import need_ssh_client
 
 PLAIN = SshSpec()
 FULL = SshSpec(
@@ -131,6 +132,7 @@ def test_no_key_of_another_host_is_removed_on_a_hosts_word(printed: str) -> None
 
 
 def test_sshs_configuration_names_the_keys_of_a_host_and_its_jump_hosts(tmp_path: Path) -> None:
+    need_ssh_client()
     config = tmp_path / "config"
     config.write_text(
         "Host h1\n HostName 10.0.0.7\n Port 2222\n ProxyJump u@jump:23\n"

@@ -15,7 +15,7 @@ from distrun.agent.linux import sock_diag
 from distrun.cli.cause_text import cause_text
 from harness import strangers
 from harness.agents import Host
-from harness.requirements import AS_ROOT, skip
+from harness.requirements import need_root
 from harness.strangers import Stranger
 from harness.waiting import wait_until
 
@@ -131,8 +131,7 @@ def _is_bound(server: socket.socket, address: str, port: int) -> bool:
 
 
 def test_a_task_may_listen_as_another_user(host: Host) -> None:
-    if os.geteuid():
-        skip("a task cannot change its user", AS_ROOT)
+    need_root("a task cannot change its user")
     (port,) = hold(host, 1)
     change = f"os.setgid({strangers.UID}); os.setuid({strangers.UID})"
     program = LISTENS.replace("\nheld", f"\n{change}\nheld", 1)

@@ -22,7 +22,7 @@ def test_an_agent_uses_no_log_folder_of_another_user(make_host: MakeHost) -> Non
     for mode, owner in ((0o700, strangers.UID), (0o777, os.geteuid())):
         host = make_host(configured=False)
         host.folder.mkdir()
-        os.chown(host.folder, owner, -1)
+        strangers.give(host.folder, owner, -1)
         host.folder.chmod(mode)
         host.send(protocol.Configure(protocol.PROTOCOL, host.job_id, str(host.folder), 0.0))
         cause = host.expect(protocol.Fault).cause
@@ -32,7 +32,7 @@ def test_an_agent_uses_no_log_folder_of_another_user(make_host: MakeHost) -> Non
 def test_a_folder_that_takes_the_place_of_the_logs_gets_nothing(
     make_host: MakeHost, public_folder: Path
 ) -> None:
-    os.chown(public_folder, strangers.UID, strangers.UID)
+    strangers.give(public_folder)
     host = make_host(configured=False)
     host.folder = public_folder / "logs"
     host.configure()
@@ -88,7 +88,7 @@ def test_a_private_folder_cannot_be_exchanged_with_the_folder_around_it(
     around.mkdir()
     around.chmod(0o777)
     if owner == "stranger":
-        os.chown(around, strangers.UID, strangers.UID)
+        strangers.give(around)
     monkeypatch.setenv("XDG_STATE_HOME", str(public_folder))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     files = Path(agent_dir.create("job", "host").files_path)
