@@ -3,6 +3,7 @@
 #   VENV=.venv          the folder of the virtual environment
 #   DATA_DIR=/path      demo, results: a folder with mnist.npz or MNIST's four idx files
 #   ARGS="-k ports"     test: additional arguments for pytest (-n 0: one test at a time)
+#   ARGS="newest user"  everywhere: the cells to run (see scripts/everywhere.py)
 #   SEED=2              faults: another selection
 
 PYTHON ?=
@@ -18,7 +19,7 @@ export DATA_DIR
 endif
 export PYTHON
 
-.PHONY: help demo test check lint smoke faults bench results pictures docs clean distclean venv
+.PHONY: help demo test everywhere check lint smoke faults bench results pictures docs clean distclean venv
 .DEFAULT_GOAL := help
 
 help: ## show this help
@@ -35,7 +36,10 @@ demo: venv ## train MNIST with two workers on this machine (3 epochs, a minute o
 	exec "$(VENV)/bin/python" -m distrun launch templates/multi_worker_mirrored.yaml "$$@"
 
 test: venv ## run all tests, style and types among them (a quarter of an hour)
-	@"$(VENV)/bin/python" -m pytest -n 5 $(ARGS)
+	@"$(VENV)/bin/python" -m pytest -n auto $(ARGS)
+
+everywhere: ## run tests with each promised Python, as root and as a user, in eight kinds of shells (2 hours)
+	@exec python3 scripts/everywhere.py $(ARGS)
 
 check: venv ## check style and types, and run the unit tests with fewer examples (half a minute)
 	@"$(VENV)/bin/python" -m pytest -n 2 -q --hypothesis-profile=quick $(ARGS) tests/unit

@@ -25,6 +25,7 @@ import psutil
 import pytest
 
 import distrun as distrun_package
+from distrun.agent.linux.facts import usable_cores
 from harness.command import Distrun, Json, Status
 from harness.examples import register_profiles
 from harness.preloaded import PreloadedPython
@@ -37,6 +38,7 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 LEFT_BEHIND_AFTER = 30.0
 """Seconds after which what still runs has been left: what tests start would run for longer."""
 TAIL = 4000
+WORKERS_PER_CORE = 2.5
 
 register_profiles()
 
@@ -216,6 +218,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from harness.schedule import rank
 
         items.sort(key=lambda item: rank(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the processes for `-n auto`: more than there are cores, because tests mostly wait."""
+    return max(2, round(WORKERS_PER_CORE * usable_cores()))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,0 +1,320 @@
+"""Runs tests with each promised Python, as root and as a user, in the environments of most shells.
+
+A cell of the matrix is a Python, a user and an environment. In the plain environment it runs all
+tests of tests/unit and tests/process, in the others `SELECTED`, and in each a walk: launch, status,
+ps, logs, kill, plan, report, bundle. Prints a line for each cell: `ok`, `red` (with the end of its
+output), or `not run` and why. Exits with 1 if a cell is red, with 2 if there is nothing to run.
+
+Arguments select cells: versions (or `oldest`, `newest`), `root`, `user`, and environments. Each
+kind that is not named is not limited: `newest user plain` is one cell.
+
+Only root can run both as root and as a user. The user is the account that SUDO_USER names, else
+`nobody`. Everything is in one folder in /tmp, which is removed at the end: a copy of this checkout,
+a virtual environment for each Python without TensorFlow, and a copy of each interpreter that the
+user cannot read.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+SELECTED = (
+    "tests/unit/test_jobstore.py",
+    "tests/process/agent/test_execution.py",
+    "tests/process/agent/test_output.py",
+    "tests/process/test_bundle.py",
+    "tests/process/test_command_paths.py",
+    "tests/process/test_launch.py",
+    "tests/process/test_logs_command.py",
+    "tests/process/test_strangers_at_home.py",
+    "tests/process/test_strangers_at_sockets.py",
+    "tests/process/test_terminal.py",
+    "tests/process/test_usage.py",
+    "tests/process/test_views.py",
+    "tests/process/test_what_others_see.py",
+)
+"""The tests of what a user, a shell or a path changes: half a minute."""
+ENVIRONMENTS = {
+    "plain": "the shell as it is",
+    "descriptors": "ulimit -n 1024",
+    "nohup": "below nohup",
+    "home": "HOME is not writable",
+    "no-home": "HOME is not set",
+    "umask": "umask 077",
+    "lang": "LC_ALL=C",
+    "path": "a checkout whose path has spaces and letters that are not ASCII",
+    "number": "a user id without an account",
+}
+NUMBER = 61_234
+SECONDS = 45 * 60.0
+"""For one cell."""
+LINES = 25
+"""Of the output of a red cell."""
+
+WALK = r"""
+set -eu
+cd "$1"; shift
+export DISTRUN_HOME="$PWD/records"
+printf 'name: walk\nstrategy: multi_worker_mirrored\ncluster: {worker: 2}\n' > job.yaml
+printf 'program: {command: [sh, -c, "echo grüße; [ -e go ] || exec sleep 600"]}\n' >> job.yaml
+job=$("$@" launch -d job.yaml)
+"$@" status "$job" | grep -q running
+"$@" ps | grep -q "$job"
+"$@" logs "$job" | grep -q gr
+"$@" report "$job" -o running.html
+"$@" kill "$job"
+"$@" status "$job" --json | grep -q '"stopped"'
+touch go
+"$@" launch job.yaml
+"$@" plan job.yaml
+"$@" ps -a
+"$@" report -o page.html
+"$@" bundle -o job.tar.gz
+"$@" report job.tar.gz -o bundle.html
+"""
+
+
+class Cell(NamedTuple):
+    """What is run: `python` is its version."""
+
+    python: str
+    user: str
+    environment: str
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        return ("tests/unit", "tests/process") if self.environment == "plain" else SELECTED
+
+
+class Matrix:
+    """The cells, and what they need, in `folder`."""
+
+    def __init__(self, folder: Path, pythons: dict[str, Path]) -> None:
+        self._folder, self._pythons = folder, pythons
+        self._venvs: dict[str, Path] = {}
+        self._copies: dict[str, Path] = {}
+        name = os.environ.get("SUDO_USER") or "nobody"
+        self._account = pwd.getpwnam(name) if name != "root" else pwd.getpwnam("nobody")
+
+    def why_not(self, cell: Cell) -> str | None:
+        if cell.python not in self._pythons:
+            return f"Python {cell.python} is not here"
+        if os.geteuid() and (cell.user == "root" or cell.environment == "number"):
+            return "only root can do it"
+        if cell.environment == "home" and cell.user == "root":
+            return "root can write everywhere"
+        return None
+
+    def run(self, cell: Cell) -> tuple[str, str]:
+        """Return the last line of the tests' output, and the end of it if the cell is red."""
+        folder = Path(tempfile.mkdtemp(dir=self._folder, prefix="cell-"))
+        python, checkout = self._python(cell), self._checkout(cell)
+        env = self._env(cell, folder)
+        os.chmod(folder, 0o755)
+        (folder / "walk").mkdir()
+        for each in (folder, folder / "walk"):
+            os.chown(each, *self._ids(cell))
+        test = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        test += ["-n", "auto", "--hypothesis-profile=quick"]
+        test += [f"--basetemp={folder}/t", "-m", "not e2e and not network", *cell.tests]
+        walk = ["bash", "-c", WALK, "walk", str(folder / "walk"), str(python), "-m", "distrun"]
+        output = ""
+        for command in (walk, test):
+            try:
+                done = subprocess.run(
+                    self._wrapped(cell, command),
+                    cwd=checkout,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    timeout=SECONDS,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as error:
+                return f"took more than {SECONDS / 60:.0f} minutes", _end(error.output or b"")
+            output = _end(done.stdout)
+            if done.returncode:
+                name = "the walk" if command is walk else "the tests"
+                return f"{name} exited {done.returncode}", output
+        counts = re.findall(r"\d+ passed.*", output)
+        left_out = re.findall(r"(\d+) tests were left out", output)
+        shutil.rmtree(folder)
+        return f"{counts[-1]}{f'; {left_out[-1]} left out' if left_out else ''}", ""
+
+    # What a cell needs ---------------------------------------------------------------------
+
+    def _ids(self, cell: Cell) -> tuple[int, int]:
+        if cell.environment == "number":
+            return NUMBER, NUMBER
+        if cell.user == "root" or os.geteuid():
+            return os.geteuid(), os.getegid()
+        return self._account.pw_uid, self._account.pw_gid
+
+    def _as_user(self, cell: Cell, command: list[str]) -> list[str]:
+        uid, gid = self._ids(cell)
+        if uid == os.geteuid():
+            return command
+        ids = [f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--inh-caps=-all"]
+        return ["setpriv", *ids, *command]
+
+    def _wrapped(self, cell: Cell, command: list[str]) -> list[str]:
+        words = shlex.join(self._as_user(cell, command))
+        before = {
+            "descriptors": "ulimit -n 1024; exec ",
+            "nohup": "exec nohup ",
+            "umask": "umask 077; exec ",
+        }
+        return ["bash", "-c", before.get(cell.environment, "exec ") + words]
+
+    def _env(self, cell: Cell, folder: Path) -> dict[str, str]:
+        kept = ("PATH", "REQUIRE_SSH_TESTS", "REQUIRE_BROWSER_TESTS", "LANG")
+        env = {name: os.environ[name] for name in kept if name in os.environ}
+        env["PATH"] = os.pathsep.join([str(self._python(cell).parent), env.get("PATH", "/bin")])
+        home = folder / "home"
+        home.mkdir()
+        if cell.environment == "home":
+            home.chmod(0o555)
+        else:
+            os.chown(home, *self._ids(cell))
+        if cell.environment != "no-home":
+            env["HOME"] = str(home)
+        if cell.environment == "lang":
+            env["LC_ALL"] = "C"
+        return env
+
+    def _checkout(self, cell: Cell) -> Path:
+        name = "ein Ordner für Tests" if cell.environment == "path" else "checkout"
+        key = f"{name} {self._ids(cell)[0]}"
+        if key not in self._copies:
+            place = self._folder / str(self._ids(cell)[0]) / name
+            _copy_checkout(place)
+            _give(place, *self._ids(cell))
+            self._copies[key] = place
+        return self._copies[key]
+
+    def _python(self, cell: Cell) -> Path:
+        """Return the interpreter of a virtual environment that both users can read."""
+        if cell.python not in self._venvs:
+            checkout = self._folder / "installed"
+            if not checkout.exists():
+                _copy_checkout(checkout)
+            venv = self._folder / f"python-{cell.python}"
+            base = _readable(self._pythons[cell.python], self._folder / f"base-{cell.python}")
+            env = {**os.environ, "PYTHON": str(base), "WITHOUT_TENSORFLOW": "1"}
+            command = ["sh", "scripts/venv.sh", venv]
+            made = subprocess.run(
+                command, cwd=checkout, env=env, capture_output=True, text=True, check=False
+            )
+            if made.returncode:
+                raise RuntimeError(made.stderr)
+            self._venvs[cell.python] = venv / "bin" / "python"
+        return self._venvs[cell.python]
+
+
+def _copy_checkout(place: Path) -> None:
+    """Copy what git knows, and what it would add, with changes that are not committed."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    for name in filter(None, map(os.fsdecode, names.split(b"\0"))):
+        target = place / name
+        if (ROOT / name).is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target)
+
+
+def _give(place: Path, uid: int, gid: int) -> None:
+    for folder, _, names in os.walk(place):
+        for path in (folder, *(os.path.join(folder, name) for name in names)):
+            os.chown(path, uid, gid)
+
+
+def _readable(python: Path, copy: Path) -> Path:
+    """Return an interpreter that every user can run: this one, or a copy of it."""
+    folders = python.resolve().parents
+    if all(folder.stat().st_mode & 0o005 == 0o005 for folder in folders):
+        return python
+    asked = [python, "-c", "import sys; print(sys.base_prefix)"]
+    prefix = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    ignored = shutil.ignore_patterns("test", "__pycache__", "site-packages", "*.a")
+    shutil.copytree(prefix, copy, symlinks=True, ignore=ignored)
+    program = copy / "bin" / python.resolve().name
+    # It looks for its library where it was installed. The new text is shorter than the old one.
+    old, new = os.fsencode(f"{prefix}/lib\0"), b"$ORIGIN/../lib\0"
+    program.write_bytes(program.read_bytes().replace(old, new.ljust(len(old), b"\0")))
+    return program
+
+
+def _end(output: bytes) -> str:
+    return "\n".join(output.decode(errors="replace").splitlines()[-LINES:])
+
+
+def _promised(*options: str) -> list[str]:
+    command = ["sh", "scripts/pythons.sh", *options]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def cells(promised: list[str], words: list[str]) -> Iterator[Cell]:
+    """Return the cells that these words select.
+
+    Raises:
+        ValueError: one of them is no version, user or environment. Its text says which there are.
+    """
+    names = {"oldest": promised[0], "newest": promised[-1]}
+    wanted = {names.get(word, word) for word in words}
+    kinds = [promised, ["root", "user"], list(ENVIRONMENTS)]
+    unknown = wanted.difference(*kinds)
+    if unknown:
+        known = ", ".join(["oldest", "newest", *(each for kind in kinds for each in kind)])
+        raise ValueError(f"everywhere: unknown: {', '.join(sorted(unknown))}; there are: {known}")
+    versions, users, environments = ([e for e in kind if e in wanted] or kind for kind in kinds)
+    for version in versions:
+        for user in users:
+            for environment in environments:
+                if environment != "number" or user == "user":
+                    yield Cell(version, user, environment)
+
+
+def main(words: list[str]) -> int:
+    os.umask(0o022)
+    promised = _promised("--promised")
+    try:
+        chosen = list(cells(promised, words))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    pythons = {version: Path(path) for version, path in map(str.split, _promised())}
+    counts = {"ok": 0, "red": 0, "not run": 0}
+    with tempfile.TemporaryDirectory(prefix="everywhere-") as folder:
+        os.chmod(folder, 0o755)
+        matrix = Matrix(Path(folder), pythons)
+        for cell in chosen:
+            began = time.monotonic()
+            why, output = matrix.why_not(cell), ""
+            result = "not run"
+            if why is None:
+                why, output = matrix.run(cell)
+                result = "red" if output else "ok"
+            counts[result] += 1
+            seconds = f"{time.monotonic() - began:.0f} s"
+            row = f"{cell.python:<6}{cell.user:<6}{cell.environment:<13}{result:<9}{seconds:>7}  "
+            print(row + why, *output.splitlines(), sep="\n    ", flush=True)
+    print(", ".join(f"{count} {name}" for name, count in counts.items()))
+    return 1 if counts["red"] else 0 if counts["ok"] else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
