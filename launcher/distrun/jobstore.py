@@ -422,10 +422,13 @@ class JobStore:
         """Return the store in `$DISTRUN_HOME`, or in the user's state folder.
 
         Raises:
-            UsageError: other users can change it.
+            UsageError: other users can change it, or there is none.
         """
-        home = os.environ.get("DISTRUN_HOME")
-        store = cls(Path(home or private_dir.state_folder()).absolute())
+        home = os.environ.get("DISTRUN_HOME") or private_dir.state_folder()
+        if not home:
+            what = f"there is no place for jobs: user {os.getuid()} has no home"
+            raise UsageError(what, hint="set DISTRUN_HOME to a folder of your own")
+        store = cls(Path(home).absolute())
         store.check()
         return store
 

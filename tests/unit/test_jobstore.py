@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrun import jobstore
+from distrun.agent.linux import private_dir
 from distrun.errors import UsageError
 from distrun.jobstore import JobStore
 from distrun.lifecycle import JobPhase
@@ -139,3 +141,25 @@ def test_an_unfinished_line_is_ended(tmp_path: Path, text: str, ended: str) -> N
     assert folder.log_of("worker:0").read_text() == ended
     assert folder.end_line("worker:1") == 0
     assert not folder.log_of("worker:1").exists()
+
+
+@pytest.mark.parametrize("home", [None, "", "relative"])
+def test_jobs_are_never_in_the_folder_where_one_happens_to_be(
+    home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DISTRUN_HOME", "XDG_STATE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
+    account = pwd.struct_passwd(("user", "x", 1, 1, "", str(tmp_path), "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: account)
+    assert JobStore.default().jobs == tmp_path / ".local" / "state" / "distrun" / "jobs"
+
+    def no_account(_: int) -> pwd.struct_passwd:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", no_account)
+    with pytest.raises(UsageError, match="has no home") as caught:
+        JobStore.default()
+    assert caught.value.hint == "set DISTRUN_HOME to a folder of your own"
+    assert private_dir.state_folder() == "", "an agent looks for another place"

@@ -138,7 +138,8 @@ def _terminate(number: int, _frame: object) -> NoReturn:
 
 
 def _send(descriptor: int, answer: object) -> None:
-    with os.fdopen(descriptor, "wb") as file, contextlib.suppress(BrokenPipeError):
+    # It is written when it is closed.
+    with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as file:
         file.write(json.dumps(answer).encode())
 
 

@@ -21,12 +21,27 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 def state_folder() -> str:
     """The folder of distrun in the user's state folder, see the XDG Base Directory Specification.
 
-    A relative XDG_STATE_HOME is invalid there, and ignored.
+    A relative XDG_STATE_HOME is invalid there, and ignored. Empty: the user has neither that nor a
+    home.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
-        state = os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "distrun")
+        home = _home()
+        state = os.path.join(home, ".local", "state") if home else ""
+    return os.path.join(state, "distrun") if state else ""
+
+
+def _home() -> str:
+    """The user's home, an absolute path; empty if there is none."""
+    home = os.environ.get("HOME", "")
+    if not os.path.isabs(home):
+        import pwd
+
+        try:
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:  # as in a container that runs as any number
+            return ""
+    return home if os.path.isabs(home) else ""
 
 
 def is_foreign(status: os.stat_result) -> bool:
