@@ -13,6 +13,7 @@ import math
 import os
 from typing import TYPE_CHECKING
 
+from distrun.agent.linux.regular import open_regular
 from distrun.codec import from_json, to_json
 from distrun.frozen import Frozen, field
 from distrun.jobstore import replace_file
@@ -174,8 +175,7 @@ def _line(sample: Sample) -> str:
 
 
 def _append(path: Path, line: str) -> None:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
+    descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
     try:
         os.write(descriptor, line.encode("ascii"))
     finally:

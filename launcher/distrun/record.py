@@ -14,6 +14,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from distrun.agent.linux import syscalls
+from distrun.agent.linux.regular import open_regular
 from distrun.events import decode, encode
 from distrun.regular_file import open_regular_file
 
@@ -32,8 +33,7 @@ class EventLog:
     """
 
     def __init__(self, path: str) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._file = os.open(path, flags, 0o600)
+        self._file = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._drop_torn_line(path)
         self._reserved = 0
         self._reserves = True

@@ -21,6 +21,7 @@ from distrun.agent import protocol, reattach
 from distrun.agent.agent_dir import AgentDir
 from distrun.agent.files import staged_tree
 from distrun.agent.linux import holes, job_processes, processes, syscalls
+from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol.channel import Channel
 from distrun.agent.protocol.file_messages import FilesPreserved
 from distrun.agent.protocol.framing import ChecksummedSender
@@ -123,7 +124,10 @@ def _dismiss(token: str) -> None:
 def _send_rest(
     channel: ChecksummedSender, folder: str, name: str, offset: int, limit: Optional[int]
 ) -> None:
-    with contextlib.suppress(OSError), open(os.path.join(folder, name), "rb", buffering=0) as file:
+    with (
+        contextlib.suppress(OSError),
+        open(open_regular(os.path.join(folder, name), os.O_RDONLY), "rb", buffering=0) as file,
+    ):
         # The start of a limited log is a hole, whose zeros nobody needs.
         offset = max(offset, holes.hole_size(os.fstat(file.fileno()).st_size, limit))
         file.seek(offset)

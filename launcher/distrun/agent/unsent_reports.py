@@ -12,6 +12,7 @@ import time
 from typing import Any, Dict, Iterable
 
 from distrun.agent import protocol
+from distrun.agent.linux.regular import open_regular
 
 _RECORDED = (protocol.TaskStarted, protocol.TaskNotStarted, protocol.TaskExited, protocol.TaskEnded)
 _EXIT_DEFECT = 70  # distrun's own, as sysexits.h's EX_SOFTWARE
@@ -30,9 +31,9 @@ def write(folder: str, unsent: Iterable[protocol.Report]) -> None:
     }
     lines = [json.dumps(event, separators=(",", ":")) for event in (aborted, *events)]
     text = "".join(line + "\n" for line in lines)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     with contextlib.suppress(OSError):  # the folder may be gone, or the disk full
-        output = os.open(os.path.join(folder, protocol.UNSENT_REPORTS), flags, 0o600)
+        output = open_regular(os.path.join(folder, protocol.UNSENT_REPORTS), flags)
         os.write(output, text.encode("ascii"))
         os.close(output)
 

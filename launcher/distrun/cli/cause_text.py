@@ -71,6 +71,8 @@ def error_text(number: int) -> str:
     """Return what an error number means."""
     if number == errno.EAGAIN:  # of fork and clone
         return "a limit on processes is reached"
+    if number == errno.ENXIO:
+        return "it is a named pipe, a socket or a device"
     return os.strerror(number)
 
 

@@ -12,6 +12,8 @@ import os
 import time
 from typing import Callable, Collection, Iterator, List, Optional, Tuple
 
+from distrun.agent.linux.regular import open_regular
+
 MOST_BYTES = 1000 * 1000 * 1000
 """The limit for the cache, without the blobs that the last job used."""
 _UNUSED_SECONDS = 30 * 86400.0
@@ -30,7 +32,7 @@ class BlobCache:
         """A descriptor to read a blob of that size; None if it is not in the cache."""
         path = self.path(digest)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:
             return None
         if os.fstat(descriptor).st_size == size:

@@ -20,6 +20,7 @@ import time
 from typing import Callable, Deque, Dict, Generator, Iterator, List, Optional, Sequence, Tuple
 
 from distrun.agent.files.blob_cache import BlobCache
+from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.agent.protocol.file_messages import FileData, FileList
@@ -243,7 +244,7 @@ class StagedTree:
             if first is file:
                 continue
             if file.size:
-                source = os.open(os.path.join(self._top, first.path), os.O_RDONLY | os.O_CLOEXEC)
+                source = open_regular(os.path.join(self._top, first.path), os.O_RDONLY)
                 if not (yield from self._copy(source, file)):
                     raise RefusedError(Cause(Code.DISK_UNRELIABLE))
             else:

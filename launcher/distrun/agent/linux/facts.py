@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Dict, Iterable, List, Optional, Sequence
 
+from distrun.agent.linux.regular import open_regular
 from distrun.agent.structs import Struct
 
 _NVIDIA_SMI_SECONDS = 20
@@ -53,7 +54,7 @@ def file_digest(path: str) -> str:
     import hashlib  # its import is slow
 
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with open(open_regular(path, os.O_RDONLY), "rb") as file:
         for block in iter(lambda: file.read(_BLOCK), b""):
             digest.update(block)
     return digest.hexdigest()

@@ -17,6 +17,7 @@ import time
 from typing import BinaryIO, Callable, Dict, List, Optional
 
 from distrun.agent.linux import syscalls
+from distrun.agent.linux.regular import open_regular
 from distrun.agent.linux.syscalls import Inotify
 from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Code
 
@@ -174,7 +175,7 @@ def _open(path: str) -> BinaryIO:
 
 
 def _open_unlinked(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    return open_regular(path, flags | os.O_NOFOLLOW)
 
 
 def _cut_torn_record(index: BinaryIO) -> None:

@@ -10,6 +10,7 @@ import signal
 from typing import TYPE_CHECKING, Dict, NoReturn, Optional, Tuple, Union
 
 from distrun.agent.linux import labels, syscalls
+from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import Cause, Code, StartTask
 from distrun.agent.structs import Struct
 
@@ -128,7 +129,7 @@ def _restore_descriptor_limit() -> None:
 
 def open_log(path: str) -> int:
     """A descriptor that appends to a log. Raises OSError."""
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    return open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
 
 
 def redirect(output: int) -> None:
@@ -144,7 +145,7 @@ def write_marker(log: str, text: str) -> None:
 
     Raises OSError if the disk has no room: the attempt's output would have none either.
     """
-    output = os.open(log, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    output = open_regular(log, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
     try:
         size = os.fstat(output).st_size
         unfinished = size > 0 and os.pread(output, 1, size - 1) != b"\n"
@@ -215,7 +216,7 @@ def _program_cause(number: int, name: str, workdir: str) -> Cause:
 def _interpreter(script: str) -> str:
     """The interpreter that a script's first line names; empty if it names none."""
     try:
-        with open(script, "rb") as file:
+        with open(open_regular(script, os.O_RDONLY), "rb") as file:
             line = file.readline(256)
     except OSError:
         return ""

@@ -12,6 +12,7 @@ import zlib
 from typing import Any, Callable, Dict, List, Optional, Set, Union
 
 from distrun.agent.files.blob_cache import BlobCache
+from distrun.agent.linux.regular import open_regular
 from distrun.agent.probe.forked_call import ForkedCall
 from distrun.agent.protocol import Order, Report
 from distrun.agent.protocol.stack_messages import (
@@ -151,7 +152,7 @@ class StackDumper:
 def _in_memory(path: Union[str, bytes]) -> int:
     """A descriptor of a program that can be executed, also if its file system forbids that."""
     memory = os.memfd_create("py-spy", 0)
-    with open(path, "rb") as file:
+    with open(open_regular(path, os.O_RDONLY), "rb") as file:
         while block := file.read(_BLOCK):
             os.write(memory, block)
     return memory

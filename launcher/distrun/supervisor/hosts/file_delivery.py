@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from distrun import events
+from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import Cause, Code, file_messages
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class FileSender:
         name = self._manifest.files[number].path
         path = os.path.join(self._manifest.base, name).encode("utf-8", "surrogateescape")
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = open_regular(path, os.O_RDONLY)
             try:
                 chunk = os.pread(descriptor, min(_CHUNK, size - self._offset), self._offset)
             finally:

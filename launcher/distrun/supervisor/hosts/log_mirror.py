@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.holes import hole_size
+from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Cause, Code
 from distrun.jobstore import late_log_name, log_name, task_of_log
 
@@ -133,7 +134,7 @@ class LogMirror:
         if not size:
             return b""
         try:
-            with open(self._folder / index, "r+b") as file:
+            with open(open_regular(self._folder / index, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
                 end = file.seek(-size, os.SEEK_END)
                 cut = file.read()
                 file.truncate(end)
@@ -198,9 +199,9 @@ class LogMirror:
 
     def _append(self, name: str, start: int, fresh: bytes, dropped: int) -> None:
         """Write at the end of a copy, from `start` on; its first `dropped` bytes become a hole."""
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         file = self._files.get(name, name)
-        descriptor = os.open(self._folder / file, flags, 0o600)
+        descriptor = open_regular(self._folder / file, flags)
         try:
             if dropped > self._dropped.get(file, 0):
                 os.truncate(descriptor, start)

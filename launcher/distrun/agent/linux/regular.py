@@ -1,0 +1,21 @@
+"""Opens files that may have become something else: nothing waits for a named pipe or a device."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Union
+
+
+def open_regular(path: Union[str, bytes, "os.PathLike[str]"], flags: int, mode: int = 0o600) -> int:
+    """A descriptor of a regular file; the flags are those of os.open.
+
+    Raises OSError: it cannot be opened; ENXIO if it is a named pipe, a socket or a device.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), os.fspath(path))
+    os.set_blocking(descriptor, True)  # a task inherits it
+    return descriptor

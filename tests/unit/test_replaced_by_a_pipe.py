@@ -1,0 +1,108 @@
+"""Files that a loop opens and that have become named pipes: an error at once, never a wait."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrun import history
+from distrun.agent import protocol, unsent_reports
+from distrun.agent.files.blob_cache import BlobCache
+from distrun.agent.linux import facts
+from distrun.agent.linux.regular import open_regular
+from distrun.agent.logs import index
+from distrun.agent.tasks import program, stacks
+from distrun.cli.cause_text import cause_text
+from distrun.record import EventLog
+from distrun.supervisor.hosts.log_mirror import LogMirror
+
+DIGEST = "0" * 64
+
+
+@pytest.fixture(autouse=True)
+def _limit() -> Iterator[None]:
+    def fail(*_: Any) -> None:
+        raise AssertionError("it waits")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, 10)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def cached(path: Path) -> None:
+    os.rename(path, path.with_name(DIGEST))
+    if BlobCache(os.fsencode(path.parent)).open(DIGEST, 0) is None:
+        raise OSError(errno.ENXIO, "it is not taken")
+
+
+OPENS: dict[str, Callable[[Path], object]] = {
+    "record": lambda path: EventLog(str(path)),
+    "log": lambda path: program.open_log(str(path)),
+    "marker": lambda path: program.write_marker(str(path), "x"),
+    "index": lambda path: index._open(str(path)),
+    "samples": lambda path: history._append(path, "x\n"),
+    "script": lambda path: facts.file_digest(str(path)),
+    "py-spy": lambda path: stacks._in_memory(str(path)),
+    "blob": cached,
+}
+
+
+@pytest.mark.parametrize("make", [make_pipe, make_socket])
+@pytest.mark.parametrize("name", OPENS)
+def test_what_is_opened_is_a_regular_file(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "file"
+    make(path)
+    with pytest.raises(OSError, match=r".") as error:
+        OPENS[name](path)
+    assert error.value.errno == errno.ENXIO
+
+
+def test_a_pipe_that_somebody_reads_is_no_log_either(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.log"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(OSError, match=r".") as error:
+        program.open_log(str(path))
+    assert error.value.errno == errno.ENXIO
+    os.close(reader)
+
+
+def test_reports_that_cannot_be_left_beside_the_logs_hold_up_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / protocol.UNSENT_REPORTS)
+    unsent_reports.write(str(tmp_path), [protocol.TaskEnded("worker:0", 0, 1.0)])
+
+
+@pytest.mark.parametrize("name", ["worker-0.log", "worker-0.idx"])
+def test_a_copy_that_is_a_pipe_is_a_failure_of_the_copy(tmp_path: Path, name: str) -> None:
+    mirror = LogMirror(tmp_path)
+    mirror.add("worker-0.log")
+    os.mkfifo(tmp_path / name)
+    assert not mirror.write(protocol.LogData(name, 0, bytes(16)))
+    assert mirror.failure is not None
+    assert "named pipe" in cause_text(mirror.failure)
+
+
+def test_a_regular_file_stays_blocking(tmp_path: Path) -> None:
+    descriptor = open_regular(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    assert os.get_blocking(descriptor)
+    os.close(descriptor)
