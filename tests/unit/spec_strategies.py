@@ -12,6 +12,8 @@ DURATIONS = st.builds(
     st.sampled_from(["ms", "s", "m", "h"]),
 )
 OFF_OR_DURATION = st.just("off") | DURATIONS
+LINKS = st.sampled_from(["off", "2s", "2.5s", "10s", "5000ms", "1m", "1.5h"])
+"""No shorter ones are valid."""
 
 # What any process can be given: text without NUL and without half surrogates.
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
@@ -151,7 +153,7 @@ OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
         "run": OFF_OR_DURATION,
         "grace": DURATIONS | st.just("0s"),
         "stall": OFF_OR_DURATION,
-        "link": OFF_OR_DURATION,
+        "link": LINKS,
     }),
     "ports": st.just("auto") | st.just({"range": "20000-21000"}),
     "logs": st.fixed_dictionaries({}, optional={

@@ -140,10 +140,15 @@ class Boolean(Frozen):
 
 
 class Duration(Frozen, kw_only=True):
-    """A duration with a unit; reads as seconds, or None for `off`."""
+    """A duration with a unit; reads as seconds, or None for `off`.
+
+    `shortest`: in seconds; and why it is not shorter, which completes "must be at least ...".
+    """
 
     off: bool = False
     zero: bool = False
+    shortest: float = 0.0
+    why: str = ""
 
     @property
     def expected(self) -> str:
@@ -160,6 +165,10 @@ class Duration(Frozen, kw_only=True):
         if seconds == 0 and not self.zero:
             hint = "write off for no limit" if self.off else ""
             problems.add(node.mark, f"{path} must be longer than {quoted(node.text)[1:-1]}", hint)
+            return FAILED
+        if seconds < self.shortest:
+            least = f"{path} must be at least {self.shortest:g}s, not {quoted(node.text)[1:-1]}"
+            problems.add(node.mark, least, self.why)
             return FAILED
         return seconds
 

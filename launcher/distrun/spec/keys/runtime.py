@@ -9,6 +9,15 @@ from distrun.spec.scalars import Choice, Duration, Integer, Size, Text
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf
 from distrun.strategies import Role
 
+SHORTEST_LINK = 2.0
+"""Seconds of the shortest `timeouts.link`: a link counts as lost after 0.3 of it without a
+heartbeat, and half of it is left for the end of the tasks. On a machine with three times as many
+busy processes as cores, a turn of the supervisor's loop took up to 0.12 s, and an agent's as long.
+"""
+_WHY_NOT_SHORTER = (
+    "on a busy machine, a host that works would count as lost, and its tasks might not have ended"
+)
+
 _EXIT_CODES = ListOf(
     item=ExitCodes(),
     noun="exit code",
@@ -90,8 +99,10 @@ TIMEOUTS = MappingSchema(
         Key("stall", Duration(off=True), ("10m",), "`off`",
             help="How long the tasks may report no new step or, if they report no steps, print "
             "nothing. Then they are restarted, as `restart` allows, or the job fails."),
-        Key("link", Duration(off=True), ("60s",), "`60s`",
-            help="How long a host may be unreachable before its tasks are stopped."),
+        Key("link", Duration(off=True, shortest=SHORTEST_LINK, why=_WHY_NOT_SHORTER),
+            ("60s",), "`60s`",
+            help="How long a host may be unreachable before its tasks are stopped. At least "
+            f"{SHORTEST_LINK:g}s."),
     ),
 )  # fmt: skip
 
