@@ -14,6 +14,7 @@ import shutil
 import socket
 import sys
 import time
+from io import FileIO
 from typing import Dict, List, NoReturn, Optional, Tuple
 
 from distrun.agent import main as agent_main
@@ -124,10 +125,8 @@ def _dismiss(token: str) -> None:
 def _send_rest(
     channel: ChecksummedSender, folder: str, name: str, offset: int, limit: Optional[int]
 ) -> None:
-    with (
-        contextlib.suppress(OSError),
-        open(open_regular(os.path.join(folder, name), os.O_RDONLY), "rb", buffering=0) as file,
-    ):
+    path = os.path.join(folder, name)
+    with contextlib.suppress(OSError), _open(path) as file:
         # The start of a limited log is a hole, whose zeros nobody needs.
         offset = max(offset, holes.hole_size(os.fstat(file.fileno()).st_size, limit))
         file.seek(offset)
@@ -137,6 +136,10 @@ def _send_rest(
             while channel.pending:
                 syscalls.wait_until_ready([], [channel.writer])
                 channel.flush()
+
+
+def _open(path: str) -> FileIO:
+    return open(open_regular(path, os.O_RDONLY), "rb", buffering=0)
 
 
 def _remove_files(channel: ChecksummedSender, folder: str) -> None:
