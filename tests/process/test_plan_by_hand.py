@@ -86,7 +86,7 @@ def test_the_lines_give_the_task_what_a_launch_gives_it(
     launched = distrun("launch", spec, "--no-preflight", "--set", "cluster.worker=1")
     assert launched.returncode == 0, launched.stderr
     _, of_launch, _ = seen(tmp_path)
-    assert of_launch.keys() - env.keys() <= {"DISTRUN_NOTIFY"}
+    assert of_launch.keys() - env.keys() <= {"DISTRUN_NOTIFY", "DISTRUN_TOKEN"}
 
 
 def test_secrets_are_references(

@@ -591,11 +591,6 @@ def test_the_code_is_where_the_rules_look() -> None:
 AGENT = sorted(PACKAGE.joinpath("agent").rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", AGENT, ids=lambda path: path.stem)
-def test_the_agent_has_the_grammar_of_python_3_8(path: Path) -> None:
-    ast.parse(path.read_text(), feature_version=(3, 8))
-
-
 def python_3_8() -> str | None:
     versions = sorted(Path.home().glob(".pyenv/versions/3.8*/bin/python"))
     for python in (shutil.which("python3.8"), *map(str, versions)):

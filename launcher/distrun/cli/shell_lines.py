@@ -71,7 +71,14 @@ def _debugger_command(task: TaskPlan) -> str | None:
     python, *words = task.argv
     if not all(map(str.isprintable, task.argv)):
         return None
-    return shlex.join([python, "-m", "pdb", *words])
+    pdb = [python, "-m", "pdb"]
+    target = 2 if words[0] == "-m" else 1
+    args = words[target:]
+    has_options = any(each.startswith("-") for each in args)
+    if has_options and not any(";;" in each for each in args):  # where pdb divides its commands
+        # pdb of Python 3.13.0 takes a program's options for its own: its command `run` does not.
+        return shlex.join([*pdb, "-c", f"run {shlex.join(args)}", *words[:target]])
+    return shlex.join([*pdb, *words])
 
 
 def shell_word(text: str) -> str:

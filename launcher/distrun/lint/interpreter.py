@@ -128,7 +128,9 @@ def _run(program: str, question: bytes, workdir: str, env: Mapping[str, str]) ->
     finally:
         _end_processes(others)
     if code:
-        how = f"exited with {code}" if code > 0 else f"was killed by {syscalls.signal_name(-code)}"
+        how = f"was killed by {syscalls.signal_name(-code)}"
+        if code > 0:
+            how = f"exited with {code} (it must be Python 3.8 or newer)"
         raise NoAnswerError(f"{program} was asked for its modules, and {how}")
     return answer
 

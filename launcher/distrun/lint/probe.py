@@ -1,7 +1,7 @@
-"""Asks an interpreter which modules it has. Runs in that interpreter, which may be old."""
+"""Asks an interpreter which modules it has. Runs in that interpreter: Python 3.8 or newer."""
 
 # ruff: noqa: E402, UP
-# It also runs on old versions of Python.
+from __future__ import annotations
 
 import os
 import sys

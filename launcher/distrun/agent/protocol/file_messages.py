@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, List
+from typing import Any, List
 
 from distrun.agent.protocol.causes import Cause
 from distrun.agent.protocol.messages import Notice, Order, Report
@@ -59,7 +59,7 @@ class FilesReady(Report):
 class FilesRefused(Report):
     """The host cannot have the files; none of them is left on it."""
 
-    parts: ClassVar = (("cause", Cause.from_json),)
+    parts = (("cause", Cause.from_json),)
     cause: Cause
     at: float
 

@@ -284,7 +284,7 @@ class PortsHeld(Report):
 class PortsRefused(Report):
     """Answers HoldPorts: none is held. There is a cause for each port that cannot be held."""
 
-    parts: ClassVar = (("causes", read_causes),)
+    parts = (("causes", read_causes),)
     causes: List[Cause]
 
 
@@ -315,7 +315,7 @@ class CpuMeasured(Report):
 class TaskNotStarted(Report):
     """The task's program could not be executed; nothing of it runs."""
 
-    parts: ClassVar = (("cause", Cause.from_json),)
+    parts = (("cause", Cause.from_json),)
     task: str
     attempt: int
     cause: Cause
@@ -330,7 +330,7 @@ class TaskExited(Report):
     agent had received the order to stop it.
     """
 
-    parts: ClassVar = (("oom", read_optional_cause),)
+    parts = (("oom", read_optional_cause),)
     task: str
     attempt: int
     code: Optional[int]
@@ -387,7 +387,7 @@ class Progress(Report, Notice):
 class ProgressIgnored(Report):
     """A part of what was sent to a task's DISTRUN_NOTIFY is ignored; reported once a reason."""
 
-    parts: ClassVar = (("cause", Cause.from_json),)
+    parts = (("cause", Cause.from_json),)
     task: str
     cause: Cause
     at: float
@@ -396,7 +396,7 @@ class ProgressIgnored(Report):
 class NotPreloaded(Report):
     """An attempt is executed without the modules that were to be imported already."""
 
-    parts: ClassVar = (("cause", Cause.from_json),)
+    parts = (("cause", Cause.from_json),)
     task: str
     cause: Cause
     at: float
@@ -405,7 +405,7 @@ class NotPreloaded(Report):
 class Fault(Report):
     """The agent itself cannot continue, for example because a disk is full."""
 
-    parts: ClassVar = (("cause", Cause.from_json),)
+    parts = (("cause", Cause.from_json),)
     cause: Cause
     at: float
 
@@ -439,7 +439,7 @@ class Detach(Request):
 class StopJob(Request):
     """Stop the job: `cause` names the command or signal. `grace` None is the spec's."""
 
-    parts: ClassVar = (("cause", Cause.from_json),)
+    parts = (("cause", Cause.from_json),)
     cause: Cause
     signal: int
     grace: Optional[float]
@@ -481,6 +481,6 @@ class WatchStarted(Notice):
 class Refused(Notice):
     """The job could not be created, or a request was not understood; `exit_code` is distrun's."""
 
-    parts: ClassVar = (("cause", Cause.from_json),)
+    parts = (("cause", Cause.from_json),)
     cause: Cause
     exit_code: int

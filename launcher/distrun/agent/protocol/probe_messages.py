@@ -6,7 +6,7 @@ others. When all have dialled, they stop listening.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from distrun.agent.linux.facts import Facts
 from distrun.agent.protocol.causes import Cause, read_causes, read_optional_cause
@@ -33,7 +33,7 @@ class Target(Struct):
 class Dial(Order):
     """Dial each port, and wait at most so many seconds for each."""
 
-    parts: ClassVar = (("targets", list_of(Target)),)
+    parts = (("targets", list_of(Target)),)
     targets: List[Target]
     seconds: float
 
@@ -63,7 +63,7 @@ class Program(Struct):
 class Inspect(Order):
     """Inspect these programs and the disks, for at most so many seconds."""
 
-    parts: ClassVar = (("programs", list_of(Program)),)
+    parts = (("programs", list_of(Program)),)
     programs: List[Program]
     seconds: float
     script: str = ""
@@ -78,7 +78,7 @@ class Inspect(Order):
 class Listening(Report):
     """Answers Listen. There is an error for each port that cannot be listened on."""
 
-    parts: ClassVar = (("errors", read_causes),)
+    parts = (("errors", read_causes),)
     errors: List[Cause]
     at: float
 
@@ -98,7 +98,7 @@ def _read_unreachable(values: Any) -> List[Unreachable]:
 class Dialled(Report):
     """Answers Dial, once every port has answered or failed."""
 
-    parts: ClassVar = (("unreachable", _read_unreachable), ("failure", read_optional_cause))
+    parts = (("unreachable", _read_unreachable), ("failure", read_optional_cause))
     unreachable: List[Unreachable]
     failure: Optional[Cause] = None
     """Why it could not be done at all; None if it was done."""
@@ -149,7 +149,7 @@ def _read_programs(values: Any) -> List[ProgramFacts]:
 class Inspected(Report):
     """Answers Inspect."""
 
-    parts: ClassVar = (
+    parts = (
         ("programs", _read_programs),
         ("facts", lambda value: value and Facts(*value)),
         ("failure", read_optional_cause),
