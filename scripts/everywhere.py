@@ -21,6 +21,7 @@ import pwd
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -60,8 +61,8 @@ ENVIRONMENTS = {
 NUMBER = 61_234
 SECONDS = 45 * 60.0
 """For one cell."""
-LINES = 25
-"""Of the output of a red cell."""
+LINES, WRONG = 15, 60
+"""Of the output of a red cell: those at its end, and those before that say what is wrong."""
 
 WALK = r"""
 set -eu
@@ -258,7 +259,10 @@ def _readable(python: Path, copy: Path) -> Path:
 
 
 def _end(output: bytes) -> str:
-    return "\n".join(output.decode(errors="replace").splitlines()[-LINES:])
+    """Return what pytest says is wrong, and the last lines."""
+    lines = output.decode(errors="replace").splitlines()
+    wrong = [line for line in lines[:-LINES] if line.startswith(("E   ", "FAILED", "ERROR"))]
+    return "\n".join([*wrong[:WRONG], *lines[-LINES:]])
 
 
 def _promised(*options: str) -> list[str]:
@@ -289,6 +293,7 @@ def cells(promised: list[str], words: list[str]) -> Iterator[Cell]:
 
 
 def main(words: list[str]) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the folder is removed then
     os.umask(0o022)
     promised = _promised("--promised")
     try:

@@ -253,7 +253,8 @@ def test_usage_is_summed_over_the_process_tree(
     wait_until(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text(), timeout=30)
     smi = tmp_path / "bin" / "nvidia-smi"
     smi.parent.mkdir()
-    smi.write_text(f"#!/bin/sh\necho '{(tmp_path / 'pid').read_text()}, 1500'\necho '1, [N/A]'\n")
+    pid = (tmp_path / "pid").read_text()
+    smi.write_text(f"#!/bin/sh\necho '{pid}, GPU-a, 1500'\necho '1, GPU-a, [N/A]'\n")
     smi.chmod(0o755)
     env = {**os.environ, "PATH": f"{smi.parent}:{os.environ['PATH']}"}
     usage = status()["tasks"][0]["usage"]

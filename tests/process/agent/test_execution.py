@@ -52,6 +52,14 @@ def test_a_script_whose_interpreter_is_missing_is_not_called_missing(
     assert "/opt/no/python" in refusal(host, "./job.py", workdir=str(tmp_path))
 
 
+def test_a_folder_of_path_that_may_not_be_read_has_no_program(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o000)
+    (tmp_path / "plain").touch(0o644)
+    env = {"PATH": f"{tmp_path}/closed:{tmp_path}"}
+    assert "there is no program 'no-such' in PATH" in refusal(host, "no-such", env=env)
+    assert "may not be executed" in refusal(host, "plain", env=env)
+
+
 def test_a_log_that_cannot_be_opened_is_said(host: Host, tmp_path: Path) -> None:
     (host.folder / "link.log").symlink_to(tmp_path / "elsewhere")
     assert "its log 'link.log' cannot be opened" in refusal(host, "true", log="link.log")

@@ -7,7 +7,7 @@ import errno
 import os
 import resource
 import signal
-from typing import TYPE_CHECKING, Dict, NoReturn, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Dict, Mapping, NoReturn, Optional, Tuple, Union
 
 from distrun.agent.linux import labels, syscalls
 from distrun.agent.linux.regular import open_regular
@@ -76,7 +76,10 @@ def _become(start: Start, agent: int, report: int) -> NoReturn:
         argv = [_to_bytes(word) for word in start.order.argv]
         os.execvpe(argv[0], argv, start.env)  # noqa: S606 - no shell is meant
     except OSError as error:
-        os.write(report, "{} {}".format(stage, error.errno or 0).encode("ascii"))
+        number = error.errno or 0
+        if stage == "program" and number == errno.EACCES and not _is_in_path(argv[0], start.env):
+            number = errno.ENOENT
+        os.write(report, "{} {}".format(stage, number).encode("ascii"))
     except BaseException as error:  # noqa: BLE001 - a forked child must never return
         os.write(report, "defect {!r}".format(error).encode("utf-8", "replace")[:_ERROR_BYTES])
     finally:
@@ -196,6 +199,12 @@ def read_exec_status(execution: Execution, order: StartTask) -> Optional[Cause]:
     if stage != "program":
         return Cause(Code.PROCESS_NOT_MADE, errno=number)
     return _program_cause(number, order.argv[0], order.workdir)
+
+
+def _is_in_path(name: bytes, env: Mapping[bytes, bytes]) -> bool:
+    """Whether a program is where it is looked for. A folder of PATH may not be open to this user."""
+    folders = [b""] if b"/" in name else map(os.fsencode, os.get_exec_path(env))
+    return any(os.path.lexists(os.path.join(folder, name)) for folder in folders)
 
 
 def _program_cause(number: int, name: str, workdir: str) -> Cause:
