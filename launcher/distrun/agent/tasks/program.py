@@ -202,8 +202,9 @@ def read_exec_status(execution: Execution, order: StartTask) -> Optional[Cause]:
 
 
 def _is_in_path(name: bytes, env: Mapping[bytes, bytes]) -> bool:
-    """Whether a program is where it is looked for. A folder of PATH may not be open to this user."""
-    folders = [b""] if b"/" in name else map(os.fsencode, os.get_exec_path(env))
+    """Whether a program is where it is looked for: a folder of PATH may be closed to this user."""
+    path = env.get(b"PATH", os.fsencode(os.defpath))
+    folders = [b""] if b"/" in name else path.split(b":")
     return any(os.path.lexists(os.path.join(folder, name)) for folder in folders)
 
 
