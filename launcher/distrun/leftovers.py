@@ -112,7 +112,7 @@ def end(
         with contextlib.suppress(OSError):  # it cannot be written: nothing is resumed from it
             _record(folder, state, hosts, "" if errors else command)
         state = folder.state()
-    return Left(state=state, count=count, hosts=tuple(hosts), errors=tuple(errors))
+    return Left(state=state, count=count, hosts=tuple(sorted(hosts)), errors=tuple(errors))
 
 
 @contextlib.contextmanager

@@ -49,11 +49,16 @@ def replay(history: list[Event]) -> JobState:
 
 
 def step(state: JobState, event: Event) -> restarts.Transition:
-    """Return the state after an event, and the actions that follow. A final state stays."""
+    """Return the state after an event, and the actions that follow.
+
+    A final state stays, but hosts that could not be reached may be cleared later.
+    """
     if isinstance(event, events.JobResumed):
         return replan.resume(state, event)
     if isinstance(event, events.JobQueued):
         return replan.queue(state, event), []
+    if state.phase.is_final and isinstance(event, events.HostCleared):
+        return replan.clear_host(state, event)
     if state.phase.is_final or isinstance(event, _FOR_READERS):
         return state, []
     if isinstance(event, _OF_ATTEMPTS):
