@@ -57,9 +57,8 @@ def step(state: JobState, event: Event) -> restarts.Transition:
         return replan.resume(state, event)
     if isinstance(event, events.JobQueued):
         return replan.queue(state, event), []
-    if state.phase.is_final and isinstance(event, events.HostCleared):
-        return replan.clear_host(state, event)
-    if state.phase.is_final or isinstance(event, _FOR_READERS):
+    stays = state.phase.is_final and not isinstance(event, events.HostCleared)
+    if stays or isinstance(event, _FOR_READERS):
         return state, []
     if isinstance(event, _OF_ATTEMPTS):
         if event.task in state.dropped:
