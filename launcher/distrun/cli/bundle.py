@@ -42,7 +42,7 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
       distrun bundle mnist
       distrun bundle mnist --keep-names -o mnist.tar.gz
     """
-    from distrun.cli.report_file import write_file
+    from distrun.cli.output_file import write_file
     from distrun.jobstore import JobStore
 
     folder = JobStore.default().find(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from distrun.cli import console
-from distrun.errors import UsageError
+from distrun.errors import HostError, UsageError
 from distrun.spec.problems import printable, suggestion
 
 if TYPE_CHECKING:
@@ -77,19 +78,17 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
 
 def _write(files: dict[str, Path], *, force: bool) -> None:
     """Write all of the files, or none of them."""
-    created: list[str] = []
-    for name, source in files.items():
-        try:
-            with open(name, "wb" if force else "xb") as file:
-                created.append(name)
-                file.write(source.read_bytes())
-        except OSError as error:
-            for each in () if force else created:
-                os.unlink(each)
-            if isinstance(error, FileExistsError):
-                hint = "choose another file, or use --force"
-                raise UsageError(f"{name} exists already", hint=hint) from None
-            raise UsageError(f"{name} cannot be written: {error.strerror}") from error
+    from distrun.cli.output_file import write_file
+
+    try:
+        with contextlib.ExitStack() as written:
+            for name, source in files.items():
+                written.enter_context(write_file(name, replaces=force)).write(source.read_bytes())
+    except FileExistsError as error:
+        hint = "choose another file, or use --force"
+        raise UsageError(f"{error.filename} exists already", hint=hint) from None
+    except HostError as error:
+        raise UsageError(error.message, hint=error.hint) from error
 
 
 def describe(path: Path) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux.syscalls import signal_name
+from distrun.cli.output_file import write_file
 from distrun.errors import HostError, UsageError
 
 if TYPE_CHECKING:
-    import io
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from distrun.bundle.contents import About
     from distrun.jobstore import JobFolder
@@ -48,29 +46,6 @@ def write_page(page: str, path: Path) -> None:
     """
     with write_file(path) as file:
         file.write(page.encode("utf-8", "replace"))
-
-
-@contextlib.contextmanager
-def write_file(path: Path) -> Iterator[io.BufferedWriter]:
-    """Write a file that replaces the one that is there once it is whole.
-
-    Raises:
-        HostError: it cannot be written.
-    """
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".distrun-")
-        try:
-            with open(descriptor, "wb") as file:
-                yield file
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(temporary, 0o666 & ~mask)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise HostError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def check_path(name: str) -> None:

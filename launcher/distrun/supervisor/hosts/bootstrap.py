@@ -255,7 +255,8 @@ def _keep(path: Path, content: bytes) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(exist_ok=True)
         try:
-            fresh.write_bytes(content)
+            with fresh.open("xb") as file:  # never through a link
+                file.write(content)
             os.replace(fresh, path)
         except OSError:
             fresh.unlink(missing_ok=True)

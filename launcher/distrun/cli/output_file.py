@@ -1,0 +1,93 @@
+"""Files that commands write where users say, perhaps into folders that others can change."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import IO, TYPE_CHECKING
+
+from distrun.errors import HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def write_file(path: str | os.PathLike[str], *, replaces: bool = True) -> Iterator[IO[bytes]]:
+    """Write a file, whole or not at all. A device is written to.
+
+    The new file is only used by its descriptor, and never through a link: whoever can change the
+    folder may put something else in its place at any time.
+
+    Args:
+        path: of the file.
+        replaces: whether it takes the place of a file that is there already.
+
+    Raises:
+        FileExistsError: there is one, and it may not be replaced.
+        HostError: it cannot be written.
+    """
+    try:
+        if replaces and _is_device(path):
+            with open(path, "wb") as device:
+                yield device
+            return
+        parent, name = os.path.split(os.fspath(path))
+        folder = os.open(parent or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with _new_file(folder, name, replaces=replaces) as file:
+                yield file
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if isinstance(error, FileExistsError) and not replaces:
+            if error.filename == os.path.basename(path):  # it may be one of another file
+                error.filename = os.fspath(path)
+            raise
+        raise HostError(f"{os.fspath(path)} cannot be written: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _new_file(folder: int, name: str, *, replaces: bool) -> Iterator[IO[bytes]]:
+    temporary = f".distrun-{os.urandom(8).hex()}" if replaces else name
+    # The kernel applies the mask of the user's shell.
+    file = os.fdopen(os.open(temporary, _NEW, 0o666, dir_fd=folder), "wb")
+    written = os.fstat(file.fileno())
+    try:
+        with file:
+            yield file
+        _require_same(written, folder, temporary)
+        if replaces:
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            temporary = name
+            _require_same(written, folder, name)
+    except BaseException:
+        if (temporary != name or not replaces) and _is_same(written, folder, temporary):
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def _require_same(written: os.stat_result, folder: int, name: str) -> None:
+    if not _is_same(written, folder, name):
+        raise HostError(
+            "another user has put something else in the place of the new file",
+            hint="name a file in a folder that nobody else can change",
+        )
+
+
+def _is_same(written: os.stat_result, folder: int, name: str) -> bool:
+    try:
+        return os.path.samestat(written, os.stat(name, dir_fd=folder, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _is_device(path: str | os.PathLike[str]) -> bool:
+    try:
+        return stat.S_ISCHR(os.stat(path).st_mode)
+    except OSError:
+        return False

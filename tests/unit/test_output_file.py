@@ -1,0 +1,108 @@
+"""Files that commands write into folders that others can change, who act at the worst moment."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from distrun.cli.output_file import write_file
+from distrun.errors import HostError
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    """A file that nobody else may read or change."""
+    (tmp_path / "own").mkdir()
+    file = tmp_path / "own" / "key"
+    file.write_text("private")
+    file.chmod(0o600)
+    return file
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    (tmp_path / "shared").mkdir()
+    return tmp_path / "shared"
+
+
+def is_untouched(private: Path) -> bool:
+    return (private.read_text(), stat.S_IMODE(private.stat().st_mode)) == ("private", 0o600)
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+@pytest.mark.parametrize("kind", ["link", "hard link", "nothing", "another file"])
+def test_what_another_user_puts_in_its_place_stays_as_it_is(
+    shared: Path, private: Path, kind: str, *, replaces: bool
+) -> None:
+    with (  # noqa: PT012 - the attack is within it
+        pytest.raises(HostError, match="another user"),
+        write_file(shared / "page", replaces=replaces) as file,
+    ):
+        file.write(b"new")
+        (name,) = shared.iterdir()
+        name.rename(shared / "taken")
+        if kind == "link":
+            name.symlink_to(private)
+        elif kind == "hard link":
+            os.link(private, name)
+        elif kind == "another file":
+            name.write_text("theirs")
+    assert is_untouched(private)
+    assert kind != "another file" or name.read_text() == "theirs"
+
+
+def test_a_link_is_replaced_and_not_followed(shared: Path, private: Path) -> None:
+    (shared / "page").symlink_to(private)
+    with write_file(shared / "page") as file:
+        file.write(b"new")
+    assert is_untouched(private)
+    assert (shared / "page").read_bytes() == b"new"
+    assert not (shared / "page").is_symlink()
+    (shared / "page").unlink()
+    (shared / "page").symlink_to(private)
+    with pytest.raises(FileExistsError), write_file(shared / "page", replaces=False):
+        pass
+    assert is_untouched(private)
+
+
+def test_the_folder_may_be_exchanged_meanwhile(shared: Path, private: Path) -> None:
+    (private.parent / "page").write_text("private, too")
+    with write_file(shared / "page") as file:
+        shared.rename(shared.with_name("moved"))
+        shared.symlink_to(private.parent)
+        file.write(b"new")
+    assert (private.parent / "page").read_text() == "private, too"
+    assert (shared.with_name("moved") / "page").read_bytes() == b"new"
+
+
+def test_a_device_is_written_to_and_stays(tmp_path: Path) -> None:
+    with write_file("/dev/null") as file:
+        file.write(b"new")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    link = tmp_path / "link"
+    link.symlink_to("/dev/null")
+    with write_file(link) as file:
+        file.write(b"new")
+    assert link.is_symlink()
+
+
+def test_the_mode_is_that_of_the_shell(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with write_file(tmp_path / "page") as file:
+            file.write(b"new")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "page").stat().st_mode) == 0o640
+
+
+def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "page").write_text("before")
+    with pytest.raises(HostError), write_file(tmp_path / "page") as file:  # noqa: PT012
+        file.write(b"new")
+        raise OSError(28, "No space left on device")
+    assert (tmp_path / "page").read_text() == "before"
+    assert os.listdir(tmp_path) == ["page"]
