@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -55,6 +56,7 @@ def command(
     from distrun.jobstore import JobStore
     from distrun.slurm import batch_job, batch_script, queued_job, submission
     from distrun.spec.loader import load
+    from distrun.spec.problems import printable
 
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name, is_submitted=True)
     spec = with_workers(spec, strict=strict)
@@ -69,7 +71,8 @@ def command(
     if dry_run:
         if spec_path == "-":
             console.print_message("warning: the script names no file, as SPEC is standard input")
-        console.print_text(script.rstrip("\n"))
+        lines = script.rstrip("\n").split("\n")
+        console.print_text("\n".join(map(printable, lines) if sys.stdout.isatty() else lines))
         return 0
     read_files(spec)
     starts_at = batch_job.try_out(script)

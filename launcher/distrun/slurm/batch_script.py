@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun.slurm import settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from distrun.spec.model import Spec, SpecOrigin
 
-_VARIABLES = ("PYTHONPATH", "DISTRUN_HOME")
-"""What distrun itself needs of the environment, also where sbatch exports none of it."""
+_PROGRAM = "import sys; sys.path[:] = {path}; from distrun.__main__ import main; main()"
+"""Runs distrun with exactly the modules of the distrun that queued the job."""
+_SOURCES = str(Path(__file__).resolve().parents[2])
+"""The folder of the package."""
 
 
 def write(spec: Spec, home: Path, *, job_id: str | None = None, output: Path | None = None) -> str:
@@ -36,12 +38,16 @@ def write(spec: Spec, home: Path, *, job_id: str | None = None, output: Path | N
         *(_directive(name, value) for name, value in settings.options(spec)),
     ]
     if output is not None:
-        lines.append(_directive("output", str(output).replace("%", "%%")))
-    environment = {**os.environ, "DISTRUN_HOME": str(home)}
-    lines += ["", f"cd {shlex.quote(origin.cwd)} || exit"]
-    for name in _VARIABLES:
-        if environment.get(name):
-            lines.append(f"export {name}={shlex.quote(environment[name])}")
+        # A path that no directive can have is opened by the script.
+        path = str(output).replace("%", "%%") if _is_plain(str(output)) else os.devnull
+        lines.append(_directive("output", path))
+    lines += ["", f"cd {_word(origin.cwd)} || exit"]
+    if output is not None and not _is_plain(str(output)):
+        lines.append(f"exec >> {_word(str(output))} 2>&1")
+    python_path = _without_working_folder(os.environ.get("PYTHONPATH", ""), origin.cwd)
+    if "PYTHONPATH" in os.environ:
+        lines.append(f"export PYTHONPATH={_word(python_path)}")
+    lines.append(f"export DISTRUN_HOME={_word(str(home))}")
     if spec.slurm.setup:
         lines += ["", "# slurm.setup", *spec.slurm.setup]
     lines += [
@@ -63,13 +69,41 @@ def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+def _is_plain(text: str) -> bool:
+    """Whether a value can be in a directive: sbatch takes a backslash in a path as its own."""
+    return text.isascii() and text.isprintable() and "\\" not in text
+
+
+def _word(text: str) -> str:
+    """Return a word that bash reads as `text`, on one line of printable ASCII characters."""
+    if text.isascii() and text.isprintable():
+        return shlex.quote(text)
+    shown = (
+        chr(each) if 32 <= each < 127 and each not in b"'\\" else f"\\{each:03o}"
+        for each in os.fsencode(text)
+    )
+    return f"$'{''.join(shown)}'"
+
+
+def _without_working_folder(python_path: str, cwd: str) -> str:
+    """Return a PYTHONPATH without empty entries, which are the folder where the script runs."""
+    entries = filter(None, python_path.split(os.pathsep))
+    return os.pathsep.join(os.path.join(cwd, each) for each in entries)
+
+
 def _command(origin: SpecOrigin, job_id: str | None) -> str:
-    words = [sys.executable, "-m", "distrun", "batch-run"]
+    # Isolated: the interpreter imports nothing from the working folder, whatever PYTHONPATH says.
+    working = {os.path.realpath(origin.cwd), os.path.realpath("")} - {_SOURCES}
+    path = [each for each in sys.path if each and os.path.realpath(each) not in working]
+    words = [sys.executable, "-I", "-c", _PROGRAM.format(path=json.dumps(path)), "batch-run"]
     if job_id is not None:
-        return shlex.join([*words, "--job", job_id])
+        return _joined([*words, "--job", job_id])
     if origin.name is not None:
-        words += ["--name", origin.name]
-    for override in origin.overrides:
-        words += ["--set", override]
+        words.append(f"--name={origin.name}")
+    words += [f"--set={override}" for override in origin.overrides]
     words.append(os.path.join(origin.folder, os.path.basename(origin.file)))
-    return shlex.join([*words, "--", *origin.extra_args] if origin.extra_args else words)
+    return _joined([*words, "--", *origin.extra_args] if origin.extra_args else words)
+
+
+def _joined(words: list[str]) -> str:
+    return " ".join(map(_word, words))

@@ -39,7 +39,7 @@ def submit(store: JobStore, spec: Spec) -> JobFolder:
     )
     created = _create(folder, spec)
     try:
-        created.batch_script.write_text(script)
+        created.batch_script.write_text(script, "utf-8", "replace")
         _queue(created, spec, script)
     except BaseException:
         created.remove()
@@ -79,7 +79,7 @@ def resubmit(folder: JobFolder, spec: Spec) -> None:
             hint=f"to follow it: distrun logs -f {folder.job_id}",
         )
     try:
-        script = folder.batch_script.read_text()
+        script = folder.batch_script.read_text("utf-8", "replace")
     except FileNotFoundError:
         raise UsageError(
             f"job {folder.job_id} was queued with sbatch by hand",

@@ -1,0 +1,102 @@
+"""The batch script of `distrun submit`, run by bash where Slurm would run it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.command import Distrun
+
+SPEC = (
+    'name: j\nstrategy: multi_worker_mirrored\ncluster: {worker: 1}\nprogram: {command: ["true"]}\n'
+)
+NAMES = {
+    "spaces": b"a b  c",
+    "line break": b"a\nb",
+    "a directive": b"a\n#SBATCH --output=x\nb",
+    "a command": b"a\ntouch owned\nb",
+    "return": b"a\rb",
+    "single quote": b"it's",
+    "double quote": b'say "x"',
+    "substitution": b"$(touch owned)`touch owned`${HOME}",
+    "backslashes": b"a\\nb\\",
+    "bytes that are no text": b"a\xff\xfeb",
+    "letters": "Jürgen 数据".encode(),
+    "dashes": b"--help",
+    "escapes": b"a\x1b[31mred\x1b]0;title\x07",
+    "per cent": b"%j-%x",
+    "trailing line break": b"a\n",
+    "long": b"a" * 250,
+    "glob": b"*?[a]{b,c}~!#&;|<>",
+}  # fmt: skip
+
+
+def written(distrun: Distrun, *args: str, cwd: Path | None = None) -> bytes:
+    done = distrun("submit", "job.yaml", "--dry-run", *args, text=False, cwd=cwd or distrun.cwd)
+    assert done.returncode == 0, done.stderr
+    script: bytes = done.stdout
+    return script
+
+
+def run(script: bytes, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a script as Slurm does, but in no allocation: distrun ends soon."""
+    env = {**os.environ, "SLURM_JOB_ID": "7", **variables}
+    return subprocess.run(
+        ["bash"], input=script, capture_output=True, env=env, cwd="/", timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_name_of_a_folder_is_survived(
+    distrun: Distrun, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = os.fsdecode(NAMES[name])
+    folder, home = tmp_path / odd, tmp_path / f"home {odd}"[:250]
+    folder.mkdir()
+    home.mkdir(mode=0o700)
+    (folder / "job.yaml").write_text(SPEC)
+    monkeypatch.setenv("DISTRUN_HOME", str(home))
+    script = written(distrun, "--name=-x", "--set=program.args=[--help]", cwd=folder)
+    assert script.isascii()
+    assert all(line.decode().isprintable() for line in script.splitlines())
+    # On this machine, as there is no allocation.
+    done = run(script.replace(b" --set=hosts=slurm", b""), DISTRUN_HOME="/nowhere")
+    assert done.returncode == 0, done.stderr
+    (job,) = (home / "jobs").iterdir()
+    assert job.name.endswith("-7"), "it has become the job of Slurm's number"
+    assert (job / "spec.yaml").read_text() == SPEC
+    found = [path for path in (*folder.iterdir(), *tmp_path.iterdir()) if path.name == "owned"]
+    assert found == []
+
+
+@pytest.mark.parametrize("python_path", [None, ":", ".", "/nowhere:"])
+@pytest.mark.parametrize("module", ["click", "distrun", "sitecustomize", "linecache"])
+def test_it_imports_nothing_from_the_folder_of_the_job(
+    distrun: Distrun,
+    tmp_path: Path,
+    module: str,
+    python_path: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "job.yaml").write_text(SPEC)
+    script = written(distrun)
+    (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w').close()\n")
+    variables = {} if python_path is None else {"PYTHONPATH": python_path}
+    if python_path is None:
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+    done = run(script, **variables)
+    assert b"Traceback" not in done.stderr
+    assert b"distrun: " in done.stderr
+    assert not (tmp_path / "owned").exists()
+
+
+def test_the_path_of_the_shell_that_submits_is_absolute_on_the_nodes(
+    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job.yaml").write_text(SPEC)
+    monkeypatch.setenv("PYTHONPATH", f"::lib:{tmp_path}/own:")
+    lines = written(distrun, cwd=tmp_path).decode().splitlines()
+    assert f"export PYTHONPATH={tmp_path}/lib:{tmp_path}/own" in lines
