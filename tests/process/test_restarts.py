@@ -346,7 +346,7 @@ def test_no_line_that_a_program_prints_hides_a_traceback(
     recorded = recorded_events(distrun)
     kinds = [e["verdict"]["kind"] for e in recorded if e["event"] == "VerdictReached"]
     assert kinds == ["exception", "exception"]
-    begins = [e["log_start"] for e in recorded if e["event"] == "TaskStarted"]
+    begins = [e["log_start_bytes"] for e in recorded if e["event"] == "TaskStarted"]
     log = Path(status()["tasks"][0]["log"]).read_bytes()
     assert begins[0] == 0
     assert log[: begins[1]].endswith(b"restarted after worker:0 exited 1 ---\n")
