@@ -10,6 +10,7 @@ import contextlib
 import functools
 import json
 import math
+import os
 import signal as signals
 import subprocess
 import tempfile
@@ -31,11 +32,10 @@ from distrun.errors import (
 from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
-    import os
-
     from distrun.cli.job_view import JobView, TaskView
     from distrun.jobstore import JobFolder
     from distrun.spec import model
+    from distrun.spec.problems import Problem
 
 __all__ = [
     "DistrunError",
@@ -198,10 +198,12 @@ class Spec:
         return {str(role.role.value): role.count for role in self._spec.roles}
 
     def warnings(self) -> list[str]:
-        """Return what `distrun validate` warns of, each with file, line and column."""
-        from distrun.cli.spec_warnings import find_warnings
+        """Return what `distrun launch` warns of, each with file, line and column.
 
-        return [str(each) for each in find_warnings(self._spec, strict=False)]
+        A check that could not be made is a warning, too.
+        """
+        answer = _ask({"operation": "warnings", "spec": _to_json(self._spec)})
+        return [str(each) for each in _problems(answer["warnings"])]
 
     def plan(self) -> Plan:
         """Return what a launch would run. No task is started.
@@ -392,30 +394,38 @@ def load(
     return Spec(loader.load(path, overrides=overrides, extra_args=args, name=name))
 
 
-def launch(spec: Spec, *, preflight: bool = True) -> Job:
+def launch(spec: Spec, *, preflight: bool = True, strict: bool = False) -> Job:
     """Start a job, and return when every task's program has been executed.
 
     The job runs in the background, as with `distrun launch --detach`, and outlives this process.
-    Ctrl-C before this function returns stops the job.
+    Ctrl-C before this function returns stops the job. What `distrun launch` warns of becomes a
+    `UserWarning`, see :mod:`warnings`.
 
     Args:
         spec: what :func:`load` returned.
         preflight: check other hosts before the first task starts.
+        strict: make warnings about the program errors, as with `--strict`.
 
     Raises:
         JobFailedError: a task could not be executed, or the job ended before all were.
         HostError: a host could not be reached or prepared.
-        InvalidSpecError: the spec does not fit its hosts, or its files cannot be sent.
+        InvalidSpecError: the spec does not fit its hosts, its files cannot be sent, or there are
+            warnings and `strict` is set.
         StartTimeoutError: the job could not start in time.
     """
-    from distrun.cli.program_check import require_keras_2
+    import warnings
 
     chosen = _without_missing_tensorboard(spec._spec)  # noqa: SLF001 - the class is this module's
-    if preflight:
-        require_keras_2(chosen)
-    request = {"operation": "launch", "spec": _to_json(chosen), "preflight": preflight}
-    answer = _ask(request)
+    how = {"preflight": preflight, "strict": strict}
+    answer = _ask({"operation": "launch", "spec": _to_json(chosen), **how})
     started = job(answer["job_id"])
+    try:
+        for each in _problems(answer["warnings"]):
+            warnings.warn(str(each), stacklevel=2)
+    except UserWarning:  # the program has made them errors
+        if answer["started"]:
+            started.kill()  # nobody would know of it
+            raise
     if not answer["started"]:
         raise _failure(started._folder)  # noqa: SLF001
     return started
@@ -552,7 +562,8 @@ def _ask(request: dict[str, Any]) -> Any:
             start_new_session=True,  # a Ctrl-C in the terminal is for this process
         )
         try:
-            text = _exchange(process, json.dumps(request).encode() + b"\n")
+            asked = json.dumps({**request, "parent": os.getpid()})
+            text = _exchange(process, asked.encode() + b"\n", request["operation"] == "launch")
         except BaseException:
             process.kill()  # then the supervisor ends the job
             raise
@@ -568,7 +579,7 @@ def _ask(request: dict[str, Any]) -> Any:
     return answer
 
 
-def _exchange(process: subprocess.Popen[bytes], request: bytes) -> bytes:
+def _exchange(process: subprocess.Popen[bytes], request: bytes, starts_job: bool) -> bytes:
     """Send a request to the process, and return its answer."""
     stdin, stdout = process.stdin, process.stdout
     assert stdin is not None  # noqa: S101
@@ -580,6 +591,8 @@ def _exchange(process: subprocess.Popen[bytes], request: bytes) -> bytes:
                 stdin.flush()
             return stdout.read()
         except BaseException:
+            if not starts_job:
+                process.terminate()  # it ends what it has started
             _close(stdin)  # which stops the job
             answer = json.loads(stdout.read() or "{}")
             if answer.get("started"):
@@ -594,10 +607,21 @@ def _close(stream: IO[bytes]) -> None:
         stream.close()
 
 
+def _problems(fields: list[dict[str, Any]]) -> list[Problem]:
+    from distrun.codec import from_json
+    from distrun.spec.problems import Problem
+
+    return [from_json(Problem, each) for each in fields]
+
+
 def _error(answer: dict[str, Any]) -> DistrunError:
     """Return the error that another process met."""
     from distrun.agent.protocol import Cause
     from distrun.cli.cause_text import cause_advice, cause_text
+    from distrun.spec.problems import SpecProblemsError
+
+    if "problems" in answer:
+        return SpecProblemsError(_problems(answer["problems"]))
 
     message, hint = answer["message"], answer["hint"]
     if answer["cause"] is not None:

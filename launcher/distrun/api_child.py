@@ -7,23 +7,34 @@ before the job is running, the program does not want it any more, and it is stop
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from distrun import guard
 from distrun.agent.protocol import Cause, Code, StopJob
+from distrun.cli.program_check import ProgramCheck, require_keras_2
+from distrun.cli.spec_warnings import find_warnings, refuse_if, with_workers
 from distrun.codec import from_json, to_json
 from distrun.errors import DistrunError
 from distrun.jobstore import JobStore
 from distrun.session import Session, all_executed
 from distrun.spec.model import Spec
+from distrun.spec.problems import SpecProblemsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distrun.lifecycle import JobState
+    from distrun.spec.problems import Problem
 
 _STDIN = 0
+_CHECK_SECONDS = 2.0
+"""How long after their start the checks of the program may delay the return of `launch`."""
 
 
 def main() -> None:
@@ -31,8 +42,14 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a thread of the program may block some
     request = json.loads(_read_line(_STDIN))
     spec = from_json(Spec, request["spec"])
+    operation = request["operation"]
     try:
-        answer = _plan(spec) if request["operation"] == "plan" else _launch(spec, request)
+        if operation == "launch":
+            answer = _launch(spec, request)
+        else:
+            answer = _run_guarded(spec, _plan if operation == "plan" else _warnings, request)
+    except SpecProblemsError as error:
+        answer = {"exit_code": error.exit_code, "problems": to_json(error.problems)}
     except DistrunError as error:
         answer = {
             "exit_code": error.exit_code,
@@ -52,10 +69,36 @@ def _read_line(descriptor: int) -> bytes:
     return bytes(line)
 
 
+def _run_guarded(
+    spec: Spec, run: Callable[[Spec], dict[str, Any]], request: dict[str, Any]
+) -> dict[str, Any]:
+    """Run an operation that leaves nothing, also if the program or a signal ends it."""
+    signal.signal(signal.SIGTERM, _terminate)
+    guard.become_guard(request["parent"])
+    try:
+        return run(spec)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        guard.end_processes()
+
+
+def _terminate(_number: int, _frame: object) -> NoReturn:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _warnings(spec: Spec) -> dict[str, Any]:
+    return {"warnings": to_json(find_warnings(_with_workers(spec, strict=False), strict=False))}
+
+
+def _with_workers(spec: Spec, *, strict: bool) -> Spec:
+    with contextlib.redirect_stderr(io.StringIO()):  # it prints what it finds
+        return with_workers(spec, strict=strict)
+
+
 def _plan(spec: Spec) -> dict[str, Any]:
     from distrun.supervisor.dry_run import make_plan
 
-    plan = make_plan(spec)
+    plan = make_plan(_with_workers(spec, strict=False))
     tasks = [
         {**task.fields(), "env": task.environment, "tf_config": task.tf_config}
         for task in plan.tasks
@@ -64,7 +107,17 @@ def _plan(spec: Spec) -> dict[str, Any]:
 
 
 def _launch(spec: Spec, request: dict[str, Any]) -> dict[str, Any]:
-    """Start the job. The answer says whether it was left running, or ended before."""
+    """Start the job as `distrun launch` does.
+
+    The answer says whether it was left running, or ended before, and has the warnings.
+    """
+    spec = _with_workers(spec, strict=request["strict"])
+    if request["preflight"]:
+        require_keras_2(spec)
+    if request["strict"]:
+        with contextlib.closing(ProgramCheck(spec)) as strict_check:
+            strict_check.wait()
+        refuse_if(strict_check.warnings, strict=True)
     manifest = None
     if spec.sends_files:
         from distrun.sync.file_selection import select_files
@@ -93,14 +146,19 @@ def _launch(spec: Spec, request: dict[str, Any]) -> dict[str, Any]:
         return is_wanted and all_executed(state)
 
     session.watch(_STDIN, on_input)
+    check = None if request["strict"] else ProgramCheck(spec)
     for _ in session.run(has_started):
         pass
     started = has_started(session.state)
+    warnings: tuple[Problem, ...] = ()
+    if check is not None:
+        with contextlib.closing(check):
+            warnings = check.warnings_within(_CHECK_SECONDS)
     if session.state.phase.is_final:
         session.close()
     else:
         session.detach()
-    return {"job_id": folder.job_id, "started": started}
+    return {"job_id": folder.job_id, "started": started, "warnings": to_json(warnings)}
 
 
 if __name__ == "__main__":

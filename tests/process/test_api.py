@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import math
 import os
@@ -10,6 +12,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,8 +20,8 @@ import pytest
 
 import distrun as package
 from distrun import api, errors
-from harness.command import Detach, Distrun, Status, WriteSpec
-from harness.processes import survivors
+from harness.command import Detach, Distrun, Status, WriteSpec, recorded_events
+from harness.processes import alive, survivors
 from harness.waiting import SOON, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -341,3 +344,86 @@ def test_arguments_that_cannot_be_are_usage_errors(detached: Detach) -> None:
             call()
     assert job.status().is_running
     job.kill(grace=0.0)
+
+
+WARNED = "train.py:2:1: the program sets or removes TF_CONFIG"
+INDEPENDENT = "import tensorflow as tf\ntf.estimator.train_and_evaluate(None, None, None)\n"
+
+
+def write_program(folder: Path, text: str, **keys: object) -> Path:
+    (folder / "train.py").write_text(text)
+    spec = {"strategy": "multi_worker_mirrored", "cluster": {"worker": 1}}
+    program = {"script": "train.py", **dict(keys.pop("program", {}))}  # type: ignore[call-overload]
+    (folder / "job.yaml").write_text(json.dumps({**spec, "program": program, **keys}))
+    return folder / "job.yaml"
+
+
+def test_launch_warns_as_the_command_does(
+    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = package.load(write_program(tmp_path, "import os\nos.environ['TF_CONFIG'] = '{}'\n"))
+    assert [each.startswith(WARNED) for each in spec.warnings()] == [True]
+    with pytest.raises(errors.InvalidSpecError, match=re.escape(WARNED)) as refused:
+        package.launch(spec, strict=True)
+    assert refused.value.exit_code == 65
+    assert package.jobs() == []
+    with pytest.warns(UserWarning, match=re.escape(WARNED)):
+        started = package.launch(spec)
+    assert started.wait().exit_code == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match=re.escape(WARNED)):
+            package.launch(spec)
+    assert [each.status().is_running for each in package.jobs()] == [False, False]
+
+
+def test_launch_tells_of_a_check_that_was_not_made(distrun: Distrun, tmp_path: Path) -> None:
+    (tmp_path / "py").write_text(
+        f"#!/bin/sh\ncase $* in *probe.py*) exit 3;; *) exec {sys.executable} $@;; esac\n"
+    )
+    (tmp_path / "py").chmod(0o755)
+    spec = package.load(write_program(tmp_path, "print(1)\n", program={"python": "./py"}))
+    with pytest.raises(errors.InvalidSpecError, match="exited with 3"):
+        package.launch(spec, strict=True)
+    with pytest.warns(UserWarning, match="not checked"):
+        assert package.launch(spec).wait().succeeded
+
+
+def test_launch_reads_from_the_program_whether_workers_are_independent(
+    distrun: Distrun, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    cluster = {"chief": 1, "worker": 1, "ps": 1}
+    spec = write_program(tmp_path, INDEPENDENT, strategy="parameter_server", cluster=cluster)
+    by_command = distrun("launch", spec)
+    assert "workers: independent, because train.py:2:1 uses" in by_command.stderr
+    with contextlib.suppress(errors.JobFailedError):
+        package.launch(package.load(spec)).wait()
+    found = [recorded_events(distrun, each.job_id)[0]["workers"] for each in package.jobs()]
+    assert found == ["independent", "independent"]
+
+
+def first_line(file: Path) -> str:
+    return file.read_text().strip() if file.exists() else ""
+
+
+def has_ended(pid: int) -> bool:
+    return not alive(pid)
+
+
+def test_a_plan_that_is_not_wanted_any_more_leaves_nothing(
+    program: Program, tmp_path: Path, distrun: Distrun
+) -> None:
+    (tmp_path / "proxy").write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/pids\nexec sleep 600\n")
+    (tmp_path / "proxy").chmod(0o755)
+    ssh = {"options": {"ProxyCommand": f"{tmp_path}/proxy"}, "connect_timeout": "10m"}
+    keys = {"hosts": ["hx"], "ssh": ssh}
+    write_program(tmp_path, "", **keys)
+    for number in (signal.SIGINT, signal.SIGKILL):
+        process = program("import distrun; distrun.load('job.yaml').plan()")
+        pids = tmp_path / "pids"
+        pid = int(wait_until(functools.partial(first_line, pids)))
+        process.send_signal(number)
+        process.communicate(timeout=SOON)
+        wait_until(functools.partial(has_ended, pid))
+        pids.unlink()

@@ -34,7 +34,7 @@ from distrun.sync.manifest import Manifest
 
 _WATCH_SECONDS = 0.2
 """How long a job runs until its output is waited for."""
-_CHECK_SECONDS = 0.3
+_CHECK_SECONDS = 0.5
 """How long after their start the checks of the program may delay the job's end."""
 _REDRAW_SECONDS = 1.0
 """How often the status line is redrawn on a terminal."""
@@ -150,11 +150,9 @@ class LaunchedJob:
             return
         self._session.unwatch(check.fileno())
         with contextlib.closing(check):
-            if not check.wait(max(0.0, check.started + _CHECK_SECONDS - time.monotonic())):
-                how = "was left running" if self.was_left_running else "ended"
-                self._view.print(f"the program is not checked: the job {how} before the checks did")
-            elif check.warnings:
-                self._view.print_lines(warning_lines(check.warnings))
+            warnings = check.warnings_within(_CHECK_SECONDS)
+            if warnings:
+                self._view.print_lines(warning_lines(warnings))
 
     def run(self) -> int:
         """Return the exit code: the job's, or 0 if it was left running."""

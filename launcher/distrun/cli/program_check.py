@@ -42,7 +42,7 @@ class ProgramCheck:
         self._answer = b""
         self._descriptor, writer = os.pipe()
         os.set_blocking(self._descriptor, False)
-        self.started = time.monotonic()
+        self._started = time.monotonic()
         parent = os.getpid()
 
         def enter() -> None:
@@ -99,6 +99,13 @@ class ProgramCheck:
         except (ValueError, TypeError, LookupError):
             why = "not checked: the process that checks it has ended early"
             return (Problem("program", None, None, why),)
+
+    def warnings_within(self, seconds: float) -> tuple[Problem, ...]:
+        """What was found if the checks end so soon after their start; else that they have not."""
+        if self.wait(max(0.0, self._started + seconds - time.monotonic())):
+            return self.warnings
+        why = "not checked: the checks had not ended when the job had started, or had ended"
+        return (Problem("program", None, None, why),)
 
     @property
     def missing_keras(self) -> Cause | None:
