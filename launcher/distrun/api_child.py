@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from distrun import guard
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli.program_check import ProgramCheck, require_keras_2
+from distrun.cli.signals import TerminatedError
 from distrun.cli.spec_warnings import find_warnings, refuse_if, with_workers
 from distrun.codec import from_json, to_json
 from distrun.errors import DistrunError
@@ -48,6 +49,8 @@ def main() -> None:
             answer = _launch(spec, request)
         else:
             answer = _run_guarded(spec, _plan if operation == "plan" else _warnings, request)
+    except TerminatedError:
+        return  # nobody waits for an answer
     except SpecProblemsError as error:
         answer = {"exit_code": error.exit_code, "problems": to_json(error.problems)}
     except DistrunError as error:
@@ -82,8 +85,8 @@ def _run_guarded(
         guard.end_processes()
 
 
-def _terminate(_number: int, _frame: object) -> NoReturn:
-    raise SystemExit(128 + signal.SIGTERM)
+def _terminate(number: int, _frame: object) -> NoReturn:
+    raise TerminatedError(number)
 
 
 def _warnings(spec: Spec) -> dict[str, Any]:
