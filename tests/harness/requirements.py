@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pwd
 import re
@@ -55,6 +56,12 @@ def need_root(why: str) -> None:
     """Skip the test for everybody but root."""
     if os.geteuid():
         skip(why, AS_ROOT)
+
+
+def need_tensorflow() -> None:
+    """Skip the test where TensorFlow is not installed: scripts/venv.sh can leave it out."""
+    if importlib.util.find_spec("tensorflow") is None:
+        skip("TensorFlow is not installed", "make venv")
 
 
 def need_ssh_client() -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from harness.command import Distrun
+from harness.requirements import need_tensorflow
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
@@ -76,6 +77,7 @@ def test_a_script_needs_what_it_imports(
 def test_this_machine_alone(
     distrun: Distrun, terminal: OpenTerminal, bare_python: str, columns: int
 ) -> None:
+    need_tensorflow()
     window = terminal("doctor", columns=columns)
     wait_until(window.ended, timeout=60)
     assert window.process.returncode == 0, window.text()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness.command import Distrun
+from harness.requirements import need_tensorflow
 
 SHOW = """\
 import os
@@ -167,6 +168,7 @@ def test_the_advice_does_not_name_what_is_set(
     distrun: Distrun, tmp_path: Path, keras: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Code for Keras 2 fails under `keras: 2` as well, if it imports Keras itself."""
+    need_tensorflow()
     monkeypatch.setenv("PYTHONPATH", packages(tmp_path, "tf_keras"), prepend=os.pathsep)
     spec = write_job(tmp_path, keras=keras)
     (tmp_path / "train.py").write_text("class Mean: ...\nMean().reset_states()\n")

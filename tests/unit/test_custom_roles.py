@@ -35,6 +35,7 @@ from distrun.spec.model import (
 from distrun.spec.placeholders import fill, names
 from distrun.strategies import Role, Success
 from distrun.supervisor.ready_watch import ReadyWatch
+from harness.requirements import need_tensorflow
 from harness.waiting import SOON, wait_until
 
 from .histories import MWM, PS, Job
@@ -373,6 +374,7 @@ def test_a_task_that_is_dropped_from_the_plan_is_not_waited_for(tmp_path: Path) 
 
 
 def test_a_custom_role_is_checked_but_not_against_the_strategy(tmp_path: Path) -> None:
+    need_tensorflow()
     (tmp_path / "train.py").write_text("print('no strategy')\n")
     (tmp_path / "serve.py").write_text(
         "import tensorflow as tf\nimport os\nos.environ['TF_CONFIG'] = '{}'\n"

@@ -11,6 +11,7 @@ from distrun import resources
 from distrun.lint import check
 from distrun.lint.check import check_program
 from distrun.spec.loader import load
+from harness.requirements import need_tensorflow
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT = Path(__file__).parent / "right_programs"
@@ -57,6 +58,7 @@ INDEPENDENT = f"{PS}, workers: independent"
 def test_a_right_program_has_no_warning(
     strategy: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    need_tensorflow()
     # A launch does not read the bundled jobs; here they are checked like others.
     monkeypatch.setattr(check, "_is_bundled", lambda _: False)
     (tmp_path / "job.yaml").write_text(
@@ -69,6 +71,7 @@ def test_a_right_program_has_no_warning(
 
 @pytest.mark.parametrize("name", sorted(resources.templates()))
 def test_a_template_has_no_warning(name: str, tmp_path: Path) -> None:
+    need_tensorflow()
     spec = tmp_path / "job.yaml"
     spec.write_text(resources.templates()[name].read_text())
     examples = resources.examples()
