@@ -152,7 +152,8 @@ def main() -> NoReturn:
     """Run a command and exit with its code. Only a defect in distrun prints a traceback."""
     streams.install()
     try:
-        code = _run_guarded() if sys.argv[1:2] and sys.argv[1] in _GUARDED else _run()
+        is_guarded = sys.argv[1:2] and sys.argv[1] in _GUARDED and sys.argv[2:] != ["--help"]
+        code = _run_guarded() if is_guarded else _run()
     except signals.ENDED as error:
         code = 128 + (signals.signal_of(error) or 0)
     signals.restore()
