@@ -11,7 +11,7 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
-from distrun import events, lifecycle, supervisor_process
+from distrun import events, held_package, lifecycle, supervisor_process
 from distrun.agent import protocol
 from distrun.agent.linux import job_processes, processes, syscalls
 from distrun.agent.protocol.channel import Channel
@@ -76,6 +76,7 @@ class Session:
         self._handlers = [each for each in handlers if each != (signal.SIGHUP, signal.SIG_IGN)]
         self._signals = syscalls.signal_pipe([number for number, _ in self._handlers])
         self._channel, self._process = _start_supervisor(folder.job_id)
+        held_package.hold()  # before a task can run
         files = None if manifest is None else to_json(manifest)
         path, job, version = str(folder.path), to_json(spec), protocol.PROTOCOL
         changes = None if resumed is None else resumed.changes

@@ -378,6 +378,7 @@ def test_an_impure_import_is_seen_at_a_distance() -> None:
 LAYERS = (
     {
         *("distrun.agent", "distrun.errors", "distrun.field_types", "distrun.forked_process"),
+        "distrun.held_package",
         "distrun.frozen",
         *("distrun.printed_progress", "distrun.regular_file"),
         *("distrun.keras_version", "distrun.resources", "distrun.strategies"),

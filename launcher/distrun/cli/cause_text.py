@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from distrun import held_package
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.text_format import format_count, format_host_names, format_names
@@ -106,11 +107,15 @@ def check_text(check: Check | PreflightFound) -> str:
     return _at_host(Cause(Code.UNCODED, host=check.host, within=(check.cause,)))
 
 
+def _read_templates() -> str:
+    return held_package.read(str(Path(__file__).with_suffix(".ini"))).decode("utf-8")
+
+
 @functools.cache
 def templates() -> Mapping[str, Mapping[str, str]]:
     """Return the templates of each code: its `text` and its `advice`."""
     # A failed job's launch waits for this; configparser takes five times as long.
-    text = re.sub(r"\n +", " ", Path(__file__).with_suffix(".ini").read_text("utf-8"))
+    text = re.sub(r"\n +", " ", _read_templates())
     sections = (section.partition("]\n") for section in text.split("\n[")[1:])
     return {code: dict(_TEMPLATE.findall(lines)) for code, _, lines in sections}
 

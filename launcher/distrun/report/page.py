@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrun import __version__, events, history, record
+from distrun import __version__, events, held_package, history, record
 from distrun.agent.linux.syscalls import signal_name
 from distrun.cli.cause_text import advise_about, cause_text
 from distrun.cli.end_report import end_line, failure_report
@@ -460,7 +460,7 @@ def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
 
 @functools.cache
 def _part(name: str) -> str:
-    return Path(__file__).with_name(name).read_text("utf-8")
+    return held_package.read(str(Path(__file__).with_name(name))).decode("utf-8")
 
 
 def versions() -> dict[str, str]:

@@ -19,7 +19,7 @@ import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distrun import events, lifecycle, record
+from distrun import events, held_package, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
@@ -456,6 +456,7 @@ class Supervisor:
         self._wait_limit = WaitLimit(self._start_left, time.monotonic)
         self._hosts.recall_lost(self._state.lost_agents, self._spec)
         self._hosts.connect(preparation.reaches)
+        held_package.hold()  # while the agents start
 
     def _abort(self, error: DistrunError) -> None:
         self.emit(events.Aborted(at=time.time(), cause=error.as_cause(), exit_code=error.exit_code))

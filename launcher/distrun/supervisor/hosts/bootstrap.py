@@ -22,6 +22,8 @@ from functools import lru_cache
 from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
 
+from distrun import held_package
+
 COMMAND = "exec python3 -I -S -c \"exec(open(0,'rb',0,closefd=False).readline())\""
 """It means the same to sh, csh and fish; `exec` leaves no shell in between."""
 EXIT_TOO_OLD = 67
@@ -157,7 +159,7 @@ def start_agent_beside_files(mark: bytes, *arguments: object) -> bytes:
         mark: as for :func:`start_agent`; the answer comes before it.
         arguments: those of :func:`distrun.agent.linux.same_files.announce`.
     """
-    sources = {_SAME_FILES: _file_of(_SAME_FILES)[0].read_bytes()}
+    sources = {_SAME_FILES: _source_of(_SAME_FILES)}
     start = f"sys.meta_path[0].sources.update({sources!r})\n"
     start += f"from {_SAME_FILES} import announce\nannounce({', '.join(map(ascii, arguments))})\n"
     start += f"from distrun.agent import main\nmain.main_over_ssh({mark!r})\n"
@@ -180,7 +182,7 @@ def end_former(mark: bytes, *arguments: object) -> bytes:
     alive = (TASKS_ALIVE, EXIT_TASKS_ALIVE)
     written = ", ".join(map(ascii, (mark, *arguments, EXIT_NO_AGENT, alive)))
     # Compiling all modules again would keep a supervisor from its hosts for a second.
-    sources = {name: _file_of(name)[0].read_bytes() for name in _FORMER}
+    sources = {name: _source_of(name) for name in _FORMER}
     start = f"sys.meta_path[0].sources.update({sources!r})\n"
     start += f"from distrun.agent.former import main\nmain({written})\n"
     return _bootstrap(_agent_modules(), start)
@@ -199,7 +201,13 @@ def _agent_modules() -> tuple[str, ...]:
 def _file_of(name: str) -> tuple[Path, bool]:
     """A module's file, and whether the module is a package."""
     path = _SOURCES.joinpath(*name.split("."))
-    return (path / "__init__.py", True) if path.is_dir() else (path.with_suffix(".py"), False)
+    inside = path / "__init__.py"
+    is_package = held_package.exists(str(inside))
+    return (inside, True) if is_package else (path.with_suffix(".py"), False)
+
+
+def _source_of(name: str) -> bytes:
+    return held_package.read(str(_file_of(name)[0]))
 
 
 def _bootstrap(names: tuple[str, ...], start: str, copy: str = "") -> bytes:
@@ -228,10 +236,10 @@ def _modules(names: tuple[str, ...]) -> bytes:
     from distrun.supervisor.hosts import agent_code
 
     # The agent needs nothing that users import from the top package.
-    texts = {name: "" if name == "distrun" else _file_of(name)[0].read_text() for name in names}
+    texts = {name: "" if name == "distrun" else _source_of(name).decode() for name in names}
     packages = [name for name in names if _file_of(name)[1]]
     packed = agent_code.pack(texts, packages, _SOURCE_ONLY)
-    if not sys.dont_write_bytecode:
+    if not sys.dont_write_bytecode and names != _REATTACH:
         _keep(kept, state + packed + _check(packed))
     return packed
 
@@ -244,8 +252,8 @@ def _check(packed: bytes) -> bytes:
 def _state_of(names: tuple[str, ...]) -> bytes:
     """Bytes that change when a module changes, or what packs it, or Python."""
     packers = (Path(__file__), Path(__file__).with_name("agent_code.py"))
-    found = [each.stat() for each in (*packers, *(_file_of(name)[0] for name in names))]
-    state = (MAGIC_NUMBER, sys.version, names, [(each.st_mtime_ns, each.st_size) for each in found])
+    files = (*packers, *(_file_of(name)[0] for name in names))
+    state = (MAGIC_NUMBER, sys.version, names, [held_package.state(str(each)) for each in files])
     return repr(state).encode()
 
 

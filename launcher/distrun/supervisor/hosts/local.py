@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from distrun import forked_process
+from distrun import forked_process, held_package
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import InternalError
@@ -177,6 +177,7 @@ def _fork(name: str, stream: int, begin: Callable[[], None], job_id: str = "") -
         if not job_id:
             syscalls.die_with_parent(parent, signal.SIGKILL)
         importlib.import_module(_AGENT)
+        held_package.hold("agent")
 
     def run() -> NoReturn:
         begin()

@@ -1,0 +1,171 @@
+"""distrun's package is replaced or removed while a job runs: the job goes on as before."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.changed_package import ChangedPackage
+from harness.command import Distrun, Status, WriteSpec
+from harness.processes import alive
+from harness.waiting import wait_until
+
+# Worker 1 does what the file `go` says, in its first attempt.
+SCRIPT = """
+touch up-$DISTRUN_TASK-$DISTRUN_ATTEMPT
+echo "1/10 [==>...........................] - loss: 0.1"
+until test -e go; do sleep 0.05; done
+if [ $DISTRUN_TASK = worker:1 ] && [ $DISTRUN_ATTEMPT = 0 ]; then
+    . ./go
+fi
+echo "2/10 [==>...........................] - loss: 0.1"
+"""
+FAILURE = "echo 'Traceback (most recent call last):' >&2; echo 'ValueError: bad' >&2; exit 3"
+CASES: dict[str, tuple[str, dict[str, Any], int]] = {
+    "success": ("exit 0", {}, 0),
+    "failure": (FAILURE, {}, 3),
+    "restart": (FAILURE, {"restart": {"max": 1, "backoff": "100ms"}}, 0),
+    "killed": ("kill -KILL $$", {}, 137),
+}
+UPGRADES = ["removed", "replaced", "broken"]
+
+
+def upgrade(package: ChangedPackage, how: str) -> None:
+    if how != "broken":
+        package.folder.rename(package.folder.with_name("gone"))
+    if how == "replaced":  # by modules that fit nothing of before
+        for path in package.folder.with_name("gone").rglob("*.py"):
+            new = package.folder / path.relative_to(package.folder.with_name("gone"))
+            new.parent.mkdir(parents=True, exist_ok=True)
+            new.write_text("raise RuntimeError('of a later version')\n")
+    elif how == "broken":  # in place, as an editable installation
+        shutil.rmtree(package.folder / "__pycache__", ignore_errors=True)
+        for path in package.folder.rglob("*.py"):
+            path.write_text("raise RuntimeError('of a later version')\n")
+        for path in package.folder.rglob("*.ini"):
+            path.write_text("")
+
+
+@pytest.fixture
+def package(distrun: Distrun, tmp_path: Path) -> ChangedPackage:
+    changed = ChangedPackage(tmp_path)
+    distrun.argv = changed.argv
+    return changed
+
+
+def started(distrun: Distrun, spec: Path, *options: str) -> subprocess.Popen[str]:
+    process = distrun.start(
+        "launch", spec, *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*-0"))) == 2, timeout=30, what="tasks are up")
+    return process
+
+
+@pytest.mark.parametrize("how", UPGRADES)
+@pytest.mark.parametrize("case", CASES)
+def test_a_job_in_the_foreground_ends_as_its_tasks_do(
+    distrun: Distrun, package: ChangedPackage, write_spec: WriteSpec, case: str, how: str
+) -> None:
+    what, keys, code = CASES[case]
+    process = started(distrun, write_spec(SCRIPT, **keys))
+    upgrade(package, how)
+    (distrun.cwd / "go.new").write_text(what)
+    os.rename(distrun.cwd / "go.new", distrun.cwd / "go")
+    _, printed = process.communicate(timeout=60)
+    assert process.returncode == code, printed
+    assert "Traceback" not in printed.replace("| Traceback", "")
+    assert "of a later version" not in printed
+    if case == "failure":
+        assert "ValueError: bad" in printed
+
+
+def test_a_detached_job_needs_nothing_from_the_moment_that_launch_has_returned(
+    distrun: Distrun, package: ChangedPackage, write_spec: WriteSpec
+) -> None:
+    spec = write_spec(SCRIPT, restart={"max": 1, "backoff": "100ms"})
+    argv = [*distrun.argv, "launch", str(spec), "-d"]
+    job = subprocess.run(argv, cwd=distrun.cwd, capture_output=True, text=True, check=True)
+    upgrade(package, "removed")
+    (distrun.cwd / "go.new").write_text(FAILURE)
+    os.rename(distrun.cwd / "go.new", distrun.cwd / "go")
+    waiting = distrun("wait", job.stdout.strip())
+    assert waiting.returncode == 0, waiting.stderr
+    assert "defect" not in distrun("status").stdout
+
+
+@pytest.mark.parametrize("how", UPGRADES)
+def test_a_job_is_stopped_as_ever(
+    distrun: Distrun, package: ChangedPackage, write_spec: WriteSpec, how: str
+) -> None:
+    process = started(distrun, write_spec(SCRIPT))
+    family = psutil.Process(process.pid).children(recursive=True)
+    upgrade(package, how)
+    process.send_signal(signal.SIGINT)
+    _, printed = process.communicate(timeout=60)
+    assert process.returncode == 130, printed
+    assert "Traceback" not in printed
+    assert not any(map(alive, family))
+
+
+def test_a_killed_agent_is_replaced(
+    distrun: Distrun, package: ChangedPackage, write_spec: WriteSpec, status: Status
+) -> None:
+    spec = write_spec(SCRIPT, restart={"max": 1, "backoff": "100ms"})
+    process = started(distrun, spec)
+    upgrade(package, "removed")
+    os.kill(status()["hosts"][0]["agent_pid"], signal.SIGKILL)
+    (distrun.cwd / "go.new").write_text("exit 0")
+    os.rename(distrun.cwd / "go.new", distrun.cwd / "go")
+    _, printed = process.communicate(timeout=60)
+    assert "defect" not in printed
+    assert process.returncode in (0, 69), printed
+
+
+def test_nothing_of_the_package_is_read_while_a_job_runs(
+    distrun: Distrun, package: ChangedPackage, write_spec: WriteSpec
+) -> None:
+    """Whatever is imported comes from memory: the loader of each module says so."""
+    seen = distrun.cwd / "seen"
+    with open(package.folder / "record.py", "a") as file:
+        file.write(WATCH.format(seen=str(seen)))
+    process = started(distrun, write_spec(SCRIPT, restart={"max": 1, "backoff": "100ms"}))
+    (distrun.cwd / "go.new").write_text(FAILURE)
+    os.rename(distrun.cwd / "go.new", distrun.cwd / "go")
+    _, printed = process.communicate(timeout=60)
+    assert process.returncode == 0, printed
+    late = {name for line in seen.read_text().splitlines() for name in json.loads(line)}
+    assert not late
+
+
+# Once the first task has been started, notes at each event which modules have come from files.
+WATCH = """
+
+import json as _json, os as _os, sys as _sys
+_known = set()
+
+def _is_held(module):
+    loader = type(getattr(module, "__loader__", None))
+    return loader.__module__ == "distrun.held_package"
+
+def _noting(append):
+    def call(self, event):
+        now = {{name for name, module in _sys.modules.items() if not _is_held(module)}}
+        if type(event).__name__ == "TaskStarted" and not _known:
+            _known.update(now)
+        elif _known:
+            late = [n for n in now - _known if n.partition(".")[0] not in _sys.stdlib_module_names]
+            with open({seen!r}, "a") as file:
+                file.write(_json.dumps(late) + "\\n")
+        return append(self, event)
+    return call
+
+EventLog.append = _noting(EventLog.append)
+"""
