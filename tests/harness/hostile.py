@@ -331,7 +331,7 @@ class EmulatedReach(Reach):
             raise ConnectionRefusedError(111, "refused")
         return self.agent.connect()
 
-    def reconnect(self, job_id: str, token: str, attempt: Any) -> Connection:
+    def reconnect(self, job_id: str, token: str, attempts: Any, attempt: Any) -> Connection:
         if self.agent.has_exited:
             raise ConnectionRefusedError(111, "refused")
         self.agent.close()

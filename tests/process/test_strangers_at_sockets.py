@@ -43,7 +43,7 @@ def test_a_dead_agents_name_does_not_give_a_stranger_the_link() -> None:
         assert stranger.report() == "listening"
         reattaching = subprocess.run(
             [sys.executable, "-I", "-S", "-c", bootstrap.COMMAND.split(' -c "')[1].rstrip('"')],
-            input=bootstrap.reattach(MARK, token),
+            input=bootstrap.reattach(MARK, token, "a-1", {"worker:0": 0}),
             capture_output=True,
             timeout=30,
             check=False,

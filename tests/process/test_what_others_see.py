@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from distrun.agent import agent_dir, reattach
+from distrun.agent import agent_dir, orphans, reattach
 from distrun.spec.model import TensorBoardSpec
 from distrun.supervisor import tensorboard
 from harness.command import Detach, Distrun, Status, WriteSpec
@@ -242,18 +242,20 @@ def test_a_launch_reports_once_who_else_sends_progress(
 def test_whoever_has_the_name_of_a_guard_delays_only_the_report_that_it_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert reattach._GUARD_SECONDS == 20.0
-    monkeypatch.setattr(reattach, "_GUARD_SECONDS", 0.3)
+    assert orphans._GUARD_SECONDS == 20.0
+    monkeypatch.setattr(orphans, "_GUARD_SECONDS", 0.3)
     token = os.urandom(12).hex()
 
     def take_the_name(report: Callable[[str], None]) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as taken:
-            taken.bind(reattach._liveness_name(token))
+            taken.bind(reattach.liveness_name(token))
             report("taken")
             signal.pause()
 
     with Stranger(take_the_name) as stranger:
         assert stranger.report() == "taken"
-        reattach.wait_until_gone(token)  # returns although the name is still taken
+        assert (
+            orphans.wait_for_guard(reattach.liveness_name(token)) == []
+        )  # although the name is still taken
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial, pytest.raises(OSError):  # noqa: PT011 - any
-            trial.bind(reattach._liveness_name(token))
+            trial.bind(reattach.liveness_name(token))

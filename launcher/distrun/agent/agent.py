@@ -286,13 +286,27 @@ class Agent:
             )
             self.end_tasks()
             return
-        logs = self._open_logs(order)
+        logs = self._open_logs(order) if self._end_former(order) else None
         if logs is not None:
             self._logs = logs
             self._link.configure(order.lease)
             hello = self._hello(order, logs.folder)
             self._tasks.configure(order.job_id, logs, has_gpus=bool(hello.gpus))
             self._link.report(hello)
+
+    def _end_former(self, order: protocol.Configure) -> bool:
+        """End what a lost agent of the job has left on this host. False: it does not end."""
+        if not order.former:
+            return True
+        # Imported here because few hosts are lost.
+        from distrun.agent import orphans
+
+        left = orphans.end(order.job_id, dict(order.former))
+        if left:
+            pids = " ".join(map(str, left))
+            self._link.report_fault(Cause(Code.FORMER_TASKS_ALIVE, host=order.host, text=pids))
+            self.abandon()
+        return not left
 
     def _open_logs(self, order: protocol.Configure) -> Optional[TaskLogs]:
         """Create the folder of the logs; None if that failed, which has been reported."""

@@ -18,7 +18,7 @@ from io import FileIO
 from typing import Dict, List, NoReturn, Optional, Tuple
 
 from distrun.agent import main as agent_main
-from distrun.agent import protocol, reattach
+from distrun.agent import orphans, protocol, reattach
 from distrun.agent.agent_dir import AgentDir
 from distrun.agent.files import staged_tree
 from distrun.agent.linux import holes, job_processes, processes, syscalls
@@ -62,7 +62,7 @@ def main(  # noqa: PLR0913, PLR0917 - they are written into a script
     reader, writer = agent_main.move_stdio()
     os.write(writer, mark)
     _dismiss(token)
-    reattach.wait_until_gone(token)
+    orphans.wait_for_guard(reattach.liveness_name(token))
     left = _end_tasks(job_processes.Traces(*traces), attempts)
     if left:
         words, exit_alive = alive

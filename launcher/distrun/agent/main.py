@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import signal
 import socket
-from typing import Callable, NoReturn, Optional, Tuple
+from typing import Callable, List, NoReturn, Optional, Tuple
 
 from distrun.agent.agent import Agent
 from distrun.agent.link import Link
-from distrun.agent.linux import processes, syscalls
+from distrun.agent.linux import labels, processes, syscalls
 from distrun.agent.protocol import KILL_GRACE, Order
 from distrun.agent.protocol.channel import Channel
 from distrun.agent.tasks import program
@@ -23,14 +24,15 @@ def main() -> NoReturn:
     ends the agent's processes if the agent dies. Each notices the other's death.
     """
     reader, writer = move_stdio()
-    _serve(lambda _: Agent(Link(Channel(reader, writer, Order))), reader, writer)
+    _serve(lambda _: Agent(Link(Channel(reader, writer, Order))), reader, writer, syscalls.timer())
 
 
 def main_over_ssh(mark: bytes, digest: str = "", modules: bytes = b"") -> NoReturn:
     """Serve a supervisor over ssh: the link may be lost and restored, and others may print on it.
 
-    The agent leaves sshd's session. One process stays there until the agent has ended, because
-    sshd closes the connection when the command that it started ends.
+    The agent leaves sshd's session. One process stays there until nothing of the job is left,
+    because sshd closes the connection when the command that it started ends. It stands by for the
+    guard.
 
     Args:
         mark: is written first, so that the supervisor can find it in the output of the login.
@@ -40,21 +42,28 @@ def main_over_ssh(mark: bytes, digest: str = "", modules: bytes = b"") -> NoRetu
     from distrun.agent.protocol.framing import ChecksummedSender
     from distrun.agent.reattach import LivenessSocket, ReattachListener
 
+    lease_timer = syscalls.timer()
+    liveness = LivenessSocket()
+    agent, ours = os.pipe()
+    strangers = processes.children(os.getpid())
+    syscalls.become_subreaper()
     guard = os.fork()
     if guard:
-        _wait_for(guard)
+        os.close(ours)
+        _stand_by(guard, lease_timer, agent, strangers)
     os.setsid()
-    liveness = LivenessSocket()
+    os.close(agent)
     reader, writer = move_stdio()
     os.write(writer, mark)
 
     def make(lease_timer: int) -> Agent:
+        os.write(ours, str(os.getpid()).encode("ascii"))
         listener = ReattachListener(liveness.token, ChecksummedSender)
         link = Link(ChecksummedSender(reader, writer), listener, lease_timer)
         addresses = connection_addresses(os.environ.get("SSH_CONNECTION", ""))
         return Agent(link, addresses, digest, modules)
 
-    _serve(make, reader, writer)
+    _serve(make, reader, writer, lease_timer)
 
 
 def move_stdio() -> Tuple[int, int]:
@@ -72,12 +81,11 @@ def move_stdio() -> Tuple[int, int]:
     return reader, writer
 
 
-def _serve(make: Callable[[int], Agent], reader: int, writer: int) -> NoReturn:
+def _serve(make: Callable[[int], Agent], reader: int, writer: int, lease_timer: int) -> NoReturn:
     """Fork into the guard and the agent that `make` returns; never returns.
 
     They share a timer, which `make` gets. The agent sets it to the end of its lease.
     """
-    lease_timer = syscalls.timer()
     syscalls.become_subreaper()
     guard = os.getpid()
     gc.freeze()  # the two share most of their memory
@@ -97,24 +105,70 @@ def _serve(make: Callable[[int], Agent], reader: int, writer: int) -> NoReturn:
 
 
 def _guard(agent: int, lease_timer: int) -> NoReturn:
-    """Wait for the agent, then end the processes that it left, if any.
+    """Wait for the agent, then end the processes that it left, if any."""
+    wakeup = _ignore_signals()
+    status, grace = _watch(agent, lease_timer, wakeup)
+    processes.end_all(grace)
+    _exit_like(status)
 
-    A cluster's SIGTERM is handled by the agent, which gets it, too. A stopped agent is resumed. An
-    agent that hangs when its lease expires is killed with its tasks.
+
+def _stand_by(guard: int, lease_timer: int, agent: int, strangers: List[int]) -> NoReturn:
+    """Wait until the guard and everything below it has ended, and exit as the guard did.
+
+    If somebody kills the guard, this process inherits the agent, and guards it; or inherits what
+    both have left, and ends it. `agent` is a pipe with the agent's process id, and `strangers` are
+    the children of this process that the profile of the login has started.
+    """
+    os.close(0)
+    os.close(1)
+    wakeup = _ignore_signals()
+    status = _wait(guard) or 0
+    pid, grace = int(os.read(agent, 20) or 0), KILL_GRACE
+    if pid in processes.children(os.getpid()):
+        grace = _watch(pid, lease_timer, wakeup)[1]
+    processes.end_all(grace, _Strangers(guard, strangers))
+    _exit_like(status)
+
+
+class _Strangers:
+    """The children of the process in sshd's session that do not belong to the job.
+
+    It inherits what the login's profile leaves, like everything that becomes an orphan below it.
+    """
+
+    def __init__(self, guard: int, first: List[int]) -> None:
+        self._guard = guard
+        self._first = first
+
+    def __contains__(self, pid: object) -> bool:
+        process = processes.find(pid) if isinstance(pid, int) else None
+        if process is None or process.pid in self._first:
+            return True
+        return process.session != self._guard and labels.read(process.pid) is None
+
+
+def _ignore_signals() -> io.FileIO:
+    """Ignore what ends the agent or the session; returns a pipe for the ends of children.
+
+    A cluster's SIGTERM is handled by the agent, which gets it, too.
     """
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    wakeup = syscalls.signal_pipe((signal.SIGCHLD,))
-    grace = KILL_GRACE
+    return syscalls.signal_pipe((signal.SIGCHLD,))
+
+
+def _watch(agent: int, lease_timer: int, wakeup: io.FileIO) -> Tuple[int, float]:
+    """Wait for the agent, or for the end of its lease. A stopped agent is resumed.
+
+    Returns its status, and the grace for what it has left: none if it hangs at the end of its
+    lease. It is then killed, too.
+    """
     while (status := _wait(agent, os.WNOHANG)) is None:
         if lease_timer in syscalls.wait_until_ready([lease_timer, wakeup.fileno()]):
-            grace = 0.0
             # Without children, it is only slow to end, or hangs and does no harm.
-            status = signal.SIGKILL if processes.children(agent) else _wait(agent) or 0
-            break
+            return (signal.SIGKILL if processes.children(agent) else _wait(agent) or 0), 0.0
         wakeup.read(4096)
-    processes.end_all(grace)
-    _exit_like(status)
+    return status, KILL_GRACE
 
 
 def _wait(child: int, options: int = 0) -> Optional[int]:
@@ -124,15 +178,6 @@ def _wait(child: int, options: int = 0) -> Optional[int]:
         if not os.WIFSTOPPED(status):
             return status if pid else None
         os.kill(pid, signal.SIGCONT)
-
-
-def _wait_for(guard: int) -> NoReturn:
-    """Wait until the guard has ended, and exit as it did."""
-    os.close(0)
-    os.close(1)
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    _exit_like(_wait(guard) or 0)
 
 
 def _exit_like(status: int) -> NoReturn:

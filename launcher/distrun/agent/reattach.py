@@ -6,8 +6,8 @@ can read it in /proc/net/unix, and take it once the agent is dead. So each side 
 the other's user before anything is passed. A client (a new ssh runs :func:`main` on the host)
 passes its standard input and output to the agent, and then waits until the agent closes them.
 
-Agent and guard also share a second abstract socket, which does not listen. When its name is free
-again, both are gone, and nothing of their tasks is left.
+The agent, its guard and the process that stands by for it also share a second abstract socket,
+which does not listen. When its name is free again, all are gone: see :mod:`.orphans`.
 """
 
 from __future__ import annotations
@@ -16,30 +16,29 @@ import array
 import os
 import socket
 import sys
-import time
-from typing import Any, Callable, List, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 from distrun.agent.linux import peers
-
-_GUARD_SECONDS = 20.0
-_RETRY_SECONDS = 0.05
 
 
 def _listener_name(token: str) -> str:
     return "\0distrun-agent-" + token
 
 
-def _liveness_name(token: str) -> str:
+def liveness_name(token: str) -> str:
     return "\0distrun-guard-" + token
 
 
 class LivenessSocket:
-    """A name that is bound as long as agent or guard live. Create it before they are forked."""
+    """A name that is bound as long as agent or guard live, or the process that stands by.
+
+    Create it before they are forked.
+    """
 
     def __init__(self) -> None:
         self.token = os.urandom(12).hex()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.bind(_liveness_name(self.token))
+        self._socket.bind(liveness_name(self.token))
 
 
 class ReattachListener:
@@ -96,21 +95,38 @@ def receive_descriptors(client: socket.socket) -> Optional[Tuple[int, int]]:
     return None
 
 
-def main(mark: bytes, token: str, no_agent: str, exit_no_agent: int) -> NoReturn:
+def main(
+    mark: bytes,
+    token: str,
+    job_id: str,
+    attempts: Dict[str, int],
+    no_agent: Tuple[str, int],
+    alive: Tuple[str, int],
+) -> NoReturn:
     """Pass standard input and output to the agent, and wait until it closes them.
 
     Args:
         mark: is written before the agent's messages.
         token: the agent's.
-        no_agent: is printed if the agent and everything that it had started are gone.
-        exit_no_agent: the exit code then.
+        job_id: the job's.
+        attempts: the last attempt of each task that the agent was ordered to start.
+        no_agent: what is printed if the agent and everything that it had started are gone, and the
+            exit code then.
+        alive: what is printed before the ids of processes that do not end, and the exit code then.
     """
+    # Imported here because no agent needs it for this.
+    from distrun.agent import orphans
+
     client = connect(token)
     if client is None:
-        wait_until_gone(token)
-        sys.stderr.write(no_agent + "\n")
+        left = orphans.wait_for_guard(liveness_name(token)) or orphans.end(job_id, attempts)
+        words, code = no_agent
+        if left:
+            words, code = " ".join([alive[0], *map(str, left)]), alive[1]
+        sys.stderr.write(words + "\n")
         sys.stderr.flush()
-        os._exit(exit_no_agent)
+        os._exit(code)
+    orphans.resume(liveness_name(token))
     os.write(1, mark)
     link = array.array("i", [0, 1])
     client.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, link)])
@@ -128,19 +144,3 @@ def connect(token: str) -> Optional[socket.socket]:
     except OSError:
         return None
     return client if peers.of_connection(client).is_same_user else None
-
-
-def wait_until_gone(token: str) -> None:
-    """Wait until the guard of a dead agent has ended the agent's processes.
-
-    Another user can take the name, so this waits for 20 seconds at most.
-    """
-    deadline = time.monotonic() + _GUARD_SECONDS
-    while time.monotonic() < deadline:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
-            try:
-                trial.bind(_liveness_name(token))
-            except OSError:
-                time.sleep(_RETRY_SECONDS)
-            else:
-                return

@@ -413,6 +413,10 @@ class Supervisor:
 
     def _on_cleared(self, agent: FormerAgent) -> None:
         received = {} if agent.failure is None else agent.received
+        if agent.failure is not None and self._former is not None:
+            tasks = self._former.tasks.values()
+            left = {task.name: task.attempt for task in tasks if task.host == agent.name}
+            self._hosts.note_former(agent.name, left)
         self._note_cleared(agent.name, agent.failure, received)
 
     def _note_cleared(

@@ -14,7 +14,9 @@ from __future__ import annotations
 import os
 import resource
 import zlib
-from typing import Optional
+from typing import List, Mapping, Optional
+
+from distrun.agent.linux import processes
 
 _LOCKS = 10
 """RLIMIT_LOCKS, which Python does not name; it is the same on every architecture."""
@@ -30,6 +32,25 @@ def of_attempt(job_id: str, task: str, attempt: int) -> int:
 def is_of_job(label: int, job_id: str) -> bool:
     """Whether a label is that of an attempt of this job."""
     return label >> _ATTEMPT_BITS == _of_job(job_id)
+
+
+def find(job_id: str, attempts: Mapping[str, int]) -> List[processes.Process]:
+    """The living processes with the label of one of these attempts, or of an earlier one.
+
+    `attempts` has the last one of each task, from 0.
+    """
+    wanted = {
+        of_attempt(job_id, task, attempt)
+        for task, last in attempts.items()
+        for attempt in range(last + 1)
+    }
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and read(int(name)) in wanted:
+            process = processes.find(int(name))
+            if process is not None and not process.is_zombie:
+                found.append(process)
+    return found
 
 
 def put(label: int, pid: int = 0) -> None:

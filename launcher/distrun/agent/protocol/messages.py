@@ -99,6 +99,9 @@ class Configure(Order):
     """The environment variables that :class:`Hello` must report."""
     log_limit: Optional[int] = None
     """How many bytes of each log stay on the disk; None: all."""
+    former: Sequence[Tuple[str, int]] = ()
+    """The last attempts of tasks that a lost agent may have left on this host: the agent ends them
+    before it says Hello."""
 
 
 class Reattach(Order):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import zlib
 from functools import lru_cache
@@ -38,6 +39,8 @@ NO_COPY = "distrun: its copy of the agent is gone"
 EXIT_TASKS_ALIVE = 68
 TASKS_ALIVE = "distrun: these processes do not end:"
 """Printed before the ids of processes that an earlier supervisor of the job has left."""
+_ALIVE = re.compile(f"{TASKS_ALIVE} ([0-9 ]+)")
+_MOST_PRINTED = 200
 _OLDEST = (3, 8)
 _CHECK_BYTES = 4
 _SOURCES = Path(__file__).parents[3]
@@ -46,13 +49,19 @@ _REATTACH = (
     *("distrun.agent.linux", "distrun.agent.linux.peers"),
 )
 """The modules that pass a new connection to a running agent."""
-_FORMER = ("distrun.agent.former", "distrun.agent.linux.job_processes")
-"""The modules that end what an earlier supervisor has left on a host; no agent needs them."""
+_ORPHANS = (
+    *("distrun.agent.orphans", "distrun.agent.linux.job_processes", "distrun.agent.linux.facts"),
+    *("distrun.agent.linux.labels", "distrun.agent.linux.processes", "distrun.agent.linux.regular"),
+)
+"""The modules that end what the agent has left, if it is gone."""
+_FORMER = "distrun.agent.former"
+"""The module that ends what an earlier supervisor has left on a host; no agent needs it."""
 _SAME_FILES = "distrun.agent.linux.same_files"
 """The module for hosts that may share a file system with this one."""
 _SOURCE_ONLY = (
     *("distrun.agent.unsent_reports", "distrun.agent.linux.exposure", "distrun.agent.linux.holes"),
     *("distrun.agent.linux.sock_diag", "distrun.agent.linux.gpus", "distrun.agent.tasks.gpu_usage"),
+    *("distrun.agent.orphans", "distrun.agent.linux.job_processes"),
     *("distrun.agent.protocol.stack_messages", "distrun.agent.tasks.stacks"),
     *("distrun.agent.tasks.preload", "distrun.agent.tasks.preloaded_program"),
 )
@@ -166,10 +175,19 @@ def start_agent_beside_files(mark: bytes, *arguments: object) -> bytes:
     return _bootstrap(_agent_modules(), start)
 
 
-def reattach(mark: bytes, token: str) -> bytes:
-    """Return the input that passes a new connection to the running agent with that token."""
-    arguments = ", ".join(map(ascii, (mark, token, NO_AGENT, EXIT_NO_AGENT)))
-    return _bootstrap(_REATTACH, f"from distrun.agent.reattach import main\nmain({arguments})\n")
+def reattach(mark: bytes, token: str, job_id: str, attempts: dict[str, int]) -> bytes:
+    """Return the input that passes a new connection to the running agent with that token.
+
+    If the agent is gone, what is left of these attempts, and of earlier ones of the same tasks, is
+    ended.
+    """
+    answers = ((NO_AGENT, EXIT_NO_AGENT), (TASKS_ALIVE, EXIT_TASKS_ALIVE))
+    arguments = ", ".join(map(ascii, (mark, token, job_id, attempts, *answers)))
+    # Compiling them would keep a supervisor from its other hosts.
+    sources = {name: _source_of(name) for name in _ORPHANS}
+    start = f"sys.meta_path[0].sources.update({sources!r})\n"
+    start += f"from distrun.agent.reattach import main\nmain({arguments})\n"
+    return _bootstrap(_REATTACH, start)
 
 
 def end_former(mark: bytes, *arguments: object) -> bytes:
@@ -182,10 +200,22 @@ def end_former(mark: bytes, *arguments: object) -> bytes:
     alive = (TASKS_ALIVE, EXIT_TASKS_ALIVE)
     written = ", ".join(map(ascii, (mark, *arguments, EXIT_NO_AGENT, alive)))
     # Compiling all modules again would keep a supervisor from its hosts for a second.
-    sources = {name: _source_of(name) for name in _FORMER}
+    sources = {_FORMER: _source_of(_FORMER)}
     start = f"sys.meta_path[0].sources.update({sources!r})\n"
     start += f"from distrun.agent.former import main\nmain({written})\n"
     return _bootstrap(_agent_modules(), start)
+
+
+def tasks_alive(status: int | None, text: str) -> str:
+    """Return the ids of processes that do not end on a host, as a login has said; or nothing.
+
+    Args:
+        status: how the login exited. Others may exit with this code, too: an account that is
+            disabled, or a profile.
+        text: what it printed on standard error.
+    """
+    found = _ALIVE.search(text) if status == EXIT_TASKS_ALIVE else None
+    return "" if found is None else found[1][:_MOST_PRINTED]
 
 
 @lru_cache(maxsize=1)
@@ -195,7 +225,7 @@ def _agent_modules() -> tuple[str, ...]:
     for path in (_SOURCES / "distrun" / "agent").rglob("*.py"):
         parts = path.relative_to(_SOURCES).with_suffix("").parts
         found.add(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    return tuple(sorted(found.difference({*_FORMER, _SAME_FILES})))
+    return tuple(sorted(found.difference({_FORMER, _SAME_FILES})))
 
 
 def _file_of(name: str) -> tuple[Path, bool]:

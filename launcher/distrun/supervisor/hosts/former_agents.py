@@ -8,7 +8,6 @@ agent is over: it is counted from now, because the earlier supervisor may have d
 from __future__ import annotations
 
 import math
-import re
 import selectors
 import time
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from distrun.agent.protocol import INDEX_RECORD, Cause, Code
 from distrun.agent.protocol.channel import ProtocolError
 from distrun.agent.protocol.file_messages import FilesPreserved
 from distrun.spec.model import HostSpec
-from distrun.supervisor.hosts.bootstrap import EXIT_TASKS_ALIVE, TASKS_ALIVE
+from distrun.supervisor.hosts.bootstrap import tasks_alive
 from distrun.supervisor.hosts.deadlines import LONGEST_SHUTDOWN, SLOWEST_LINK
 from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.log_mirror import LogMirror
@@ -46,8 +45,6 @@ _SLOW_SECONDS = 5.0
 """How long a login may take before that is told."""
 _MOST_TRIES = 3
 """Logins to a host without a lease, before it counts as unreachable."""
-_MOST_PRINTED = 200
-_ALIVE = re.compile(f"{TASKS_ALIVE} ([0-9 ]+)")
 
 
 class FormerAgent:
@@ -225,14 +222,12 @@ class FormerAgent:
         if self._has_ended or self.reach.agent_is_gone(connection, status):
             self._finish(selector)
             return
-        # Other logins may exit with this code, too: an account that is disabled, or a profile.
-        alive = _ALIVE.search(connection.stderr_text) if status == EXIT_TASKS_ALIVE else None
+        alive = tasks_alive(status, connection.stderr_text)
         cause = self.reach.loss(connection, status)
         self.close(selector)
-        self._is_alive = alive is not None
-        if alive is not None:
-            pids = alive[1][:_MOST_PRINTED]
-            cause = Cause(Code.FORMER_TASKS_ALIVE, host=self.name, text=pids)
+        self._is_alive = bool(alive)
+        if alive:
+            cause = Cause(Code.FORMER_TASKS_ALIVE, host=self.name, text=alive)
         self._retry_later(cause)
 
     def _finish(self, selector: selectors.BaseSelector) -> None:

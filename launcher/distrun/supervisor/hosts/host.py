@@ -14,6 +14,7 @@ import selectors
 import time
 from enum import Enum
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from distrun.agent import protocol
@@ -23,6 +24,7 @@ from distrun.agent.protocol.channel import Outbox, ProtocolError
 from distrun.events import LinkLost, LinkRestored
 from distrun.jobstore import task_of_log
 from distrun.supervisor.hosts import inquiry
+from distrun.supervisor.hosts.bootstrap import tasks_alive
 from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.log_mirror import LogMirror
@@ -30,7 +32,7 @@ from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS, ReconnectPolicy
 from distrun.supervisor.hosts.report_checker import ReportChecker, cut_causes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
@@ -103,6 +105,9 @@ class Host:
         logs: the job's folder for logs.
         variables: those whose values on the host are needed for the plan.
     """
+
+    former: Mapping[str, int] = MappingProxyType({})
+    """The last attempts of tasks that a lost agent of the job may have left on the host."""
 
     def __init__(  # noqa: PLR0915 - what its life depends on
         self,
@@ -203,8 +208,12 @@ class Host:
             connection.channel.send_bytes(bootstrap)
         folder = "" if self.reach.has_own_logs else os.path.realpath(self._logs)
         variables = () if self.reach.inherits_environment else self._variables
-        configuration = (self._job_id, folder, self._lease, self.name, variables, self._log_limit)
-        connection.channel.send(protocol.Configure(protocol.PROTOCOL, *configuration))
+        configuration = protocol.Configure(
+            protocol.PROTOCOL,
+            *(self._job_id, folder, self._lease, self.name, variables, self._log_limit),
+            former=tuple(self.former.items()),
+        )
+        connection.channel.send(configuration)
         connection.channel.flush()
 
     def order(self, message: Order) -> None:
@@ -279,8 +288,8 @@ class Host:
 
     @property
     def attempts(self) -> dict[str, int]:
-        """The last attempt of each task that the agent was ordered to start."""
-        return self._checker.attempts
+        """The last attempt of each task that this agent, or a lost one, was ordered to start."""
+        return {**self.former, **self._checker.attempts}
 
     @property
     def has_announced_exit(self) -> bool:
@@ -372,7 +381,7 @@ class Host:
         attempt = self._reconnect.next_attempt
         self._enter(LinkState.RECONNECTING, attempt.timeout)
         try:
-            connection = self.reach.reconnect(self._job_id, self.token, attempt)
+            connection = self.reach.reconnect(self._job_id, self.token, self.attempts, attempt)
         except OSError as error:
             self._retry_later(self.reach.not_started(error))
             return
@@ -579,7 +588,9 @@ class Host:
         elif self.reach.agent_is_gone(connection, status):
             self._mark_agent_gone()
         else:
-            self._retry_later(self.reach.loss(connection, status))
+            alive = tasks_alive(status, connection.stderr_text)
+            left = Cause(Code.FORMER_TASKS_ALIVE, host=self.name, text=alive)
+            self._retry_later(left if alive else self.reach.loss(connection, status))
 
     # Messages ------------------------------------------------------------------------------
 

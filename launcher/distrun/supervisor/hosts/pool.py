@@ -108,6 +108,8 @@ class HostPool:
         self._late_logs = LateLogs(
             *(selector, job_id, logs, spec.log_max_size), on_event=observer.on_event
         )
+        self._former: dict[str, Mapping[str, int]] = {}
+        """The last attempts of tasks that a lost host may have left."""
         self._reaches: dict[str, Reach] = {}
         """One reach of each kind."""
         self._find_others = find_others
@@ -125,6 +127,7 @@ class HostPool:
         for name, reach in reaches.items():
             self._reaches.setdefault(reach.kind, reach)
             self._hosts[name] = host = self._make_host(name, reach)
+            host.former = self._former.get(name, host.former)
             self._schedule.note(host)
         if not any(reach.is_below_supervisor for reach in reaches.values()):
             end_unused_agent()
@@ -201,10 +204,15 @@ class HostPool:
                 each.discard()
             links = [each for each in links if not each.ended]
 
+    def note_former(self, host: str, attempts: Mapping[str, int]) -> None:
+        """Have the next agent of a host end what is left there of these attempts of tasks."""
+        self._former[host] = {**self._former.get(host, {}), **attempts}
+
     def recall_lost(self, agents: Iterable[LostAgent], spec: Spec) -> None:
         """Remember the agents that an earlier supervisor of the job has lost."""
         for agent in agents:
             self._late_logs.recall(agent, spec)
+            self.note_former(agent.host, agent.attempts)
 
     def finish_late_logs(self) -> None:
         """Try a last time to receive the rest of the logs of lost hosts."""
@@ -352,6 +360,7 @@ class HostPool:
         command, may hang. `follow` is called then, with the ids of those that do not die.
         """
         del self._hosts[host.name]
+        self.note_former(host.name, host.attempts)
         self._schedule.remove(host)
         if not host.reach.is_below_supervisor and self._hosts:
             follow([])

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from distrun.agent.protocol import Cause, Code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from distrun.agent.protocol import Hello
     from distrun.forked_process import Process
@@ -192,10 +192,16 @@ class Reach(Protocol):
         """
         return False
 
-    def reconnect(self, job_id: str, token: str, attempt: Attempt) -> Connection:
+    def reconnect(
+        self, job_id: str, token: str, attempts: Mapping[str, int], attempt: Attempt
+    ) -> Connection:
         """Start a new connection to the running agent with that token.
 
         It is only called if :attr:`can_reattach`. It also sends the bytes that lead to the agent.
+
+        Args:
+            attempts: the last attempt of each of the agent's tasks: if it is gone, the host ends
+                what is left of them.
 
         Raises:
             OSError: the process cannot be started.

@@ -72,9 +72,12 @@ class SshReach(Reach):
     def forget_copy(self, connection: Connection) -> bool:
         return bootstrap.NO_COPY in connection.stderr_text and sent_agents().forget(self._key)
 
-    def reconnect(self, job_id: str, token: str, attempt: Attempt) -> Connection:
+    def reconnect(
+        self, job_id: str, token: str, attempts: Mapping[str, int], attempt: Attempt
+    ) -> Connection:
         connection = self._open(job_id, attempt.connect_timeout, is_separate=attempt.is_separate)
-        connection.channel.send_bytes(bootstrap.reattach(connection.mark, token))
+        found = bootstrap.reattach(connection.mark, token, job_id, dict(attempts))
+        connection.channel.send_bytes(found)
         return connection
 
     def end_former(

@@ -1,0 +1,89 @@
+"""The processes that a dead agent has left on its host: a new connection or a new agent ends them.
+
+The guard of the agent ends them, or the process that stands by for the guard. Only if somebody has
+killed all three, something is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import signal
+import socket
+import time
+from typing import List, Mapping
+
+from distrun.agent.linux import job_processes, labels, processes
+
+_GUARD_SECONDS = 20.0
+_RETRY_SECONDS = 0.05
+_GRACE = 1.0
+_MOST_ROUNDS = 5
+"""A process may have started another one before it was killed."""
+_MOST_PIDS = 50
+
+
+def end(job_id: str, attempts: Mapping[str, int]) -> List[int]:
+    """End the processes of these attempts, and of earlier ones of the same tasks.
+
+    Blocks for two seconds if they ignore SIGTERM. Returns the ids of those that do not end.
+    """
+    left: List[int] = []
+    for _ in range(_MOST_ROUNDS):
+        found = labels.find(job_id, attempts)
+        if not found:
+            return []
+        left = [process.pid for process in job_processes.end(found, _GRACE)]
+    return left[:_MOST_PIDS]
+
+
+def wait_for_guard(name: str) -> List[int]:
+    """Wait until agent, guard and the process that stands by are gone: `name` is their socket's.
+
+    They are resumed, in case they were suspended. Returns the ids of those that are there after 20
+    seconds. Anybody can take their name once it is free, but no other user holds it with a process
+    of this user.
+    """
+    deadline = time.monotonic() + _GUARD_SECONDS
+    resume(name)
+    while not _is_free(name):
+        if time.monotonic() > deadline:
+            return _holders(name)
+        time.sleep(_RETRY_SECONDS)
+    return []
+
+
+def resume(name: str) -> None:
+    """Resume agent, guard and the process that stands by for it, in case they were suspended."""
+    for pid in _holders(name):
+        process = processes.find(pid)
+        if process is not None and process.is_suspended:
+            processes.send(process, signal.SIGCONT)
+
+
+def _is_free(name: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+        try:
+            trial.bind(name)
+        except OSError:
+            return False
+    return True
+
+
+def _holders(name: str) -> List[int]:
+    """The processes of this user that have a socket of that name.
+
+    See proc_net(5): the seventh column is the socket's inode, the eighth its name.
+    """
+    shown = b"@" + name[1:].encode("ascii")
+    with open("/proc/net/unix", "rb") as file:
+        rows = [line.split() for line in file]
+    sockets = {"socket:[{}]".format(int(row[6])) for row in rows if row[7:8] == [shown]}
+    found = set()
+    for path in glob.iglob("/proc/[0-9]*/fd/*"):
+        pid = int(path.split("/")[2])
+        with contextlib.suppress(OSError):
+            if os.stat("/proc/{}".format(pid)).st_uid == os.getuid():
+                found.update([pid] if os.readlink(path) in sockets else [])
+    return sorted(found)[:_MOST_PIDS]
