@@ -154,7 +154,8 @@ def test_a_message_over_the_limit_is_not_sent() -> None:
 
 def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair) -> None:
     sent = [
-        protocol.Configure(number, "x" * 10_000, "", None, variables=[]) for number in range(200)
+        protocol.Configure(number, "x" * 10_000, "", None, variables=[], former=[])
+        for number in range(200)
     ]
     for message in sent:
         pair.channel.send(message)

@@ -88,7 +88,7 @@ _AGENT_CODES = frozenset(
         Code.PATH_CHANGEABLE,
         *(Code.LOG_DIR_NOT_CREATED, Code.LOG_DISK_FULL, Code.LOG_DISK_READ_ONLY),
         *(Code.LEASE_EXPIRED, Code.LINK_CLOSED),
-        Code.LOGS_NOT_LIMITED,
+        *(Code.LOGS_NOT_LIMITED, Code.FORMER_TASKS_ALIVE),
         *(
             Code.SUPERVISOR_DIED,
             Code.PROTOCOL_DIFFERS,
