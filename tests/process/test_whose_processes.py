@@ -229,7 +229,12 @@ def test_a_shell_that_has_exported_variables_of_the_job_is_left_alone(
     kill_all_of_distrun(status, job)
     (distrun.cwd / "go").touch()
     shell = subprocess.Popen(
-        ["sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ["sh"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=distrun.cwd,
     )
     assert shell.stdin is not None
     assert shell.stdout is not None
