@@ -223,7 +223,9 @@ def test_a_shell_that_has_exported_variables_of_the_job_is_left_alone(
     job = detached("test -e go && exit; env -0 >all; exec sleep 600", workers=1)
     copied = {"DISTRUN_JOB_ID": job}
     if copies == "all of a task's variables":
-        pairs = wait_until(lambda: (distrun.cwd / "all").read_text().split("\0")[:-1])
+        printed = distrun.cwd / "all"
+        wait_until(lambda: printed.exists() and b"DISTRUN_TOKEN" in printed.read_bytes())
+        pairs = printed.read_text().split("\0")[:-1]
         copied = dict(each.split("=", 1) for each in pairs)
     assert "DISTRUN_TOKEN" in copied or len(copied) == 1
     kill_all_of_distrun(status, job)
