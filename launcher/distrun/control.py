@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import time
 from typing import TYPE_CHECKING
@@ -200,12 +199,11 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
         unknown = "the result of the job is unknown"
         if not folder.path.exists():
             raise removed_error(folder)
-        if os.path.exists(file) and record.is_damaged(file):
-            raise HostError(f"the record of job {folder.job_id} is damaged: {unknown}", hint=hint)
-        if not os.path.exists(file) or not os.path.getsize(file):
-            raise HostError(
-                f"the record of job {folder.job_id} has no events: {unknown}", hint=hint
-            )
+        fault = folder.record_fault()
+        if fault is None and record.is_damaged(file):
+            fault = "is damaged"
+        if fault is not None:
+            raise HostError(f"the record of job {folder.job_id} {fault}: {unknown}", hint=hint)
         if leftovers.exist_here(folder):
             hint = f"its tasks still run; to end them: distrun kill {folder.job_id}"
         raise InternalError(f"the supervisor of job {folder.job_id} died: {unknown}", hint=hint)

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # without look-alikes
 _ID_LETTERS = 6
 _UNFINISHED_SECONDS = 600.0
+_BEGINNING_SECONDS = 60.0
+"""So long after its creation, a job's record may still have no event while its lock is held."""
 _TOKEN_BYTES = 16
 _TOKEN = re.compile(rb"[0-9a-f]{32}")
 _LOCK_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -215,6 +217,15 @@ class JobFolder:
         if state.created_at:
             return state
         return replace(state, created_at=self.created_ns / 1e9)  # the record lost its beginning
+
+    def record_fault(self) -> str | None:
+        """Say why the record does not show the job; None if it does, or is just being begun."""
+        try:
+            fault = record.beginning_fault(str(self.events_file))
+        except OSError:  # the command that reads it says so
+            return None
+        is_new = fault is not None and time.time() - self.created_ns / 1e9 < _BEGINNING_SECONDS
+        return None if is_new and self.is_locked else fault
 
     def _unsent_reports(self) -> list[events.Event]:
         """Return what an agent reported about its tasks after its supervisor had died."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.regular import open_regular
-from distrun.events import decode, encode
+from distrun.events import JobCreated, JobQueued, decode, encode
 from distrun.regular_file import open_regular_file
 
 if TYPE_CHECKING:
@@ -131,6 +131,19 @@ def is_damaged(path: str) -> bool:
         return os.path.lexists(path)
     with file:
         return any(line.endswith(b"\n") and _decode_line(line) is None for line in file)
+
+
+def beginning_fault(path: str) -> str | None:
+    """Say why a record does not show its job: it is cut, or not there. None if it begins well."""
+    try:
+        with open_regular_file(path) as file:
+            line = file.readline()
+    except FileNotFoundError:
+        return "is no regular file" if os.path.lexists(path) else "is missing"
+    if not line:
+        return "has no events"
+    event = _decode_line(line) if line.endswith(b"\n") else None
+    return None if isinstance(event, (JobCreated, JobQueued)) else "is damaged"
 
 
 def first(path: str) -> Event | None:

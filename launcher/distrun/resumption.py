@@ -76,7 +76,7 @@ def require_resumable(folder: JobFolder, state: JobState) -> None:
             f"job {job_id} has succeeded: there is nothing to resume",
             hint="to run it again: distrun launch SPEC",
         )
-    if not state.job_id or record.is_damaged(file):
+    if not state.job_id or folder.record_fault() or record.is_damaged(file):
         raise HostError(
             f"the record of job {job_id} is damaged, so it is not known where its tasks may run",
             hint=f"launch it again; its record: {folder.path}",

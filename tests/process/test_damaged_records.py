@@ -96,3 +96,37 @@ def test_a_record_that_lost_its_beginning(distrun: Distrun, detached: Detach) ->
         assert (output.returncode, output.stdout) == (0, "hello\n")
         assert f"the record of job {job_id} is damaged" in output.stderr
         assert "worker:0 | hello" in distrun("logs", "-t", "worker:0").stdout
+
+
+CUT = {"has no events": b"", "is missing": None, "is damaged": b'{"event":"JobCre'}
+TOLD = {
+    **dict.fromkeys(("ps -a", "status", "status --json", "status --timing", "logs"), 0),
+    **dict.fromkeys(("logs --json", "logs -f", "events", "events --json", "events -f"), 0),
+    **dict.fromkeys(("report -o page.html", "bundle -o job.tar.gz", "kill JOB"), 0),
+    **dict.fromkeys(("wait", "wait --timeout 1s", "resume", "resume -d"), 69),
+}
+
+
+@pytest.mark.parametrize("fault", CUT)
+def test_a_record_that_is_cut_to_nothing_is_told_by_all_commands(
+    distrun: Distrun, detached: Detach, status: Status, fault: str
+) -> None:
+    job_id = detached("echo hello", workers=1)
+    distrun("wait")
+    record, kept = distrun.home / "jobs" / job_id / "events.jsonl", CUT[fault]
+    for line, code in TOLD.items():
+        record.unlink(missing_ok=True)
+        if kept is not None:
+            record.write_bytes(kept)
+        done = distrun(*line.replace("JOB", job_id).split())
+        assert done.returncode == code, (line, done.stderr)
+        text = "is damaged" if line.startswith("resume") else fault
+        assert f"the record of job {job_id} {text}" in done.stderr, (line, done.stderr)
+        assert "to continue it" not in done.stdout + done.stderr, line
+    record.unlink(missing_ok=True)
+    if kept is not None:
+        record.write_bytes(kept)
+    job = status()
+    assert (job["state"], job["record_fault"], job["resume_command"]) == ("lost", fault, None)
+    (listed,) = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
+    assert (listed["record_fault"], listed["resume_command"]) == (fault, None)

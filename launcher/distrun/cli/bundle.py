@@ -42,10 +42,12 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
       distrun bundle mnist
       distrun bundle mnist --keep-names -o mnist.tar.gz
     """
+    from distrun.cli.job_view import tell_record_fault
     from distrun.cli.output_file import write_file
     from distrun.jobstore import JobStore
 
     folder = JobStore.default().find(job)
+    tell_record_fault(folder)
     path = Path(output or f"distrun-{folder.job_id}.tar.gz")
     if output == "-":
         written = io.BytesIO()

@@ -38,12 +38,14 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
     """
     from distrun.cli.cause_text import advise_about
     from distrun.cli.event_text import EventFormatter
+    from distrun.cli.job_view import tell_record_fault
     from distrun.control import SupervisorWatch
     from distrun.jobstore import JobStore
     from distrun.record import EventReader
 
     folder = JobStore.default().find(job)
     advise_about(folder)
+    tell_record_fault(folder)
     formatter = EventFormatter()
     record = EventReader(str(folder.events_file))
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:

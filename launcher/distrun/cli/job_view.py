@@ -130,11 +130,17 @@ class JobView(Frozen, kw_only=True):
         """How the job ended; None until it has."""
         return self.state.outcome if self.state.phase.is_final else None
 
+    @cached_property
+    def record_fault(self) -> str | None:
+        """Why its record does not show it; None if it does."""
+        return self.folder.record_fault()
+
     @property
     def cause_word(self) -> str | None:
         """Why it failed, as a verdict's kind, or what stopped it; None if it did neither."""
         if self.is_lost:
-            return "supervisor_died" if self.queued is None else "not_known_to_slurm"
+            here = "supervisor_died" if self.record_fault is None else "record_damaged"
+            return here if self.queued is None else "not_known_to_slurm"
         outcome = self.outcome
         if outcome is None or outcome.result is Result.SUCCEEDED:
             return None
@@ -182,7 +188,11 @@ class JobView(Frozen, kw_only=True):
     @property
     def resume_command(self) -> str | None:
         """The command that continues it; None if it runs or has succeeded."""
-        can_resume = not self.is_running and resumption.is_resumable(self.state)
+        can_resume = (
+            not self.is_running
+            and self.record_fault is None
+            and resumption.is_resumable(self.state)
+        )
         return resumption.command_for(self.folder.job_id) if can_resume else None
 
     def host_state(self, host: HostState) -> str:
@@ -218,6 +228,7 @@ class JobView(Frozen, kw_only=True):
             "restarts_left": self.restarts_left,
             "resumed": len(state.resumed_at),
             "resume_command": self.resume_command,
+            "record_fault": self.record_fault,
             "created_at": state.created_at,
             "ended_at": state.ended_at,
             "cpu_seconds": None if seconds is None else round(seconds, 3),
@@ -271,6 +282,13 @@ class JobView(Frozen, kw_only=True):
             *("left_out", "left_out_code", "fault", "fault_code"),
         )
         return {"state": self.host_state(host), **{name: fields.get(name) for name in names}}
+
+
+def tell_record_fault(folder: JobFolder) -> None:
+    """Print that a job's record is missing, cut or damaged at its beginning, if it is."""
+    fault = folder.record_fault()
+    if fault is not None:
+        console.print_message(f"the record of job {folder.job_id} {fault}: {folder.events_file}")
 
 
 def job_summaries(folders: Sequence[JobFolder]) -> list[JobView]:

@@ -99,7 +99,11 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> int
     Returns the highest exit code of those that have not ended, or of which that is not known; 0:
     all have ended. What keeps one job does not keep the others.
     """
+    from distrun.cli.job_view import tell_record_fault
+
     code = 0
+    for folder in folders:
+        tell_record_fault(folder)
     stops = [_Stop(folder, grace, signum) for folder in folders]
     for step in (_Stop.ask, _Stop.wait):
         for stop in stops:

@@ -104,10 +104,13 @@ def command(
     """
     from functools import partial
 
+    from distrun.cli.job_view import tell_record_fault
     from distrun.control import SupervisorWatch
     from distrun.logs import StartupFilter, View, merged
 
     folders = _folders(jobs, all_jobs=all_jobs)
+    for folder in folders:
+        tell_record_fault(folder)
     is_one = len(folders) == 1 and not all_jobs
     if follow and (until is not None or not is_one):
         what = "--until" if is_one else "several jobs"

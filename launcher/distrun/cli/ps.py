@@ -27,7 +27,7 @@ def command(everything: bool, as_json: bool) -> int:
       distrun ps
       distrun ps -a --json
     """
-    from distrun.cli.job_view import job_summaries
+    from distrun.cli.job_view import job_summaries, tell_record_fault
     from distrun.cli.json_output import progress_json
     from distrun.jobstore import JobStore
 
@@ -45,6 +45,8 @@ def command(everything: bool, as_json: bool) -> int:
     elif rows:
         _print_table(rows, last)
         for job in jobs:
+            if job.is_lost:
+                tell_record_fault(job.folder)
             if job.is_lost and job.resume_command is not None:
                 what = f"job {job.folder.job_id} is lost; to continue it: {job.resume_command}"
                 console.print_message(what)

@@ -36,6 +36,7 @@ def command(job: str | None, output: str | None, tasks: tuple[str, ...]) -> int:
       distrun report mnist -o mnist.html
       distrun bundle mnist -o mnist.tar.gz && distrun report mnist.tar.gz
     """
+    from distrun.cli.job_view import tell_record_fault
     from distrun.cli.report_file import make_page, write_page
     from distrun.jobstore import JobStore
 
@@ -46,6 +47,7 @@ def command(job: str | None, output: str | None, tasks: tuple[str, ...]) -> int:
             page = make_page(folder, tasks, about)
     else:
         folder = JobStore.default().find(job)
+        tell_record_fault(folder)
         page = make_page(folder, tasks)
     if output == "-":
         sys.stdout.buffer.write(page.encode())

@@ -111,6 +111,8 @@ def job_notes(job: JobView) -> list[str]:
         notes.append(
             f"Slurm no longer knows its job {job.state.batch_id}, and its record has no end"
         )
+    elif job.is_lost and job.record_fault is not None:
+        notes.append(f"its record {job.record_fault}; its result is lost")
     elif job.is_lost:
         notes.append("its supervisor died, or its record is damaged; its result is lost")
     elif not job.state.job_id:
