@@ -205,7 +205,7 @@ class Session:
 
     def _on_supervisor_exit(self) -> None:
         status = self._process.wait()
-        processes.end_all(protocol.KILL_GRACE)
+        left = processes.end_all(protocol.KILL_GRACE, patience=processes.DEATH_SECONDS)
         recorded = self.folder.state()
         is_told = status == 0 or (
             recorded.outcome is not None and recorded.outcome.exit_code == status
@@ -221,9 +221,17 @@ class Session:
         if not self.folder.path.exists():
             raise InternalError(f"the supervisor {how} before the job began")
         raise InternalError(
-            f"the supervisor of job {self.folder.job_id} {how}; its tasks have been ended",
+            f"the supervisor of job {self.folder.job_id} {how}; {_said_of(left)}",
             hint=f"its log is {self.folder.supervisor_log}",
         )
+
+
+def _said_of(left: list[processes.Process]) -> str:
+    """Return what became of a job's tasks, of which some processes may not die."""
+    if not left:
+        return "its tasks have been ended"
+    pids = " ".join(str(each.pid) for each in left)
+    return f"processes of its tasks do not die, not even by SIGKILL: {pids}"
 
 
 def all_executed(state: lifecycle.JobState) -> bool:

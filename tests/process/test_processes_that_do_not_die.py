@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
-from harness.command import Detach, Distrun, FindVictim, Status
+from harness.command import Detach, Distrun, FindVictim, Status, WriteSpec
 from harness.freezer import Freeze, freezer
 from harness.waiting import wait_until
 
@@ -64,3 +66,25 @@ def test_other_commands_are_answered_while_a_dead_agents_task_does_not_die(
     shown = distrun("events", job).stdout
     assert f"do not die, not even by SIGKILL: {task}" in shown
     assert "attempt 1" not in shown
+
+
+def test_launch_ends_although_a_dead_supervisors_task_does_not_die(
+    distrun: Distrun, write_spec: WriteSpec, status: Status, freeze: Freeze, victim_of: FindVictim
+) -> None:
+    launch = distrun.start("launch", write_spec(SLEEPS), stderr=subprocess.PIPE, text=True)
+
+    def pids() -> list[int]:
+        shown = distrun("status", "--json")
+        tasks = json.loads(shown.stdout)["job"]["tasks"] if shown.returncode == 0 else []
+        return [each["pid"] for each in tasks if each["pid"]]
+
+    wait_until(lambda: len(pids()) == 2, timeout=30)
+    task = status()["tasks"][0]["pid"]
+    freeze(task)
+    victims = [victim_of(who, launch) for who in ("supervisor", "agent", "guard")]
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    assert launch.stderr is not None
+    assert launch.wait(40) == 70
+    assert f"do not die, not even by SIGKILL: {task}" in launch.stderr.read()
+    launch.stderr.close()

@@ -72,7 +72,7 @@ def _end_by_defect(
         with contextlib.suppress(Exception):
             traceback.print_exc()
     finally:
-        processes.end_all(protocol.KILL_GRACE)
+        processes.end_all(protocol.KILL_GRACE, patience=processes.DEATH_SECONDS)
         os._exit(InternalError.exit_code)
 
 
