@@ -104,11 +104,15 @@ class EventReader:
         """Return the events added since the last call, without a torn last line."""
         with open_regular_file(self._path) as file:
             file.seek(self._offset)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        decoded = map(_decode_line, whole.splitlines())
-        return [event for event in decoded if event is not None]
+            found = []
+            for line in file:  # one by one: a damaged record may be one of empty lines
+                if not line.endswith(b"\n"):
+                    break
+                self._offset += len(line)
+                event = _decode_line(line) if line != b"\n" else None
+                if event is not None:
+                    found.append(event)
+        return found
 
 
 def _decode_line(line: bytes) -> Event | None:

@@ -376,6 +376,16 @@ HOSTILE = {
     "no about": archive(("distrun-job-aaa/events.jsonl", b""), about=None),
     "odd about": archive(about=[1]),
     "later version": archive(about={**ABOUT, "version": 2}),
+    "of no time": archive(about={**ABOUT, "made_at": float("inf")}),
+    "of no number": archive(about={**ABOUT, "made_at": float("nan")}),
+    "of the year 99999": archive(about={**ABOUT, "made_at": 3.1e12}),
+    "of long ago": archive(about={**ABOUT, "made_at": -1e18}),
+    "of a huge number": archive(about={**ABOUT, "made_at": 10**400}),
+    "of true": archive(about={**ABOUT, "made_at": True}),
+    "of a version that is true": archive(about={**ABOUT, "version": True}),
+    "a longer file than is packed": gzip.compress(
+        header("distrun-job-aaa/events.jsonl", size=(64 << 20) + 1)
+    ),
     "above": archive(("distrun-job-aaa/../x", b"x")),
     "absolute": archive(("/tmp/distrun-job-aaa/x", b"x")),
     "another job": archive(("distrun-job-bbb/events.jsonl", b"x")),

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
 
 VERSION = 1
+MOST_BYTES = 64 << 20
+"""Of a file in a bundle. Of a longer one, its beginning is there, up to the end of a line."""
 ABOUT = "bundle.json"
 REPORT = "report.html"
 README = "README.txt"

@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrun.bundle.contents import ABOUT, TOP, VERSION, About, is_known
+from distrun.bundle.contents import ABOUT, MOST_BYTES, TOP, VERSION, About, is_known
 from distrun.codec import from_json
 from distrun.errors import UsageError
 from distrun.jobstore import JobFolder
@@ -28,6 +28,8 @@ _MOST_BYTES = 1 << 30
 _BLOCK = 1 << 20
 _LATEST_TIME = 4e10
 """Later than any clock: the header is damaged."""
+
+_ODD_VALUES = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 class _Member(tarfile.TarInfo):
@@ -70,7 +72,11 @@ def opened(path: Path) -> Iterator[tuple[JobFolder, About]]:
                 _check_end(archive)
         except (tarfile.TarError, EOFError, zlib.error, ValueError, gzip.BadGzipFile) as error:
             raise _damaged(path, str(error)) from error
-        yield folder, _about(folder, path)
+        about = _about(folder, path)
+        try:
+            yield folder, about
+        except _ODD_VALUES as error:  # each file can be read, but they do not fit together
+            raise _damaged(path, f"{type(error).__name__}: {error}") from error
 
 
 def _unpack(archive: gzip.GzipFile, temporary: Path, path: Path) -> JobFolder:
@@ -90,6 +96,8 @@ def _unpack(archive: gzip.GzipFile, temporary: Path, path: Path) -> JobFolder:
             is_of_job = found[1] == folder.job_id and is_known(name, folder)
             if not is_of_job or (folder.path / name).exists():
                 raise _damaged(path, f"it has {printable(member.name[:200])!r}")
+            if member.size > MOST_BYTES:
+                raise _damaged(path, f"its {name} has more than {MOST_BYTES:,} bytes")
             size += member.size
             if count >= _MOST_FILES or size > _MOST_BYTES:
                 most = f"{_MOST_FILES:,} files or {_MOST_BYTES:,} bytes"
@@ -125,7 +133,7 @@ def _about(folder: JobFolder, path: Path) -> About:
         about = from_json(About, json.loads((folder.path / ABOUT).read_text("utf-8")))
     except FileNotFoundError:
         raise _damaged(path, f"it has no {ABOUT}") from None
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except _ODD_VALUES as error:
         raise _damaged(path, f"its {ABOUT} cannot be read") from error
     if about.version != VERSION:
         raise UsageError(

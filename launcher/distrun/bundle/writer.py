@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from distrun.agent.protocol import INDEX_RECORD
-from distrun.bundle.contents import ABOUT, README, REPORT, VERSION, About, is_known, job_files
+from distrun.bundle.contents import (
+    ABOUT,
+    MOST_BYTES,
+    README,
+    REPORT,
+    VERSION,
+    About,
+    is_known,
+    job_files,
+)
 from distrun.codec import to_json
 from distrun.frozen import Frozen
 from distrun.jobstore import HISTORY_SUFFIX, LOG_SUFFIX, JobFolder, task_of_log
@@ -30,8 +39,6 @@ if TYPE_CHECKING:
 _MOST_LOG_BYTES = 1 << 20
 """Of each log: its end."""
 _MOST_BYTES_OF_ALL_LOGS = 64 << 20
-_MOST_BYTES = 64 << 20
-"""Of any other file: its beginning, up to the end of a line."""
 
 
 class Part(Frozen, kw_only=True):
@@ -153,6 +160,10 @@ class BundleWriter:
         written: float | None = None,
     ) -> None:
         content = text.encode("utf-8", "surrogateescape")
+        if len(content) > MOST_BYTES:  # replacements may be longer than what they replace
+            whole = content.rfind(b"\n", 0, MOST_BYTES) + 1
+            left_out += len(content) - whole
+            content = content[:whole]
         (copy.path / name).write_bytes(content)
         if written is not None:
             os.utime(copy.path / name, (written, written))
@@ -162,7 +173,7 @@ class BundleWriter:
         try:
             with open_regular_file(source) as file:
                 found = os.fstat(file.fileno())
-                content = file.read(_MOST_BYTES)
+                content = file.read(MOST_BYTES)
         except OSError:
             return
         if len(content) < found.st_size:

@@ -13,6 +13,9 @@ OFF = "off"
 DURATION_PATTERN = r"[0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h|d)"
 SIZE_PATTERN = r"[0-9]{1,9}(\.[0-9]{1,9})?(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)"
 
+LONGEST, LARGEST = "9999999d", "999999TB"
+"""The longest duration and the largest size: each fits into every field, and into Slurm's."""
+
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1} | {
     f"{prefix}{infix}B": base**power

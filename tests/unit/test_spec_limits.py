@@ -1,0 +1,50 @@
+"""Numbers of the spec: huge, tiny and odd ones are valid, or an error with their position."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from distrun.codec import from_json, to_json
+from distrun.errors import InvalidSpecError
+from distrun.spec.loader import load
+from distrun.spec.model import Spec
+
+SPEC = "name: j\nstrategy: multi_worker_mirrored\ncluster: {worker: 1}\nprogram: {script: x.py}\n"
+KEYS = [
+    *("cluster.worker", "restart.max", "restart.backoff", "restart.backoff_max"),
+    *("restart.reset_after", "restart.min_workers", "restart.host_failures", "spares"),
+    *("timeouts.start", "timeouts.run", "timeouts.grace", "timeouts.stall", "timeouts.link"),
+    *("logs.max_size", "ssh.port", "ssh.connect_timeout", "tensorboard.port", "slurm.nodes"),
+    *("slurm.time", "slurm.mem_per_node", "slurm.cpus_per_task", "slurm.gpus_per_node"),
+    *("slurm.signal_before_end", "ports.range", "program.args"),
+]
+VALUES = [
+    *("0", "-1", "-0.0", "1.5", "1e400", "-1e400", ".nan", ".inf", "9" * 400, "1" + "0" * 400),
+    *("0x" + "f" * 400, "999999999TB", "999999999.999999999TiB", "9" * 400 + "TB", "-5GB"),
+    *("999999999d", "999999999.999999999d", "0.000000001ms", "9" * 400 + "s", "-1s", "nan s"),
+    *("2147483648", "4294967296", "9223372036854775808", "true", "null", "1-999999999999"),
+]
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("key", KEYS)
+def test_a_number_is_valid_or_refused_with_its_position(
+    tmp_path: Path, key: str, value: str
+) -> None:
+    (tmp_path / "x.py").write_text("")
+    path = tmp_path / "job.yaml"
+    path.write_text(SPEC)
+    try:
+        spec = load(str(path), overrides=(f"{key}={value}",))
+    except InvalidSpecError as error:
+        refusal = str(error)
+    else:
+        refusal = ""
+    if refusal:
+        assert key.partition(".")[0] in refusal
+        return
+    # A supervisor reads it again, and so does a resume.
+    assert from_json(Spec, json.loads(json.dumps(to_json(spec), allow_nan=False))) is not None
