@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from distrun.agent.protocol import Struct
-from distrun.field_types import check_fields, check_number
+from distrun.field_types import RANGES, check_fields, check_number
 
 T = TypeVar("T")
 
@@ -80,8 +80,9 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: PLR0911 - one line a kind
 def _read_fields(hints: dict[str, Any], value: Any) -> dict[str, Any]:
     known = {name: _read(hints[name], value[name]) for name in hints if name in value}
     for name, each in known.items():
-        if type(each) in (int, float):
-            check_number(each, "at" if name.endswith("_at") else name)
+        kind = "at" if name.endswith("_at") else name
+        if type(each) in (int, float) and kind in RANGES:
+            check_number(each, kind)
     return known
 
 
