@@ -29,18 +29,6 @@ TIMEOUT = 60.0
 PLAIN_PYTHON = [sys.executable, "-I", "-S"]
 
 
-def python38() -> str | None:
-    choices = [*Path.home().glob(".pyenv/versions/3.8.*/bin/python3"), shutil.which("python3.8")]
-    for each in choices:  # a shim of pyenv's need not have any Python behind it
-        if (
-            each
-            and subprocess.run([each, "--version"], capture_output=True, check=False).returncode
-            == 0
-        ):
-            return str(each)
-    return None
-
-
 class Host:
     """An agent and what it has said; `job_id` is in its tasks' environment."""
 

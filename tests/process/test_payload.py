@@ -16,14 +16,14 @@ import pytest
 from distrun.agent import protocol
 from distrun.agent.protocol.channel import encode
 from distrun.supervisor.hosts import agent_code, bootstrap
+from harness.pythons import of_pyenv
 
 MARK = b"\nhere it begins\n"
 
 
 def pythons() -> list[str]:
     """This Python, and others of this machine that agents may meet."""
-    others = Path.home().glob(".pyenv/versions/3.*/bin/python3")
-    found = [Path(sys.executable), *sorted(others), Path("/usr/bin/python3")]
+    found = [Path(sys.executable), *of_pyenv("3"), Path("/usr/bin/python3")]
     return [str(each) for each in dict.fromkeys(found) if each.exists()]
 
 

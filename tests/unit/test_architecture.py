@@ -10,7 +10,6 @@ import ast
 import functools
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from distrun.strategies import STRATEGIES
+from harness.pythons import python38
 from harness.requirements import skip
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -592,19 +592,8 @@ def test_the_code_is_where_the_rules_look() -> None:
 AGENT = sorted(PACKAGE.joinpath("agent").rglob("*.py"))
 
 
-def python_3_8() -> str | None:
-    versions = sorted(Path.home().glob(".pyenv/versions/3.8*/bin/python"))
-    for python in (shutil.which("python3.8"), *map(str, versions)):
-        if python is not None:
-            # A version manager may have a stand-in for a version that is not there.
-            asked = subprocess.run([python, "-c", ""], capture_output=True, check=False)
-            if asked.returncode == 0:
-                return python
-    return None
-
-
 def test_python_3_8_imports_the_agent(tmp_path: Path) -> None:
-    python = python_3_8()
+    python = python38()
     if python is None:
         skip("there is no Python 3.8", "pyenv install 3.8")
     names = [named(path, LAUNCHER) for path in AGENT if path.stem != "__main__"]

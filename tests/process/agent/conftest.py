@@ -13,8 +13,8 @@ from distrun.supervisor.hosts import local
 from harness.agents import (
     Host,
     MakeHost,
-    python38,
 )
+from harness.pythons import python38
 from harness.requirements import skip
 
 
