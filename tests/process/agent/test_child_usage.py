@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
-from distrun.agent.linux.child_usage import reap
+from distrun.agent.linux.processes import reap_child
 from harness.requirements import AS_ROOT, skip
 from harness.strangers import UID
 
@@ -17,7 +17,7 @@ USER = f"""
 import ctypes, json, os, sys
 sys.path[:0] = {sys.path!r}
 from distrun.agent.linux import processes
-from distrun.agent.linux.child_usage import reap
+from distrun.agent.linux.processes import reap_child
 if not os.geteuid():
     os.setgroups([])
     os.setgid({UID})
@@ -37,7 +37,7 @@ if not child:
     os.read(os.open("/dev/zero", os.O_RDONLY), 7_000_000)
     os._exit(0)
 os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-print(json.dumps(reap(child)._asdict()))
+print(json.dumps(reap_child(child)._asdict()))
 """
 
 HIDES = """
@@ -69,7 +69,7 @@ def test_the_bytes_of_a_child_are_known_to_an_ordinary_user() -> None:
 
 def test_a_child_that_runs_is_not_reaped() -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
-        assert reap(child.pid, os.WNOHANG) is None
+        assert reap_child(child.pid, os.WNOHANG) is None
 
 
 def test_a_process_that_proc_hides_is_not_taken_for_one_that_has_ended() -> None:

@@ -26,22 +26,21 @@ def state_folder() -> str:
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
-        home = _home()
-        state = os.path.join(home, ".local", "state") if home else ""
-    return os.path.join(state, "distrun") if state else ""
+        state = os.path.join(_home(), ".local", "state")
+    return os.path.join(state, "distrun") if os.path.isabs(state) else ""
 
 
 def _home() -> str:
-    """The user's home, an absolute path; empty if there is none."""
+    """The user's home; empty if there is none."""
     home = os.environ.get("HOME", "")
     if not os.path.isabs(home):
         import pwd
 
         try:
-            home = pwd.getpwuid(os.getuid()).pw_dir
+            return pwd.getpwuid(os.getuid()).pw_dir
         except KeyError:  # as in a container that runs as any number
             return ""
-    return home if os.path.isabs(home) else ""
+    return home
 
 
 def is_foreign(status: os.stat_result) -> bool:

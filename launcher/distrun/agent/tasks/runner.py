@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Protocol, Set, Tuple
 
 from distrun.agent import protocol
 from distrun.agent.linux import labels, processes
-from distrun.agent.linux.child_usage import reap
 from distrun.agent.linux.oom import OomWatch
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program
@@ -413,7 +412,7 @@ class TaskRunner:
         """Reap an orphan if it has ended. Returns whether it had."""
         process = processes.find(pid)
         try:
-            spent = reap(pid, os.WNOHANG)
+            spent = processes.reap_child(pid, os.WNOHANG)
         except ChildProcessError:
             return True
         if spent is None:

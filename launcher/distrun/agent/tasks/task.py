@@ -13,7 +13,6 @@ import signal
 from typing import Dict, Iterator, List, Optional
 
 from distrun.agent.linux import labels, processes
-from distrun.agent.linux.child_usage import ChildUsage, reap
 from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.structs import Struct
 from distrun.agent.tasks.program import Execution, Start
@@ -48,7 +47,7 @@ class Task:
         self.execution: Optional[Execution] = execution
         self.exit: Optional[Exit] = None
         self.orphans: Dict[int, processes.Process] = {}
-        self.spent: List[ChildUsage] = []
+        self.spent: List[processes.ChildUsage] = []
         """What those of its orphans that were reaped have used."""
         self.progress: Dict[str, str] = {}
         """The latest values that it has reported, of so many keys as are read."""
@@ -173,7 +172,7 @@ class Task:
             if process.group != self.pid:
                 processes.send(process, signal.SIGKILL)
 
-    def reap(self) -> List[ChildUsage]:
+    def reap(self) -> List[processes.ChildUsage]:
         """Reap the first process. After this no signal may be sent to its id.
 
         Returns what the task has used: this process and each orphan that ended before, with the
@@ -181,7 +180,7 @@ class Task:
         """
         if self.notify is not None:
             self.notify.close()
-        spent = reap(self.pid)
+        spent = processes.reap_child(self.pid)
         return self.spent if spent is None else [*self.spent, spent]
 
 

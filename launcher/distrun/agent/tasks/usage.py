@@ -11,7 +11,6 @@ from distrun.agent.linux import facts, processes
 from distrun.agent.protocol import UsageSampled
 
 if TYPE_CHECKING:
-    from distrun.agent.linux.child_usage import ChildUsage
     from distrun.agent.protocol import Report
     from distrun.agent.tasks.gpu_usage import GpuUsage
     from distrun.agent.tasks.task import Task
@@ -130,7 +129,7 @@ class UsageSampler:
             self._gpus = GpuUsage(self._selector)
         self._gpus.ask(now, interval)
 
-    def end(self, task: Task, spent: List[ChildUsage]) -> Totals:
+    def end(self, task: Task, spent: List[processes.ChildUsage]) -> Totals:
         """Forget a task that has ended, and return what it has used in all.
 
         Args:
@@ -186,8 +185,7 @@ def _file_bytes(pids: List[int]) -> Tuple[Optional[int], Optional[int]]:
     read = written = 0
     for pid in pids:
         try:
-            with open("/proc/{}/io".format(pid), "rb") as file:
-                words = file.read().split()
+            words = processes.read_short("/proc/{}/io".format(pid)).split()
         except OSError:
             if processes.load(pid) is not None:  # it has not ended
                 return None, None
