@@ -33,7 +33,7 @@ from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS, Cause, Code
 from distrun.codec import from_json, to_json
 from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen, replace
-from distrun.regular_file import read_regular_file
+from distrun.regular_file import open_regular_file, read_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +43,7 @@ _ID_LETTERS = 6
 _UNFINISHED_SECONDS = 600.0
 _BEGINNING_SECONDS = 60.0
 """So long after its creation, a job's record may still have no event while its lock is held."""
+_LARGEST_BATCH_FILE = 1 << 16
 _TOKEN_BYTES = 16
 _TOKEN = re.compile(rb"[0-9a-f]{32}")
 _LOCK_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -258,7 +259,8 @@ class JobFolder:
         Without an id, it is not known whether Slurm has queued it.
         """
         try:
-            return from_json(BatchJob, json.loads(self.batch_file.read_text()))
+            with open_regular_file(self.batch_file) as file:
+                return from_json(BatchJob, json.loads(file.read(_LARGEST_BATCH_FILE)))
         except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
             if not os.path.lexists(self.batch_script):
                 return None

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrun import events, record
+from distrun.bundle.contents import MOST_BYTES
 from distrun.codec import from_json
 from distrun.redaction import Redactor, secret_values
+from distrun.regular_file import open_regular_file
 from distrun.spec.addresses import is_loopback
 from distrun.spec.machine import own_names
 from distrun.spec.model import Spec
@@ -91,4 +93,5 @@ def _unproxied(folder: JobFolder) -> list[str]:
 
 
 def _read(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8"))
+    with open_regular_file(path) as file:
+        return json.loads(file.read(MOST_BYTES))

@@ -30,6 +30,7 @@ from distrun.lifecycle import highest, total
 from distrun.logs import TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.logs.view import Formatter
+from distrun.regular_file import open_regular_file
 from distrun.report import plots
 from distrun.report.outliers import Measure, Outlier, outliers
 from distrun.report.series import panels
@@ -287,7 +288,7 @@ class Report:
     def spec(self) -> str:
         """Return the spec as it was written."""
         try:
-            with open(self.folder.spec_file, "rb") as file:
+            with open_regular_file(self.folder.spec_file) as file:
                 return file.read(_MOST_SPEC_BYTES).decode("utf-8", "replace")
         except OSError:
             return ""
