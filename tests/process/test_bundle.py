@@ -45,7 +45,7 @@ def unpacked(distrun: Distrun, tmp_path: Path) -> Callable[..., dict[str, bytes]
         path = tmp_path / "bundle.tar.gz"
         done = distrun("bundle", "-o", path, *args)
         assert done.returncode == 0, done.stderr
-        assert done.stderr.startswith(f"distrun: wrote {path}\n")
+        assert f"distrun: wrote {path}\n" in done.stderr  # after what is said of a damaged record
         with tarfile.open(path) as archive:
             members = archive.getmembers()
             assert {(each.uid, each.gid, each.uname, each.gname) for each in members} == {

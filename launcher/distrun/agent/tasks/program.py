@@ -7,7 +7,7 @@ import errno
 import os
 import resource
 import signal
-from typing import TYPE_CHECKING, Dict, Mapping, NoReturn, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Dict, List, Mapping, NoReturn, Optional, Tuple, Union
 
 from distrun.agent.linux import labels, syscalls
 from distrun.agent.linux.regular import open_regular
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _EXIT_NOT_EXECUTED = 127
 _ERROR_BYTES = 4096
+_LONGEST_WORD = 32 * 4096
+"""Bytes of an argument or a variable, with its end, that Linux refuses; see execve(2)."""
 
 
 class Start(Struct):
@@ -77,8 +79,8 @@ def _become(start: Start, agent: int, report: int) -> NoReturn:
         os.execvpe(argv[0], argv, start.env)  # noqa: S606 - no shell is meant
     except OSError as error:
         number = error.errno or 0
-        if stage == "program" and number == errno.EACCES and not _is_in_path(argv[0], start.env):
-            number = errno.ENOENT
+        if stage == "program" and number == errno.EACCES:
+            number = _reason(argv, start.env)
         os.write(report, "{} {}".format(stage, number).encode("ascii"))
     except BaseException as error:  # noqa: BLE001 - a forked child must never return
         os.write(report, "defect {!r}".format(error).encode("utf-8", "replace")[:_ERROR_BYTES])
@@ -201,11 +203,18 @@ def read_exec_status(execution: Execution, order: StartTask) -> Optional[Cause]:
     return _program_cause(number, order.argv[0], order.workdir)
 
 
-def _is_in_path(name: bytes, env: Mapping[bytes, bytes]) -> bool:
-    """Whether a program is where it is looked for: a folder of PATH may be closed to this user."""
+def _reason(argv: List[bytes], env: Mapping[bytes, bytes]) -> int:
+    """Why a program could not be executed, if the first error was EACCES.
+
+    That may be of a folder of PATH that is closed to this user; what came later counts then.
+    """
+    words = [*argv, *(name + b"=" + value for name, value in env.items())]
+    if any(len(word) >= _LONGEST_WORD for word in words):
+        return errno.E2BIG
     path = env.get(b"PATH", os.fsencode(os.defpath))
-    folders = [b""] if b"/" in name else path.split(b":")
-    return any(os.path.lexists(os.path.join(folder, name)) for folder in folders)
+    folders = [b""] if b"/" in argv[0] else path.split(b":")
+    is_there = any(os.path.lexists(os.path.join(folder, argv[0])) for folder in folders)
+    return errno.EACCES if is_there else errno.ENOENT
 
 
 def _program_cause(number: int, name: str, workdir: str) -> Cause:
