@@ -64,7 +64,9 @@ def test_the_script_has_what_the_spec_asks_for(slurm: FakeSlurm, job_id: str) ->
         'comment="a \\"b\\" \\\\c"',
     ):
         assert f"\n#SBATCH --{line}\n" in script
-    assert script.rstrip().endswith(f"-m distrun batch-run --job {job_id}")
+    last = script.rstrip().splitlines()[-1]
+    assert last.startswith("exec ")
+    assert [word for word in ("batch-run", "--job", job_id) if word not in last] == []
 
 
 @pytest.mark.parametrize(

@@ -168,11 +168,11 @@ def main() -> NoReturn:
 
 
 def _run_guarded() -> int:
-    from distrun.cli.guarded_command import run_guarded
-
     try:
+        from distrun.cli.guarded_command import run_guarded
+
         return run_guarded(_run)
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         console.print_error(_host_error(error))
         return HostError.exit_code
 

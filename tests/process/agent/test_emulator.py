@@ -55,4 +55,5 @@ def test_the_emulator_sends_the_fields_of_a_real_agent(host: Host, tmp_path: Pat
     for kind in both:
         assert real[kind].keys() == emulated[kind].keys()
         for name, types in real[kind].items():
-            assert types & emulated[kind][name], (kind, name, types, emulated[kind][name])
+            known = types - {"NoneType"}  # what could not be read, such as a short task's memory
+            assert not known or known & emulated[kind][name], (kind, name, types)
