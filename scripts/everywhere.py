@@ -66,6 +66,7 @@ LINES, WRONG = 15, 60
 
 WALK = r"""
 set -eu
+trap 'echo "line $LINENO of the walk failed: $BASH_COMMAND"' ERR
 cd "$1"; shift
 export DISTRUN_HOME="$PWD/records"
 printf 'name: walk\nstrategy: multi_worker_mirrored\ncluster: {worker: 2}\n' > job.yaml
@@ -118,8 +119,8 @@ class Matrix:
             return "root can write everywhere"
         return None
 
-    def run(self, cell: Cell) -> tuple[str, str]:
-        """Return the last line of the tests' output, and the end of it if the cell is red."""
+    def run(self, cell: Cell) -> tuple[bool, str, str]:
+        """Return whether the cell is green, a line on it, and what it printed if it is not."""
         folder = Path(tempfile.mkdtemp(dir=self._folder, prefix="cell-"))
         python, checkout = self._python(cell), self._checkout(cell)
         env = self._env(cell, folder)
@@ -145,15 +146,16 @@ class Matrix:
                     check=False,
                 )
             except subprocess.TimeoutExpired as error:
-                return f"took more than {SECONDS / 60:.0f} minutes", _end(error.output or b"")
+                why = f"took more than {SECONDS / 60:.0f} minutes"
+                return False, why, _end(error.output or b"")
             output = _end(done.stdout)
             if done.returncode:
                 name = "the walk" if command is walk else "the tests"
-                return f"{name} exited {done.returncode}", output
+                return False, f"{name} exited {done.returncode}", output
         counts = re.findall(r"\d+ passed.*", output)
         left_out = re.findall(r"(\d+) tests were left out", output)
         shutil.rmtree(folder)
-        return f"{counts[-1]}{f'; {left_out[-1]} left out' if left_out else ''}", ""
+        return True, f"{counts[-1]}{f'; {left_out[-1]} left out' if left_out else ''}", ""
 
     # What a cell needs ---------------------------------------------------------------------
 
@@ -311,8 +313,8 @@ def main(words: list[str]) -> int:
             why, output = matrix.why_not(cell), ""
             result = "not run"
             if why is None:
-                why, output = matrix.run(cell)
-                result = "red" if output else "ok"
+                is_green, why, output = matrix.run(cell)
+                result = "ok" if is_green else "red"
             counts[result] += 1
             seconds = f"{time.monotonic() - began:.0f} s"
             row = f"{cell.python:<6}{cell.user:<6}{cell.environment:<13}{result:<9}{seconds:>7}  "
