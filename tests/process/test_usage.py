@@ -145,7 +145,9 @@ def test_gpus_are_sampled_by_nvidia_smi(
     )
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
     assert distrun("launch", "-d", write_spec(python(script), workers=1), env=env).returncode == 0
-    wait_until(lambda: samples().get("worker-0", [{}])[-1].get("gpu_memory_bytes"), timeout=60)
+    wait_until(
+        lambda: (samples().get("worker-0") or [{}])[-1].get("gpu_memory_bytes"), timeout=60
+    )  # the file exists before its first line
     last = samples()["worker-0"][-1]
     assert (last["gpu_memory_bytes"], last["gpu_percent"]) == (512 << 20, 85.0)
     (tmp_path / "go").touch()
