@@ -162,13 +162,17 @@ class Duration(Frozen, kw_only=True):
         seconds = units.parse_duration(node.text)
         if seconds is None:
             return mismatch(node, path, self.expected, problems, self._hint(node))
+        hint = "write off for no limit" if self.off else ""
         if seconds == 0 and not self.zero:
             wrong = f"{path} must be longer than {quoted(node.text)[1:-1]}"
+        elif seconds < self.shortest:
+            wrong = f"{path} must be at least {self.shortest:g}s, not {quoted(node.text)[1:-1]}"
+            hint = self.why
         elif seconds > (units.parse_duration(units.LONGEST) or 0):
             wrong = f"{path} must be at most {units.LONGEST}"
         else:
             return seconds
-        problems.add(node.mark, wrong, "write off for no limit" if self.off else "")
+        problems.add(node.mark, wrong, hint)
         return FAILED
 
     def _hint(self, node: Scalar) -> str:
