@@ -43,7 +43,7 @@ class ForkedProcess:
         exit_code: its exit code after a defect, of which the traceback is on standard error.
 
     Raises:
-        OSError: there can be no further process.
+        OSError: there can be no further process, or there is no /proc.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class ForkedProcess:
         exit_code: int,
     ) -> None:
         self.returncode: int | None = None
+        os.listdir("/proc/self/fd")  # the fork closes what is listed there: it must be readable
         for output in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 output.flush()

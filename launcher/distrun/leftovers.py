@@ -233,9 +233,10 @@ def _record(folder: JobFolder, state: JobState, hosts: list[str], command: str) 
     is_lost = not state.phase.is_final
     if not state.job_id or not (hosts or (is_lost and command)):
         return
-    if record.is_damaged(str(folder.events_file)):
+    file = str(folder.events_file)
+    if record.beginning_fault(file) or record.is_damaged(file):
         return  # what is added would be taken for the whole
-    log = EventLog(str(folder.events_file))
+    log = EventLog(file)
     try:
         if is_lost:
             folder.absorb_unsent_reports(log)

@@ -217,4 +217,4 @@ def test_a_record_that_was_removed_is_no_death_of_the_supervisor(
     assert distrun("kill", job).returncode == 0
     waited = distrun("wait", job)
     assert waited.returncode == 69
-    assert "has no events: the result of the job is unknown" in waited.stderr
+    assert "is missing: the result of the job is unknown" in waited.stderr

@@ -63,11 +63,16 @@ def rows_of(page: str, section: str) -> list[list[str]]:
 
 @pytest.fixture
 def report(distrun: Distrun, tmp_path: Path) -> Callable[..., str]:
-    def write(*args: str) -> str:
+    def write(*args: str, fault: str = "") -> str:
         page = tmp_path / "page.html"
         done = distrun("report", "-o", page, *args)
         assert done.returncode == 0, done.stderr
-        assert done.stderr == f"distrun: wrote {page}\n"
+        *told, last = done.stderr.splitlines()
+        assert last == f"distrun: wrote {page}"
+        assert [line.split(":")[1].partition(" of job ")[0] for line in told] == (
+            [" the record"] if fault else []
+        )
+        assert all(fault in line for line in told), told
         return page.read_text()
 
     return write
@@ -153,11 +158,11 @@ def test_a_record_that_is_damaged_or_empty_has_one(
     (folder / "history" / "worker-0.jsonl").write_bytes(b'\xff{"at": 1e999}\n{"at":5}\n\n')
     text = (folder / "events.jsonl").read_bytes()
     (folder / "events.jsonl").write_bytes(text[:300] + b"\xff\x00" + text[300:])
-    assert f"<title>{job}: " in report(job)
+    assert f"<title>{job}: " in report(job, fault=f"{job} is damaged: ")
     (folder / "events.jsonl").write_bytes(b"")
-    assert f"<title>{job}: " in report(job)
+    assert f"<title>{job}: " in report(job, fault=f"{job} has no events: ")
     (folder / "events.jsonl").unlink()
-    assert f"<title>{job}: " in report(job)
+    assert f"<title>{job}: " in report(job, fault=f"{job} is missing: ")
 
 
 def test_tasks_can_be_chosen(

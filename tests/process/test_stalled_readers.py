@@ -89,11 +89,16 @@ def start(distrun: Distrun) -> Start:
 
 
 def is_stalled(process: subprocess.Popen[Any] | psutil.Process) -> bool:
-    """Whether a thread of the process waits in a write, which it does until somebody reads."""
-    for each in Path(f"/proc/{process.pid}/task").glob("*/syscall"):
-        number = each.read_text().split()[0]
-        if number.isdigit() and int(number) in WRITING:
-            return True
+    """Whether a thread of the process waits in a write, which it does until somebody reads.
+
+    plan and doctor run in a child of the command.
+    """
+    pids = [process.pid, *(each.pid for each in psutil.Process(process.pid).children())]
+    for pid in pids:
+        for each in Path(f"/proc/{pid}/task").glob("*/syscall"):
+            number = each.read_text().split()[0]
+            if number.isdigit() and int(number) in WRITING:
+                return True
     return False
 
 

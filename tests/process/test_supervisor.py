@@ -147,7 +147,8 @@ def test_a_job_whose_record_cannot_be_written_ends_and_says_so(
     launches: list[Launch], spec: Spec, distrun_home: Path
 ) -> None:
     command = local.isolated_python("distrun.supervisor.main")
-    launches.append(Launch(distrun_home, ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *command]))
+    # 512 bytes are enough for the job's token, and for no event.
+    launches.append(Launch(distrun_home, ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *command]))
     launches[0].open(spec)
     state = launches[0].until_end()
     assert not_none(state.outcome).exit_code == 69

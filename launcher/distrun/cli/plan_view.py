@@ -297,7 +297,8 @@ def _other_variables(plan: Plan) -> list[str]:
     lines = [
         f"pass   {name} (from this shell; its value is shown nowhere)" for name in plan.pass_env
     ]
-    return [*lines, f"own    DISTRUN_TASK, {', '.join(AT_LAUNCH)}"]
+    own = textwrap.wrap(f"DISTRUN_TASK, {', '.join(AT_LAUNCH)}", _WRAP - len("  own    "))
+    return [*lines, f"own    {own[0]}", *(f"       {rest}" for rest in own[1:])]
 
 
 def _differences(tasks: Sequence[TaskPlan], common: _Settings) -> Iterator[tuple[str, _Settings]]:

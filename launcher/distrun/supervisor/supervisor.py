@@ -460,7 +460,8 @@ class Supervisor:
         self._wait_limit = WaitLimit(self._start_left, time.monotonic)
         self._hosts.recall_lost(self._state.lost_agents, self._spec)
         self._hosts.connect(preparation.reaches)
-        held_package.hold()  # while the agents start
+        with contextlib.suppress(OSError):  # too few descriptors: the tasks' start says so
+            held_package.hold()  # while the agents start
 
     def _abort(self, error: DistrunError) -> None:
         self.emit(events.Aborted(at=time.time(), cause=error.as_cause(), exit_code=error.exit_code))
