@@ -30,7 +30,7 @@ PEER_IS_GONE = re.compile("StartAbort UNAVAILABLE|Additional GRPC error|grpc_sta
 # In place of Python: prints what the tasks of the same job printed before. A task that was stopped
 # because the other had failed is stopped again.
 REPLAY = """\
-case "$1" in *.py) ;; *) exec '{python}' "$@" ;; esac
+case "$1" in */lint/*) exec '{python}' "$@" ;; *.py) ;; *) exec '{python}' "$@" ;; esac
 if ! grep -q 'parse_args()' "$1"; then job=1; elif [ "$3" = 1 ]; then job=2; else job=0; fi
 log="{folder}/printed-$job/worker-$DISTRUN_RANK.log"
 '{python}' -I -S -c '{replay}' "$log" || exit

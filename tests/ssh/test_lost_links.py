@@ -206,9 +206,11 @@ def without_a_lease(
     below = psutil.Process(process.pid).children(recursive=True)
     (client,) = [each for each in below if each.name() == "ssh"]
     yield h1, process, client
-    # As the message says: nothing of the job is left there then.
-    (agent,) = set(re.findall(r"that it has the process id (\d+)", distrun("events").stdout))
-    assert processes_of(h1, "sleep")
+    # As the message says: nothing of the job is left there then. (`distrun kill` has ended the task
+    # already: on one machine, a job's token is also seen in the hosts' process namespaces.)
+    told = distrun("events").stdout
+    (agent,) = set(re.findall(r"that it has the process id (\d+)", told))
+    assert "asked to stop by distrun kill" in told or processes_of(h1, "sleep")
     h1.run("kill", "-9", agent)
     wait_until(lambda: not processes_of(h1))
 
@@ -225,10 +227,11 @@ def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
     wait_until(lambda: "asked to stop by distrun kill" in distrun("events").stdout)
     again = said.rpartition("distrun ")[2].split()
     second = distrun(*again)
-    assert second.returncode == 0
+    assert second.returncode == 69, "what it could not verify is named"
+    assert "may still run on h1, which could not be reached" in second.stderr
     assert "the logs of h1's tasks are not all here" in second.stderr
     assert "to stop waiting" not in second.stderr
-    assert first.wait(60) == 0
+    assert first.wait(60) == 69
     _, said = process.communicate(timeout=60)
     assert process.returncode == 137
     assert "the logs of h1's tasks are not all here" in said
