@@ -20,7 +20,7 @@ def of_host(folder: JobFolder, state: JobState, host: str) -> Traces:
         if task.host == host and task.pid is not None and task.started_at is not None
     }
     known = {**state.former_hosts, **state.hosts}.get(host)
-    return Traces(folder.token, "" if known is None else known.pid_namespace, first)
+    return Traces(folder.token, "" if known is None else known.pid_namespace, first, folder.job_id)
 
 
 def here(folder: JobFolder, state: JobState) -> Traces:
@@ -30,4 +30,4 @@ def here(folder: JobFolder, state: JobState) -> Traces:
     for host in {**state.former_hosts, **state.hosts}.values():
         if host.pid_namespace == own:
             first.update(of_host(folder, state, host.name).first)
-    return Traces(folder.token, own, first)
+    return Traces(folder.token, own, first, folder.job_id)

@@ -91,7 +91,7 @@ class Clearing:
         self.agent = FormerAgent(
             *("h1", reach),
             token="0" * 32,
-            traces=Traces("", "", {}),
+            traces=Traces("", "", {}, ""),
             folder=str(self.host_folder),
             logs={LOG: 0},
             lease=lease,

@@ -74,7 +74,7 @@ def found(traces: Traces) -> dict[int, str]:
 
 
 def by_token() -> dict[int, str]:
-    return found(Traces(TOKEN, "", {}))
+    return found(Traces(TOKEN, "", {}, ""))
 
 
 NOTE = "echo $$ >pid-$1; exec sleep 600"
@@ -140,7 +140,7 @@ FIND = f"""\
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from distrun.agent.linux.job_processes import Traces, find
-pids = [each.process.pid for each in find(Traces("{TOKEN}", "", dict()))]
+pids = [each.process.pid for each in find(Traces("{TOKEN}", "", dict(), ""))]
 print(os.getppid(), *pids, file=open("pids-tmp", "w"))
 os.rename("pids-tmp", "pids")
 """
@@ -176,7 +176,7 @@ def test_a_tasks_first_process_is_known_by_its_id_and_its_start(
     pid = pid_in(tmp_path, "it")
     here = facts.pid_namespace() if namespace is None else namespace
     first = {pid: ("worker:0", 2, time.time() + seconds)}
-    assert found(Traces("", here, first)) == ({pid: "worker:0"} if is_own else {})
+    assert found(Traces("", here, first, "")) == ({pid: "worker:0"} if is_own else {})
 
 
 def kill_all_of_distrun(status: Status, job: str) -> int:
@@ -213,6 +213,24 @@ def test_the_tasks_of_a_lost_job_are_found_whatever_their_environment_is(
     assert done.returncode == 0, done.stderr
     assert not alive(task)
     assert distrun("clean", "--all").stdout.split() == [job]
+
+
+def test_a_daemon_of_a_lost_job_that_hides_is_found_when_all_else_has_been_killed(
+    distrun: Distrun, detached: Detach, status: Status
+) -> None:
+    """Its session and its environment are its own, and its parents are dead."""
+    daemon = f"setsid env -i sh -c 'echo $$ >pid-daemon; {IGNORES_TERM}'"
+    job = detached(f"({daemon} &); exec sleep 600", workers=1)
+    pid = pid_in(distrun.cwd, "daemon")
+    wait_until((distrun.cwd / "up").exists)
+    task = kill_all_of_distrun(status, job)
+    os.kill(task, signal.SIGKILL)
+    wait_until(lambda: not alive(task))
+    assert alive(pid)
+    assert distrun("clean", "--all").stdout == "", "it may still write"
+    done = distrun("kill", job)
+    assert done.returncode == 0, done.stderr
+    assert not alive(pid)
 
 
 @pytest.mark.parametrize("command", ["resume", "kill"])

@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Dict, Iterable, List, Optional, Tuple
 
-from distrun.agent.linux import facts, processes
+from distrun.agent.linux import facts, labels, processes
 from distrun.agent.structs import Struct
 
 VARIABLE = "DISTRUN_TOKEN"
@@ -29,6 +29,10 @@ _CLOCK_SECONDS = 1.0
 """By how much the wall clock may have been set since then."""
 
 
+UNKNOWN = "unknown"
+"""The name of a task that is not known: no task can have it."""
+
+
 class Traces(Struct):
     """What processes of a job are recognized by.
 
@@ -37,15 +41,20 @@ class Traces(Struct):
         namespace: where the ids in `first` are valid: see :func:`.facts.pid_namespace`.
         first: by the id of a task's first process: its name, its attempt, and when it ran the
             program (Unix seconds).
+        job_id: the job's id, for the labels of its attempts: see :mod:`.labels`.
     """
 
     token: str
     namespace: str
     first: Dict[int, Tuple[str, int, float]]
+    job_id: str
 
 
 class Member(Struct):
-    """A process of a job. `task` is empty for an agent, and `attempt` -1."""
+    """A process of a job. `task` is empty for an agent, and `attempt` -1.
+
+    Of a process that only a label shows, `task` is UNKNOWN, and `attempt` -1, too.
+    """
 
     process: processes.Process
     task: str
@@ -62,9 +71,9 @@ class Ended(Struct):
 def find(traces: Traces) -> List[Member]:
     """Return the job's living processes on this machine.
 
-    They are: a task's first process, by its id and start; a process that was executed with the
-    job's token; all descendants of these, and all processes of their sessions, whatever their
-    environment is.
+    They are: a task's first process, by its id and start; a process with the label of one of the
+    job's attempts; a process that was executed with the job's token; all descendants of these, and
+    all processes of their sessions, whatever their environment is.
 
     Anybody can copy a task's environment, for example with `export`. Where a process with the token
     is not below another one, it is a stranger's if it has a terminal, or if the leader of its
@@ -86,6 +95,7 @@ class _Machine:
         self._roots: Dict[int, Member] = {}
         for pid, process in self._all.items():
             member = _first(process, traces) or _marked(process, traces.token)
+            member = member or _labelled(process, traces.job_id)
             if member is not None:
                 self._roots[pid] = member
         foreign = [pid for pid in self._roots if not self._is_own(pid, traces)]
@@ -103,7 +113,8 @@ class _Machine:
     def _is_own(self, pid: int, traces: Traces) -> bool:
         """Whether a process has the token from an agent, and not from a copy of a task's."""
         top = [each for each in self._ancestors(pid) if each in self._roots][-1]
-        if _first(self._all[top], traces) is not None:
+        process = self._all[top]
+        if _first(process, traces) is not None or _labelled(process, traces.job_id) is not None:
             return True
         leader = self._all[top].session
         return not self._all[top].terminal and (leader not in self._all or leader in self._roots)
@@ -197,6 +208,13 @@ def _marked(process: processes.Process, token: str) -> Optional[Member]:
     attempt = env.get(b"DISTRUN_ATTEMPT", b"")
     number = int(attempt) if attempt.isdigit() else -1
     return Member(process, os.fsdecode(env.get(b"DISTRUN_TASK", b"")), number)
+
+
+def _labelled(process: processes.Process, job_id: str) -> Optional[Member]:
+    """Return it as a task's process, if it has the label of an attempt of the job."""
+    label = labels.read(process.pid) if job_id else None
+    is_own = label is not None and labels.is_of_job(label, job_id)
+    return Member(process, UNKNOWN, -1) if is_own else None
 
 
 def _is_alive(process: processes.Process) -> bool:

@@ -82,7 +82,7 @@ class FormerAgent:
         self.name = name
         self.reach = reach
         self._token = token
-        self._traces = (traces.token, traces.namespace, traces.first)
+        self._traces = (traces.token, traces.namespace, traces.first, traces.job_id)
         self._folder = folder
         self._lease = lease
         self._limit = limit

@@ -157,7 +157,7 @@ class LateLogs:
             agent = FormerAgent(
                 *(lost.name, lost.reach),
                 token=lost.token,
-                traces=Traces(forked_process.token(), "", {}),
+                traces=Traces(forked_process.token(), "", {}, self._job_id),
                 folder=lost.folder,
                 logs={},
                 lease=0.0,
