@@ -22,7 +22,7 @@ from distrun.record import EventLog
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from distrun.agent.linux.job_processes import Traces
+    from distrun.agent.linux.job_processes import Ended, Traces
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
     from distrun.supervisor.hosts.former_agents import FormerAgent
@@ -39,12 +39,14 @@ class Left(Frozen, kw_only=True):
     Attributes:
         state: the job's, now.
         count: how many processes there were on this machine.
+        own: the ids of those that run no task, such as an ssh client, and do not end.
         hosts: the other hosts on which nothing is left now, which was not known before.
         errors: what was not ended, or could not be verified.
     """
 
     state: JobState
     count: int
+    own: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
     errors: tuple[DistrunError, ...] = ()
 
@@ -54,17 +56,17 @@ def exist_here(folder: JobFolder) -> bool:
     return bool(job_processes.find(traces.here(folder, folder.state())))
 
 
-def end_here(known: Traces) -> int:
+def end_here(known: Traces) -> Ended:
     """End a job's processes on this machine. Returns how many there were.
 
     Raises:
-        HostError: some do not end.
+        HostError: some of its tasks do not end.
     """
     ended = job_processes.end_all(known, KILL_GRACE)
     if ended.left:
         pids = " ".join(str(each.pid) for each in ended.left)
         raise HostError(cause=Cause(Code.FORMER_TASKS_ALIVE, host="localhost", text=pids))
-    return ended.count
+    return ended
 
 
 def unverified_hosts(state: JobState) -> tuple[str, ...]:
@@ -95,9 +97,9 @@ def end(
         UsageError: another command resumes the job.
     """
     with _locked(folder):
-        count, errors = 0, list[DistrunError]()
+        ended, errors = None, list[DistrunError]()
         try:
-            count = end_here(traces.here(folder, folder.state()))
+            ended = end_here(traces.here(folder, folder.state()))
         except HostError as error:
             errors.append(error)
         state = folder.state()  # agents write reports until they end
@@ -112,7 +114,13 @@ def end(
         with contextlib.suppress(OSError):  # it cannot be written: nothing is resumed from it
             _record(folder, state, hosts, "" if errors else command)
         state = folder.state()
-    return Left(state=state, count=count, hosts=tuple(sorted(hosts)), errors=tuple(errors))
+    return Left(
+        state=state,
+        count=0 if ended is None else ended.count,
+        own=() if ended is None else tuple(each.pid for each in ended.own),
+        hosts=tuple(sorted(hosts)),
+        errors=tuple(errors),
+    )
 
 
 @contextlib.contextmanager

@@ -50,6 +50,22 @@ def test_kill_ends_a_job_and_names_a_task_that_does_not_die(
     assert named in distrun("events", job).stdout
 
 
+def test_kill_names_a_client_that_does_not_die_and_runs_no_task(
+    distrun: Distrun, detached: Detach
+) -> None:
+    """As an ssh client on a file system that does not answer."""
+    job = detached("exit 0")
+    distrun("wait", job)
+    token = (distrun.home / "jobs" / job / "token").read_text()
+    env = {**os.environ, "DISTRUN_TOKEN": token}
+    with subprocess.Popen(["sleep", "600"], env=env, start_new_session=True) as client:
+        with freezer() as freeze:
+            freeze(client.pid)
+            done = distrun("kill", job, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert f"processes of distrun, which run no task, remain: {client.pid}\n" in done.stderr
+
+
 def test_other_commands_are_answered_while_a_dead_agents_task_does_not_die(
     distrun: Distrun, detached: Detach, status: Status, victim_of: FindVictim, freeze: Freeze
 ) -> None:

@@ -192,6 +192,9 @@ class _Stop:
         where = f"nothing is left on {', '.join(found.hosts)}" if found.hosts else ""
         for error in found.errors:
             console.print_error(error)
+        if found.own:
+            pids = " ".join(map(str, found.own))
+            console.print_message(f"{job}: processes of distrun, which run no task, remain: {pids}")
         if found.errors and is_by_supervisor:
             said = f"{job} has ended on the other hosts"
         console.print_message("; ".join(filter(None, (said, count, where))))

@@ -62,10 +62,14 @@ class Member(Struct):
 
 
 class Ended(Struct):
-    """How many processes there were, and those that have not ended."""
+    """How many processes there were, and those of tasks that have not ended.
+
+    `own` are those of distrun, such as an ssh client, that have not ended: they run no task.
+    """
 
     count: int
     left: List[processes.Process]
+    own: List[processes.Process]
 
 
 def find(traces: Traces) -> List[Member]:
@@ -153,15 +157,16 @@ def end_all(traces: Traces, grace: float) -> Ended:
         time.sleep(_SEARCH_INTERVAL)
     deadline = time.monotonic() + _MOST_SECONDS
     while True:
-        left = [each.process for each in find(traces)]
-        seen.update((each.pid, each) for each in left)
-        if not left:
+        members = {each.process: each for each in find(traces)}
+        seen.update((each.pid, each) for each in members)
+        if not members:
             _wait_until_reaped(seen.values())
-        if not left or time.monotonic() > deadline:
-            return Ended(len(seen), left)
-        stuck = end(left, grace)
+            return Ended(len(seen), [], [])
+        is_late = time.monotonic() > deadline
+        stuck = list(members) if is_late else end(members, grace)
         if stuck:
-            return Ended(len(seen), stuck)
+            left = [each for each in stuck if members[each].task]
+            return Ended(len(seen), left, [each for each in stuck if not members[each].task])
 
 
 def _wait_until_reaped(ended: Iterable[processes.Process]) -> None:
