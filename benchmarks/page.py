@@ -257,14 +257,13 @@ def _recovery(found: Mapping[str, Mapping[str, float | None]]) -> str:
     lines = [
         "## After a failure\n",
         _OF_RECOVERY,
-        "| | first step, s | from the kill to the next step, s | final test accuracy | held, MiB |",
-        "| --- | --- | --- | --- | --- |",
+        "| | first step, s | from the kill to the next step, s | final test accuracy |",
+        "| --- | --- | --- | --- |",
     ]
     for name, each in found.items():
         seconds = "" if each["seconds"] is None else f"{each['seconds']:.1f}"
-        held = "" if each["held_mib"] is None else f"{each['held_mib']:.0f}"
         first = f"{each['first_step']:.1f}"
-        lines.append(f"| {name} | {first} | {seconds} | {each['accuracy']:.4f} | {held} |")
+        lines.append(f"| {name} | {first} | {seconds} | {each['accuracy']:.4f} |")
     return "\n".join(lines) + "\n"
 
 

@@ -19,8 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks" / "results"))
 
@@ -30,28 +28,24 @@ STEPS, EPOCHS, EVERY = 70, 3, 10
 KILLED_AT = STEPS + STEPS // 2
 _MOST_ROUNDS = 3
 PATIENCE = 300.0
-_NAMES = ("first_step", "seconds", "accuracy", "held_mib")
+_NAMES = ("first_step", "seconds", "accuracy")
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """Seconds from the launch to the first step, and from the kill to the end of the next step.
-
-    `held_mib`: the memory that the processes with imported modules held before the kill, as PSS.
-    """
+    """Seconds from the launch to the first step, and from the kill to the end of the next step."""
 
     first_step: float
     seconds: float
     accuracy: float
-    held_mib: float
 
 
-def spec(preload: Sequence[str] = ()) -> dict[str, object]:
+def spec() -> dict[str, object]:
     return {
         "name": "recovery",
         "strategy": "multi_worker_mirrored",
         "cluster": {"worker": 2},
-        "program": {"script": "mnist", "keras": 2, "preload": list(preload)},
+        "program": {"script": "mnist", "keras": 2},
         "restart": {"max": 1},
     }
 
@@ -66,11 +60,11 @@ def arguments(data_dir: str | None, saved: Path) -> list[str]:
     # fmt: on
 
 
-def recovered(folder: Path, args: list[str], preload: Sequence[str]) -> Recovery:
+def recovered(folder: Path, args: list[str]) -> Recovery:
     """Launches it, kills worker 1, and waits for the end."""
     folder.mkdir()
     environ = {**os.environ, "DISTRUN_HOME": str(folder / "home")}
-    (folder / "job.yaml").write_text(json.dumps(spec(preload)))
+    (folder / "job.yaml").write_text(json.dumps(spec()))
     argv = [sys.executable, "-m", "distrun"]
     began = time.monotonic()
     launch = subprocess.Popen(
@@ -88,7 +82,6 @@ def recovered(folder: Path, args: list[str], preload: Sequence[str]) -> Recovery
         if sum(bool(FIRST_STEP.search(each)) for each in run.lines) == 2:
             break
     pid = _pid_at(KILLED_AT, argv, environ)
-    held = _held_memory(pid)
     killed = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     seconds = None
@@ -98,14 +91,7 @@ def recovered(folder: Path, args: list[str], preload: Sequence[str]) -> Recovery
             seconds = time.monotonic() - killed
     if launch.wait(PATIENCE) or seconds is None or run.first_step is None:
         raise SystemExit("\n".join(run.lines[-40:]))
-    return Recovery(run.first_step, seconds, run.epochs[-1]["test_accuracy"], held)
-
-
-def _held_memory(task: int) -> float:
-    """The memory of the processes with imported modules beside a task, in MiB."""
-    siblings = psutil.Process(task).parent().children()
-    held = [each for each in siblings if " ".join(each.cmdline()).startswith("distrun: imports")]
-    return sum(each.memory_full_info().pss for each in held) / 2**20
+    return Recovery(run.first_step, seconds, run.epochs[-1]["test_accuracy"])
 
 
 def _pid_at(step: int, argv: list[str], environ: dict[str, str]) -> int:
@@ -122,9 +108,8 @@ def _pid_at(step: int, argv: list[str], environ: dict[str, str]) -> int:
 
 
 def measure(data_dir: str | None, rounds: int) -> dict[str, dict[str, float | None]]:
-    """Train by hand, without a kill, and with one, without and with preloading; medians."""
-    kinds = {"distrun": [], "distrun, `preload: [tensorflow]`": ["tensorflow"]}
-    kills: dict[str, list[Recovery]] = {kind: [] for kind in kinds}
+    """Train by hand, without a kill, and with one; medians."""
+    kills: list[Recovery] = []
     hands, plains = [], []
     for number in range(min(rounds, _MOST_ROUNDS)):
         with tempfile.TemporaryDirectory() as name:
@@ -134,18 +119,15 @@ def measure(data_dir: str | None, rounds: int) -> dict[str, dict[str, float | No
             hands.append(by_hand("by hand", cluster([sys.executable, main_py, *args], worker=2)))
             args = arguments(data_dir, folder / "plain")
             plains.append(with_distrun("undisturbed", spec(), folder, *args))
-            for place, (kind, modules) in enumerate(kinds.items()):
-                args = arguments(data_dir, folder / f"saved-{place}")
-                kills[kind].append(recovered(folder / str(place), args, modules))
-        last = {kind: f"{each[-1].seconds:.1f} s" for kind, each in kills.items()}
+            args = arguments(data_dir, folder / "saved")
+            kills.append(recovered(folder / "killed", args))
+        last = f"{kills[-1].seconds:.1f} s"
         print(f"recovery, round {number + 1}: {last}", file=sys.stderr, flush=True)
     return {
-        **{
-            kind: _figures(runs) for kind, runs in {"by hand": hands, "undisturbed": plains}.items()
-        },
-        **{
-            kind: {name: statistics.median(getattr(run, name) for run in runs) for name in _NAMES}
-            for kind, runs in kills.items()
+        "by hand": _figures(hands),
+        "undisturbed": _figures(plains),
+        "distrun": {
+            name: statistics.median(getattr(run, name) for run in kills) for name in _NAMES
         },
     }
 
@@ -155,5 +137,4 @@ def _figures(runs: Sequence[Run]) -> dict[str, float | None]:
         "first_step": statistics.median(run.first_step or 0.0 for run in runs),
         "seconds": None,
         "accuracy": statistics.median(run.epochs[-1]["test_accuracy"] for run in runs),
-        "held_mib": None,
     }

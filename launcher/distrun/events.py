@@ -450,13 +450,6 @@ class ProgressIgnored(Event):
     cause: Cause
 
 
-class NotPreloaded(Event):
-    """An attempt was executed without the modules that `program.preload` names."""
-
-    task: str
-    cause: Cause
-
-
 class RestartPlanned(Event):
     """A restart was decided after a failure.
 

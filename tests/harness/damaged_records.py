@@ -109,7 +109,6 @@ OTHERS: Sequence[events.Event] = (
     events.TasksActive(at=AT),
     events.TensorBoardSilent(at=AT, cause=Cause(Code.TENSORBOARD_SILENT, seconds=60.0)),
     events.TensorBoardEnded(at=AT, cause=Cause(Code.TENSORBOARD_EXITED, status=1)),
-    events.NotPreloaded(at=AT, task="worker:0", cause=Cause(Code.PRELOAD_WITH_GPU)),
     events.ProgressIgnored(at=AT, task="worker:0", cause=Cause(Code.PROGRESS_EXCESSIVE, count=200)),
     events.TaskNotStarted(
         at=AT, task="worker:0", attempt=1, cause=Cause(Code.PROGRAM_NOT_FOUND, name="x")

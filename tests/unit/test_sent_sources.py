@@ -92,7 +92,7 @@ def python_of(version: str) -> str:
 def test_what_is_sent_is_found() -> None:
     assert "distrun/lint/probe.py" in SOURCES
     assert any(name.startswith("distrun/supervisor/versions_script.py:") for name in SOURCES)
-    assert any(name.startswith("payload ") and "preloaded_program" in name for name in SOURCES)
+    assert any(name.startswith("payload ") and "stacks" in name for name in SOURCES)
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES))

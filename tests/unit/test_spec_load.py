@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -298,36 +297,6 @@ def test_which_keras_and_whose_tf_config(folder: Path) -> None:
     assert program.env == {"TF_USE_LEGACY_KERAS": "True", "TF_CONFIG": "{}"}
     program = _load(folder, SMALL + "  keras: 3\n  env: {TF_USE_LEGACY_KERAS: no}\n").program
     assert (program.keras, program.env) == (3, {"TF_USE_LEGACY_KERAS": "no"})
-
-
-def test_modules_to_preload(folder: Path) -> None:
-    assert _load(folder, SMALL).program.preload == ()
-    text = "  preload: [tensorflow, a.b, tensorflow]\n  preload_gpu: true\n"
-    program = _load(folder, SMALL + text).program
-    assert (program.preload, program.preload_gpu) == (("tensorflow", "a.b"), True)
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("  preload: ['no module']\n", "program.preload[0] must be a module's name"),
-        (
-            "  preload: tensorflow\n",
-            "program.preload must be a list of modules such as [tensorflow]",
-        ),
-        ("  preload_gpu: true\n", "program.preload_gpu is not used without preload"),
-    ],
-)
-def test_modules_that_cannot_be_preloaded(folder: Path, text: str, problem: str) -> None:
-    with pytest.raises(SpecProblemsError, match=re.escape(problem)):
-        _load(folder, SMALL + text)
-
-
-def test_a_command_preloads_nothing(folder: Path) -> None:
-    text = SMALL.replace("script: train.py", "command: [./train.sh]")
-    assert text != SMALL
-    with pytest.raises(SpecProblemsError, match=r"program\.preload is not used with command"):
-        _load(folder, f"{text}  preload: [tensorflow]\n")
 
 
 def test_variables_of_the_launching_shell_that_contradict_the_spec(folder: Path) -> None:

@@ -291,7 +291,7 @@ class Agent:
             self._logs = logs
             self._link.configure(order.lease)
             hello = self._hello(order, logs.folder)
-            self._tasks.configure(order.job_id, logs, has_gpus=bool(hello.gpus))
+            self._tasks.configure(order.job_id, logs)
             self._link.report(hello)
 
     def _end_former(self, order: protocol.Configure) -> bool:

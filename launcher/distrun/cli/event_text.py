@@ -45,7 +45,6 @@ _TEMPLATES: dict[type[events.Event], str] = {
     events.LogsIncomplete: "the logs of {event.host}'s tasks are not all here: {cause}",
     events.PreflightSkipped: "the preflight was skipped (--no-preflight)",
     events.ProgressIgnored: "{event.task}: {cause}",
-    events.NotPreloaded: "{event.task} runs without program.preload: {cause}",
     events.TasksActive: "a task does something again",
     events.TaskNotStarted: "{event.task} could not be started: {cause}",
     events.TensorBoardStarted: "TensorBoard is at {event.address}",

@@ -158,7 +158,6 @@ _SHOWN = (
     events.LogsIncomplete,
     events.LogsReceivedLate,
     events.LinkLost,
-    events.NotPreloaded,
     events.ProgressIgnored,
     events.RestartPlanned,
     events.TasksQuiet,

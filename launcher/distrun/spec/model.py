@@ -183,10 +183,6 @@ class ProgramSpec(Frozen, kw_only=True):
     """The version of tf.keras, 2 or 3; None: TF_USE_LEGACY_KERAS is left alone."""
     owns_tf_config: bool = False
     """Whether the program or `env` sets TF_CONFIG, and distrun does not."""
-    preload: tuple[str, ...] = ()
-    """The modules that each host imports once, for all attempts."""
-    preload_gpu: bool = False
-    """Whether to do that on hosts with a GPU as well."""
     sync: Sync = Sync.SCRIPT
     sync_paths: tuple[str, ...] = ()
     sync_base: str = ""

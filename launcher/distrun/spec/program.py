@@ -58,7 +58,6 @@ def build_programs(
             "program.python is not used with command",
             "remove it, or write the interpreter into the command",
         )
-    _check_preload(section, kind, problems)
     _check_pass_env(section, context, problems)
     workdir = _workdir(section, context, problems, may_be_missing=is_elsewhere)
 
@@ -86,8 +85,6 @@ def build_programs(
         env_style=EnvStyle(section.get("env_style", "tf")),
         keras=section.get("keras"),
         owns_tf_config=section.get("tf_config") == "mine",
-        preload=tuple(dict.fromkeys(at.value for at in section.get("preload", ()))),
-        preload_gpu=section.get("preload_gpu", False),
         sync=sync,
         sync_paths=paths,
         sync_base=sync_base,
@@ -295,21 +292,6 @@ def _names_a_file(words: Iterable[str], folder: str) -> bool:
         path.split("/")[0] not in (".", "..") and os.path.lexists(os.path.join(folder, path))
         for path in inner
     )
-
-
-def _check_preload(section: Section, kind: ProgramKind, problems: Problems) -> None:
-    if kind is ProgramKind.COMMAND and section.has("preload"):
-        problems.add(
-            section.keys["preload"],
-            "program.preload is not used with command",
-            "remove it, or name a script or module",
-        )
-    if section.has("preload_gpu") and not section.has("preload"):
-        problems.add(
-            section.keys["preload_gpu"],
-            "program.preload_gpu is not used without preload",
-            "remove it, or name the modules in program.preload",
-        )
 
 
 def _check_pass_env(section: Section, context: LoadContext, problems: Problems) -> None:

@@ -18,7 +18,7 @@ from distrun.agent.linux import holes, job_processes
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import DistrunError, HostError, InvalidSpecError
 from distrun.preflight import Grade
-from distrun.spec.model import ProgramKind, Ready
+from distrun.spec.model import Ready
 from distrun.supervisor.hosts.reach import Logins, make_reach
 
 if TYPE_CHECKING:
@@ -485,9 +485,6 @@ class Preparation:
         """Return the order to start an attempt; `cause` is why it follows another one."""
         own = {"DISTRUN_JOB_ID": job_id, "DISTRUN_ATTEMPT": str(attempt)}
         own[job_processes.VARIABLE] = forked_process.token()
-        role = next(each for each in self._spec.roles if each.role == task.role)
-        program = self._spec.program_of(role)
-        is_python = program.kind is not ProgramKind.COMMAND
         return protocol.StartTask(
             task=task.name,
             attempt=attempt,
@@ -502,8 +499,6 @@ class Preparation:
             is_awaited=task.is_awaited and task.ready is Ready.PORT,
             or_home=task.or_home,
             marker=_marker(attempt, cause) if attempt else "",
-            preload=program.preload if is_python else (),
-            may_preload_on_gpu=program.preload_gpu,
         )
 
 

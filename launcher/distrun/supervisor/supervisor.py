@@ -82,11 +82,9 @@ _REPORTS: dict[type, type[events.Event]] = {
     protocol.TaskExited: events.TaskExited,
     protocol.TaskEnded: events.TaskEnded,
     protocol.ProgressIgnored: events.ProgressIgnored,
-    protocol.NotPreloaded: events.NotPreloaded,
 }
 _OBSERVATIONS = (
-    *(protocol.Progress, protocol.ProgressIgnored, protocol.TaskListening),
-    *(protocol.NotPreloaded, protocol.UsageSampled),
+    *(protocol.Progress, protocol.ProgressIgnored, protocol.TaskListening, protocol.UsageSampled),
 )
 
 

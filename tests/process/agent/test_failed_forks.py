@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import selectors
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,9 +17,8 @@ import pytest
 from distrun import supervisor_process
 from distrun.agent import protocol
 from distrun.agent.probe.forked_call import ForkedCall
-from distrun.agent.tasks import preloaded_program, program
+from distrun.agent.tasks import program
 from distrun.agent.tasks.gpu_usage import GpuUsage
-from distrun.agent.tasks.preload import Preloader
 from distrun.supervisor.hosts import local
 from distrun.supervisor.hosts.ssh import open_connection
 from harness.agents import MakeHost, script
@@ -40,24 +38,10 @@ main()
 """
 
 
-def prepared(folder: Path, *modules: str) -> program.Start:
+def prepared(folder: Path) -> program.Start:
     words = ["python3", "x.py"]
-    order = protocol.StartTask("worker:0", 0, words, str(folder), "log", {}, [], preload=modules)
+    order = protocol.StartTask("worker:0", 0, words, str(folder), "log", {}, [])
     return program.Start(order, str(folder / "log"), {}, None, label=1, log_start=0)
-
-
-def preload(folder: Path) -> None:
-    with selectors.DefaultSelector() as selector:
-        causes = []
-        Preloader(selector).start(prepared(folder, "json"), lambda _, cause: causes.append(cause))
-        assert causes[0] is not None
-
-
-def preloaded_attempt(folder: Path) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs, open(folder / "log", "wb") as log:
-        assert not preloaded_program._fork({}, log.fileno(), theirs)
-        assert ours.recv(100) == f"prepare {errno.EAGAIN}".encode()
 
 
 def ask_for_gpus(_: Path) -> None:
@@ -76,8 +60,6 @@ CASES: dict[str, Callable[[Path], object]] = {
     "a call in a child": lambda _: ForkedCall(protocol.Report, 0.0),
     "a task's program": lambda folder: program.execute(prepared(folder)),
     "a question for GPUs": ask_for_gpus,
-    "a process that imports": preload,
-    "an attempt with imported modules": preloaded_attempt,
     "the supervisor, early": lambda _: supervisor_process.start_early(),
     "the supervisor": lambda _: supervisor_process.start("job-a"),
     "the agent, early": lambda _: local.fork_agent(),
@@ -101,9 +83,8 @@ def test_nothing_stays_open(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     assert descriptors("self") == before
 
 
-@pytest.mark.parametrize("options", [{}, {"preload": ["json"]}], ids=["executed", "preloaded"])
 def test_an_agent_that_can_start_nothing_keeps_nothing_open(
-    make_host: MakeHost, tmp_path: Path, options: dict[str, list[str]]
+    make_host: MakeHost, tmp_path: Path
 ) -> None:
     full = tmp_path / "full"
     stub = FULL.format(full=str(full))
@@ -115,7 +96,7 @@ def test_an_agent_that_can_start_nothing_keeps_nothing_open(
     argv = script(tmp_path, "program.py", "")
     before = pipes(host.pid)
     for _ in range(5):
-        host.start("worker:0", *argv, **notify, **options)
+        host.start("worker:0", *argv, **notify)
         assert host.expect(protocol.TaskNotStarted).cause.errno == errno.EAGAIN
     assert pipes(host.pid) == before
     full.unlink()

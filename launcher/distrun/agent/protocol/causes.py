@@ -46,8 +46,6 @@ class Code(StrEnum):
 
     # A part of what was sent to DISTRUN_NOTIFY is ignored.
     PROGRESS_EXCESSIVE = "progress_excessive"  # count: datagrams a second, total: keys, at most
-    PRELOAD_FAILED = "preload_failed"  # text
-    PRELOAD_WITH_GPU = "preload_with_gpu"
     PROGRESS_FROM_STRANGER = "progress_from_stranger"  # pid, or 0; count: the number of the user
 
     # The other side of a link does not speak this protocol.

@@ -162,8 +162,7 @@ class StartTask(Order):
     `marker` is a line for the log, before the attempt's output. `or_home`: use the home folder if
     `workdir` does not exist. `port`: report the ports that the task listens on until this is one
     of them; 0: report none. `binds_port`: its program must find that port free. `is_awaited`: other
-    tasks start when it listens there. `preload`: the modules that its Python, the first word of
-    `argv`, has imported already, for all attempts; on a host with a GPU if `may_preload_on_gpu`.
+    tasks start when it listens there.
     """
 
     task: str
@@ -180,8 +179,6 @@ class StartTask(Order):
     port: int = 0
     binds_port: bool = False
     is_awaited: bool = False
-    preload: Sequence[str] = ()
-    may_preload_on_gpu: bool = False
 
 
 class StopTask(Order):
@@ -389,15 +386,6 @@ class Progress(Report, Notice):
 
 class ProgressIgnored(Report):
     """A part of what was sent to a task's DISTRUN_NOTIFY is ignored; reported once a reason."""
-
-    parts = (("cause", Cause.from_json),)
-    task: str
-    cause: Cause
-    at: float
-
-
-class NotPreloaded(Report):
-    """An attempt is executed without the modules that were to be imported already."""
 
     parts = (("cause", Cause.from_json),)
     task: str

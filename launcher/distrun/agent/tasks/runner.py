@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from distrun.agent.link import Link
     from distrun.agent.logs.task_logs import TaskLogs
     from distrun.agent.tasks.ports import PortHolder
-    from distrun.agent.tasks.preload import Preloader
     from distrun.agent.tasks.usage import Totals
 
     class HasChildren(Protocol):
@@ -54,9 +53,7 @@ class TaskRunner:
         """The tasks with a :attr:`Task.next_due`."""
         self._paused: Dict[str, Task] = {}
         """The tasks whose socket for progress has had its share of this moment."""
-        self._preloader: Optional[Preloader] = None
         self._job_id = ""
-        self._has_gpus = False
         self._logs: Optional[TaskLogs] = None
         self._progress: Dict[str, Dict[str, str]] = {}
         self._progress_due: Optional[float] = None
@@ -66,11 +63,10 @@ class TaskRunner:
         self._all_listening: Dict[str, Tuple[int, int]] = {}
         """The listening sockets of this host at the last check, their ports and users."""
 
-    def configure(self, job_id: str, logs: TaskLogs, *, has_gpus: bool) -> None:
+    def configure(self, job_id: str, logs: TaskLogs) -> None:
         """Set the job of the tasks, and where their logs go. Call this before :meth:`start`."""
         self._job_id = job_id
         self._logs = logs
-        self._has_gpus = has_gpus
 
     def pids_of(self, name: str) -> List[int]:
         """The ids of a task's processes, its first one first; none if it does not run."""
@@ -79,7 +75,7 @@ class TaskRunner:
 
     @property
     def has_tasks(self) -> bool:
-        return bool(self._tasks) or (self._preloader is not None and self._preloader.has_waiting)
+        return bool(self._tasks)
 
     # Orders --------------------------------------------------------------------------------
 
@@ -112,43 +108,12 @@ class TaskRunner:
             return
         label = labels.of_attempt(self._job_id, order.task, order.attempt)
         start = program.Start(order, log, env, notify, label, log_start)
-        if order.preload:
-            self._start_preloaded(start)
-        else:
-            self._execute(start)
-
-    def _start_preloaded(self, start: program.Start) -> None:
-        """Start an attempt with imported modules, or execute its program if that fails."""
-        if self._preloader is None:
-            # Imported here because few jobs ask for it.
-            from distrun.agent.tasks.preload import Preloader
-
-            self._preloader = Preloader(self._selector)
-            self.helpers.append(self._preloader)
-
-        def begin(execution: Optional[program.Execution], cause: Optional[Cause]) -> None:
-            if cause is not None:
-                self._link.report(protocol.NotPreloaded(start.order.task, cause, time.time()))
-            if execution is None:
-                self._execute(start)
-            else:
-                self._add(start, execution)
-
-        if start.order.may_preload_on_gpu or not self._sees_gpu(start.env):
-            self._preloader.start(start, begin)
-        else:
-            begin(None, Cause(Code.PRELOAD_WITH_GPU))
-
-    def _sees_gpu(self, env: Dict[bytes, bytes]) -> bool:
-        return self._has_gpus and env.get(b"CUDA_VISIBLE_DEVICES") not in (b"", b"-1")
-
-    def _execute(self, start: program.Start) -> None:
         try:
             execution = program.execute(start)
         except OSError as error:
-            if start.notify is not None:
-                start.notify.close()
-            self._report_not_started(start.order, Code.PROCESS_NOT_MADE, error)
+            if notify is not None:
+                notify.close()
+            self._report_not_started(order, Code.PROCESS_NOT_MADE, error)
             return
         self._add(start, execution)
 
@@ -177,8 +142,6 @@ class TaskRunner:
 
     def stop(self, order: protocol.StopTask) -> None:
         """Start to stop a task, or shorten the time that it has left."""
-        if self._preloader is not None:
-            self._preloader.cancel(order.task)
         task = self._tasks.get(order.task)
         if task is not None:
             task.stop(order.signal, order.grace, time.monotonic(), order.with_stacks)
@@ -189,8 +152,6 @@ class TaskRunner:
 
         Processes of no task get only the SIGTERM; :meth:`kill_strays` kills them.
         """
-        if self._preloader is not None:
-            self._preloader.close()
         for task in list(self._tasks.values()):
             task.stop(signal.SIGTERM, grace, time.monotonic())
             self._advance(task)
@@ -211,8 +172,6 @@ class TaskRunner:
         dues.extend(task.notify.resume_due for task in self._paused.values() if task.notify)
         if self._tasks:
             dues.append(self._oom.next_due)
-        if self._preloader is not None:
-            dues += self._preloader.dues
         return dues
 
     def on_time(self, now: float) -> None:
@@ -226,8 +185,6 @@ class TaskRunner:
         for task in list(self._timed.values()):
             if task.next_due is not None and task.next_due <= now:
                 self._advance(task)
-        if self._preloader is not None:
-            self._preloader.on_time(now)
         if self._port_check_due is not None:
             self._schedule_port_check(now, self._port_check_due)
         if self._usage.due is not None and self._usage.due <= now:

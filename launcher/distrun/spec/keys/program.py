@@ -13,7 +13,7 @@ from distrun.spec.keys.common import (
     env_name_problem,
     list_hint,
 )  # fmt: skip
-from distrun.spec.scalars import Boolean, Choice, Integer, Text
+from distrun.spec.scalars import Choice, Integer, Text
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf
 
 _MODULE = Text(
@@ -28,10 +28,6 @@ _PASS_ENV = ListOf(
     noun="name",
     text_hint=list_hint,
 )
-_PRELOAD = ListOf(
-    item=_MODULE, expected="a list of modules such as [tensorflow]", noun="module",
-    text_hint=list_hint,
-)  # fmt: skip
 _SYNC = OneOf(
     text=Choice(values=("script", "off"), all_forms="script, off or a list of paths"),
     list=ListOf(item=PATH, expected="a list of paths", least=1, noun="path"),
@@ -71,11 +67,6 @@ PROGRAM = MappingSchema(
             "TF_USE_LEGACY_KERAS is left alone",
             help="What `tf.keras` is: 2 sets TF_USE_LEGACY_KERAS=1 and needs the package tf_keras, "
             "which is looked for before anything starts; 3 sets TF_USE_LEGACY_KERAS=0."),
-        Key("preload", _PRELOAD, (["tensorflow"],), "`[]`",
-            help="Modules that each host imports once for all attempts of its tasks, so that "
-            "restarts do not wait for them (docs/failures.md). For script and module."),
-        Key("preload_gpu", Boolean(), (True,), "`false`",
-            help="Whether to preload on hosts with a GPU, too: only if the imports do not use it."),
         Key("tf_config", Choice(values=("mine",)), ("mine",), "distrun's",
             help="`mine`: the program or `env` sets TF_CONFIG, and distrun sets none. Without it, "
             "TF_CONFIG in `env` or pass_env is an error."),

@@ -63,7 +63,6 @@ _SOURCE_ONLY = (
     *("distrun.agent.linux.sock_diag", "distrun.agent.linux.gpus", "distrun.agent.tasks.gpu_usage"),
     *("distrun.agent.orphans", "distrun.agent.linux.job_processes"),
     *("distrun.agent.protocol.stack_messages", "distrun.agent.tasks.stacks"),
-    *("distrun.agent.tasks.preload", "distrun.agent.tasks.preloaded_program"),
 )
 """Modules that so few agents need that they are not sent compiled."""
 

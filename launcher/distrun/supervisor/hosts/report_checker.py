@@ -44,7 +44,7 @@ _ONCE_PER_ORDER = {
 _UNASKED = {"Ack", "AgentExiting", "Damage", "Heartbeat", "LogData", "Reattached"}
 _OF_TASKS = (
     *(*_STAGES, messages.Progress, messages.ProgressIgnored, messages.TaskListening),
-    *(messages.NotPreloaded, messages.UsageSampled),
+    messages.UsageSampled,
 )
 _BEFORE_HELLO = {"Ack", "AgentExiting", "Fault", "Heartbeat", "Hello", "Reattached"}
 _MOST_FAULTS = 5
@@ -77,7 +77,6 @@ _AGENT_CODES = frozenset(
         *(Code.PROGRAM_NOT_EXECUTED, Code.AGENT_DEFECT, Code.AGENT_FAILED),
         *(Code.OOM_KILL_LOGGED, Code.OOM_KILL_COUNTED),
         *(Code.PROGRESS_FROM_STRANGER, Code.PROGRESS_EXCESSIVE),
-        *(Code.PRELOAD_FAILED, Code.PRELOAD_WITH_GPU),
         # The agent cannot continue.
         *(
             Code.AGENT_TERMINATED,
@@ -211,7 +210,7 @@ class ReportChecker:
         if isinstance(report, messages.Progress):
             _shorten(report.values)
             return None
-        if isinstance(report, (messages.ProgressIgnored, messages.NotPreloaded)):
+        if isinstance(report, messages.ProgressIgnored):
             self._ignored[task] += 1
             is_asked = self._ignored[task] <= _MOST_IGNORED
             return None if is_asked else Cause(Code.REPORT_UNASKED, task=task, name=name)
