@@ -27,6 +27,9 @@ import plots
 import report
 import runs
 
+from distrun.agent.linux import facts
+from distrun.plan import freed_memory
+
 STEP = Path(__file__).parent / "step.py"
 STEP_VARIANTS = (
     "alone", "as it is", "ring", "one-tensor", "split", "loop", "jit", "fused-optimizer",
@@ -128,7 +131,7 @@ def _steps(rounds: int) -> dict[str, dict[str, float]]:
     for _ in range(rounds):
         for variant in STEP_VARIANTS:
             argv = [sys.executable, str(STEP), variant, str(STEPS)]
-            env = contestants.template_env("multi_worker_mirrored") if "malloc" in variant else {}
+            env = freed_memory.variables(facts.libc(), ()) if "malloc" in variant else {}
             if "alone" in variant:
                 processes = [runs.Process(argv, env)] * 2
             else:

@@ -9,19 +9,11 @@ from typing import Any
 
 import numpy as np
 import runs
-import yaml
 from runs import Run
 
 TUTORIAL = Path(__file__).parent / "tutorial_form.py"
 JOB = Path(__file__).parents[2] / "jobs" / "mnist"
-TEMPLATES = Path(__file__).parents[2] / "templates"
 EPOCHS, STEPS, BATCH = 3, 70, 64
-
-
-def template_env(name: str) -> dict[str, str]:
-    """The environment that a template gives its tasks, as `distrun init` writes it."""
-    program = yaml.safe_load((TEMPLATES / f"{name}.yaml").read_text())["program"]
-    return dict(program.get("env", {}))
 
 
 @dataclass(frozen=True)
@@ -50,7 +42,6 @@ class Strategy:
         shape = ("--epochs", str(EPOCHS), "--steps-per-epoch", str(STEPS))
         where = ("--data-dir", str(data.parent), "--checkpoint-dir", str(folder / "checkpoints"))
         spec = self.spec("mnist", *shape, *self.args)
-        spec["program"]["env"] = template_env(self.name)
         return runs.with_distrun(self.name, spec, folder, *where, *more)
 
     def tutorial(self, data: Path, folder: Path) -> Run:
@@ -100,5 +91,4 @@ def fashion(data: Path, folder: Path) -> Run:
     """The training of the tutorial on custom training, by distrun's job."""
     args = ("--dataset", "fashion_mnist", "--model", "cnn", "--optimizer", "adam")
     spec = Strategy("mirrored").spec("mnist", "--epochs", "10", "--steps-per-epoch", "all", *args)
-    spec["program"]["env"] = template_env("mirrored")
     return runs.with_distrun("fashion", spec, folder, "--data-dir", str(data))

@@ -250,8 +250,8 @@ times on the way, on the cores that compute. What the copies cost shows where fe
 A step has one large collective, into which the gradients are packed, and a small one for the loss.
 Metrics are summed only when they are read, and with an endless data set the workers need not agree
 whether anyone has a batch left. XLA compiles the update of each variable into one pass over memory
-(on one process, too: see the second row). The templates tell the C library's malloc to keep freed
-memory (`GLIBC_TUNABLES` in their `env`), which also helps a script of your own. Gradients cast to
+(on one process, too: see the second row). distrun tells the C library's malloc to keep freed
+memory, for a script of your own, too ([memory](spec.md#freed-memory)). Gradients cast to
 float16 would halve the bytes. The job does not do that, because it rounds each worker's gradients
 to 11 bits.
 """

@@ -114,7 +114,8 @@ def test_the_text_has_everything_that_the_json_has(distrun: Distrun, tmp_path: P
     assert done.stdout.count("PYTHONUNBUFFERED=1") == 1
     assert "\nps:0, ps:1\n" in done.stdout
     assert "\nworker:0 to worker:2\n" in done.stdout
-    short = [line for line in done.stdout.splitlines() if not re.match("  (run|in) ", line)]
+    long = "  (run|in|set    GLIBC_TUNABLES=)"
+    short = [line for line in done.stdout.splitlines() if not re.match(long, line)]
     assert max(map(len, short)) <= 80
 
 

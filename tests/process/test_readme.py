@@ -207,9 +207,7 @@ def test_shown_commands_do_what_is_shown(
 def test_the_template_of_the_demo_is_the_file_shown() -> None:
     shown = next(b for b in those("file") if b.name == "mnist.yaml")
     template = ROOT / "templates" / "multi_worker_mirrored.yaml"
-    launched = yaml.safe_load(template.read_text())
-    assert list(launched["program"].pop("env")) == ["GLIBC_TUNABLES"]  # README says so below it
-    assert yaml.safe_load(shown.text) == launched
+    assert yaml.safe_load(shown.text) == yaml.safe_load(template.read_text())
 
 
 def test_all_commands_are_listed(distrun: Distrun) -> None:

@@ -49,6 +49,17 @@ def test_each_task_gets_addresses_that_the_others_can_dial(
     assert {*machines, "h1", "h2"} <= set(no_proxy.partition("| ")[2].split(","))
 
 
+def test_a_login_with_settings_for_malloc_keeps_them(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
+    h1, h2 = hosts(2)
+    h2.change(sshd="SetEnv MALLOC_ARENA_MAX=1\n")
+    spec = remote_spec('echo "${GLIBC_TUNABLES:+kept} $MALLOC_ARENA_MAX"', [h1, h2])
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["worker:0 | kept ", "worker:1 |  1"]
+
+
 def test_sixteen_hosts_at_once(
     hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
 ) -> None:

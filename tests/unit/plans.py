@@ -25,7 +25,7 @@ from distrun.strategies import STRATEGIES, Role
 MWM = "multi_worker_mirrored"
 PS = "parameter_server"
 SCRIPT = ProgramSpec(kind=ProgramKind.SCRIPT, target="/src/main.py", workdir="/src")
-FACTS = HostFacts(cores=4.0, python="/usr/bin/python3", environ={})
+FACTS = HostFacts(cores=4.0, python="/usr/bin/python3", environ={}, libc="glibc 2.36")
 A, B = HostSpec(name="a"), HostSpec(name="b")
 
 

@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 import traceback
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from distrun.agent import protocol
@@ -364,12 +365,17 @@ class Agent:
             gpus=facts.gpus(),
             at=time.time(),
             pid_namespace=facts.pid_namespace(),
-            environ={name: os.environ[name] for name in order.variables if name in os.environ},
+            environ={
+                name: value
+                for name, value in os.environ.items()
+                if any(fnmatchcase(name, each) for each in order.variables)
+            },
             address=own,
             seen_from=client,
             token=self._link.token,
             folder="" if self._dir is None else folder,
             files="" if self._dir is None else self._dir.files_path,
+            libc=facts.libc(),
         )
 
     def _hold_ports(self, order: protocol.HoldPorts) -> None:

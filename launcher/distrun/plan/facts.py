@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
+from distrun.plan.freed_memory import MALLOC_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ class HostFacts(Frozen, kw_only=True):
     """The folder with the copy of the program's files; None: all paths are as on this machine."""
     has_launch_folders: bool = False
     """Whether it has the launching side's folders at the same paths."""
+    libc: str = ""
+    """Its C library and the version, such as `glibc 2.36`; empty if it is another one."""
 
 
 READ = (
@@ -35,8 +38,9 @@ READ = (
     "TF_FORCE_GPU_ALLOW_GROWTH",
     "TF_NUM_INTRAOP_THREADS",
     "no_proxy",
+    *MALLOC_SETTINGS,
 )
-"""The variables of a host that a plan depends on."""
+"""The variables of a host that a plan depends on; `NAME*`: all that begin so."""
 
 
 def visible_gpus(environ: Mapping[str, str], indices: Sequence[int]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from distrun.agent.protocol import Cause, Code  # at run time too: distrun.codec
 from distrun.codec import to_json
 from distrun.errors import InvalidSpecError
 from distrun.frozen import Frozen, replace
-from distrun.plan import paths
+from distrun.plan import freed_memory, paths
 from distrun.plan.placement import Placed, split_address
 from distrun.plan.proxies import proxy_use
 from distrun.plan.ranks import Rank, ranks
@@ -19,7 +19,7 @@ from distrun.plan.shares import divide_cores, divide_gpus, sharers
 from distrun.plan.variables import rank_variables, torchrun_variables
 from distrun.spec import placeholders
 from distrun.spec.addresses import is_loopback
-from distrun.spec.model import EnvStyle, HostSpec, ProgramKind, Ready, Spec
+from distrun.spec.model import EnvStyle, HostSpec, Memory, ProgramKind, Ready, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
 
 if TYPE_CHECKING:
@@ -344,6 +344,9 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
 
     written = {**placed.host.env, **spec.program.env, **placed.role.env}
     env.update((name, placeholders.fill(value, value_of)) for name, value in written.items())
+    if _keeps_memory(job, placed):
+        names = (*facts.environ, *env, *spec.program.pass_env)
+        env.update(freed_memory.variables(facts.libc, names))
     task = TaskPlan(
         name=placed.name,
         role=placed.role.role,
@@ -374,6 +377,19 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
         ends = '{"cluster": , "task": }' + json.dumps(task.tf_task)
         _check_length("TF_CONFIG", len(ends) + len(cluster.text))
     return task
+
+
+def _keeps_memory(job: _Job, placed: Placed) -> bool:
+    """Whether a task keeps the memory that it frees.
+
+    Unless the spec says so, only those that exchange gradients or weights: a process by itself,
+    such as an evaluator, gains nothing by it.
+    """
+    if job.spec.program.memory is not None:
+        return job.spec.program.memory is Memory.KEEP
+    cluster = {} if job.cluster is None else job.cluster.addresses
+    is_member = placed.role.is_in_cluster(STRATEGIES[job.spec.strategy])
+    return is_member and sum(map(len, cluster.values())) > 1
 
 
 def _check_length(name: str, length: int) -> None:

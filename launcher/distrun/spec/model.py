@@ -52,6 +52,13 @@ class Ready(str, Enum):
     OFF = "off"
 
 
+class Memory(str, Enum):
+    """What the C library does with freed memory: keeps it, or what it does on that system."""
+
+    KEEP = "keep"
+    SYSTEM = "system"
+
+
 class EnvStyle(str, Enum):
     """The variables by which tasks find each other: TensorFlow's, or torchrun's as well."""
 
@@ -181,6 +188,8 @@ class ProgramSpec(Frozen, kw_only=True):
     env_style: EnvStyle = EnvStyle.TF
     keras: int | None = None
     """The version of tf.keras, 2 or 3; None: TF_USE_LEGACY_KERAS is left alone."""
+    memory: Memory | None = None
+    """None: KEEP for the tasks of a cluster with several."""
     owns_tf_config: bool = False
     """Whether the program or `env` sets TF_CONFIG, and distrun does not."""
     sync: Sync = Sync.SCRIPT

@@ -10,7 +10,7 @@ from distrun.frozen import Frozen, replace
 from distrun.regular_file import open_regular_file
 from distrun.spec.input_files import is_kernel_file
 from distrun.spec.keys.common import NOT_EXPANDED
-from distrun.spec.model import EnvStyle, ProgramKind, ProgramSpec, Sync
+from distrun.spec.model import EnvStyle, Memory, ProgramKind, ProgramSpec, Sync
 from distrun.spec.problems import Problems, nearest, quoted
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def build_programs(
         pass_env=tuple(dict.fromkeys(at.value for at in section.get("pass_env", ()))),
         env_style=EnvStyle(section.get("env_style", "tf")),
         keras=section.get("keras"),
+        memory=Memory(section.get("memory")) if section.has("memory") else None,
         owns_tf_config=section.get("tf_config") == "mine",
         sync=sync,
         sync_paths=paths,

@@ -345,6 +345,7 @@ class Preparation:
             address=reach.address(hello, logins),
             files=hello.files if is_sent else None,
             has_launch_folders=not reach.lacks_files,
+            libc=hello.libc,
         )
 
     def _has_files(self) -> bool:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 
 import psutil
+import pytest
 
 from distrun.agent import protocol
 from distrun.agent.protocol.channel import encode
@@ -26,6 +27,23 @@ def test_it_says_what_it_is(any_host: Host) -> None:
     assert 0 < hello.cores <= (os.cpu_count() or 1)
     assert psutil.Process(hello.pid).ppid() == any_host.guard
     assert any_host.folder.stat().st_mode & 0o777 == 0o700
+    assert hello.libc == os.confstr("CS_GNU_LIBC_VERSION")
+
+
+def test_it_reports_the_variables_that_it_is_asked_for(
+    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"MALLOC_ARENA_MAX": "2", "MALLOC_": "", "LD_PRELOAD": "", "MY_MALLOC": "1"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    host = make_host(configured=False)
+    configure = protocol.Configure(
+        protocol.PROTOCOL, "job", str(host.folder), 0.0, variables=["MALLOC_*", "LD_PRELOAD"]
+    )
+    host.send(configure)
+    assert host.expect(protocol.Hello).environ == {
+        name: value for name, value in given.items() if name != "MY_MALLOC"
+    }
 
 
 def test_it_refuses_another_protocol(make_host: MakeHost) -> None:

@@ -72,6 +72,14 @@ def pid_namespace() -> str:
         return ""
 
 
+def libc() -> str:
+    """The C library and its version, such as `glibc 2.36`; empty if it is another one, as musl."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (OSError, ValueError):
+        return ""
+
+
 def usable_cores() -> float:
     """Cores, counting CPU affinity and the cgroup's quota."""
     cores = float(len(os.sched_getaffinity(0)))

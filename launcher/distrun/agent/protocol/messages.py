@@ -96,7 +96,7 @@ class Configure(Order):
     """Seconds to continue without a supervisor: 0 not at all, None without end."""
     host: str = ""
     variables: Sequence[str] = ()
-    """The environment variables that :class:`Hello` must report."""
+    """The environment variables that :class:`Hello` must report; `NAME*`: all that begin so."""
     log_limit: Optional[int] = None
     """How many bytes of each log stay on the disk; None: all."""
     former: Sequence[Tuple[str, int]] = ()
@@ -235,6 +235,8 @@ class Hello(Report):
     """The namespace of its process ids, see :func:`distrun.agent.linux.facts.pid_namespace`."""
     files: str = ""
     """The path of the program's files on this host, once they have been sent."""
+    libc: str = ""
+    """The C library of its programs, see :func:`distrun.agent.linux.facts.libc`."""
 
 
 class Reattached(Report):

@@ -67,6 +67,11 @@ PROGRAM = MappingSchema(
             "TF_USE_LEGACY_KERAS is left alone",
             help="What `tf.keras` is: 2 sets TF_USE_LEGACY_KERAS=1 and needs the package tf_keras, "
             "which is looked for before anything starts; 3 sets TF_USE_LEGACY_KERAS=0."),
+        Key("memory", Choice(values=("keep", "system")), ("system",),
+            "`keep` in a cluster of several tasks",
+            help="`keep`: the C library keeps the memory that a task frees, so that its next step "
+            "need not get it from the kernel again (docs/spec.md, Freed memory). `system`: it is "
+            "left alone."),
         Key("tf_config", Choice(values=("mine",)), ("mine",), "distrun's",
             help="`mine`: the program or `env` sets TF_CONFIG, and distrun sets none. Without it, "
             "TF_CONFIG in `env` or pass_env is an error."),

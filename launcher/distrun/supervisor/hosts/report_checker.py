@@ -317,7 +317,7 @@ def _shorten(values: dict[str, str]) -> None:
 
 
 def _check_hello(hello: messages.Hello) -> None:
-    for name in ("hostname", "python", "address", "seen_from", "pid_namespace"):
+    for name in ("hostname", "python", "address", "seen_from", "pid_namespace", "libc"):
         _check_name(getattr(hello, name), name)
     if not _TOKEN.fullmatch(hello.token):
         raise FieldError(f"token is {hello.token[:40]!r}")

@@ -1,0 +1,109 @@
+"""`program.memory`: which tasks keep the memory that they free."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from distrun.agent.linux import facts
+from distrun.spec.model import Memory
+
+from .plans import FACTS, MWM, PS, SCRIPT, A, planned, role, spec_of
+
+VARIABLE = "GLIBC_TUNABLES"
+WORKERS, PAIR = (role("worker", 2),), ["worker:0", "worker:1"]
+
+
+def keepers(*roles: Any, facts: Any = FACTS, strategy: str = MWM, **program: Any) -> list[str]:
+    spec = spec_of(*roles, strategy=strategy, program=replace(SCRIPT, **program))
+    return [each.name for each in planned(spec, facts).tasks if VARIABLE in each.env]
+
+
+@pytest.mark.parametrize(
+    ("roles", "strategy", "memory", "expected"),
+    [
+        (WORKERS, MWM, None, PAIR),
+        (WORKERS, MWM, Memory.KEEP, PAIR),
+        (WORKERS, MWM, Memory.SYSTEM, []),
+        ((role("worker"),), MWM, None, []),
+        ((role("worker"),), "mirrored", None, []),
+        ((role("worker"),), "mirrored", Memory.KEEP, ["worker:0"]),
+        ((role("worker"), role("server")), "default", None, []),
+        ((role("chief"), role("worker"), role("evaluator")), MWM, None, ["chief:0", "worker:0"]),
+        ((role("worker"), role("evaluator")), MWM, Memory.KEEP, ["worker:0", "evaluator:0"]),
+        (
+            (role("chief"), role("worker"), role("ps"), role("evaluator")),
+            PS,
+            None,
+            ["chief:0", "worker:0", "ps:0"],
+        ),
+        ((role("worker", 2), role("data", in_tf_config=False)), MWM, None, PAIR),
+    ],
+)
+def test_members_of_a_cluster_of_several_keep_memory(
+    roles: Any, strategy: str, memory: Memory | None, expected: list[str]
+) -> None:
+    assert keepers(*roles, strategy=strategy, memory=memory) == expected
+
+
+@pytest.mark.parametrize(
+    ("libc", "threshold"),
+    [
+        ("glibc 2.36", 1 << 30),
+        ("glibc 2.35", 1 << 30),
+        ("glibc 2.35.9000", 1 << 30),
+        ("glibc 3.0", 1 << 30),
+        # an older one ignores a higher threshold, and maps each block from 128 KiB on
+        ("glibc 2.34", 32 << 20),
+        ("glibc 2.26", 32 << 20),
+        ("glibc 2.25", None),
+        ("glibc 2.9", None),
+        ("", None),
+        ("musl 2.36", None),
+        ("glibc", None),
+        ("glibc -1.5", None),
+    ],
+)
+def test_the_hosts_c_library_decides(libc: str, threshold: int | None) -> None:
+    made = planned(spec_of(*WORKERS), replace(FACTS, libc=libc))
+    value = made.tasks[0].env.get(VARIABLE)
+    found = dict(each.split("=") for each in value.split(":")) if value else {}
+    assert found.get("glibc.malloc.mmap_threshold") == (threshold and str(threshold))
+
+
+@pytest.mark.parametrize(
+    "name", [VARIABLE, "LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_CONF", "MALLOC_TRIM_THRESHOLD_"]
+)
+def test_who_has_settings_for_malloc_keeps_them(name: str) -> None:
+    theirs = {name: ""}
+    assert keepers(*WORKERS, facts=replace(FACTS, environ=theirs)) == []
+    assert keepers(*WORKERS, pass_env=(name,)) == []
+    host = replace(A, env=theirs)
+    for spec in (
+        spec_of(*WORKERS, program=replace(SCRIPT, env=theirs)),
+        spec_of(role("worker", 2, env=theirs)),
+        spec_of(*WORKERS, hosts=(host,)),
+    ):
+        assert [each.env.get(VARIABLE, "") for each in planned(spec, FACTS).tasks] == ["", ""]
+    other = {"MALLOCATOR": "1", "PRELOAD": "1", "MY_MALLOC_CONF": "1"}
+    assert keepers(*WORKERS, facts=replace(FACTS, environ=other)) == PAIR
+
+
+def test_a_role_may_choose_for_itself() -> None:
+    spec = spec_of(role("chief", env={"MALLOC_ARENA_MAX": "1"}), role("worker"))
+    assert [VARIABLE in each.env for each in planned(spec, FACTS).tasks] == [False, True]
+
+
+@pytest.mark.parametrize("error", [ValueError("unrecognized configuration name"), OSError(22, "")])
+def test_another_c_library_has_no_version(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confstr(name: str) -> str:
+        raise error
+
+    assert facts.libc() == os.confstr("CS_GNU_LIBC_VERSION")
+    monkeypatch.setattr(os, "confstr", confstr)
+    assert facts.libc() == ""
