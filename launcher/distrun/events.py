@@ -278,7 +278,6 @@ class TrainingContinued(Event):
         former_epoch: the epoch of that step.
         seconds: the time between these steps; after a resume, since the end of the job.
         repeated_steps: how many steps are repeated; None: unknown.
-        is_estimate: whether bars were compared, which do not show each step.
         is_restart: whether the task has restarted by the plan that it had before.
     """
 
@@ -289,7 +288,6 @@ class TrainingContinued(Event):
     epoch: int | None = None
     former_epoch: int | None = None
     repeated_steps: int | None = None
-    is_estimate: bool = False
     is_restart: bool = False
 
 

@@ -216,6 +216,6 @@ def test_the_verdict_says_what_was_done_and_what_it_has_cost() -> None:
     done = "worker:1 moved from h2 to h3; the number of repeated steps is not known"
     assert f"done          {done}" in str(verdict_lines(not_none(job.state.verdict)))
     steps = {"step": 11, "former_step": 50, "repeated_steps": 40, "seconds": 12.0}
-    job(events.TrainingContinued, task="worker:0", is_estimate=True, **steps)
-    done = "worker:1 moved from h2 to h3; about 40 steps repeated, 12 s without a step"
+    job(events.TrainingContinued, task="worker:0", **steps)
+    done = "worker:1 moved from h2 to h3; 40 steps repeated, 12 s without a step"
     assert f"done          {done}" in str(verdict_lines(not_none(job.state.verdict)))

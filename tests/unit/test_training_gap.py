@@ -1,4 +1,4 @@
-"""What an interruption costs in steps: known exactly, about, or not at all."""
+"""What an interruption costs in steps, where that is known."""
 
 from __future__ import annotations
 
@@ -12,32 +12,12 @@ from distrun.supervisor.training_gap import TrainingGap
 if TYPE_CHECKING:
     from distrun.events import TrainingContinued
 
-KEYS = {"e": "EPOCH", "E": "EPOCHS", "s": "STEP", "S": "STEPS"}
+KEYS = {"e": "EPOCH", "s": "STEP"}
 
 
 def values(text: str) -> dict[str, str]:
-    """The progress that is short for `e2/3 s34/40`."""
-    found: dict[str, str] = {}
-    for word in text.split():
-        now, _, most = word[1:].partition("/")
-        found |= {KEYS[word[0]]: now, **({KEYS[word[0].upper()]: most} if most else {})}
-    return found
-
-
-def cost(before: str, after: str, *, is_printed: bool = False) -> tuple[int | None, bool]:
-    """The repeated steps of a task with these states, and whether that is an estimate."""
-    emitted: list[TrainingContinued] = []
-    clock = itertools.count(10.0)
-    gap = TrainingGap(emitted.append, lambda: next(clock))  # type: ignore[arg-type]
-    gap.start("worker:0")
-    for state in before.split(", "):
-        gap.record("worker:0", values(state), is_printed=is_printed)
-    gap.interrupt(["worker:0"])
-    gap.start("worker:0")
-    for state in after.split(", "):
-        gap.record("worker:0", values(state), is_printed=is_printed)
-    (event,) = emitted
-    return event.repeated_steps, event.is_estimate
+    """The progress that is short for `e2 s34`."""
+    return {KEYS[word[0]]: word[1:] for word in text.split()}
 
 
 @pytest.mark.parametrize(
@@ -47,43 +27,25 @@ def cost(before: str, after: str, *, is_printed: bool = False) -> tuple[int | No
         ("s50", "s51", 0),
         ("s50", "s0", 50),
         ("s50", "s70", 0),
-        # steps over all epochs
-        ("e1/3 s40/120, e2/3 s41/120, e2/3 s70/120", "e1/3 s31/120", 40),
-        ("e2/3 s70/120", "e2/3 s61/120", 10),
-        # within an epoch
-        ("e1/3 s39/40, e2/3 s1/40, e2/3 s34/40", "e2/3 s1/40", 34),
-        ("e1/3 s39/40, e2/3 s1/40, e2/3 s34/40", "e1/3 s21/40", 54),
+        ("e2 s70", "e2 s61", 10),
+        ("e1 s40, e2 s41, e2 s70", "e1 s31", 40),
+        ("e1 s39, e2 s1, e2 s34", "e2 s1", 34),
         ("e1 s40, e2 s40, e2 s1, e2 s5", "e2 s1", 5),  # each key in a datagram of its own
-        # it may be either, or there is no total
-        ("e2/3 s20/40", "e1/3 s1/40", None),
-        ("e1 s39, e2 s1, e2 s34", "e1 s21", None),
-        ("s39/40, s1/40, s30/40", "s1/40", None),
-        # other numbers of steps, with fewer workers
-        ("e1/3 s39/40, e2/3 s1/40, e2/3 s34/40", "e2/3 s1/60", None),
-        # only the ends of epochs
-        ("e1/3 s40/40, e2/3 s40/40", "e2/3 s40/40", None),
+        ("e2 s34", "e1 s21", None),  # it may count within epochs or over all
+        ("s39, s1, s30", "s1", None),  # it counts within epochs, and nobody knows in which
     ],
 )
-def test_of_reported_steps(before: str, after: str, steps: int | None) -> None:
-    assert cost(before, after) == (steps, False)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "steps"),
-    [
-        ("e1/3 s5/40, e3/3 s34/40", "e2/3 s1/40, e2/3 s9/40", 74),
-        ("e1/3 s40/40, e2/3 s9/40", "e2/3 s0/40", 9),
-        ("e1/2 s40/40, e2/2 s30/40, e2/2 s40/40, e2/2 s5/10", "e2/2 s1/40", 40),  # an evaluation
-        ("e2/3 s20/40", "e1/3 s1/40", 60),
-        ("e1/3 s9, e2/3 s9", "e1/3 s1", None),  # `9/Unknown`
-        ("e1/3 s9/500, e1/3 s500/500, e2/3 s500/500", "e2/3 s500/500", None),  # `verbose=2`
-        # a bar without an epoch
-        ("s30/40", "s1/40", None),
-        ("s30/100", "s21/100", 10),
-    ],
-)
-def test_of_bars(before: str, after: str, steps: int | None) -> None:
-    assert cost(before, after, is_printed=True) == (steps, True)
+@pytest.mark.parametrize("is_printed", [False, True], ids=["reported", "printed"])
+def test_what_is_repeated(before: str, after: str, steps: int | None, is_printed: bool) -> None:
+    gap, emitted = gap_of("worker:0")
+    for state in before.split(", "):
+        gap.record("worker:0", values(state), is_printed=is_printed)
+    gap.interrupt(["worker:0"])
+    gap.start("worker:0")
+    gap.record("worker:0", values(after), is_printed=is_printed)
+    (event,) = emitted
+    assert event.repeated_steps == (None if is_printed else steps)
+    assert event.seconds == 1.0
 
 
 def test_of_a_lost_host_the_last_steps_are_not_known() -> None:

@@ -241,7 +241,7 @@ def _training_continued(event: events.TrainingContinued) -> str:
             (event.former_epoch, event.former_step),
         )
     )
-    cost = steps_text(event.repeated_steps, is_estimate=event.is_estimate)
+    cost = steps_text(event.repeated_steps)
     return (
         f"{event.task} trains again at {step}, {format_duration(event.seconds)} after {former}: "
         f"{cost}"

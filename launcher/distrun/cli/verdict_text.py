@@ -53,18 +53,17 @@ def replacement_text(replacement: Replacement, *, with_cause: bool = True) -> st
         is_loss = cause.code is Code.HOST_LOST
         why = f"{cause.host} was lost" if is_loss else cause_text(cause)
         moves[0] = f"after {why}: {moves[0]}"
-    cost = steps_text(replacement.repeated_steps, is_estimate=replacement.is_estimate)
+    cost = steps_text(replacement.repeated_steps)
     if replacement.seconds is not None:
         cost += f", {format_duration(replacement.seconds)} without a step"
     return "; ".join([*moves, cost])
 
 
-def steps_text(count: int | None, *, is_estimate: bool) -> str:
-    """Return how many steps were repeated: `about 40 steps repeated`."""
+def steps_text(count: int | None) -> str:
+    """Return how many steps were repeated: `40 steps repeated`."""
     if count is None:
         return "the number of repeated steps is not known"
-    about = "about " if is_estimate and count else ""
-    return f"{about}{format_count(count, 'step') if count else 'no step'} repeated"
+    return f"{format_count(count, 'step') if count else 'no step'} repeated"
 
 
 def labelled(label: str, text: str) -> str:

@@ -218,7 +218,6 @@ def continue_training(state: JobState, event: TrainingContinued) -> restarts.Tra
         last,
         seconds=event.seconds,
         repeated_steps=event.repeated_steps,
-        is_estimate=event.is_estimate,
     )
     verdict = state.verdict
     if verdict is not None and verdict.replacement == last:

@@ -196,7 +196,7 @@ class Report:
                     if last in rows and not rows[last]["verdict"]:
                         rows[last]["verdict"] = text
                 case events.TrainingContinued() if last in rows:
-                    cost = steps_text(event.repeated_steps, is_estimate=event.is_estimate)
+                    cost = steps_text(event.repeated_steps)
                     rows[last]["cost"] = f"{format_duration(event.seconds)} without a step, {cost}"
         return list(rows.values())[:_MOST_ROWS]
 

@@ -92,7 +92,6 @@ class Replacement(Frozen, kw_only=True):
         cause: why it was necessary.
         seconds: how long no step was reported; None: no task has reported one since then.
         repeated_steps: the steps that were done and not saved; None: not known.
-        is_estimate: whether these are known from bars, which do not show each step.
     """
 
     at: float
@@ -103,7 +102,6 @@ class Replacement(Frozen, kw_only=True):
     cause: Cause | None = None
     seconds: float | None = None
     repeated_steps: int | None = None
-    is_estimate: bool = False
 
 
 class Verdict(Frozen, kw_only=True):
