@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from distrun.agent.protocol.causes import Cause, Code, Subject
+from distrun.agent.protocol.causes import Cause, Subject
 from distrun.codec import from_json, to_json
 from distrun.frozen import Frozen, dataclass_transform, field
 from distrun.preflight import Grade
@@ -126,7 +126,7 @@ class HostReady(Event):
     spare: bool = False
     """Whether it runs tasks only in place of another host."""
     room: int | None = None
-    """How many tasks it may have; None: not known, in records of earlier versions."""
+    """How many tasks it may have; None: they are this machine's, and stay."""
 
 
 class HostLost(Event):
@@ -584,10 +584,6 @@ class JobEnded(Event):
     outcome: Outcome
 
 
-_FORMER_NAMES = {"reason": "cause", "how": "cause", "was_told": "was_stopping"}
-"""What fields were called in records of earlier versions, and their present names."""
-
-
 def encode(event: Event) -> dict[str, Any]:
     """Return an event as the JSON object in the record."""
     return {"event": type(event).__name__, **to_json(event)}
@@ -600,12 +596,6 @@ def decode(record: dict[str, Any]) -> Event | None:
         ValueError, TypeError, KeyError, AttributeError: it is not an event.
     """
     kind = KINDS.get(record.get("event", ""))
-    record = {_FORMER_NAMES.get(name, name): value for name, value in record.items()}
-    if kind is PreflightFound and "text" in record:  # of an earlier version, with the host in it
-        cause = Cause(Code.UNCODED, host=record["host"], text=record["text"])
-        record = {**record, "cause": cause.to_json()}
-    if record.get("oom") == "":  # likewise
-        record = {**record, "oom": None}
     if kind is None:
         return None
     event = from_json(kind, record)

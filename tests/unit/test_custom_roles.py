@@ -294,10 +294,10 @@ def cmdline(pid: int) -> bytes:
 
 
 def is_read(pid: int) -> bool:
-    """Whether a process has read its standard input to the end, and waits."""
+    """Whether a process has read its standard input to the end, or beyond it, and waits."""
     position = int(Path(f"/proc/{pid}/fdinfo/0").read_text().split()[1])
     waits = ") S " in Path(f"/proc/{pid}/stat").read_text()
-    return waits and position == os.stat(f"/proc/{pid}/fd/0").st_size
+    return waits and position >= os.stat(f"/proc/{pid}/fd/0").st_size
 
 
 @pytest.fixture
@@ -327,9 +327,9 @@ def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(
 ) -> None:
     job = watching("^up [0-9]")
     watch, log = job.watch, job.log
-    watch.start("worker:0", 0)  # nothing starts after it
+    watch.start("worker:0", 0, 0)  # nothing starts after it
     assert due_of(watch) is None
-    watch.start("proxy:0", 0)
+    watch.start("proxy:0", 0, 0)
     assert due_of(watch) is not None
     assert watch.check() == []  # there is no log yet
     assert due_of(watch) is not None
@@ -340,10 +340,11 @@ def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(
     assert due_of(watch) is None
 
     watch.forget("proxy:0")
-    log.write_text("not up 1\nup 2\nup 3\n")
-    watch.start("proxy:0", 1)
+    before = "not up 1\nup 2\n--- attempt 1, now: printed by the program ---\nup 3\n"
+    log.write_text("not up 1\nup 2\n")  # the rest of a copy may arrive after the start
+    watch.start("proxy:0", 1, len(before))
     assert job.finds_nothing()
-    log.write_text("not up 1\nup 2\nup 3\n--- attempt 1, now: restarted ---\nup")
+    log.write_text(before + "up")
     assert job.finds_nothing()
     log.write_bytes(log.read_bytes() + b" 4 \xff\n")
     assert job.until_found() == [("proxy:0", 1)]
@@ -353,7 +354,7 @@ def test_only_the_own_port_makes_a_task_ready(tmp_path: Path) -> None:
     made = planned(spec_of(role("worker", after=(Role("proxy"),)), custom("proxy")))
     watch = ReadyWatch(DefaultSelector(), made.tasks, lambda _: tmp_path, lambda: 0.0)
     port = task(made, "proxy:0").port
-    watch.start("proxy:0", 2)
+    watch.start("proxy:0", 2, 0)
     assert watch.on_listening("proxy:0", [port + 1]) == []
     assert watch.on_listening("worker:0", [task(made, "worker:0").port]) == []
     assert watch.on_listening("proxy:0", [1, port]) == [("proxy:0", 2)]
@@ -364,7 +365,7 @@ def test_a_task_that_is_dropped_from_the_plan_is_not_waited_for(tmp_path: Path) 
     proxy = custom("proxy", ready=Ready.LINE, ready_line="up")
     made = planned(spec_of(role("worker", after=(Role("proxy"),)), proxy))
     watch = ReadyWatch(DefaultSelector(), made.tasks, lambda _: tmp_path, lambda: 0.0)
-    watch.start("proxy:0", 0)
+    watch.start("proxy:0", 0, 0)
     watch.use_plan([each for each in made.tasks if each.name != "proxy:0"])
     assert watch.check() == []
     assert due_of(watch) is None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from distrun import events
 from distrun.agent import protocol, unsent_reports
 from distrun.agent.protocol import Cause, Code
-from distrun.cli.cause_text import check_text
 from distrun.record import EventLog, read
 
 STARTED = [events.TaskStarted(at=1.5, task=f"worker:{n}", attempt=0, pid=n) for n in range(5)]
@@ -106,42 +104,3 @@ def test_a_code_of_a_later_version_is_read_as_text() -> None:
     lost = events.decode({"event": "HostLost", "at": 1.0, "host": "h1", "cause": cause})
     assert isinstance(lost, events.HostLost)
     assert lost.cause == Cause(Code.UNCODED, host="h1", text="host on fire")
-
-
-EARLIER: list[dict[str, Any]] = [
-    {"event": "JobCreated", "job_id": "a", "name": "a", "strategy": "mirrored", "grace": 1.0,
-     "success": "chief and workers", "spec_file": "a.yaml", "supervisor_pid": 1},
-    {"event": "HostLost", "host": "h1", "reason": "no sign of life"},
-    {"event": "PreflightFound", "host": "h1", "subject": "clock", "grade": "warning",
-     "text": "h1: its clock is late", "advice": "set it"},
-    {"event": "TimedOut", "timer": "restart:1"},
-    {"event": "TaskExited", "task": "worker:0", "attempt": 0, "code": 1, "oom": "",
-     "was_told": False},
-    {"event": "TaskExited", "task": "worker:1", "attempt": 0, "signal": 9, "oom": "kernel: Killed"},
-    {"event": "JobEnded", "outcome": {
-        "result": "failed", "exit_code": 69, "origin": "distrun", "cause": "h1 was lost",
-        "verdict": {"task": None, "kind": "host_lost", "cause": "h1 was lost", "advice": "wait",
-                    "evidence": [{"task": None, "place": "the link to h1", "text": "silence"}]}}},
-]  # fmt: skip
-
-
-def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    """It had words instead of causes, and no timeouts."""
-    path = tmp_path / "events.jsonl"
-    path.write_text("".join(json.dumps({"at": 1.0, **event}) + "\n" for event in EARLIER))
-    created, lost, check, timed_out, failed, killed, ended = read(str(path))
-    assert isinstance(created, events.JobCreated)
-    assert isinstance(lost, events.HostLost)
-    assert lost.cause == Cause(Code.UNCODED, text="no sign of life")
-    assert isinstance(check, events.PreflightFound)
-    assert check_text(check) == "h1: its clock is late"
-    assert isinstance(timed_out, events.TimedOut)
-    assert timed_out.timer == events.Timer(events.TimerKind.RESTART, "1")
-    assert isinstance(failed, events.TaskExited)
-    assert isinstance(killed, events.TaskExited)
-    assert not failed.was_stopping
-    assert (failed.oom, killed.oom) == (None, Cause(Code.UNCODED, text="kernel: Killed"))
-    assert isinstance(ended, events.JobEnded)
-    assert (ended.outcome.result, ended.outcome.cause.text) == ("failed", "h1 was lost")
-    assert ended.outcome.verdict is not None
-    assert ended.outcome.verdict.evidence[0].text == "silence"

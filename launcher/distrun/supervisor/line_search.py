@@ -22,12 +22,12 @@ _MOST_CHARACTERS = 4096
 def main() -> NoReturn:
     """Search standard input; write a byte when the line is found. Ends with the supervisor.
 
-    The arguments are the supervisor's process id, the beginning of the line that precedes the
-    attempt's output (may be empty), and the regular expression, escaped by :func:`escaped`.
+    The arguments are the supervisor's process id, where the attempt's output begins in the log, and
+    the regular expression, escaped by :func:`escaped`.
     """
-    parent, marker, expression = sys.argv[1:]
+    parent, start, expression = sys.argv[1:]
     syscalls.die_with_parent(int(parent), signal.SIGKILL)
-    wait_for_line(0, os.fsencode(marker), expression.encode("ascii").decode("unicode_escape"))
+    wait_for_line(0, int(start), expression.encode("ascii").decode("unicode_escape"))
     os.write(1, b"\n")
     os._exit(0)
 
@@ -37,25 +37,22 @@ def escaped(expression: str) -> str:
     return expression.encode("unicode_escape").decode("ascii")
 
 
-def wait_for_line(log: int, marker: bytes, expression: str) -> None:
+def wait_for_line(log: int, start: int, expression: str) -> None:
     """Read a log, also while it grows, until a complete line has a match.
 
     Args:
         log: a descriptor. Its offset shows the supervisor how much was searched.
-        marker: only lines after one that begins with this are searched.
+        start: the first byte that is searched. The log may be shorter as yet.
         expression: a regular expression.
     """
     search = re.compile(expression).search
     rest = b""
-    offset = kept = first = data_start(log)
+    offset = max(start, data_start(log))
     while True:
         os.lseek(log, offset, os.SEEK_SET)
         block = os.pread(log, _BLOCK_BYTES, offset)
-        if b"\0" in block and (start := data_start(log, offset)) > offset:
-            offset, rest, kept = start, b"", start  # logs.max_size: the search is too slow
-            continue
-        if not block and marker and kept > first:
-            offset, marker = kept, b""  # the line that precedes the attempt was dropped
+        if b"\0" in block and (kept := data_start(log, offset)) > offset:
+            offset, rest = kept, b""  # logs.max_size: the search is too slow
             continue
         if not block:
             time.sleep(_INTERVAL)
@@ -64,11 +61,6 @@ def wait_for_line(log: int, marker: bytes, expression: str) -> None:
         rest += block
         end = rest.rfind(b"\n") + 1 or (len(rest) if len(rest) >= _BLOCK_BYTES else 0)
         lines, rest = rest[:end], rest[end:]
-        if marker:
-            start = (b"\n" + lines).rfind(b"\n" + marker)
-            if start < 0:
-                continue
-            lines, marker = lines[start:].partition(b"\n")[2], b""
         if lines and any(map(search, _split(lines))):
             return
 

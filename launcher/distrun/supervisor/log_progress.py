@@ -9,7 +9,7 @@ from selectors import EVENT_READ
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux.syscalls import Inotify
-from distrun.regular_file import data_start, open_regular_file
+from distrun.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,8 +29,6 @@ _END_BYTES = 16 * 1024
 """How much of the end of a log is read for bars."""
 _SEARCHED_BYTES = 256 * 1024
 """How much of it is searched for the line that begins an epoch, which may be far before the bar."""
-_MARKER_BYTES = 4 << 20
-"""How much is searched in one turn for the line where an attempt's output begins."""
 _LONGEST_LINE = 8192
 """Bytes of an unfinished line that are read again with its rest. Keras writes many backspaces."""
 _LINE_END = re.compile(rb"[\r\n]")
@@ -43,11 +41,9 @@ _BLANK = re.compile(rb"(?:\A|\r) +\r")
 class _Log:
     """How far the log of one attempt has been read, and what was printed."""
 
-    def __init__(self, attempt: int, start: int) -> None:
+    def __init__(self, start: int) -> None:
         self.start = start
         """The offset of the first byte that has not been read, or that is read again."""
-        self.marker = b"\n--- attempt %d, " % attempt if attempt else b""
-        """The beginning of the line that precedes the attempt's output; empty once it was read."""
         self.printed: PrintedProgress | None = None
 
 
@@ -83,10 +79,9 @@ class LogProgress:
         self.next_due: float | None = None
         """When to call :meth:`check`; None: when a log grows."""
 
-    def start(self, task: str, attempt: int) -> None:
-        """Watch an attempt: it runs now."""
-        earlier = self._folder.size_of_log(task) - _MARKER_BYTES if attempt else 0
-        self._logs[task] = _Log(attempt, max(self._sizes.get(task, 0), earlier))
+    def start(self, task: str, log_start: int) -> None:
+        """Watch an attempt: it runs now, and its output begins at this byte of its log."""
+        self._logs[task] = _Log(log_start)
         if self.next_due is None:
             self._resume()
 
@@ -159,29 +154,13 @@ class LogProgress:
         size, log = self._folder.size_of_log(task), self._logs[task]
         if size == self._sizes.get(task, 0):
             return False
+        if size < self._sizes.get(task, 0):
+            log.start = 0  # the task has cut its log off
         self._sizes[task] = size
-        log.start = log.start if log.start <= size else 0  # the task has cut its log off
-        with contextlib.suppress(OSError), open_regular_file(self._folder.log_of(task)) as file:
-            if log.marker:
-                self._find_marker(log, file.fileno())
-            if log.marker:
-                self._sizes[task] = min(size, log.start + len(log.marker))  # the rest is next
-            else:
+        if size > log.start:  # a copy may lack the rest of the attempt before
+            with contextlib.suppress(OSError), open_regular_file(self._folder.log_of(task)) as file:
                 self._read_end(task, log, file.fileno(), size)
         return True
-
-    def _find_marker(self, log: _Log, file: int) -> None:
-        if (kept := data_start(file, log.start)) > log.start:  # it was dropped (logs.max_size)
-            log.start, log.marker = kept, b""
-            return
-        start = max(0, log.start - 1)
-        block = os.pread(file, _MARKER_BYTES, start)
-        found = (b"\n" + block).find(log.marker)
-        if found >= 0:
-            log.start = start + found + len(log.marker) - 1
-            log.marker = b""
-        else:
-            log.start = max(log.start, start + len(block) - len(log.marker))
 
     def _read_end(self, task: str, log: _Log, file: int, size: int) -> None:
         start = max(log.start, size - _SEARCHED_BYTES)

@@ -30,8 +30,8 @@ _RETRY_SECONDS = 0.5
 
 class _Attempt(Frozen):
     number: int
-    marker: str
-    """The beginning of the line in its log that precedes its output; empty for the first one."""
+    log_start: int
+    """Where its output begins in its log, in bytes."""
 
 
 class _Search(NamedTuple):
@@ -78,12 +78,11 @@ class ReadyWatch:
         for dropped in self._attempts.keys() - self._tasks.keys():
             self.forget(dropped)
 
-    def start(self, name: str, attempt: int) -> None:
-        """Watch an attempt: it runs now."""
+    def start(self, name: str, attempt: int, log_start: int) -> None:
+        """Watch an attempt: it runs now, and its output begins at this byte of its log."""
         self.forget(name)  # its host may have been lost before it could report an exit
         if name in self._tasks:
-            marker = f"--- attempt {attempt}, " if attempt else ""
-            self._attempts[name] = _Attempt(attempt, marker)
+            self._attempts[name] = _Attempt(attempt, log_start)
             if self._tasks[name].ready is Ready.LINE:
                 self.next_due = self._clock()
 
@@ -132,9 +131,8 @@ class ReadyWatch:
 
     def _search(self, name: str) -> None:
         """Start a process that answers when the attempt has printed its line."""
-        marker = self._attempts[name].marker
         expression = line_search.escaped(self._tasks[name].ready_line)
-        args = (str(os.getpid()), marker, expression)
+        args = (str(os.getpid()), str(self._attempts[name].log_start), expression)
         with contextlib.ExitStack() as opened:
             try:
                 log = opened.enter_context(open_regular_file(self._log_of(name)))

@@ -586,12 +586,12 @@ class Supervisor:
     def _on_task_report(self, host: str, report: Any, kind: type[events.Event]) -> None:
         event = kind(**report._asdict())
         match report:
-            case protocol.TaskStarted(task=task, attempt=attempt):
+            case protocol.TaskStarted(task=task, attempt=attempt, log_start=log_start):
                 self.emit(event)
                 self._starts.on_answer(host, task)
-                self._progress.start(task, attempt)
+                self._progress.start(task, log_start)
                 if self._ready is not None:
-                    self._ready.start(task, attempt)
+                    self._ready.start(task, attempt, log_start)
             case protocol.TaskNotStarted(task=task):
                 self.emit(event)
                 self._starts.on_answer(host, task)

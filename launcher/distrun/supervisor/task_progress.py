@@ -62,10 +62,10 @@ class TaskProgress:
         """Read what tasks have printed."""
         self._logs.check()
 
-    def start(self, task: str, attempt: int) -> None:
-        """Read what an attempt prints: it runs now."""
+    def start(self, task: str, log_start: int) -> None:
+        """Read what an attempt prints: it runs now, and its output begins there in its log."""
         if not self.reports_steps(task):
-            self._logs.start(task, attempt)
+            self._logs.start(task, log_start)
 
     def forget(self, task: str) -> None:
         """Forget an attempt: the next one is about to start."""

@@ -8,7 +8,7 @@ record contain it unchanged. It becomes a sentence only where it is shown
 from __future__ import annotations
 
 import errno
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple
 
 from distrun.agent.structs import StrEnum, Struct
 
@@ -407,13 +407,11 @@ class Cause(Struct):
         return fields
 
     @classmethod
-    def from_json(cls, fields: Union[str, Dict[str, Any]]) -> "Cause":
-        """The inverse. Raises KeyError or TypeError if it is not a cause.
+    def from_json(cls, fields: Dict[str, Any]) -> "Cause":
+        """The inverse; a code of another version becomes text.
 
-        Records of earlier versions have text instead, those of later ones perhaps other codes.
+        Raises KeyError or TypeError if it is not a cause.
         """
-        if isinstance(fields, str):
-            return cls(Code.UNCODED, text=fields)
         known = {name: fields[name] for name in cls._fields if name in fields}
         try:
             known["code"] = Code(known["code"])
