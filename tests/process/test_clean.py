@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from distrun.agent.linux import processes
-from harness.command import Detach, Distrun, Status
-from harness.processes import survivors
+from harness.command import Detach, Distrun, FindVictim, Status
+from harness.processes import alive, survivors
 from harness.requirements import AS_ROOT, skip
 from harness.strangers import Stranger
 from harness.terminal import OpenTerminal, Terminal
@@ -47,9 +48,22 @@ def test_a_running_job_is_never_touched(distrun: Distrun, detached: Detach, tmp_
     assert distrun("clean", "--all").stdout.split() == [running]
 
 
-def test_a_job_whose_supervisor_died(distrun: Distrun, detached: Detach, status: Status) -> None:
+def test_a_job_whose_supervisor_died(
+    distrun: Distrun, detached: Detach, status: Status, victim_of: FindVictim
+) -> None:
     job_id = detached("exec sleep 600")
-    os.kill(status()["supervisor_pid"], signal.SIGKILL)
+    supervisor = psutil.Process(status()["supervisor_pid"])
+    family = [victim_of(who, None) for who in ("guard", "agent")]
+    for pid in family:
+        os.kill(pid, signal.SIGSTOP)
+    supervisor.kill()
+    wait_until(lambda: not alive(supervisor))
+    kept = distrun("clean", "--all")
+    assert (kept.returncode, kept.stdout) == (0, ""), "its tasks still run"
+    assert f"distrun kill {job_id}" in kept.stderr
+    assert listed(distrun) == {job_id: "lost"}
+    for pid in family:
+        os.kill(pid, signal.SIGCONT)
     wait_until(lambda: not survivors(job_id), timeout=30)
     assert listed(distrun) == {job_id: "lost"}
     shown = distrun("status")

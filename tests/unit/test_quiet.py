@@ -58,6 +58,14 @@ def test_a_task_that_computes_in_silence_is_not(tasks: Tasks, task: str) -> None
     assert tasks.measured < 3600.0 / QUIET_SECONDS * 3
 
 
+@pytest.mark.parametrize(("share", "is_quiet"), [(0.009, True), (0.012, False)])
+def test_a_task_is_idle_that_uses_less_than_a_hundredth_of_a_core(
+    tasks: Tasks, share: float, is_quiet: bool
+) -> None:
+    tasks.shares["worker:1"] = share
+    assert (tasks.wait(3600.0) is not None) is is_quiet
+
+
 def test_a_line_now_and_then_is_enough(tasks: Tasks) -> None:
     for _ in range(20):
         assert tasks.wait(100.0) is None

@@ -144,6 +144,28 @@ SAID = {
     "cut sequence": f"password=\x1b[{HIDDEN}",
 }  # fmt: skip
 
+SECRET_NAMES = (
+    "password passwd passphrase passcode secret secrets credential credentials apikey accesskey "
+    "privatekey secretkey authkey token authorization jwt bearer "
+    "api_key access_key private_key secret_key auth_key account_key shared_key master_key "
+    "encryption_key signing_key ssh_key license_key subscription_key service_key storage_key "
+    "deploy_key client_key admin_key webhook_key app_key ssl_key tls_key hmac_key aes_key "
+    "MYSQL_PWD DB_PWD PG_PASS KEY_PASSPHRASE SSH_PASSPHRASE_2 secret_id"
+).split()
+MAYBE_SECRET = (
+    "pass pwd pw auth sid session sessionid sig signature cookie sas pat otp csrf"
+).split()
+"""Names of secrets if their value is no word."""
+PLACES_OF_SECRETS = (
+    "id ids count length len size type file path name dir folder url uri expires expiry ttl limit "
+    "policy check reset"
+).split()
+"""What a name ends with that says only where a secret is, or how it is."""
+OF_MODELS = (
+    *"pad eos bos unk sep cls mask special start end next".split(),
+    *"forward backward first second single train eval".split(),
+)
+
 TOKENS = [
     "hf_" + LETTERS[:34],
     "api_org_" + LETTERS[:34],
@@ -243,6 +265,16 @@ def test_what_its_surroundings_say_is_a_secret_is_replaced(form: str) -> None:
     assert HIDDEN.lower() not in shown.lower(), shown
     assert BASIC not in shown, shown
     assert PEM not in shown, shown
+
+
+def test_each_name_of_a_secret_hides_its_value_and_no_name_of_a_place_does() -> None:
+    redact = Redactor(mask="***")
+    assert [each for each in SECRET_NAMES if "sunshine" in redact(f"my_{each}=sunshine")] == []
+    assert [each for each in MAYBE_SECRET if HIDDEN in redact(f"{each}={HIDDEN}")] == []
+    assert [each for each in MAYBE_SECRET if "sunshine" not in redact(f"{each}=sunshine")] == []
+    names = [f"token_{each}" for each in PLACES_OF_SECRETS] + [f"{each}_token" for each in OF_MODELS]
+    names += [f"{each}_pass" for each in OF_MODELS]
+    assert [each for each in names if HIDDEN not in redact(f"{each}={HIDDEN}")] == []
 
 
 def test_a_key_of_wandb_is_replaced() -> None:

@@ -22,6 +22,21 @@ def test_a_connection_separate_is_not_the_shared_one() -> None:
     assert control_paths(is_separate=False) == ["ControlPath=/run/shared-%C"]
 
 
+def test_options_that_a_link_depends_on_win_over_those_of_the_spec() -> None:
+    needed = {
+        "BatchMode": "yes",
+        "RequestTTY": "no",
+        "EscapeChar": "none",
+        "RemoteCommand": "none",
+        "ClearAllForwardings": "yes",
+        "ControlMaster": "no",
+    }
+    words = link_command("h1", SshSpec(options=dict.fromkeys(needed, "other")), 15, 10.0)
+    found = [words[at + 1].partition("=") for at, word in enumerate(words) if word == "-o"]
+    first = {name: value for name, _, value in reversed(found)}
+    assert {name: first[name] for name in needed} == needed
+
+
 @pytest.mark.parametrize("was_silent", [True, False])
 def test_attempts_take_turns_with_the_shared_connection(was_silent: bool) -> None:
     policy = ReconnectPolicy(10.0, 60.0)

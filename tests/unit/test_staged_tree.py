@@ -18,6 +18,7 @@ from distrun.agent.files import blob_cache
 from distrun.agent.files.receiver import FileReceiver
 from distrun.agent.protocol import Cause, Code, Message, file_messages
 from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.frozen import replace
 from distrun.supervisor.hosts.file_delivery import FileDelivery, FileSender, list_parts
 from distrun.supervisor.hosts.local import LocalReach
 from distrun.supervisor.preparation import files_refused
@@ -177,13 +178,14 @@ def tree(top: Path) -> dict[str, tuple[int, bytes | str]]:
         elif path.is_dir():
             found[name] = 0, ""
         else:
-            found[name] = path.stat().st_mode & 0o111, path.read_bytes()
+            found[name] = path.stat().st_mode & 0o6111, path.read_bytes()
     return found
 
 
 def test_a_copy_is_what_was_sent_and_the_second_needs_nothing_sent(host: Host, job: Path) -> None:
     manifest = manifest_of(job)
-    host.expect(manifest)
+    setuid = tuple(replace(each, mode=each.mode | 0o6000) for each in manifest.files)
+    host.expect(replace(manifest, files=setuid))
     host.continue_transfer(at_most=1_000_000)
     assert not host.copy.exists()  # nobody sees half of it
     host.continue_transfer()

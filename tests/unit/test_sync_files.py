@@ -46,7 +46,7 @@ def names(manifest: Manifest) -> set[bytes]:
 
 def test_files_of_every_kind_are_listed_with_what_identifies_them(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
-    (tmp_path / "run.sh").chmod(0o755)
+    (tmp_path / "run.sh").chmod(0o6755)  # whoever owns the copy gives nobody their rights
     (tmp_path / "none.py").touch(0o600)
     (tmp_path / "empty" / "inner").mkdir(parents=True)
     (tmp_path / "__pycache__").mkdir()

@@ -96,6 +96,25 @@ def test_a_task_that_ends_leaves_anothers_daemons_alone(
     assert not alive(pid)
 
 
+def test_a_daemon_that_shows_nothing_of_its_task_ends_with_none_of_several(host: Host) -> None:
+    """It has dropped its label, too, and is the second task's; the first one must not take it."""
+    daemon = f"(ulimit -x unlimited; exec </dev/null >/dev/null 2>&1; env -i setsid {SLEEP} 600 &)"
+    host.run("worker:0", "sh", "-c", "until [ -e leave ]; do sleep 0.02; done")
+    host.run("worker:1", "bash", "-c", f"{daemon}; exec {SLEEP} 601")
+
+    def daemons() -> list[psutil.Process]:
+        found = children_of(host.pid)
+        return [each for each in found if alive(each) and each.cmdline()[-1] == "600"]
+
+    wait_until(daemons, timeout=TIMEOUT)
+    (host.folder / "leave").touch()
+    host.expect(protocol.TaskEnded, "worker:0")
+    assert daemons()
+    host.stop("worker:1")
+    host.expect(protocol.TaskEnded, "worker:1")
+    assert not daemons()
+
+
 HIDING = "exec </dev/null >/dev/null 2>&1; "
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
 import sys
 import time
@@ -13,8 +15,10 @@ import psutil
 from distrun.agent import protocol
 from harness.agents import (
     CATCHER,
+    SLEEP,
     TIMEOUT,
     Host,
+    children_of,
     pids_of,
     script,
 )
@@ -67,6 +71,25 @@ def test_a_stop_that_comes_with_the_start(host: Host) -> None:
         host.stop("worker:0", signal.SIGKILL, grace=0.0)
         assert host.expect(protocol.TaskExited).signal == signal.SIGKILL
         host.expect(protocol.TaskEnded)
+
+
+def test_what_is_not_executed_yet_is_ended_by_sigkill(any_host: Host, tmp_path: Path) -> None:
+    """The kernel holds up the execution of a file for whoever has a lease of it, here for 45 s."""
+    program = tmp_path / "sleep"
+    shutil.copy(SLEEP, program)
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # tells that somebody wants the file
+    with program.open("rb+") as file:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            any_host.start("worker:0", str(program), "60")
+            started = wait_until(lambda: children_of(any_host.pid), timeout=TIMEOUT)
+            started[0].suspend()  # no other signal ends it then
+            any_host.stop("worker:0", grace=0.3)
+            wait_until(lambda: not any(map(alive, started)), timeout=20)
+        finally:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+            signal.signal(signal.SIGIO, before)
+    any_host.expect(protocol.TaskEnded)
 
 
 def test_any_signal_can_be_asked_for(host: Host) -> None:
