@@ -118,6 +118,11 @@ class JobFolder:
         self._token_file = opened / "token"
         self._lock_file = opened / "supervisor.lock"
 
+    def lasting_files(self) -> tuple[str, ...]:
+        """Return the files that a resume needs, and the folders that have their names."""
+        files = (self.spec_file, self.resolved_spec_file, self.plan_file, self.events_file)
+        return (*map(str, (*files, self._token_file, self._opened, self.path.parent)),)
+
     @property
     def is_a_job(self) -> bool:
         """Whether it has a job's lock, or nothing but files of a job.

@@ -89,8 +89,12 @@ class EventLog:
             os.ftruncate(self._file, os.fstat(self._file).st_size)
 
     def close(self) -> None:
+        """Close it once its events are on the disk. Raises OSError if that is impossible."""
         self.release_reserve()
-        os.close(self._file)
+        try:
+            os.fsync(self._file)
+        finally:
+            os.close(self._file)
 
 
 class EventReader:

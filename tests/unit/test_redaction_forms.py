@@ -162,9 +162,9 @@ PLACES_OF_SECRETS = (
 ).split()
 """What a name ends with that says only where a secret is, or how it is."""
 OF_MODELS = (
-    *"pad eos bos unk sep cls mask special start end next".split(),
-    *"forward backward first second single train eval".split(),
-)
+    "pad eos bos unk sep cls mask special start end next forward backward first second single "
+    "train eval"
+).split()
 
 TOKENS = [
     "hf_" + LETTERS[:34],
@@ -272,8 +272,8 @@ def test_each_name_of_a_secret_hides_its_value_and_no_name_of_a_place_does() -> 
     assert [each for each in SECRET_NAMES if "sunshine" in redact(f"my_{each}=sunshine")] == []
     assert [each for each in MAYBE_SECRET if HIDDEN in redact(f"{each}={HIDDEN}")] == []
     assert [each for each in MAYBE_SECRET if "sunshine" not in redact(f"{each}=sunshine")] == []
-    names = [f"token_{each}" for each in PLACES_OF_SECRETS] + [f"{each}_token" for each in OF_MODELS]
-    names += [f"{each}_pass" for each in OF_MODELS]
+    names = [f"token_{each}" for each in PLACES_OF_SECRETS]
+    names += [f"{each}_{word}" for each in OF_MODELS for word in ("token", "pass")]
     assert [each for each in names if HIDDEN not in redact(f"{each}={HIDDEN}")] == []
 
 

@@ -34,6 +34,7 @@ from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.cluster_check import ClusterCheck
+from distrun.supervisor.disk_sync import DiskSync
 from distrun.supervisor.event_queue import EventQueue
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.host_returns import HostReturns
@@ -68,6 +69,8 @@ _ENDING_SECONDS = 3.0
 _MOST_WORDS = 200
 """Characters of an error in the cause of the job's end."""
 _FLUSH_SECONDS = 2.0
+_SYNC_SECONDS = 10.0
+"""How long the end of a job waits for a slow disk. Nothing of the job runs then."""
 _SAME_REQUEST_SECONDS = 1.0
 _LAUNCH_SECONDS = 5.0
 _MOST_SAVES = 2000
@@ -124,6 +127,7 @@ class Supervisor:
         self._last_change = 0.0 if former is None else folder.last_change()
         self._record = record.EventLog(str(folder.events_file))
         self._record_failed = False
+        self._disk = DiskSync()
         self._events = EventQueue(self._handle)
         self._state = lifecycle.JobState()
         self._former = former
@@ -254,6 +258,7 @@ class Supervisor:
         event = events.JobEnded(at=time.time(), outcome=outcome)
         with contextlib.suppress(Exception):  # the disk may be full, or the record what has failed
             self._record.append(event)
+            self._sync(event)
         self._clients.broadcast(protocol.JobEvent(events.encode(event)))
 
     def _first_event(self) -> events.Event:
@@ -308,7 +313,7 @@ class Supervisor:
         None: that failed for the first time, and the event follows the job's failure.
         """
         try:
-            return self._record.append(event)
+            written = self._record.append(event)
         except OSError as error:
             with contextlib.suppress(OSError):  # its log is on the same disk
                 print(f"the record cannot be written: {error}", file=sys.stderr)  # noqa: T201
@@ -316,9 +321,26 @@ class Supervisor:
                 self._record_failed = True
                 self._events.add_first(self._record_failure(error), event)
                 return None
+        else:
+            self._sync(event)
+            return written
         with contextlib.suppress(OSError):
             return self._record.append(event)
         return events.encode(event)
+
+    def _sync(self, event: events.Event) -> None:
+        """See that plan, verdict and end survive this machine. The end is told only after that."""
+        folder = self._folder
+        if isinstance(event, events.JobPlanned):
+            self._disk.start(folder.lasting_files())
+        elif isinstance(event, (events.VerdictReached, events.JobEnded)):
+            self._disk.start([str(folder.events_file)])
+        if isinstance(event, events.JobEnded):
+            try:
+                self._disk.wait(_SYNC_SECONDS)
+            except OSError as error:
+                with contextlib.suppress(OSError):  # its log is on the same disk
+                    print(f"the record may not be on disk: {error}", file=sys.stderr)  # noqa: T201
 
     # The lifecycle's actions ---------------------------------------------------------------
 
