@@ -24,7 +24,6 @@ MARKER = re.compile(r"--- attempt (\d+), \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: restart
 SOON = {"max": 3, "backoff": "50ms"}
 # Each attempt leaves a file with what it was given, then does as it is told for its number.
 TASK = 'echo "$DISTRUN_ATTEMPT $TF_CONFIG" > given-$DISTRUN_TASK-$DISTRUN_ATTEMPT; '
-PS_CLUSTER = {"chief": 1, "worker": 2, "ps": 1}
 
 
 @pytest.fixture
@@ -102,42 +101,8 @@ def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(
     assert max(first) <= min(second)
 
 
-def test_a_parameter_servers_worker_starts_again_alone(
-    distrun: Distrun, write_spec: WriteSpec, given: Callable[..., Any], status: Status
-) -> None:
-    script = (
-        f"{TASK} case $DISTRUN_TASK in chief:0) "
-        "while ! test -s given-worker:1-1; do sleep 0.02; done; exit 0;; esac; "
-        "test $DISTRUN_TASK-$DISTRUN_ATTEMPT = worker:1-0 && kill -KILL $$; exec sleep 600"
-    )
-    spec = write_spec(script, strategy="parameter_server", cluster=PS_CLUSTER, restart=SOON)
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
-    assert "worker:1 starts again" in done.stderr
-    assert attempts(status()) == {"chief:0": 0, "worker:0": 0, "worker:1": 1, "ps:0": 0}
-    first, again = (given()[f"worker:1-{n}"].split(" ", 1)[1] for n in (0, 1))
-    assert first == again
-    assert "worker:1 |" in distrun("logs").stdout
-    assert not MARKER.search(distrun("logs", "-t", "chief").stdout)
 
 
-def test_a_ps_takes_its_group_along_and_not_the_evaluator(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
-    script = (
-        "test $DISTRUN_TASK-$DISTRUN_ATTEMPT = ps:0-0 && exit 4; "
-        "test $DISTRUN_TASK-$DISTRUN_ATTEMPT = chief:0-1 && exit 0; exec sleep 600"
-    )
-    cluster = {**PS_CLUSTER, "evaluator": 1}
-    spec = write_spec(
-        script, strategy="parameter_server", cluster=cluster, restart=SOON,
-        timeouts={"grace": "100ms"},
-    )  # fmt: skip
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
-    found = attempts(status())
-    assert found.pop("evaluator:0") == 0
-    assert set(found.values()) == {1}
 
 
 def test_an_evaluator_starts_again_alone_and_fails_no_job(
@@ -171,22 +136,8 @@ def test_when_the_restarts_are_used_up_the_report_says_so(
     assert distrun("wait").returncode == 3
 
 
-def test_what_is_never_to_be_restarted_fails_at_once(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
-    restart = {"max": 3, "never_on": [2], "backoff": "1h", "backoff_max": "1h"}
-    done = distrun("launch", write_spec("exit 2", restart=restart), timeout=30)
-    assert done.returncode == 2
-    assert "restart.never_on" in distrun("events").stdout
 
 
-def test_a_program_that_is_not_there_is_not_tried_again(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
-    spec = write_spec("", program={"command": ["no-such-program"]}, restart=SOON)
-    done = distrun("launch", spec)
-    assert done.returncode == 69
-    assert "RestartPlanned" not in distrun("events", "--json").stdout
 
 
 WAITING = {"max": 1, "backoff": "1h", "backoff_max": "1h"}
@@ -211,14 +162,6 @@ def test_stopped_while_it_waits_it_ends_at_once(
     assert states(status()) <= {"failed", "stopped"}
 
 
-def test_the_run_timeout_ends_a_job_that_waits(distrun: Distrun, write_spec: WriteSpec) -> None:
-    # It is counted from when all tasks run: none fails before the record tells so of both.
-    started = f"cat '{distrun.home}'/jobs/*/events.jsonl | grep -c TaskStarted"
-    script = f'until test "$({started})" = 2; do sleep 0.02; done; exit 1'
-    spec = write_spec(script, restart=WAITING, timeouts={"run": "1s"})
-    done = distrun("launch", spec, timeout=30)
-    assert done.returncode == 75
-    assert "timeouts.run" in done.stderr
 
 
 def test_a_preemption_gives_the_others_their_time_and_is_not_counted(
@@ -270,12 +213,6 @@ def test_what_a_killed_attempt_left_unfinished_stays_and_the_log_goes_on(
     assert tail == "worker:0 | begun 1\n"
 
 
-def test_a_detached_launch_is_content_with_programs_that_were_executed(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
-    spec = write_spec("test $DISTRUN_ATTEMPT = 1 || exit 1", restart=SOON)
-    job_id = distrun("launch", "-d", spec).stdout.strip()
-    assert distrun("wait", job_id, timeout=30).returncode == 0
 
 
 def test_the_plan_tells_the_restarts(distrun: Distrun, write_spec: WriteSpec) -> None:

@@ -32,14 +32,6 @@ def test_a_strategy_of_one_process_gets_no_tf_config(
     assert done.stdout == f"worker:0 | none {strategy} worker:0\n"
 
 
-@pytest.mark.parametrize("strategy", ONE_PROCESS)
-def test_a_strategy_of_one_process_takes_one_task(
-    distrun: Distrun, write_spec: WriteSpec, strategy: str
-) -> None:
-    done = distrun("launch", write_spec("true", strategy=strategy, cluster={"worker": 2}))
-    assert done.returncode == 65
-    assert "exactly 1" in done.stderr
-    assert done.stdout == ""
 
 
 def test_ps_and_evaluator_get_no_gpu(distrun: Distrun, write_spec: WriteSpec) -> None:
@@ -61,85 +53,14 @@ def test_ps_and_evaluator_get_no_gpu(distrun: Distrun, write_spec: WriteSpec) ->
     assert sorted(given) == ["3", "5", "6"]
 
 
-def test_the_chiefs_success_is_the_jobs_and_stops_its_servers(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
-    spec = write_spec(
-        "[ ${DISTRUN_TASK%:*} = chief ] && exit 0; exec sleep 600",
-        strategy="parameter_server",
-        cluster=PARAMETER_SERVER,
-    )
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
-    assert states(status) == {
-        "chief:0": "succeeded",
-        "worker:0": "stopped",
-        "worker:1": "stopped",
-        "ps:0": "stopped",
-    }
 
 
-def test_a_server_that_ends_before_the_chief_has_failed(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
-    spec = write_spec(
-        "[ $DISTRUN_TASK = ps:0 ] && exit 0; exec sleep 600",
-        strategy="parameter_server",
-        cluster=PARAMETER_SERVER,
-    )
-    done = distrun("launch", spec)
-    assert done.returncode == 1
-    assert "ps:0 exited 0 before the chief had finished" in done.stderr
 
 
-FIRST_ENDS = """
-case $DISTRUN_TASK in
-    {ends}) exit 0 ;;
-    *) trap 'echo told; exit 9' TERM; while :; do sleep 0.05; done ;;
-esac
-"""
 
 
-@pytest.mark.parametrize(
-    ("success", "ends", "cluster"),
-    [
-        ("worker0", "worker:0", {"worker": 3}),
-        ("worker0", "worker:0", {"chief": 1, "worker": 2}),
-        ("chief", "chief:0", {"chief": 1, "worker": 2}),
-    ],
-)
-def test_success_of_one_is_enough_where_the_spec_says_so(
-    distrun: Distrun,
-    write_spec: WriteSpec,
-    status: Status,
-    success: str,
-    ends: str,
-    cluster: dict[str, int],
-) -> None:
-    spec = write_spec(FIRST_ENDS.format(ends=ends), cluster=cluster, success=success)
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
-    found = states(status)
-    assert found.pop(ends) == "succeeded"
-    assert set(found.values()) == {"stopped"}  # their errors are no failures any more
 
 
-def test_success_of_all_waits_for_the_evaluator_and_not_for_servers(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
-    spec = write_spec(
-        "case $DISTRUN_TASK in chief:0) exit 0;; evaluator:0) sleep 0.3; echo done;; "
-        "*) exec sleep 600;; esac",
-        strategy="parameter_server",
-        cluster={**PARAMETER_SERVER, "evaluator": 1},
-        success="all",
-    )
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("done") == 1
-    found = states(status)
-    assert (found.pop("chief:0"), found.pop("evaluator:0")) == ("succeeded", "succeeded")
-    assert set(found.values()) == {"stopped"}
 
 
 # The workers exit 0 as soon as they have "trained"; those that decide wait for them, and save.
@@ -219,14 +140,6 @@ def test_independent_workers_are_read_from_the_script(
     assert "exited 0 before the chief had finished" in done.stderr
 
 
-def test_an_evaluators_failure_fails_only_a_job_that_needs_all(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
-    script = "[ $DISTRUN_TASK = evaluator:0 ] && exit 7; sleep 0.5"
-    cluster = {"worker": 2, "evaluator": 1}
-    assert distrun("launch", write_spec(script, cluster=cluster)).returncode == 0
-    needs_all = write_spec(script, cluster=cluster, success="all", name="all")
-    assert distrun("launch", needs_all).returncode == 7
 
 
 def test_an_evaluator_that_stays_down_is_told_of_with_its_cause(
