@@ -22,6 +22,8 @@ Json = dict[str, Any]
 """An object that `--json` printed."""
 Detach = Callable[..., str]
 """Starts a job in the background; returns its id."""
+Launch = Callable[..., subprocess.Popen[str]]
+"""Launches a job in the foreground; returns once each task's script runs."""
 FindVictim = Callable[..., int]
 """Finds the process to kill, by `launch`, `supervisor`, `agent` or `guard`."""
 

@@ -429,6 +429,7 @@ class World:
             history_of=lambda task: folder / "history" / f"{task}.jsonl",
             size_of_log=lambda task: JobFolder.size_of_log(job_folder, task),
             end_line=lambda task: JobFolder.end_line(job_folder, task),
+            lasting_files=tuple,
             listen=bool,
             shown=str,
         )

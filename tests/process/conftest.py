@@ -14,9 +14,10 @@ import psutil
 import pytest
 import yaml
 
-from harness.command import Detach, Distrun, FindVictim, Status, WriteSpec
+from harness.command import Detach, Distrun, FindVictim, Launch, Status, WriteSpec
 from harness.requirements import AS_ROOT, skip
 from harness.terminal import OpenTerminal, Terminal
+from harness.waiting import wait_until
 
 
 @pytest.fixture
@@ -47,6 +48,20 @@ def detached(distrun: Distrun, write_spec: WriteSpec) -> Detach:
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("\n") == 1
         return str(done.stdout.strip())
+
+    return start
+
+
+@pytest.fixture
+def launched(distrun: Distrun, write_spec: WriteSpec) -> Launch:
+    """Launch a job in the foreground; returns once each task's script runs."""
+
+    def start(script: str, workers: int = 2, **keys: Any) -> subprocess.Popen[str]:
+        spec = write_spec(f"touch up-$DISTRUN_TASK; {script}", workers, **keys)
+        process = distrun.start("launch", spec, stdout=subprocess.DEVNULL, stderr=-1, text=True)
+        up = "its tasks run"
+        wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == workers, what=up)
+        return process
 
     return start
 

@@ -8,29 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import socket
-import subprocess
 from collections.abc import Callable
 
 import psutil
 import pytest
 
-from harness.command import Detach, Distrun, FindVictim, Status, WriteSpec
+from harness.command import Detach, Distrun, FindVictim, Launch, Status, WriteSpec
 from harness.processes import alive
 from harness.waiting import wait_until
 
 GONE_WITHIN = 30.0
 """Seconds; what is left behind would run for ten minutes."""
 
-HIDERS = {
-    "setsid": "setsid sleep 600 & exec sleep 600",
-    "timeout": "timeout 600 sleep 600 & exec sleep 600",
-    "no environment": "env -i sleep 600 & env -i setsid sleep 600 & exec sleep 600",
-    "daemon": "(setsid sh -c 'sleep 600 & sleep 600' &) ; exec sleep 600",
-    "ignores SIGTERM": "trap '' TERM; setsid sleep 600 & while :; do sleep 1; done",
-}
+HIDERS = """
+setsid sleep 600 &
+timeout 600 sleep 600 &
+env -i sleep 600 &
+env -i setsid sleep 600 &
+(setsid sh -c 'sleep 600 & sleep 600' &)
+(trap '' TERM; setsid sleep 600 &)
+trap '' TERM
+while :; do sleep 1; done
+"""
+CHILDREN = 8
+"""Processes of HIDERS in each task."""
 
 
 def family_of(pid: int) -> set[psutil.Process]:
@@ -42,51 +45,33 @@ def all_gone(processes: set[psutil.Process]) -> Callable[[], bool]:
     return lambda: not [process for process in processes if alive(process)]
 
 
-@pytest.mark.parametrize("hider", HIDERS, ids=lambda name: name.replace(" ", "-"))
 @pytest.mark.parametrize("who", ["launch", "supervisor", "agent", "guard"])
-def test_one_death_leaves_nothing(
-    distrun: Distrun,
-    write_spec: WriteSpec,
-    status: Status,
-    victim_of: FindVictim,
-    who: str,
-    hider: str,
-) -> None:
-    script = f"touch up-$DISTRUN_TASK; {HIDERS[hider]}"
-    launch = distrun.start(
-        "launch", write_spec(script), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30, what="tasks are up")
+def test_one_death_leaves_nothing(launched: Launch, victim_of: FindVictim, who: str) -> None:
+    launch = launched(HIDERS)
     # Each task's own processes are there too, not only its shell.
-    wait_until(lambda: len(family_of(launch.pid)) >= 8, timeout=30, what="their children are up")
+    wait_until(lambda: len(family_of(launch.pid)) >= 2 * CHILDREN, what="their children are up")
     processes = family_of(launch.pid)
     os.kill(victim_of(who, launch), signal.SIGKILL)
+    _, said = launch.communicate(timeout=60)
     wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
-    if who != "launch":
-        assert launch.wait(30) in (69, 70)
-
-
-def test_the_death_of_a_guard_is_not_told_as_a_signal_to_its_agent(
-    distrun: Distrun, write_spec: WriteSpec, victim_of: FindVictim
-) -> None:
-    spec = write_spec("touch up-$DISTRUN_TASK; exec sleep 600")
-    launch = distrun.start(
-        "launch", spec, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
-    os.kill(victim_of("guard", launch), signal.SIGKILL)
-    _, said = launch.communicate(timeout=30)
-    assert "the guard of its agent, the process that started the agent, was killed" in said
+    causes = {
+        "supervisor": (70, "was killed by SIGKILL; its tasks have been ended"),
+        "agent": (69, "its agent was killed by SIGKILL"),
+        "guard": (69, "the guard of its agent, the process that started the agent, was killed"),
+        "launch": (-signal.SIGKILL, ""),
+    }
+    code, cause = causes[who]
+    assert launch.returncode == code
+    assert cause in said
+    assert "Traceback" not in said
     assert "received SIGTERM" not in said
 
 
 @pytest.mark.parametrize("order", ["supervisor agent", "agent supervisor", "guard supervisor"])
 def test_two_deaths_at_once_leave_nothing(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, victim_of: FindVictim, order: str
+    detached: Detach, status: Status, victim_of: FindVictim, order: str
 ) -> None:
-    script = f"touch up-$DISTRUN_TASK; {HIDERS['ignores SIGTERM']}"
-    distrun("launch", "-d", write_spec(script))
-    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
+    detached(HIDERS)
     processes = family_of(status()["supervisor_pid"])
     victims = [victim_of(who, None) for who in order.split()]
     for victim in victims:
@@ -94,16 +79,14 @@ def test_two_deaths_at_once_leave_nothing(
     wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
 
 
-@pytest.mark.parametrize("by", ["kill", "SIGINT"])
-@pytest.mark.parametrize("who", ["supervisor", "agent", "guard"])
+@pytest.mark.parametrize(
+    ("who", "by"), [("supervisor", "kill"), ("supervisor", "SIGINT"), ("agent", "kill"),
+                    ("agent", "SIGINT"), ("guard", "kill")],
+)  # fmt: skip
 def test_what_stands_still_is_ended_when_asked_for(
-    distrun: Distrun, write_spec: WriteSpec, victim_of: FindVictim, who: str, by: str
+    distrun: Distrun, launched: Launch, victim_of: FindVictim, who: str, by: str
 ) -> None:
-    launch = distrun.start(
-        "launch", write_spec("touch up-$DISTRUN_TASK; exec sleep 600"),
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
+    launch = launched("exec sleep 600")
     processes = family_of(launch.pid)
     os.kill(victim_of(who, launch), signal.SIGSTOP)
     if by == "kill":
@@ -136,15 +119,11 @@ def test_a_suspended_supervisor_with_a_full_queue_hangs_no_command(
     assert status()["state"] == "stopped"
 
 
-@pytest.mark.parametrize("stopped", [["agent"], ["guard"], ["guard", "agent"], ["agent", "guard"]])
+@pytest.mark.parametrize("stopped", [["agent"], ["guard", "agent"], ["agent", "guard"]])
 def test_an_agent_that_was_stopped_still_reports_the_exit_of_a_task(
-    distrun: Distrun, write_spec: WriteSpec, victim_of: FindVictim, stopped: list[str]
+    distrun: Distrun, launched: Launch, victim_of: FindVictim, stopped: list[str]
 ) -> None:
-    script = "touch up-$DISTRUN_TASK; until test -e go; do sleep 0.02; done; exit 3"
-    launch = distrun.start(
-        "launch", write_spec(script), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
+    launch = launched("until test -e go; do sleep 0.02; done; exit 3")
     for pid in [victim_of(who, launch) for who in stopped]:
         os.kill(pid, signal.SIGSTOP)
     (distrun.cwd / "go").touch()
@@ -152,11 +131,10 @@ def test_an_agent_that_was_stopped_still_reports_the_exit_of_a_task(
 
 
 def test_a_lost_supervisor_is_told_by_ps_and_status(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
+    distrun: Distrun, detached: Detach, status: Status
 ) -> None:
-    job_id = distrun("launch", "-d", write_spec("exec sleep 600")).stdout.strip()
-    pid = status()["supervisor_pid"]
-    os.kill(pid, signal.SIGKILL)
+    job_id = detached("exec sleep 600")
+    os.kill(status()["supervisor_pid"], signal.SIGKILL)
     wait_until(lambda: status()["state"] == "lost", timeout=30)
     assert status()["supervisor_pid"] is None
     assert distrun("ps", "--json").stdout.count(job_id) == 0
@@ -189,33 +167,3 @@ def test_a_dead_supervisors_tasks_are_told_of_to_their_ends(
     ]  # fmt: skip
     assert "its supervisor died" in distrun("status").stdout
     assert '"lost"' in distrun("ps", "-a", "--json").stdout
-
-
-def test_a_dead_agent_is_the_stated_cause(
-    distrun: Distrun, write_spec: WriteSpec, victim_of: FindVictim
-) -> None:
-    launch = distrun.start(
-        "launch", write_spec("touch up-$DISTRUN_TASK; exec sleep 600"),
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
-    os.kill(victim_of("agent", launch), signal.SIGKILL)
-    _, said = launch.communicate(timeout=60)
-    assert launch.returncode == 69
-    assert re.search(r"^job \S+ failed: .*its agent was killed by SIGKILL", said, re.MULTILINE)
-    assert "distrun's" in said.splitlines()[-1]
-
-
-def test_launch_alone_says_that_its_supervisor_died(
-    distrun: Distrun, write_spec: WriteSpec, victim_of: FindVictim
-) -> None:
-    launch = distrun.start(
-        "launch", write_spec("touch up-$DISTRUN_TASK; exec sleep 600"),
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
-    os.kill(victim_of("supervisor", launch), signal.SIGKILL)
-    _, said = launch.communicate(timeout=60)
-    assert launch.returncode == 70
-    assert "was killed by SIGKILL; its tasks have been ended" in said
-    assert "Traceback" not in said

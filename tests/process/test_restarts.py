@@ -101,10 +101,6 @@ def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(
     assert max(first) <= min(second)
 
 
-
-
-
-
 def test_an_evaluator_starts_again_alone_and_fails_no_job(
     distrun: Distrun, write_spec: WriteSpec, status: Status
 ) -> None:
@@ -136,10 +132,6 @@ def test_when_the_restarts_are_used_up_the_report_says_so(
     assert distrun("wait").returncode == 3
 
 
-
-
-
-
 WAITING = {"max": 1, "backoff": "1h", "backoff_max": "1h"}
 
 
@@ -160,8 +152,6 @@ def test_stopped_while_it_waits_it_ends_at_once(
     launch.send_signal(signal.SIGINT)
     assert launch.wait(30) == 130
     assert states(status()) <= {"failed", "stopped"}
-
-
 
 
 def test_a_preemption_gives_the_others_their_time_and_is_not_counted(
@@ -211,8 +201,6 @@ def test_what_a_killed_attempt_left_unfinished_stays_and_the_log_goes_on(
     assert raw.endswith(" ---\nbegun 1")
     tail = distrun("logs", "-n", "1").stdout
     assert tail == "worker:0 | begun 1\n"
-
-
 
 
 def test_the_plan_tells_the_restarts(distrun: Distrun, write_spec: WriteSpec) -> None:

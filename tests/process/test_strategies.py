@@ -32,8 +32,6 @@ def test_a_strategy_of_one_process_gets_no_tf_config(
     assert done.stdout == f"worker:0 | none {strategy} worker:0\n"
 
 
-
-
 def test_ps_and_evaluator_get_no_gpu(distrun: Distrun, write_spec: WriteSpec) -> None:
     cluster = {**PARAMETER_SERVER, "evaluator": 1}
     spec = write_spec(
@@ -51,16 +49,6 @@ def test_ps_and_evaluator_get_no_gpu(distrun: Distrun, write_spec: WriteSpec) ->
     assert shown["ps:0"] == shown["evaluator:0"] == "-1"
     given = [shown[name] for name in ("chief:0", "worker:0", "worker:1")]
     assert sorted(given) == ["3", "5", "6"]
-
-
-
-
-
-
-
-
-
-
 
 
 # The workers exit 0 as soon as they have "trained"; those that decide wait for them, and save.
@@ -138,8 +126,6 @@ def test_independent_workers_are_read_from_the_script(
     done = distrun("launch", spec, "--set", "workers=coordinated", "--set", "program.env.COUNT=3")
     assert done.returncode == 1
     assert "exited 0 before the chief had finished" in done.stderr
-
-
 
 
 def test_an_evaluator_that_stays_down_is_told_of_with_its_cause(
