@@ -75,6 +75,17 @@ def unverified_hosts(state: JobState) -> tuple[str, ...]:
     return tuple(name for name, host in hosts.items() if host.token and not host.has_ended)
 
 
+def places(folder: JobFolder, state: JobState) -> tuple[str, ...]:
+    """Return where processes may run of a job whose supervisor does not live: `here`, and hosts.
+
+    Hosts that were not reached are not among them once their lease is over.
+    """
+    here = ("here",) if exist_here(folder) else ()
+    lease = state.timeouts.link
+    may_last = lease is None or folder.last_change() + lease > time.time()
+    return here + tuple(f"on {host}" for host in unverified_hosts(state) if may_last)
+
+
 def end(
     folder: JobFolder,
     command: str,

@@ -9,15 +9,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from distrun.agent import protocol
-from distrun.agent.linux import processes
+from distrun.agent.linux import labels, processes
 from distrun.agent.protocol.channel import LENGTH
+from distrun.events import JobEnded, Origin, Outcome, Result
 from distrun.jobstore import JobFolder, JobStore
+from distrun.record import EventLog
 from harness.command import Detach, Distrun, Status, recorded_events
 from harness.processes import alive, survivors
 from harness.values import not_none
@@ -96,13 +99,37 @@ def test_kill_ends_what_a_job_has_left_that_has_ended(
     assert distrun("wait", job).returncode == 0
     token = (distrun.home / "jobs" / job / "token").read_text()
     marks = {"DISTRUN_JOB_ID": job, "DISTRUN_TASK": "worker:0", "DISTRUN_TOKEN": token}
-    left = subprocess.Popen(["sleep", "600"], env={**os.environ, **marks}, start_new_session=True)
-    wait_until(lambda: b"DISTRUN_TASK" in processes.environment(left.pid))
+    label = labels.of_attempt(job, "worker:0", 0)
+    words = ["prlimit", f"--locks={label}:", "sleep", "600"]
+    left = subprocess.Popen(words, env={**os.environ, **marks}, start_new_session=True)
+    wait_until(lambda: labels.read(left.pid) == label)
     done = distrun("kill", job)
     assert left.wait(SOON) == -signal.SIGTERM
     assert done.returncode == 0
     assert "had already succeeded; ended 1 processes of the job" in done.stderr
     assert status(job)["state"] == "succeeded"
+
+
+def test_kill_all_ends_lost_jobs_and_what_ended_ones_have_left(
+    distrun: Distrun, detached: Detach, status: Status
+) -> None:
+    lost, ended, running = (detached(IGNORES_TERM, workers=1) for _ in range(3))
+    wait_until(lambda: (distrun.cwd / "up").read_text().count("\n") == 3)
+    tasks = [lose(status, lost), lose(status, ended), status(running)["tasks"][0]["pid"]]
+    cause = protocol.Cause(protocol.Code.SUPERVISOR_DIED)
+    outcome = Outcome(result=Result.FAILED, exit_code=70, origin=Origin.DISTRUN, cause=cause)
+    log = EventLog(str(distrun.home / "jobs" / ended / "events.jsonl"))
+    log.append(JobEnded(at=time.time(), outcome=outcome))
+    log.close()
+    kept = distrun("clean", "--all")
+    assert kept.stdout == ""
+    assert f"job {ended} is kept: its tasks may still run here" in kept.stderr
+    done = distrun("kill", "--all")
+    assert done.returncode == 0, done.stderr
+    assert not any(map(alive, tasks))
+    assert [status(each)["state"] for each in (lost, ended)] == ["stopped", "failed"]
+    again = distrun("kill", "--all")
+    assert (again.returncode, again.stderr) == (0, "")
 
 
 @contextlib.contextmanager

@@ -14,14 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from distrun.agent.linux import facts, job_processes, processes
+from distrun.agent import former
+from distrun.agent.linux import facts, job_processes, labels, processes
 from distrun.agent.linux.job_processes import Traces
 from harness.command import Detach, Distrun, Status
 from harness.processes import alive, descendants
 from harness.waiting import wait_until
 
 TOKEN = "0123456789abcdef" * 2
-MARKS = f"DISTRUN_JOB_ID=job-1 DISTRUN_TASK=worker:0 DISTRUN_ATTEMPT=0 DISTRUN_TOKEN={TOKEN}"
+JOB = "job-1"
+MARKS = f"DISTRUN_JOB_ID={JOB} DISTRUN_TASK=worker:0 DISTRUN_ATTEMPT=0 DISTRUN_TOKEN={TOKEN}"
 WITHOUT = "-u DISTRUN_JOB_ID -u DISTRUN_TASK -u DISTRUN_TOKEN"
 IGNORES_TERM = 'trap "" TERM; echo ok >>up; while :; do sleep 0.1; done'
 
@@ -35,8 +37,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[int] = []
     shells: list[subprocess.Popen[bytes]] = []
 
-    def run(script: str, *, in_terminal: bool = False) -> None:
+    def run(script: str, *, in_terminal: bool = False, limit: str = "") -> None:
         words = ["sh", "-c", f"cd {tmp_path}; {script}"]
+        if limit:
+            words = ["prlimit", f"--locks={limit}", *words]
         if in_terminal:
             pid, master = pty.fork()
             if pid == 0:
@@ -73,8 +77,8 @@ def found(traces: Traces) -> dict[int, str]:
     return {each.process.pid: each.task for each in job_processes.find(traces)}
 
 
-def by_token() -> dict[int, str]:
-    return found(Traces(TOKEN, "", {}, ""))
+def by_marks() -> dict[int, str]:
+    return found(Traces(TOKEN, "", {}, JOB))
 
 
 NOTE = "echo $$ >pid-$1; exec sleep 600"
@@ -97,11 +101,27 @@ OWN = {
 }
 
 
+LABEL = f"{labels.of_attempt(JOB, 'worker:0', 0)}:"
+LOW = "1000:1000"
+"""A hard limit that no label fits in."""
+
+
+@pytest.mark.parametrize("limit", [LABEL, LOW], ids=["label", "token"])
 @pytest.mark.parametrize("how", OWN)
-def test_a_process_of_the_job_is_found(how: str, start: Start, tmp_path: Path) -> None:
-    start(OWN[how])
+def test_a_process_of_the_job_is_found(how: str, limit: str, start: Start, tmp_path: Path) -> None:
+    start(OWN[how], limit=limit)
     pid = pid_in(tmp_path, "it")
-    wait_until(lambda: by_token().get(pid) == "worker:0", what=how)
+    wait_until(lambda: by_marks().get(pid) in ("worker:0", job_processes.UNKNOWN), what=how)
+
+
+@pytest.mark.parametrize(("last", "is_ended"), [(0, True), (-1, False)])
+def test_a_hidden_process_of_an_earlier_attempt_is_ended_when_its_host_is_reached_again(
+    last: int, is_ended: bool, start: Start, tmp_path: Path
+) -> None:
+    start("exec env -i sh note it", limit=LABEL)
+    pid = pid_in(tmp_path, "it")
+    assert not former._end_tasks(Traces(TOKEN, "", {}, JOB), {"worker:0": last})
+    assert alive(pid) is not is_ended
 
 
 FOREIGN = {
@@ -118,29 +138,40 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("how", FOREIGN)
+COPIED = {
+    "a daemon with a session of its own": f"env {MARKS} setsid sh note it & wait",
+    "a daemon of a shell that has ended": f"export {MARKS}; setsid sh note it & exit",
+    "an orphan of a shell that has ended": f"export {MARKS}; sh note it & exit",
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "limit"),
+    [*((how, limit) for how in FOREIGN for limit in ("", LOW)), *((how, "") for how in COPIED)],
+)
 def test_a_copied_environment_makes_no_process_the_jobs(
-    how: str, start: Start, tmp_path: Path
+    how: str, limit: str, start: Start, tmp_path: Path
 ) -> None:
-    start(FOREIGN[how])
+    start({**FOREIGN, **COPIED}[how], limit=limit)
     pid = pid_in(tmp_path, "it")
     wait_until(lambda: b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes())
-    assert pid not in by_token()
+    assert pid not in by_marks()
 
 
 def test_a_shell_in_a_terminal_is_not_the_jobs_even_if_it_was_executed_with_a_tasks_environment(
     start: Start, tmp_path: Path
 ) -> None:
-    start(f"exec env {MARKS} sh -c 'echo $$ >pid-it; sh note child & wait'", in_terminal=True)
+    script = f"exec env {MARKS} sh -c 'echo $$ >pid-it; sh note child & wait'"
+    start(script, in_terminal=True, limit=LOW)
     shell, child = pid_in(tmp_path, "it"), pid_in(tmp_path, "child")
-    assert not {shell, child} & by_token().keys()
+    assert not {shell, child} & by_marks().keys()
 
 
 FIND = f"""\
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from distrun.agent.linux.job_processes import Traces, find
-pids = [each.process.pid for each in find(Traces("{TOKEN}", "", dict(), ""))]
+pids = [each.process.pid for each in find(Traces("{TOKEN}", "", dict(), "{JOB}"))]
 print(os.getppid(), *pids, file=open("pids-tmp", "w"))
 os.rename("pids-tmp", "pids")
 """
@@ -154,7 +185,8 @@ def test_neither_the_caller_nor_what_it_runs_below_is_the_jobs(
     start(
         f"exec env {MARKS} sh -c 'sh note sibling & setsid sh note daemon & "
         "until test -s pid-daemon && test -s pid-sibling; do sleep 0.1; done; "
-        f"{sys.executable} find.py {Path(job_processes.__file__).parents[3]}; wait'"
+        f"{sys.executable} find.py {Path(job_processes.__file__).parents[3]}; wait'",
+        limit=LABEL,
     )
     path = tmp_path / "pids"
     shell, *pids = map(int, wait_until(lambda: path.read_text() if path.exists() else "").split())

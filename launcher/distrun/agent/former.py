@@ -21,7 +21,7 @@ from distrun.agent import main as agent_main
 from distrun.agent import orphans, protocol, reattach
 from distrun.agent.agent_dir import AgentDir
 from distrun.agent.files import staged_tree
-from distrun.agent.linux import holes, job_processes, processes, syscalls
+from distrun.agent.linux import holes, job_processes, labels, processes, syscalls
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol.channel import Channel
 from distrun.agent.protocol.file_messages import FilesPreserved
@@ -96,6 +96,7 @@ def _end_tasks(
         for member in job_processes.find(traces)
         if 0 <= member.attempt <= attempts.get(member.task, -1)
     ]
+    found += labels.find(traces.job_id, attempts)
     return job_processes.end(found, protocol.KILL_GRACE)
 
 

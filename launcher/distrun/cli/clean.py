@@ -152,14 +152,7 @@ def _is_in_use(folder: JobFolder) -> bool:
         from distrun.slurm import queued_job
 
         return queued_job.look(folder).is_active
-    state, job_id = folder.state(), folder.job_id
-    where = ""
-    if not state.phase.is_final and leftovers.exist_here(folder):
-        where = "here"
-    elif hosts := leftovers.unverified_hosts(state):
-        lease = state.timeouts.link
-        if lease is None or folder.last_change() + lease > time.time():
-            where = f"on {', '.join(hosts)}"
+    job_id, where = folder.job_id, ", ".join(leftovers.places(folder, folder.state()))
     if where:
         hint = (
             f"distrun kill {job_id}; or, if that cannot be: rm -r {shlex.quote(str(folder.path))}"

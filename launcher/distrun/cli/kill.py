@@ -41,7 +41,7 @@ def signal_number(value: str) -> int:
 
 @click.command("kill")
 @job_argument(many=True, running=True)
-@click.option("--all", "everything", is_flag=True, help="Stop all running jobs.")
+@click.option("--all", "everything", is_flag=True, help="Stop all jobs, lost and queued ones, too.")
 @click.option(
     "--grace",
     type=duration,
@@ -82,15 +82,34 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
     if jobs:
         found = {folder.job_id: folder for folder in map(store.find, jobs)}
         return list(found.values())
+    if everything:
+        return [each for each in store.folders() if _may_run(each)]
     from distrun.cli.job_view import job_summaries
 
     running = [job.folder for job in job_summaries(store.running()) if job.is_running]
-    if everything or len(running) == 1:
+    if len(running) == 1:
         return running
     if not running:
         raise UsageError("no job is running")
     names = ", ".join(folder.job_id for folder in running)
     raise UsageError(f"{len(running)} jobs are running: {names}", hint="name one, or use --all")
+
+
+def _may_run(folder: JobFolder) -> bool:
+    """Whether a job runs, waits in Slurm's queue, was lost, or has left something."""
+    from distrun import leftovers
+
+    if folder.is_elsewhere:
+        from distrun.slurm import queued_job
+
+        batch = folder.batch_job()
+        return queued_job.look(folder).is_active or (batch is not None and not batch.id)
+    state = folder.state()
+    return (
+        folder.supervisor_pid() is not None
+        or not state.phase.is_final
+        or bool(leftovers.places(folder, state))
+    )
 
 
 def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> int:

@@ -76,14 +76,15 @@ def find(traces: Traces) -> List[Member]:
     """Return the job's living processes on this machine.
 
     They are: a task's first process, by its id and start; a process with the label of one of the
-    job's attempts; a process that was executed with the job's token; all descendants of these, and
-    all processes of their sessions, whatever their environment is.
+    job's attempts; a process of distrun that was executed with the job's token; all descendants of
+    these, and all processes of their sessions, whatever their environment is.
 
-    Anybody can copy a task's environment, for example with `export`. Where a process with the token
-    is not below another one, it is a stranger's if it has a terminal, or if the leader of its
-    session lives without the token: tasks have no terminal, and each leads a session of its own. A
-    copy remains undetected if it has a session of its own and no terminal, or if the shell that it
-    was made in has ended.
+    Anybody can copy a task's environment, for example with `export`, but not its label. Only a
+    process that could not get a label (:mod:`.labels` says why) is a task's by the token alone. If
+    it is not below another one of the job, it is a stranger's if it has a terminal, or if the
+    leader of its session lives without the token: tasks have no terminal, and each leads a session
+    of its own. A copy then remains undetected if it has a session of its own and no terminal, or if
+    the shell that it was made in has ended.
 
     Never this process, its ancestors and other processes of their sessions.
     """
@@ -98,7 +99,7 @@ class _Machine:
         self._all = {each.pid: each for each in found if each is not None and not each.is_zombie}
         self._roots: Dict[int, Member] = {}
         for pid, process in self._all.items():
-            member = _first(process, traces) or _marked(process, traces.token)
+            member = _first(process, traces) or _marked(process, traces)
             member = member or _labelled(process, traces.job_id)
             if member is not None:
                 self._roots[pid] = member
@@ -203,16 +204,19 @@ def _first(process: processes.Process, traces: Traces) -> Optional[Member]:
     return Member(process, task, attempt) if -_CLOCK_SECONDS < age < _EXEC_SECONDS else None
 
 
-def _marked(process: processes.Process, token: str) -> Optional[Member]:
+def _marked(process: processes.Process, traces: Traces) -> Optional[Member]:
     """Return it as what it was executed as, if that was with the token, by this user."""
-    if not token:
+    if not traces.token:
         return None
-    env = processes.environment(process.pid)
-    if env.get(os.fsencode(VARIABLE)) != os.fsencode(token) or _user(process.pid) != os.getuid():
+    pid, expected = process.pid, os.fsencode(traces.token)
+    env = processes.environment(pid)
+    if env.get(os.fsencode(VARIABLE)) != expected or _user(pid) != os.getuid():
+        return None
+    task = os.fsdecode(env.get(b"DISTRUN_TASK", b""))
+    if task and _labelled(process, traces.job_id) is None and labels.fits(pid):
         return None
     attempt = env.get(b"DISTRUN_ATTEMPT", b"")
-    number = int(attempt) if attempt.isdigit() else -1
-    return Member(process, os.fsdecode(env.get(b"DISTRUN_TASK", b"")), number)
+    return Member(process, task, int(attempt) if attempt.isdigit() else -1)
 
 
 def _labelled(process: processes.Process, job_id: str) -> Optional[Member]:

@@ -21,6 +21,7 @@ from distrun.agent.linux import processes
 _LOCKS = 10
 """RLIMIT_LOCKS, which Python does not name; it is the same on every architecture."""
 _ATTEMPT_BITS = 32
+_HIGHEST_JOB = 0x7FFFFFFF
 
 
 def of_attempt(job_id: str, task: str, attempt: int) -> int:
@@ -76,6 +77,16 @@ def read(pid: int) -> Optional[int]:
     return soft if soft > 0 else None
 
 
+def fits(pid: int) -> bool:
+    """Whether a process of this user could have a label."""
+    try:
+        resource.prlimit(0, _LOCKS, resource.prlimit(0, _LOCKS))  # some kernels refuse that
+        hard = resource.prlimit(pid, _LOCKS)[1]
+    except (OSError, ValueError):
+        return False
+    return hard == resource.RLIM_INFINITY or hard >> _ATTEMPT_BITS >= _HIGHEST_JOB
+
+
 def _read_as_stranger(pid: int) -> Optional[int]:
     """The same of a process that has taken other users' rights. See proc_pid_limits(5)."""
     try:
@@ -89,4 +100,4 @@ def _read_as_stranger(pid: int) -> Optional[int]:
 
 def _of_job(job_id: str) -> int:
     """Of 31 bits, and not 0: a limit is a signed number in Python."""
-    return zlib.crc32(os.fsencode(job_id)) & 0x7FFFFFFF or 1
+    return zlib.crc32(os.fsencode(job_id)) & _HIGHEST_JOB or 1
