@@ -95,8 +95,18 @@ def started(request: pytest.FixtureRequest, tmp_path: Path, distrun: Distrun) ->
         processes.send(each, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("started", COMMANDS, indirect=True)
+@pytest.mark.parametrize(
+    ("started", "number"),
+    [
+        *((command, signal.SIGKILL) for command in COMMANDS),
+        ("plan over ssh", signal.SIGHUP),
+        ("plan over ssh", signal.SIGINT),
+        ("validate", signal.SIGINT),
+        ("validate", signal.SIGTERM),
+        ("dry run", signal.SIGTERM),
+    ],
+    indirect=["started"],
+)
 def test_a_command_that_a_signal_ends(started: Started, number: signal.Signals) -> None:
     started.process.send_signal(number)
     code = started.process.wait(60)

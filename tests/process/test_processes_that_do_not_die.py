@@ -24,7 +24,7 @@ def freeze() -> Iterator[Freeze]:
         yield function
 
 
-@pytest.mark.parametrize("killed", [("agent", "guard"), ("agent",), ("guard",), ()])
+@pytest.mark.parametrize("killed", [("agent", "guard"), ()])
 def test_kill_ends_a_job_and_names_a_task_that_does_not_die(
     distrun: Distrun,
     detached: Detach,

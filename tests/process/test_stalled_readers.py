@@ -31,7 +31,7 @@ from harness.values import not_none
 from harness.waiting import wait_until
 
 CTRL_S, CTRL_Q = "\x13", "\x11"
-LINES = 300_000
+LINES = 100_000
 FLOODS = "seq 300000; touch flooded; exec sleep 600"
 """More output than a pipe, a socket or a terminal takes."""
 WRITING = (1, 20, 64, 66)
@@ -133,7 +133,11 @@ def fill(writing: int) -> int:
     return written
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("reader", "number"),
+    [(os.pipe, signal.SIGINT), (unix_socket, signal.SIGTERM), (pseudo_terminal, signal.SIGHUP)],
+    indirect=["reader"],
+)
 def test_a_signal_ends_a_launch_whose_reader_stalls(
     start: Start,
     reader: Reader,
@@ -223,9 +227,8 @@ def test_a_reader_that_reads_on_gets_everything(
     assert len(shown) == 2 * LINES
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_after_the_end_of_the_job_leaves_its_result(
-    start: Start, pipe: Reader, write_spec: WriteSpec, status: Status, number: int
+    start: Start, pipe: Reader, write_spec: WriteSpec, status: Status
 ) -> None:
     """Until then the launch waits for the reader, as `cat` would."""
     spec = write_spec("seq 300000; exit 3", workers=1)
@@ -234,7 +237,7 @@ def test_a_signal_after_the_end_of_the_job_leaves_its_result(
     wait_until(lambda: status(job)["state"] == "failed", timeout=60)
     wait_until(lambda: is_stalled(launch), timeout=60)
     assert launch.poll() is None
-    launch.send_signal(number)
+    launch.send_signal(signal.SIGINT)
     assert launch.wait(30) == 3
     told = not_none(launch.stderr).read().splitlines()
     assert told[-1] == "distrun: exit code 3, worker:0's own"
@@ -314,26 +317,24 @@ OTHERS = {
     "--help": 130,
     "kill": 130,
 }
-"""Commands, and their exit code after Ctrl-C, which is how one stops following."""
+"""Commands, and their exit code after Ctrl-C, which is how one stops following. `kill` comes last:
+it ends the job."""
 
 
-@pytest.mark.parametrize("command", OTHERS)
 def test_a_signal_ends_the_other_commands(
-    start: Start, distrun: Distrun, write_spec: WriteSpec, command: str
+    start: Start, distrun: Distrun, write_spec: WriteSpec
 ) -> None:
     spec = write_spec("echo text; exec sleep 600", workers=1)
     assert distrun("launch", "-d", spec).returncode == 0
-    try:
-        for number, code in ((signal.SIGINT, OTHERS[command]), (signal.SIGTERM, 143)):
+    for command, of_ctrl_c in OTHERS.items():
+        for number, code in ((signal.SIGINT, of_ctrl_c), (signal.SIGTERM, 143)):
             ends = os.openpty()
             fill(ends[1])
             process = start(ends, *command.split(), streams=("stdout", "stderr"), term="xterm")
             wait_until(lambda: is_stalled(process), timeout=60)  # noqa: B023 - called at once
             process.send_signal(number)
-            assert process.wait(30) == code
+            assert process.wait(30) == code, command
             os.close(ends[0])
-    finally:
-        distrun("kill", "--all")
 
 
 def test_a_stream_that_another_program_made_non_blocking_loses_nothing(
