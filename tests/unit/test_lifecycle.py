@@ -1,27 +1,22 @@
-"""The life of a job: named histories replayed, and every order of events that can be."""
+"""The life of a job: scenarios replayed, and every order of events that can be."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from distrun import events
-from distrun.agent.protocol import KILL_GRACE, Cause, Code
-from distrun.errors import HostError, StartTimeoutError
+from distrun.agent.protocol import Cause, Code
 from distrun.lifecycle import (
     SIGKILL,
     SIGTERM,
     Action,
-    CancelTimer,
     Finish,
-    JobPhase,
     SetTimer,
     StopTask,
-    TaskPhase,
     Used,
     highest,
     replay,
@@ -31,406 +26,241 @@ from distrun.strategies import Success, Workers
 from harness.examples import examples
 from harness.values import not_none
 
-from .histories import GRACE, MWM, PS, Job, because, running, stop_actions, timer
+from .histories import MWM, PS, Job, because, running
+from .scenarios import play, scenarios
 
 W = ("worker:0", "worker:1", "worker:2")
-SIGABRT = 6
 CLUSTER = ("chief:0", "worker:0", "worker:1", "ps:0")
-
-
-# multi_worker_mirrored ----------------------------------------------------------------------
-
-
-def test_it_succeeds_once_all_workers_have_exited_0() -> None:
-    job = running(MWM, *W)
-    for name in W[:2]:
-        assert job.gone(name) == []
-    assert job.phase() is JobPhase.RUNNING, "a member that exits 0 leaves the group pending"
-    assert job.exited("worker:2") == stop_actions("worker:2"), "what it left behind is ended"
-    assert job.verdict == ("succeeded", 0, "task")
-    assert job.ended("worker:2") == [Finish(job.outcome)]
-    job.finish()
-    assert job.phase() is JobPhase.SUCCEEDED
-    assert set(job.phases().values()) == {"succeeded"}
-
-
-def test_a_chief_is_waited_for_as_well() -> None:
-    job = running(MWM, "chief:0", "worker:0")
-    job.gone("worker:0")
-    assert job.undecided()
-    job.gone("chief:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-def test_the_first_failure_decides_and_the_rest_is_stopped_promptly() -> None:
-    job = running(MWM, *W)
-    assert job.exited("worker:1", 3) == stop_actions(*W)
-    assert job.verdict == ("failed", 3, "task")
-    assert job.outcome.task == "worker:1"
-    assert job.words == "worker:1 exited 3"
-    decided_at = job.state.decided_at
-    job.gone("worker:0", 1)
-    job.ended("worker:1")
-    assert job.gone("worker:2", signal=SIGKILL) == [Finish(job.outcome)]
-    job.finish()
-    assert job.state.decided_at == decided_at
-    assert job.verdict == ("failed", 3, "task")
-    assert job.phases() == {"worker:0": "stopped", "worker:1": "failed", "worker:2": "stopped"}
-
-
-@pytest.mark.parametrize("number", [SIGKILL, 11, 6, SIGTERM])
-def test_a_death_by_signal_is_128_and_its_number(number: int) -> None:
-    job = running(MWM, *W)
-    job.exited("worker:0", signal=number)
-    assert job.verdict == ("failed", 128 + number, "task")
-
-
-def test_a_failure_that_only_follows_after_others_have_succeeded_still_counts() -> None:
-    job = running(MWM, *W)
-    job.gone("worker:0")
-    job.exited("worker:1", 5)
-    assert job.verdict == ("failed", 5, "task")
-    assert StopTask("worker:0", SIGTERM, KILL_GRACE) not in job.actions, "it has ended"
-
-
-# parameter_server ---------------------------------------------------------------------------
-
-
-def test_the_chiefs_exit_0_is_success_and_servers_are_stopped() -> None:
-    job = running(PS, *CLUSTER)
-    assert job.exited("chief:0") == stop_actions(*CLUSTER)
-    job.gone("worker:0", signal=SIGTERM)
-    job.gone("worker:1", 1)
-    job.gone("ps:0", signal=SIGKILL)
-    assert job.ended("chief:0") == [Finish(job.outcome)]
-    job.finish()
-    assert job.verdict == ("succeeded", 0, "task")
-    assert job.phases() == {
-        "chief:0": "succeeded",
-        "worker:0": "stopped",
-        "worker:1": "stopped",
-        "ps:0": "stopped",
-    }
-
-
-@pytest.mark.parametrize("server", ["worker:1", "ps:0"])
-def test_a_server_that_exits_0_before_the_chief_has_failed(server: str) -> None:
-    job = running(PS, *CLUSTER)
-    job.exited(server, 0)
-    result, code, origin = not_none(job.verdict)
-    assert (result, origin) == ("failed", "distrun")
-    assert code != 0
-    assert server in job.words
-
-
-@pytest.mark.parametrize("name", CLUSTER)
-def test_any_failure_in_the_cluster_fails_the_job(name: str) -> None:
-    job = running(PS, *CLUSTER)
-    assert job.exited(name, 7) == stop_actions(*CLUSTER)
-    assert job.verdict == ("failed", 7, "task")
-
-
-# The evaluator ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("how", [{"code": 1}, {"signal": 11}, {"code": 0}])
-def test_an_evaluators_end_never_ends_the_job(how: dict[str, int]) -> None:
-    job = running(MWM, "worker:0", "evaluator:0")
-    assert job.gone("evaluator:0", **how) == []
-    assert job.undecided()
-    job.gone("worker:0")
-    assert job.verdict == ("succeeded", 0, "task")
-    assert isinstance(job.actions[-1], Finish)
-
-
-def test_after_success_an_evaluator_has_the_grace_to_end() -> None:
-    job = running(MWM, "worker:0", "evaluator:0")
-    assert job.exited("worker:0") == [
-        *stop_actions("worker:0"),
-        SetTimer(timer("evaluator"), GRACE),
-    ]
-    assert job.ended("worker:0") == []
-    assert job.gone("evaluator:0") == [Finish(job.outcome)]
-    assert job.phases()["evaluator:0"] == "succeeded"
-
-
-def test_an_evaluator_that_takes_longer_is_stopped_and_nobody_else_again() -> None:
-    job = running(PS, *CLUSTER, "evaluator:0")
-    job.exited("chief:0")
-    assert job.timed_out("evaluator") == stop_actions("evaluator:0")
-    job.gone("evaluator:0", signal=SIGTERM)
-    job.ended("chief:0")
-    for name in CLUSTER[1:]:
-        job.gone(name, signal=SIGTERM)
-    job.finish()
-    assert job.verdict == ("succeeded", 0, "task")
-    assert job.phases()["evaluator:0"] == "stopped"
-
-
-def test_an_evaluator_killed_meanwhile_is_not_told_again() -> None:
-    job = running(MWM, "worker:0", "evaluator:0")
-    job.exited("worker:0")
-    assert job.stop() == stop_actions("worker:0", "evaluator:0", signal=SIGKILL, grace=0.0)
-    assert job.timed_out("evaluator") == []
-
-
-def test_after_a_failure_an_evaluator_is_stopped_with_the_rest() -> None:
-    job = running(MWM, "worker:0", "evaluator:0")
-    assert job.exited("worker:0", 1) == stop_actions("worker:0", "evaluator:0")
-
-
-def test_an_evaluator_still_starting_at_success_is_not_taken_for_stopped() -> None:
-    job = Job()
-    job.created(MWM)
-    job.planned("worker:0", "evaluator:0")
-    job.started("worker:0")
-    job.exited("worker:0")
-    job.started("evaluator:0")
-    assert job.phases()["evaluator:0"] == "running"
-    job.gone("evaluator:0", 4)
-    assert job.phases()["evaluator:0"] == "failed"
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-# `success:` ---------------------------------------------------------------------------------
-
-
-def test_success_chief_needs_nobody_else() -> None:
-    job = running(MWM, "chief:0", "worker:0", success=Success.CHIEF)
-    assert job.exited("chief:0") == stop_actions("chief:0", "worker:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-def test_success_worker0_needs_nobody_else() -> None:
-    job = running(MWM, *W, success=Success.WORKER_0)
-    job.gone("worker:1")
-    assert job.undecided()
-    job.exited("worker:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-def test_success_worker0_of_a_parameter_server_makes_its_exit_0_no_failure() -> None:
-    job = running(PS, *CLUSTER, success=Success.WORKER_0)
-    job.exited("worker:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-def test_success_all_waits_for_servers_and_evaluator() -> None:
-    names = (*CLUSTER, "evaluator:0")
-    job = running(PS, *names, success=Success.ALL)
-    for name in names[:-1]:
-        job.gone(name)
-        assert job.undecided()
-    job.gone("evaluator:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-def test_success_all_does_not_wait_for_servers_that_never_exit() -> None:
-    job = running(PS, *CLUSTER, "evaluator:0", success=Success.ALL)
-    job.gone("evaluator:0")
-    assert job.undecided()
-    assert job.exited("chief:0") == stop_actions("chief:0", "worker:0", "worker:1", "ps:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-# Workers that train by themselves -----------------------------------------------------------
-
-
-def test_an_independent_worker_that_exits_0_has_finished_and_the_chief_decides() -> None:
-    job = running(PS, *CLUSTER, workers=Workers.INDEPENDENT)
-    assert job.gone("worker:0") == []
-    assert job.gone("worker:1") == []
-    assert job.undecided()
-    assert job.exited("chief:0") == stop_actions("chief:0", "ps:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-def test_without_a_chief_worker_0_decides_and_the_servers_are_stopped() -> None:
-    names = ("worker:0", "worker:1", "ps:0")
-    job = running(PS, *names, workers=Workers.INDEPENDENT, success=Success.WORKER_0)
-    assert job.gone("worker:1") == []
-    assert job.exited("worker:0") == stop_actions("worker:0", "ps:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-def test_success_all_of_independent_workers_waits_for_each_but_the_servers() -> None:
-    job = running(PS, *CLUSTER, workers=Workers.INDEPENDENT, success=Success.ALL)
-    for name in ("chief:0", "worker:1"):
-        job.gone(name)
-        assert job.undecided()
-    assert job.exited("worker:0") == stop_actions("worker:0", "ps:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-def test_a_server_that_exits_0_before_worker_0_has_failed() -> None:
-    names = ("worker:0", "worker:1", "ps:0")
-    job = running(PS, *names, workers=Workers.INDEPENDENT, success=Success.WORKER_0)
-    job.exited("ps:0")
-    assert job.verdict == ("failed", 1, "distrun")
-    assert job.words == "ps:0 exited 0 before worker:0 had finished"
-
-
-def test_success_all_cannot_be_once_an_evaluator_has_failed() -> None:
-    job = running(MWM, "worker:0", "evaluator:0", success=Success.ALL)
-    job.exited("evaluator:0", 4)
-    assert job.verdict == ("failed", 4, "task")
-
-
-# Stopping -----------------------------------------------------------------------------------
-
-
-def test_stopped_while_preparing() -> None:
-    job = Job()
-    job.created(MWM)
-    assert job.stop() == [Finish(job.outcome)]
-    assert job.planned(*W) == [], "a plan that comes too late starts nothing"
-    job.finish()
-    assert job.phase() is JobPhase.STOPPED
-    assert job.verdict == ("stopped", 137, "distrun")
-
-
-def test_stopped_while_starting() -> None:
-    job = Job()
-    job.created(MWM)
-    job.planned(*W)
-    job.started("worker:0")
-    assert job.stop() == stop_actions(*W, grace=GRACE)
-    job.started("worker:1")
-    assert job.phases()["worker:1"] == "stopping", "started after it was stopped"
-    job(
-        events.TaskNotStarted,
-        task="worker:2",
-        attempt=0,
-        cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
-    )
-    assert job.state.phase is JobPhase.STOPPING
-    job.gone("worker:0", signal=SIGTERM)
-    job.gone("worker:1", signal=SIGTERM)
-    job.finish()
-    assert job.verdict == ("stopped", 137, "distrun")
-
-
-def test_stopped_while_running_its_tasks_may_exit_as_they_like() -> None:
-    job = running(MWM, *W)
-    assert job.stop() == stop_actions(*W, grace=GRACE)
-    job.gone("worker:0", 0)
-    job.gone("worker:1", 9)
-    job.gone("worker:2", signal=SIGTERM)
-    job.finish()
-    assert job.phases() == {"worker:0": "succeeded", "worker:1": "stopped", "worker:2": "stopped"}
-    assert job.verdict == ("stopped", 137, "distrun")
-
-
-def test_asked_twice_it_stops_at_once_and_a_third_time_does_nothing() -> None:
-    job = running(MWM, *W)
-    job.stop()
-    job.gone("worker:0")
-    assert job.stop() == stop_actions("worker:1", "worker:2", signal=SIGKILL, grace=0.0)
-    assert job.stop() == []
-
-
-def test_asked_while_it_fails_it_stops_at_once_and_has_failed() -> None:
-    job = running(MWM, *W)
-    job.gone("worker:0", 3)
-    assert job.stop() == stop_actions("worker:1", "worker:2", signal=SIGKILL, grace=0.0)
-    assert job.verdict == ("failed", 3, "task")
-
-
-def test_it_is_stopped_by_the_signal_that_was_asked_for() -> None:
-    job = running(MWM, *W)
-    assert job.stop(signal=2, grace=0.5) == stop_actions(*W, signal=2, grace=0.5)
-
-
-# Timers, hosts, faults ----------------------------------------------------------------------
-
-
-def test_timers_are_set_when_they_are_to_run() -> None:
-    job = Job()
-    assert job.created(MWM, start_timeout=5.0, run_timeout=60.0) == [SetTimer(timer("start"), 5.0)]
-    job.planned(*W)
-    assert job.started("worker:0", "worker:1") == []
-    assert job.started("worker:2") == [CancelTimer(timer("start")), SetTimer(timer("run"), 60.0)]
-
-
-def test_hosts_that_do_not_answer_in_time() -> None:
-    job = Job()
-    job.created(MWM, start_timeout=5.0)
-    assert job.timed_out("start") == [Finish(job.outcome)]
-    assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
-
-
-def test_tasks_that_do_not_start_in_time() -> None:
-    job = Job()
-    job.created(MWM, start_timeout=5.0)
-    job.planned(*W)
-    job.started("worker:0")
-    assert job.timed_out("start") == stop_actions(*W)
-    assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
-    assert "worker:1, worker:2" in job.words
-
-
-def test_the_start_timer_means_nothing_once_all_run() -> None:
-    job = running(MWM, *W)
-    assert job.timed_out("start") == []
-    assert job.undecided()
-
-
-def test_a_job_that_runs_too_long_has_the_grace() -> None:
-    job = running(MWM, *W, run_timeout=60.0)
-    assert job.timed_out("run") == stop_actions(*W, grace=GRACE)
-    assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
-
-
-def test_a_job_that_stalls_is_shown_where_and_ended() -> None:
-    job = Job()
-    job.created(MWM, stall_timeout=60.0)
-    job.planned(*W)
-    assert SetTimer(timer("stall"), 60.0) not in job.started("worker:0", "worker:1")
-    assert SetTimer(timer("stall"), 60.0) in job.started("worker:2")
-    assert job.timed_out("stall") == [
-        CancelTimer(timer("stall")),
-        *stop_actions(*W, signal=SIGABRT),
-    ]
-    assert job.verdict == ("failed", StartTimeoutError.exit_code, "distrun")
-
-
-def test_a_job_that_ends_otherwise_is_not_watched_for_stalls() -> None:
-    job = running(MWM, *W, stall_timeout=60.0)
-    assert CancelTimer(timer("stall")) in job.exited("worker:1", 3)
-    assert job.timed_out("stall") == []
-
-
-def test_a_task_that_could_not_be_executed() -> None:
-    job = Job()
-    job.created(MWM)
-    job.planned(*W)
-    job.started("worker:0")
-    actions = job(
-        events.TaskNotStarted,
-        task="worker:1",
-        attempt=0,
-        cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
-    )
-    assert actions == stop_actions("worker:0", "worker:2")
-    assert job.verdict == ("failed", HostError.exit_code, "distrun")
-    assert job.words == "worker:1 could not be started: there is no program 'x' in PATH"
-    assert job.state.tasks["worker:1"].phase is TaskPhase.FAILED
-
-
-def test_an_agents_fault_stops_all() -> None:
-    job = running(MWM, *W)
-    assert job(
-        events.HostFault, host="localhost", cause=Cause(Code.LOG_DISK_FULL, path="/x")
-    ) == stop_actions(*W)
-    assert job.verdict == ("failed", HostError.exit_code, "distrun")
-
-
-def test_an_aborted_preparation() -> None:
-    job = Job()
-    job.created(MWM)
-    actions = job(events.Aborted, cause=because("port 1 is taken"), exit_code=69)
-    assert actions == [Finish(job.outcome)]
-    assert job.verdict == ("failed", 69, "distrun")
+SCENARIOS = """
+# multi_worker_mirrored succeeds once all workers have exited 0
+mwm worker:3
+worker:0 worker:1 gone 0 -> nothing
+= job running
+worker:2 exit 0 -> stop worker:2
+= succeeded 0 task
+worker:2 end -> finish
+finish
+= job succeeded
+= tasks all succeeded
+
+# the first failure decides and the rest is stopped promptly
+mwm worker:3
+worker:1 exit 3 -> stop worker:0 worker:1 worker:2
+= failed 3 task
+= cause worker:1
+= words worker:1 exited 3
+worker:0 gone 1
+worker:1 end
+worker:2 gone -9 -> finish
+finish
+= failed 3 task
+= tasks worker:0=stopped worker:1=failed worker:2=stopped
+
+# a death by signal is 128 and its number
+mwm worker:3
+worker:0 exit -11
+= failed 139 task
+
+# the chief's exit 0 is success and servers are stopped
+ps chief worker:2 ps
+chief:0 exit 0 -> stop chief:0 worker:0 worker:1 ps:0
+worker:0 gone -15
+worker:1 gone 1
+ps:0 gone -9
+chief:0 end -> finish
+finish
+= succeeded 0 task
+= tasks chief:0=succeeded worker:0=stopped worker:1=stopped ps:0=stopped
+
+# an evaluator's exit 1 never ends the job
+mwm worker evaluator
+evaluator:0 gone 1 -> nothing
+= undecided
+worker:0 gone 0 ->+ finish
+= succeeded 0 task
+
+# after success an evaluator has the grace to end
+mwm worker evaluator
+worker:0 exit 0 -> stop worker:0; set evaluator 10
+worker:0 end -> nothing
+evaluator:0 gone 0 -> finish
+= tasks evaluator:0=succeeded
+
+# an evaluator that takes longer is stopped and nobody else again
+ps chief worker:2 ps evaluator
+chief:0 exit 0
+timer evaluator -> stop evaluator:0
+evaluator:0 gone -15
+chief:0 end
+worker:0 worker:1 ps:0 gone -15
+finish
+= succeeded 0 task
+= tasks evaluator:0=stopped
+
+# an evaluator killed meanwhile is not told again
+mwm worker evaluator
+worker:0 exit 0
+stop -> stop worker:0 evaluator:0 by 9 grace 0
+timer evaluator -> nothing
+
+# after a failure an evaluator is stopped with the rest
+mwm worker evaluator
+worker:0 exit 1 -> stop worker:0 evaluator:0
+
+# an evaluator still starting at success is not taken for stopped
+mwm worker evaluator | planned
+worker:0 start
+worker:0 exit 0
+evaluator:0 start
+= tasks evaluator:0=running
+evaluator:0 gone 4
+= tasks evaluator:0=failed
+= succeeded 0 task
+
+# success all does not wait for servers that never exit
+ps chief worker:2 ps evaluator | success=ALL
+evaluator:0 gone 0
+= undecided
+chief:0 exit 0 -> stop chief:0 worker:0 worker:1 ps:0
+= succeeded 0 task
+
+# an independent worker that exits 0 has finished and the chief decides
+ps chief worker:2 ps | workers=independent
+worker:0 worker:1 gone 0 -> nothing
+= undecided
+chief:0 exit 0 -> stop chief:0 ps:0
+= succeeded 0 task
+
+# without a chief worker 0 decides and the servers are stopped
+ps worker:2 ps | workers=independent success=WORKER_0
+worker:1 gone 0 -> nothing
+worker:0 exit 0 -> stop worker:0 ps:0
+= succeeded 0 task
+
+# success all of independent workers waits for each but the servers
+ps chief worker:2 ps | workers=independent success=ALL
+chief:0 gone 0
+= undecided
+worker:1 gone 0
+= undecided
+worker:0 exit 0 -> stop worker:0 ps:0
+= succeeded 0 task
+
+# a server that exits 0 before worker 0 has failed
+ps worker:2 ps | workers=independent success=WORKER_0
+ps:0 exit 0
+= failed 1 distrun
+= words ps:0 exited 0 before worker:0 had finished
+
+# stopped while preparing
+mwm worker:3 | created
+stop -> finish
+plan worker:0 worker:1 worker:2 -> nothing
+finish
+= job stopped
+= stopped 137 distrun
+
+# stopped while starting
+mwm worker:3 | planned
+worker:0 start
+stop -> stop worker:0 worker:1 worker:2 grace 10
+worker:1 start
+= tasks worker:1=stopping
+worker:2 refused
+= job stopping
+worker:0 worker:1 gone -15
+finish
+= stopped 137 distrun
+
+# stopped while running its tasks may exit as they like
+mwm worker:3
+stop -> stop worker:0 worker:1 worker:2 grace 10
+worker:0 gone 0
+worker:1 gone 9
+worker:2 gone -15
+finish
+= tasks worker:0=succeeded worker:1=stopped worker:2=stopped
+= stopped 137 distrun
+
+# asked twice it stops at once and a third time does nothing
+mwm worker:3
+stop
+worker:0 gone 0
+stop -> stop worker:1 worker:2 by 9 grace 0
+stop -> nothing
+
+# asked while it fails it stops at once and has failed
+mwm worker:3
+worker:0 gone 3
+stop -> stop worker:1 worker:2 by 9 grace 0
+= failed 3 task
+
+# it is stopped by the signal that was asked for
+mwm worker:2
+stop 2 0.5 -> stop worker:0 worker:1 by 2 grace 0.5
+
+# timers are set when they are to run
+mwm worker:2 | planned start=5 run=60
+worker:0 start -> nothing
+worker:1 start -> cancel start; set run 60
+
+# hosts that do not answer in time
+mwm worker:3 | created start=5
+timer start -> finish
+= failed 75 distrun
+
+# tasks that do not start in time
+mwm worker:3 | planned start=5
+worker:0 start
+timer start -> stop worker:0 worker:1 worker:2
+= failed 75 distrun
+= mentions worker:1, worker:2
+
+# the start timer means nothing once all run
+mwm worker:3
+timer start -> nothing
+= undecided
+
+# a job that runs too long has the grace
+mwm worker:3 | run=60
+timer run -> stop worker:0 worker:1 worker:2 grace 10
+= failed 75 distrun
+
+# a job that stalls is shown where and ended
+mwm worker:3 | planned stall=60
+worker:0 worker:1 start -> nothing
+worker:2 start ->+ set stall 60
+timer stall -> cancel stall; stop worker:0 worker:1 worker:2 by 6
+= failed 75 distrun
+
+# a job that ends otherwise is not watched for stalls
+mwm worker:3 | stall=60
+worker:1 exit 3 ->+ cancel stall
+timer stall -> nothing
+
+# a task that could not be executed
+mwm worker:3 | planned
+worker:0 start
+worker:1 refused -> stop worker:0 worker:2
+= failed 69 distrun
+= words worker:1 could not be started: there is no program 'x' in PATH
+= tasks worker:1=failed
+
+# an agent's fault stops all
+mwm worker:3
+fault -> stop worker:0 worker:1 worker:2
+= failed 69 distrun
+
+# an aborted preparation
+mwm worker:3 | created
+abort -> finish
+= failed 69 distrun
+"""
+
+
+@scenarios(SCENARIOS)
+def test_what_follows(scenario: list[str]) -> None:
+    play(scenario)
 
 
 def test_what_attempts_have_used_is_unknown_if_it_is_of_one_of_them() -> None:

@@ -7,43 +7,394 @@ from typing import Any
 import pytest
 
 from distrun import events
-from distrun.agent.protocol import Cause, Code
 from distrun.cli.cause_text import cause_text
 from distrun.lifecycle import (
-    LOST_GRACE,
     MOST_FREE_IN_A_ROW,
     SIGKILL,
     SIGTERM,
-    Account,
     Announce,
-    CancelTimer,
-    Finish,
-    JobPhase,
     SetTimer,
-    StopTask,
     TaskPhase,
     replay,
 )
 from distrun.spec.model import RestartSpec
-from distrun.strategies import STRATEGIES, Success, Workers
+from distrun.strategies import STRATEGIES
 
 from .histories import (
-    GRACE,
     MWM,
     PS,
     Job,
     backoff_over,
     restartable,
     restarts_planned,
-    running,
     starts,
-    stop_actions,
-    timer,
 )
+from .scenarios import play, scenarios
 
 W = ("worker:0", "worker:1", "worker:2")
 CLUSTER = ("chief:0", "worker:0", "worker:1", "ps:0")
 ALONE = [name for name, row in STRATEGIES.items() if not row.tf_config]
+
+SCENARIOS = """
+# a mirrored group starts again together
+mwm chief worker:2 evaluator | max=3
+worker:1 exit -9 -> stop chief:0 worker:0 worker:1 grace 0.25; set restart:1
+= job restarting
+= undecided
+chief:0 worker:0 exit -15
+chief:0 worker:0 end
+backoff -> nothing
+worker:1 end -> start chief:0 worker:0 worker:1 #1
+chief:0 worker:0 worker:1 start
+= job running
+= attempts chief:0=1 worker:0=1 worker:1=1 evaluator:0=0
+
+# who saves has longer when its group is lost
+mwm worker:3 | max=3
+worker:0 saves
+worker:1 exit -9 -> stop worker:0; stop worker:1 worker:2 grace 0.25; set restart:1
+
+# who has exited 0 already starts again with the group
+mwm worker:3 | max=3
+worker:0 gone 0
+worker:1 gone 1
+= tasks worker:0=restarting worker:1=restarting worker:2=stopping
+again worker:0 worker:1 worker:2
+worker:1 worker:2 gone 0
+= undecided
+worker:0 gone 0
+= succeeded 0 task
+
+# a parameter server's worker starts again alone
+ps chief worker:2 ps | max=3
+worker:1 exit 0 ->+ stop worker:1
+= job running
+worker:1 end
+= tasks worker:1=restarting
+backoff -> start worker:1 #1
+worker:1 start
+worker:1 gone -9
+again worker:1
+= attempts chief:0=0 worker:0=0 worker:1=2 ps:0=0
+chief:0 exit 0
+= succeeded 0 task
+
+# a chief or ps takes the whole group along
+ps chief worker:2 ps evaluator | max=3
+ps:0 exit 1
+again chief:0 worker:0 worker:1 ps:0
+chief:0 exit 1
+again chief:0 worker:0 worker:1 ps:0
+= attempts chief:0=2 worker:0=2 worker:1=2 ps:0=2 evaluator:0=0
+
+# a group restart takes in a worker's own
+ps chief worker:2 ps | max=3
+worker:1 gone 1
+ps:0 exit 1 -> cancel restart:1; stop chief:0 worker:0 ps:0 grace 0.25; set restart:2
+timer restart:1 -> nothing
+again chief:0 worker:0 worker:1 ps:0
+= attempts all 1
+
+# who has finished does not start again with the group
+ps chief worker:2 ps | max=3 workers=independent
+worker:1 gone 0
+ps:0 exit 1
+again chief:0 worker:0 ps:0
+= attempts chief:0=1 worker:0=1 worker:1=0 ps:0=1
+chief:0 exit 0
+= succeeded 0 task
+
+# an independent worker that fails starts again alone
+ps worker:2 ps | max=3 workers=independent success=WORKER_0
+worker:0 gone 1
+again worker:0
+worker:1 gone 1
+again worker:1
+worker:1 gone 0 -> nothing
+worker:0 exit 0
+= succeeded 0 task
+
+# a server that fails after the chief has finished cannot be restarted
+ps chief worker:2 ps | max=3 workers=independent success=ALL
+chief:0 gone 0
+ps:0 exit 3
+= failed 3 task
+= mentions chief:0 has finished, and the others cannot start again without it
+
+# an evaluator starts again alone and disturbs nobody
+mwm worker evaluator | max=1
+evaluator:0 gone 1
+= job running
+backoff -> start evaluator:0 #1
+evaluator:0 start
+= budget 0
+evaluator:0 gone 1 -> nothing
+= tasks worker:0=running evaluator:0=failed
+worker:0 gone 0
+= succeeded 0 task
+
+# an evaluator that waits to start again does not hold up success
+mwm worker evaluator | max=3
+evaluator:0 gone 1
+worker:0 exit 0 ->+ cancel restart:1
+worker:0 end -> finish
+= tasks evaluator:0=failed
+
+# an evaluator that cannot be executed any more fails no job
+mwm worker evaluator | max=3
+evaluator:0 gone 1
+backoff
+evaluator:0 refused
+= undecided
+= tasks evaluator:0=failed
+worker:0 gone 0
+= succeeded 0 task
+
+# an evaluator that cannot be executed any more does not hold up success
+mwm worker evaluator | max=1
+evaluator:0 gone 3
+backoff
+worker:0 gone 0
+= finished no
+evaluator:0 refused
+= finished yes
+
+# an evaluator that cannot be executed any more does not hold up an end
+mwm worker evaluator | max=1 run=60
+evaluator:0 gone 3
+backoff
+timer run
+worker:0 gone 143
+= finished no
+evaluator:0 refused
+= finished yes
+
+# where all must succeed an evaluator fails the job once it has no restart left
+mwm worker evaluator | max=1 success=ALL
+evaluator:0 gone 4
+= undecided
+again evaluator:0
+evaluator:0 exit 4
+= failed 4 task
+
+# the policy of the role that failed first decides and its budget pays
+ps chief worker:2 ps | max=2 worker.max=1 worker.on=130-255 ps.max=0
+worker:0 gone -9
+= left 0
+again worker:0
+chief:0 exit 1
+= left 0 1
+again chief:0 worker:0 worker:1 ps:0
+worker:0 exit -9
+= failed 137 task
+= mentions SIGKILL, after 1 restart; not restarted: cluster.worker.restart.max allows 1 restart
+
+# a stall restarts by the job's policy only
+mwm worker:3 | max=3 on=failure stall=60 worker.max=0
+timer stall
+= undecided
+
+# a stall that is not in the job's policy ends it
+mwm worker:3 | max=3 on=130-255 stall=60 worker.max=0
+timer stall
+= mentions a stall is not in restart.on, which is 130-255
+
+# an evaluator that always starts again stays down without failure in the end
+mwm worker evaluator | max=0 evaluator.max=1 evaluator.on=always
+evaluator:0 gone 0
+again evaluator:0
+evaluator:0 gone 0 -> nothing
+= tasks worker:0=running evaluator:0=succeeded
+worker:0 gone 0
+= succeeded 0 task
+
+# without a restart in the spec nothing starts again
+mwm worker:3
+worker:0 exit 42 after 3600 -> stop worker:0 worker:1 worker:2 grace 10
+= failed 42 task
+
+# the last failure decides and the outcome says how often it was tried
+mwm worker:3 | max=2
+worker:1 exit 3
+again worker:0 worker:1 worker:2
+worker:1 exit 4
+again worker:0 worker:1 worker:2
+worker:2 exit 5
+= failed 5 task
+= words worker:2 exited 5, after 2 restarts; not restarted: restart.max allows 2 restarts
+= left 1 0
+
+# what the spec never restarts fails at once
+mwm worker:3 | max=3 never_on=2,137
+worker:1 exit 2
+= failed 2 task
+= mentions restart.never_on
+
+# what the spec never restarts ends a restart that its echo has begun
+mwm worker:3 | max=3 never_on=3
+worker:0 exit 1
+= job restarting
+worker:1 exit 3 unasked
+= failed 3 task
+= cause worker:1
+= mentions restart.never_on
+worker:0 worker:1 end
+worker:2 gone -15
+= finished yes
+
+# what is stopped for a restart may exit as it likes
+mwm worker:3 | max=3 never_on=3,143
+worker:0 exit 1
+worker:1 exit 3 asked
+= undecided
+
+# a program that cannot be executed is never tried again
+mwm worker:3 | max=3
+worker:1 exit 1
+worker:0 worker:2 exit -15
+worker:0 worker:1 worker:2 end
+backoff
+worker:0 refused -> stop worker:1 worker:2
+= failed 69 distrun
+
+# after a spell of health restarts are counted from 0 again
+mwm worker:3 | max=1 reset_after=600
+worker:0 exit 1 -> stop worker:0 worker:1 worker:2 grace 0.25; set restart:1
+again worker:0 worker:1 worker:2 ->+ set health:job 600
+timer health:job
+worker:0 exit 1
+= undecided
+again worker:0 worker:1 worker:2
+worker:0 exit 1 -> stop worker:0 worker:1 worker:2
+= failed 1 task
+= words worker:0 exited 1, after 2 restarts; not restarted: restart.max allows 1 restart
+
+# a failure ends a spell of health before its time
+mwm worker:3 | max=2
+worker:0 exit 1
+again worker:0 worker:1 worker:2
+worker:0 exit 1 ->+ cancel health:job
+again worker:0 worker:1 worker:2 ->+ set health:job 600
+
+# without reset_after they are never forgotten
+mwm worker:3 | max=3 reset_after=off
+worker:0 exit 1
+again worker:0 worker:1 worker:2 -> nothing
+
+# after a preemption the others have the grace and it is free
+mwm worker:3 | max=1
+worker:1 exit 42 after 60 -> stop worker:0 worker:1 worker:2 grace 10; set restart:1
+= budget 0
+= free 1
+= left 1
+worker:0 worker:2 exit 42
+worker:0 worker:1 worker:2 end
+backoff
+worker:0 worker:1 worker:2 start
+= job running
+worker:0 exit -15 after 60
+= free 1 1
+again worker:0 worker:1 worker:2
+worker:0 exit 143 after 60
+= free 1 1 1
+
+# an attempt that came to a step was worth it however short
+mwm worker:3 | max=1
+worker:1 reports STEP=12
+worker:1 exit 42 after 4
+= free 1
+again worker:0 worker:1 worker:2
+worker:1 exit 42 after 4
+= free 1 0
+
+# step 0 of a bar is no progress
+mwm worker:3 | max=1
+worker:1 reports STEP=0 STEPS=500
+worker:1 exit 42 after 4
+= free 0
+
+# where there are no restarts a preemption gives none
+mwm worker:3 | max=0
+worker:1 exit 42 after 3600
+= failed 42 task
+
+# stopped while it waits to start again it ends at once
+mwm worker:3 | max=3
+worker:1 gone 1
+worker:0 worker:2 gone -15
+= tasks all restarting
+stop -> cancel restart:1; finish
+= tasks worker:0=stopped worker:1=failed worker:2=stopped
+finish
+= stopped 137 distrun
+
+# stopped while it stops to start again
+mwm worker:3 | max=3
+worker:1 gone 1
+stop -> cancel restart:1; stop worker:0 worker:2 grace 10
+timer restart:1 -> nothing
+worker:0 gone -15
+worker:2 gone -15 ->+ finish
+
+# the run timeout counts over restarts
+mwm worker:3 | max=3 run=60
+worker:1 exit 1
+again worker:0 worker:1 worker:2 -> set health:job 600
+worker:1 exit 1
+timer run
+= failed 75 distrun
+
+# a restart that does not come up is bounded as the start is
+mwm worker:3 | max=3 start=5
+worker:1 gone 1
+worker:0 worker:2 gone -15
+backoff -> cancel start; set start 5; start worker:0 worker:1 worker:2 #1
+worker:0 start
+timer start
+= failed 75 distrun
+= mentions worker:1, worker:2; not restarted: restarts follow exits of tasks
+
+# a failure before all have started restarts too
+mwm worker:3 | planned max=3
+worker:0 start
+worker:0 gone 1
+worker:1 start
+= tasks worker:1=stopping
+worker:1 gone -15
+worker:2 start
+backoff
+worker:2 gone -15 -> start worker:0 worker:1 worker:2 #1
+
+# a stall starts the group again and each attempt has all of its time
+mwm worker:3 evaluator | max=1 stall=60
+timer stall ->+ cancel stall; stop worker:0 worker:1 worker:2 by 6
+worker:0 worker:1 worker:2 gone -6
+backoff -> start worker:0 worker:1 worker:2 #1
+worker:0 worker:1 worker:2 start ->+ set stall 60
+timer stall
+= failed 75 distrun
+
+# an evaluator that starts again begins no new wait for progress
+mwm worker:3 evaluator | max=3 stall=30
+evaluator:0 gone 1
+backoff
+evaluator:0 start -> set health:evaluator 600
+
+# nor does a parameter server's worker
+ps chief worker:2 ps evaluator | max=3 stall=30
+worker:1 gone 1
+backoff
+worker:1 start -> set health:job 600
+
+# a stall of parameter servers is the whole group's
+ps chief worker:2 ps | max=1 stall=60
+timer stall ->+ stop chief:0 worker:0 worker:1 ps:0 by 6
+"""
+
+
+@scenarios(SCENARIOS)
+def test_what_follows(scenario: list[str]) -> None:
+    play(scenario)
 
 
 def restart_all(job: Job, *names: str) -> None:
@@ -57,9 +408,6 @@ def restart_all(job: Job, *names: str) -> None:
     job.started(*names)
 
 
-# Who ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("strategy", ALONE)
 def test_a_task_that_is_alone_starts_again(strategy: str) -> None:
     job = restartable(strategy, "worker:0")
@@ -70,373 +418,12 @@ def test_a_task_that_is_alone_starts_again(strategy: str) -> None:
     assert job.verdict == ("succeeded", 0, "task")
 
 
-@pytest.mark.parametrize("victim", ["chief:0", "worker:1"])
-def test_a_mirrored_group_starts_again_together(victim: str) -> None:
-    names = ("chief:0", "worker:0", "worker:1", "evaluator:0")
-    group = names[:3]
-    job = restartable(MWM, *names)
-    actions = job.exited(victim, signal=SIGKILL)
-    assert actions[:3] == stop_actions(*group, grace=LOST_GRACE), "the evaluator is not stopped"
-    assert isinstance(actions[3], SetTimer)
-    assert job.phase() is JobPhase.RESTARTING
-    assert job.undecided()
-    for name in group:
-        if name != victim:
-            job.exited(name, signal=SIGTERM)
-    job.ended(*group[:2])
-    assert backoff_over(job) == [], "one of the group has not ended"
-    assert starts(job.ended(group[2])) == [(name, 1) for name in group]
-    job.started(*group)
-    assert job.phase() is JobPhase.RUNNING
-    assert job.attempts() == {**dict.fromkeys(group, 1), "evaluator:0": 0}
-
-
-def test_who_saves_has_longer_when_its_group_is_lost() -> None:
-    job = restartable(MWM, *W)
-    job(events.SavingStarted, task="worker:0", attempt=0)
-    actions = job.exited("worker:1", signal=SIGKILL)
-    assert actions[:2] == [
-        *stop_actions("worker:0"), *stop_actions("worker:1", grace=LOST_GRACE),
-    ]  # fmt: skip
-
-
-def test_who_has_exited_0_already_starts_again_with_the_group() -> None:
-    job = restartable(MWM, *W)
-    job.gone("worker:0")
-    job.gone("worker:1", 1)
-    assert job.phases() == {
-        "worker:0": "restarting", "worker:1": "restarting", "worker:2": "stopping",
-    }  # fmt: skip
-    restart_all(job, *W)
-    for name in W[1:]:
-        job.gone(name)
-        assert job.undecided(), "worker:0's first exit 0 is of an attempt that does not count"
-    job.gone("worker:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-@pytest.mark.parametrize("how", [{"code": 1}, {"signal": SIGKILL}, {"code": 0}])
-def test_a_parameter_servers_worker_starts_again_alone(how: dict[str, int]) -> None:
-    job = restartable(PS, *CLUSTER)
-    assert job.exited("worker:1", **how)[:1] == stop_actions("worker:1")
-    assert job.phase() is JobPhase.RUNNING
-    job.ended("worker:1")
-    assert job.phases()["worker:1"] == "restarting"
-    assert starts(backoff_over(job)) == [("worker:1", 1)]
-    job.started("worker:1")
-    assert job.attempts() == {"chief:0": 0, "worker:0": 0, "worker:1": 1, "ps:0": 0}
-    job.exited("chief:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-@pytest.mark.parametrize("victim", ["chief:0", "ps:0"])
-def test_a_chief_or_ps_takes_the_whole_group_along(victim: str) -> None:
-    job = restartable(PS, *CLUSTER, "evaluator:0")
-    job.exited(victim, 1)
-    restart_all(job, *CLUSTER)
-    assert job.attempts() == {**dict.fromkeys(CLUSTER, 1), "evaluator:0": 0}
-
-
-def test_a_group_restart_takes_in_a_workers_own() -> None:
-    job = restartable(PS, *CLUSTER)
-    job.gone("worker:1", 1)
-    actions = job.exited("ps:0", 1)
-    assert actions[0] == CancelTimer(timer("restart:1"))
-    assert StopTask("worker:1", SIGTERM, 1.0) not in actions, "nothing of it is left"
-    assert job.timed_out("restart:1") == []
-    restart_all(job, *CLUSTER)
-    assert set(job.attempts().values()) == {1}
-
-
-def test_who_has_finished_does_not_start_again_with_the_group() -> None:
-    job = restartable(PS, *CLUSTER, workers=Workers.INDEPENDENT)
-    job.gone("worker:1")
-    job.exited("ps:0", 1)
-    restart_all(job, "chief:0", "worker:0", "ps:0")
-    assert job.attempts() == {"chief:0": 1, "worker:0": 1, "worker:1": 0, "ps:0": 1}
-    job.exited("chief:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-def test_an_independent_worker_that_fails_starts_again_alone() -> None:
-    names = ("worker:0", "worker:1", "ps:0")
-    job = restartable(PS, *names, workers=Workers.INDEPENDENT, success=Success.WORKER_0)
-    for name in ("worker:0", "worker:1"):
-        job.gone(name, 1)
-        assert starts(backoff_over(job)) == [(name, 1)]
-        job.started(name)
-    assert job.gone("worker:1") == []
-    job.exited("worker:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-def test_a_server_that_fails_after_the_chief_has_finished_cannot_be_restarted() -> None:
-    """Nobody would give the variables on it their values: the others would wait for ever."""
-    job = restartable(PS, *CLUSTER, workers=Workers.INDEPENDENT, success=Success.ALL)
-    job.gone("chief:0")
-    job.exited("ps:0", 3)
-    assert job.verdict == ("failed", 3, "task")
-    assert job.words == (
-        "ps:0 exited 3; not restarted: chief:0 has finished, and the others cannot start again "
-        "without it"
-    )
-
-
 def test_the_addresses_stay() -> None:
     job = restartable(MWM, *W)
     before = {name: task.address for name, task in job.state.tasks.items()}
     job.gone("worker:0", 1)
     restart_all(job, *W)
     assert {name: task.address for name, task in job.state.tasks.items()} == before
-
-
-# The evaluator ------------------------------------------------------------------------------
-
-
-def test_an_evaluator_starts_again_alone_and_disturbs_nobody() -> None:
-    job = restartable(MWM, "worker:0", "evaluator:0", max=1)
-    job.gone("evaluator:0", 1)
-    assert job.phase() is JobPhase.RUNNING
-    assert starts(backoff_over(job)) == [("evaluator:0", 1)]
-    job.started("evaluator:0")
-    assert job.state.budgets[Account.JOB].counted == 0, "it has restarts of its own"
-    assert job.gone("evaluator:0", 1) == [], "it has none left, and the job continues"
-    assert job.phases() == {"worker:0": "running", "evaluator:0": "failed"}
-    job.gone("worker:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-def test_an_evaluator_that_waits_to_start_again_does_not_hold_up_success() -> None:
-    job = restartable(MWM, "worker:0", "evaluator:0")
-    job.gone("evaluator:0", 1)
-    assert CancelTimer(timer("restart:1")) in job.exited("worker:0")
-    assert isinstance(job.ended("worker:0")[0], Finish)
-    assert job.phases()["evaluator:0"] == "failed"
-
-
-def test_an_evaluator_that_cannot_be_executed_any_more_fails_no_job() -> None:
-    job = restartable(MWM, "worker:0", "evaluator:0")
-    job.gone("evaluator:0", 1)
-    backoff_over(job)
-    job(
-        events.TaskNotStarted,
-        task="evaluator:0",
-        attempt=1,
-        cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
-    )
-    assert job.verdict is None
-    assert job.phases()["evaluator:0"] == "failed"
-    job.gone("worker:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-@pytest.mark.parametrize("by", ["success", "run"])
-def test_an_evaluator_that_cannot_be_executed_any_more_does_not_hold_up_an_end(by: str) -> None:
-    job = restartable(MWM, "worker:0", "evaluator:0", max=1, run_timeout=60.0)
-    job.gone("evaluator:0", 3)
-    backoff_over(job)
-    if by == "run":
-        job.timed_out("run")
-    job.gone("worker:0", 0 if by == "success" else 143)
-    assert not any(isinstance(action, Finish) for action in job.actions)
-    job(
-        events.TaskNotStarted,
-        task="evaluator:0",
-        attempt=1,
-        cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
-    )
-    assert [action for action in job.actions if isinstance(action, Finish)]
-
-
-def test_where_all_must_succeed_an_evaluator_fails_the_job_once_it_has_no_restart_left() -> None:
-    job = restartable(MWM, "worker:0", "evaluator:0", max=1, success=Success.ALL)
-    job.gone("evaluator:0", 4)
-    assert job.undecided()
-    restart_all(job, "evaluator:0")
-    job.exited("evaluator:0", 4)
-    assert job.verdict == ("failed", 4, "task")
-
-
-# Policies of roles --------------------------------------------------------------------------
-
-
-def test_the_policy_of_the_role_that_failed_first_decides_and_its_budget_pays() -> None:
-    policies = {"worker": RestartSpec(max=1, on=("130-255",)), "ps": RestartSpec(max=0)}
-    job = restartable(PS, *CLUSTER, max=2, role_restarts=policies)
-    job.gone("worker:0", signal=SIGKILL)
-    assert [each.left for each in restarts_planned(job)] == [0]
-    restart_all(job, "worker:0")
-    job.exited("chief:0", 1)
-    assert restarts_planned(job)[-1].left == 1, "a chief's failure counts against the job's"
-    restart_all(job, *CLUSTER)
-    job.exited("worker:0", signal=SIGKILL)
-    assert job.verdict == ("failed", 137, "task")
-    assert job.words == (
-        "worker:0 was killed by SIGKILL, after 1 restart; not restarted: "
-        "cluster.worker.restart.max allows 1 restart"
-    )
-
-
-def test_a_stall_restarts_by_the_jobs_policy_only() -> None:
-    for on, decides in ((("failure",), True), (("130-255",), False)):
-        policies = {"worker": RestartSpec(max=0)}
-        job = restartable(MWM, *W, on=on, stall_timeout=60.0, role_restarts=policies)
-        job.timed_out("stall")
-        assert job.undecided() == decides
-    assert "a stall is not in restart.on, which is 130-255" in job.words
-
-
-def test_an_evaluator_that_always_starts_again_stays_down_without_failure_in_the_end() -> None:
-    policies = {"evaluator": RestartSpec(max=1, on=("always",))}
-    job = restartable(MWM, "worker:0", "evaluator:0", max=0, role_restarts=policies)
-    job.gone("evaluator:0")
-    restart_all(job, "evaluator:0")
-    assert job.gone("evaluator:0") == []
-    assert job.phases() == {"worker:0": "running", "evaluator:0": "succeeded"}
-    job.gone("worker:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-# How often ----------------------------------------------------------------------------------
-
-
-def test_without_a_restart_in_the_spec_nothing_starts_again() -> None:
-    job = running(MWM, *W)
-    assert job.exited("worker:0", 42, lived=3600.0) == stop_actions(*W, grace=GRACE)
-    assert job.verdict == ("failed", 42, "task")
-
-
-def test_the_last_failure_decides_and_the_outcome_says_how_often_it_was_tried() -> None:
-    job = restartable(MWM, *W, max=2)
-    for code in (3, 4):
-        job.exited("worker:1", code)
-        restart_all(job, *W)
-    job.exited("worker:2", 5)
-    assert job.verdict == ("failed", 5, "task")
-    assert job.words == (
-        "worker:2 exited 5, after 2 restarts; not restarted: restart.max allows 2 restarts"
-    )
-    assert [each.left for each in restarts_planned(job)] == [1, 0]
-    assert not job.state.restarts
-
-
-def test_what_the_spec_never_restarts_fails_at_once() -> None:
-    job = restartable(MWM, *W, never_on=(2, 137))
-    job.exited("worker:1", 2)
-    assert job.verdict == ("failed", 2, "task")
-    assert "restart.never_on" in job.words
-    job = restartable(MWM, *W, never_on=(2, 137))
-    job.exited("worker:1", signal=SIGKILL)
-    assert job.verdict == ("failed", 137, "task"), "128 + the signal is its exit code"
-
-
-def test_what_the_spec_never_restarts_ends_a_restart_that_its_echo_has_begun() -> None:
-    job = restartable(MWM, *W, never_on=(3,))
-    job.exited("worker:0", 1)
-    assert job.phase() is JobPhase.RESTARTING
-    job(events.TaskExited, task="worker:1", attempt=0, code=3, signal=None, was_stopping=False)
-    assert job.verdict == ("failed", 3, "task")
-    assert job.outcome.task == "worker:1"
-    assert "restart.never_on" in job.words
-    job.ended("worker:0", "worker:1")
-    job.gone("worker:2", signal=SIGTERM)
-    assert [action for action in job.actions if isinstance(action, Finish)]
-
-
-def test_what_is_stopped_for_a_restart_may_exit_as_it_likes() -> None:
-    job = restartable(MWM, *W, never_on=(3, 143))
-    job.exited("worker:0", 1)
-    job(events.TaskExited, task="worker:1", attempt=0, code=3, signal=None, was_stopping=True)
-    assert job.undecided()
-
-
-def test_a_program_that_cannot_be_executed_is_never_tried_again() -> None:
-    job = restartable(MWM, *W)
-    job.exited("worker:1", 1)
-    for name in W:
-        if name != "worker:1":
-            job.exited(name, signal=SIGTERM)
-    job.ended(*W)
-    backoff_over(job)
-    actions = job(
-        events.TaskNotStarted,
-        task="worker:0",
-        attempt=1,
-        cause=Cause(Code.PROGRAM_NOT_FOUND, name="x"),
-    )
-    assert actions == stop_actions("worker:1", "worker:2")
-    assert job.verdict == ("failed", 69, "distrun")
-
-
-def test_after_a_spell_of_health_restarts_are_counted_from_0_again() -> None:
-    job = restartable(MWM, *W, max=1, reset_after=600.0)
-    job.exited("worker:0", 1)
-    assert not [each for each in job.actions if each == SetTimer(timer("health:job"), 600.0)]
-    restart_all(job, *W)
-    assert job.actions[-1] == SetTimer(timer("health:job"), 600.0), "all of it runs again"
-    job.timed_out("health:job")
-    job.exited("worker:0", 1)
-    assert job.undecided()
-    restart_all(job, *W)
-    actions = job.exited("worker:0", 1)
-    assert job.verdict == ("failed", 1, "task")
-    assert job.words == (
-        "worker:0 exited 1, after 2 restarts; not restarted: restart.max allows 1 restart"
-    )
-    assert CancelTimer(timer("health:job")) not in actions, "the job is over"
-
-
-def test_a_failure_ends_a_spell_of_health_before_its_time() -> None:
-    job = restartable(MWM, *W, max=2)
-    job.exited("worker:0", 1)
-    restart_all(job, *W)
-    assert CancelTimer(timer("health:job")) in job.exited("worker:0", 1)
-    restart_all(job, *W)
-    assert job.actions[-1] == SetTimer(timer("health:job"), 600.0)
-
-
-def test_without_reset_after_they_are_never_forgotten() -> None:
-    job = restartable(MWM, *W, reset_after=None)
-    job.exited("worker:0", 1)
-    restart_all(job, *W)
-    assert not [
-        each for each in job.actions if isinstance(each, SetTimer) and "health" in str(each.timer)
-    ]
-
-
-# Preemption ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("how", [{"code": 42}, {"code": 143}, {"signal": SIGTERM}])
-def test_after_a_preemption_the_others_have_the_grace_and_it_is_free(how: dict[str, int]) -> None:
-    job = restartable(MWM, *W, max=1)
-    actions = job.exited("worker:1", **how, lived=60.0)
-    assert actions[:3] == stop_actions(*W, grace=GRACE)
-    assert job.state.budgets[Account.JOB].counted == 0
-    assert (restarts_planned(job)[0].is_free, restarts_planned(job)[0].left) == (True, 1)
-    for name in ("worker:0", "worker:2"):
-        job.exited(name, 42)
-    job.ended(*W)
-    backoff_over(job)
-    job.started(*W)
-    assert job.phase() is JobPhase.RUNNING
-
-
-def test_an_attempt_that_came_to_a_step_was_worth_it_however_short() -> None:
-    job = restartable(MWM, *W, max=1)
-    job(events.TaskReported, task="worker:1", values={"STEP": "12"})
-    job.exited("worker:1", 42, lived=4.0)
-    assert restarts_planned(job)[0].is_free
-    restart_all(job, *W)
-    job.exited("worker:1", 42, lived=4.0)
-    assert not restarts_planned(job)[1].is_free, "the new attempt has stop_actions of no step"
-
-
-def test_step_0_of_a_bar_is_no_progress() -> None:
-    job = restartable(MWM, *W, max=1)
-    job(events.TaskReported, task="worker:1", values={"STEP": "0", "STEPS": "500"})
-    job.exited("worker:1", 42, lived=4.0)
-    assert not restarts_planned(job)[0].is_free
 
 
 def test_free_restarts_are_at_most_20_in_a_row() -> None:
@@ -450,15 +437,6 @@ def test_free_restarts_are_at_most_20_in_a_row() -> None:
     restart_all(job, "worker:0")
     job.exited("worker:0", 143, lived=61.0)
     assert restarts_planned(job)[-1].is_free, "the row was broken"
-
-
-def test_where_there_are_no_restarts_a_preemption_gives_none() -> None:
-    job = restartable(MWM, *W, max=0)
-    job.exited("worker:1", 42, lived=3600.0)
-    assert job.verdict == ("failed", 42, "task")
-
-
-# The backoff --------------------------------------------------------------------------------
 
 
 def delays(job_id: str, **policy: Any) -> list[float]:
@@ -489,70 +467,6 @@ def test_a_backoff_of_0_is_none() -> None:
     assert set(delays("job-1", backoff=0.0)) == {0.0}
 
 
-# Ends meanwhile -----------------------------------------------------------------------------
-
-
-def test_stopped_while_it_waits_to_start_again_it_ends_at_once() -> None:
-    job = restartable(MWM, *W)
-    job.gone("worker:1", 1)
-    for name in ("worker:0", "worker:2"):
-        job.gone(name, signal=SIGTERM)
-    assert set(job.phases().values()) == {"restarting"}
-    assert job.stop() == [CancelTimer(timer("restart:1")), Finish(job.outcome)]
-    assert job.phases() == {"worker:0": "stopped", "worker:1": "failed", "worker:2": "stopped"}
-    job.finish()
-    assert job.verdict == ("stopped", 137, "distrun")
-
-
-def test_stopped_while_it_stops_to_start_again() -> None:
-    job = restartable(MWM, *W)
-    job.gone("worker:1", 1)
-    actions = job.stop()
-    assert actions == [
-        CancelTimer(timer("restart:1")),
-        *stop_actions("worker:0", "worker:2", grace=GRACE),
-    ]
-    assert job.timed_out("restart:1") == []
-    job.gone("worker:0", signal=SIGTERM)
-    assert isinstance(job.gone("worker:2", signal=SIGTERM)[-1], Finish)
-
-
-def test_the_run_timeout_counts_over_restarts() -> None:
-    job = restartable(MWM, *W, run_timeout=60.0)
-    job.exited("worker:1", 1)
-    restart_all(job, *W)
-    assert job.actions.count(SetTimer(timer("run"), 60.0)) == 1
-    job.exited("worker:1", 1)
-    job.timed_out("run")
-    assert job.verdict == ("failed", 75, "distrun")
-
-
-def test_a_restart_that_does_not_come_up_is_bounded_as_the_start_is() -> None:
-    job = restartable(MWM, *W, start_timeout=5.0)
-    job.gone("worker:1", 1)
-    for name in ("worker:0", "worker:2"):
-        job.gone(name, signal=SIGTERM)
-    assert backoff_over(job)[:2] == [CancelTimer(timer("start")), SetTimer(timer("start"), 5.0)]
-    job.started("worker:0")
-    job.timed_out("start")
-    assert job.verdict == ("failed", 75, "distrun")
-    assert "worker:1, worker:2; not restarted: restarts follow exits of tasks" in job.words
-
-
-def test_a_failure_before_all_have_started_restarts_too() -> None:
-    job = Job()
-    job.created(MWM, restart=RestartSpec(), start_timeout=None)
-    job.planned(*W)
-    job.started("worker:0")
-    job.gone("worker:0", 1)
-    job.started("worker:1")
-    assert job.phases()["worker:1"] == "stopping"
-    job.gone("worker:1", signal=SIGTERM)
-    job.started("worker:2")
-    backoff_over(job)
-    assert starts(job.gone("worker:2", signal=SIGTERM)) == [(name, 1) for name in W]
-
-
 def test_what_is_told_of_an_attempt_too_late_changes_nothing() -> None:
     job = restartable(MWM, "worker:0")
     job.gone("worker:0", 1)
@@ -562,9 +476,6 @@ def test_what_is_told_of_an_attempt_too_late_changes_nothing() -> None:
     for kind in (events.TaskExited, events.TaskEnded):
         assert job(kind, task="worker:0", attempt=0) == []
     assert job.state == before
-
-
-# What is shown ------------------------------------------------------------------------------
 
 
 def test_each_attempt_knows_what_it_follows_and_nothing_of_the_last() -> None:
