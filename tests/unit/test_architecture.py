@@ -39,21 +39,8 @@ PURE = {
     *("distrun.lint.tensorflow_rules", "distrun.lint.program"),
 }
 PURE_STDLIB = {
-    *(
-        "__future__",
-        "abc",
-        "ast",
-        "base64",
-        "bisect",
-        "collections",
-        "contextlib",
-        "copy",
-        "dataclasses",
-        "difflib",
-        "enum",
-        "errno",
-        "fnmatch",
-    ),
+    *("__future__", "abc", "ast", "base64", "bisect", "collections", "contextlib", "copy"),
+    *("dataclasses", "difflib", "enum", "errno", "fnmatch"),
     *("functools", "hashlib", "heapq", "ipaddress", "itertools", "json", "math", "operator"),
     *("posixpath", "re", "shlex", "statistics", "string", "struct", "textwrap", "types", "typing"),
 }
@@ -358,23 +345,6 @@ def test_pure_packages_import_nothing_impure_at_any_distance() -> None:
     assert not impure, "\n".join(impure)
 
 
-def test_an_impure_import_is_seen_at_a_distance() -> None:
-    codes = {
-        "distrun": "",
-        "distrun.plan": "from distrun.spec import model\ndef f():\n    from distrun import codec",
-        "distrun.spec": "def __getattr__(name):\n    import importlib",
-        "distrun.spec.model": "if TYPE_CHECKING:\n    import os",
-        "distrun.codec": "import json\nfrom distrun.agent import linux",
-        "distrun.agent": "",
-        "distrun.agent.linux": "import time\ndef f(path):\n    return open(path)",
-    }
-    siblings = frozenset(codes)
-    found = {name: Module(name, ast.parse(code), False, siblings) for name, code in codes.items()}
-    way = "distrun.plan -> distrun.codec -> distrun.agent.linux -> time"
-    opened = "distrun.plan -> distrun.codec -> distrun.agent.linux: open()"
-    assert impure_imports({"distrun.plan"}, found) == [way, opened]
-
-
 LAYERS = (
     {
         *("distrun.agent", "distrun.errors", "distrun.field_types", "distrun.forked_process"),
@@ -464,105 +434,31 @@ def test_modules_import_each_other_in_no_circle_also_not_for_types() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [{"b", "c"}]
 
 
-def test_a_circle_through_a_package_is_seen() -> None:
-    codes = {"a": "from b.inner import x", "b": "import a", "b.inner": ""}
-    siblings = frozenset(codes)
-    found = {name: Module(name, ast.parse(code), False, siblings) for name, code in codes.items()}
-    assert {"a", "b"} in circles(import_graph(found))
-
-
 def snippet(name: str, code: str) -> Module:
     return Module(name, ast.parse(code), siblings=SIBLINGS)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_rule(rule: Rule) -> None:
+def test_no_module_breaks_a_rule() -> None:
     broken = [
-        f"{path.relative_to(ROOT)}:{line}: {what}"
+        f"{path.relative_to(ROOT)}:{line}: {what}: {rule.__doc__}"
         for path, module in modules()
+        for rule in RULES
         for line, what in rule(module)
     ]
-    assert not broken, f"{rule.__doc__}\n" + "\n".join(broken)
+    assert not broken, "\n".join(broken)
 
 
 BAD = [
-    (the_agent_stands_alone, "distrun.agent.tasks.task", "import psutil"),
-    (the_agent_stands_alone, "distrun.agent.tasks.task", "from distrun import events"),
-    (the_agent_stands_alone, "distrun.agent.tasks.task", "from ... import errors"),
     (the_agent_stands_alone, "distrun.agent.tasks.task", "def f():\n    import distrun.errors"),
-    (the_agent_stands_alone, "distrun.agent.tasks.task", "import tomllib"),
-    (the_agent_stands_alone, "distrun.agent.structs", "from typing_extensions import Self"),
-    (the_launcher_uses_little_of_the_agent, "distrun.logs", "import distrun.agent.agent"),
-    (the_launcher_uses_little_of_the_agent, "distrun.logs", "from .agent.loop import Agent"),
     (the_launcher_uses_little_of_the_agent, "distrun.logs", "from distrun.agent import agent"),
-    (decisions_are_pure, "distrun.plan", "import os"),
     (decisions_are_pure, "distrun.plan", "from os import path"),
-    (decisions_are_pure, "distrun.plan", "import importlib\nimportlib.import_module('time')"),
-    (decisions_are_pure, "distrun.lifecycle", "def f():\n    from time import monotonic"),
-    (decisions_are_pure, "distrun.lifecycle", "from pathlib import Path"),
-    (decisions_are_pure, "distrun.lifecycle.state", "from distrun.jobstore import Job"),
-    (decisions_are_pure, "distrun.lifecycle", "from distrun import session"),
     (decisions_are_pure, "distrun.lifecycle", "def f(p):\n    return open(p)"),
     (jobs_are_free_of_distrun, "jobs.mnist.main", "from distrun.strategies import Role"),
-    (heavy_packages_have_one_place, "distrun.logs", "from rich.console import Console"),
     (heavy_packages_have_one_place, "distrun.spec", "import tensorflow as tf"),
-    (heavy_packages_have_one_place, "distrun.cli", "from launcher import distrun"),
-    (heavy_packages_have_one_place, "distrun.cli", "import matplotlib"),
-    (only_the_command_line_exits, "distrun.logs", "import sys\nsys.exit(3)"),
-    (only_the_command_line_exits, "distrun.logs", "from sys import exit"),
-    (only_the_command_line_exits, "distrun.spec", "raise SystemExit(2)"),
     (only_the_command_line_exits, "distrun.agent.main", "def main():\n    raise SystemExit"),
     (only_the_table_names_strategies, "distrun.plan", "x = s == 'multi_worker_mirrored'"),
-    (only_the_jobstore_joins_paths, "distrun.events", "path = folder + '/events.jsonl'"),
     (only_the_jobstore_joins_paths, "distrun.cli.ps", "path = f'{home}/plan.json'"),
-    (only_the_hosts_package_asks_for_the_kind, "distrun.plan", "here = host.is_local"),
-    (only_the_hosts_package_asks_for_the_kind, "distrun.events", "HostReady(is_local=True)"),
     (only_the_hosts_package_asks_for_the_kind, "distrun.cli.ps", "if hosts['a'].kind == 'ssh': x"),
-    (
-        only_the_hosts_package_asks_for_the_kind,
-        "distrun.cli.ps",
-        "if kind in ('ssh', 'x'): x",
-    ),
-    (only_the_hosts_package_asks_for_the_kind, "distrun.cli.ps", "here = spec.hosts[0].local"),
-    (only_the_hosts_package_asks_for_the_kind, "distrun.plan", "remote = placed.host.reach"),
-    (only_the_hosts_package_asks_for_the_kind, "distrun.plan", "x = TABLE[host.kind]"),
-    (only_the_hosts_package_asks_for_the_kind, "distrun.plan", "x = TABLE.get(reach.kind)"),
-    (
-        only_the_hosts_package_asks_for_the_kind,
-        "distrun.cli.ps",
-        "match state.kind:\n    case 'ssh':\n        x",
-    ),
-    (
-        only_the_hosts_package_asks_for_the_kind,
-        "distrun.session",
-        "here = type(reach).__name__ == 'LocalReach'",
-    ),
-    (
-        only_the_hosts_package_asks_for_the_kind,
-        "distrun.supervisor.supervisor",
-        "from distrun.supervisor.hosts.local import LocalReach",
-    ),
-]
-
-GOOD = [
-    (
-        "distrun.agent.tasks.task",
-        "import os\nfrom distrun.agent.linux import processes\nfrom . import notify",
-    ),
-    ("distrun.session", "from distrun.agent import protocol\nfrom .agent.linux import syscalls"),
-    (
-        "distrun.agent.structs",
-        "if TYPE_CHECKING:\n    from typing_extensions import dataclass_transform",
-    ),
-    ("distrun.plan", "import json\nfrom distrun.spec.model import Spec"),
-    ("distrun.lifecycle", "from collections.abc import Mapping\nfrom distrun import events"),
-    ("distrun.agent.main", "import sys\nif __name__ == '__main__':\n    sys.exit(main())"),
-    ("distrun.cli.main", "import sys\nfrom rich.text import Text\nsys.exit(2)"),
-    ("distrun.spec.document", "'not multi_worker_mirrored alone'"),
-    ("distrun.jobstore", "path = 'events.jsonl'"),
-    ("distrun.supervisor.hosts.pool", "reach = LocalReach() if host.is_local else SshReach(host)"),
-    ("distrun.plan", "if program.kind is ProgramKind.SCRIPT:\n    kind = reach.kind"),
-    ("jobs.mnist.main", "import tensorflow as tf\nraise SystemExit(42)"),
 ]
 
 
@@ -571,22 +467,8 @@ def test_a_rule_sees_what_breaks_it(rule: Rule, name: str, code: str) -> None:
     assert list(rule(snippet(name, code)))
 
 
-@pytest.mark.parametrize(("name", "code"), GOOD)
-def test_rules_leave_the_rest_alone(name: str, code: str) -> None:
-    module = snippet(name, code)
-    assert [found for rule in RULES for found in rule(module)] == []
-
-
 def test_every_rule_has_code_that_breaks_it() -> None:
     assert {rule for rule, _, _ in BAD} == set(RULES)
-
-
-def test_the_code_is_where_the_rules_look() -> None:
-    names = {module.name for _, module in modules()}
-    packages = {name.rpartition(".")[0] for name in names} | names
-    wanted = {"distrun.cli", "distrun.spec", "distrun.jobstore", "distrun.supervisor.hosts"}
-    wanted |= {"distrun.supervisor", "jobs.mnist.main", *PURE, *AGENT_FOR_THE_LAUNCHER}
-    assert wanted <= packages
 
 
 AGENT = sorted(PACKAGE.joinpath("agent").rglob("*.py"))

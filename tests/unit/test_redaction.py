@@ -20,68 +20,6 @@ from distrun.redaction.vocabulary import own_words
 
 from .histories import MWM, Job
 
-HIDDEN = "hunter2-and-more"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"MY_TOKEN={HIDDEN}",
-        f"export DB_PASSWORD='{HIDDEN}'",
-        f'{{"API_KEY": "{HIDDEN}"}}',
-        f"os.environ['AWS_SECRET'] = '{HIDDEN}'",
-        f"train.py --password {HIDDEN} --steps 3",
-        f"train.py --api-key={HIDDEN}",
-        f"args: [--password, {HIDDEN}]",
-        f"['train.py', '--auth-token', '{HIDDEN}']",
-        f'train.py --password "{HIDDEN} {HIDDEN}"',
-        f'{{\\"api_key\\": \\"{HIDDEN}\\"}}',
-        f"aws_accessKey={HIDDEN}",
-        f"DB_PASSWORD=-{HIDDEN}",
-        f"  MY_PASSWD: {HIDDEN}",
-        f"https://anna:{HIDDEN}@example.org/data",
-        f"Authorization: Bearer {HIDDEN}",
-    ],
-)
-def test_what_is_said_to_be_a_secret_is_replaced(text: str) -> None:
-    shown = Redactor(mask="***")(text)
-    assert HIDDEN not in shown
-    assert "***" in shown
-
-
-@pytest.mark.parametrize(
-    "token",
-    [
-        "hf_abcdefghijklmnopqrstuvwx",
-        "ghp_abcdefghijklmnopqrstuvwxyz012345",
-        "AKIAABCDEFGHIJKLMNOP",
-        "xoxb-1234567890-abcdef",
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdef",
-        "glpat-abcdefghijklmnopqrst",
-    ],
-)
-def test_what_looks_like_a_token_is_replaced(token: str) -> None:
-    assert Redactor()(f"using {token}.") in ("using [secret-1].", "using [secret-1]")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "max_tokens = 4096",
-        "sorted(found, key=first)",
-        "loss: 0.12, accuracy: 0.98",
-        "12:30:45 INFO worker:0 started",
-        "127.0.0.1:2222 and localhost",
-        "tensorflow 2.21.0 on Python 3.11.7",
-        "usage: train.py [--password PASSWORD]",
-        "recall@10 and image@sha256:0123",
-        "x = losses[0], replica[1-2]",
-        "MY_TOKEN=[secret-1] and --password [secret-2]",
-    ],
-)
-def test_other_texts_stay(text: str) -> None:
-    assert Redactor([], ["anna"], ["gpu1"])(text) == text
-
 
 def test_a_private_key_is_replaced_line_by_line() -> None:
     text = (
