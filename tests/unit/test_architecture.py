@@ -114,6 +114,7 @@ class Module:
                 yield node.lineno, node.value
 
 
+@functools.cache
 def called(node: ast.Call) -> str:
     return ast.unparse(node.func)
 

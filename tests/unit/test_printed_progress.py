@@ -304,27 +304,11 @@ def test_any_text_is_read(text: str) -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        *(
-            "1",
-            "1%",
-            "1%|",
-            "1/",
-            "1/1 ",
-            " - a: ",
-            "é",
-            "━",
-            "=",
-            "[",
-            " [",
-            ": ",
-            "\x1b[",
-            "\x1b",
-        ),
-        *(" - a: 1", ", a=1", "epoch ", "1/1 ━", "  1%|█| 1/100 [", "1 [00:00", "00:", "\b", "٣"),
-        *("\r", "\r1%|", "\n1/1 [=", "\x1b[A", "1/1 - 1s - ", "\x1b["),
+        *("1%|", "1/1 ", " - a: 1", ", a=1", "━", "=", " [", "\x1b[", "epoch ", "  1%|█| 1/100 ["),
+        *("1 [00:00", "\b", "\r1%|", "\n1/1 [=", "1/1 - 1s - "),
     ],
 )
 def test_the_time_is_linear(part: str) -> None:
-    """A megabyte of one line, or of short ones. Quadratic time would be hours."""
+    """Half a megabyte of one line, or of short ones. Quadratic time would be hours."""
     printed = PrintedProgress()
-    printed.read(part * (1_000_000 // len(part)))
+    printed.read(part * (500_000 // len(part)))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FEW = settings(
-    max_examples=examples(150),
+    max_examples=examples(100),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 ENVIRON = {"PATH": "/bin"}
@@ -158,29 +158,20 @@ HOSTILE = {
         b"%c: &%c [%s]\n" % (c, c, b",".join([b"*%c" % (c - 1)] * 9)) for c in range(98, 112)
     ),
     "deep flow": b"a: " + b"[" * FULL,
-    "deep mapping": b"{a: " * (FULL // 4),
-    "deep block": b"- " * (FULL // 2),
-    "many items": b"a: [" + b"1," * (FULL // 2) + b"1]",
     "many keys": b"".join(b"k%d: 1\n" % n for n in range(FULL // 12)),
     "one key": b"a" * FULL + b": 1",
-    "one text": b"name: " + b"a " * (FULL // 2),
     "unclosed": b'name: "' + b"a\n" * (FULL // 2),
     "complex keys": b"? " * (FULL // 2),
     "anchors": b"".join(b"k%d: &a%d 1\n" % (n, n) for n in range(FULL // 20)),
-    "directives": b"".join(b"%%TAG !%d! x\n" % n for n in range(FULL // 16)) + b"--- a\n",
     "tags": b"[" + b"!!x 1, " * (FULL // 7) + b"]",
     "hosts": b"strategy: mirrored\nhosts:\n" + b"- a[1-4096]\n" * 4000,
-    "other hosts": b"hosts:\n" + b"".join(b"- a%d[1-4096]\n" % n for n in range(45_000)),
     "brackets": b"hosts: ['" + b"[1]" * (FULL // 3) + b"']",
-    "range": b"hosts: ['" + b"[1-9999]" * 40 + b"']",
     "addresses": b"strategy: multi_worker_mirrored\ncluster:\n  worker:\n"
     + b"".join(b"  - h%d:1\n" % n for n in range(9_000)),
     "same addresses": b"cluster:\n  worker:\n" + b"  - localhost:1\n" * 9_000,
     "wrong args": b"program:\n  args: [" + b"[]," * 30_000 + b"]",
     "env": b"program:\n  env:\n" + b"".join(b"    DISTRUN_%d: 1\n" % n for n in range(40_000)),
-    "zeros": b"name: 0" + b"0" * FULL,
     "digits": b"program: {command: [" + b"1" * FULL + b"]}",
-    "comments": b"#\n" * (FULL // 2),
     "too large": b"#" * (MAX_BYTES * 20),
 }
 

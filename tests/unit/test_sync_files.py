@@ -267,14 +267,13 @@ def test_a_gitignore_that_is_no_file_is_not_read(tmp_path: Path, kind: str) -> N
     assert IgnoreRules().within(os.fsencode(tmp_path)).levels == ()
 
 
-@pytest.mark.parametrize("folders", [1, 8])
-def test_patterns_that_would_fill_the_memory_are_refused(tmp_path: Path, folders: int) -> None:
+def test_patterns_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
     """A pattern of five bytes takes 5 KB, and each folder may have a file with more of them."""
     folder = tmp_path
-    for _ in range(folders):
+    for _ in range(2):
         folder = folder / "inner"
         folder.mkdir()
-        (folder / ".gitignore").write_text("*a*b\n" * (80_000 // folders))
+        (folder / ".gitignore").write_text("*a*b\n" * 27_000)
     (folder / "train.py").touch()
     with pytest.raises(InvalidSpecError, match=r"\.gitignore is too large: .* 262 kB together"):
         FileSelection(str(tmp_path), [str(tmp_path)])
