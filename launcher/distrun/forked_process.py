@@ -85,7 +85,7 @@ class ForkedProcess:
     def poll(self) -> int | None:
         """Return the exit code, negative for a signal; None while it runs.
 
-        It is 0 if this process is not told any more.
+        It is 0 if somebody else has reaped the process.
         """
         return self._wait(os.WNOHANG)
 

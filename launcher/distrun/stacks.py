@@ -86,7 +86,7 @@ class ProcessStacks(Frozen, kw_only=True):
 
 
 class Entry(Frozen, kw_only=True):
-    """Tasks whose main threads stand at the same place, and one of their processes."""
+    """Tasks whose main threads have the same stack, and one of their processes."""
 
     tasks: tuple[str, ...]
     process: ProcessStacks
@@ -154,7 +154,7 @@ def odd_one(found: Sequence[Place]) -> Place | None:
 
 
 def fold(processes: list[ProcessStacks]) -> list[Entry]:
-    """Join tasks whose main threads stand at the same place: the rarest place first.
+    """Join tasks whose main threads have the same stack: the rarest stack first.
 
     Of each task, its processes with a stack are taken. Equal processes of one task count once.
     """

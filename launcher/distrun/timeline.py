@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 class Activity(str, Enum):
     """What a task does. The last three are at the same time as one of the others.
 
-    `starting` ends with its first step, or, if it tells no steps, with its first output. `stalled`:
-    there was no progress for so long that `timeouts.stall` expired, or no sign of life.
+    `starting` ends with its first step, or, if it reports no steps, with its first output.
+    `stalled`: there was no progress for so long that `timeouts.stall` expired, or no sign of life.
     """
 
     WAITING = "waiting"
     STARTING = "starting"
     TRAINING = "training"
-    RUNNING = "running, no steps told"
+    RUNNING = "running, no steps reported"
     ENDING = "ending"
     SAVING = "saving"
     STALLED = "stalled"

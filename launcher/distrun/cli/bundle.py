@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--keep-names", is_flag=True, help="Keep the names of users and hosts.")
 def command(job: str | None, output: str | None, keep_names: bool) -> int:
-    """Pack what is known of a job into one archive, for a bug report. Default: the newest job.
+    """Pack all records of a job into one archive, for a bug report. Default: the newest job.
 
     The archive has the record, the plan, the spec, the ends of the logs, what the tasks used, the
     report and the versions. Secrets, and the names and addresses of users and hosts, are replaced:
@@ -88,7 +88,7 @@ def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]
     if redactor.kept_secrets:
         kept.append(format_count(redactor.kept_secrets, "secret"))
     if kept:
-        text = f"{', '.join(kept)}: such words stand for other things, too"
+        text = f"{', '.join(kept)}: such words also have other meanings"
         lines.append(labelled("not replaced", text))
     return lines
 

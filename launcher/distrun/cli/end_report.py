@@ -201,7 +201,7 @@ def _about_restarts(folder: JobFolder, state: JobState) -> list[str]:
 
 
 def _is_of_job(event: events.RestartPlanned, state: JobState) -> bool:
-    """Whether it counts for the job: an evaluator's restarts are counted apart."""
+    """Whether it counts for the job: an evaluator's restarts do not."""
     tasks = (state.tasks[name] for name in event.tasks if name in state.tasks)
     return any(task.account is Account.JOB for task in tasks)
 

@@ -54,7 +54,7 @@ def launch_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--resume-lost",
     is_flag=True,
-    help="Without SPEC: resume all jobs that a reboot of this machine has broken off, and leave "
+    help="Without SPEC: resume all jobs that a reboot of this machine has interrupted, and leave "
     "them running.",
 )
 def command(

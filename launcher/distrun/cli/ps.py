@@ -19,7 +19,7 @@ from distrun.cli.text_format import format_duration, format_time, format_used
 def command(everything: bool, as_json: bool) -> int:
     """List the running jobs, the newest last. With -a, list all jobs.
 
-    CAUSE is the kind of verdict on a job that failed (see `distrun explain`), or what stopped it.
+    CAUSE is why a job failed (see `distrun explain`), or what stopped it.
     CPU is the processor time of all its tasks, MEM the highest memory of one of them. LAST is the
     progress that a task reported last.
 

@@ -11,7 +11,7 @@ from distrun.resumption import was_broken_off
 
 
 def resume_lost() -> int:
-    """Resume all jobs that a reboot has broken off, each detached.
+    """Resume all jobs that a reboot has interrupted, each detached.
 
     Returns 0, or the exit code of the first that could not be resumed.
     """

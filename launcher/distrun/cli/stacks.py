@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 def command(
     job: str | None, tasks: tuple[str, ...], native: bool, all_threads: bool, as_json: bool
 ) -> int:
-    """Show where each task of a running job stands, without stopping it. Default: the newest job.
+    """Show what each task of a running job executes, not stopping it. Default: the newest job.
 
-    Each Python thread is shown with the calls in which it is, the innermost first. Tasks whose main
-    threads stand at the same place are one entry; the entry with the fewest tasks comes first: in a
-    job that hangs, that is the task to look at. Lines of your own program are marked with >.
+    Each Python thread is shown with its calls, the innermost first. Tasks whose main threads have the
+    same stack are one entry; the entry with the fewest tasks comes first: in a job that hangs, that
+    is the task to look at. Lines of your own program are marked with >.
 
     It needs py-spy here, and nothing on the hosts: pip install py-spy
 

@@ -17,7 +17,7 @@ def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
     """Check the YAML file SPEC and show all errors at once.
 
     The Python program that it names is read, too, with the modules beside it that it imports, and
-    warnings are shown: for example, if it creates another strategy. Nothing of it is run.
+    warnings are shown: for example, if it creates another strategy. The program is not run.
 
     \b
       distrun validate job.yaml

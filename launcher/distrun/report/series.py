@@ -49,7 +49,7 @@ def panels(samples: Mapping[str, Sequence[Sample]], starts: Starts) -> list[Pane
     found = [_panel(samples, _metric_title(key), "", _told(key)) for key in _metrics(samples)]
     found += [
         _panel(samples, "Steps", "steps", _told(_STEP)),
-        _panel(samples, "Examples per second, as told", "examples/s", _told(_RATE)),
+        _panel(samples, "Examples per second, as reported", "examples/s", _told(_RATE)),
         Panel(
             title="Processor, % of a core",
             unit="%",

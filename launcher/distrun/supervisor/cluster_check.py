@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from distrun.plan import TaskPlan
 
 _READ_DELAYS = (1.0, 2.0, 4.0, 8.0)
-"""Seconds after which the log of a task that listens is read again: a server's line follows."""
+"""Seconds after which the log of a task that listens is read again: its server prints later."""
 _PAUSE = 9
-"""How many times as long as the last read of a log no other log is read."""
+"""After a log was read, none is read for this many times as long."""
 
 Place = tuple[str, int | str]
 """A host and a port, or an address; without a host, the address is the same on all hosts."""

@@ -23,7 +23,7 @@ _INTERVAL = 0.5
 _POLL_INTERVAL = 2.0
 """The same without inotify, when no log has grown."""
 _PAUSE = 49
-"""How many times as long as the last turn nothing is read: it takes at most 2% of a core."""
+"""After a turn, nothing is read for this many times its length: at most 2% of a core is used."""
 _LOGS_A_TURN = 64
 _END_BYTES = 16 * 1024
 """How much of the end of a log is read for bars."""

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 QUIET_SECONDS = 120.0
 """A job is quiet after this time without any sign of its tasks."""
 SUSPECT_SECONDS = 20.0
-"""The same for a job of which a task serves at a place of its own, see :mod:`.cluster_check`."""
+"""The same for a job with a task that serves at another address than TF_CONFIG's."""
 _CHECKS = 8
-"""How many checks there are in that time: it is noticed two of them late at most."""
+"""How many checks there are in that time. A quiet job is noticed at most two checks late."""
 _IDLE_SHARE = 0.01
 """Of a core. A TensorFlow task that waits for others uses 0.002 (measured, version 2.21)."""
 

@@ -1,4 +1,4 @@
-"""How long the job waits for hosts that it does not need: never for all of `timeouts.start`."""
+"""How long the job waits for hosts that it does not need: less than `timeouts.start`."""
 
 from __future__ import annotations
 

@@ -461,7 +461,7 @@ class JobEvent(Notice):
 
 
 class StacksTaken(Notice):
-    """Answers TakeStacks. `processes`: see :mod:`distrun.stacks`. `silent`: why hosts are not."""
+    """Answers TakeStacks. `processes`: see :mod:`distrun.stacks`. `silent`: hosts, and why."""
 
     processes: List[Dict[str, Any]]
     silent: Dict[str, str]

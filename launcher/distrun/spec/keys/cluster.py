@@ -80,8 +80,8 @@ _ROLE_OPTIONS = (
         "regular expression is found (`line`), or as soon as their program runs (`off`)."),
     Key("restart", ROLE_RESTART, ({"max": 10, "on": "always"}, "never"), "as `restart`",
         help="How tasks of this role restart: the keys of `restart` that differ, or one of never, "
-        "failure, preemption, always. Its restarts are counted apart. Where a group restarts "
-        "together, the role of the task that failed first decides."),
+        "failure, preemption, always. Its restarts do not count against the job's `restart.max`. "
+        "Where a group restarts together, the role of the task that failed first decides."),
     Key("after", _AFTER, (["dispatcher"],), "`[]`",
         help="The roles whose tasks must all be ready before a task of this role starts."),
 )  # fmt: skip

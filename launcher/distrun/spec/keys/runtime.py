@@ -57,8 +57,8 @@ _RESTART_KEYS = (
     Key("reset_after", Duration(off=True), ("10m",), "`10m`",
         help="After this long without a failure, restarts are counted from 0 again."),
     Key("on", _CONDITIONS, (["preemption", "130-255"], "preemption", "always"), "any failure",
-        help="What is followed by a restart: exit codes and ranges (for a signal, 128 + its "
-        "number), `preemption`, `failure` (any), `always` (any failure; and exit 0 of tasks "
+        help="The failures after which tasks restart: exit codes and ranges (for a signal, 128 + "
+        "its number), `preemption`, `failure` (any), `always` (any failure; and exit 0 of tasks "
         "that restart alone and whose success the job does not need)."),
     Key("never_on", _EXIT_CODES, ([2], [2, "64-78"]), "`[]`",
         help="Exit codes and ranges after which nothing is restarted, whatever `on` says."),
