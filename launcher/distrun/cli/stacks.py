@@ -25,9 +25,9 @@ def command(
 ) -> int:
     """Show what each task of a running job executes, not stopping it. Default: the newest job.
 
-    Each Python thread is shown with its calls, the innermost first. Tasks whose main threads have the
-    same stack are one entry; the entry with the fewest tasks comes first: in a job that hangs, that
-    is the task to look at. Lines of your own program are marked with >.
+    Each Python thread is shown with its calls, the innermost first. Tasks whose main threads have
+    the same stack are one entry; the entry with the fewest tasks comes first: in a job that hangs,
+    that is the task to look at. Lines of your own program are marked with >.
 
     It needs py-spy here, and nothing on the hosts: pip install py-spy
 
