@@ -6,12 +6,22 @@ import sys
 
 _LAUNCHES = ("launch", "run", "resume")
 _ASKS = {"-h", "--help", "--dry-run", "--resume-lost"}
+_DESCRIPTORS = 24
+"""A command that cannot open as many refuses to begin. Hosts and tasks of a job need more."""
+_MEMORY = 32 << 20
+"""Bytes, likewise. The plots of a report need more."""
 
 
 def main() -> None:
     """Run the command line. Ctrl-C while it is being imported ends it without a traceback."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_closed_streams()
+    try:
+        _try_resources()
+    except (OSError, MemoryError) as error:
+        from distrun.cli.main import refuse
+
+        refuse(error)
     if sys.argv[1:2] and sys.argv[1] in _LAUNCHES and not _ASKS.intersection(sys.argv):
         from distrun import supervisor_process
 
@@ -33,6 +43,24 @@ def _open_closed_streams() -> None:
         except OSError:
             os.open(os.devnull, flags)  # the lowest free number, which is this one
             os.set_inheritable(descriptor, True)
+
+
+def _try_resources() -> None:
+    """Find out whether there are enough descriptors and memory.
+
+    In the middle of its work, a command could neither say what it lacks nor remove its temporary
+    files.
+
+    Raises:
+        OSError, MemoryError: there are too few.
+    """
+    opened: list[int] = []
+    try:
+        opened.extend(os.dup(0) for _ in range(_DESCRIPTORS))  # which keeps those before an error
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    bytes(_MEMORY)  # which is reserved, and not used
 
 
 if __name__ == "__main__":

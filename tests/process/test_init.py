@@ -47,7 +47,7 @@ def test_init_leaves_nothing_half_written(distrun: Distrun, tmp_path: Path) -> N
     done = distrun(
         "init", "keras_fit", preexec_fn=lambda: setrlimit(RLIMIT_FSIZE, (2000, 2000))
     )  # fmt: skip
-    assert done.returncode == 2
+    assert done.returncode == 69
     assert "keras_fit.py cannot be written: File too large" in done.stderr
     assert list(tmp_path.iterdir()) == []
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from distrun.cli import main
 from distrun.control import connect
 from distrun.jobstore import JobFolder
 from harness.command import Detach, Distrun, Status, WriteSpec
@@ -92,6 +93,58 @@ def test_too_few_descriptors_are_told_as_that(
         assert OPEN_FILES in done.stderr
         assert "check `program`" not in done.stderr
     assert done.returncode == 0 or limit < 30 + 2 * 3, "what the message says is enough"
+
+
+LINES = [
+    *("launch job.yaml", "launch -d job.yaml", "run -n 2 true.py", "resume ended", "plan job.yaml"),
+    *("plan job.yaml --json", "doctor job.yaml", "validate job.yaml", "submit job.yaml", "ps -a"),
+    *("status ended", "status --json", "logs ended", "logs -f ended", "events ended", "stacks"),
+    *("wait ended", "report ended -o x.html", "report in.tar.gz -o x.html", "kill ended"),
+    *("bundle ended -o x.tar.gz", "init", "init keras_fit -o x.yaml", "schema", "explain 69"),
+    *("clean -n --all", "completion bash"),
+]
+TOO_LITTLE = {
+    **{f"ulimit -n {limit}": OPEN_FILES for limit in (5, 12, 26)},
+    "ulimit -v 30000": "raise the limit on memory",
+}
+
+
+@pytest.mark.parametrize("limit", [*TOO_LITTLE, "ulimit -n 27"])
+def test_each_command_says_what_it_lacks_or_works_and_leaves_nothing(
+    limit: str, distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {line.partition(" ")[0] for line in LINES} == {*main._COMMANDS}
+    (tmp_path / "true.py").write_text("")
+    spec = distrun("run", "-n", "2", "--print-spec", "true.py").stdout
+    (tmp_path / "job.yaml").write_text(spec)
+    assert distrun("launch", "--name", "ended", "job.yaml").returncode == 0
+    assert distrun("bundle", "-o", "in.tar.gz").returncode == 0
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.chdir(tmp_path)
+    there = sorted(tmp_path.rglob("*"))
+    for line in LINES:
+        done = run("sh", "-c", f'{limit}; exec "$@"', "sh", *distrun.argv, *line.split())
+        assert "Traceback" not in done.stderr, line
+        if limit in TOO_LITTLE:
+            assert done.returncode == 69, (line, done.stderr)
+            assert done.stderr.startswith("distrun: "), line
+            assert f"\n  {TOO_LITTLE[limit]}" in done.stderr, line
+            assert len(done.stderr.splitlines()) == 2, done.stderr
+            assert sorted(tmp_path.rglob("*")) == there, line
+        else:
+            assert OPEN_FILES not in done.stderr, (line, done.stderr)
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_doctor_says_that_there_are_too_few_descriptors_for_ports(
+    distrun: Distrun, write_spec: WriteSpec
+) -> None:
+    spec = write_spec("true", workers=40)
+    done = run("sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *distrun.argv, "doctor", spec)
+    assert done.returncode == 69, done.stderr
+    assert "40 ports cannot be held: Too many open files" in done.stdout
+    assert OPEN_FILES in done.stdout
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from distrun.cli import console
-from distrun.errors import HostError, UsageError
+from distrun.errors import UsageError
 from distrun.spec.problems import printable, suggestion
 
 if TYPE_CHECKING:
@@ -87,8 +87,6 @@ def _write(files: dict[str, Path], *, force: bool) -> None:
     except FileExistsError as error:
         hint = "choose another file, or use --force"
         raise UsageError(f"{error.filename} exists already", hint=hint) from None
-    except HostError as error:
-        raise UsageError(error.message, hint=error.hint) from error
 
 
 def describe(path: Path) -> str:

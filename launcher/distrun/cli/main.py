@@ -167,6 +167,12 @@ def main() -> NoReturn:
     os._exit(code)
 
 
+def refuse(error: OSError | MemoryError) -> NoReturn:
+    """Exit before any command has begun, because this machine lacks something."""
+    console.print_error(_host_error(error))
+    os._exit(HostError.exit_code)
+
+
 def _run_guarded() -> int:
     try:
         from distrun.cli.guarded_command import run_guarded

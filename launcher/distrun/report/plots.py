@@ -176,6 +176,8 @@ def _settings(title: str) -> Iterator[None]:
     """Draw without the user's own settings of matplotlib, and without its messages."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     os.environ.pop("MPLBACKEND", None)  # one that is not installed fails the import
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's library reserves memory for each
+    bytes(128 << 20)  # where there is less, that library exits
     import matplotlib as mpl
 
     settings: dict[Any, Any] = {**mpl.rcParamsDefault, "svg.fonttype": "none"}

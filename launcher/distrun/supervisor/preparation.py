@@ -309,8 +309,8 @@ class Preparation:
         """The plan; None if hosts have failed and it cannot be made without them."""
         free_ports = dict(self.held_ports)
         missing = self.unreachable.keys() | self.failures.keys()
-        for host in missing:
-            free_ports.setdefault(host, list(range(1, self._needs[host].free + 1)))
+        for host in missing:  # perhaps it was reached, and could hold none
+            free_ports[host] = list(range(1, self._needs[host].free + 1))
         try:
             return self.make_plan(self.placement, free_ports)
         except InvalidSpecError:
