@@ -105,19 +105,33 @@ def test_the_accounting_is_asked_where_slurmctld_has_forgotten_the_job(provide: 
     provide("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     assert step_end.of_job("5") is None  # there is no sacct
     provide("sacct", "echo 'CANCELLED by 1000'")
-    found = step_end.cause("srun: error: Slurm job 6 has expired", 1, "6")
+    said = "srun: error: Slurm job 6 has expired"
+    assert step_end.may_be_of_job(said, step_end.cause(said, 1, "6"))
+    found = step_end.ask("6")
+    assert found is not None
     assert found.code is Code.SLURM_CANCELLED
     provide("sacct", "echo OUT_OF_MEMORY")
-    found = step_end.cause("srun: error: Slurm job 7 has expired", 1, "7")
+    found = step_end.ask("7")
+    assert found is not None
     assert found.code is Code.SLURM_OUT_OF_MEMORY
+
+
+def test_a_job_that_is_preempted_is_told_from_one_that_is_cancelled(provide: Provide) -> None:
+    words = step_end.find(f"{STEP} ***", "5")
+    assert words is not None
+    assert step_end.may_be_of_job(words.text, words)
+    for at, code in (("2026-01-01T00:00:00", Code.SLURM_PREEMPTED), ("None", Code.SLURM_CANCELLED)):
+        provide("scontrol", f"echo 'JobId=5 JobState=RUNNING PreemptTime={at}'")
+        found = step_end.joined(words, step_end.ask("5"))
+        assert found is not None
+        assert (found.code, found.text) == (code, words.text)
 
 
 def test_slow_answers_are_not_waited_for(provide: Provide, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_end, "_STATE_SECONDS", 0.2)
     provide("scontrol", "exec sleep 600")
     provide("sacct", "exec sleep 600")
-    found = step_end.cause("srun: error: Slurm job 8 has expired", 1, "8")
-    assert (found.code, found.text) == (Code.SRUN_FAILED, "Slurm job 8 has expired")
+    assert step_end.ask("8") is None
 
 
 def test_files_are_the_same_only_if_nothing_about_them_has_changed(tmp_path: Path) -> None:

@@ -35,16 +35,12 @@ _OF_JOB = re.compile(
 )
 """srun's words if the whole job has ended, or is about to."""
 _STATE_SECONDS = 5.0
-"""The limit for a question about a job's state: the supervisor waits meanwhile."""
+"""The limit for a question about a job's state."""
 _COMPLETING_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
 """A job whose processes are being ended has its last state only afterwards."""
-_VALID_SECONDS = 2.0
-"""How long an answer of Slurm is used again: all steps of a job may end at once."""
-_answers: dict[str, tuple[float, Cause | None]] = {}
-"""By job: when it was asked for last why it ended (monotonic clock), and the answer."""
-_preemptions: dict[str, tuple[float, bool]] = {}
-"""The same: whether it was preempted."""
+_WORDS_SECONDS = 0.5
+"""After SIGTERM, Slurm's words may come so much later."""
 _LONGEST = 300
 
 
@@ -53,23 +49,8 @@ def find(text: str, job: str) -> Cause | None:
     for code, pattern in _PHRASES:
         for line in reversed(text.splitlines()):
             if re.search(pattern, line):
-                is_preempted = code is Code.SLURM_CANCELLED and _was_preempted(job)
-                found = Code.SLURM_PREEMPTED if is_preempted else code
-                return Cause(found, name=job, text=line.strip()[:_LONGEST])
+                return Cause(code, name=job, text=line.strip()[:_LONGEST])
     return None
-
-
-def _was_preempted(job: str) -> bool:
-    """Whether Slurm needs the nodes of a job: of its steps, srun says only that they end."""
-    known = _preemptions.get(job)
-    if known is None or time.monotonic() - known[0] > _VALID_SECONDS:
-        try:
-            answer = commands.run("scontrol", "-o", "show", "job", job, limit=_STATE_SECONDS)
-        except commands.SlurmCommandError:
-            answer = ""
-        known = time.monotonic(), re.search(r" PreemptTime=\d", answer) is not None
-        _preemptions[job] = known
-    return known[1]
 
 
 def cause(text: str, status: int | None, job: str) -> Cause:
@@ -80,10 +61,9 @@ def cause(text: str, status: int | None, job: str) -> Cause:
         status: how srun exited, as Popen has it; None: it ran for too long.
         job: the job's id.
     """
-    found = find(text, job) or (of_job(job) if _OF_JOB.search(text) else None)
+    found, words = find(text, job), last_words(text)
     if found is not None:
         return found
-    words = last_words(text)
     if status is None:
         return Cause(Code.SRUN_TIMED_OUT, name=job, text=words)
     if status < 0:
@@ -91,21 +71,53 @@ def cause(text: str, status: int | None, job: str) -> Cause:
     return Cause(Code.SRUN_FAILED, name=job, status=status, text=words)
 
 
-def was_asked(job: str) -> bool:
-    """Return whether :func:`of_job` has its answer already, and does not wait for Slurm."""
-    return job in _answers and time.monotonic() - _answers[job][0] < _VALID_SECONDS
+def may_be_of_job(text: str, found: Cause) -> bool:
+    """Whether :func:`ask` may know more than what was found in the standard error of srun.
+
+    Of the steps of a preempted job, srun says only that they end.
+    """
+    is_named = find(text, found.name) is not None
+    return found.code is Code.SLURM_CANCELLED or (not is_named and bool(_OF_JOB.search(text)))
+
+
+def ask(job: str) -> Cause | None:
+    """Ask Slurm why it ends the steps of a job; None: it does not, or cannot be asked.
+
+    Takes seconds, at least as long as Slurm's words to a step may need if they are all that tells.
+    """
+    due = time.monotonic() + _WORDS_SECONDS
+    found = of_job(job)
+    if found is None and _was_preempted(job):
+        return Cause(Code.SLURM_PREEMPTED, name=job)
+    if found is None:
+        time.sleep(max(0.0, due - time.monotonic()))
+    return found
+
+
+def joined(words: Cause | None, answer: Cause | None) -> Cause | None:
+    """Return why a step ended, by srun's words and by what Slurm says of the job."""
+    if words is None or answer is None:
+        return words or answer
+    is_preempted = answer.code is Code.SLURM_PREEMPTED and words.code is Code.SLURM_CANCELLED
+    return words._replace(code=answer.code) if is_preempted else words
 
 
 def of_job(job: str) -> Cause | None:
     """Return why Slurm ended a job; None: it did not, or cannot be asked."""
-    if not was_asked(job):
-        due = time.monotonic() + _COMPLETING_SECONDS
-        while (state := _state(job)) == "COMPLETING" and time.monotonic() < due:
-            time.sleep(_PAUSE_SECONDS)
-        code = CODES.get(state)
-        found = None if code is None else Cause(code, name=job)
-        _answers[job] = time.monotonic(), found
-    return _answers[job][1]
+    due = time.monotonic() + _COMPLETING_SECONDS
+    while (state := _state(job)) == "COMPLETING" and time.monotonic() < due:
+        time.sleep(_PAUSE_SECONDS)
+    code = CODES.get(state)
+    return None if code is None else Cause(code, name=job)
+
+
+def _was_preempted(job: str) -> bool:
+    """Whether Slurm needs the nodes of a job."""
+    try:
+        answer = commands.run("scontrol", "-o", "show", "job", job, limit=_STATE_SECONDS)
+    except commands.SlurmCommandError:
+        return False
+    return re.search(r" PreemptTime=\d", answer) is not None
 
 
 def _state(job: str) -> str:

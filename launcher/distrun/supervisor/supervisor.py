@@ -939,10 +939,16 @@ class Supervisor:
         numbers = os.read(self._signals.fileno(), 4096)
         if signal.SIGTERM in numbers and not self._stopped_within(_SAME_REQUEST_SECONDS):
             cause = Cause(Code.SUPERVISOR_SIGNALLED, signal=signal.SIGTERM)
-            cause = self._hosts.interruption() or cause
+            self._was_signalled, self._stop_requested_at = True, time.monotonic()
+            follow = partial(self._stop_by_signal, self._stop_requested_at)
+            self._hosts.find_interruption(cause, follow)
+        self._hosts.check_exits()
+
+    def _stop_by_signal(self, at: float, cause: Cause) -> None:
+        """Stop the job after SIGTERM, unless somebody has had it stopped meanwhile."""
+        if at == self._stop_requested_at:
             order = protocol.StopJob(cause, signal.SIGTERM, None, 128 + signal.SIGTERM)
             self._request_stop(order, is_signal=True)
-        self._hosts.check_exits()
 
     # Commands ------------------------------------------------------------------------------
 

@@ -23,7 +23,6 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Outbox, ProtocolError
 from distrun.events import LinkLost, LinkRestored
 from distrun.jobstore import task_of_log
-from distrun.supervisor.hosts import inquiry
 from distrun.supervisor.hosts.bootstrap import tasks_alive
 from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage
@@ -32,12 +31,13 @@ from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS, ReconnectPolicy
 from distrun.supervisor.hosts.report_checker import ReportChecker, cut_causes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.file_delivery import FileSender
+    from distrun.supervisor.hosts.inquiry import OnAnswer, Question
     from distrun.supervisor.hosts.reach import Connection, Reach
 
 _MAX_FIRST_ATTEMPTS = 4
@@ -96,6 +96,12 @@ class HostObserver(Protocol):
     def on_activity(self, host: Host) -> None:
         """Something has come from the host, or its link accepts more."""
 
+    def ask(self, question: Question, on_answer: OnAnswer) -> None:
+        """Have a question asked in a process of its own: see :meth:`.Inquiries.ask`."""
+
+    def forget(self, on_answer: OnAnswer) -> None:
+        """The answer to a question is not needed any more."""
+
 
 class Host:
     """A host by its name in the spec.
@@ -138,7 +144,10 @@ class Host:
         self._selector = selector
         self._observer = observer
         self._connection: Connection | None = None
-        self._inquiry: inquiry.Inquiry | None = None
+        self._asked: OnAnswer | None = None
+        """What follows from the question about this host that is being asked."""
+        self._held: list[tuple[int, Report]] | None = None
+        """The messages after a fault that such a question is about; no more are read then."""
         self._outbox: Outbox[Order] = Outbox()
         self._file_sender: FileSender | None = None
         self._last_report = 0
@@ -283,8 +292,7 @@ class Host:
     @property
     def pids(self) -> set[int]:
         """The processes on this machine that serve it."""
-        found = (self.pid, None if self._inquiry is None else self._inquiry.pid)
-        return {each for each in found if each is not None}
+        return set() if self.pid is None else {self.pid}
 
     @property
     def attempts(self) -> dict[str, int]:
@@ -342,8 +350,6 @@ class Host:
             dues += [self._lease_ends_at, self._deadlines.next_due]
         if self._connection is not None:
             dues.append(self._connection.channel.ack_due)
-        if self._inquiry is not None:
-            dues.append(self._inquiry.due)
         return min((due for due in dues if due is not None), default=None)
 
     def run_due(self) -> None:
@@ -359,8 +365,6 @@ class Host:
             self._handle_link_loss(Cause(Code.HEARTBEAT_MISSING))
         elif self._has_passed(self._due):
             self._on_state_expired()
-        if self._inquiry is not None and self._has_passed(self._inquiry.due):
-            self._inquiry.give_up()
         if self._connection is not None:
             self._connection.channel.send_due_ack()
         if self.state in _AFTER_HELLO and not self.has_announced_exit:
@@ -418,7 +422,7 @@ class Host:
     def check_exit(self) -> None:
         """Handle the exit of the connection's process; call it when a child has ended."""
         connection = self._connection
-        if connection is not None and connection.channel.ended:
+        if connection is not None and connection.channel.ended and self._asked is None:
             status = connection.process.poll()
             if status is not None:
                 self._observer.on_activity(self)
@@ -479,19 +483,22 @@ class Host:
 
     def _set_connection(self, connection: Connection) -> None:
         self._connection = connection
-        self._selector.register(
-            connection.channel.reader, selectors.EVENT_READ, lambda: self._on_readable(connection)
-        )
+        self._watch(connection)
         if connection.stderr is not None:
             self._selector.register(
                 connection.stderr, selectors.EVENT_READ, lambda: self._on_stderr(connection)
             )
 
+    def _watch(self, connection: Connection) -> None:
+        self._selector.register(
+            connection.channel.reader, selectors.EVENT_READ, lambda: self._on_readable(connection)
+        )
+
     def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
-        if self._inquiry is not None:
-            self._inquiry.close()
-            self._inquiry = None
+        asked, self._asked, self._held = self._asked, None, None
+        if asked is not None:
+            self._observer.forget(asked)
         if self._file_sender is not None:
             self._file_sender.pause()
         if connection is None:
@@ -528,7 +535,12 @@ class Host:
             self._on_violation(connection, Cause(Code.ORDERS_NOT_READ))
             return
         self._receive(connection, messages)
-        if connection is self._connection and connection.channel.ended:
+        self._check_end(connection)
+
+    def _check_end(self, connection: Connection) -> None:
+        """Note that nothing more will come, unless something is held back."""
+        is_read = self._held is None and connection is self._connection
+        if is_read and connection.channel.ended:
             self._unregister(connection.channel.reader)
             if self.reach.can_reattach and not self.has_announced_exit:
                 self._set_due(_EXIT_SECONDS)
@@ -581,10 +593,7 @@ class Host:
             else:
                 self._fail_to_connect(status)
         elif self.state is LinkState.UP:
-            cause = self.reach.loss(connection, status)
-            if cause.code is Code.AGENT_EXITED:
-                self._death = cause
-            self._handle_link_loss(cause)
+            self._ask(connection, status, self.reach.loss(connection, status), self._on_death)
         elif self.reach.agent_is_gone(connection, status):
             self._mark_agent_gone()
         else:
@@ -597,7 +606,7 @@ class Host:
     def _receive(self, connection: Connection, messages: list[tuple[int, Report]]) -> None:
         last = written = 0
         is_requested = False
-        for number, message in messages:
+        for index, (number, message) in enumerate(messages):
             # No message that arrived together with the damage answers the request.
             if isinstance(message, Damage) and not is_requested:
                 self._request_replay(connection)
@@ -611,6 +620,10 @@ class Host:
             last = max(last, number)
             if connection is not self._connection or self._violation is not None:
                 return
+            if self._asked is not None:
+                self._held = messages[index + 1 :]
+                self._unregister(connection.channel.reader)
+                break
         if last:
             connection.channel.acknowledge(last)
         if written:
@@ -681,27 +694,37 @@ class Host:
             self._mark_unreachable(
                 Cause(Code.AGENT_NOT_CONFIGURED, name=variable, within=(message.cause,))
             )
+        elif isinstance(message, protocol.Fault):
+            self._on_fault(connection, message)
         else:
             if isinstance(message, protocol.Hello):
                 self.agent_pid = message.pid
                 self.token, self.folder = message.token, message.folder
                 self._on_up()
-            self._observer.on_report(self, self._completed(connection, message))
+            self._observer.on_report(self, self._completed(message))
 
-    def _completed(self, connection: Connection, message: Report) -> Report:
+    def _completed(self, message: Report) -> Report:
         """Return a report with what is known on this side."""
-        if isinstance(message, protocol.Fault):
-            return message._replace(cause=self._explained(connection, message.cause))
         if isinstance(message, protocol.TaskStarted):
             at = self.mirror.offset_in_copy(message.task, message.log_start)
             return message._replace(log_start=at)
         return message
 
-    def _explained(self, connection: Connection, fault: Cause) -> Cause:
-        """Return why the agent cannot continue, with what is known of the host."""
-        if fault.code in (Code.AGENT_TERMINATED, Code.GUARD_DIED):
-            return self.reach.termination(connection, fault)
-        return fault._replace(name=self.reach.folder_variable) if fault.is_disk_full else fault
+    def _on_fault(self, connection: Connection, message: protocol.Fault) -> None:
+        """Report why the agent cannot continue, with what is known of the host."""
+        cause = message.cause
+        if cause.is_disk_full:
+            cause = cause._replace(name=self.reach.folder_variable)
+
+        def follow(found: Cause) -> None:
+            self._observer.on_report(self, message._replace(cause=found))
+            if self._held is not None and connection is self._connection:
+                held, self._held = self._held, None
+                self._watch(connection)
+                self._receive(connection, held)
+                self._check_end(connection)
+
+        self._ask(connection, None, cause, follow)
 
     def _on_heartbeat(self, connection: Connection, message: protocol.Heartbeat) -> None:
         if self.state is LinkState.RECONNECTING:
@@ -816,27 +839,47 @@ class Host:
             self._diagnose(self._connection, status)
 
     def _diagnose(self, connection: Connection, status: int | None) -> None:
-        """Find out why the first connection failed, in a process of its own if that takes long."""
+        """Find out why the first connection failed."""
         cause = self.reach.diagnose(connection, status)
-        ask = self.reach.question(connection, status, cause)
         self._close_connection()
-        if ask is None:
-            self._mark_unreachable(cause)
-        elif inquiry.has_threads():  # of `doctor` or `plan`, which has no tasks
-            self._mark_unreachable(ask())
-        else:
-            self._set_due(None)
-            try:
-                self._inquiry = inquiry.Inquiry(
-                    *(self._selector, ask, partial(self._on_diagnosis, cause), self._job_id)
-                )
-            except OSError:
-                self._mark_unreachable(cause)
+        self._set_due(None)
+        self._ask(connection, status, cause, self._mark_unreachable)
 
-    def _on_diagnosis(self, known: Cause, found: Cause | None) -> None:
-        self._inquiry = None
-        self._observer.on_activity(self)
-        self._mark_unreachable(found or known)
+    def find_interruption(self, cause: Cause, follow: Callable[[Cause], None]) -> None:
+        """Call `follow` with why this process gets SIGTERM, if the host's cluster has sent it."""
+        connection = self._connection
+        if connection is None or (question := self.reach.question(connection, None, cause)) is None:
+            follow(cause)
+            return
+        answered = partial(self.reach.answered, connection, cause)
+        self._observer.ask(question, lambda answer: follow(answered(answer)))
+
+    def _ask(
+        self,
+        connection: Connection,
+        status: int | None,
+        cause: Cause,
+        follow: Callable[[Cause], None],
+    ) -> None:
+        """Call `follow` with a cause, once more is known of it if that is to be found out."""
+        question = self.reach.question(connection, status, cause)
+        if question is None:
+            follow(cause)
+            return
+
+        def on_answer(answer: Cause | None) -> None:
+            if self._asked is on_answer:
+                self._asked = None
+                self._observer.on_activity(self)
+                follow(self.reach.answered(connection, cause, answer))
+
+        self._asked = on_answer
+        self._observer.ask(question, on_answer)
+
+    def _on_death(self, cause: Cause) -> None:
+        if cause.code is Code.AGENT_EXITED:
+            self._death = cause
+        self._handle_link_loss(cause)
 
     def _mark_unreachable(self, cause: Cause) -> None:
         self._close_connection()

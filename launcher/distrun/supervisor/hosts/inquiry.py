@@ -1,4 +1,4 @@
-"""A question to other programs, such as `ssh -G`, that may take seconds: a fork asks it.
+"""Questions to other programs, such as `ssh -G` or `scontrol`, that may take seconds: in forks.
 
 The loop goes on meanwhile: it has heartbeats to answer, on which the leases of all hosts depend.
 """
@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause
@@ -22,9 +22,95 @@ from distrun.forked_process import ForkedProcess
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    OnAnswer = Callable[[Cause | None], None]
+
 _SECONDS = 15.0
 """How long an answer is waited for."""
+_VALID_SECONDS = 2.0
+"""How long an answer is used again: all steps of a Slurm job may end at once."""
 _BLOCK = 64 * 1024
+
+
+class Question(NamedTuple):
+    """What may take long to find out.
+
+    Attributes:
+        about: two questions about the same are asked once.
+        ask: finds out the cause of something, in a fork of this process.
+    """
+
+    about: str
+    ask: Callable[[], Cause | None]
+
+
+class Inquiries:
+    """The questions that wait for their answers.
+
+    Args:
+        job_id: for the variables of the forks.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector, job_id: str) -> None:
+        self._selector, self._job_id = selector, job_id
+        self._running: dict[str, Inquiry] = {}
+        self._waiting: dict[str, list[OnAnswer]] = {}
+        self._answers: dict[str, tuple[float, Cause | None]] = {}
+        """When each question was answered (monotonic clock), and the answer."""
+
+    def ask(self, question: Question, on_answer: OnAnswer) -> None:
+        """Call `on_answer` with the answer; None: it was not found out, or not in time."""
+        about = question.about
+        at, answer = self._answers.get(about, (0.0, None))
+        if about in self._running:
+            self._waiting[about].append(on_answer)
+        elif about in self._answers and time.monotonic() - at < _VALID_SECONDS:
+            on_answer(answer)
+        elif threading.active_count() > 1:
+            # No fork while a display has its thread: of `doctor` or `plan`, which has no tasks.
+            on_answer(question.ask())
+        else:
+            self._waiting[about] = [on_answer]
+            follow = partial(self._on_answer, about)
+            try:
+                self._running[about] = Inquiry(self._selector, question.ask, follow, self._job_id)
+            except OSError:
+                follow(None)
+
+    def forget(self, on_answer: OnAnswer) -> None:
+        """End a question, unless others wait for its answer, too."""
+        for about, waiting in list(self._waiting.items()):
+            if on_answer in waiting:
+                waiting.remove(on_answer)
+                if not waiting:
+                    del self._waiting[about]
+                    self._running.pop(about).close()
+
+    def close(self) -> None:
+        """End all questions; nobody is told."""
+        for each in self._running.values():
+            each.close()
+        self._running.clear()
+        self._waiting.clear()
+
+    @property
+    def pids(self) -> set[int]:
+        return {each.pid for each in self._running.values()}
+
+    @property
+    def next_due(self) -> float | None:
+        """When to call :meth:`run_due`."""
+        return min((each.due for each in self._running.values()), default=None)
+
+    def run_due(self) -> None:
+        for each in list(self._running.values()):
+            if each.due <= time.monotonic():
+                each.give_up()
+
+    def _on_answer(self, about: str, answer: Cause | None) -> None:
+        self._running.pop(about, None)
+        self._answers[about] = time.monotonic(), answer
+        for each in self._waiting.pop(about):
+            each(answer)
 
 
 class Inquiry:
@@ -42,8 +128,8 @@ class Inquiry:
     def __init__(
         self,
         selector: selectors.BaseSelector,
-        ask: Callable[[], Cause],
-        on_answer: Callable[[Cause | None], None],
+        ask: Callable[[], Cause | None],
+        on_answer: OnAnswer,
         job_id: str,
     ) -> None:
         self._selector = selector
@@ -95,17 +181,13 @@ class Inquiry:
         self._on_answer(cause)
 
 
-def has_threads() -> bool:
-    """Return whether this process must not be forked: it has threads, as those of a display."""
-    return threading.active_count() > 1
-
-
 def _enter(parent: int) -> None:
     os.setsid()  # so that what it starts can be ended with it
     syscalls.die_with_parent(parent, signal.SIGKILL)
 
 
-def _run(ask: Callable[[], Cause], writer: int) -> NoReturn:
+def _run(ask: Callable[[], Cause | None], writer: int) -> NoReturn:
+    cause = ask()
     with open(writer, "wb") as file:
-        file.write(json.dumps(ask().to_json()).encode())
+        file.write(json.dumps(None if cause is None else cause.to_json()).encode())
     os._exit(0)

@@ -16,6 +16,7 @@ from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.supervisor.hosts.host import Host
 from distrun.supervisor.hosts.host_schedule import HostSchedule
+from distrun.supervisor.hosts.inquiry import Inquiries
 from distrun.supervisor.hosts.late_logs import LateLogs
 from distrun.supervisor.hosts.local import end_unused_agent
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from distrun.lifecycle import LostAgent
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.file_delivery import FileSender
+    from distrun.supervisor.hosts.inquiry import OnAnswer, Question
     from distrun.supervisor.hosts.reach import Reach
 
 _MAX_CONNECTING = 16
@@ -105,6 +107,7 @@ class HostPool:
         self._observer = observer
         self._hosts: dict[str, Host] = {}
         self._schedule = HostSchedule()
+        self._inquiries = Inquiries(selector, job_id)
         self._late_logs = LateLogs(
             *(selector, job_id, logs, spec.log_max_size), on_event=observer.on_event
         )
@@ -241,11 +244,14 @@ class HostPool:
             host.watch_writing()
         self._late_logs.watch_writing()
 
-    def interruption(self) -> Cause | None:
-        """Return why the supervisor gets SIGTERM, if the hosts' cluster has sent it."""
+    def find_interruption(self, cause: Cause, follow: Callable[[Cause], None]) -> None:
+        """Call `follow` with why this process gets SIGTERM, if the hosts' cluster has sent it."""
         hosts = iter(self._hosts.values())
         first = next(hosts, None)  # all are of one cluster, which is asked once
-        return None if first is None else first.reach.interruption()
+        if first is None:
+            follow(cause)
+        else:
+            first.find_interruption(cause, follow)
 
     def check_exits(self) -> None:
         """Handle what has exited; call it when a child of this process has ended or was stopped.
@@ -264,7 +270,7 @@ class HostPool:
     @property
     def next_due(self) -> float | None:
         """When :meth:`run_due` must be called, on the monotonic clock."""
-        dues = [self._schedule.next_due, self._late_logs.next_due]
+        dues = [self._schedule.next_due, self._late_logs.next_due, self._inquiries.next_due]
         dues += [ending.next_due for ending, _ in self._endings]
         return min((due for due in dues if due is not None), default=None)
 
@@ -273,6 +279,7 @@ class HostPool:
         for host in self._schedule.pop_due(time.monotonic()):
             host.run_due()
         self._late_logs.run_due()
+        self._inquiries.run_due()
         if any(ending.next_due <= time.monotonic() for ending, _ in self._endings):
             self._run_endings()
         self._fill_slots()
@@ -326,6 +333,12 @@ class HostPool:
     def on_activity(self, host: Host) -> None:
         self._schedule.note(host)
 
+    def ask(self, question: Question, on_answer: OnAnswer) -> None:
+        self._inquiries.ask(question, on_answer)
+
+    def forget(self, on_answer: OnAnswer) -> None:
+        self._inquiries.forget(on_answer)
+
     def on_gone(self, host: Host, cause: Cause) -> None:
         def follow(left: list[int]) -> None:
             self._report_gone(host, self._with_left(host, cause, left))
@@ -362,6 +375,8 @@ class HostPool:
         del self._hosts[host.name]
         self.note_former(host.name, host.attempts)
         self._schedule.remove(host)
+        if not self._hosts:
+            self._inquiries.close()
         if not host.reach.is_below_supervisor and self._hosts:
             follow([])
             return
@@ -388,4 +403,4 @@ class HostPool:
     def _own_pids(self) -> set[int]:
         """The children of this process that it uses."""
         pids = {pid for host in self._hosts.values() for pid in host.pids}
-        return pids | self._late_logs.pids | set(self._find_others())
+        return pids | self._inquiries.pids | self._late_logs.pids | set(self._find_others())

@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Protocol
 from distrun.agent.protocol import Cause, Code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from distrun.agent.protocol import Hello
     from distrun.forked_process import Process
     from distrun.spec.model import HostSpec, Spec
     from distrun.supervisor.hosts.host_channel import HostChannel
+    from distrun.supervisor.hosts.inquiry import Question
     from distrun.supervisor.hosts.reconnect import Attempt
     from distrun.sync.manifest import Manifest
 
@@ -234,10 +235,6 @@ class Reach(Protocol):
         """Return the facts of the host with what the job may use of it."""
         return hello
 
-    def interruption(self) -> Cause | None:
-        """Return why the supervisor gets SIGTERM, if the host's cluster has sent it."""
-        return None
-
     def not_started(self, error: OSError) -> Cause:
         """Return why :meth:`connect` or :meth:`reconnect` raised that error."""
         return Cause(Code.AGENT_NOT_STARTED, errno=error.errno or 0)
@@ -250,17 +247,20 @@ class Reach(Protocol):
         """
         ...
 
-    def question(
-        self, connection: Connection, status: int | None, cause: Cause
-    ) -> Callable[[], Cause] | None:
-        """Return a function that finds out more than :meth:`diagnose`, and may take seconds.
+    def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
+        """Return what would tell more than a cause does; None: nothing.
 
         Args:
-            connection: it may be closed when the function is called.
-            status: as :meth:`diagnose` has it.
-            cause: what that said.
+            connection: it may be closed when the question is asked.
+            status: how the process exited; None: it has not.
+            cause: of a failed connection, of its loss, of a fault of the agent, or of this
+                process's SIGTERM.
         """
         return None
+
+    def answered(self, connection: Connection, cause: Cause, answer: Cause | None) -> Cause:
+        """Return the cause of :meth:`question` with its answer; None: there is no answer."""
+        return answer or cause
 
     def is_transient(self, connection: Connection, status: int) -> bool:
         """Return whether a failed first connection should be tried again."""
@@ -269,10 +269,6 @@ class Reach(Protocol):
     def loss(self, connection: Connection, status: int) -> Cause:
         """Return why an established link ended: AGENT_EXITED if the agent did, else the link."""
         return agent_exited(status)
-
-    def termination(self, connection: Connection, cause: Cause) -> Cause:
-        """Return who had the agent or its guard end, if that is known; `cause` says only that."""
-        return cause
 
     def may_live_on(self, cause: Cause) -> bool:
         """Whether an agent with a lease may continue until its end after a loss of the link."""

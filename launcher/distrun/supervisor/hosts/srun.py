@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
+from functools import partial
 from typing import TYPE_CHECKING
 
-from distrun.agent.linux import syscalls
 from distrun.agent.linux.same_files import ANSWER, fingerprint
 from distrun.agent.protocol import Cause, Code
 from distrun.slurm import step_end
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
+from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.hosts.reach import Connection, Logins, Reach, agent_exited
 from distrun.supervisor.hosts.ssh import open_connection
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 60.0
 """A busy slurmctld lets srun wait, and srun tries again by itself."""
-_REASON_SECONDS = 0.5
-"""After SIGTERM, Slurm's words may come so much later."""
 _COMMAND = (
     *("/bin/sh", "-c", 'test -x "$0" || exec python3 "$@"; exec "$0" "$@"'),
     os.path.realpath(sys.executable),  # without the start of a virtual environment or a shim
@@ -49,6 +47,8 @@ _OPTIONS = (
     "--kill-on-bad-exit=0",
     "--job-name=distrun",
 )
+_TERMINATED = (Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.SUPERVISOR_SIGNALLED)
+"""Slurm sends SIGTERM to end a step or a job."""
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
 _NO_GPUS = "NoDevFiles"
 """What some versions of Slurm set CUDA_VISIBLE_DEVICES to where a step has no GPUs."""
@@ -120,9 +120,6 @@ class SrunReach(Reach):
             return "localhost"
         return login_address(hello, len(logins), logins.find_own_address)
 
-    def interruption(self) -> Cause | None:
-        return None if self._connection is None else self._reason(self._connection)
-
     def not_started(self, error: OSError) -> Cause:
         return Cause(Code.SRUN_NOT_STARTED, errno=error.errno or 0)
 
@@ -136,24 +133,19 @@ class SrunReach(Reach):
         """Whether nobody knows that the step has ended: its node is cut off, or srun was killed."""
         return cause.code is Code.SLURM_NODE_FAILED or bool(cause.signal)
 
-    def termination(self, connection: Connection, cause: Cause) -> Cause:
-        return self._reason(connection) or cause
+    def question(
+        self,
+        connection: Connection,
+        status: int | None,
+        cause: Cause,  # noqa: ARG002
+    ) -> Question | None:
+        job, text = self._given.job, connection.stderr_text
+        is_asked = cause.code in _TERMINATED or step_end.may_be_of_job(text, cause)
+        return Question(job, partial(step_end.ask, job)) if is_asked else None
 
-    def _reason(self, connection: Connection) -> Cause | None:
-        """Return why Slurm ends the step: it says so at the time of its SIGTERM.
-
-        If it ends all steps at once, only the first one waits for its words.
-        """
-        job = self._given.job
-        due = time.monotonic() + _REASON_SECONDS
-        while True:
-            is_open = connection.read_stderr()
-            found = step_end.find(connection.stderr_text, job)
-            left = due - time.monotonic()
-            if found is not None or not is_open or left <= 0 or step_end.was_asked(job):
-                break
-            syscalls.wait_until_ready([connection.stderr or 0], (), left)
-        return found or step_end.of_job(job)
+    def answered(self, connection: Connection, cause: Cause, answer: Cause | None) -> Cause:
+        words = step_end.find(connection.stderr_text, self._given.job)
+        return step_end.joined(words, answer) or cause
 
     def loss(self, connection: Connection, status: int) -> Cause:
         text = connection.stderr_text

@@ -18,6 +18,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.supervisor.hosts import bootstrap, ssh_diagnosis
 from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
+from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.hosts.reach import Connection, Logins, Reach, agent_exited
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
 from distrun.supervisor.hosts.sent_agents import sent_agents
@@ -97,12 +98,10 @@ class SshReach(Reach):
         names = frozenset({self._host.rpartition("@")[2]})
         return self._diagnose(connection, status, lambda: KnownHosts(names, ""))
 
-    def question(
-        self, connection: Connection, status: int | None, cause: Cause
-    ) -> Callable[[], Cause] | None:
+    def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
         codes = {each.code for each in (cause, *cause.within)}
         if codes & {Code.HOST_KEY_CHANGED, Code.LOGIN_TIMED_OUT, Code.BANNER_MISSING}:
-            return partial(self._ask, connection, status)
+            return Question(self._host, partial(self._ask, connection, status))
         return None
 
     def _ask(self, connection: Connection, status: int | None) -> Cause:

@@ -1,4 +1,4 @@
-"""What ssh is asked about a host that cannot be reached takes time; the other hosts do not wait."""
+"""What ssh and Slurm are asked about a host takes time; the other hosts do not wait."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from typing import Any
 import psutil
 import pytest
 
+from distrun.agent import protocol
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
+from distrun.events import HostLost
 from distrun.spec.loader import load
+from distrun.spec.model import SlurmNode
 from distrun.supervisor.hosts.inquiry import Inquiry
 from distrun.supervisor.hosts.pool import HostPool
+from distrun.supervisor.hosts.srun import SrunReach
 from distrun.supervisor.hosts.ssh import SshReach
 from harness.command import WriteSpec
 from harness.processes import descendants
@@ -42,17 +46,27 @@ Host key verification failed.
 WORDS
 exit 255
 """
+SRUN = """#!/bin/sh
+while [ "$1" != /bin/sh ]; do shift; done
+exec "$@"
+"""
+SCONTROL = """#!/bin/sh
+echo >> {folder}/asked
+read -r _ < {folder}/gate
+echo 'JobId=5 JobState=TIMEOUT'
+"""
 
 
 class Observer:
     def __init__(self) -> None:
         self.unreachable: dict[str, Cause] = {}
+        self.reports: dict[type, dict[str, Any]] = {protocol.Hello: {}, protocol.Fault: {}}
 
     def on_report(self, host: str, report: Any) -> None:
-        raise AssertionError((host, report))
+        self.reports[type(report)][host] = report
 
     def on_event(self, event: Any) -> None:
-        raise AssertionError(event)
+        assert isinstance(event, HostLost), event
 
     def on_unreachable(self, causes: Any) -> None:
         self.unreachable.update(causes)
@@ -108,6 +122,37 @@ def slow_query(folder: Path, spec_file: str) -> None:
     loop.turn_until(lambda: not len(pool))
 
 
+def slow_slurm(folder: Path, spec_file: str) -> None:
+    """Slurm ends the steps on two nodes, and is asked once why, by no loop."""
+    spec = load(spec_file)
+    signals = syscalls.signal_pipe((signal.SIGCHLD,))
+    loop, observer = Loop(selectors.DefaultSelector(), signals), Observer()
+    loop.pool = pool = HostPool(loop.selector, spec, "job-1", folder, (), observer)
+    given = SlurmNode(job="5", cores=1)
+    pool.connect({name: SrunReach(name, given, spec) for name in ("h1", "h2", "h3")})
+    hellos, faults = observer.reports[protocol.Hello], observer.reports[protocol.Fault]
+    loop.turn_until(lambda: len(hellos) == 3)
+    loop.longest = 0.0
+    for name in ("h1", "h2"):
+        os.kill(hellos[name].pid, signal.SIGTERM)
+    stops: list[Cause] = []
+    pool.find_interruption(Cause(Code.SUPERVISOR_SIGNALLED), stops.append)
+    loop.turn_until((folder / "asked").exists)
+    began = time.monotonic()
+    loop.turn_until(lambda: time.monotonic() > began + 2 * LONGEST_TURN)
+    assert not faults
+    assert not stops
+    assert len(pool) == 3
+    (folder / "gate").write_text("go on\n")
+    loop.turn_until(lambda: len(faults) == 2 and bool(stops))
+    causes = [stops[0], *(each.cause for each in faults.values())]
+    assert {each.code for each in causes} == {Code.SLURM_TIME_LIMIT}
+    pool.order_all(protocol.Shutdown())
+    loop.turn_until(lambda: not len(pool))
+    assert (folder / "asked").read_text() == "\n"
+    assert loop.longest < LONGEST_TURN
+
+
 def given_up(_folder: Path, _spec_file: str) -> None:
     """What an inquiry has started ends with it."""
     answers: list[Cause | None] = []
@@ -146,7 +191,7 @@ def answered(_folder: Path, _spec_file: str) -> None:
         assert answers == [expected]
 
 
-@pytest.mark.parametrize("what", [slow_query, given_up, answered])
+@pytest.mark.parametrize("what", [slow_query, slow_slurm, given_up, answered])
 def test_a_question_stops_nothing_else(
     what: Callable[[Path, str], None],
     write_spec: WriteSpec,
@@ -156,9 +201,10 @@ def test_a_question_stops_nothing_else(
     programs = tmp_path / "programs"
     programs.mkdir()
     os.mkfifo(tmp_path / "gate")
-    program = programs / "ssh"
-    program.write_text(SSH.format(folder=tmp_path))
-    program.chmod(0o755)
+    for name, text in (("ssh", SSH), ("srun", SRUN), ("scontrol", SCONTROL)):
+        program = programs / name
+        program.write_text(text.format(folder=tmp_path))
+        program.chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     spec_file = str(write_spec("true", workers=1, hosts=["h1"]))
