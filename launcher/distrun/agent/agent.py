@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, List, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple
 
 from distrun.agent import protocol
 from distrun.agent.link import Link
@@ -68,6 +68,8 @@ class Agent:
         self._logs: Optional[TaskLogs] = None
         self._dir: Optional[AgentDir] = None
         self._files: Optional[FileReceiver] = None
+        self._greeting: Optional[Tuple[float, Callable[[], None]]] = None
+        """When the supervisor is greeted although nvidia-smi has not answered, and by what."""
         self._kill_due: Optional[float] = None
         """When to kill the remaining processes; None until everything is being ended."""
         self._has_started = False
@@ -158,6 +160,8 @@ class Agent:
             dues += self._probe.dues
         if self._stacks is not None:
             dues += self._stacks.dues
+        if self._greeting is not None:
+            dues.append(self._greeting[0])
         if self._logs is not None:
             dues.append(self._logs.due)
         if self._dir is not None:
@@ -174,6 +178,8 @@ class Agent:
             self._probe.on_time(now)
         if self._stacks is not None:
             self._stacks.on_time(now)
+        if self._greeting is not None and self._greeting[0] <= now:
+            self._greeting[1]()
         self._link.on_time(now)
         self._tasks.on_time(now)
         if self._kill_due is not None and self._kill_due <= now:
@@ -291,9 +297,35 @@ class Agent:
         if logs is not None:
             self._logs = logs
             self._link.configure(order.lease)
-            hello = self._hello(order, logs.folder)
             self._tasks.configure(order.job_id, logs)
-            self._link.report(hello)
+            if facts.find_nvidia_smi() is None:
+                self._link.report(self._hello(order, logs.folder))
+            else:
+                self._greet_later(order, logs.folder)
+
+    def _greet_later(self, order: protocol.Configure, folder: str) -> None:
+        """Greet the supervisor once nvidia-smi has answered: it may take long, or hang."""
+        from distrun.agent.probe.forked_call import ForkedCall
+
+        def work() -> protocol.Hello:
+            return self._hello(order, folder, facts.gpus())
+
+        def follow() -> None:
+            found = call.result()
+            hello = found if isinstance(found, protocol.Hello) else self._hello(order, folder)
+            self._link.report(hello._replace(pid=os.getpid(), at=time.time()))
+            self._selector.unregister(call)
+            call.close()
+            self._greeting = None
+
+        try:
+            call = ForkedCall(work, time.monotonic() + facts.NVIDIA_SMI_SECONDS)
+        except OSError:  # no process can be made now
+            self._link.report(self._hello(order, folder))
+            return
+        self._greeting = call.due, follow
+        events = selectors.EVENT_READ
+        self._selector.register(call, events, lambda: follow() if call.read() else None)
 
     def _end_former(self, order: protocol.Configure) -> bool:
         """End what a lost agent of the job has left on this host. False: it does not end."""
@@ -354,7 +386,9 @@ class Agent:
             folder, LogStreamer(folder), self._link, self._selector, limit=order.log_limit
         )
 
-    def _hello(self, order: protocol.Configure, folder: str) -> protocol.Hello:
+    def _hello(
+        self, order: protocol.Configure, folder: str, gpus: Sequence[int] = ()
+    ) -> protocol.Hello:
         client, own = self._addresses
         return protocol.Hello(
             protocol=protocol.PROTOCOL,
@@ -362,7 +396,7 @@ class Agent:
             hostname=socket.gethostname(),
             python=".".join(str(part) for part in sys.version_info[:3]),
             cores=facts.usable_cores(),
-            gpus=facts.gpus(),
+            gpus=list(gpus),
             at=time.time(),
             pid_namespace=facts.pid_namespace(),
             environ={

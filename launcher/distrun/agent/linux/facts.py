@@ -8,7 +8,7 @@ from typing import Dict, Iterable, List, Optional, Sequence
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.structs import Struct
 
-_NVIDIA_SMI_SECONDS = 20
+NVIDIA_SMI_SECONDS = 20
 _BLOCK = 1 << 20
 
 
@@ -131,7 +131,7 @@ def _read_quota(folder: str) -> "tuple[float, float]":
 
 
 def gpus() -> List[int]:
-    """Indices of this host's NVIDIA GPUs, as nvidia-smi lists them; none without it."""
+    """Indices of this host's NVIDIA GPUs, as nvidia-smi lists them, which may take long."""
     try:
         return [int(word) for word in (ask_nvidia_smi("--query-gpu=index") or "").split()]
     except ValueError:
@@ -154,7 +154,7 @@ def ask_nvidia_smi(query: str, *form: str) -> Optional[str]:
     command = [program, query, "--format=" + ",".join(("csv", "noheader", *form))]
     try:
         answer = subprocess.run(
-            command, capture_output=True, timeout=_NVIDIA_SMI_SECONDS, check=True
+            command, capture_output=True, timeout=NVIDIA_SMI_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -136,8 +136,8 @@ class SrunReach(Reach):
     def question(
         self,
         connection: Connection,
-        status: int | None,
-        cause: Cause,  # noqa: ARG002
+        status: int | None,  # noqa: ARG002
+        cause: Cause,
     ) -> Question | None:
         job, text = self._given.job, connection.stderr_text
         is_asked = cause.code in _TERMINATED or step_end.may_be_of_job(text, cause)
