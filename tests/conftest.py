@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import pkgutil
 import shutil
@@ -26,7 +25,7 @@ import pytest
 
 import distrun as distrun_package
 from distrun.agent.linux.facts import usable_cores
-from harness.command import Distrun, Json, Status
+from harness.command import Distrun, Status
 from harness.examples import register_profiles
 from harness.preloaded import PreloadedPython
 from harness.processes import alive, descendants
@@ -84,15 +83,7 @@ def distrun(
 
 @pytest.fixture
 def status(distrun: Distrun) -> Status:
-    """Ask `status --json` for a job; the newest by default."""
-
-    def ask(*job: str) -> Json:
-        done = distrun("status", "--json", *job)
-        assert done.returncode == 0, done.stderr
-        asked: Json = json.loads(done.stdout)["job"]
-        return asked
-
-    return ask
+    return distrun.status
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from harness.waiting import SOON
+import psutil
+import yaml
+
+from harness.waiting import SOON, wait_until
 
 if TYPE_CHECKING:
     from harness.preloaded import PreloadedPython
@@ -103,6 +106,57 @@ class Distrun:
         process = subprocess.Popen([*self.argv, *args], **self._with_defaults(options))
         self._started.append(process)
         return process
+
+    # Jobs ----------------------------------------------------------------------------------
+
+    def write_spec(self, script: str, workers: int = 2, name: str = "job", **keys: Any) -> Path:
+        """Write a spec of `workers` that run a shell script; more keys as keywords."""
+        document = {
+            "name": name,
+            "strategy": "multi_worker_mirrored",
+            "cluster": {"worker": workers},
+            "program": {"command": ["sh", "-c", script]},
+            **keys,
+        }
+        path = self.cwd / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    def launch(self, script: str, *args: Any, **keys: Any) -> subprocess.CompletedProcess[str]:
+        """Write a spec and launch it, to its end."""
+        return self("launch", self.write_spec(script, *args, **keys))
+
+    def detached(self, script: str, *args: str, **keys: Any) -> str:
+        """Start a job in the background. Returns its id."""
+        done = self("launch", "-d", self.write_spec(script, **keys), *args)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("\n") == 1
+        return str(done.stdout.strip())
+
+    def launched(self, script: str, workers: int = 2, **keys: Any) -> subprocess.Popen[str]:
+        """Launch a job in the foreground. Returns once each task's script runs."""
+        spec = self.write_spec(f"touch up-$DISTRUN_TASK; {script}", workers, **keys)
+        process = self.start("launch", spec, stdout=subprocess.DEVNULL, stderr=-1, text=True)
+        wait_until(lambda: len(list(self.cwd.glob("up-*"))) == workers, what="its tasks run")
+        return process
+
+    def status(self, *job: str) -> Json:
+        """Ask `status --json` for a job; the newest by default."""
+        done = self("status", "--json", *job)
+        assert done.returncode == 0, done.stderr
+        asked: Json = json.loads(done.stdout)["job"]
+        return asked
+
+    def victim_of(self, who: str, launch: subprocess.Popen[Any] | None) -> int:
+        """Find the process to kill: `launch`, `supervisor`, `agent` or its `guard`."""
+        if who == "launch":
+            assert launch is not None
+            return launch.pid
+        job = self.status()
+        if who == "supervisor":
+            return int(job["supervisor_pid"])
+        agent = int(job["hosts"][0]["agent_pid"])
+        return agent if who == "agent" else psutil.Process(agent).ppid()
 
     def _with_defaults(self, options: dict[str, Any]) -> dict[str, Any]:
         return {"stdin": subprocess.DEVNULL, "cwd": self.cwd, **options}

@@ -10,77 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-import yaml
 
-from harness.command import Detach, Distrun, FindVictim, Launch, Status, WriteSpec
+from harness.command import Detach, Distrun, WriteSpec
 from harness.requirements import AS_ROOT, skip
 from harness.terminal import OpenTerminal, Terminal
-from harness.waiting import wait_until
 
 
 @pytest.fixture
-def write_spec(tmp_path: Path) -> WriteSpec:
-    """Write a spec of `workers` that run a shell script; more keys as keywords."""
-
-    def write(script: str, workers: int = 2, name: str = "job", **keys: Any) -> Path:
-        document = {
-            "name": name,
-            "strategy": "multi_worker_mirrored",
-            "cluster": {"worker": workers},
-            "program": {"command": ["sh", "-c", script]},
-            **keys,
-        }
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(document))
-        return path
-
-    return write
+def write_spec(distrun: Distrun) -> WriteSpec:
+    return distrun.write_spec
 
 
 @pytest.fixture
-def detached(distrun: Distrun, write_spec: WriteSpec) -> Detach:
-    """Start a job in the background; its id."""
-
-    def start(script: str, *args: str, **keys: Any) -> str:
-        done = distrun("launch", "-d", write_spec(script, **keys), *args)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("\n") == 1
-        return str(done.stdout.strip())
-
-    return start
-
-
-@pytest.fixture
-def launched(distrun: Distrun, write_spec: WriteSpec) -> Launch:
-    """Launch a job in the foreground; returns once each task's script runs."""
-
-    def start(script: str, workers: int = 2, **keys: Any) -> subprocess.Popen[str]:
-        spec = write_spec(f"touch up-$DISTRUN_TASK; {script}", workers, **keys)
-        process = distrun.start("launch", spec, stdout=subprocess.DEVNULL, stderr=-1, text=True)
-        up = "its tasks run"
-        wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == workers, what=up)
-        return process
-
-    return start
-
-
-@pytest.fixture
-def victim_of(status: Status) -> FindVictim:
-    """Find the process to kill: `launch`, `supervisor`, `agent` or its `guard`."""
-
-    def find(who: str, launch: subprocess.Popen[Any] | None) -> int:
-        if who == "launch":
-            assert launch is not None
-            return launch.pid
-        job = status()
-        if who == "supervisor":
-            return int(job["supervisor_pid"])
-        agent = int(job["hosts"][0]["agent_pid"])
-        return agent if who == "agent" else psutil.Process(agent).ppid()
-
-    return find
+def detached(distrun: Distrun) -> Detach:
+    return distrun.detached
 
 
 @pytest.fixture

@@ -51,10 +51,10 @@ def run(script: bytes, **variables: str) -> subprocess.CompletedProcess[bytes]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_name_of_a_folder_is_survived(
-    distrun: Distrun, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd = os.fsdecode(NAMES[name])
-    folder, home = tmp_path / odd, tmp_path / f"home {odd}"[:250]
+    folder, home = distrun.cwd / odd, distrun.cwd / f"home {odd}"[:250]
     folder.mkdir()
     home.mkdir(mode=0o700)
     (folder / "job.yaml").write_text(SPEC)
@@ -68,35 +68,33 @@ def test_any_name_of_a_folder_is_survived(
     (job,) = (home / "jobs").iterdir()
     assert job.name.endswith("-7"), "it has become the job of Slurm's number"
     assert (job / "spec.yaml").read_text() == SPEC
-    found = [path for path in (*folder.iterdir(), *tmp_path.iterdir()) if path.name == "owned"]
+    found = [path for path in (*folder.iterdir(), *distrun.cwd.iterdir()) if path.name == "owned"]
     assert found == []
 
 
 @pytest.mark.parametrize("python_path", [None, ":", ".", "/nowhere:"])
 @pytest.mark.parametrize("module", ["click", "distrun", "sitecustomize", "linecache"])
 def test_it_imports_nothing_from_the_folder_of_the_job(
-    distrun: Distrun,
-    tmp_path: Path,
-    module: str,
-    python_path: str | None,
-    monkeypatch: pytest.MonkeyPatch,
+    distrun: Distrun, module: str, python_path: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "job.yaml").write_text(SPEC)
+    (distrun.cwd / "job.yaml").write_text(SPEC)
     script = written(distrun)
-    (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w').close()\n")
+    (distrun.cwd / f"{module}.py").write_text(
+        f"open({str(distrun.cwd / 'owned')!r}, 'w').close()\n"
+    )
     variables = {} if python_path is None else {"PYTHONPATH": python_path}
     if python_path is None:
         monkeypatch.delenv("PYTHONPATH", raising=False)
     done = run(script, **variables)
     assert b"Traceback" not in done.stderr
     assert b"distrun: " in done.stderr
-    assert not (tmp_path / "owned").exists()
+    assert not (distrun.cwd / "owned").exists()
 
 
 def test_the_path_of_the_shell_that_submits_is_absolute_on_the_nodes(
-    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "job.yaml").write_text(SPEC)
-    monkeypatch.setenv("PYTHONPATH", f"::lib:{tmp_path}/own:")
-    lines = written(distrun, cwd=tmp_path).decode().splitlines()
-    assert f"export PYTHONPATH={tmp_path}/lib:{tmp_path}/own" in lines
+    (distrun.cwd / "job.yaml").write_text(SPEC)
+    monkeypatch.setenv("PYTHONPATH", f"::lib:{distrun.cwd}/own:")
+    lines = written(distrun, cwd=distrun.cwd).decode().splitlines()
+    assert f"export PYTHONPATH={distrun.cwd}/lib:{distrun.cwd}/own" in lines

@@ -22,7 +22,7 @@ from distrun.bundle.reader import opened
 from distrun.errors import UsageError
 from distrun.jobstore import JobFolder
 from distrun.logs import TaskLog
-from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.command import Distrun
 from harness.disks import fill
 from harness.waiting import wait_until
 
@@ -38,11 +38,11 @@ sys.exit(int(os.environ["DISTRUN_ATTEMPT"]) == 0 and os.environ["DISTRUN_TASK"] 
 
 
 @pytest.fixture
-def unpacked(distrun: Distrun, tmp_path: Path) -> Callable[..., dict[str, bytes]]:
+def unpacked(distrun: Distrun) -> Callable[..., dict[str, bytes]]:
     """Make a bundle of the newest job; its files."""
 
     def make(*args: str) -> dict[str, bytes]:
-        path = tmp_path / "bundle.tar.gz"
+        path = distrun.cwd / "bundle.tar.gz"
         done = distrun("bundle", "-o", path, *args)
         assert done.returncode == 0, done.stderr
         assert f"distrun: wrote {path}\n" in done.stderr  # after what is said of a damaged record
@@ -60,9 +60,7 @@ def unpacked(distrun: Distrun, tmp_path: Path) -> Callable[..., dict[str, bytes]
 
 
 @pytest.fixture
-def secretive(
-    distrun: Distrun, write_spec: WriteSpec, monkeypatch: pytest.MonkeyPatch
-) -> JobFolder:
+def secretive(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
     """A job that has ended, with secrets in its spec, its variables, its arguments, its output."""
     monkeypatch.setenv("DATA_KEYS", PASSED)
     script = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(PRINTS)} --password {TYPED}"
@@ -71,7 +69,7 @@ def secretive(
         "env": {"MY_TOKEN": SECRET},
         "pass_env": ["DATA_KEYS"],
     }
-    spec = write_spec("", program=program, restart={"max": 1, "backoff": "50ms"})
+    spec = distrun.write_spec("", program=program, restart={"max": 1, "backoff": "50ms"})
     assert distrun("launch", spec).returncode == 0
     (path,) = (distrun.home / "jobs").iterdir()
     return JobFolder(path)
@@ -126,21 +124,20 @@ def test_its_record_means_the_same(
 
 
 def test_a_log_is_cut_and_its_times_stay(
-    distrun: Distrun, write_spec: WriteSpec, unpacked: Callable[..., dict[str, bytes]],
-    tmp_path: Path,
-) -> None:  # fmt: skip
+    distrun: Distrun, unpacked: Callable[..., dict[str, bytes]]
+) -> None:
     script = "seq -f 'line %.0f' 200000; sleep 0.3; echo MY_TOKEN=abcdefgh; sleep 0.3; echo last"
-    assert distrun("launch", write_spec(script, workers=1)).returncode == 0
+    assert distrun.launch(script, workers=1).returncode == 0
     files = unpacked()
     log = files["logs/worker-0.log"]
     assert 900_000 < len(log) < 1_200_000
     assert log.startswith(b"line ")
     assert log.endswith(b"line 200000\nMY_TOKEN=[secret-1]\nlast\n")
     assert b"before are left out" not in log
-    assert " MB before are left out" in distrun("bundle", "-o", tmp_path / "b.tar.gz").stderr
+    assert " MB before are left out" in distrun("bundle", "-o", distrun.cwd / "b.tar.gz").stderr
     (path,) = (distrun.home / "jobs").iterdir()
     original = JobFolder(path)
-    with opened(tmp_path / "bundle.tar.gz") as (folder, _):
+    with opened(distrun.cwd / "bundle.tar.gz") as (folder, _):
         times = []
         for each in (original, folder):
             task = TaskLog("", str(each.log_of("worker:0")), str(each.index_of("worker:0")))
@@ -154,15 +151,14 @@ def test_it_can_be_read_elsewhere(
     secretive: JobFolder,
     distrun: Distrun,
     unpacked: Callable[..., dict[str, bytes]],
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unpacked()
-    monkeypatch.setenv("DISTRUN_HOME", str(tmp_path / "nothing"))
+    monkeypatch.setenv("DISTRUN_HOME", str(distrun.cwd / "nothing"))
     monkeypatch.delenv("DATA_KEYS")
-    page = tmp_path / "page.html"
-    odd = tmp_path / "an odd 'name'.tar.gz"
-    (tmp_path / "bundle.tar.gz").rename(odd)
+    page = distrun.cwd / "page.html"
+    odd = distrun.cwd / "an odd 'name'.tar.gz"
+    (distrun.cwd / "bundle.tar.gz").rename(odd)
     done = distrun("report", odd, "-o", page)
     assert done.returncode == 0, done.stderr
     text = page.read_text()
@@ -170,38 +166,38 @@ def test_it_can_be_read_elsewhere(
     assert "worker:1 exited 1" in text
     assert "connecting host-1" in text
     assert "numpy" in text, "the versions of packages"
-    assert str(tmp_path) not in text
+    assert str(distrun.cwd) not in text
 
 
 def test_a_running_job_can_be_packed(
-    detached: Detach, distrun: Distrun, unpacked: Callable[..., dict[str, bytes]], tmp_path: Path
+    distrun: Distrun, unpacked: Callable[..., dict[str, bytes]]
 ) -> None:
-    job = detached(f"echo hello; touch {tmp_path}/began; exec sleep 600")
-    wait_until((tmp_path / "began").exists)
+    job = distrun.detached(f"echo hello; touch {distrun.cwd}/began; exec sleep 600")
+    wait_until((distrun.cwd / "began").exists)
     files = unpacked(job)
     assert json.loads(files["bundle.json"])["is_running"]
-    page = tmp_path / "page.html"
-    assert distrun("report", tmp_path / "bundle.tar.gz", "-o", page).returncode == 0
+    page = distrun.cwd / "page.html"
+    assert distrun("report", distrun.cwd / "bundle.tar.gz", "-o", page).returncode == 0
     assert f"<title>{job}: running</title>" in page.read_text()
     assert "supervisor died" not in page.read_text()
     assert distrun("kill", job).returncode == 0
 
 
 def test_a_damaged_record_is_packed_as_far_as_it_goes(
-    detached: Detach, distrun: Distrun, status: Status, unpacked: Callable[..., dict[str, bytes]]
+    distrun: Distrun, unpacked: Callable[..., dict[str, bytes]]
 ) -> None:
-    job = detached("exit 3")
-    wait_until(lambda: status(job)["state"] == "failed")
+    job = distrun.detached("exit 3")
+    wait_until(lambda: distrun.status(job)["state"] == "failed")
     events = distrun.home / "jobs" / job / "events.jsonl"
     events.write_bytes(b'\xff\x00{"event": 5\n' + events.read_bytes())
     assert unpacked()["events.jsonl"].startswith(b'\xff{"event": 5\n')
 
 
 def test_a_record_that_lost_its_plan_has_the_logs(
-    detached: Detach, distrun: Distrun, status: Status, unpacked: Callable[..., dict[str, bytes]]
+    distrun: Distrun, unpacked: Callable[..., dict[str, bytes]]
 ) -> None:
-    job = detached("echo hello; exit 3")
-    wait_until(lambda: status(job)["state"] == "failed")
+    job = distrun.detached("echo hello; exit 3")
+    wait_until(lambda: distrun.status(job)["state"] == "failed")
     events = distrun.home / "jobs" / job / "events.jsonl"
     events.write_bytes(b"")
     files = unpacked()
@@ -210,11 +206,10 @@ def test_a_record_that_lost_its_plan_has_the_logs(
 
 
 def test_what_came_too_late_is_in_it(
-    detached: Detach, distrun: Distrun, status: Status, unpacked: Callable[..., dict[str, bytes]],
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    job = detached("echo MY_TOKEN=longer-than-its-replacement; echo second", workers=1)
-    wait_until(lambda: status(job)["state"] == "succeeded")
+    distrun: Distrun, unpacked: Callable[..., dict[str, bytes]]
+) -> None:
+    job = distrun.detached("echo MY_TOKEN=longer-than-its-replacement; echo second", workers=1)
+    wait_until(lambda: distrun.status(job)["state"] == "succeeded")
     logs = distrun.home / "jobs" / job / "logs"
     log = (logs / "worker-0.log").read_bytes()
     before = log.index(b"second")
@@ -222,7 +217,7 @@ def test_what_came_too_late_is_in_it(
     exited = {"event": "TaskExited", "at": 5e9, "task": "worker:0", "attempt": 0, "code": 7}
     (logs / "unsent-reports.jsonl").write_text(json.dumps(exited) + "\n")
     files = unpacked()
-    with opened(tmp_path / "bundle.tar.gz") as (folder, _):
+    with opened(distrun.cwd / "bundle.tar.gz") as (folder, _):
         ((late, (part,)),) = folder.late_logs().items()
         shown = late.read_bytes()
         assert shown[part[0] :] == b"second\n"
@@ -240,17 +235,13 @@ print("hf_abcdefghijklmnopqrstuvwxyz012345 at postgres://anna:urls-secret@gpu7/d
 
 
 def test_nothing_of_a_user_is_left(
-    distrun: Distrun,
-    write_spec: WriteSpec,
-    unpacked: Callable[..., dict[str, bytes]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    distrun: Distrun, unpacked: Callable[..., dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / "home" / "anna"
+    place = distrun.cwd / "home" / "anna"
     place.mkdir(parents=True)
     monkeypatch.setenv("LOGNAME", "anna")
     monkeypatch.setenv("TMPDIR", str(place))
-    (tmp_path / "named.py").write_text(NAMED)
+    (distrun.cwd / "named.py").write_text(NAMED)
     program = {
         "script": "named.py",
         "args": ["--password", "args-secret", "--api-key=option-secret"],
@@ -258,7 +249,7 @@ def test_nothing_of_a_user_is_left(
         "workdir": str(place),
     }
     hosts = [{"name": "localhost", "env": {"no_proxy": "gpu7,.lab.example"}}]
-    spec = write_spec("", name="anna-mnist", workers=1, program=program, hosts=hosts)
+    spec = distrun.write_spec("", name="anna-mnist", workers=1, program=program, hosts=hosts)
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
     files = unpacked()
@@ -270,12 +261,12 @@ def test_nothing_of_a_user_is_left(
     log = files["logs/worker-0.log"].decode()
     assert "as user-1 on host-" in log
     assert "/home/user-1/data" in log
-    with tarfile.open(tmp_path / "bundle.tar.gz") as archived:
+    with tarfile.open(distrun.cwd / "bundle.tar.gz") as archived:
         assert {each.partition("/")[0] for each in archived.getnames()} == {
             f"distrun-{json.loads(files['bundle.json'])['job_id']}"
         }
         assert "distrun-user-1-mnist-" in archived.getnames()[0]
-    with opened(tmp_path / "bundle.tar.gz") as (folder, _):
+    with opened(distrun.cwd / "bundle.tar.gz") as (folder, _):
         assert folder.state().outcome is not None
         assert not record.is_damaged(str(folder.events_file))
     kept = b"\n".join(unpacked("--keep-names").values())
@@ -284,11 +275,9 @@ def test_nothing_of_a_user_is_left(
     assert [each for each in hidden[2:] if each.encode() in kept] == []
 
 
-def test_a_signal_leaves_nothing(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert distrun("launch", write_spec("exit 0", workers=1)).returncode == 0
-    place = tmp_path / "a place"
+def test_a_signal_leaves_nothing(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert distrun.launch("exit 0", workers=1).returncode == 0
+    place = distrun.cwd / "a place"
     place.mkdir()
     monkeypatch.setenv("TMPDIR", str(place))
     (folder,) = (distrun.home / "jobs").iterdir()
@@ -301,14 +290,12 @@ def test_a_signal_leaves_nothing(
     assert os.listdir(place) == []
 
 
-def test_it_goes_where_it_is_asked_to(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, small_disk: Path
-) -> None:
+def test_it_goes_where_it_is_asked_to(distrun: Distrun, small_disk: Path) -> None:
     assert distrun("bundle").returncode == 2
-    assert distrun("launch", write_spec("exit 0")).returncode == 0
+    assert distrun.launch("exit 0").returncode == 0
     (folder,) = (distrun.home / "jobs").iterdir()
-    assert distrun("bundle", cwd=tmp_path).returncode == 0
-    assert (tmp_path / f"distrun-{folder.name}.tar.gz").exists()
+    assert distrun("bundle", cwd=distrun.cwd).returncode == 0
+    assert (distrun.cwd / f"distrun-{folder.name}.tar.gz").exists()
     done = distrun("bundle", "-o", "-", text=False)
     assert gzip.decompress(done.stdout)
     assert b"README.txt" in done.stderr
@@ -442,12 +429,12 @@ def test_a_bomb_is_refused_before_it_is_unpacked(
         pass
 
 
-def test_the_command_says_what_it_refuses(distrun: Distrun, tmp_path: Path) -> None:
-    path = tmp_path / "x.tar.gz"
+def test_the_command_says_what_it_refuses(distrun: Distrun) -> None:
+    path = distrun.cwd / "x.tar.gz"
     path.write_bytes(HOSTILE["link"])
     refused = distrun("report", path, "-o", "-")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert f"{path} is no bundle of distrun" in refused.stderr
-    missing = distrun("report", tmp_path / "none.tar.gz")
+    missing = distrun("report", distrun.cwd / "none.tar.gz")
     assert missing.returncode == 69
     assert "none.tar.gz" in missing.stderr

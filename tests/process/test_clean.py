@@ -11,13 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 import pytest
 
 from distrun.agent.linux import processes
-from harness.command import Detach, Distrun, FindVictim, Status
+from harness.command import Distrun
 from harness.processes import alive, survivors
 from harness.requirements import AS_ROOT, skip
 from harness.strangers import Stranger
@@ -30,9 +29,9 @@ def listed(distrun: Distrun) -> dict[str, str]:
     return {job["job_id"]: job["state"] for job in jobs}
 
 
-def test_a_running_job_is_never_touched(distrun: Distrun, detached: Detach, tmp_path: Path) -> None:
-    running = detached("until echo out; test -e go; do sleep 0.2; done", workers=1)
-    ended = detached("exit 0", name="over")
+def test_a_running_job_is_never_touched(distrun: Distrun) -> None:
+    running = distrun.detached("until echo out; test -e go; do sleep 0.2; done", workers=1)
+    ended = distrun.detached("exit 0", name="over")
     distrun("wait", ended)
     would = distrun("clean", "--dry-run")
     assert would.stdout.split() == [ended]
@@ -42,18 +41,16 @@ def test_a_running_job_is_never_touched(distrun: Distrun, detached: Detach, tmp_
     assert done.stdout.split() == [ended]
     assert "removed 1 job" in done.stderr
     assert os.listdir(distrun.home / "jobs") == [running]
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     assert distrun("wait", running).returncode == 0
     assert "out" in distrun("logs", running).stdout
     assert distrun("clean", "--all").stdout.split() == [running]
 
 
-def test_a_job_whose_supervisor_died(
-    distrun: Distrun, detached: Detach, status: Status, victim_of: FindVictim
-) -> None:
-    job_id = detached("exec sleep 600")
-    supervisor = psutil.Process(status()["supervisor_pid"])
-    family = [victim_of(who, None) for who in ("guard", "agent")]
+def test_a_job_whose_supervisor_died(distrun: Distrun) -> None:
+    job_id = distrun.detached("exec sleep 600")
+    supervisor = psutil.Process(distrun.status()["supervisor_pid"])
+    family = [distrun.victim_of(who, None) for who in ("guard", "agent")]
     for pid in family:
         os.kill(pid, signal.SIGSTOP)
     supervisor.kill()
@@ -75,11 +72,9 @@ def test_a_job_whose_supervisor_died(
     assert listed(distrun) == {}
 
 
-def test_a_process_of_another_user_is_no_task_of_a_job(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job_id = detached("exec sleep 600")
-    os.kill(status()["supervisor_pid"], signal.SIGKILL)
+def test_a_process_of_another_user_is_no_task_of_a_job(distrun: Distrun) -> None:
+    job_id = distrun.detached("exec sleep 600")
+    os.kill(distrun.status()["supervisor_pid"], signal.SIGKILL)
     wait_until(lambda: not survivors(job_id), timeout=30)
     variables = {"DISTRUN_JOB_ID": job_id, "DISTRUN_TASK": "worker:0", "PATH": os.environ["PATH"]}
 
@@ -97,8 +92,8 @@ def test_a_process_of_another_user_is_no_task_of_a_job(
         assert distrun("clean", "--all").stdout.split() == [job_id]
 
 
-def test_an_incomplete_folder_is_removed(distrun: Distrun, detached: Detach) -> None:
-    job_id = detached("exit 0")
+def test_an_incomplete_folder_is_removed(distrun: Distrun) -> None:
+    job_id = distrun.detached("exit 0")
     distrun("wait")
     jobs = distrun.home / "jobs"
     (jobs / "half-abc234").mkdir()
@@ -116,8 +111,8 @@ def test_an_incomplete_folder_is_removed(distrun: Distrun, detached: Detach) -> 
     assert sorted(os.listdir(jobs)) == [".new-fresh", "a-file"]
 
 
-def test_older_than(distrun: Distrun, detached: Detach) -> None:
-    first, second = detached("exit 0"), detached("exit 0")
+def test_older_than(distrun: Distrun) -> None:
+    first, second = distrun.detached("exit 0"), distrun.detached("exit 0")
     distrun("wait", first, second)
     hour_ago = time.time() - 3600
     os.utime(distrun.home / "jobs" / first / "events.jsonl", (hour_ago, hour_ago))
@@ -129,8 +124,8 @@ def test_older_than(distrun: Distrun, detached: Detach) -> None:
     assert "500ms" in wrong.stderr
 
 
-def test_a_home_that_holds_more_than_jobs_is_left_alone(distrun: Distrun, detached: Detach) -> None:
-    job_id = detached("exit 0")
+def test_a_home_that_holds_more_than_jobs_is_left_alone(distrun: Distrun) -> None:
+    job_id = distrun.detached("exit 0")
     distrun("wait")
     assert stat.S_IMODE(os.stat(distrun.home / "jobs" / job_id).st_mode) == 0o700
     target = distrun.home / "precious"
@@ -141,8 +136,8 @@ def test_a_home_that_holds_more_than_jobs_is_left_alone(distrun: Distrun, detach
     assert (target / "file").exists()
 
 
-def test_what_is_no_job_stays_where_jobs_are(distrun: Distrun, detached: Detach) -> None:
-    job_id = detached("exit 0")
+def test_what_is_no_job_stays_where_jobs_are(distrun: Distrun) -> None:
+    job_id = distrun.detached("exit 0")
     distrun("wait")
     jobs = distrun.home / "jobs"
     for name in ("thesis", ".git"):
@@ -155,8 +150,8 @@ def test_what_is_no_job_stays_where_jobs_are(distrun: Distrun, detached: Detach)
     assert (jobs / "thesis" / "text").read_text() == "important"
 
 
-def test_two_cleans_at_once(distrun: Distrun, detached: Detach) -> None:
-    ids = {detached("exit 0", workers=1) for _ in range(3)}
+def test_two_cleans_at_once(distrun: Distrun) -> None:
+    ids = {distrun.detached("exit 0", workers=1) for _ in range(3)}
     distrun("wait", *ids)
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     both = [distrun.start("clean", "--all", **options) for _ in range(2)]
@@ -176,10 +171,10 @@ def answered(asked: Terminal, keys: str) -> Terminal:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_without_a_choice_it_lists_the_jobs_and_asks(
-    distrun: Distrun, detached: Detach, terminal: OpenTerminal, columns: int
+    distrun: Distrun, terminal: OpenTerminal, columns: int
 ) -> None:
-    failed = detached("exit 3", name="a-name-that-fills-half-of-a-terminal")
-    running = detached("exec sleep 600", name="night")
+    failed = distrun.detached("exit 3", name="a-name-that-fills-half-of-a-terminal")
+    running = distrun.detached("exec sleep 600", name="night")
     distrun("wait", failed)
     for keys in ("n\r", "\r", "\x04", "yess\r"):
         denied = answered(terminal("clean", columns=columns), keys)
@@ -194,7 +189,7 @@ def test_without_a_choice_it_lists_the_jobs_and_asks(
     assert set(listed(distrun)) == {failed, running}
     agreed = terminal("clean", columns=columns)
     wait_until(lambda: agreed.text().endswith("[y/N] "))
-    late = detached("exit 0", name="late")
+    late = distrun.detached("exit 0", name="late")
     distrun("wait", late)
     answered(agreed, "y\r")
     assert agreed.process.returncode == 0
@@ -205,9 +200,9 @@ def test_without_a_choice_it_lists_the_jobs_and_asks(
 
 
 def test_a_job_resumed_or_removed_after_the_list_is_left_alone(
-    distrun: Distrun, detached: Detach, terminal: OpenTerminal
+    distrun: Distrun, terminal: OpenTerminal
 ) -> None:
-    ids = [detached("exit 0", workers=1) for _ in range(2)]
+    ids = [distrun.detached("exit 0", workers=1) for _ in range(2)]
     distrun("wait", *ids)
     asked = terminal("clean")
     wait_until(lambda: asked.text().endswith("[y/N] "))
@@ -220,8 +215,8 @@ def test_a_job_resumed_or_removed_after_the_list_is_left_alone(
     assert set(listed(distrun)) == {ids[0]}
 
 
-def test_without_a_terminal_it_refuses(distrun: Distrun, detached: Detach) -> None:
-    job_id = detached("exit 0")
+def test_without_a_terminal_it_refuses(distrun: Distrun) -> None:
+    job_id = distrun.detached("exit 0")
     distrun("wait")
     refused = distrun("clean")
     assert refused.returncode == 2
@@ -243,10 +238,8 @@ def test_nothing_to_ask_about(terminal: OpenTerminal) -> None:
     assert asked.process.returncode == 0
 
 
-def test_one_that_cannot_be_removed_does_not_stop_the_others(
-    distrun: Distrun, detached: Detach
-) -> None:
-    ids = [detached("exit 0", workers=1) for _ in range(3)]
+def test_one_that_cannot_be_removed_does_not_stop_the_others(distrun: Distrun) -> None:
+    ids = [distrun.detached("exit 0", workers=1) for _ in range(3)]
     distrun("wait", *ids)
     mount = 'mount -t tmpfs none "$0" && exec "$@"'
     logs = distrun.home / "jobs" / ids[0] / "logs"
@@ -264,12 +257,12 @@ def test_one_that_cannot_be_removed_does_not_stop_the_others(
     assert distrun("clean", "--all").stdout.split() == ids[:1]
 
 
-def test_folders_of_any_depth_are_removed(distrun: Distrun, detached: Detach) -> None:
+def test_folders_of_any_depth_are_removed(distrun: Distrun) -> None:
     """A task may make them in its folder of logs, with paths that no system call takes."""
     code = "import os\nfor _ in range(5000): os.mkdir('d'); os.chdir('d')"
     script = f'd=$(readlink /proc/$$/fd/1) && cd "${{d%/*}}" && exec {sys.executable} -c "{code}"'
     try:
-        deep, other = detached(script, workers=1), detached("exit 0", name="other")
+        deep, other = distrun.detached(script, workers=1), distrun.detached("exit 0", name="other")
         assert distrun("wait", deep, other).returncode == 0
         assert (distrun.home / "jobs" / deep / "logs" / "/".join("d" * 500)).is_dir()
         done = distrun("clean", "--all")

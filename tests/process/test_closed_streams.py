@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Distrun
 
 CLOSED = "distrun: standard output is closed\n"
 FULL = "distrun: standard output cannot be written: No space left on device\n"
@@ -34,9 +34,9 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def failed(distrun: Distrun, write_spec: WriteSpec, record: Path) -> Distrun:
+def failed(distrun: Distrun, record: Path) -> Distrun:
     """A job that has failed with exit code 3."""
-    write_spec("echo hello; exit 3", workers=1)
+    distrun.write_spec("echo hello; exit 3", workers=1)
     if not record.exists():
         assert distrun("launch", "job.yaml").returncode == 3
         shutil.copytree(distrun.home / "jobs", record)
@@ -93,16 +93,12 @@ def test_a_command_that_prints_no_output_does_not_need_it(failed: Distrun, comma
     ],
 )
 def test_a_job_runs_to_its_end_without_its_output(
-    distrun: Distrun,
-    write_spec: WriteSpec,
-    status: Status,
-    redirections: str,
-    why: str | None,
+    distrun: Distrun, redirections: str, why: str | None
 ) -> None:
-    write_spec("seq 100000; sleep 0.5; seq 9; exit 3", workers=1)
+    distrun.write_spec("seq 100000; sleep 0.5; seq 9; exit 3", workers=1)
     code, shown, told = run(distrun, "launch job.yaml", redirections)
     assert (code, shown) == (3, "")
-    job = status()
+    job = distrun.status()
     assert (job["state"], job["outcome"]["exit_code"]) == ("failed", 3)
     assert distrun("logs").stdout.startswith("worker:0 | 1\n")
     if why is None:
@@ -115,32 +111,30 @@ def test_a_job_runs_to_its_end_without_its_output(
 
 @pytest.mark.parametrize("redirections", ["<&- 2>&-", "2>/dev/full"])
 def test_a_launch_that_cannot_print_messages_shows_the_output(
-    distrun: Distrun, write_spec: WriteSpec, redirections: str
+    distrun: Distrun, redirections: str
 ) -> None:
-    write_spec("echo text; exit 3", workers=1)
+    distrun.write_spec("echo text; exit 3", workers=1)
     assert run(distrun, "launch job.yaml", redirections) == (3, "worker:0 | text\n", "")
 
 
 @pytest.mark.parametrize("redirections", [">/dev/full", "<&- >&- 2>&-"])
 def test_a_detached_job_is_started_although_its_id_is_not_printed(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path, redirections: str
+    distrun: Distrun, redirections: str
 ) -> None:
-    write_spec("touch up; until test -e go; do sleep 0.05; done", workers=1)
+    distrun.write_spec("touch up; until test -e go; do sleep 0.05; done", workers=1)
     code, _, told = run(distrun, "launch -d job.yaml", redirections)
     assert code == 0
-    job = status()
+    job = distrun.status()
     assert job["state"] == "running"
     was_told = f"job {job['job_id']} was started, but its id was not printed" in told
     assert was_told == ("2>&-" not in redirections)
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
 
 
-def test_no_file_of_a_job_gets_the_number_of_a_closed_stream(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
+def test_no_file_of_a_job_gets_the_number_of_a_closed_stream(distrun: Distrun) -> None:
     """Neither the command's own words nor the tasks' output are written into its files."""
-    write_spec("ls -l /proc/self/fd; echo text >&2", workers=1)
+    distrun.write_spec("ls -l /proc/self/fd; echo text >&2", workers=1)
     assert run(distrun, "launch job.yaml", "<&- >&- 2>&-") == (0, "", "")
     job = next((distrun.home / "jobs").iterdir())
     assert (job / "events.jsonl").read_text().endswith("}\n")

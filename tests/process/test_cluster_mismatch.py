@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.command import Distrun, Status, WriteSpec, recorded_events
+from harness.command import Distrun, recorded_events
 
 SERVER = """
 import json, os, socket, sys, time
@@ -61,13 +61,13 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def launch(distrun: Distrun, write_spec: WriteSpec) -> Callable[..., Any]:
+def launch(distrun: Distrun) -> Callable[..., Any]:
     """Launch workers with a server each; `preamble` comes before they read TF_CONFIG."""
 
     def run(preamble: str, body: str, *args: str, workers: int = 2, **keys: Any) -> Any:
         (distrun.cwd / "train.py").write_text(SERVER.format(preamble=preamble, body=body))
         program = {"script": "train.py", "args": args, **keys}
-        return distrun("launch", write_spec("", workers, program=program, restart={"max": 3}))
+        return distrun.launch("", workers, program=program, restart={"max": 3})
 
     return run
 
@@ -75,11 +75,11 @@ def launch(distrun: Distrun, write_spec: WriteSpec) -> Callable[..., Any]:
 @pytest.mark.parametrize("preamble", [SWAPPED, SAME_INDEX, FIXED])
 @pytest.mark.parametrize("log", ["talks", "silent"])
 def test_a_server_at_anothers_port_fails_the_job_and_is_explained(
-    distrun: Distrun, status: Status, launch: Any, preamble: str, log: str, free_port: int
+    distrun: Distrun, launch: Any, preamble: str, log: str, free_port: int
 ) -> None:
     done = launch(preamble.format(port=free_port), "server = serve()", log)
     assert done.returncode == 75, done.stderr
-    job = status()
+    job = distrun.status()
     verdict = job["verdict"]
     assert verdict["kind"] == "cluster_mismatch"
     blamed = next(each for each in job["tasks"] if each["task"] == verdict["task"])
@@ -109,7 +109,7 @@ else:
 
 @pytest.mark.parametrize("before", ["pass", "others.append(serve())"])
 def test_other_listeners_of_a_task_are_its_own_affair(
-    status: Status, launch: Any, before: str, free_port: int
+    distrun: Distrun, launch: Any, before: str, free_port: int
 ) -> None:
     """Two tasks share a port that is not the job's. When it fails for the third, they were seen."""
     body = AFTER_THE_OTHERS.format(port=free_port, before=before)
@@ -119,11 +119,11 @@ if "TF_CONFIG" not in os.environ:
 """
     done = launch(preamble, body, workers=3)
     assert done.returncode == 75, done.stderr
-    assert status()["verdict"]["task"] == "worker:2"
+    assert distrun.status()["verdict"]["task"] == "worker:2"
 
 
 def test_with_a_tf_config_of_its_own_a_program_may_choose_its_ports(
-    status: Status, launch: Any, free_port: int
+    distrun: Distrun, launch: Any, free_port: int
 ) -> None:
     """Not one port for two tasks, though: the third serves where the second does."""
     own = f"""
@@ -133,6 +133,6 @@ os.environ["TF_CONFIG"] = json.dumps(own)
 """
     done = launch(own, "server = serve()", workers=3, tf_config="mine")
     assert done.returncode == 75, done.stderr
-    verdict = status()["verdict"]
+    verdict = distrun.status()["verdict"]
     assert {verdict["task"]} < {"worker:1", "worker:2"}
     assert "worker:0" not in verdict["cause"]

@@ -27,38 +27,34 @@ def write_program(path: Path, words: str) -> None:
 
 @pytest.mark.parametrize("workdir", [None, "data"])
 def test_a_program_beside_the_spec_is_found_from_any_folder(
-    distrun: Distrun, tmp_path: Path, workdir: str | None
+    distrun: Distrun, workdir: str | None
 ) -> None:
-    write_program(tmp_path / "job" / "train.sh", "beside")
-    (tmp_path / "job" / "data").mkdir()
+    write_program(distrun.cwd / "job" / "train.sh", "beside")
+    (distrun.cwd / "job" / "data").mkdir()
     chosen = {} if workdir is None else {"workdir": workdir}
-    spec = write_job(tmp_path / "job", command=["./train.sh"], **chosen)
+    spec = write_job(distrun.cwd / "job", command=["./train.sh"], **chosen)
 
     done = distrun("launch", spec)
 
     assert done.returncode == 0, done.stderr
-    folder = tmp_path if workdir is None else tmp_path / "job" / "data"
+    folder = distrun.cwd if workdir is None else distrun.cwd / "job" / "data"
     assert done.stdout == f"worker:0 | beside in {folder}\n"
 
 
-def test_the_one_beside_the_spec_comes_before_that_of_the_working_folder(
-    distrun: Distrun, tmp_path: Path
-) -> None:
-    write_program(tmp_path / "job" / "train.sh", "beside")
-    write_program(tmp_path / "train.sh", "elsewhere")
-    spec = write_job(tmp_path / "job", command=["./train.sh"])
-    assert distrun("launch", spec).stdout == f"worker:0 | beside in {tmp_path}\n"
+def test_the_one_beside_the_spec_comes_before_that_of_the_working_folder(distrun: Distrun) -> None:
+    write_program(distrun.cwd / "job" / "train.sh", "beside")
+    write_program(distrun.cwd / "train.sh", "elsewhere")
+    spec = write_job(distrun.cwd / "job", command=["./train.sh"])
+    assert distrun("launch", spec).stdout == f"worker:0 | beside in {distrun.cwd}\n"
 
-    (tmp_path / "job" / "train.sh").unlink()
-    assert distrun("launch", spec).stdout == f"worker:0 | elsewhere in {tmp_path}\n"
+    (distrun.cwd / "job" / "train.sh").unlink()
+    assert distrun("launch", spec).stdout == f"worker:0 | elsewhere in {distrun.cwd}\n"
 
 
 @pytest.mark.parametrize("is_called_beside", [True, False])
-def test_a_message_names_the_folder(
-    distrun: Distrun, tmp_path: Path, is_called_beside: bool
-) -> None:
-    spec = write_job(tmp_path / "job", command=["./trian.sh"])
-    folder = tmp_path / "job"
+def test_a_message_names_the_folder(distrun: Distrun, is_called_beside: bool) -> None:
+    spec = write_job(distrun.cwd / "job", command=["./trian.sh"])
+    folder = distrun.cwd / "job"
     if is_called_beside:
         distrun.cwd = folder
     done = distrun("launch", spec)

@@ -9,14 +9,13 @@ import shutil
 import signal
 import stat
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from distrun.agent.linux.processes import find
 from distrun.control import unanswered
-from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.command import Distrun
 from harness.processes import survivors
 from harness.requirements import AS_ROOT, skip
 from harness.values import not_none
@@ -26,15 +25,13 @@ if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
 
 
-def test_a_detached_job_from_launch_to_kill(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job_id = detached("echo up; exec sleep 600", name="night")
-    assert status()["job_id"] == job_id
+def test_a_detached_job_from_launch_to_kill(distrun: Distrun) -> None:
+    job_id = distrun.detached("echo up; exec sleep 600", name="night")
+    assert distrun.status()["job_id"] == job_id
     listed = json.loads(distrun("ps", "--json").stdout)
     assert listed["version"] == 2
     assert [(job["job_id"], job["state"]) for job in listed["jobs"]] == [(job_id, "running")]
-    job = status("night")
+    job = distrun.status("night")
     assert [(task["task"], task["state"]) for task in job["tasks"]] == [
         ("worker:0", "running"),
         ("worker:1", "running"),
@@ -53,49 +50,47 @@ def test_a_detached_job_from_launch_to_kill(
     assert "stopped by distrun kill" in not_none(waiter.stderr).read()
     assert follower.wait(30) == 0
     assert json.loads(distrun("ps", "--json").stdout)["jobs"] == []
-    assert status(job_id)["state"] == "stopped"
+    assert distrun.status(job_id)["state"] == "stopped"
 
 
-def test_launch_d_returns_once_every_program_runs(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    detached("exec sleep 600", workers=8)
-    assert [task["state"] for task in status()["tasks"]] == ["running"] * 8
+def test_launch_d_returns_once_every_program_runs(distrun: Distrun) -> None:
+    distrun.detached("exec sleep 600", workers=8)
+    assert [task["state"] for task in distrun.status()["tasks"]] == ["running"] * 8
     distrun("kill")
 
 
 @pytest.mark.parametrize("code", [0, 7])
 def test_a_detached_launch_succeeds_even_if_the_job_ends_at_once(
-    distrun: Distrun, write_spec: WriteSpec, code: int
+    distrun: Distrun, code: int
 ) -> None:
     """The job may end before or after the launch has seen all its tasks start."""
     for _ in range(4):
-        done = distrun("launch", "-d", write_spec(f"exit {code}", workers=1))
+        done = distrun("launch", "-d", distrun.write_spec(f"exit {code}", workers=1))
         assert (done.returncode, done.stderr) == (0, "")
         assert distrun("wait", done.stdout.strip()).returncode == code
 
 
-def test_wait_exits_with_the_result_of_a_detached_job(distrun: Distrun, detached: Detach) -> None:
-    job_id = detached("sleep 0.2; exit 7")
+def test_wait_exits_with_the_result_of_a_detached_job(distrun: Distrun) -> None:
+    job_id = distrun.detached("sleep 0.2; exit 7")
     waited = distrun("wait", job_id)
     assert waited.returncode == 7
     assert "worker:" in waited.stderr
     assert "own" in waited.stderr
     assert distrun("wait", job_id).returncode == 7
-    job_id = detached("exit 0")
+    job_id = distrun.detached("exit 0")
     assert distrun("wait").returncode == 0
 
 
-def test_wait_times_out(distrun: Distrun, detached: Detach, status: Status) -> None:
-    detached("exec sleep 600")
+def test_wait_times_out(distrun: Distrun) -> None:
+    distrun.detached("exec sleep 600")
     waited = distrun("wait", "--timeout", "200ms")
     assert waited.returncode == 124
-    assert status()["state"] == "running"
+    assert distrun.status()["state"] == "running"
     distrun("kill")
 
 
-def test_kill_needs_a_name_if_several_jobs_run(distrun: Distrun, detached: Detach) -> None:
-    first, second = detached("exec sleep 600"), detached("exec sleep 600")
+def test_kill_needs_a_name_if_several_jobs_run(distrun: Distrun) -> None:
+    first, second = distrun.detached("exec sleep 600"), distrun.detached("exec sleep 600")
     refused = distrun("kill")
     assert refused.returncode == 2
     assert first in refused.stderr
@@ -105,34 +100,32 @@ def test_kill_needs_a_name_if_several_jobs_run(distrun: Distrun, detached: Detac
     assert distrun("kill").returncode == 2
 
 
-def test_kill_grace_and_signal(
-    distrun: Distrun, detached: Detach, status: Status, tmp_path: Path
-) -> None:
+def test_kill_grace_and_signal(distrun: Distrun) -> None:
     script = (
         "trap '' TERM; trap 'exit 9' INT; touch up-$DISTRUN_JOB_ID-$DISTRUN_TASK; "
         "while :; do sleep 0.1; done"
     )
 
     def start() -> None:
-        job_id = detached(script, timeouts={"grace": "1h"})
-        wait_until(lambda: len(list(tmp_path.glob(f"up-{job_id}-*"))) == 2, timeout=30)
+        job_id = distrun.detached(script, timeouts={"grace": "1h"})
+        wait_until(lambda: len(list(distrun.cwd.glob(f"up-{job_id}-*"))) == 2, timeout=30)
 
     start()
     assert distrun("kill", "--grace", "300ms").returncode == 0
-    assert {task["signal"] for task in status()["tasks"]} == {"SIGKILL"}
+    assert {task["signal"] for task in distrun.status()["tasks"]} == {"SIGKILL"}
     start()
     assert distrun("kill", "--signal", "INT").returncode == 0
-    assert {task["exit_code"] for task in status()["tasks"]} == {9}
+    assert {task["exit_code"] for task in distrun.status()["tasks"]} == {9}
 
 
 @pytest.mark.parametrize("command", ["status", "logs", "kill", "wait"])
 def test_the_error_for_an_unknown_job_lists_the_existing_ones(
-    distrun: Distrun, detached: Detach, command: str
+    distrun: Distrun, command: str
 ) -> None:
     none = distrun(command, "nothing")
     assert none.returncode == 2
     assert "there are no jobs yet" in none.stderr
-    job_id = detached("exit 0")
+    job_id = distrun.detached("exit 0")
     asked = distrun(command, "nothing")
     assert asked.returncode == 2
     assert "'nothing'" in asked.stderr
@@ -140,8 +133,8 @@ def test_the_error_for_an_unknown_job_lists_the_existing_ones(
     assert "Traceback" not in asked.stderr
 
 
-def test_logs_of_some_tasks_and_the_last_lines(distrun: Distrun, write_spec: WriteSpec) -> None:
-    spec = write_spec('for i in 1 2 3; do echo "$DISTRUN_TASK $i"; done')
+def test_logs_of_some_tasks_and_the_last_lines(distrun: Distrun) -> None:
+    spec = distrun.write_spec('for i in 1 2 3; do echo "$DISTRUN_TASK $i"; done')
     distrun("launch", spec)
     only = distrun("logs", "-t", "worker:1", "-n", "2").stdout
     assert only == "worker:1 | worker:1 2\nworker:1 | worker:1 3\n"
@@ -151,30 +144,26 @@ def test_logs_of_some_tasks_and_the_last_lines(distrun: Distrun, write_spec: Wri
     assert "worker:0, worker:1" in wrong.stderr
 
 
-def test_follow_a_job_that_has_not_written_yet(
-    distrun: Distrun, detached: Detach, tmp_path: Path
-) -> None:
-    detached("while [ ! -e go ]; do sleep 0.05; done; echo at last", workers=1)
+def test_follow_a_job_that_has_not_written_yet(distrun: Distrun) -> None:
+    distrun.detached("while [ ! -e go ]; do sleep 0.05; done; echo at last", workers=1)
     follower = distrun.start("logs", "-f", stdout=subprocess.PIPE, text=True)
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     assert not_none(follower.stdout).read() == "worker:0 | at last\n"
     assert follower.wait(30) == 0
 
 
-def test_the_jobs_folder_is_private(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
-    distrun("launch", write_spec("exit 0"))
-    folder = status()["folder"]
+def test_the_jobs_folder_is_private(distrun: Distrun) -> None:
+    distrun.launch("exit 0")
+    folder = distrun.status()["folder"]
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
     assert stat.S_IMODE(os.stat(f"{folder}/logs").st_mode) == 0o700
 
 
-def test_wrong_usage_is_2_and_an_invalid_spec_65(distrun: Distrun, tmp_path: Path) -> None:
+def test_wrong_usage_is_2_and_an_invalid_spec_65(distrun: Distrun) -> None:
     assert distrun("lunch").returncode == 2
     assert "Did you mean 'launch'?" in distrun("lunch").stderr
     assert distrun("launch", "no.yaml").returncode == 2
-    (tmp_path / "bad.yaml").write_text("strategy: mirored\nprogram: {script: mnist}\n")
+    (distrun.cwd / "bad.yaml").write_text("strategy: mirored\nprogram: {script: mnist}\n")
     done = distrun("launch", "bad.yaml")
     assert done.returncode == 65
     assert "bad.yaml:1:11:" in done.stderr
@@ -182,27 +171,23 @@ def test_wrong_usage_is_2_and_an_invalid_spec_65(distrun: Distrun, tmp_path: Pat
     assert not list(distrun.home.rglob("events.jsonl"))
 
 
-def test_a_home_that_is_not_writable_is_reported(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    env = {**os.environ, "DISTRUN_HOME": str(tmp_path / "file" / "home")}
-    done = distrun("launch", write_spec("exit 0"), env=env)
+def test_a_home_that_is_not_writable_is_reported(distrun: Distrun) -> None:
+    (distrun.cwd / "file").touch()
+    env = {**os.environ, "DISTRUN_HOME": str(distrun.cwd / "file" / "home")}
+    done = distrun("launch", distrun.write_spec("exit 0"), env=env)
     assert done.returncode == 69
     assert "DISTRUN_HOME" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_start_timeout_and_run_timeout(distrun: Distrun, write_spec: WriteSpec) -> None:
-    done = distrun("launch", write_spec("exec sleep 600", timeouts={"run": "300ms"}))
+def test_start_timeout_and_run_timeout(distrun: Distrun) -> None:
+    done = distrun.launch("exec sleep 600", timeouts={"run": "300ms"})
     assert done.returncode == 75
     assert "failed: it ran longer than timeouts.run, 0.3 s\n" in done.stderr
 
 
-def test_a_named_pipe_is_no_spec_and_a_pipe_of_the_shell_is(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> None:
-    pipe = tmp_path / "pipe.yaml"
+def test_a_named_pipe_is_no_spec_and_a_pipe_of_the_shell_is(distrun: Distrun) -> None:
+    pipe = distrun.cwd / "pipe.yaml"
     os.mkfifo(pipe)
     done = distrun("validate", pipe, timeout=60)
     assert done.returncode == 65
@@ -210,14 +195,14 @@ def test_a_named_pipe_is_no_spec_and_a_pipe_of_the_shell_is(
     script = '"$@" <(cat "$SPEC"); cat "$SPEC" | "$@" /dev/stdin'
     done = subprocess.run(
         ["bash", "-c", script, "bash", *distrun.argv, "validate"],
-        env={**os.environ, "SPEC": str(write_spec("exit 0"))},
+        env={**os.environ, "SPEC": str(distrun.write_spec("exit 0"))},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.stderr.count("is valid") == 2
 
 
-def test_other_folders_beside_jobs_are_no_jobs(distrun: Distrun, detached: Detach) -> None:
-    job = detached("exit 0")
+def test_other_folders_beside_jobs_are_no_jobs(distrun: Distrun) -> None:
+    job = distrun.detached("exit 0")
     assert distrun("wait", job).returncode == 0
     other = distrun.home / "jobs" / "photos"
     other.mkdir()
@@ -239,26 +224,24 @@ EMPTY = [
 ]
 
 
-def test_what_is_empty_is_wrong_usage_and_does_nothing(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
+def test_what_is_empty_is_wrong_usage_and_does_nothing(distrun: Distrun) -> None:
     """An empty word is mostly a variable of the shell that is not set."""
-    job = detached("exec sleep 600")
+    job = distrun.detached("exec sleep 600")
     for line in EMPTY:
         done = distrun(*shlex.split(line))
         assert (done.returncode, done.stdout) == (2, ""), line
         assert done.stderr.splitlines()[-1].startswith(("Error: ", "distrun: ")), line
         assert "Traceback" not in done.stderr
-    assert status()["job_id"] == job
-    assert status()["state"] == "running"
+    assert distrun.status()["job_id"] == job
+    assert distrun.status()["state"] == "running"
     assert len(json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]) == 1
     distrun("kill", job)
 
 
-def test_a_supervisor_in_another_process_namespace(distrun: Distrun, detached: Detach) -> None:
+def test_a_supervisor_in_another_process_namespace(distrun: Distrun) -> None:
     if os.geteuid() or shutil.which("unshare") is None:
         skip("a process namespace needs root and unshare", AS_ROOT)
-    job = detached("exec sleep 600")
+    job = distrun.detached("exec sleep 600")
 
     def inside(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

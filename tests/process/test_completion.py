@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.command import Detach, Distrun
+from harness.command import Distrun
 from harness.terminal import Terminal
 from harness.waiting import wait_until
 
@@ -66,14 +66,14 @@ def asked_by(distrun: Distrun) -> Callable[[str, str, str], str]:
 
 
 def test_bash_completes_commands_jobs_and_tasks(
-    in_bash: Callable[..., list[list[str]]], detached: Detach, distrun: Distrun, tmp_path: Path
+    in_bash: Callable[..., list[list[str]]], distrun: Distrun
 ) -> None:
-    ended = detached("exit 0", name="day")
+    ended = distrun.detached("exit 0", name="day")
     distrun("wait")
-    running = detached("exec sleep 600", name="night", cluster={"chief": 1, "worker": 2})
-    (tmp_path / "other").mkdir()
+    running = distrun.detached("exec sleep 600", name="night", cluster={"chief": 1, "worker": 2})
+    (distrun.cwd / "other").mkdir()
     for name in ("job.yaml", "job.yml", "jobs.txt", ".job.yaml", "other/deep.yaml"):
-        (tmp_path / name).touch()
+        (distrun.cwd / name).touch()
     assert in_bash(
         "distrun la",
         "distrun logs ",
@@ -125,9 +125,9 @@ def test_a_shell_that_sets_no_line_gets_the_commands(asked_by: Callable[..., str
 
 
 def test_zsh_and_fish_get_completions(
-    asked_by: Callable[[str, str, str], str], detached: Detach, distrun: Distrun
+    asked_by: Callable[[str, str, str], str], distrun: Distrun
 ) -> None:
-    job_id = detached("exit 0")
+    job_id = distrun.detached("exit 0")
     distrun("wait")
     zsh = asked_by("zsh", "distrun logs -t worker:", "3").splitlines()
     assert zsh[:3] == ["plain", "worker\\:0", "succeeded"]

@@ -13,7 +13,7 @@ import pytest
 from distrun import control
 from distrun.errors import InternalError
 from distrun.jobstore import JobFolder
-from harness.command import Detach, Distrun
+from harness.command import Distrun
 from harness.processes import has_socket
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -64,14 +64,14 @@ def test_a_supervisor_that_is_slow_to_end_is_waited_for_and_one_that_hangs_is_no
 
 @pytest.mark.parametrize("command", [("wait",), ("status", "-w")])
 def test_a_record_that_is_removed_while_a_command_waits(
-    distrun: Distrun, detached: Detach, tmp_path: Path, command: tuple[str, ...]
+    distrun: Distrun, command: tuple[str, ...]
 ) -> None:
-    job_id = detached("until test -e go; do sleep 0.1; done", workers=1)
+    job_id = distrun.detached("until test -e go; do sleep 0.1; done", workers=1)
     folder = distrun.home / "jobs" / job_id
     waiting = distrun.start(*command, job_id, stderr=subprocess.PIPE)
     wait_until(lambda: has_socket(waiting.pid))
     shutil.rmtree(folder)
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     assert waiting.wait(60) == 69
     message = not_none(waiting.stderr).read().decode()
     assert f"the record of job {job_id} was removed" in message

@@ -61,16 +61,14 @@ def shell(script: str, **keys: object) -> dict[str, object]:
     return {"command": ["sh", "-c", script], **keys}
 
 
-def test_the_roles_of_the_page_start_in_order_and_find_each_other(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path
-) -> None:
+def test_the_roles_of_the_page_start_in_order_and_find_each_other(distrun: Distrun) -> None:
     page = (ROOTS[1] / "docs/spec.md").read_text()
     mark = "<!-- run by: tests/process/test_custom_roles.py -->\n```yaml\n"
     cluster = yaml.safe_load(page.partition(mark)[2].partition("```")[0])["cluster"]
     for name, text in (("dispatcher", DISPATCHER), ("data_worker", DATA_WORKER)):
-        (tmp_path / f"{name}.py").write_text(text)
-    (tmp_path / "train.py").write_text(TRAINER)
-    spec = write_spec("", cluster=cluster, program={"script": "train.py"})
+        (distrun.cwd / f"{name}.py").write_text(text)
+    (distrun.cwd / "train.py").write_text(TRAINER)
+    spec = distrun.write_spec("", cluster=cluster, program={"script": "train.py"})
 
     done = distrun("launch", spec)
 
@@ -90,20 +88,20 @@ def test_the_roles_of_the_page_start_in_order_and_find_each_other(
         )
     ]
     assert order == sorted(order)
-    assert states(status) == {
+    assert states(distrun.status) == {
         **dict.fromkeys(("worker:0", "worker:1"), "succeeded"),
         **dict.fromkeys(("dispatcher:0", "data_worker:0", "data_worker:1"), "stopped"),
     }
 
 
-def test_a_role_in_tf_config_is_in_every_cluster(distrun: Distrun, write_spec: WriteSpec) -> None:
+def test_a_role_in_tf_config_is_in_every_cluster(distrun: Distrun) -> None:
     show = 'echo "$TF_CONFIG"'
     roles = {
         "master": shell(f"{show}; {SERVE}", in_tf_config=True, ready={"line": "master"}),
         "proxy": shell(f"echo [${{TF_CONFIG-none}}]; {SERVE}", ready={"line": "none"}),
     }
     waiting = {"count": 2, "after": ["master", "proxy"]}
-    done = distrun("launch", write_spec(show, cluster={**roles, "worker": waiting}))
+    done = distrun.launch(show, cluster={**roles, "worker": waiting})
     assert done.returncode == 0, done.stderr
     shown = dict(line.replace(" ", "").split("|") for line in done.stdout.splitlines())
     assert shown.pop("proxy:0") == "[none]"
@@ -116,45 +114,39 @@ def test_a_role_in_tf_config_is_in_every_cluster(distrun: Distrun, write_spec: W
 
 @pytest.mark.parametrize(("exit_code", "expected"), [(0, 1), (7, 7)])
 def test_a_role_that_ends_by_itself_fails_the_job(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, exit_code: int, expected: int
+    distrun: Distrun, exit_code: int, expected: int
 ) -> None:
-    spec = spec_of(write_spec, SERVE, proxy=shell(f"exit {exit_code}"))
+    spec = spec_of(distrun.write_spec, SERVE, proxy=shell(f"exit {exit_code}"))
     done = distrun("launch", spec)
     assert done.returncode == expected
     assert f"proxy:0 exited {exit_code}" in done.stderr
-    assert states(status)["worker:0"] == "stopped"
+    assert states(distrun.status)["worker:0"] == "stopped"
 
 
 @pytest.mark.parametrize("success", ["strategy", "all", "worker0"])
-def test_a_role_never_decides_the_success(
-    distrun: Distrun, write_spec: WriteSpec, success: str
-) -> None:
+def test_a_role_never_decides_the_success(distrun: Distrun, success: str) -> None:
     cluster = {"worker": 2, "proxy": shell(SERVE)}
-    done = distrun("launch", write_spec("true", cluster=cluster, success=success))
+    done = distrun.launch("true", cluster=cluster, success=success)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_role_restarts_alone_and_its_tasks_become_ready_anew(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path
-) -> None:
+def test_a_role_restarts_alone_and_its_tasks_become_ready_anew(distrun: Distrun) -> None:
     proxy = "echo up; [ $DISTRUN_ATTEMPT = 1 ] || exit 3; touch again; exec sleep 600"
     worker = "while ! [ -e again ]; do sleep 0.02; done"
-    spec = write_spec(
+    spec = distrun.write_spec(
         worker,
         cluster={"worker": {"count": 2}, "proxy": shell(proxy)},
         restart={"max": 1, "backoff": "10ms"},
     )
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
-    attempts = {task["task"]: task["attempt"] for task in status()["tasks"]}
+    attempts = {task["task"]: task["attempt"] for task in distrun.status()["tasks"]}
     assert attempts == {"worker:0": 0, "worker:1": 0, "proxy:0": 1}
 
 
-def test_a_role_in_tf_config_restarts_with_the_cluster(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_a_role_in_tf_config_restarts_with_the_cluster(distrun: Distrun) -> None:
     worker = "[ $DISTRUN_ATTEMPT = 1 ] || exec sleep 600"
-    spec = write_spec(
+    spec = distrun.write_spec(
         worker,
         cluster={
             "worker": 2,
@@ -165,13 +157,11 @@ def test_a_role_in_tf_config_restarts_with_the_cluster(
     )
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
-    attempts = {task["task"]: task["attempt"] for task in status()["tasks"]}
+    attempts = {task["task"]: task["attempt"] for task in distrun.status()["tasks"]}
     assert attempts == {"worker:0": 1, "worker:1": 1, "master:0": 1, "proxy:0": 0}
 
 
-def test_the_line_of_an_earlier_attempt_makes_no_task_ready(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
+def test_the_line_of_an_earlier_attempt_makes_no_task_ready(distrun: Distrun) -> None:
     """The proxy is ready, then fails together with the workers' first attempt."""
     proxy = (
         "[ $DISTRUN_ATTEMPT = 0 ] && echo ready && until [ -e end ]; do sleep 0.02; done && exit 3"
@@ -181,7 +171,7 @@ def test_the_line_of_an_earlier_attempt_makes_no_task_ready(
         "[ $DISTRUN_ATTEMPT = 0 ] && touch end && exec sleep 600; "
         "[ -e late ] || exit 9; echo waited"
     )
-    spec = write_spec(
+    spec = distrun.write_spec(
         worker,
         cluster={
             "worker": {"count": 2, "after": ["proxy"]},
@@ -194,10 +184,8 @@ def test_the_line_of_an_earlier_attempt_makes_no_task_ready(
     assert done.stdout.count("waited") == 2
 
 
-def test_a_role_that_is_not_ready_in_time(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
-    spec = write_spec(
+def test_a_role_that_is_not_ready_in_time(distrun: Distrun) -> None:
+    spec = distrun.write_spec(
         "true",
         cluster={
             "worker": {"count": 2, "after": ["relay", "proxy", "hub", "cache"]},
@@ -210,23 +198,21 @@ def test_a_role_that_is_not_ready_in_time(
     )
     done = distrun("launch", spec)
     assert done.returncode == 75
-    address = next(t["address"] for t in status()["tasks"] if t["task"] == "relay:0")
+    address = next(t["address"] for t in distrun.status()["tasks"] if t["task"] == "relay:0")
     assert f"worker:0, worker:1 wait until relay:0 listens at {address}\n" in done.stderr
     assert "worker:0, worker:1 wait until proxy:0 prints a line with 'up [0-9]'\n" in done.stderr
     assert "worker:0, worker:1 wait until hub:0 prints a line\n" in done.stderr
     assert "cache:0 is ready" in distrun("events").stdout
     assert "until cache:0" not in done.stderr
-    assert states(status)["worker:0"] == "stopped"
+    assert states(distrun.status)["worker:0"] == "stopped"
 
 
-def test_a_regular_expression_that_takes_forever_delays_no_timeout(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
+def test_a_regular_expression_that_takes_forever_delays_no_timeout(distrun: Distrun) -> None:
     proxy = shell(f"echo {'a' * 56}b; {SERVE}", ready={"line": "^(a+)+$"})
     cluster = {"worker": {"count": 1, "after": ["proxy"]}, "proxy": proxy}
     launch = distrun.start(
         "launch",
-        write_spec("true", cluster=cluster, timeouts={"start": "3s"}),
+        distrun.write_spec("true", cluster=cluster, timeouts={"start": "3s"}),
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -237,15 +223,13 @@ def test_a_regular_expression_that_takes_forever_delays_no_timeout(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_search_ends_with_its_job(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, number: signal.Signals
-) -> None:
+def test_a_search_ends_with_its_job(distrun: Distrun, number: signal.Signals) -> None:
     """Also if it is busy, and if the supervisor is killed."""
     proxy = shell(f"echo {'a' * 56}b; {SERVE}", ready={"line": "^(a+)+$"})
     cluster = {"worker": {"count": 1, "after": ["proxy"]}, "proxy": proxy}
-    launch = distrun.start("launch", write_spec("true", cluster=cluster))
+    launch = distrun.start("launch", distrun.write_spec("true", cluster=cluster))
     wait_until(lambda: "job" in distrun("ps").stdout)
-    supervisor = status()["supervisor_pid"]
+    supervisor = distrun.status()["supervisor_pid"]
 
     def searches() -> list[Process]:
         found = (find(pid) for pid in children(supervisor))
@@ -272,44 +256,37 @@ def test_a_search_ends_with_its_job(
     ],
     ids=["long line", "many lines"],
 )
-def test_a_line_is_found_after_much_output(
-    distrun: Distrun, write_spec: WriteSpec, output: str, line: str
-) -> None:
+def test_a_line_is_found_after_much_output(distrun: Distrun, output: str, line: str) -> None:
     """It takes a second, not the time that the job may take to start."""
     proxy = shell(f"{output}; echo worker0 listening; {SERVE}", ready={"line": line})
     cluster = {"worker": {"count": 1, "after": ["proxy"]}, "proxy": proxy}
     launch = distrun.start(
-        "launch", "-d", write_spec("true", cluster=cluster, timeouts={"start": "25s"})
+        "launch", "-d", distrun.write_spec("true", cluster=cluster, timeouts={"start": "25s"})
     )
     assert launch.wait(60) == 0
     assert distrun("wait", timeout=60).returncode == 0
 
 
-def test_tasks_that_wait_are_shown_and_can_be_stopped(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
-    spec = write_spec(
+def test_tasks_that_wait_are_shown_and_can_be_stopped(distrun: Distrun) -> None:
+    spec = distrun.write_spec(
         "true", cluster={"worker": {"count": 1, "after": ["relay"]}, "relay": shell(SERVE)}
     )
     launch = distrun.start("launch", spec)
     wait_until(lambda: "job" in distrun("ps").stdout)
     expected = {"worker:0": "waiting", "relay:0": "running"}
-    wait_until(lambda: states(status) == expected)
-    pid = next(t["pid"] for t in status()["tasks"] if t["task"] == "relay:0")
+    wait_until(lambda: states(distrun.status) == expected)
+    pid = next(t["pid"] for t in distrun.status()["tasks"] if t["task"] == "relay:0")
     assert distrun("kill").returncode == 0
     assert launch.wait(60) == 137
     assert not alive(pid)
-    assert states(status) == {"worker:0": "stopped", "relay:0": "stopped"}
+    assert states(distrun.status) == {"worker:0": "stopped", "relay:0": "stopped"}
     assert distrun("logs", "-t", "relay").returncode == 0
 
 
-def test_a_mirrored_job_may_have_roles(distrun: Distrun, write_spec: WriteSpec) -> None:
+def test_a_mirrored_job_may_have_roles(distrun: Distrun) -> None:
     cluster = {"proxy": shell(SERVE, count=2)}
-    done = distrun(
-        "launch",
-        write_spec(
-            "echo $DISTRUN_ADDRESSES ${TF_CONFIG-none}", strategy="mirrored", cluster=cluster
-        ),
+    done = distrun.launch(
+        "echo $DISTRUN_ADDRESSES ${TF_CONFIG-none}", strategy="mirrored", cluster=cluster
     )
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(

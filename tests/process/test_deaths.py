@@ -15,7 +15,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from harness.command import Detach, Distrun, FindVictim, Launch, Status, WriteSpec
+from harness.command import Distrun
 from harness.processes import alive
 from harness.waiting import wait_until
 
@@ -46,12 +46,12 @@ def all_gone(processes: set[psutil.Process]) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("who", ["launch", "supervisor", "agent", "guard"])
-def test_one_death_leaves_nothing(launched: Launch, victim_of: FindVictim, who: str) -> None:
-    launch = launched(HIDERS)
+def test_one_death_leaves_nothing(distrun: Distrun, who: str) -> None:
+    launch = distrun.launched(HIDERS)
     # Each task's own processes are there too, not only its shell.
     wait_until(lambda: len(family_of(launch.pid)) >= 2 * CHILDREN, what="their children are up")
     processes = family_of(launch.pid)
-    os.kill(victim_of(who, launch), signal.SIGKILL)
+    os.kill(distrun.victim_of(who, launch), signal.SIGKILL)
     _, said = launch.communicate(timeout=60)
     wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
     causes = {
@@ -68,12 +68,10 @@ def test_one_death_leaves_nothing(launched: Launch, victim_of: FindVictim, who: 
 
 
 @pytest.mark.parametrize("order", ["supervisor agent", "agent supervisor", "guard supervisor"])
-def test_two_deaths_at_once_leave_nothing(
-    detached: Detach, status: Status, victim_of: FindVictim, order: str
-) -> None:
-    detached(HIDERS)
-    processes = family_of(status()["supervisor_pid"])
-    victims = [victim_of(who, None) for who in order.split()]
+def test_two_deaths_at_once_leave_nothing(distrun: Distrun, order: str) -> None:
+    distrun.detached(HIDERS)
+    processes = family_of(distrun.status()["supervisor_pid"])
+    victims = [distrun.victim_of(who, None) for who in order.split()]
     for victim in victims:
         os.kill(victim, signal.SIGKILL)
     wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
@@ -83,12 +81,10 @@ def test_two_deaths_at_once_leave_nothing(
     ("who", "by"), [("supervisor", "kill"), ("supervisor", "SIGINT"), ("agent", "kill"),
                     ("agent", "SIGINT"), ("guard", "kill")],
 )  # fmt: skip
-def test_what_stands_still_is_ended_when_asked_for(
-    distrun: Distrun, launched: Launch, victim_of: FindVictim, who: str, by: str
-) -> None:
-    launch = launched("exec sleep 600")
+def test_what_stands_still_is_ended_when_asked_for(distrun: Distrun, who: str, by: str) -> None:
+    launch = distrun.launched("exec sleep 600")
     processes = family_of(launch.pid)
-    os.kill(victim_of(who, launch), signal.SIGSTOP)
+    os.kill(distrun.victim_of(who, launch), signal.SIGSTOP)
     if by == "kill":
         assert distrun("kill", timeout=60).returncode == 0
     else:
@@ -97,12 +93,10 @@ def test_what_stands_still_is_ended_when_asked_for(
     wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
 
 
-def test_a_suspended_supervisor_with_a_full_queue_hangs_no_command(
-    distrun: Distrun, detached: Detach, status: Status, victim_of: FindVictim
-) -> None:
-    job = detached("exec sleep 600")
-    folder = os.open(status()["folder"], os.O_RDONLY)
-    os.kill(victim_of("supervisor", None), signal.SIGSTOP)
+def test_a_suspended_supervisor_with_a_full_queue_hangs_no_command(distrun: Distrun) -> None:
+    job = distrun.detached("exec sleep 600")
+    folder = os.open(distrun.status()["folder"], os.O_RDONLY)
+    os.kill(distrun.victim_of("supervisor", None), signal.SIGSTOP)
     with contextlib.ExitStack() as commands:  # which gave up
         commands.callback(os.close, folder)
         while True:
@@ -112,31 +106,29 @@ def test_a_suspended_supervisor_with_a_full_queue_hangs_no_command(
                 command.connect(f"/proc/self/fd/{folder}/control.sock")
             except BlockingIOError:
                 break
-    assert status()["state"] == "running"
+    assert distrun.status()["state"] == "running"
     waiting = distrun("wait", "--timeout", "100ms", job, timeout=60)
     assert (waiting.returncode, waiting.stderr) == (124, f"distrun: job {job} has not ended yet\n")
     assert distrun("kill", job, timeout=60).returncode == 0
-    assert status()["state"] == "stopped"
+    assert distrun.status()["state"] == "stopped"
 
 
 @pytest.mark.parametrize("stopped", [["agent"], ["guard", "agent"], ["agent", "guard"]])
 def test_an_agent_that_was_stopped_still_reports_the_exit_of_a_task(
-    distrun: Distrun, launched: Launch, victim_of: FindVictim, stopped: list[str]
+    distrun: Distrun, stopped: list[str]
 ) -> None:
-    launch = launched("until test -e go; do sleep 0.02; done; exit 3")
-    for pid in [victim_of(who, launch) for who in stopped]:
+    launch = distrun.launched("until test -e go; do sleep 0.02; done; exit 3")
+    for pid in [distrun.victim_of(who, launch) for who in stopped]:
         os.kill(pid, signal.SIGSTOP)
     (distrun.cwd / "go").touch()
     assert launch.wait(60) == 3
 
 
-def test_a_lost_supervisor_is_told_by_ps_and_status(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job_id = detached("exec sleep 600")
-    os.kill(status()["supervisor_pid"], signal.SIGKILL)
-    wait_until(lambda: status()["state"] == "lost", timeout=30)
-    assert status()["supervisor_pid"] is None
+def test_a_lost_supervisor_is_told_by_ps_and_status(distrun: Distrun) -> None:
+    job_id = distrun.detached("exec sleep 600")
+    os.kill(distrun.status()["supervisor_pid"], signal.SIGKILL)
+    wait_until(lambda: distrun.status()["state"] == "lost", timeout=30)
+    assert distrun.status()["supervisor_pid"] is None
     assert distrun("ps", "--json").stdout.count(job_id) == 0
     waited = distrun("wait", job_id)
     assert waited.returncode == 70
@@ -144,21 +136,19 @@ def test_a_lost_supervisor_is_told_by_ps_and_status(
     assert distrun("kill", job_id).returncode == 0
 
 
-def test_a_dead_supervisors_tasks_are_told_of_to_their_ends(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_a_dead_supervisors_tasks_are_told_of_to_their_ends(distrun: Distrun) -> None:
     """What the agent had nobody to tell to; also of a task that was to start again."""
     script = (
         "test $DISTRUN_TASK = worker:1 && trap 'exit 7' TERM; touch up-$DISTRUN_TASK; "
         "test $DISTRUN_TASK = worker:0 && exit 0; sleep 600 & wait"
     )
-    distrun("launch", "-d", write_spec(script, workers=3, restart={"max": 3}))
+    distrun("launch", "-d", distrun.write_spec(script, workers=3, restart={"max": 3}))
     wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 3, timeout=30)
-    wait_until(lambda: status()["tasks"][0]["state"] == "succeeded", timeout=30)
-    os.kill(status()["supervisor_pid"], signal.SIGKILL)
+    wait_until(lambda: distrun.status()["tasks"][0]["state"] == "succeeded", timeout=30)
+    os.kill(distrun.status()["supervisor_pid"], signal.SIGKILL)
 
     def ends() -> list[tuple[str, int | None, str | None]] | None:
-        job = status()
+        job = distrun.status()
         tasks = [(t["state"], t["exit_code"], t["signal"]) for t in job["tasks"]]
         return tasks if job["state"] == "lost" and "lost" not in str(tasks) else None
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from harness.changed_package import ChangedPackage
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Distrun
 from harness.processes import alive
 from harness.waiting import wait_until
 
@@ -40,8 +40,8 @@ PLACES = {
 
 
 @pytest.fixture
-def package(distrun: Distrun, tmp_path: Path) -> ChangedPackage:
-    changed = ChangedPackage(tmp_path)
+def package(distrun: Distrun) -> ChangedPackage:
+    changed = ChangedPackage(distrun.cwd)
     distrun.argv = changed.argv
     return changed
 
@@ -59,18 +59,13 @@ def launch(distrun: Distrun, spec: Path) -> tuple[subprocess.Popen[str], set[psu
 @pytest.mark.parametrize("once", [True, False], ids=["once", "again and again"])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_defect_in_the_supervisor_ends_the_job(
-    distrun: Distrun,
-    package: ChangedPackage,
-    write_spec: WriteSpec,
-    status: Status,
-    place: str,
-    once: bool,
+    distrun: Distrun, package: ChangedPackage, place: str, once: bool
 ) -> None:
     module, target, error = PLACES[place]
     go = distrun.cwd / "go"
     package.plant(module, target, go, error, once=once)
-    process, processes = launch(distrun, write_spec(SCRIPT))
-    job = status()
+    process, processes = launch(distrun, distrun.write_spec(SCRIPT))
+    job = distrun.status()
     go.touch()
     waiting = distrun("wait", job["job_id"], timeout=30)
     _, printed = process.communicate(timeout=30)
@@ -86,7 +81,7 @@ def test_a_defect_in_the_supervisor_ends_the_job(
     if place == "the record" and not once:
         return  # nothing can be recorded
     assert waiting.returncode == 70, waiting.stderr
-    ended = status(job["job_id"])
+    ended = distrun.status(job["job_id"])
     assert (ended["state"], ended["exit_code"], ended["origin"]) == ("failed", 70, "distrun")
     assert str(log) in distrun("status", job["job_id"]).stdout.replace("\n", " ")
     if once:  # the record is complete
@@ -95,12 +90,12 @@ def test_a_defect_in_the_supervisor_ends_the_job(
 
 @pytest.mark.parametrize("once", [True, False], ids=["once", "again and again"])
 def test_a_defect_in_an_agent_is_distruns(
-    distrun: Distrun, package: ChangedPackage, write_spec: WriteSpec, status: Status, once: bool
+    distrun: Distrun, package: ChangedPackage, once: bool
 ) -> None:
     go = distrun.cwd / "go"
     package.plant("agent/tasks/runner", "TaskRunner.on_child_exit", go, once=once)
-    process, processes = launch(distrun, write_spec(SCRIPT))
-    job = status()
+    process, processes = launch(distrun, distrun.write_spec(SCRIPT))
+    job = distrun.status()
     go.touch()
     _, printed = process.communicate(timeout=60)
     assert process.returncode == 70, printed
@@ -110,7 +105,7 @@ def test_a_defect_in_an_agent_is_distruns(
     assert "planted" in printed
     log = distrun.home / "jobs" / job["job_id"] / "supervisor.log"
     assert "Traceback" in log.read_text()
-    assert status(job["job_id"])["exit_code"] == 70
+    assert distrun.status(job["job_id"])["exit_code"] == 70
     events = [
         json.loads(line)
         for line in distrun("events", job["job_id"], "--json").stdout.split("\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from distrun.record import EventLog
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Distrun
 
 RECORDED = """
 import os, sys, time
@@ -43,22 +43,22 @@ main()
 
 
 @pytest.fixture
-def calls(distrun: Distrun, tmp_path: Path) -> Path:
+def calls(distrun: Distrun) -> Path:
     """Where the calls of `distrun` are recorded."""
-    calls = tmp_path / "calls"
+    calls = distrun.cwd / "calls"
     distrun.argv = (sys.executable, "-c", RECORDED, str(calls), "0")  # type: ignore[assignment]
     return calls
 
 
 def test_plan_verdict_and_end_are_synced_and_the_end_before_it_is_told(
-    distrun: Distrun, write_spec: WriteSpec, calls: Path
+    distrun: Distrun, calls: Path
 ) -> None:
     """Each attempt waits for what is synced because of the event before it."""
     wait = "until sed -n '/{}/,$p' calls | grep -q '{}'; do sleep 0.05; done; "
     planned = wait.format("JobPlanned", "synced jobs")
     script = f"if test $DISTRUN_ATTEMPT = 0; then {planned} exit 3; fi; "
     script += wait.format("written VerdictReached", "synced events")
-    spec = write_spec(script, restart={"max": 1, "backoff": "10ms"})
+    spec = distrun.write_spec(script, restart={"max": 1, "backoff": "10ms"})
     done = distrun("launch", spec, stdin=None)
     assert done.returncode == 0, done.stderr
     lines = calls.read_text().splitlines()
@@ -80,16 +80,16 @@ def test_what_a_command_adds_to_a_record_is_synced(
 
 
 def test_a_slow_disk_holds_up_no_task_and_the_end_for_some_seconds(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, calls: Path
+    distrun: Distrun, calls: Path
 ) -> None:
     argv = distrun.argv
     distrun.argv = (*argv[:-1], "600")
     begun = time.monotonic()
-    launched = distrun("launch", "-d", write_spec("exec sleep 600"), stdin=None, timeout=60)
+    launched = distrun("launch", "-d", distrun.write_spec("exec sleep 600"), stdin=None, timeout=60)
     assert launched.returncode == 0, launched.stderr
-    assert status()["state"] == "running"
+    assert distrun.status()["state"] == "running"
     assert distrun("kill", stdin=None, timeout=60).returncode == 0
     assert time.monotonic() - begun < 100
-    assert status()["state"] == "stopped"
+    assert distrun.status()["state"] == "stopped"
     log = next((distrun.home / "jobs").glob("*/supervisor.log"))
     assert "may not be on disk: the disk has not finished within 10 s" in log.read_text()

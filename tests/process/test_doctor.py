@@ -34,10 +34,8 @@ def write_job(folder: Path, script: str, **program: object) -> Path:
     return path
 
 
-def test_the_bundled_job_needs_tensorflow_and_numpy(
-    distrun: Distrun, tmp_path: Path, bare_python: str
-) -> None:
-    spec = tmp_path / "job.yaml"
+def test_the_bundled_job_needs_tensorflow_and_numpy(distrun: Distrun, bare_python: str) -> None:
+    spec = distrun.cwd / "job.yaml"
     spec.write_text("{strategy: default, program: {script: mnist}}")
     failed = distrun("doctor", spec, "--set", f"program.python={bare_python}")
     assert failed.returncode == FAILED
@@ -57,11 +55,11 @@ def test_the_bundled_job_needs_tensorflow_and_numpy(
     ],
 )
 def test_a_script_needs_what_it_imports(
-    distrun: Distrun, tmp_path: Path, bare_python: str, script: str, missing: str | None
+    distrun: Distrun, bare_python: str, script: str, missing: str | None
 ) -> None:
-    (tmp_path / "beside.py").write_text("import numpy\n")
-    (tmp_path / "beside_too.py").write_text("")
-    done = distrun("doctor", "--json", write_job(tmp_path, script, python=bare_python))
+    (distrun.cwd / "beside.py").write_text("import numpy\n")
+    (distrun.cwd / "beside_too.py").write_text("")
+    done = distrun("doctor", "--json", write_job(distrun.cwd, script, python=bare_python))
     found = json.loads(done.stdout)["doctor"]
     checks = [each for each in found["checks"] if each["subject"] == "modules"]
     if missing is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from harness.command import WriteSpec
+from harness.command import Distrun
 
 INTERRUPTED = """
 import sys
@@ -29,9 +29,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_while_hosts_are_being_connected_waits_for_their_agents(
-    write_spec: WriteSpec,
-) -> None:
-    command = [sys.executable, "-c", INTERRUPTED, str(write_spec("true", workers=1))]
+def test_ctrl_c_while_hosts_are_being_connected_waits_for_their_agents(distrun: Distrun) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(distrun.write_spec("true", workers=1))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.splitlines() == ["1 agent", "0 left"], done.stderr

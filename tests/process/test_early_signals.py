@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from harness.command import Distrun, WriteSpec
+from harness.command import Distrun
 
 IN_A_CLASS = """\
 import os, sys
@@ -27,12 +27,10 @@ main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_while_a_class_is_created(
-    distrun: Distrun, write_spec: WriteSpec, number: signal.Signals
-) -> None:
+def test_a_signal_while_a_class_is_created(distrun: Distrun, number: signal.Signals) -> None:
     script = IN_A_CLASS.format(number=int(number))
     done = subprocess.run(
-        [sys.executable, "-c", script, "launch", write_spec("exec sleep 600")],
+        [sys.executable, "-c", script, "launch", distrun.write_spec("exec sleep 600")],
         capture_output=True,
         text=True,
         cwd=distrun.cwd,

@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from distrun.agent.linux import exposure
-from harness.command import Distrun, WriteSpec
+from harness.command import Distrun
 from harness.strangers import UID, Stranger
 from harness.waiting import wait_until
 
@@ -78,10 +78,8 @@ def test_addresses_are_those_that_other_machines_can_reach(
     assert exposure.addresses() == ["10.0.0.5", "fd00:0000:0000:0000:0000:0000:0000:0002"]
 
 
-def test_doctor_tells_of_other_users_where_the_strategy_has_servers(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
-    spec = write_spec("exit 0")
+def test_doctor_tells_of_other_users_where_the_strategy_has_servers(distrun: Distrun) -> None:
+    spec = distrun.write_spec("exit 0")
     with Stranger(wait) as stranger:
         assert stranger.report() == "here"
         done = distrun("doctor", spec)
@@ -98,10 +96,8 @@ def test_doctor_tells_of_other_users_where_the_strategy_has_servers(
     assert "TensorFlow" not in launched.stderr
 
 
-def test_doctor_tells_nothing_where_one_process_trains(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
-    spec = write_spec("exit 0", strategy="mirrored", cluster={"worker": 1})
+def test_doctor_tells_nothing_where_one_process_trains(distrun: Distrun) -> None:
+    spec = distrun.write_spec("exit 0", strategy="mirrored", cluster={"worker": 1})
     with Stranger(wait) as stranger:
         assert stranger.report() == "here"
         done = distrun("doctor", spec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.command import Distrun, Status
+from harness.command import Distrun
 from harness.failures_page import Row, restart_rows, success_rows
 from harness.waiting import wait_until
 
@@ -55,12 +55,12 @@ def test_who_decides_and_what_is_not_restarted(distrun: Distrun, name: str) -> N
 
 
 @pytest.mark.parametrize("name", RESTARTED)
-def test_what_starts_again(distrun: Distrun, name: str, status: Status) -> None:
+def test_what_starts_again(distrun: Distrun, name: str) -> None:
     row = ROWS[name]
     done = distrun("launch", "-d", *write_job(distrun, row))
     assert done.returncode == 0, done.stderr
     (distrun.cwd / "step-0").touch()
     wait_until(lambda: all((distrun.cwd / f"again-{name}").exists() for name in row.restarted))
-    attempts = {task["task"]: task["attempt"] for task in status()["tasks"]}
+    attempts = {task["task"]: task["attempt"] for task in distrun.status()["tasks"]}
     assert {name for name, attempt in attempts.items() if attempt} == set(row.restarted)
     assert distrun("kill").returncode == 0

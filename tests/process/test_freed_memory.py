@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.command import Distrun, WriteSpec
+from harness.command import Distrun
 
 SHOW = """
 import ctypes, os, sys
@@ -42,7 +42,6 @@ sys.exit(attempt == "0")
 )
 def test_tasks_have_what_the_plan_shows_also_when_they_restart(
     distrun: Distrun,
-    write_spec: WriteSpec,
     monkeypatch: pytest.MonkeyPatch,
     inherited: dict[str, str],
     program: dict[str, Any],
@@ -51,7 +50,7 @@ def test_tasks_have_what_the_plan_shows_also_when_they_restart(
     for name, value in inherited.items():
         monkeypatch.setenv(name, value)
     program = {"script": "show.py", **program}
-    spec = write_spec("", program=program, restart={"max": 1, "backoff": "1ms"})
+    spec = distrun.write_spec("", program=program, restart={"max": 1, "backoff": "1ms"})
     spec.with_name("show.py").write_text(SHOW)
     planned = json.loads(distrun("plan", spec, "--json").stdout)["plan"]["tasks"]
     (value,) = {task["env"].get("GLIBC_TUNABLES") for task in planned}

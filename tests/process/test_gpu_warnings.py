@@ -31,8 +31,8 @@ def write_spec(folder: Path, **keys: Any) -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_more_gpus_than_there_are(distrun: Distrun, tmp_path: Path) -> None:
-    write_spec(tmp_path, cluster={"worker": {"count": 2, "gpus": 2}})
+def test_more_gpus_than_there_are(distrun: Distrun) -> None:
+    write_spec(distrun.cwd, cluster={"worker": {"count": 2, "gpus": 2}})
     warned = (
         "job.yaml:3:42: {}the tasks on localhost ask for 4 GPUs, and it has 2; lower `gpus`, or "
         "the number of tasks"
@@ -49,39 +49,37 @@ def test_more_gpus_than_there_are(distrun: Distrun, tmp_path: Path) -> None:
 
     done = distrun("validate", "job.yaml", "--set", "cluster.worker.count=1")
     assert "warning" not in done.stderr
-    write_spec(tmp_path, cluster={"worker": 2})
+    write_spec(distrun.cwd, cluster={"worker": 2})
     done = distrun("validate", "job.yaml", "--set", "cluster.worker={count: 2, gpus: 2}")
     assert done.stderr.startswith("job.yaml: warning: the tasks on localhost ask for 4 GPUs")
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_gpus_that_the_spec_lists_for_this_machine(distrun: Distrun, tmp_path: Path) -> None:
-    write_spec(tmp_path, cluster={"worker": 1}, hosts=[{"name": "localhost", "gpus": 4}])
+def test_gpus_that_the_spec_lists_for_this_machine(distrun: Distrun) -> None:
+    write_spec(distrun.cwd, cluster={"worker": 1}, hosts=[{"name": "localhost", "gpus": 4}])
     done = distrun("validate", "job.yaml")
     assert done.stderr.startswith(
         "job.yaml:4:39: warning: localhost does not have GPUs 2, 3, which the spec lists"
     )
-    write_spec(tmp_path, cluster={"worker": 1}, hosts=[{"name": "localhost", "gpus": [1]}])
+    write_spec(distrun.cwd, cluster={"worker": 1}, hosts=[{"name": "localhost", "gpus": [1]}])
     assert "warning" not in distrun("validate", "job.yaml").stderr
     cluster = {"worker": {"count": 2, "gpus": 1}}
-    write_spec(tmp_path, cluster=cluster, hosts=[{"name": "localhost", "gpus": [1]}])
+    write_spec(distrun.cwd, cluster=cluster, hosts=[{"name": "localhost", "gpus": [1]}])
     assert "ask for 2 GPUs, and it has 1" in distrun("validate", "job.yaml").stderr
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_nothing_is_asked_if_the_spec_asks_for_nothing(distrun: Distrun, tmp_path: Path) -> None:
+def test_nothing_is_asked_if_the_spec_asks_for_nothing(distrun: Distrun) -> None:
     cluster = {"worker": {"count": 2, "gpus": 9}}
     for keys in ({"cluster": {"worker": 4}}, {"cluster": cluster, "hosts": ["far1", "far2"]}):
-        write_spec(tmp_path, **keys)
+        write_spec(distrun.cwd, **keys)
         assert "warning" not in distrun("validate", "job.yaml").stderr
-    assert not (tmp_path / "asked").exists()
+    assert not (distrun.cwd / "asked").exists()
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_cuda_visible_devices_counts(
-    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_spec(tmp_path, cluster={"worker": {"count": 2, "gpus": 1}})
+def test_cuda_visible_devices_counts(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_spec(distrun.cwd, cluster={"worker": {"count": 2, "gpus": 1}})
     assert "warning" not in distrun("validate", "job.yaml").stderr
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert "ask for 2 GPUs, and it has 1" in distrun("validate", "job.yaml").stderr

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.command import Detach, Distrun, FindVictim, Status, WriteSpec
+from harness.command import Distrun
 from harness.processes import survivors
 from harness.terminal import OpenTerminal, Terminal
 from harness.tracing import hanging
@@ -24,9 +24,9 @@ def nothing_left(job_id: str) -> Callable[[], bool]:
 
 
 @pytest.fixture
-def window(terminal: OpenTerminal, write_spec: WriteSpec) -> Terminal:
+def window(distrun: Distrun, terminal: OpenTerminal) -> Terminal:
     """A launch in the foreground, whose two tasks run."""
-    opened = terminal("launch", write_spec(SLEEPS))
+    opened = terminal("launch", distrun.write_spec(SLEEPS))
     wait_until(lambda: opened.read().count("ready") == 2, timeout=30)
     return opened
 
@@ -43,11 +43,9 @@ def press_ctrl_c_three_times(window: Terminal) -> None:
     wait_until(window.ended, timeout=30)
 
 
-def test_kill_tells_how_to_end_a_job_whose_supervisor_hangs(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job, other = detached(SLEEPS, name="hangs"), detached(SLEEPS, name="ends")
-    pid = status(job)["supervisor_pid"]
+def test_kill_tells_how_to_end_a_job_whose_supervisor_hangs(distrun: Distrun) -> None:
+    job, other = distrun.detached(SLEEPS, name="hangs"), distrun.detached(SLEEPS, name="ends")
+    pid = distrun.status(job)["supervisor_pid"]
     with hanging(pid):
         done = distrun("kill", job, other, "--grace", "100ms", timeout=60)
         assert done.returncode == 70
@@ -62,11 +60,9 @@ def test_kill_tells_how_to_end_a_job_whose_supervisor_hangs(
     wait_until(nothing_left(job), timeout=30)
 
 
-def test_kill_shows_the_tasks_that_it_waits_for(
-    distrun: Distrun, detached: Detach, victim_of: FindVictim
-) -> None:
-    job = detached(SLEEPS)
-    with hanging(victim_of("agent", None)):
+def test_kill_shows_the_tasks_that_it_waits_for(distrun: Distrun) -> None:
+    job = distrun.detached(SLEEPS)
+    with hanging(distrun.victim_of("agent", None)):
         kill = distrun.start("kill", job, "--grace", "100ms", stderr=subprocess.PIPE, text=True)
         assert kill.stderr is not None
         line = kill.stderr.readline()
@@ -76,8 +72,8 @@ def test_kill_shows_the_tasks_that_it_waits_for(
     kill.stderr.close()
 
 
-def test_a_third_ctrl_c_ends_a_supervisor_that_hangs(window: Terminal, status: Status) -> None:
-    job, pid = status()["job_id"], status()["supervisor_pid"]
+def test_a_third_ctrl_c_ends_a_supervisor_that_hangs(distrun: Distrun, window: Terminal) -> None:
+    job, pid = distrun.status()["job_id"], distrun.status()["supervisor_pid"]
     with hanging(pid):
         press_ctrl_c_three_times(window)
         assert window.process.returncode == 130
@@ -87,11 +83,9 @@ def test_a_third_ctrl_c_ends_a_supervisor_that_hangs(window: Terminal, status: S
         assert nothing_left(job)()
 
 
-def test_a_third_ctrl_c_returns_while_a_host_hangs(
-    window: Terminal, status: Status, victim_of: FindVictim
-) -> None:
-    job = status()["job_id"]
-    with hanging(victim_of("agent", None)):
+def test_a_third_ctrl_c_returns_while_a_host_hangs(distrun: Distrun, window: Terminal) -> None:
+    job = distrun.status()["job_id"]
+    with hanging(distrun.victim_of("agent", None)):
         press_ctrl_c_three_times(window)
         assert window.process.returncode == 130
         said = " ".join(window.text().split())
@@ -100,4 +94,4 @@ def test_a_third_ctrl_c_returns_while_a_host_hangs(
         assert f"to wait for that: distrun kill {job}" in said
         assert not nothing_left(job)()
     wait_until(nothing_left(job), timeout=30)
-    assert status()["state"] == "stopped"
+    assert distrun.status()["state"] == "stopped"

@@ -54,13 +54,13 @@ print("epoch 1")
 
 
 @pytest.fixture
-def bash(distrun: Distrun, tmp_path: Path) -> Callable[..., Any]:
+def bash(distrun: Distrun) -> Callable[..., Any]:
     """Run a line as a user would type it, in a folder with job.yaml and train.py."""
-    (tmp_path / "job.yaml").write_text(JOB)
-    (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / "sleeps.yaml").write_text(SLEEPS.format(python=sys.executable))
-    (tmp_path / "fails-once.yaml").write_text(FAILS_ONCE)
-    tool = tmp_path / "bin" / "distrun"
+    (distrun.cwd / "job.yaml").write_text(JOB)
+    (distrun.cwd / "train.py").write_text(TRAIN)
+    (distrun.cwd / "sleeps.yaml").write_text(SLEEPS.format(python=sys.executable))
+    (distrun.cwd / "fails-once.yaml").write_text(FAILS_ONCE)
+    tool = distrun.cwd / "bin" / "distrun"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m distrun "$@"\n')
     tool.chmod(0o755)
@@ -72,7 +72,7 @@ def bash(distrun: Distrun, tmp_path: Path) -> Callable[..., Any]:
     def run(line: str, shell: str = "bash") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [shell, "-c", line],
-            cwd=tmp_path,
+            cwd=distrun.cwd,
             env={**os.environ, "PATH": path},
             stdin=subprocess.DEVNULL,
             capture_output=True,

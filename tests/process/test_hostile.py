@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.command import Distrun, Json, WriteSpec
+from harness.command import Distrun, Json
 
 HOSTILE = "a'b\"c\n$(touch owned) ../../x; touch owned\x1b[31m\x1b]0;title\x07\u202e`touch owned`"
 
@@ -61,10 +61,8 @@ def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folde
 @pytest.mark.parametrize(
     "name", ["a\nb", "a\x1b[31m", "a\x9b", "a\u202eb", "a\u2028b", "a\x7f", "\t"]
 )
-def test_a_name_that_would_act_on_a_terminal_is_refused(
-    distrun: Distrun, write_spec: WriteSpec, name: str
-) -> None:
-    spec = write_spec("exit 0")
+def test_a_name_that_would_act_on_a_terminal_is_refused(distrun: Distrun, name: str) -> None:
+    spec = distrun.write_spec("exit 0")
     for args in (["--name", name], ["--set", f"name={json.dumps(name)}"]):
         done = distrun("launch", spec, *args)
         assert done.returncode == 65, done.stderr
@@ -80,10 +78,10 @@ def test_a_name_that_would_act_on_a_terminal_is_refused(
     "odd", ["\x9b31m", "\x05", "\u202e", "\u2066", "\x1b[31m", "\x08", "\udc9b"]
 )
 def test_wrong_usage_and_specs_are_told_without_control_characters(
-    distrun: Distrun, tmp_path: Path, odd: str
+    distrun: Distrun, odd: str
 ) -> None:
     name = f"a{odd}b"
-    spec = tmp_path / "odd.yaml"
+    spec = distrun.cwd / "odd.yaml"
     commands = [
         *(("schema", name), (name,), ("status", name), ("status", f"--{name}"), ("init", name)),
         *(("wait", "--timeout", name), ("logs", "--grep", f"({name}"), ("kill", "--signal", name)),
@@ -105,10 +103,8 @@ def test_wrong_usage_and_specs_are_told_without_control_characters(
 
 
 @pytest.mark.parametrize("output", ["../up.yaml", "$(touch owned).yaml", "new\nline.yaml"])
-def test_init_writes_what_it_is_told_and_no_more(
-    distrun: Distrun, tmp_path: Path, output: str
-) -> None:
-    folder = tmp_path / "here"
+def test_init_writes_what_it_is_told_and_no_more(distrun: Distrun, output: str) -> None:
+    folder = distrun.cwd / "here"
     folder.mkdir()
     done = distrun("init", "script", "-o", output, cwd=folder)
     assert done.returncode == 0
@@ -119,9 +115,9 @@ def test_init_writes_what_it_is_told_and_no_more(
     assert not (folder / "owned").exists()
 
 
-def test_a_template_is_no_path(distrun: Distrun, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("# mine\n")
-    for name in (str(tmp_path / "mine"), "../mine", "mine", "scirpt"):
+def test_a_template_is_no_path(distrun: Distrun) -> None:
+    (distrun.cwd / "mine.yaml").write_text("# mine\n")
+    for name in (str(distrun.cwd / "mine"), "../mine", "mine", "scirpt"):
         done = distrun("init", name)
         assert done.returncode == 2
         assert "there is no template" in done.stderr
@@ -140,9 +136,9 @@ def test_init_lists_templates_in_a_line_each(distrun: Distrun) -> None:
 
 
 @pytest.mark.parametrize("key", ["hostfile", "script"])
-def test_a_file_of_the_kernel_is_refused(distrun: Distrun, tmp_path: Path, key: str) -> None:
+def test_a_file_of_the_kernel_is_refused(distrun: Distrun, key: str) -> None:
     """Reading /proc/kmsg waits until the kernel prints something."""
-    spec = tmp_path / "job.yaml"
+    spec = distrun.cwd / "job.yaml"
     kernel = "/proc/kmsg"
     program = {"script": kernel} if key == "script" else {"command": ["true"]}
     hosts = {"hostfile": kernel} if key == "hostfile" else {}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.command import Distrun, WriteSpec
+from harness.command import Distrun
 
 SSH = Path(__file__).parent / "programs" / "hostile_ssh.py"
 
@@ -20,11 +20,9 @@ SLEEP = "exec sleep 1000"
 
 
 @pytest.fixture
-def run_attacked(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> Callable[..., subprocess.Popen[str]]:
+def run_attacked(distrun: Distrun) -> Callable[..., subprocess.Popen[str]]:
     """Start a command on a job whose evaluator is on the host `evil`, with an attack."""
-    programs = tmp_path / "bin"
+    programs = distrun.cwd / "bin"
     programs.mkdir()
     ssh = programs / "ssh"
     ssh.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{SSH}" "$@"\n')
@@ -37,19 +35,19 @@ def run_attacked(
             f"case $DISTRUN_TASK in chief:0) {chief};; evaluator:0) sleep 1000;; "
             "*) exec sleep 1000;; esac"
         )
-        spec = write_spec(
+        spec = distrun.write_spec(
             script,
             strategy="parameter_server",
             cluster={"chief": 1, "worker": 1, "ps": 1, "evaluator": 1},
             hosts=[{"name": "good", "slots": slots}, {"name": "evil", "slots": 4 - slots}],
             placement="pack",
             timeouts={"link": "20s", **timeouts},
-            program={"command": ["sh", "-c", script], "sync": "off", "workdir": str(tmp_path)},
+            program={"command": ["sh", "-c", script], "sync": "off", "workdir": str(distrun.cwd)},
         )
         env = {
             **os.environ,
             "PATH": f"{programs}:{os.environ['PATH']}",
-            "XDG_STATE_HOME": str(tmp_path / "state"),
+            "XDG_STATE_HOME": str(distrun.cwd / "state"),
             "ATTACK": attack,
         }
         pipe = subprocess.PIPE

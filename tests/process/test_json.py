@@ -9,7 +9,6 @@ import sys
 import types
 import typing
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from distrun import events
 from distrun.agent.protocol import Cause, Code, Subject
 from distrun.cli.json_output import event_fields, output_json
 from harness import json_page
-from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.command import Distrun
 from harness.hanging import hanging_script
 from harness.json_page import PAGE, Reader
 from harness.waiting import wait_until
@@ -65,11 +64,11 @@ def ask(distrun: Distrun, *args: Any, code: int = 0) -> dict[str, Any]:
 
 
 def test_status_ps_events_and_logs_print_what_is_described(
-    detached: Detach, distrun: Distrun, status: Status, reader: Reader, tmp_path: Path
+    distrun: Distrun, reader: Reader
 ) -> None:
-    job = detached(python(TELLS), restart={"max": 1, "backoff": "50ms"})
-    wait_until(lambda: all("STEP" in task["progress"] for task in status(job)["tasks"]))
-    wait_until(lambda: all(task["usage"] for task in status(job)["tasks"]))
+    job = distrun.detached(python(TELLS), restart={"max": 1, "backoff": "50ms"})
+    wait_until(lambda: all("STEP" in task["progress"] for task in distrun.status(job)["tasks"]))
+    wait_until(lambda: all(task["usage"] for task in distrun.status(job)["tasks"]))
     for running in (True, False):
         found = ask(distrun, "status", job)
         assert found["job"]["running"] is running
@@ -87,8 +86,8 @@ def test_status_ps_events_and_logs_print_what_is_described(
             assert task["progress"] == {
                 "STEP": 3, "STEPS": 9, "LOSS": 0.25, "ODD": "nan", "NAME": "x",
             }  # fmt: skip
-            (tmp_path / "go").touch()
-            wait_until(lambda: not status(job)["running"])
+            (distrun.cwd / "go").touch()
+            wait_until(lambda: not distrun.status(job)["running"])
     for section, lines in (
         ("events", distrun("events", job, "--json").stdout.splitlines()),
         ("logs", distrun("logs", job, "--json").stdout.splitlines()),
@@ -106,12 +105,10 @@ def test_status_ps_events_and_logs_print_what_is_described(
     }  # fmt: skip
 
 
-def test_plan_doctor_and_stacks_print_what_is_described(
-    detached: Detach, distrun: Distrun, write_spec: WriteSpec, reader: Reader, tmp_path: Path
-) -> None:
-    spec = write_spec(
+def test_plan_doctor_and_stacks_print_what_is_described(distrun: Distrun, reader: Reader) -> None:
+    spec = distrun.write_spec(
         "exit 0", restart={"max": 2}, workers=1, name="plan",
-        tensorboard={"logdir": str(tmp_path)},
+        tensorboard={"logdir": str(distrun.cwd)},
     )  # fmt: skip
     plan = ask(distrun, "plan", spec)
     assert plan["plan"]["hosts"] == [{"name": "localhost", "kind": "local"}]
@@ -122,7 +119,7 @@ def test_plan_doctor_and_stacks_print_what_is_described(
     doctor = ask(distrun, "doctor", spec)
     reader.check("doctor", doctor)
     assert not reader.missing("doctor", doctor["doctor"]["checks"][0], "doctor.checks[].")
-    job = detached(hanging_script(tmp_path))
+    job = distrun.detached(hanging_script(distrun.cwd))
     wait_until(lambda: distrun("logs", job).stdout.count("hangs") == 2)
     stacks = ask(distrun, "stacks", job)
     reader.check("stacks", stacks)
@@ -135,11 +132,11 @@ def test_plan_doctor_and_stacks_print_what_is_described(
     assert reader.faults == []
 
 
-def test_what_notify_gets_is_a_status(
-    distrun: Distrun, write_spec: WriteSpec, reader: Reader, tmp_path: Path
-) -> None:
-    told = tmp_path / "told.json"
-    done = distrun("launch", write_spec("exit 3"), "--notify", f"cat > {shlex.quote(str(told))}")
+def test_what_notify_gets_is_a_status(distrun: Distrun, reader: Reader) -> None:
+    told = distrun.cwd / "told.json"
+    done = distrun(
+        "launch", distrun.write_spec("exit 3"), "--notify", f"cat > {shlex.quote(str(told))}"
+    )
     assert done.returncode == 3
     found = json.loads(told.read_text())
     reader.check("status", found)

@@ -59,9 +59,9 @@ def jobs(distrun: Distrun) -> list[Any]:
     return found
 
 
-def test_without_tf_keras_nothing_starts(distrun: Distrun, tmp_path: Path, python: str) -> None:
-    found = packages(tmp_path, "tensorflow")
-    spec = write_job(tmp_path, python, keras=2, env={"PYTHONPATH": found})
+def test_without_tf_keras_nothing_starts(distrun: Distrun, python: str) -> None:
+    found = packages(distrun.cwd, "tensorflow")
+    spec = write_job(distrun.cwd, python, keras=2, env={"PYTHONPATH": found})
     words = f"program.keras is 2, but {python} has no tf_keras"
     advice = f'install it: {python} -m pip install "tf_keras==2.21.*"'
     for command in (["launch"], ["launch", "-d"], ["launch", "--strict"]):
@@ -82,55 +82,48 @@ def test_without_tf_keras_nothing_starts(distrun: Distrun, tmp_path: Path, pytho
     assert done.returncode == 0, done.stderr
 
 
-def test_the_default_interpreter_is_asked(distrun: Distrun, tmp_path: Path) -> None:
-    spec = write_job(tmp_path, keras=2, env={"PYTHONPATH": packages(tmp_path, "tf_keras")})
+def test_the_default_interpreter_is_asked(distrun: Distrun) -> None:
+    spec = write_job(distrun.cwd, keras=2, env={"PYTHONPATH": packages(distrun.cwd, "tf_keras")})
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("keras", "value"), [(2, "1"), (3, "0"), (None, "inherited")])
 def test_the_variable_of_each_task(
-    distrun: Distrun,
-    tmp_path: Path,
-    python: str,
-    monkeypatch: pytest.MonkeyPatch,
-    keras: int | None,
-    value: str,
+    distrun: Distrun, python: str, monkeypatch: pytest.MonkeyPatch, keras: int | None, value: str
 ) -> None:
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "inherited")
-    found = packages(tmp_path, "tensorflow", "tf_keras")
+    found = packages(distrun.cwd, "tensorflow", "tf_keras")
     program = {} if keras is None else {"keras": keras}
-    done = distrun("launch", write_job(tmp_path, python, env={"PYTHONPATH": found}, **program))
+    done = distrun("launch", write_job(distrun.cwd, python, env={"PYTHONPATH": found}, **program))
     assert done.returncode == 0, done.stderr
     for worker in ("worker:0", "worker:1"):
         assert f"{worker} | {value} {{" in done.stdout
 
 
-def test_keras_2_is_in_an_older_tensorflow_itself(
-    distrun: Distrun, tmp_path: Path, python: str
-) -> None:
-    found = packages(tmp_path, "tensorflow", tensorflow="2.12.0")
-    spec = write_job(tmp_path, python, keras=2, env={"PYTHONPATH": found})
+def test_keras_2_is_in_an_older_tensorflow_itself(distrun: Distrun, python: str) -> None:
+    found = packages(distrun.cwd, "tensorflow", tensorflow="2.12.0")
+    spec = write_job(distrun.cwd, python, keras=2, env={"PYTHONPATH": found})
     assert distrun("launch", spec).returncode == 0
 
 
-def test_tf_keras_beside_the_script(distrun: Distrun, tmp_path: Path, python: str) -> None:
-    spec = write_job(tmp_path, python, keras=2)
+def test_tf_keras_beside_the_script(distrun: Distrun, python: str) -> None:
+    spec = write_job(distrun.cwd, python, keras=2)
     assert distrun("launch", spec).returncode == 69
-    (tmp_path / "tf_keras.py").touch()
+    (distrun.cwd / "tf_keras.py").touch()
     assert distrun("launch", spec).returncode == 0
 
 
-def test_a_program_that_is_not_python_is_not_asked(distrun: Distrun, tmp_path: Path) -> None:
-    spec = tmp_path / "job.yaml"
+def test_a_program_that_is_not_python_is_not_asked(distrun: Distrun) -> None:
+    spec = distrun.cwd / "job.yaml"
     program = {"command": ["sh", "-c", "echo legacy=$TF_USE_LEGACY_KERAS"], "keras": 2}
     spec.write_text(json.dumps({"strategy": "mirrored", "program": program}))
     done = distrun("launch", spec)
     assert (done.returncode, done.stdout.strip()) == (0, "worker:0 | legacy=1")
 
 
-def test_a_tf_config_in_env_is_refused_unless_it_is_meant(distrun: Distrun, tmp_path: Path) -> None:
-    spec = write_job(tmp_path, env={"TF_CONFIG": "{}"})
+def test_a_tf_config_in_env_is_refused_unless_it_is_meant(distrun: Distrun) -> None:
+    spec = write_job(distrun.cwd, env={"TF_CONFIG": "{}"})
     for command in ("launch", "validate", "plan"):
         done = distrun(command, spec)
         assert (done.returncode, done.stdout) == (65, "")
@@ -145,11 +138,11 @@ def test_a_tf_config_in_env_is_refused_unless_it_is_meant(distrun: Distrun, tmp_
 
 
 def test_a_script_that_sets_its_tf_config_gets_none(
-    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    spec = write_job(tmp_path, tf_config="mine")
-    (tmp_path / "train.py").write_text(f"{SHOW}os.environ['TF_CONFIG'] = '{{}}'\n")
+    spec = write_job(distrun.cwd, tf_config="mine")
+    (distrun.cwd / "train.py").write_text(f"{SHOW}os.environ['TF_CONFIG'] = '{{}}'\n")
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("None None") == 2
@@ -165,13 +158,13 @@ def plan_of(distrun: Distrun, spec: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("keras", [2, 3])
 def test_the_advice_does_not_name_what_is_set(
-    distrun: Distrun, tmp_path: Path, keras: int, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, keras: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Code for Keras 2 fails under `keras: 2` as well, if it imports Keras itself."""
     need_tensorflow()
-    monkeypatch.setenv("PYTHONPATH", packages(tmp_path, "tf_keras"), prepend=os.pathsep)
-    spec = write_job(tmp_path, keras=keras)
-    (tmp_path / "train.py").write_text("class Mean: ...\nMean().reset_states()\n")
+    monkeypatch.setenv("PYTHONPATH", packages(distrun.cwd, "tf_keras"), prepend=os.pathsep)
+    spec = write_job(distrun.cwd, keras=keras)
+    (distrun.cwd / "train.py").write_text("class Mean: ...\nMean().reset_states()\n")
     done = distrun("launch", spec)
     verdict = json.loads(distrun("status", "--json").stdout)["job"]["verdict"]
     assert verdict["kind"] == "keras3", done.stderr

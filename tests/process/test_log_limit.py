@@ -16,7 +16,7 @@ from distrun.agent.protocol import Cause, Code, LogData
 from distrun.logs import Follower, TaskLog, View, merged
 from distrun.supervisor import line_search
 from distrun.supervisor.hosts.log_mirror import LogMirror
-from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.command import Distrun
 from harness.requirements import AS_ROOT, skip
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -46,14 +46,12 @@ def numbers(output: str) -> list[int]:
     return found
 
 
-def test_only_the_newest_output_stays_and_every_command_reads_it(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
-    launched = distrun("launch", write_spec(LINES, 1, logs=LIMIT))
+def test_only_the_newest_output_stays_and_every_command_reads_it(distrun: Distrun) -> None:
+    launched = distrun.launch(LINES, 1, logs=LIMIT)
     assert launched.returncode == 0, launched.stderr
     assert len(numbers(launched.stdout)) == 40_000
     assert not dropped_in(launched.stderr)
-    log = status()["tasks"][0]["log"]
+    log = distrun.status()["tasks"][0]["log"]
     size = os.stat(log).st_size
     assert size == 40_000 * 26
     assert 300_000 <= on_disk(log) <= 300_000 + EXCESS + 4096
@@ -87,21 +85,21 @@ def test_only_the_newest_output_stays_and_every_command_reads_it(
     assert numbers(several.stdout) == kept[-2:]
 
 
-def test_a_log_that_fits_says_nothing(distrun: Distrun, write_spec: WriteSpec) -> None:
-    distrun("launch", write_spec("echo one", 1, logs=LIMIT))
+def test_a_log_that_fits_says_nothing(distrun: Distrun) -> None:
+    distrun.launch("echo one", 1, logs=LIMIT)
     shown = distrun("logs")
     assert (shown.stdout, shown.stderr) == ("worker:0 | one\n", "")
 
 
-def test_the_limit_is_for_all_attempts_and_the_verdict_reads_what_is_kept(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_the_limit_is_for_all_attempts_and_the_verdict_reads_what_is_kept(distrun: Distrun) -> None:
     script = f"{LINES}; echo 'ValueError: no such thing' >&2; exit 3"
-    spec = write_spec(script, 1, logs={"max_size": "70KB"}, restart={"max": 1, "backoff": "0s"})
+    spec = distrun.write_spec(
+        script, 1, logs={"max_size": "70KB"}, restart={"max": 1, "backoff": "0s"}
+    )
     launched = distrun("launch", spec)
     assert launched.returncode == 3, launched.stderr
     assert "ValueError: no such thing" in launched.stderr
-    log = status()["tasks"][0]["log"]
+    log = distrun.status()["tasks"][0]["log"]
     assert os.stat(log).st_size > 80_000 * 26
     assert on_disk(log) <= 70_000 + EXCESS + 4096
     assert "\0" not in launched.stderr
@@ -111,17 +109,19 @@ def test_the_limit_is_for_all_attempts_and_the_verdict_reads_what_is_kept(
 
 
 def test_a_reader_that_is_overtaken_shows_whole_lines_and_says_what_is_missing(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path
+    distrun: Distrun,
 ) -> None:
-    go = tmp_path / "go"
+    go = distrun.cwd / "go"
     script = f"until [ -e {go} ]; do sleep 0.05; done; {LINES}"
-    launch = distrun.start("launch", write_spec(script, 1, logs=LIMIT), stdout=-1, stderr=-1)
+    launch = distrun.start(
+        "launch", distrun.write_spec(script, 1, logs=LIMIT), stdout=-1, stderr=-1
+    )
     wait_until(lambda: distrun("ps", "--json").stdout.count("job_id") == 1)
     follow = distrun.start("logs", "-f", stdout=-1, stderr=-1)
     wait_until(lambda: "logs" in not_none(_cmdline(follow.pid)))
     go.touch()
     # Nobody reads: the pipes are full, and the task goes on.
-    wait_until(lambda: status()["state"] == "succeeded")
+    wait_until(lambda: distrun.status()["state"] == "succeeded")
     for process in (follow, launch):
         out, err = process.communicate(timeout=60)
         kept = numbers(out.decode())
@@ -226,15 +226,15 @@ def test_a_copy_without_a_limit_has_no_gap(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["launch", "plan", "doctor"])
 def test_a_file_system_that_cannot_free_the_start_of_a_file_is_refused_before_a_start(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, command: str
+    distrun: Distrun, command: str
 ) -> None:
     """ramfs has no holes."""
     if subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
         skip("it needs namespaces of mounts", AS_ROOT)
-    home = tmp_path / "home"
+    home = distrun.cwd / "home"
     home.mkdir()
-    started = tmp_path / "started"
-    spec = write_spec(f"touch {started}", 1, logs=LIMIT)
+    started = distrun.cwd / "started"
+    spec = distrun.write_spec(f"touch {started}", 1, logs=LIMIT)
     mount = 'mount -t ramfs -o mode=0700 none "$0" && exec "$@"'
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", mount, str(home), *distrun.argv, command, str(spec)],
@@ -251,8 +251,8 @@ def test_a_file_system_that_cannot_free_the_start_of_a_file_is_refused_before_a_
     assert not started.exists()
 
 
-def test_the_limit_is_in_the_record_of_a_detached_job(detached: Detach, distrun: Distrun) -> None:
-    job = detached("echo one", logs=LIMIT, workers=1)
+def test_the_limit_is_in_the_record_of_a_detached_job(distrun: Distrun) -> None:
+    job = distrun.detached("echo one", logs=LIMIT, workers=1)
     assert distrun("wait", job).returncode == 0
     created = json.loads(distrun("events", "--json").stdout.splitlines()[0])
     assert '"log_max_size_bytes": 300000' in json.dumps(created)

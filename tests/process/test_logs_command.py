@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from distrun.agent.protocol import INDEX_RECORD
-from harness.command import Detach, Distrun, WriteSpec
+from harness.command import Distrun
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -20,17 +20,17 @@ LINES = 900_000  # of 56 bytes, twice: 100 MB
 MUCH = f'yes "a line of ordinary length, written again and again ......" | head -n {LINES}'
 
 
-def test_grep_since_and_timestamps(distrun: Distrun, detached: Detach, tmp_path: Path) -> None:
+def test_grep_since_and_timestamps(distrun: Distrun) -> None:
     began = time.time()
     script = (
         'echo "loss 0.5 of $DISTRUN_TASK"; echo other; printf "\\033[31mloss\\033[0m 0.4\\n"; '
         'touch "up-$DISTRUN_TASK"; until test -e go; do sleep 0.02; done; echo "later loss"'
     )
-    detached(script)
-    wait_until(lambda: len(list(tmp_path.glob("up-*"))) == 2, timeout=30)
+    distrun.detached(script)
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
     wait_until(lambda: all(map(is_known, distrun.home.glob("jobs/*/logs/*.log"))), timeout=30)
     between = time.time()
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
     found = distrun("logs", "--grep", r"^loss 0\.[45]").stdout.splitlines()
     assert sorted(found) == [
@@ -65,12 +65,12 @@ def is_known(log: Path) -> bool:
     )
 
 
-def test_a_progress_bar_is_shown_as_one_line(distrun: Distrun, write_spec: WriteSpec) -> None:
+def test_a_progress_bar_is_shown_as_one_line(distrun: Distrun) -> None:
     bar = (
         "for i in 1 2 3; do printf 'epoch %s\\r' $i; done; printf 'epoch 3 done\\n'; "
         "printf '\\033[2K\\033[1A10%%\\b\\b\\b20%%\\r\\n'; printf '50%%\\r60%%\\r'"
     )
-    launched = distrun("launch", write_spec(bar, workers=1))
+    launched = distrun.launch(bar, workers=1)
     logged = distrun("logs")
     for text in (launched.stdout, logged.stdout):
         assert text.splitlines()[0] == "worker:0 | epoch 3 done"
@@ -80,10 +80,8 @@ def test_a_progress_bar_is_shown_as_one_line(distrun: Distrun, write_spec: Write
     assert "epoch 1\repoch 2\r" in distrun("logs", "--raw", text=False).stdout.decode()
 
 
-def test_the_first_and_the_last_page_read_only_a_part_of_100_mb(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
-    spec = write_spec(MUCH)
+def test_the_first_and_the_last_page_read_only_a_part_of_100_mb(distrun: Distrun) -> None:
+    spec = distrun.write_spec(MUCH)
     done = distrun("launch", spec, stdout=subprocess.DEVNULL, timeout=250)
     assert done.returncode == 0
     size = sum(path.stat().st_size for path in distrun.home.rglob("*.log"))
@@ -106,17 +104,17 @@ def read_so_far(process: subprocess.Popen[bytes]) -> int:
     return psutil.Process(process.pid).io_counters().read_chars
 
 
-def test_follow_from_the_last_lines_to_the_end_of_the_job(
-    distrun: Distrun, detached: Detach, tmp_path: Path
-) -> None:
-    detached("seq 1 5; touch up; until test -e go; do sleep 0.05; done; echo the end", workers=1)
-    wait_until((tmp_path / "up").exists, timeout=30)
+def test_follow_from_the_last_lines_to_the_end_of_the_job(distrun: Distrun) -> None:
+    distrun.detached(
+        "seq 1 5; touch up; until test -e go; do sleep 0.05; done; echo the end", workers=1
+    )
+    wait_until((distrun.cwd / "up").exists, timeout=30)
     follower = distrun.start("logs", "-f", "-n", "2", stdout=subprocess.PIPE, text=True)
     output = not_none(follower.stdout)
     assert [output.readline() for _ in range(2)] == [
         "worker:0 | 4\n",
         "worker:0 | 5\n",
     ]
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     assert not_none(follower.stdout).read() == "worker:0 | the end\n"
     assert follower.wait(30) == 0

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.command import Detach, Distrun, WriteSpec
+from harness.command import Distrun
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
@@ -18,14 +17,14 @@ TWICE = 'echo early; touch "up-$DISTRUN_TASK"; until test -e go; do sleep 0.02; 
 
 
 @pytest.fixture
-def between(distrun: Distrun, detached: Detach, tmp_path: Path) -> float:
+def between(distrun: Distrun) -> float:
     """Return a time at which a job had printed `early`, and not `late`."""
-    job_id = detached(TWICE)
-    wait_until(lambda: len(list(tmp_path.glob("up-*"))) == 2)
+    job_id = distrun.detached(TWICE)
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2)
     wait_until(lambda: distrun("logs", "--json").stdout.count("early") == 2)
     time_between: float = max(each["at"] for each in objects(distrun)) + 0.2
     wait_until(lambda: time.time() > time_between + 0.2)
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     assert distrun("wait", job_id).returncode == 0
     return time_between
 
@@ -50,9 +49,9 @@ def test_until_is_the_other_part_of_since(distrun: Distrun, between: float) -> N
         assert distrun("logs", *wrong).returncode == 2
 
 
-def test_json(distrun: Distrun, detached: Detach) -> None:
+def test_json(distrun: Distrun) -> None:
     before = time.time()
-    job_id = detached(r"printf 'a\033[31mb\033[0m\n10%%\r20%%\nlast'", workers=1)
+    job_id = distrun.detached(r"printf 'a\033[31mb\033[0m\n10%%\r20%%\nlast'", workers=1)
     distrun("wait")
     found = objects(distrun)
     assert [each["line"] for each in found] == ["ab", "20%", "last"]
@@ -70,10 +69,10 @@ def test_json(distrun: Distrun, detached: Detach) -> None:
     assert [each["line"] for each in objects(distrun, "-f")] == ["ab", "20%", "last"]
 
 
-def test_several_jobs_and_all_jobs(distrun: Distrun, detached: Detach) -> None:
+def test_several_jobs_and_all_jobs(distrun: Distrun) -> None:
     ids = []
     for number, name in enumerate(("one", "two", "three")):
-        ids.append(detached(f"echo Error {number}; echo fine", name=name, workers=1))
+        ids.append(distrun.detached(f"echo Error {number}; echo fine", name=name, workers=1))
         distrun("wait")
     first, second, third = ids
     both = distrun("logs", first, "two", "--grep", "Error").stdout.splitlines()
@@ -103,10 +102,8 @@ def test_without_jobs_all_is_nothing(distrun: Distrun) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_the_last_events(
-    distrun: Distrun, detached: Detach, terminal: OpenTerminal, columns: int
-) -> None:
-    detached("exit 3")
+def test_the_last_events(distrun: Distrun, terminal: OpenTerminal, columns: int) -> None:
+    distrun.detached("exit 3")
     distrun("wait")
     everything = distrun("events", "--json").stdout.splitlines()
     assert distrun("events", "--json", "-n", "2").stdout.splitlines() == everything[-2:]
@@ -121,10 +118,8 @@ def test_the_last_events(
     assert max(map(len, window.text().splitlines())) <= columns
 
 
-def test_the_last_events_are_followed_by_all_that_happen(
-    distrun: Distrun, detached: Detach
-) -> None:
-    detached("exec sleep 600", workers=1)
+def test_the_last_events_are_followed_by_all_that_happen(distrun: Distrun) -> None:
+    distrun.detached("exec sleep 600", workers=1)
     following = distrun.start("events", "-f", "-n", "1", stdout=-1, text=True)
     assert following.stdout is not None
     assert "started" in following.stdout.readline()
@@ -143,12 +138,12 @@ def test_the_last_events_are_followed_by_all_that_happen(
     ids=["no newline", "a hole", "a hole after a line"],
 )
 def test_the_last_lines_of_a_failed_task_are_found_in_a_log_of_few_newlines(
-    distrun: Distrun, write_spec: WriteSpec, script: str
+    distrun: Distrun, script: str
 ) -> None:
     """Before, this took time that grew with the square of the log's size, and memory with it."""
     command = ["sh", "-c", script]
     launched = distrun(
-        "launch", "-d", write_spec("", workers=1, program={"command": command}), timeout=60
+        "launch", "-d", distrun.write_spec("", workers=1, program={"command": command}), timeout=60
     )
     assert distrun("wait", launched.stdout.strip(), timeout=60).returncode == 1
     done = distrun("logs", timeout=60)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.command import Distrun, Json, Status, WriteSpec
+from harness.command import Distrun, Json
 from harness.processes import has_socket
 from harness.values import not_none
 from harness.waiting import SOON, wait_until
@@ -39,11 +39,9 @@ def plan_of(home: Path) -> Json:
     return plan
 
 
-def test_the_record_has_the_cluster_once(
-    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
-) -> None:
+def test_the_record_has_the_cluster_once(distrun: Distrun, distrun_home: Path) -> None:
     script = 'printf %s "$TF_CONFIG" > config-$DISTRUN_TASK'
-    done = distrun("launch", write_spec(script, workers=40))
+    done = distrun.launch(script, workers=40)
     assert done.returncode == 0, done.stderr
     (path,) = distrun_home.glob("jobs/*/plan.json")
     plan = plan_of(distrun_home)
@@ -56,12 +54,10 @@ def test_the_record_has_the_cluster_once(
         assert "TF_CONFIG" not in {**plan["env"], **task["env"]}
 
 
-def test_the_record_grows_with_the_tasks_only(
-    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
-) -> None:
+def test_the_record_grows_with_the_tasks_only(distrun: Distrun, distrun_home: Path) -> None:
     sizes = []
     for workers in (15, 60):
-        done = distrun("launch", write_spec("true", workers=workers, name=f"w{workers}"))
+        done = distrun.launch("true", workers=workers, name=f"w{workers}")
         assert done.returncode == 0, done.stderr
         (path,) = distrun_home.glob(f"jobs/w{workers}-*/plan.json")
         sizes.append(path.stat().st_size)
@@ -69,14 +65,8 @@ def test_the_record_grows_with_the_tasks_only(
 
 
 @pytest.mark.parametrize("how", ["kill", "SIGINT", "SIGTERM", "killed launch", "stopped agent"])
-def test_a_stop_precedes_further_starts(
-    how: str,
-    distrun: Distrun,
-    write_spec: WriteSpec,
-    distrun_home: Path,
-    status: Status,
-) -> None:
-    spec = write_spec("exec sleep 1000", workers=MANY)
+def test_a_stop_precedes_further_starts(how: str, distrun: Distrun, distrun_home: Path) -> None:
+    spec = distrun.write_spec("exec sleep 1000", workers=MANY)
     launch = distrun.start("launch", spec, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def started() -> bool:
@@ -111,7 +101,7 @@ def test_a_stop_precedes_further_starts(
     assert all_started < MANY
     (canceled,) = (event for event in events if event["event"] == "StartsCanceled")
     assert len(canceled["tasks"]) + all_started == MANY
-    tasks = status()["tasks"]
+    tasks = distrun.status()["tasks"]
     assert {task["state"] for task in tasks} == {"stopped"}
     assert sum(task["pid"] is not None for task in tasks) == all_started
     if how in ("SIGINT", "SIGTERM"):

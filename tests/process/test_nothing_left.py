@@ -87,9 +87,9 @@ COMMANDS = {
 
 
 @pytest.fixture
-def started(request: pytest.FixtureRequest, tmp_path: Path, distrun: Distrun) -> Iterator[Started]:
-    write_spec(tmp_path, request.param)
-    found = Started(tmp_path, distrun, *COMMANDS[request.param], "job.yaml")
+def started(request: pytest.FixtureRequest, distrun: Distrun) -> Iterator[Started]:
+    write_spec(distrun.cwd, request.param)
+    found = Started(distrun.cwd, distrun, *COMMANDS[request.param], "job.yaml")
     yield found
     for each in found.found:
         processes.send(each, signal.SIGKILL)
@@ -130,8 +130,8 @@ def test_a_command_whose_inner_process_is_killed(started: Started) -> None:
 
 
 @pytest.mark.parametrize("command", ["validate", "plan"])
-def test_an_interpreter_that_hangs(command: str, tmp_path: Path, distrun: Distrun) -> None:
-    write_spec(tmp_path, command)
-    started = Started(tmp_path, distrun, command, "job.yaml")
+def test_an_interpreter_that_hangs(command: str, distrun: Distrun) -> None:
+    write_spec(distrun.cwd, command)
+    started = Started(distrun.cwd, distrun, command, "job.yaml")
     assert started.process.wait(60) == 0
     assert started.has_left_nothing()

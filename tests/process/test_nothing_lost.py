@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.command import Detach, Distrun, FindVictim, Status, WriteSpec
+from harness.command import Distrun
 from harness.requirements import AS_ROOT, skip
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -23,19 +23,17 @@ from harness.waiting import wait_until
 SOON = {"max": 3, "backoff": "50ms"}
 
 
-def test_a_job_stopped_for_a_while_goes_on_as_if_nothing_had_been(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, victim_of: FindVictim
-) -> None:
+def test_a_job_stopped_for_a_while_goes_on_as_if_nothing_had_been(distrun: Distrun) -> None:
     """SIGSTOP to supervisor and agent while a task fails, and for longer than the backoff."""
     script = (
         "touch up-$DISTRUN_ATTEMPT; test $DISTRUN_ATTEMPT = 1 && exit 0; "
         "while ! test -e go; do sleep 0.02; done; touch gone; exit 1"
     )
-    spec = write_spec(script, workers=1, restart=SOON)
+    spec = distrun.write_spec(script, workers=1, restart=SOON)
     launch = distrun.start("launch", spec, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     wait_until((distrun.cwd / "up-0").exists, timeout=30)
-    wait_until(lambda: status()["state"] == "running", timeout=30)
-    ours = [victim_of(who, launch) for who in ("supervisor", "agent", "guard")]
+    wait_until(lambda: distrun.status()["state"] == "running", timeout=30)
+    ours = [distrun.victim_of(who, launch) for who in ("supervisor", "agent", "guard")]
     for pid in ours:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -50,13 +48,15 @@ def test_a_job_stopped_for_a_while_goes_on_as_if_nothing_had_been(
     assert launch.wait(60) == 0, not_none(launch.stderr).read()
 
 
-def test_a_home_that_vanishes_fails_no_job(
-    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
-) -> None:
+def test_a_home_that_vanishes_fails_no_job(distrun: Distrun, distrun_home: Path) -> None:
     """The job runs on and ends as it would; the launch says that its record is gone."""
     script = "echo $$ > pid-$DISTRUN_TASK; while ! test -e go; do sleep 0.02; done"
     launch = distrun.start(
-        "launch", write_spec(script), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        "launch",
+        distrun.write_spec(script),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     wait_until(lambda: len(list(distrun.cwd.glob("pid-*"))) == 2, timeout=30)
     shutil.rmtree(distrun_home / "jobs")
@@ -69,10 +69,10 @@ def test_a_home_that_vanishes_fails_no_job(
 
 @pytest.mark.parametrize("command", [(), ("logs", "-f")], ids=["launch", "logs -f"])
 def test_output_is_shown_after_the_record_was_removed(
-    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path, command: tuple[str, ...]
+    distrun: Distrun, distrun_home: Path, command: tuple[str, ...]
 ) -> None:
     script = "echo before; until test -e go; do sleep 0.02; done; echo after; sleep 1; echo last"
-    spec = write_spec(script, workers=1)
+    spec = distrun.write_spec(script, workers=1)
     if command:
         assert distrun("launch", "-d", spec).returncode == 0
     shown = distrun.start(
@@ -89,11 +89,11 @@ def test_output_is_shown_after_the_record_was_removed(
 
 
 def test_output_is_shown_although_a_file_replaced_the_folder_of_the_logs(
-    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
+    distrun: Distrun, distrun_home: Path
 ) -> None:
     script = "echo before; until test -e go; do sleep 0.02; done; echo after; sleep 1; echo last"
     launch = distrun.start(
-        "launch", write_spec(script, workers=1),
+        "launch", distrun.write_spec(script, workers=1),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert not_none(launch.stdout).readline() == "worker:0 | before\n"
@@ -110,11 +110,11 @@ def test_output_is_shown_although_a_file_replaced_the_folder_of_the_logs(
 
 
 def test_a_home_that_vanishes_before_a_restart_is_the_stated_cause(
-    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
+    distrun: Distrun, distrun_home: Path
 ) -> None:
     script = "touch up-$DISTRUN_TASK; while ! test -e go; do sleep 0.02; done; exit 1"
     launch = distrun.start(
-        "launch", write_spec(script, restart=SOON),
+        "launch", distrun.write_spec(script, restart=SOON),
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2, timeout=30)
@@ -149,10 +149,10 @@ FULL = {
 
 @pytest.mark.parametrize("script", FULL.values(), ids=FULL)
 def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
-    distrun: Distrun, write_spec: WriteSpec, small_home: Path, script: str
+    distrun: Distrun, small_home: Path, script: str
 ) -> None:
     env = {**os.environ, "DISTRUN_HOME": str(small_home)}
-    done = distrun("launch", write_spec(script, restart=SOON), env=env, timeout=60,
+    done = distrun("launch", distrun.write_spec(script, restart=SOON), env=env, timeout=60,
                    stdout=subprocess.DEVNULL)  # fmt: skip
     assert done.returncode == 69, done.stderr
     cause = r"^job \S+ failed: .*(is full|No space left)"
@@ -165,15 +165,13 @@ def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
     assert distrun("wait", env=env).returncode == 69
 
 
-def test_a_launch_on_a_full_disk_is_refused(
-    distrun: Distrun, write_spec: WriteSpec, small_home: Path
-) -> None:
+def test_a_launch_on_a_full_disk_is_refused(distrun: Distrun, small_home: Path) -> None:
     with contextlib.suppress(OSError), open(small_home / "filler", "wb") as filler:
         while True:
             filler.write(b"x" * 4096)
             filler.flush()
     done = distrun(
-        "launch", write_spec("exit 0"), env={**os.environ, "DISTRUN_HOME": str(small_home)}
+        "launch", distrun.write_spec("exit 0"), env={**os.environ, "DISTRUN_HOME": str(small_home)}
     )
     assert done.returncode == 69
     assert "Traceback" not in done.stderr
@@ -181,12 +179,12 @@ def test_a_launch_on_a_full_disk_is_refused(
 
 @pytest.mark.parametrize("inodes", range(2, 10))
 def test_a_job_that_cannot_be_created_leaves_nothing(
-    inodes: int, distrun: Distrun, write_spec: WriteSpec, distrun_home: Path, small_home: Path
+    inodes: int, distrun: Distrun, distrun_home: Path, small_home: Path
 ) -> None:
     remount = f"remount,nr_inodes={inodes}"
     subprocess.run(["mount", "-o", remount, str(small_home)], check=True)
     env = {**os.environ, "DISTRUN_HOME": str(small_home)}
-    done = distrun("launch", write_spec("true"), env=env)
+    done = distrun("launch", distrun.write_spec("true"), env=env)
     assert done.returncode == 69, done.stderr
     assert "No space left on device" in done.stderr
     if "cannot be created" in done.stderr:
@@ -196,11 +194,11 @@ def test_a_job_that_cannot_be_created_leaves_nothing(
 
 
 def test_a_plan_that_cannot_be_written_leaves_no_part_of_it(
-    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
+    distrun: Distrun, distrun_home: Path
 ) -> None:
     wrapper = ["prlimit", "--fsize=1500", *distrun.argv]
     done = subprocess.run(
-        [*wrapper, "launch", write_spec("true", workers=4)],
+        [*wrapper, "launch", distrun.write_spec("true", workers=4)],
         cwd=distrun.cwd, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 69
@@ -210,9 +208,9 @@ def test_a_plan_that_cannot_be_written_leaves_no_part_of_it(
 
 
 def test_a_record_that_was_removed_is_no_death_of_the_supervisor(
-    distrun: Distrun, detached: Detach, distrun_home: Path
+    distrun: Distrun, distrun_home: Path
 ) -> None:
-    job = detached("exec sleep 1000", workers=1)
+    job = distrun.detached("exec sleep 1000", workers=1)
     (distrun_home / "jobs" / job / "events.jsonl").unlink()
     assert distrun("kill", job).returncode == 0
     waited = distrun("wait", job)

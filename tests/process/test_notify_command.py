@@ -15,7 +15,7 @@ import pytest
 from distrun.cli import notify
 from distrun.jobstore import JobStore
 from harness import job_folders
-from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.command import Distrun
 from harness.processes import alive, survivors
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -33,23 +33,21 @@ def told(folder: Path) -> dict[str, Any]:
     return job
 
 
-def test_wait_tells_of_each_job_and_exits_with_its_result(
-    distrun: Distrun, detached: Detach, tmp_path: Path
-) -> None:
-    failed, other = detached("exit 7"), detached("exit 0", name="other")
+def test_wait_tells_of_each_job_and_exits_with_its_result(distrun: Distrun) -> None:
+    failed, other = distrun.detached("exit 7"), distrun.detached("exit 0", name="other")
     assert distrun("wait", "--timeout", "60s", failed, "--notify", TO_FILE).returncode == 7
-    job = told(tmp_path)
+    job = told(distrun.cwd)
     assert (job["job_id"], job["state"], job["exit_code"]) == (failed, "failed", 7)
     assert job["tasks"] == json.loads(distrun("status", failed, "--json").stdout)["job"]["tasks"]
     assert distrun("wait", other, failed, "--notify", "cat >> all").returncode == 7
-    lines = (tmp_path / "all").read_text().splitlines()
+    lines = (distrun.cwd / "all").read_text().splitlines()
     assert [json.loads(line)["job"]["job_id"] for line in lines] == [other, failed]
 
 
 def test_a_detached_job_tells_when_it_ends_and_the_command_is_not_shown_before(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+    distrun: Distrun,
 ) -> None:
-    spec = write_spec("until test -e go; do sleep 0.1; done; exit 3", workers=1)
+    spec = distrun.write_spec("until test -e go; do sleep 0.1; done; exit 3", workers=1)
     command = f"{TO_FILE}; env > variables; : geheim; echo $MARK"
     env = {**os.environ, "MARK": "mine"}
     done = distrun("launch", "-d", spec, "--notify", command, env=env)
@@ -58,40 +56,36 @@ def test_a_detached_job_tells_when_it_ends_and_the_command_is_not_shown_before(
     shown = [each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])]
     assert any({"wait", job_id} <= {*words} for words in shown)
     assert not any("geheim" in word for words in shown for word in words)
-    assert not (tmp_path / "told").exists()
-    (tmp_path / "go").touch()
-    job = told(tmp_path)
+    assert not (distrun.cwd / "told").exists()
+    (distrun.cwd / "go").touch()
+    job = told(distrun.cwd)
     assert (job["job_id"], job["state"], job["exit_code"]) == (job_id, "failed", 3)
     log = distrun.home / "jobs" / job_id / "notify.log"
     wait_until(lambda: "mine\n" in log.read_text() and "exit code 3" in log.read_text())
-    assert "geheim" not in (tmp_path / "variables").read_text()
+    assert "geheim" not in (distrun.cwd / "variables").read_text()
 
 
-def test_a_killed_and_a_lost_job_tell(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path
-) -> None:
-    spec = write_spec("exec sleep 600")
+def test_a_killed_and_a_lost_job_tell(distrun: Distrun) -> None:
+    spec = distrun.write_spec("exec sleep 600")
     distrun("launch", "-d", spec, "--notify", TO_FILE)
     assert distrun("wait", "--timeout", "200ms", "--notify", TO_FILE).returncode == 124
-    assert not (tmp_path / "told").exists()
+    assert not (distrun.cwd / "told").exists()
     distrun("kill")
-    assert told(tmp_path)["state"] == "stopped"
+    assert told(distrun.cwd)["state"] == "stopped"
     job_id = distrun("launch", "-d", spec, "--notify", TO_FILE).stdout.strip()
-    os.kill(status()["supervisor_pid"], signal.SIGKILL)
-    job = told(tmp_path)
+    os.kill(distrun.status()["supervisor_pid"], signal.SIGKILL)
+    job = told(distrun.cwd)
     assert (job["job_id"], job["state"]) == (job_id, "lost")
     wait_until(lambda: not survivors(job_id), timeout=30)
 
 
-def test_a_launch_in_the_foreground_tells(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> None:
-    assert distrun("launch", write_spec("exit 4"), "--notify", TO_FILE).returncode == 4
-    assert told(tmp_path)["exit_code"] == 4
+def test_a_launch_in_the_foreground_tells(distrun: Distrun) -> None:
+    assert distrun("launch", distrun.write_spec("exit 4"), "--notify", TO_FILE).returncode == 4
+    assert told(distrun.cwd)["exit_code"] == 4
 
 
-def test_a_command_that_fails_changes_nothing(distrun: Distrun, detached: Detach) -> None:
-    detached("exit 0")
+def test_a_command_that_fails_changes_nothing(distrun: Distrun) -> None:
+    distrun.detached("exit 0")
     for command, words in {
         "exit 9": "the command of --notify exited with 9",
         "kill -9 $$": "the command of --notify was killed by SIGKILL",
@@ -122,19 +116,17 @@ def test_a_command_that_takes_too_long_ends_with_what_ignores_sigterm(
     assert "took over 1 s and was ended" in capsys.readouterr().err
 
 
-def test_a_command_leaves_nothing_in_the_background(
-    distrun: Distrun, detached: Detach, tmp_path: Path
-) -> None:
-    detached("exit 0")
+def test_a_command_leaves_nothing_in_the_background(distrun: Distrun) -> None:
+    distrun.detached("exit 0")
     done = distrun("wait", "--notify", "sleep 600 >&- 2>&- & echo $! > pid; exit 5")
     assert done.returncode == 0
     assert "exited with 5" in done.stderr
-    wait_until(lambda: not alive(written_pid(tmp_path)))
+    wait_until(lambda: not alive(written_pid(distrun.cwd)))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 4)])
 def test_a_signal_ends_the_command_and_the_exit_code_stays_the_job_s(
-    distrun: Distrun, tmp_path: Path, number: signal.Signals, code: int
+    distrun: Distrun, number: signal.Signals, code: int
 ) -> None:
     command = IGNORES_SIGTERM
     running = distrun.start(
@@ -142,7 +134,7 @@ def test_a_signal_ends_the_command_and_the_exit_code_stays_the_job_s(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    pid = written_pid(tmp_path)
+    pid = written_pid(distrun.cwd)
     running.send_signal(number)
     assert running.wait(30) == code
     assert not alive(pid)

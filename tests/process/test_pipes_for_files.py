@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from harness.command import Distrun, WriteSpec
+from harness.command import Distrun
 
 
 @pytest.mark.parametrize(
     "name", ["plan.json", "spec.json", "spec.yaml", "batch.json", "events.jsonl"]
 )
-def test_no_command_waits_for_a_pipe(distrun: Distrun, write_spec: WriteSpec, name: str) -> None:
-    assert distrun("launch", write_spec("exit 0", workers=1)).returncode == 0
+def test_no_command_waits_for_a_pipe(distrun: Distrun, name: str) -> None:
+    assert distrun.launch("exit 0", workers=1).returncode == 0
     (folder,) = (distrun.home / "jobs").iterdir()
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from distrun.plan.variables import RANKS
-from harness.command import Distrun, Json, Status, WriteSpec
+from harness.command import Distrun, Json
 from harness.terminal import OpenTerminal
 from harness.training import held_port
 from harness.waiting import wait_until
@@ -74,8 +74,8 @@ def tf_configs(text: str) -> dict[str, Json]:
     return ends
 
 
-def test_the_text_has_everything_that_the_json_has(distrun: Distrun, tmp_path: Path) -> None:
-    spec = write(tmp_path, ports={"range": "20000-29999"})
+def test_the_text_has_everything_that_the_json_has(distrun: Distrun) -> None:
+    spec = write(distrun.cwd, ports={"range": "20000-29999"})
     plan = plan_of(distrun, spec)
     done = distrun("plan", spec)
     assert done.returncode == 0
@@ -119,8 +119,8 @@ def test_the_text_has_everything_that_the_json_has(distrun: Distrun, tmp_path: P
     assert max(map(len, short)) <= 80
 
 
-def test_two_plans_differ_in_provisional_ports_alone(distrun: Distrun, tmp_path: Path) -> None:
-    spec = write(tmp_path, tensorboard={"logdir": "logs"})
+def test_two_plans_differ_in_provisional_ports_alone(distrun: Distrun) -> None:
+    spec = write(distrun.cwd, tensorboard={"logdir": "logs"})
 
     def without_ports(text: str) -> str:
         return re.sub(r"localhost:\d+", "localhost:N", text)
@@ -132,15 +132,13 @@ def test_two_plans_differ_in_provisional_ports_alone(distrun: Distrun, tmp_path:
     with ExitStack() as ports:  # addresses that are written are no choice
         roles = ("chief", "worker", "ps")
         written = {each: [f"localhost:{ports.enter_context(held_port())}"] for each in roles}
-        spec = write(tmp_path, cluster=written)
+        spec = write(distrun.cwd, cluster=written)
         assert distrun("plan", spec).stdout == distrun("plan", spec).stdout != ""
         assert not any(task["port_is_provisional"] for task in plan_of(distrun, spec)["tasks"])
 
 
-def test_a_plan_is_what_a_dry_run_shows_and_starts_nothing(
-    distrun: Distrun, tmp_path: Path
-) -> None:
-    spec = write(tmp_path, cluster={"worker": 1}, strategy="mirrored")
+def test_a_plan_is_what_a_dry_run_shows_and_starts_nothing(distrun: Distrun) -> None:
+    spec = write(distrun.cwd, cluster={"worker": 1}, strategy="mirrored")
     planned, dry = distrun("plan", spec), distrun("launch", "--dry-run", spec)
     assert planned.stdout == dry.stdout != ""
     assert "not set: the strategy runs in one process" in planned.stdout
@@ -160,11 +158,9 @@ def test_nothing_is_cut_off_on_a_narrow_terminal(terminal: OpenTerminal, tmp_pat
     assert set(tf_configs(text)) >= {"chief:0", "ps:1"}
 
 
-def test_secrets_are_masked_in_output_and_real_in_the_task(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, status: Status
-) -> None:
+def test_secrets_are_masked_in_output_and_real_in_the_task(distrun: Distrun) -> None:
     script = "; ".join(f'printf "%s\\n" "${name}" >> got' for name in SECRETS)
-    spec = write_spec(script, workers=1, program=None)
+    spec = distrun.write_spec(script, workers=1, program=None)
     document = yaml.safe_load(spec.read_text())
     document["program"] = {"command": ["sh", "-c", script], "env": {**SECRETS, "PLAIN": "seen"}}
     spec.write_text(yaml.safe_dump(document))
@@ -173,7 +169,7 @@ def test_secrets_are_masked_in_output_and_real_in_the_task(
     said += [distrun("status"), distrun("status", "--json"), distrun("ps", "-a", "--json")]
     said += [distrun("events"), distrun("events", "--json")]
     assert all(done.returncode == 0 for done in said)
-    assert (tmp_path / "got").read_text().split() == list(SECRETS.values())
+    assert (distrun.cwd / "got").read_text().split() == list(SECRETS.values())
     text = "".join(done.stdout + done.stderr for done in said)
     assert "hunter2" not in text
     assert "PLAIN=seen" in text
@@ -181,10 +177,10 @@ def test_secrets_are_masked_in_output_and_real_in_the_task(
     assert plan_of(distrun, spec)["tasks"][0]["env"]["DB_PASSWORD_2"] == "***"
 
 
-def test_gpus_and_threads_are_in_the_table(distrun: Distrun, tmp_path: Path) -> None:
+def test_gpus_and_threads_are_in_the_table(distrun: Distrun) -> None:
     hosts = [{"name": "localhost", "gpus": [0, 2, 5]}]
     cluster = {"chief": 1, "worker": {"count": 2, "cpus": 7}, "ps": 1}
-    spec = write(tmp_path, hosts=hosts, cluster=cluster)
+    spec = write(distrun.cwd, hosts=hosts, cluster=cluster)
     done = distrun("plan", spec)
     assert done.returncode == 0, done.stderr
     rows = table(done.stdout)
@@ -195,9 +191,9 @@ def test_gpus_and_threads_are_in_the_table(distrun: Distrun, tmp_path: Path) -> 
     assert rows["ps:0"][3] == "none"
 
 
-def test_a_tf_config_from_the_spec_is_shown_unchanged(distrun: Distrun, tmp_path: Path) -> None:
+def test_a_tf_config_from_the_spec_is_shown_unchanged(distrun: Distrun) -> None:
     program = {"command": [sys.executable], "env": {"TF_CONFIG": "what I like"}}
     program["tf_config"] = "mine"
-    spec = write(tmp_path, program=program)
+    spec = write(distrun.cwd, program=program)
     assert "TF_CONFIG=what I like" in distrun("plan", spec).stdout
     assert plan_of(distrun, spec)["tasks"][0]["tf_config"] is None

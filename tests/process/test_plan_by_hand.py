@@ -66,51 +66,47 @@ def in_sh(lines: str, env: dict[str, str] | None = None) -> subprocess.Completed
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
-def test_the_lines_give_the_task_what_a_launch_gives_it(
-    distrun: Distrun, tmp_path: Path, shell: str
-) -> None:
+def test_the_lines_give_the_task_what_a_launch_gives_it(distrun: Distrun, shell: str) -> None:
     addresses = ["localhost:12345", "localhost:23456"]
-    spec = write_job(tmp_path)
+    spec = write_job(distrun.cwd)
     planned = distrun("plan", spec, "--env", "worker:1")
     assert planned.returncode == 0, planned.stderr
     assert "\x1b" not in planned.stdout
     assert "\x07" not in planned.stdout
     subprocess.run([shell], input=planned.stdout, text=True, check=True, cwd="/", timeout=60)
-    args, env, cwd = seen(tmp_path)
+    args, env, cwd = seen(distrun.cwd)
     assert args == list(NASTY.values())
     assert {name: env[name] for name in NASTY} == NASTY
-    assert cwd == str(tmp_path / "in here; it's")
+    assert cwd == str(distrun.cwd / "in here; it's")
     config = json.loads(env["TF_CONFIG"])
     assert config["task"] == {"type": "worker", "index": 1}
     assert len(config["cluster"]["worker"]) == len(addresses)
     launched = distrun("launch", spec, "--no-preflight", "--set", "cluster.worker=1")
     assert launched.returncode == 0, launched.stderr
-    _, of_launch, _ = seen(tmp_path)
+    _, of_launch, _ = seen(distrun.cwd)
     assert of_launch.keys() - env.keys() <= {"DISTRUN_NOTIFY", "DISTRUN_TOKEN"}
 
 
-def test_secrets_are_references(
-    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_are_references(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "hush1")
     monkeypatch.setenv("PLAIN", "hush2")
-    env = {"MY_TOKEN": "hush3", "OUT": str(tmp_path / "out")}
-    spec = write_job(tmp_path, pass_env=["WANDB_API_KEY", "PLAIN"], env=env)
+    env = {"MY_TOKEN": "hush3", "OUT": str(distrun.cwd / "out")}
+    spec = write_job(distrun.cwd, pass_env=["WANDB_API_KEY", "PLAIN"], env=env)
     lines = distrun("plan", spec, "--env", "worker:0").stdout
     assert "hush" not in lines
     bare = {name: value for name, value in os.environ.items() if "hush" not in value}
     failed = in_sh(lines, bare)
     assert failed.returncode != 0
     assert "set it first" in failed.stderr
-    assert not (tmp_path / "out").exists()
+    assert not (distrun.cwd / "out").exists()
     given = {"WANDB_API_KEY": "mine 1", "PLAIN": "mine 2", "MY_TOKEN": "mine 3"}
     assert in_sh(lines, {**bare, **given}).returncode == 0
-    _, seen_env, _ = seen(tmp_path)
+    _, seen_env, _ = seen(distrun.cwd)
     assert {name: seen_env[name] for name in given} == given
 
 
-def test_several_tasks_share_one_cluster_and_pdb_is_shown(distrun: Distrun, tmp_path: Path) -> None:
-    spec = write_job(tmp_path, args=["--epochs", "3"])
+def test_several_tasks_share_one_cluster_and_pdb_is_shown(distrun: Distrun) -> None:
+    spec = write_job(distrun.cwd, args=["--epochs", "3"])
     done = distrun("plan", spec, "--env", "worker:0", "--env", "worker:1")
     configs = [line for line in done.stdout.splitlines() if line.startswith("export TF_CONFIG=")]
     clusters = {json.dumps(json.loads(line.split("'")[1])["cluster"]) for line in configs}
@@ -123,11 +119,11 @@ def test_several_tasks_share_one_cluster_and_pdb_is_shown(distrun: Distrun, tmp_
     lines[-1] = f"printf 'c\\nq\\n' | {command}"
     ran = in_sh("\n".join(lines))
     assert "(Pdb)" in ran.stdout, ran.stderr
-    assert seen(tmp_path)[0] == ["--epochs", "3"]
+    assert seen(distrun.cwd)[0] == ["--epochs", "3"]
 
 
-def test_wrong_usage(distrun: Distrun, tmp_path: Path) -> None:
-    spec = write_job(tmp_path)
+def test_wrong_usage(distrun: Distrun) -> None:
+    spec = write_job(distrun.cwd)
     done = distrun("plan", spec, "--env", "worker:2")
     assert (done.returncode, done.stdout) == (2, "")
     assert "worker:0, worker:1" in done.stderr
@@ -136,21 +132,21 @@ def test_wrong_usage(distrun: Distrun, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_terminal_shows_the_lines_unbroken(
-    distrun: Distrun, terminal: OpenTerminal, tmp_path: Path, columns: int
+    distrun: Distrun, terminal: OpenTerminal, columns: int
 ) -> None:
     """A line that the terminal folds is copied as one."""
-    spec = write_job(tmp_path)
+    spec = write_job(distrun.cwd)
     window = terminal("plan", spec, "--env", "worker:1", columns=columns)
     wait_until(window.ended)
     assert window.process.returncode == 0
     lines = window.text()
     assert "\x1b" not in lines
     assert in_sh(lines).returncode == 0
-    assert seen(tmp_path)[0] == list(NASTY.values())
+    assert seen(distrun.cwd)[0] == list(NASTY.values())
 
 
-def test_a_command_is_no_builtin(distrun: Distrun, tmp_path: Path) -> None:
-    spec = tmp_path / "job.yaml"
+def test_a_command_is_no_builtin(distrun: Distrun) -> None:
+    spec = distrun.cwd / "job.yaml"
     command = [sys.executable, "-c", "print('ran')"]
     spec.write_text(yaml.safe_dump({"strategy": "default", "program": {"command": command}}))
     lines = distrun("plan", spec, "--env", "worker:0").stdout
@@ -162,9 +158,9 @@ def test_a_command_is_no_builtin(distrun: Distrun, tmp_path: Path) -> None:
     assert "coreutils" in done.stdout
 
 
-def test_the_command_of_a_role_is_not_debugged(distrun: Distrun, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("")
-    path = tmp_path / "job.yaml"
+def test_the_command_of_a_role_is_not_debugged(distrun: Distrun) -> None:
+    (distrun.cwd / "train.py").write_text("")
+    path = distrun.cwd / "job.yaml"
     store = {"count": 1, "command": ["kill", "-l"], "ready": "off"}
     job = {"strategy": "default", "program": {"script": "train.py"}, "cluster": {"store": store}}
     path.write_text(yaml.safe_dump(job))

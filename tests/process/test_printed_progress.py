@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Distrun, Status
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
@@ -47,13 +47,13 @@ Launch = Callable[..., Path]
 
 
 @pytest.fixture
-def script(tmp_path: Path, write_spec: WriteSpec) -> Launch:
+def script(distrun: Distrun, tmp_path: Path) -> Launch:
     """Write a spec of tasks that run some Python; more keys as keywords."""
 
     def write(body: str, workers: int = 1, **keys: Any) -> Path:
         (tmp_path / "bars.py").write_text(BARS + body)
         program = {"command": [sys.executable, "bars.py"], "workdir": str(tmp_path)}
-        return write_spec("", workers=workers, program=program, **keys)
+        return distrun.write_spec("", workers=workers, program=program, **keys)
 
     return write
 
@@ -65,7 +65,7 @@ def progress(status: Status, number: int = 0) -> dict[str, Any]:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_live_line_shows_a_bar_while_it_moves_and_the_output_one_line(
-    script: Launch, terminal: OpenTerminal, tmp_path: Path, distrun: Distrun, columns: int
+    script: Launch, terminal: OpenTerminal, distrun: Distrun, columns: int
 ) -> None:
     body = """
 show("Epoch 2/3\\n")
@@ -83,9 +83,9 @@ tqdm(100, "\\n")
     assert "━" not in window.read()
     if columns == 120:
         assert "loss 0.5  accuracy 0.95" in window.read()
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     wait_until(lambda: "step 24/100 24%  30 s left in epoch  loss 0.25" in window.read())
-    (tmp_path / "on").touch()
+    (distrun.cwd / "on").touch()
     wait_until(window.ended)
     assert window.process.returncode == 0
     output = [line for line in window.text().splitlines() if " | " in line]
@@ -98,20 +98,16 @@ tqdm(100, "\\n")
     assert max(map(len, live)) <= columns - 1
 
 
-def test_text_without_a_newline_is_shown_as_before(
-    script: Launch, distrun: Distrun, tmp_path: Path
-) -> None:
+def test_text_without_a_newline_is_shown_as_before(script: Launch, distrun: Distrun) -> None:
     done = distrun("launch", script("show('a line\\n'); show('a prompt: ')"))
     assert done.stdout.splitlines() == ["worker:0 | a line", "worker:0 | a prompt: "]
 
 
-def test_status_json_and_the_record_have_what_was_printed(
-    script: Launch, distrun: Distrun, status: Status, tmp_path: Path
-) -> None:
+def test_status_json_and_the_record_have_what_was_printed(script: Launch, distrun: Distrun) -> None:
     body = 'show("Epoch 2/3\\n"); keras(120); wait_for("go"); keras(400); os._exit(0)'
     distrun("launch", "-d", script(body, workers=2))
-    wait_until(lambda: all(progress(status, number) for number in (0, 1)))
-    assert progress(status) == {
+    wait_until(lambda: all(progress(distrun.status, number) for number in (0, 1)))
+    assert progress(distrun.status) == {
         "EPOCH": 2,
         "EPOCHS": 3,
         "STEP": 120,
@@ -121,9 +117,9 @@ def test_status_json_and_the_record_have_what_was_printed(
         "LOSS": 0.5,
     }
     assert "epoch 2/3 step 120/500 24% 9.0 s left in epoch loss 0.5" in distrun("status").stdout
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
-    assert progress(status)["STEP"] == 400
+    assert progress(distrun.status)["STEP"] == 400
     assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"][0]["progress"]["LOSS"] == 0.5
     events = [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
     reported = [event for event in events if event["event"] == "TaskReported"]
@@ -132,9 +128,7 @@ def test_status_json_and_the_record_have_what_was_printed(
     assert "last reported epoch 2/3, step 400/500 80%" in distrun("events").stdout
 
 
-def test_what_a_task_reports_wins(
-    script: Launch, distrun: Distrun, status: Status, tmp_path: Path
-) -> None:
+def test_what_a_task_reports_wins(script: Launch, distrun: Distrun) -> None:
     body = """
 tqdm(24)
 wait_for("metric")
@@ -146,10 +140,10 @@ wait_for("go")
 tqdm(26)
 """
     distrun("launch", "-d", script(body))
-    wait_until(lambda: progress(status).get("STEP") == 24)
-    (tmp_path / "metric").touch()
-    wait_until(lambda: "F1" in progress(status))
-    assert progress(status) == {
+    wait_until(lambda: progress(distrun.status).get("STEP") == 24)
+    (distrun.cwd / "metric").touch()
+    wait_until(lambda: "F1" in progress(distrun.status))
+    assert progress(distrun.status) == {
         "STEP": 24,
         "STEPS": 100,
         "ETA": 30,
@@ -157,18 +151,18 @@ tqdm(26)
         "F1": 0.5,
         "PHASE": "warm-up",
     }
-    (tmp_path / "step").touch()
+    (distrun.cwd / "step").touch()
     reported = {"STEP": 7, "STEPS": 9, "LOSS": 0.75, "F1": 0.5, "PHASE": "warm-up"}
-    wait_until(lambda: progress(status) == reported)
+    wait_until(lambda: progress(distrun.status) == reported)
     shown = distrun("status").stdout
     assert "step 7/9 77% loss 0.75 f1 0.5 phase warm-up" in shown
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
-    assert progress(status) == reported
+    assert progress(distrun.status) == reported
 
 
 def test_a_new_attempt_does_not_show_the_progress_of_the_last_one(
-    script: Launch, distrun: Distrun, status: Status, tmp_path: Path
+    script: Launch, distrun: Distrun
 ) -> None:
     body = """
 if os.environ["DISTRUN_ATTEMPT"] == "0":
@@ -182,11 +176,11 @@ wait_for("go")
 """
     distrun("launch", "-d", script(body, restart={"max": 1, "backoff": "10ms"}))
     wait_until(lambda: "started again" in distrun("logs").stdout)
-    assert progress(status) == {}
-    (tmp_path / "bar").touch()
-    wait_until(lambda: bool(progress(status)))
-    assert progress(status) == {"STEP": 3, "STEPS": 100, "ETA": 30, "LOSS": 0.25}
-    (tmp_path / "go").touch()
+    assert progress(distrun.status) == {}
+    (distrun.cwd / "bar").touch()
+    wait_until(lambda: bool(progress(distrun.status)))
+    assert progress(distrun.status) == {"STEP": 3, "STEPS": 100, "ETA": 30, "LOSS": 0.25}
+    (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
     assert "last reported epoch 9/9, step 400/500 80%" in distrun("events").stdout
 
@@ -196,7 +190,7 @@ PATIENCE = (2, 10, 40)
 
 
 def test_a_bar_that_does_not_move_is_a_stall_whatever_is_printed(
-    script: Launch, distrun: Distrun, status: Status
+    script: Launch, distrun: Distrun
 ) -> None:
     body = """
 for step in range(40, 50):
@@ -209,11 +203,11 @@ while True:
     for seconds in PATIENCE:
         spec = script(body.replace("{0}", str(seconds)), timeouts={"stall": f"{seconds}s"})
         done = distrun("launch", spec)
-        if progress(status).get("STEP") == 49:
+        if progress(distrun.status).get("STEP") == 49:
             break
     assert done.returncode == 75, done.stderr
-    assert progress(status)["STEP"] == 49
-    assert status()["verdict"]["kind"] == "stalled"
+    assert progress(distrun.status)["STEP"] == 49
+    assert distrun.status()["verdict"]["kind"] == "stalled"
 
 
 def test_output_after_a_finished_bar_is_progress(script: Launch, distrun: Distrun) -> None:
@@ -270,7 +264,7 @@ def test_output_after_a_bar_was_erased_or_its_task_exited_is_progress(
     assert done.returncode == 0, done.stderr
 
 
-def test_fast_bars_delay_nothing(script: Launch, distrun: Distrun, status: Status) -> None:
+def test_fast_bars_delay_nothing(script: Launch, distrun: Distrun) -> None:
     body = """
 block = "".join(f"\\r  0%|          | {step}/999999 [00:01<00:09, 1.0it/s]" for step in range(999))
 for _ in range(1000):  # 50 MB
@@ -278,5 +272,5 @@ for _ in range(1000):  # 50 MB
 wait_for("never")
 """
     distrun("launch", "-d", script(body))
-    wait_until(lambda: progress(status).get("STEP") == 998)
+    wait_until(lambda: progress(distrun.status).get("STEP") == 998)
     assert distrun("kill", timeout=60).returncode == 0

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from harness.command import Detach, Distrun, FindVictim, Status, WriteSpec
+from harness.command import Distrun
 from harness.freezer import Freeze, freezer
 from harness.waiting import wait_until
 
@@ -26,17 +26,12 @@ def freeze() -> Iterator[Freeze]:
 
 @pytest.mark.parametrize("killed", [("agent", "guard"), ()])
 def test_kill_ends_a_job_and_names_a_task_that_does_not_die(
-    distrun: Distrun,
-    detached: Detach,
-    status: Status,
-    victim_of: FindVictim,
-    freeze: Freeze,
-    killed: tuple[str, ...],
+    distrun: Distrun, freeze: Freeze, killed: tuple[str, ...]
 ) -> None:
-    job = detached(SLEEPS)
-    task = status(job)["tasks"][0]["pid"]
-    supervisor = psutil.Process(status(job)["supervisor_pid"])
-    victims = [victim_of(who, None) for who in killed]
+    job = distrun.detached(SLEEPS)
+    task = distrun.status(job)["tasks"][0]["pid"]
+    supervisor = psutil.Process(distrun.status(job)["supervisor_pid"])
+    victims = [distrun.victim_of(who, None) for who in killed]
     freeze(task)
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
@@ -50,11 +45,9 @@ def test_kill_ends_a_job_and_names_a_task_that_does_not_die(
     assert named in distrun("events", job).stdout
 
 
-def test_kill_names_a_client_that_does_not_die_and_runs_no_task(
-    distrun: Distrun, detached: Detach
-) -> None:
+def test_kill_names_a_client_that_does_not_die_and_runs_no_task(distrun: Distrun) -> None:
     """As an ssh client on a file system that does not answer."""
-    job = detached("exit 0")
+    job = distrun.detached("exit 0")
     distrun("wait", job)
     token = (distrun.home / "jobs" / job / "token").read_text()
     env = {**os.environ, "DISTRUN_TOKEN": token}
@@ -67,11 +60,11 @@ def test_kill_names_a_client_that_does_not_die_and_runs_no_task(
 
 
 def test_other_commands_are_answered_while_a_dead_agents_task_does_not_die(
-    distrun: Distrun, detached: Detach, status: Status, victim_of: FindVictim, freeze: Freeze
+    distrun: Distrun, freeze: Freeze
 ) -> None:
-    job = detached(SLEEPS, restart={"max": 3})
-    task = status(job)["tasks"][0]["pid"]
-    victims = [victim_of(who, None) for who in ("agent", "guard")]
+    job = distrun.detached(SLEEPS, restart={"max": 3})
+    task = distrun.status(job)["tasks"][0]["pid"]
+    victims = [distrun.victim_of(who, None) for who in ("agent", "guard")]
     freeze(task)
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
@@ -85,9 +78,9 @@ def test_other_commands_are_answered_while_a_dead_agents_task_does_not_die(
 
 
 def test_launch_ends_although_a_dead_supervisors_task_does_not_die(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, freeze: Freeze, victim_of: FindVictim
+    distrun: Distrun, freeze: Freeze
 ) -> None:
-    launch = distrun.start("launch", write_spec(SLEEPS), stderr=subprocess.PIPE, text=True)
+    launch = distrun.start("launch", distrun.write_spec(SLEEPS), stderr=subprocess.PIPE, text=True)
 
     def pids() -> list[int]:
         shown = distrun("status", "--json")
@@ -95,9 +88,9 @@ def test_launch_ends_although_a_dead_supervisors_task_does_not_die(
         return [each["pid"] for each in tasks if each["pid"]]
 
     wait_until(lambda: len(pids()) == 2, timeout=30)
-    task = status()["tasks"][0]["pid"]
+    task = distrun.status()["tasks"][0]["pid"]
     freeze(task)
-    victims = [victim_of(who, launch) for who in ("supervisor", "agent", "guard")]
+    victims = [distrun.victim_of(who, launch) for who in ("supervisor", "agent", "guard")]
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
     assert launch.stderr is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.command import Distrun, Status
+from harness.command import Distrun
 from harness.preloaded import PreloadedPython
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
@@ -74,14 +74,14 @@ def report() -> str:
 
 
 def test_the_function_of_the_readme_reports_and_does_nothing_elsewhere(
-    distrun: Distrun, status: Status, report: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    distrun: Distrun, report: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     call = re.search(r"report\(EPOCH=.*\)", report)
     assert call
-    (tmp_path / "speak.py").write_text(f"{report}\n{call[0]}\n")
-    (tmp_path / "job.yaml").write_text(SPEC)
+    (distrun.cwd / "speak.py").write_text(f"{report}\n{call[0]}\n")
+    (distrun.cwd / "job.yaml").write_text(SPEC)
     assert distrun("launch", "job.yaml").returncode == 0
-    (task,) = status()["tasks"]
+    (task,) = distrun.status()["tasks"]
     values = {name: float(value) for name, value in re.findall(r"([A-Z]+)=([\d.]+)", call[0])}
     assert task["progress"] == values
     assert len(values) == 6
@@ -91,12 +91,7 @@ def test_the_function_of_the_readme_reports_and_does_nothing_elsewhere(
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_totals_and_own_keys_are_kept_shown_and_numbers(
-    distrun: Distrun,
-    status: Status,
-    report: str,
-    terminal: OpenTerminal,
-    tmp_path: Path,
-    columns: int,
+    distrun: Distrun, report: str, terminal: OpenTerminal, columns: int
 ) -> None:
     body = """
 report(EPOCH=2, EPOCHS=3, STEPS=500, LOSS=0.25, ACCURACY=0.951, MY_KEY="warm-up", NAN=float("nan"))
@@ -104,33 +99,31 @@ while not os.path.exists("go"):
     report(STEP=120)
     time.sleep(0.7)  # longer than what is sent together
 """
-    (tmp_path / "speak.py").write_text(f"{report}\n{body}")
-    (tmp_path / "job.yaml").write_text(SPEC)
+    (distrun.cwd / "speak.py").write_text(f"{report}\n{body}")
+    (distrun.cwd / "job.yaml").write_text(SPEC)
     window = terminal("launch", "job.yaml", columns=columns)
     wait_until(lambda: "epoch 2/3  step 120/500 24%  loss 0.25  accuracy 0.951" in window.read())
     shown = " my_key warm-up nan nan"
     if columns == 120:
         assert shown.replace(" ", "  ", 1) in window.read().replace("up  nan", "up nan")
     assert shown in distrun("status").stdout
-    (task,) = status()["tasks"]
+    (task,) = distrun.status()["tasks"]
     progress = {"EPOCH": 2, "EPOCHS": 3, "STEP": 120, "STEPS": 500, "LOSS": 0.25}
     assert task["progress"] == {**progress, "ACCURACY": 0.951, "MY_KEY": "warm-up", "NAN": "nan"}
     assert isinstance(task["progress"]["STEP"], int)
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     wait_until(window.ended)
 
 
-def test_many_keys_are_bounded_where_they_are_shown(
-    distrun: Distrun, status: Status, report: str, tmp_path: Path
-) -> None:
+def test_many_keys_are_bounded_where_they_are_shown(distrun: Distrun, report: str) -> None:
     body = """
 for number in range(300):
     report(**{f"KEY{number}": number})
     time.sleep(0.005)
 """
-    (tmp_path / "speak.py").write_text(f"{report}\n{body}")
-    (tmp_path / "job.yaml").write_text(SPEC)
+    (distrun.cwd / "speak.py").write_text(f"{report}\n{body}")
+    (distrun.cwd / "job.yaml").write_text(SPEC)
     assert distrun("launch", "job.yaml").returncode == 0
-    (task,) = status()["tasks"]
+    (task,) = distrun.status()["tasks"]
     assert 0 < len(task["progress"]) <= 100
     assert distrun("status").stdout.count("key") <= 6

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.command import Distrun, Status
+from harness.command import Distrun
 from harness.processes import survivors
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
@@ -35,22 +35,22 @@ def launch(distrun: Distrun, folder: Path, name: str, then: str) -> str:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_cause_in_a_word_and_the_last_metric(
-    distrun: Distrun, status: Status, terminal: OpenTerminal, tmp_path: Path, columns: int
+    distrun: Distrun, terminal: OpenTerminal, columns: int
 ) -> None:
-    good = launch(distrun, tmp_path, "good", "pass")
-    bad = launch(distrun, tmp_path, "bad", "import no_such_module")
+    good = launch(distrun, distrun.cwd, "good", "pass")
+    bad = launch(distrun, distrun.cwd, "bad", "import no_such_module")
     distrun("wait", good, bad)
 
     def has_reported() -> bool:
-        return "LOSS" in status()["tasks"][0]["progress"]
+        return "LOSS" in distrun.status()["tasks"][0]["progress"]
 
-    killed = launch(distrun, tmp_path, "killed", "time.sleep(600)")
+    killed = launch(distrun, distrun.cwd, "killed", "time.sleep(600)")
     wait_until(has_reported)
     distrun("kill", killed)
-    lost = launch(distrun, tmp_path, "lost", "time.sleep(600)")
-    os.kill(status()["supervisor_pid"], signal.SIGKILL)
+    lost = launch(distrun, distrun.cwd, "lost", "time.sleep(600)")
+    os.kill(distrun.status()["supervisor_pid"], signal.SIGKILL)
     wait_until(lambda: not survivors(lost), timeout=30)
-    running = launch(distrun, tmp_path, "running", "time.sleep(600)")
+    running = launch(distrun, distrun.cwd, "running", "time.sleep(600)")
     wait_until(has_reported)
     rows = {
         each["job_id"]: each for each in json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]

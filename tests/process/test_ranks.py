@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-from harness.command import Distrun, WriteSpec
+from harness.command import Distrun
 
 RENDEZVOUS = """
 import json, os, socket, sys, time
@@ -55,17 +54,15 @@ CLUSTER = {"chief": 1, "worker": 2}
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_a_program_meets_at_the_master_port(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, attempts: int
-) -> None:
+def test_a_program_meets_at_the_master_port(distrun: Distrun, attempts: int) -> None:
     fail = f"if env['DISTRUN_ATTEMPT'] != '{attempts - 1}': sys.exit(3)\n"
     # After a restart, connections of the first attempt keep the port for a minute.
     option = "server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)"
     meeting = RENDEZVOUS
     if attempts > 1:
         meeting = meeting.replace("server.bind", f"{option}\n        server.bind")
-    (tmp_path / "train.py").write_text(meeting + TORCHRUN + fail)
-    spec = write_spec(
+    (distrun.cwd / "train.py").write_text(meeting + TORCHRUN + fail)
+    spec = distrun.write_spec(
         "",
         cluster=CLUSTER,
         program={"script": "train.py", "env_style": "torchrun"},
@@ -76,22 +73,20 @@ def test_a_program_meets_at_the_master_port(
     assert done.stdout.count("chief:0  | met ['1', '2']\n") == attempts
 
 
-def test_a_program_meets_at_a_port_in_its_arguments(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> None:
-    (tmp_path / "train.py").write_text(RENDEZVOUS + ARGUMENTS)
+def test_a_program_meets_at_a_port_in_its_arguments(distrun: Distrun) -> None:
+    (distrun.cwd / "train.py").write_text(RENDEZVOUS + ARGUMENTS)
     args = ["{rank}", 3, "{host}", "{address:chief:0}", "--mine", "{port}"]
-    spec = write_spec("", cluster=CLUSTER, program={"script": "train.py", "args": args})
+    spec = distrun.write_spec("", cluster=CLUSTER, program={"script": "train.py", "args": args})
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "chief:0  | met ['1', '2']\n"
 
 
-def test_every_task_has_ranks(distrun: Distrun, write_spec: WriteSpec) -> None:
+def test_every_task_has_ranks(distrun: Distrun) -> None:
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "ADDRESS", "ADDRESSES")
     show = "; ".join(f"echo $DISTRUN_TASK {name} ${{DISTRUN_{name}-none}}" for name in names)
     proxy = {"command": ["sh", "-c", f"{show}; touch up-$DISTRUN_TASK; exec sleep 600"]}
-    spec = write_spec(
+    spec = distrun.write_spec(
         f"{show}; touch up-$DISTRUN_TASK; [ $DISTRUN_TASK = chief:0 ] || exec sleep 600; "
         "while [ $(ls up-* | wc -l) -lt 7 ]; do sleep 0.02; done",
         strategy="parameter_server",
@@ -120,11 +115,9 @@ def test_every_task_has_ranks(distrun: Distrun, write_spec: WriteSpec) -> None:
     assert shown["evaluator:0", "ADDRESS"] == "none"
 
 
-def test_placeholders_are_replaced_and_other_braces_stay(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
+def test_placeholders_are_replaced_and_other_braces_stay(distrun: Distrun) -> None:
     args = ['{"a": {"rank": {rank}}}', "{name}", "{{rank}}", "{role}-{index}", "{ rank }", "{}"]
-    spec = write_spec(
+    spec = distrun.write_spec(
         "",
         cluster=CLUSTER,
         program={
@@ -143,10 +136,8 @@ def test_placeholders_are_replaced_and_other_braces_stay(
     assert [line for line in lines if line in expected] == expected
 
 
-def test_a_program_binds_the_port_of_its_address(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> None:
-    (tmp_path / "train.py").write_text(RENDEZVOUS + OWN_ADDRESS)
-    done = distrun("launch", write_spec("", cluster=CLUSTER, program={"script": "train.py"}))
+def test_a_program_binds_the_port_of_its_address(distrun: Distrun) -> None:
+    (distrun.cwd / "train.py").write_text(RENDEZVOUS + OWN_ADDRESS)
+    done = distrun.launch("", cluster=CLUSTER, program={"script": "train.py"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "chief:0  | met ['1', '2']\n"

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from harness.command import Detach, Distrun, WriteSpec
+from harness.command import Distrun
 
 REPLACEMENTS = {
     "fifo": "mkfifo {0}",
@@ -24,10 +24,8 @@ def replacing(kind: str, path: str = '"$L"') -> str:
 
 
 @pytest.mark.parametrize("kind", REPLACEMENTS)
-def test_a_task_that_replaces_its_log_fails_by_its_own_exit(
-    distrun: Distrun, write_spec: WriteSpec, kind: str
-) -> None:
-    spec = write_spec(f"{replacing(kind)}; exit 3", workers=1)
+def test_a_task_that_replaces_its_log_fails_by_its_own_exit(distrun: Distrun, kind: str) -> None:
+    spec = distrun.write_spec(f"{replacing(kind)}; exit 3", workers=1)
     launch = distrun.start("launch", spec)
     try:
         assert launch.wait(SECONDS) == 3
@@ -41,12 +39,10 @@ def test_a_task_that_replaces_its_log_fails_by_its_own_exit(
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device"])
-def test_a_task_that_has_replaced_its_log_can_restart(
-    distrun: Distrun, write_spec: WriteSpec, kind: str
-) -> None:
+def test_a_task_that_has_replaced_its_log_can_restart(distrun: Distrun, kind: str) -> None:
     """Its restart fails, because it could print nothing, or it runs: it does not hang."""
     script = f"[ $DISTRUN_ATTEMPT = 0 ] || exit 0; {replacing(kind)}; exit 3"
-    spec = write_spec(script, workers=1, restart={"max": 1, "backoff": "10ms"})
+    spec = distrun.write_spec(script, workers=1, restart={"max": 1, "backoff": "10ms"})
     launch = distrun.start("launch", spec)
     try:
         assert launch.wait(SECONDS) != 0
@@ -57,10 +53,12 @@ def test_a_task_that_has_replaced_its_log_can_restart(
 
 @pytest.mark.parametrize("kind", ["fifo", "device"])
 def test_a_task_that_replaces_the_index_of_its_log_harms_nothing(
-    distrun: Distrun, write_spec: WriteSpec, kind: str
+    distrun: Distrun, kind: str
 ) -> None:
     script = replacing(kind, '"${L%.log}.idx"')
-    launch = distrun.start("launch", write_spec(f"{script}; echo more; sleep 1; exit 3", workers=1))
+    launch = distrun.start(
+        "launch", distrun.write_spec(f"{script}; echo more; sleep 1; exit 3", workers=1)
+    )
     try:
         assert launch.wait(SECONDS) == 3
     except BaseException:
@@ -70,12 +68,10 @@ def test_a_task_that_replaces_the_index_of_its_log_harms_nothing(
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
-def test_commands_show_jobs_although_a_record_was_replaced(
-    distrun: Distrun, detached: Detach, kind: str
-) -> None:
-    first = detached("exit 0", workers=1, name="first")
+def test_commands_show_jobs_although_a_record_was_replaced(distrun: Distrun, kind: str) -> None:
+    first = distrun.detached("exit 0", workers=1, name="first")
     assert distrun("wait", first).returncode == 0
-    second = detached("exit 0", workers=1, name="second")
+    second = distrun.detached("exit 0", workers=1, name="second")
     assert distrun("wait", second).returncode == 0
     record = distrun.home / "jobs" / second / "events.jsonl"
     record.unlink()
@@ -90,10 +86,8 @@ def test_commands_show_jobs_although_a_record_was_replaced(
 
 
 @pytest.mark.parametrize("name", ["supervisor.log", "logs"])
-def test_a_resume_names_the_file_that_it_cannot_write(
-    distrun: Distrun, write_spec: WriteSpec, name: str
-) -> None:
-    assert distrun("launch", write_spec("exit 3", workers=1, name="one")).returncode == 3
+def test_a_resume_names_the_file_that_it_cannot_write(distrun: Distrun, name: str) -> None:
+    assert distrun.launch("exit 3", workers=1, name="one").returncode == 3
     (path,) = distrun.home.glob(f"jobs/one-*/{name}")
     path.rename(path.with_name("former"))
     if name == "logs":

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from harness.changed_package import ChangedPackage
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Distrun
 from harness.processes import alive
 from harness.waiting import wait_until
 
@@ -55,8 +55,8 @@ def upgrade(package: ChangedPackage, how: str) -> None:
 
 
 @pytest.fixture
-def package(distrun: Distrun, tmp_path: Path) -> ChangedPackage:
-    changed = ChangedPackage(tmp_path)
+def package(distrun: Distrun) -> ChangedPackage:
+    changed = ChangedPackage(distrun.cwd)
     distrun.argv = changed.argv
     return changed
 
@@ -72,10 +72,10 @@ def started(distrun: Distrun, spec: Path, *options: str) -> subprocess.Popen[str
 @pytest.mark.parametrize("how", UPGRADES)
 @pytest.mark.parametrize("case", CASES)
 def test_a_job_in_the_foreground_ends_as_its_tasks_do(
-    distrun: Distrun, package: ChangedPackage, write_spec: WriteSpec, case: str, how: str
+    distrun: Distrun, package: ChangedPackage, case: str, how: str
 ) -> None:
     what, keys, code = CASES[case]
-    process = started(distrun, write_spec(SCRIPT, **keys))
+    process = started(distrun, distrun.write_spec(SCRIPT, **keys))
     upgrade(package, how)
     (distrun.cwd / "go.new").write_text(what)
     os.rename(distrun.cwd / "go.new", distrun.cwd / "go")
@@ -88,9 +88,9 @@ def test_a_job_in_the_foreground_ends_as_its_tasks_do(
 
 
 def test_a_detached_job_needs_nothing_from_the_moment_that_launch_has_returned(
-    distrun: Distrun, package: ChangedPackage, write_spec: WriteSpec
+    distrun: Distrun, package: ChangedPackage
 ) -> None:
-    spec = write_spec(SCRIPT, restart={"max": 1, "backoff": "100ms"})
+    spec = distrun.write_spec(SCRIPT, restart={"max": 1, "backoff": "100ms"})
     argv = [*distrun.argv, "launch", str(spec), "-d"]
     job = subprocess.run(argv, cwd=distrun.cwd, capture_output=True, text=True, check=True)
     upgrade(package, "removed")
@@ -102,10 +102,8 @@ def test_a_detached_job_needs_nothing_from_the_moment_that_launch_has_returned(
 
 
 @pytest.mark.parametrize("how", UPGRADES)
-def test_a_job_is_stopped_as_ever(
-    distrun: Distrun, package: ChangedPackage, write_spec: WriteSpec, how: str
-) -> None:
-    process = started(distrun, write_spec(SCRIPT))
+def test_a_job_is_stopped_as_ever(distrun: Distrun, package: ChangedPackage, how: str) -> None:
+    process = started(distrun, distrun.write_spec(SCRIPT))
     family = psutil.Process(process.pid).children(recursive=True)
     upgrade(package, how)
     process.send_signal(signal.SIGINT)
@@ -115,13 +113,11 @@ def test_a_job_is_stopped_as_ever(
     assert not any(map(alive, family))
 
 
-def test_a_killed_agent_is_replaced(
-    distrun: Distrun, package: ChangedPackage, write_spec: WriteSpec, status: Status
-) -> None:
-    spec = write_spec(SCRIPT, restart={"max": 1, "backoff": "100ms"})
+def test_a_killed_agent_is_replaced(distrun: Distrun, package: ChangedPackage) -> None:
+    spec = distrun.write_spec(SCRIPT, restart={"max": 1, "backoff": "100ms"})
     process = started(distrun, spec)
     upgrade(package, "removed")
-    os.kill(status()["hosts"][0]["agent_pid"], signal.SIGKILL)
+    os.kill(distrun.status()["hosts"][0]["agent_pid"], signal.SIGKILL)
     (distrun.cwd / "go.new").write_text("exit 0")
     os.rename(distrun.cwd / "go.new", distrun.cwd / "go")
     _, printed = process.communicate(timeout=60)
@@ -130,13 +126,13 @@ def test_a_killed_agent_is_replaced(
 
 
 def test_nothing_of_the_package_is_read_while_a_job_runs(
-    distrun: Distrun, package: ChangedPackage, write_spec: WriteSpec
+    distrun: Distrun, package: ChangedPackage
 ) -> None:
     """Whatever is imported comes from memory: the loader of each module says so."""
     seen = distrun.cwd / "seen"
     with open(package.folder / "record.py", "a") as file:
         file.write(WATCH.format(seen=str(seen)))
-    process = started(distrun, write_spec(SCRIPT, restart={"max": 1, "backoff": "100ms"}))
+    process = started(distrun, distrun.write_spec(SCRIPT, restart={"max": 1, "backoff": "100ms"}))
     (distrun.cwd / "go.new").write_text(FAILURE)
     os.rename(distrun.cwd / "go.new", distrun.cwd / "go")
     _, printed = process.communicate(timeout=60)

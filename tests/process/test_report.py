@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.command import Detach, Distrun, Status, WriteSpec, recorded_events
+from harness.command import Distrun, recorded_events
 from harness.disks import fill
 from harness.hanging import hanging_script
 from harness.long_job import write_long_job
@@ -62,9 +62,9 @@ def rows_of(page: str, section: str) -> list[list[str]]:
 
 
 @pytest.fixture
-def report(distrun: Distrun, tmp_path: Path) -> Callable[..., str]:
+def report(distrun: Distrun) -> Callable[..., str]:
     def write(*args: str, fault: str = "") -> str:
-        page = tmp_path / "page.html"
+        page = distrun.cwd / "page.html"
         done = distrun("report", "-o", page, *args)
         assert done.returncode == 0, done.stderr
         *told, last = done.stderr.splitlines()
@@ -79,10 +79,10 @@ def report(distrun: Distrun, tmp_path: Path) -> Callable[..., str]:
 
 
 def test_a_restart_is_told_with_its_cause_and_cost(
-    distrun: Distrun, write_spec: WriteSpec, report: Callable[..., str], status: Status
+    distrun: Distrun, report: Callable[..., str]
 ) -> None:
     program = {"command": ["sh", "-c", python(STEPS)], "env": {"MY_TOKEN": SECRET}}
-    spec = write_spec("", restart={"max": 2, "backoff": "100ms"}, program=program)
+    spec = distrun.write_spec("", restart={"max": 2, "backoff": "100ms"}, program=program)
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
     page = report()
@@ -110,13 +110,13 @@ def test_a_restart_is_told_with_its_cause_and_cost(
     kinds = [event["event"] for event in recorded_events(distrun)]
     assert kinds.count("SavingStarted") == kinds.count("SavingEnded") == 4
     assert "exit code" in text
-    assert status()["state"] == "succeeded"
+    assert distrun.status()["state"] == "succeeded"
 
 
-def test_a_stall_shows_where_the_tasks_stood(
-    distrun: Distrun, write_spec: WriteSpec, report: Callable[..., str], tmp_path: Path
-) -> None:
-    spec = write_spec(hanging_script(tmp_path), workers=3, timeouts={"stall": "2s", "grace": "1s"})
+def test_a_stall_shows_where_the_tasks_stood(distrun: Distrun, report: Callable[..., str]) -> None:
+    spec = distrun.write_spec(
+        hanging_script(distrun.cwd), workers=3, timeouts={"stall": "2s", "grace": "1s"}
+    )
     assert distrun("launch", spec).returncode == 75
     page = report()
     text = " ".join(text_of(page).split())
@@ -125,11 +125,9 @@ def test_a_stall_shows_where_the_tasks_stood(
     assert {what for _, what, *_ in rows_of(page, "time")} >= {"stalled"}
 
 
-def test_a_running_job_has_a_report_too(
-    detached: Detach, distrun: Distrun, report: Callable[..., str], tmp_path: Path
-) -> None:
-    job = detached(f"touch {tmp_path}/began; exec sleep 600")
-    wait_until((tmp_path / "began").exists)
+def test_a_running_job_has_a_report_too(distrun: Distrun, report: Callable[..., str]) -> None:
+    job = distrun.detached(f"touch {distrun.cwd}/began; exec sleep 600")
+    wait_until((distrun.cwd / "began").exists)
     page = report(job)
     assert f"<title>{job}: running</title>" in page
     assert "while it runs" in page
@@ -139,20 +137,18 @@ def test_a_running_job_has_a_report_too(
     assert "distrun kill" in text_of(page)
 
 
-def test_a_job_whose_supervisor_died_has_one(
-    detached: Detach, distrun: Distrun, report: Callable[..., str], status: Status
-) -> None:
-    job = detached("exec sleep 600")
-    os.kill(status(job)["supervisor_pid"], signal.SIGKILL)
-    wait_until(lambda: status(job)["state"] == "lost")
+def test_a_job_whose_supervisor_died_has_one(distrun: Distrun, report: Callable[..., str]) -> None:
+    job = distrun.detached("exec sleep 600")
+    os.kill(distrun.status(job)["supervisor_pid"], signal.SIGKILL)
+    wait_until(lambda: distrun.status(job)["state"] == "lost")
     assert f"<title>{job}: lost</title>" in report(job)
 
 
 def test_a_record_that_is_damaged_or_empty_has_one(
-    detached: Detach, distrun: Distrun, report: Callable[..., str], status: Status
+    distrun: Distrun, report: Callable[..., str]
 ) -> None:
-    job = detached("exit 3")
-    wait_until(lambda: status(job)["state"] == "failed")
+    job = distrun.detached("exit 3")
+    wait_until(lambda: distrun.status(job)["state"] == "failed")
     folder = distrun.home / "jobs" / job
     (folder / "history").mkdir()
     (folder / "history" / "worker-0.jsonl").write_bytes(b'\xff{"at": 1e999}\n{"at":5}\n\n')
@@ -165,10 +161,8 @@ def test_a_record_that_is_damaged_or_empty_has_one(
     assert f"<title>{job}: " in report(job, fault=f"{job} is missing: ")
 
 
-def test_tasks_can_be_chosen(
-    distrun: Distrun, write_spec: WriteSpec, report: Callable[..., str]
-) -> None:
-    assert distrun("launch", write_spec("echo hello", workers=3)).returncode == 0
+def test_tasks_can_be_chosen(distrun: Distrun, report: Callable[..., str]) -> None:
+    assert distrun.launch("echo hello", workers=3).returncode == 0
     page = report("-t", "worker:1")
     assert {name for name, *_ in rows_of(page, "time")} == {"worker:1"}
     assert "2 more tasks are not drawn" in page
@@ -178,15 +172,15 @@ def test_tasks_can_be_chosen(
 
 
 def test_own_settings_of_matplotlib_change_nothing(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert distrun("launch", write_spec("exit 0")).returncode == 0
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "matplotlibrc").write_text("font.size: 40\nlines.linewidth: 9\n")
+    assert distrun.launch("exit 0").returncode == 0
+    (distrun.cwd / "own").mkdir()
+    (distrun.cwd / "own" / "matplotlibrc").write_text("font.size: 40\nlines.linewidth: 9\n")
     plain = distrun("report", "-o", "-", env={**os.environ, "DISTRUN_HOME": str(distrun.home)})
     assert plain.returncode == 0, plain.stderr
     for name, value in (
-        ("MATPLOTLIBRC", str(tmp_path / "own" / "matplotlibrc")),
+        ("MATPLOTLIBRC", str(distrun.cwd / "own" / "matplotlibrc")),
         ("MPLBACKEND", "none-such"),
     ):
         env = {**os.environ, "DISTRUN_HOME": str(distrun.home), name: value}
@@ -199,31 +193,27 @@ def test_own_settings_of_matplotlib_change_nothing(
         assert plots[0] == plots[1], name
 
 
-def test_the_page_goes_where_it_is_asked_to(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> None:
-    assert distrun("launch", write_spec("exit 0"), cwd=tmp_path).returncode == 0
+def test_the_page_goes_where_it_is_asked_to(distrun: Distrun) -> None:
+    assert distrun("launch", distrun.write_spec("exit 0"), cwd=distrun.cwd).returncode == 0
     (folder,) = (distrun.home / "jobs").iterdir()
-    assert distrun("report", cwd=tmp_path).returncode == 0
-    page = tmp_path / f"distrun-{folder.name}.html"
+    assert distrun("report", cwd=distrun.cwd).returncode == 0
+    page = distrun.cwd / f"distrun-{folder.name}.html"
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert distrun("report", "-o", "-").stdout.startswith("<!DOCTYPE html>")
-    odd = tmp_path / "a 'b'\n\"c\".html"
+    odd = distrun.cwd / "a 'b'\n\"c\".html"
     odd.write_text("before")
     assert distrun("report", "-o", odd).returncode == 0
     assert odd.read_text().startswith("<!DOCTYPE html>")
-    for bad in (tmp_path / "none" / "x.html", Path("/proc/x.html")):
+    for bad in (distrun.cwd / "none" / "x.html", Path("/proc/x.html")):
         refused = distrun("report", "-o", bad)
         assert (refused.returncode, refused.stdout) == (69, "")
         assert str(bad) in refused.stderr
-    assert distrun("report", "-o", tmp_path).returncode == 2
+    assert distrun("report", "-o", distrun.cwd).returncode == 2
     assert distrun("report", "nojob").returncode == 2
 
 
-def test_a_full_disk_leaves_the_page_that_was_there(
-    distrun: Distrun, write_spec: WriteSpec, small_disk: Path
-) -> None:
-    assert distrun("launch", write_spec("exit 0")).returncode == 0
+def test_a_full_disk_leaves_the_page_that_was_there(distrun: Distrun, small_disk: Path) -> None:
+    assert distrun.launch("exit 0").returncode == 0
     page = small_disk / "page.html"
     page.write_text("before")
     fill(small_disk)
@@ -234,10 +224,8 @@ def test_a_full_disk_leaves_the_page_that_was_there(
     assert sorted(each.name for each in small_disk.iterdir()) == ["page.html", "rest"]
 
 
-def test_a_launch_writes_it_at_the_end(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> None:
-    spec, page = write_spec("exit 3"), tmp_path / "ci.html"
+def test_a_launch_writes_it_at_the_end(distrun: Distrun) -> None:
+    spec, page = distrun.write_spec("exit 3"), distrun.cwd / "ci.html"
     for wrong in (["none/ci.html"], [".", "-d"]):
         assert distrun("launch", spec, "--report", *wrong).returncode == 2
     assert not (distrun.home / "jobs").exists() or not os.listdir(distrun.home / "jobs")
@@ -248,7 +236,7 @@ def test_a_launch_writes_it_at_the_end(
 
 
 def test_a_job_of_a_day_on_16_hosts_has_a_page_below_2_mb(
-    distrun: Distrun, report: Callable[..., str], tmp_path: Path
+    distrun: Distrun, report: Callable[..., str]
 ) -> None:
     write_long_job(distrun.home / "jobs" / "long-aaaaaa", hosts=16)
     (distrun.home / "jobs").chmod(0o700)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.command import Distrun, FindVictim, Status, WriteSpec, recorded_events
+from harness.command import Distrun, recorded_events
 from harness.processes import alive
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -52,14 +52,14 @@ def waits(distrun: Distrun, *job: str) -> bool:
 
 
 def test_a_group_starts_again_together_at_the_same_addresses(
-    distrun: Distrun, write_spec: WriteSpec, given: Callable[..., Any], status: Status
+    distrun: Distrun, given: Callable[..., Any]
 ) -> None:
     fails_twice = (
         "case $DISTRUN_TASK-$DISTRUN_ATTEMPT in worker:1-[01]) "
         "while ! test -s given-worker:0-$DISTRUN_ATTEMPT; do sleep 0.02; done; exit 3;; esac; "
     )
     goes_on = "test $DISTRUN_ATTEMPT = 2 || exec sleep 600"
-    done = distrun("launch", write_spec(f"{TASK}{fails_twice}{goes_on}", restart=SOON))
+    done = distrun.launch(f"{TASK}{fails_twice}{goes_on}", restart=SOON)
     assert done.returncode == 0, done.stderr
     found = given()
     assert set(found) == {f"worker:{i}-{n}" for i in (0, 1) for n in (0, 1, 2)}
@@ -68,7 +68,7 @@ def test_a_group_starts_again_together_at_the_same_addresses(
         assert [number for number, _ in given_here] == ["0", "1", "2"]
         assert len({tf_config for _, tf_config in given_here}) == 1
     assert done.stderr.count("after worker:1 exited 3: worker:0, worker:1 start again in") == 2
-    job = status()
+    job = distrun.status()
     assert attempts(job) == {"worker:0": 2, "worker:1": 2}
     assert (job["restarts"], job["restarts_left"]) == (2, 1)
     kinds = [event["event"] for event in recorded_events(distrun)]
@@ -78,9 +78,7 @@ def test_a_group_starts_again_together_at_the_same_addresses(
         assert markers == [("1", "worker:1 exited 3"), ("2", "worker:1 exited 3")]
 
 
-def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
+def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(distrun: Distrun) -> None:
     """Each attempt has a child in a session of its own that does not care about SIGTERM."""
     child = "trap '' TERM; echo $$ >> pids; touch up-$DISTRUN_TASK; while :; do sleep 0.1; done"
     script = (
@@ -90,7 +88,7 @@ def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(
         "while ! test -e up-worker:0 || ! test -e up-worker:1; do sleep 0.02; done; "
         "test $DISTRUN_TASK = worker:1 && exit 1; wait"
     )
-    done = distrun("launch", write_spec(script, restart=SOON), timeout=60)
+    done = distrun("launch", distrun.write_spec(script, restart=SOON), timeout=60)
     assert done.returncode == 0, done.stderr
     assert len((distrun.cwd / "pids").read_text().split()) == 2
     assert not (distrun.cwd / "alive").exists()
@@ -101,33 +99,29 @@ def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(
     assert max(first) <= min(second)
 
 
-def test_an_evaluator_starts_again_alone_and_fails_no_job(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_an_evaluator_starts_again_alone_and_fails_no_job(distrun: Distrun) -> None:
     script = (
         "case $DISTRUN_TASK in evaluator:0) echo $$ > p; mv p up-$DISTRUN_ATTEMPT; exit 5; esac; "
         "while ! test -e up-2 || kill -0 $(cat up-2) 2>/dev/null; do sleep 0.02; done"
     )  # the workers succeed only after the last exit of the evaluator has been collected
     cluster = {"worker": 2, "evaluator": 1}
-    done = distrun("launch", write_spec(script, cluster=cluster, restart={**SOON, "max": 2}))
+    done = distrun.launch(script, cluster=cluster, restart={**SOON, "max": 2})
     assert done.returncode == 0, done.stderr
-    job = status()
+    job = distrun.status()
     assert attempts(job) == {"worker:0": 0, "worker:1": 0, "evaluator:0": 2}
     assert job["restarts"] == 0, "its restarts are its own"
     assert "evaluator:0 has failed and stays down (restart.max allows 2 restarts)" in done.stderr
 
 
-def test_when_the_restarts_are_used_up_the_report_says_so(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
-    spec = write_spec("echo trying; exit 3", workers=1, restart={**SOON, "max": 2})
+def test_when_the_restarts_are_used_up_the_report_says_so(distrun: Distrun) -> None:
+    spec = distrun.write_spec("echo trying; exit 3", workers=1, restart={**SOON, "max": 2})
     done = distrun("launch", spec)
     assert done.returncode == 3
     assert "worker:0 exited 3 (2 times)" in done.stderr
     assert done.stderr.splitlines()[-1] == "distrun: exit code 3, worker:0's own"
     assert done.stdout.count("trying") == 3
     cause = "worker:0 exited 3, after 2 restarts; not restarted: restart.max allows 2 restarts"
-    assert status()["outcome"]["cause"] == cause
+    assert distrun.status()["outcome"]["cause"] == cause
     assert "; not restarted: restart.max allows 2 restarts" in done.stderr
     assert distrun("wait").returncode == 3
 
@@ -135,28 +129,24 @@ def test_when_the_restarts_are_used_up_the_report_says_so(
 WAITING = {"max": 1, "backoff": "1h", "backoff_max": "1h"}
 
 
-def test_stopped_while_it_waits_it_ends_at_once(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_stopped_while_it_waits_it_ends_at_once(distrun: Distrun) -> None:
     """It shows that it waits and for how long, and nothing of it is left meanwhile."""
     launch = distrun.start(
-        "launch", write_spec("exit 1", restart=WAITING),
+        "launch", distrun.write_spec("exit 1", restart=WAITING),
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_until(lambda: waits(distrun), timeout=30)
-    job = status()
+    job = distrun.status()
     assert (job["state"], job["running"], job["restarts_left"]) == ("restarting", True, 0)
     in_minutes = {round((task["restarts_at"] - time.time()) / 60) for task in job["tasks"]}
     assert in_minutes <= set(range(44, 61))
     assert re.search(r"worker:0 +restarting in \d\d m", distrun("status").stdout)
     launch.send_signal(signal.SIGINT)
     assert launch.wait(30) == 130
-    assert states(status()) <= {"failed", "stopped"}
+    assert states(distrun.status()) <= {"failed", "stopped"}
 
 
-def test_a_preemption_gives_the_others_their_time_and_is_not_counted(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_a_preemption_gives_the_others_their_time_and_is_not_counted(distrun: Distrun) -> None:
     """One is told to go by SIGTERM; the other needs longer than a second to save."""
     told_progress = (
         "import os, signal, socket, sys, time\n"
@@ -174,22 +164,20 @@ def test_a_preemption_gives_the_others_their_time_and_is_not_counted(
         "time.sleep(600)\n"
     )
     program = {"command": ["python3", "-c", told_progress]}
-    spec = write_spec(
+    spec = distrun.write_spec(
         "", program=program, restart={**SOON, "max": 1}, timeouts={"grace": "100s"}
     )  # fmt: skip
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
     assert (distrun.cwd / "saved-worker:10").exists(), "it was not given its time"
     assert "not counted, a preemption" in done.stderr
-    job = status()
+    job = distrun.status()
     assert (job["restarts"], job["restarts_left"]) == (1, 1)
 
 
-def test_what_a_killed_attempt_left_unfinished_stays_and_the_log_goes_on(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
+def test_what_a_killed_attempt_left_unfinished_stays_and_the_log_goes_on(distrun: Distrun) -> None:
     script = 'printf "begun $DISTRUN_ATTEMPT"; test $DISTRUN_ATTEMPT = 1 && exit 0; kill -KILL $$'
-    done = distrun("launch", write_spec(script, workers=1, restart=SOON))
+    done = distrun.launch(script, workers=1, restart=SOON)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "worker:0 | begun 0"
@@ -203,25 +191,23 @@ def test_what_a_killed_attempt_left_unfinished_stays_and_the_log_goes_on(
     assert tail == "worker:0 | begun 1\n"
 
 
-def test_the_plan_tells_the_restarts(distrun: Distrun, write_spec: WriteSpec) -> None:
-    spec = write_spec("exit 0", restart={"backoff": "2s", "never_on": [2, 3]})
+def test_the_plan_tells_the_restarts(distrun: Distrun) -> None:
+    spec = distrun.write_spec("exit 0", restart={"backoff": "2s", "never_on": [2, 3]})
     shown = distrun("plan", spec).stdout
     assert "at most 3 restarts" in shown
     assert "none after exit code 2, 3" in shown
     plan = json.loads(distrun("plan", spec, "--json").stdout)["plan"]
     assert plan["restart"]["max"] == 3
-    spec = write_spec("exit 0")
+    spec = distrun.write_spec("exit 0")
     assert json.loads(distrun("plan", spec, "--json").stdout)["plan"]["restart"]["max"] == 0
 
 
-def test_ports_are_held_between_attempts(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_ports_are_held_between_attempts(distrun: Distrun) -> None:
     """Another job that wants the port cannot have it while the first waits to start again."""
-    distrun("launch", "-d", write_spec("exit 1", workers=1, name="waits", restart=WAITING))
+    distrun("launch", "-d", distrun.write_spec("exit 1", workers=1, name="waits", restart=WAITING))
     wait_until(lambda: waits(distrun, "waits"), timeout=30)
-    address = status("waits")["tasks"][0]["address"]
-    other = write_spec("exit 0", name="other", cluster={"worker": [address]})
+    address = distrun.status("waits")["tasks"][0]["address"]
+    other = distrun.write_spec("exit 0", name="other", cluster={"worker": [address]})
     done = distrun("launch", other)
     assert done.returncode == 69
     assert "another distrun job holds it" in done.stderr
@@ -229,16 +215,14 @@ def test_ports_are_held_between_attempts(
 
 
 @pytest.mark.parametrize("who", ["agent", "guard", "supervisor", "launch"])
-def test_a_death_of_ours_while_it_waits_leaves_nothing(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, victim_of: FindVictim, who: str
-) -> None:
+def test_a_death_of_ours_while_it_waits_leaves_nothing(distrun: Distrun, who: str) -> None:
     launch = distrun.start(
-        "launch", write_spec("exit 1", restart=WAITING),
+        "launch", distrun.write_spec("exit 1", restart=WAITING),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     wait_until(lambda: waits(distrun), timeout=30)
-    ours = [victim_of(each, launch) for each in ("agent", "guard", "supervisor")]
-    os.kill(victim_of(who, launch), signal.SIGKILL)
+    ours = [distrun.victim_of(each, launch) for each in ("agent", "guard", "supervisor")]
+    os.kill(distrun.victim_of(who, launch), signal.SIGKILL)
     wait_until(lambda: not any(map(alive, ours)), timeout=30)
     if who != "launch":
         assert launch.wait(30) in (69, 70)
@@ -258,21 +242,19 @@ finally:
 """
 
 
-def test_no_line_that_a_program_prints_hides_a_traceback(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_no_line_that_a_program_prints_hides_a_traceback(distrun: Distrun) -> None:
     (distrun.cwd / "t.py").write_text(FORGED)
-    spec = write_spec(f"exec {sys.executable} t.py", workers=1, restart=SOON | {"max": 1})
+    spec = distrun.write_spec(f"exec {sys.executable} t.py", workers=1, restart=SOON | {"max": 1})
     done = distrun("launch", spec)
     assert done.returncode == 1
-    verdict = status()["outcome"]["verdict"]
+    verdict = distrun.status()["outcome"]["verdict"]
     assert (verdict["kind"], verdict["attempt"]) == ("exception", 1)
     assert "ValueError: of attempt 1" in verdict["cause"]
     recorded = recorded_events(distrun)
     kinds = [e["verdict"]["kind"] for e in recorded if e["event"] == "VerdictReached"]
     assert kinds == ["exception", "exception"]
     begins = [e["log_start_bytes"] for e in recorded if e["event"] == "TaskStarted"]
-    log = Path(status()["tasks"][0]["log"]).read_bytes()
+    log = Path(distrun.status()["tasks"][0]["log"]).read_bytes()
     assert begins[0] == 0
     assert log[: begins[1]].endswith(b"restarted after worker:0 exited 1 ---\n")
     assert log[begins[1] :].startswith(b"epoch 1\n")

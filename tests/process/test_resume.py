@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from distrun.jobstore import JobStore
-from harness.command import Detach, Distrun, Status, WriteSpec, recorded_events
+from harness.command import Distrun, Status, recorded_events
 from harness.processes import alive, survivors
 from harness.requirements import need_root
 from harness.waiting import wait_until
@@ -49,10 +49,10 @@ def repair(distrun: Distrun) -> None:
 
 
 def test_a_job_whose_program_was_repaired_continues_with_the_next_attempts(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
+    distrun: Distrun,
 ) -> None:
-    assert distrun("launch", write_spec(UNTIL_REPAIRED)).returncode == 3
-    job = status()["job_id"]
+    assert distrun.launch(UNTIL_REPAIRED).returncode == 3
+    job = distrun.status()["job_id"]
     assert distrun("resume", job).returncode == 3
     repair(distrun)
     done = distrun("resume", job)
@@ -65,16 +65,14 @@ def test_a_job_whose_program_was_repaired_continues_with_the_next_attempts(
         f"attempt {number}" for number in attempts(distrun, job)
     ]
     assert attempts(distrun, job)[-1] == 2
-    after = status(job)
+    after = distrun.status(job)
     assert (after["job_id"], after["state"], after["resumed"]) == (job, "succeeded", 2)
     assert len(JobStore(distrun.home).folders()) == 1
 
 
-def test_a_lost_job_is_listed_with_its_command_and_continues(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job = detached(SLEEPS)
-    kill_supervisor(status, job)
+def test_a_lost_job_is_listed_with_its_command_and_continues(distrun: Distrun) -> None:
+    job = distrun.detached(SLEEPS)
+    kill_supervisor(distrun.status, job)
     listed = distrun("ps", "-a")
     assert f"job {job} is lost; to continue it: distrun resume {job}" in listed.stderr
     rows = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
@@ -86,11 +84,11 @@ def test_a_lost_job_is_listed_with_its_command_and_continues(
     assert attempts(distrun, job) == [0, 1]
     assert "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout
     assert not survivors(job)
-    assert status(job)["resume_command"] is None
+    assert distrun.status(job)["resume_command"] is None
 
 
-def test_a_killed_job_continues(distrun: Distrun, detached: Detach, status: Status) -> None:
-    job = detached(SLEEPS)
+def test_a_killed_job_continues(distrun: Distrun) -> None:
+    job = distrun.detached(SLEEPS)
     assert distrun("kill", job).returncode == 0
     repair(distrun)
     failed = distrun("resume", "-d", job, "--set", "hosts=[nowhere.invalid]")
@@ -98,19 +96,21 @@ def test_a_killed_job_continues(distrun: Distrun, detached: Detach, status: Stat
     resumed = distrun("resume", "-d", job, "--set", "hosts=[localhost]")
     assert (resumed.returncode, resumed.stdout) == (0, f"{job}\n")
     assert distrun("wait", job).returncode == 0
-    assert status(job)["state"] == "succeeded"
+    assert distrun.status(job)["state"] == "succeeded"
 
 
 @pytest.mark.parametrize("suspended", [(), ("agent",), ("agent", "guard")], ids=str)
 def test_what_the_dead_supervisor_has_left_here_is_ended_first(
-    suspended: tuple[str, ...], distrun: Distrun, detached: Detach, status: Status
+    suspended: tuple[str, ...], distrun: Distrun
 ) -> None:
-    job = detached(GUARDED + "[ -e repaired ] && exit 0; trap '' TERM; while :; do sleep 1; done")
-    before = [psutil.Process(task["pid"]) for task in status(job)["tasks"]]
-    agent = psutil.Process(status(job)["hosts"][0]["agent_pid"])
+    job = distrun.detached(
+        GUARDED + "[ -e repaired ] && exit 0; trap '' TERM; while :; do sleep 1; done"
+    )
+    before = [psutil.Process(task["pid"]) for task in distrun.status(job)["tasks"]]
+    agent = psutil.Process(distrun.status(job)["hosts"][0]["agent_pid"])
     guard = agent.parent()
     assert guard is not None
-    supervisor = psutil.Process(status(job)["supervisor_pid"])
+    supervisor = psutil.Process(distrun.status(job)["supervisor_pid"])
     supervisor.suspend()
     for name in reversed(suspended):
         {"agent": agent, "guard": guard}[name].suspend()
@@ -124,15 +124,13 @@ def test_what_the_dead_supervisor_has_left_here_is_ended_first(
     assert not survivors(job)
 
 
-def test_a_running_job_is_refused_also_while_its_supervisor_is_suspended(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job = detached(SLEEPS)
+def test_a_running_job_is_refused_also_while_its_supervisor_is_suspended(distrun: Distrun) -> None:
+    job = distrun.detached(SLEEPS)
     refused = distrun("resume", job)
     assert refused.returncode == 2
     assert f"job {job} is running" in refused.stderr
     assert f"distrun logs -f {job}" in refused.stderr
-    supervisor = psutil.Process(status(job)["supervisor_pid"])
+    supervisor = psutil.Process(distrun.status(job)["supervisor_pid"])
     supervisor.suspend()
     refused = distrun("resume", job)
     assert refused.returncode == 2
@@ -143,21 +141,17 @@ def test_a_running_job_is_refused_also_while_its_supervisor_is_suspended(
     assert distrun("kill", job).returncode == 0
 
 
-def test_a_job_that_has_succeeded_is_refused(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
-    assert distrun("launch", write_spec("exit 0")).returncode == 0
-    record = Path(status()["folder"], "events.jsonl").read_bytes()
+def test_a_job_that_has_succeeded_is_refused(distrun: Distrun) -> None:
+    assert distrun.launch("exit 0").returncode == 0
+    record = Path(distrun.status()["folder"], "events.jsonl").read_bytes()
     refused = distrun("resume")
     assert refused.returncode == 2
     assert "has succeeded: there is nothing to resume" in refused.stderr
-    assert Path(status()["folder"], "events.jsonl").read_bytes() == record
+    assert Path(distrun.status()["folder"], "events.jsonl").read_bytes() == record
 
 
-def test_of_two_resumes_at_once_one_is_refused(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job = detached(SLEEPS)
+def test_of_two_resumes_at_once_one_is_refused(distrun: Distrun) -> None:
+    job = distrun.detached(SLEEPS)
     assert distrun("kill", job).returncode == 0
     both = [distrun.start("resume", "-d", job, stdout=-1, stderr=-1, text=True) for _ in range(2)]
     said = [each.communicate(timeout=60)[1] for each in both]
@@ -169,26 +163,24 @@ def test_of_two_resumes_at_once_one_is_refused(
     assert "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout
 
 
-def test_a_torn_last_line_is_dropped_and_the_record_stays_readable(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job = detached(SLEEPS)
-    kill_supervisor(status, job)
+def test_a_torn_last_line_is_dropped_and_the_record_stays_readable(distrun: Distrun) -> None:
+    job = distrun.detached(SLEEPS)
+    kill_supervisor(distrun.status, job)
     wait_until(lambda: not survivors(job))
-    record = Path(status(job)["folder"], "events.jsonl")
+    record = Path(distrun.status(job)["folder"], "events.jsonl")
     with record.open("ab") as file:
         file.write(b'{"event":"TaskExited","at":17')
     repair(distrun)
     assert distrun("resume", job).returncode == 0
     assert all(json.loads(line) for line in record.read_bytes().splitlines())
-    assert status(job)["state"] == "succeeded"
+    assert distrun.status(job)["state"] == "succeeded"
 
 
-def test_a_damaged_record_is_refused(distrun: Distrun, detached: Detach, status: Status) -> None:
-    job = detached(SLEEPS)
-    kill_supervisor(status, job)
+def test_a_damaged_record_is_refused(distrun: Distrun) -> None:
+    job = distrun.detached(SLEEPS)
+    kill_supervisor(distrun.status, job)
     wait_until(lambda: not survivors(job))
-    record = Path(status(job)["folder"], "events.jsonl")
+    record = Path(distrun.status(job)["folder"], "events.jsonl")
     lines = record.read_bytes().splitlines(keepends=True)
     record.write_bytes(lines[0] + b"#" + b"".join(lines[1:]))
     refused = distrun("resume", job)
@@ -197,64 +189,58 @@ def test_a_damaged_record_is_refused(distrun: Distrun, detached: Detach, status:
     assert "it is not known where its tasks may run" in refused.stderr
 
 
-def test_a_job_whose_plan_was_never_made_continues(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_a_job_whose_plan_was_never_made_continues(distrun: Distrun) -> None:
     busy = {"worker": ["localhost:1"]}  # a port of root
-    spec = write_spec("exit 0", cluster=busy, hosts=["nosuchhost.invalid"], workers=1)
+    spec = distrun.write_spec("exit 0", cluster=busy, hosts=["nosuchhost.invalid"], workers=1)
     spec.write_text(spec.read_text().replace("localhost:1", "nosuchhost.invalid:12345"))
     assert distrun("launch", spec).returncode == 69
-    assert not status()["tasks"]
+    assert not distrun.status()["tasks"]
     done = distrun("resume", "--set", "hosts=[localhost]", "--set", "cluster.worker=1")
     assert done.returncode == 0, done.stderr
-    assert [(t["task"], t["attempt"]) for t in status()["tasks"]] == [("worker:0", 0)]
+    assert [(t["task"], t["attempt"]) for t in distrun.status()["tasks"]] == [("worker:0", 0)]
 
 
-def test_changes_last_and_are_told(distrun: Distrun, write_spec: WriteSpec, status: Status) -> None:
+def test_changes_last_and_are_told(distrun: Distrun) -> None:
     script = 'echo "$COLOUR $0 $1"; [ -e repaired ] && exit 0; exit 3'
-    spec = write_spec(script, workers=1)
+    spec = distrun.write_spec(script, workers=1)
     assert distrun("launch", spec, "--", "first", "more").returncode == 3
     spec.unlink()  # the job has its own copy
-    job = status()["job_id"]
+    job = distrun.status()["job_id"]
     assert distrun("resume", job, "--set", "program.env.COLOUR=red").returncode == 3
     repair(distrun)
     done = distrun("resume", job, "--set", "restart.max=4")
     assert done.returncode == 0, done.stderr
     assert "worker:0 | red first more" in done.stdout
     assert "--set program.env.COLOUR=red" in distrun("events", job).stdout
-    told = status(job)
+    told = distrun.status(job)
     assert told["resumptions"]["changes"] == ["program.env.COLOUR=red", "restart.max=4"]
     assert told["restarts_left"] == 4
     refused = distrun("resume", job)
     assert refused.returncode == 2
 
 
-def test_an_invalid_change_is_refused_and_changes_nothing(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
-    assert distrun("launch", write_spec("exit 3")).returncode == 3
-    record = Path(status()["folder"], "events.jsonl").read_bytes()
+def test_an_invalid_change_is_refused_and_changes_nothing(distrun: Distrun) -> None:
+    assert distrun.launch("exit 3").returncode == 3
+    record = Path(distrun.status()["folder"], "events.jsonl").read_bytes()
     assert distrun("resume", "--set", "cluster.worker=zero").returncode == 65
     assert distrun("resume", "--set", "name=other").returncode == 2
-    assert Path(status()["folder"], "events.jsonl").read_bytes() == record
+    assert Path(distrun.status()["folder"], "events.jsonl").read_bytes() == record
 
 
-def test_more_and_fewer_tasks(distrun: Distrun, write_spec: WriteSpec, status: Status) -> None:
-    assert distrun("launch", write_spec(UNTIL_REPAIRED)).returncode == 3
+def test_more_and_fewer_tasks(distrun: Distrun) -> None:
+    assert distrun.launch(UNTIL_REPAIRED).returncode == 3
     assert distrun("resume", "--set", "cluster.worker=3").returncode == 3
-    found = {task["task"]: task["attempt"] for task in status()["tasks"]}
+    found = {task["task"]: task["attempt"] for task in distrun.status()["tasks"]}
     assert found == {"worker:0": 1, "worker:1": 1, "worker:2": 0}
     repair(distrun)
     assert distrun("resume", "--set", "cluster.worker=1").returncode == 0
-    assert [task["task"] for task in status()["tasks"]] == ["worker:0"]
+    assert [task["task"] for task in distrun.status()["tasks"]] == ["worker:0"]
 
 
-def test_restarts_are_counted_from_0_again(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
-    spec = write_spec("exit 3", workers=1, restart={"max": 1, "backoff": "10ms"})
+def test_restarts_are_counted_from_0_again(distrun: Distrun) -> None:
+    spec = distrun.write_spec("exit 3", workers=1, restart={"max": 1, "backoff": "10ms"})
     assert distrun("launch", spec).returncode == 3
-    job = status()["job_id"]
+    job = distrun.status()["job_id"]
     done = distrun("resume", job)
     assert done.returncode == 3
     assert attempts(distrun, job) == [0, 1, 2, 3]
@@ -273,15 +259,14 @@ def test_restarts_are_counted_from_0_again(
     ],
 )  # fmt: skip
 def test_a_resume_that_starts_nothing_has_a_verdict_of_its_own(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, changes: list[str], code: int,
-    kind: str | None,
-) -> None:  # fmt: skip
-    assert distrun("launch", write_spec("exit 4")).returncode == 4
-    earlier = status()["verdict"]
+    distrun: Distrun, changes: list[str], code: int, kind: str | None
+) -> None:
+    assert distrun.launch("exit 4").returncode == 4
+    earlier = distrun.status()["verdict"]
     assert earlier["kind"] == "exit"
     done = distrun("resume", *(word for each in changes for word in ("--set", each)))
     assert done.returncode == code, done.stderr
-    job, told = status(), distrun("status").stdout
+    job, told = distrun.status(), distrun("status").stdout
     page = distrun.cwd / "page.html"
     assert distrun("report", "-o", page).returncode == 0
     if kind is None:  # it was refused, and nothing has happened to the job
@@ -298,24 +283,22 @@ def test_a_resume_that_starts_nothing_has_a_verdict_of_its_own(
     assert "exit code 4" not in waited.stderr
 
 
-def test_a_resume_that_ctrl_c_ends_before_the_start_has_no_verdict(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
-    assert distrun("launch", write_spec("exit 4")).returncode == 4
+def test_a_resume_that_ctrl_c_ends_before_the_start_has_no_verdict(distrun: Distrun) -> None:
+    assert distrun.launch("exit 4").returncode == 4
     hangs = ["--set", "hosts=[host.invalid]", "--set", "ssh.options.ProxyCommand=sleep 600"]
     process = distrun.start("resume", *hangs)
-    wait_until(lambda: status()["state"] == "preparing")
+    wait_until(lambda: distrun.status()["state"] == "preparing")
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
-    assert status()["exit_code"] == 130
-    assert status()["verdict"] is None
+    assert distrun.status()["exit_code"] == 130
+    assert distrun.status()["verdict"] is None
 
 
 def test_a_full_disk_refuses_the_resume_and_the_record_is_unchanged(
-    small_disk: Path, write_spec: WriteSpec, distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+    small_disk: Path, distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISTRUN_HOME", str(small_disk))
-    assert distrun("launch", write_spec("exit 3", workers=1)).returncode == 3
+    assert distrun.launch("exit 3", workers=1).returncode == 3
     (record,) = small_disk.glob("jobs/*/events.jsonl")
     before = record.read_bytes()
     with (small_disk / "full").open("wb", buffering=0) as file, contextlib.suppress(OSError):
@@ -330,12 +313,10 @@ def test_a_full_disk_refuses_the_resume_and_the_record_is_unchanged(
     assert distrun("resume").returncode == 3
 
 
-def test_a_job_of_another_user_is_refused(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_a_job_of_another_user_is_refused(distrun: Distrun) -> None:
     need_root("only root can give a folder away")
-    assert distrun("launch", write_spec("exit 3", workers=1)).returncode == 3
-    job = status()
+    assert distrun.launch("exit 3", workers=1).returncode == 3
+    job = distrun.status()
     os.chown(job["folder"], 12345, 12345)
     refused = distrun("resume", job["job_id"])
     assert refused.returncode == 2
@@ -345,16 +326,14 @@ def test_a_job_of_another_user_is_refused(
 
 @pytest.mark.parametrize("signals", [1, 2])
 @pytest.mark.parametrize("moment", ["JobResumed", "HostReady", "JobPlanned", "TaskStarted"])
-def test_ctrl_c_at_each_point_of_a_resume(
-    moment: str, signals: int, distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job = detached(SLEEPS)
-    kill_supervisor(status, job)
+def test_ctrl_c_at_each_point_of_a_resume(moment: str, signals: int, distrun: Distrun) -> None:
+    job = distrun.detached(SLEEPS)
+    kill_supervisor(distrun.status, job)
     events = distrun.start("events", "-f", "--json", job, stdout=subprocess.PIPE, text=True)
     resumed = distrun.start("resume", job, stdout=-3, stderr=-3)
 
     def has_come() -> bool:
-        text = Path(status(job)["folder"], "events.jsonl").read_text()
+        text = Path(distrun.status(job)["folder"], "events.jsonl").read_text()
         return (
             f'"event":"{moment}"'
             in text.partition('"event":"JobResumed"')[1] + text.partition('"event":"JobResumed"')[2]
@@ -365,18 +344,16 @@ def test_ctrl_c_at_each_point_of_a_resume(
         resumed.send_signal(signal.SIGINT)
     assert resumed.wait(30) == 130
     events.kill()
-    assert status(job)["state"] == "stopped"
+    assert distrun.status(job)["state"] == "stopped"
     assert not survivors(job)
     repair(distrun)
     assert distrun("resume", job).returncode == 0
     assert "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout
 
 
-def test_kill_ends_a_resumed_job_and_wait_and_logs_follow_it(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job = detached(SLEEPS)
-    kill_supervisor(status, job)
+def test_kill_ends_a_resumed_job_and_wait_and_logs_follow_it(distrun: Distrun) -> None:
+    job = distrun.detached(SLEEPS)
+    kill_supervisor(distrun.status, job)
     assert distrun("resume", "-d", job).returncode == 0
     waiting = distrun.start("wait", job, stdout=-3, stderr=-3)
     logs = distrun.start("logs", "-f", job, stdout=-3, stderr=-3)
@@ -386,30 +363,26 @@ def test_kill_ends_a_resumed_job_and_wait_and_logs_follow_it(
     assert not survivors(job)
 
 
-def test_the_supervisor_is_killed_again_while_the_job_is_resumed(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job = detached(SLEEPS)
+def test_the_supervisor_is_killed_again_while_the_job_is_resumed(distrun: Distrun) -> None:
+    job = distrun.detached(SLEEPS)
     for _ in range(3):
-        kill_supervisor(status, job)
+        kill_supervisor(distrun.status, job)
         assert distrun("resume", "-d", job).returncode == 0
     assert attempts(distrun, job) == [0, 1, 2, 3]
-    kill_supervisor(status, job)
+    kill_supervisor(distrun.status, job)
     repair(distrun)
     assert distrun("resume", job).returncode == 0
     assert "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout
 
 
-def test_resume_lost_takes_up_all_lost_jobs_and_no_other(
-    distrun: Distrun, detached: Detach, write_spec: WriteSpec, status: Status
-) -> None:
-    lost = [detached(SLEEPS, name=f"lost{n}") for n in range(3)]
-    running = detached("exec sleep 600", name="running")
-    assert distrun("launch", write_spec("exit 3", name="failed")).returncode == 3
-    killed = detached("exec sleep 600", name="killed")
+def test_resume_lost_takes_up_all_lost_jobs_and_no_other(distrun: Distrun) -> None:
+    lost = [distrun.detached(SLEEPS, name=f"lost{n}") for n in range(3)]
+    running = distrun.detached("exec sleep 600", name="running")
+    assert distrun.launch("exit 3", name="failed").returncode == 3
+    killed = distrun.detached("exec sleep 600", name="killed")
     assert distrun("kill", killed).returncode == 0
     for job in lost:
-        kill_supervisor(status, job)
+        kill_supervisor(distrun.status, job)
     repair(distrun)
     done = distrun("launch", "--resume-lost")
     assert done.returncode == 0, done.stderr
@@ -417,22 +390,22 @@ def test_resume_lost_takes_up_all_lost_jobs_and_no_other(
     for job in lost:
         assert distrun("wait", job).returncode == 0
         assert attempts(distrun, job) == [0, 1]
-    assert status(killed)["state"] == "stopped"
-    assert status(running)["state"] == "running"
-    assert status("failed")["resumed"] == 0
+    assert distrun.status(killed)["state"] == "stopped"
+    assert distrun.status(running)["state"] == "running"
+    assert distrun.status("failed")["resumed"] == 0
     again = distrun("launch", "--resume-lost")
     assert (again.returncode, again.stdout) == (0, "")
     assert distrun("kill", running).returncode == 0
 
 
 def test_resume_lost_tells_of_a_job_that_it_cannot_take_up_and_takes_up_the_others(
-    distrun: Distrun, detached: Detach, status: Status
+    distrun: Distrun,
 ) -> None:
-    bad, good = detached(SLEEPS, name="bad"), detached(SLEEPS, name="good")
+    bad, good = distrun.detached(SLEEPS, name="bad"), distrun.detached(SLEEPS, name="good")
     for job in (bad, good):
-        kill_supervisor(status, job)
+        kill_supervisor(distrun.status, job)
     wait_until(lambda: not survivors(bad))
-    with Path(status(bad)["folder"], "events.jsonl").open("ab") as file:
+    with Path(distrun.status(bad)["folder"], "events.jsonl").open("ab") as file:
         file.write(b"#\n")
     repair(distrun)
     done = distrun("launch", "--resume-lost")
@@ -442,71 +415,69 @@ def test_resume_lost_tells_of_a_job_that_it_cannot_take_up_and_takes_up_the_othe
     assert distrun("wait", good).returncode == 0
 
 
-def test_resume_lost_takes_nothing_else(distrun: Distrun, write_spec: WriteSpec) -> None:
-    for args in ((str(write_spec("exit 0")),), ("-d",), ("--set", "restart.max=1")):
+def test_resume_lost_takes_nothing_else(distrun: Distrun) -> None:
+    for args in ((str(distrun.write_spec("exit 0")),), ("-d",), ("--set", "restart.max=1")):
         assert distrun("launch", "--resume-lost", *args).returncode == 2
     assert distrun("launch").returncode == 2
 
 
-def test_clean_does_not_remove_a_job_that_is_resumed(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job = detached(SLEEPS)
+def test_clean_does_not_remove_a_job_that_is_resumed(distrun: Distrun) -> None:
+    job = distrun.detached(SLEEPS)
     assert distrun("kill", job).returncode == 0
     folder = JobStore(distrun.home).find(job)
     assert distrun("resume", "-d", job).returncode == 0
     with pytest.raises(BlockingIOError):
         folder.remove()
-    assert status(job)["state"] == "running"
+    assert distrun.status(job)["state"] == "running"
     assert distrun("kill", job).returncode == 0
 
 
-def test_steps_that_are_trained_again_are_told(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_steps_that_are_trained_again_are_told(distrun: Distrun) -> None:
     notify = (
         'python3 -c "import os,socket;s=socket.socket(socket.AF_UNIX,socket.SOCK_DGRAM);'
         "a=os.environ['DISTRUN_NOTIFY'];s.sendto(b'STEP=%d',a.replace('@',chr(0),1))\""
     )
     script = f"if [ -e repaired ]; then {notify % 41}; sleep 0.3; exit 0; fi; {notify % 50}; exit 3"
-    assert distrun("launch", write_spec(script, workers=1)).returncode == 3
-    assert status()["tasks"][0]["progress"] == {"STEP": 50}
+    assert distrun.launch(script, workers=1).returncode == 3
+    assert distrun.status()["tasks"][0]["progress"] == {"STEP": 50}
     repair(distrun)
     done = distrun("resume")
     assert done.returncode == 0, done.stderr
     assert "worker:0 trains again at step 41, " in done.stderr
     assert " after step 50: 10 steps repeated" in done.stderr
-    assert status()["resumptions"]["repeated_steps"] == 10
+    assert distrun.status()["resumptions"]["repeated_steps"] == 10
     assert "10 steps trained again" in distrun("status").stdout
 
 
-def test_the_unit_for_systemd_resumes_at_boot(
-    distrun: Distrun, detached: Detach, status: Status, tmp_path: Path
-) -> None:
+def test_the_unit_for_systemd_resumes_at_boot(distrun: Distrun) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "resume.md").read_text()
     unit = page.partition("```ini\n")[2].partition("```")[0]
     settings = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line)
     assert (settings["Type"], settings["RemainAfterExit"]) == ("oneshot", "yes")
     # As systemd does it: %h is the home folder, and hardly anything is in the environment.
-    tool = tmp_path / ".local" / "bin" / "distrun"
+    tool = distrun.cwd / ".local" / "bin" / "distrun"
     tool.parent.mkdir(parents=True)
     tool.write_text(f'#!/bin/sh\nexec {sys.executable} -m distrun "$@"\n')
     tool.chmod(0o755)
-    command = settings["ExecStart"].replace("%h", str(tmp_path)).split()
+    command = settings["ExecStart"].replace("%h", str(distrun.cwd)).split()
     if shutil.which("systemd-analyze"):
-        file = tmp_path / "distrun.service"
-        file.write_text(unit.replace("%h", str(tmp_path)))
+        file = distrun.cwd / "distrun.service"
+        file.write_text(unit.replace("%h", str(distrun.cwd)))
         verified = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", file], capture_output=True, check=False
         )
         assert b"distrun.service" not in verified.stderr, verified.stderr
-    job = detached(SLEEPS)
-    kill_supervisor(status, job)
+    job = distrun.detached(SLEEPS)
+    kill_supervisor(distrun.status, job)
     repair(distrun)
     names = ("DISTRUN_HOME", "PYTHONPATH")
     done = subprocess.run(
         command,
-        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **{n: os.environ[n] for n in names}},
+        env={
+            "HOME": str(distrun.cwd),
+            "PATH": "/usr/bin:/bin",
+            **{n: os.environ[n] for n in names},
+        },
         cwd="/",
         stdin=subprocess.DEVNULL,
         capture_output=True,

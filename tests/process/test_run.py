@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.command import Distrun, Status
+from harness.command import Distrun
 from harness.processes import survivors
 from harness.terminal import OpenTerminal
 from harness.values import not_none
@@ -62,7 +62,7 @@ def cluster_of(distrun: Distrun, *args: str) -> tuple[str, str]:
 
 
 @pytest.mark.usefixtures("script")
-def test_the_line_of_the_readme_starts_two_workers(distrun: Distrun, status: Status) -> None:
+def test_the_line_of_the_readme_starts_two_workers(distrun: Distrun) -> None:
     readme = (ROOT / "README.md").read_text()
     line = not_none(re.search(r"test_run.py -->\n```sh\ndistrun (.*)\n```", readme))[1]
     assert readme.index(line) < readme.index("distrun launch`"), "the README shows `run` first"
@@ -74,7 +74,7 @@ def test_the_line_of_the_readme_starts_two_workers(distrun: Distrun, status: Sta
         args, config, _ = shown(each)
         assert args == ["--epochs", "3"]
         assert not_none(config)["task"] == {"type": "worker", "index": index}
-    assert status("train")["strategy"] == "multi_worker_mirrored"
+    assert distrun.status("train")["strategy"] == "multi_worker_mirrored"
 
 
 ODD = [
@@ -84,17 +84,17 @@ ODD = [
 
 
 @pytest.mark.usefixtures("script")
-def test_everything_after_the_script_is_the_scripts(distrun: Distrun, tmp_path: Path) -> None:
+def test_everything_after_the_script_is_the_scripts(distrun: Distrun) -> None:
     done = distrun("run", "train.py", *ODD)
     assert done.returncode == 0, done.stderr
     assert shown(done.stdout) == (ODD, None, None)
-    (tmp_path / "job.yaml").write_text(printed_spec(distrun, "train.py", *ODD))
+    (distrun.cwd / "job.yaml").write_text(printed_spec(distrun, "train.py", *ODD))
     again = distrun("launch", "job.yaml")
     assert again.stdout == done.stdout, again.stderr
 
 
-def test_the_printed_file_is_the_same_job(distrun: Distrun, script: Path, tmp_path: Path) -> None:
-    hostfile = tmp_path / "hosts.txt"
+def test_the_printed_file_is_the_same_job(distrun: Distrun, script: Path) -> None:
+    hostfile = distrun.cwd / "hosts.txt"
     hostfile.write_text("# this machine\nlocalhost slots=4\n")
     words = ["-n", "3", "--chief", "--name", "night", "--env", "COLOUR=red", "--env", "PATH"]
     words += ["--python", sys.executable, "--hostfile", "hosts.txt", "--set", "timeouts.grace=3s"]
@@ -102,7 +102,7 @@ def test_the_printed_file_is_the_same_job(distrun: Distrun, script: Path, tmp_pa
     text = printed_spec(distrun, *words)
     assert text.startswith("# distrun run -n 3 --chief")
     assert "  args: [--epochs, 0.10]\n" in text, "not readable"
-    (tmp_path / "job.yaml").write_text(text)
+    (distrun.cwd / "job.yaml").write_text(text)
     assert distrun("validate", "job.yaml").returncode == 0
     launched, run = distrun("plan", "job.yaml", "--json"), distrun("run", "--dry-run", *words)
     assert run.returncode == 0, run.stderr
@@ -126,18 +126,18 @@ def test_the_printed_file_is_the_same_job(distrun: Distrun, script: Path, tmp_pa
 
 
 @pytest.mark.usefixtures("script")
-def test_the_printed_file_works_in_another_folder(distrun: Distrun, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "specs" / "job.yaml"
+def test_the_printed_file_works_in_another_folder(distrun: Distrun) -> None:
+    elsewhere = distrun.cwd / "specs" / "job.yaml"
     elsewhere.parent.mkdir()
     with elsewhere.open("w") as file:
         distrun("run", "--print-spec", "train.py", "--out", "x", stdout=file)
     done = distrun("launch", elsewhere, cwd=elsewhere.parent)
     assert done.returncode == 0, done.stderr
     assert shown(done.stdout)[0] == ["--out", "x"]
-    assert f"workdir: {tmp_path}\n" in elsewhere.read_text()
-    with (tmp_path / "beside.yaml").open("w") as file:
+    assert f"workdir: {distrun.cwd}\n" in elsewhere.read_text()
+    with (distrun.cwd / "beside.yaml").open("w") as file:
         distrun("run", "--print-spec", "train.py", stdout=file)
-    assert "script: train.py\n" in (tmp_path / "beside.yaml").read_text()
+    assert "script: train.py\n" in (distrun.cwd / "beside.yaml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ def test_a_strategy_of_one_process_cannot_have_two_workers(distrun: Distrun, scr
     assert "--strategy: mirrored runs in one process, but -n is 2" in asked.stderr
 
 
-def test_modules_bundled_jobs_and_other_programs(distrun: Distrun, tmp_path: Path) -> None:
-    package = tmp_path / "trainer"
+def test_modules_bundled_jobs_and_other_programs(distrun: Distrun) -> None:
+    package = distrun.cwd / "trainer"
     package.mkdir()
     (package / "main.py").write_text(SHOW)
     done = distrun("run", "-m", "trainer.main", "-m", "x")
@@ -207,7 +207,7 @@ def test_modules_bundled_jobs_and_other_programs(distrun: Distrun, tmp_path: Pat
     assert "  script: mnist\n" in text
     assert text.splitlines()[1] == "name: mnist"
 
-    shell = tmp_path / "go.sh"
+    shell = distrun.cwd / "go.sh"
     shell.write_text('#!/bin/sh\necho "$DISTRUN_TASK $*"\n')
     shell.chmod(shell.stat().st_mode | stat.S_IXUSR)
     for word in ("go.sh", "./go.sh", str(shell)):
@@ -215,15 +215,15 @@ def test_modules_bundled_jobs_and_other_programs(distrun: Distrun, tmp_path: Pat
         assert sorted(line.partition(" | ")[2] for line in done.stdout.splitlines()) == [
             *("worker:0 --fast", "worker:1 --fast")
         ], done.stderr
-    (tmp_path / "train.py").write_text(SHOW)
+    (distrun.cwd / "train.py").write_text(SHOW)
     done = distrun("run", sys.executable, "train.py", "-x")
     assert shown(done.stdout)[0] == ["-x"], done.stderr
     assert "name: train\n" in printed_spec(distrun, "python3", "train.py")
 
 
 @pytest.mark.usefixtures("script")
-def test_a_hostfile_in_the_usual_forms(distrun: Distrun, tmp_path: Path) -> None:
-    hostfile = tmp_path / "hosts.txt"
+def test_a_hostfile_in_the_usual_forms(distrun: Distrun) -> None:
+    hostfile = distrun.cwd / "hosts.txt"
     hostfile.write_text("# a comment\n\nlocalhost slots=1\ngpu1:2\ngpu2 slots=3 max_slots=3 # b\n")
     assert cluster_of(distrun, "--hostfile", "hosts.txt", "train.py")[1] == "worker: 6"
     hostfile.write_text("localhost\ngpu1 slot=2\n")
@@ -282,12 +282,12 @@ def test_a_bundled_job_in_place_of_a_spec_is_for_run(distrun: Distrun) -> None:
 
 
 def test_detached_it_prints_its_id_and_other_commands_find_it(
-    distrun: Distrun, script: Path, status: Status
+    distrun: Distrun, script: Path
 ) -> None:
     script.write_text("import time\ntime.sleep(100)\n")
     done = distrun("run", "-n", "2", "-d", "--name", "night", "train.py")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == status("night")["job_id"]
+    assert done.stdout.strip() == distrun.status("night")["job_id"]
     assert distrun("kill", "night").returncode == 0
     assert distrun("wait", "night").returncode == 137
     assert not survivors(done.stdout.strip())
@@ -345,11 +345,9 @@ def test_braces_in_a_path_are_only_braces(distrun: Distrun, script: Path) -> Non
     ("name", "words"),
     [("pipe.py", "is no regular file"), ("loop.py", "is a link that leads to no file")],
 )
-def test_a_script_that_is_there_but_no_file(
-    distrun: Distrun, tmp_path: Path, name: str, words: str
-) -> None:
-    os.mkfifo(tmp_path / "pipe.py")
-    (tmp_path / "loop.py").symlink_to("loop.py")
+def test_a_script_that_is_there_but_no_file(distrun: Distrun, name: str, words: str) -> None:
+    os.mkfifo(distrun.cwd / "pipe.py")
+    (distrun.cwd / "loop.py").symlink_to("loop.py")
     done = distrun("run", name)
     assert done.returncode == 65
     assert words in done.stderr

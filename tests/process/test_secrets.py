@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.command import Detach, Distrun, WriteSpec
+from harness.command import Distrun
 from harness.waiting import wait_until
 
 CANARY = "canary-5e2c81f9d7"
@@ -24,22 +24,20 @@ def command_lines() -> bytes:
 
 
 def test_a_passed_value_is_in_no_file_and_no_output(
-    distrun: Distrun,
-    write_spec: WriteSpec,
-    detached: Detach,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CANARY_VALUE", CANARY)
     program = {
         "command": ["sh", "-c", 'printf %s "$CANARY_VALUE" > got; echo up; exec sleep 600'],
         "pass_env": ["CANARY_VALUE"],
     }
-    spec = write_spec("", workers=1, program=program, tensorboard={"logdir": "logs"})
+    spec = distrun.write_spec("", workers=1, program=program, tensorboard={"logdir": "logs"})
     said = [distrun("plan", spec), distrun("plan", spec, "--json"), distrun("validate", spec)]
-    job_id = detached("", workers=1, program=program, tensorboard={"logdir": "logs"})
-    wait_until(lambda: (tmp_path / "got").is_file() and (tmp_path / "got").read_text(), timeout=30)
-    assert (tmp_path / "got").read_text() == CANARY
+    job_id = distrun.detached("", workers=1, program=program, tensorboard={"logdir": "logs"})
+    wait_until(
+        lambda: (distrun.cwd / "got").is_file() and (distrun.cwd / "got").read_text(), timeout=30
+    )
+    assert (distrun.cwd / "got").read_text() == CANARY
     assert CANARY.encode() not in command_lines()
     said += [distrun("ps", "--json"), distrun("status"), distrun("status", "--json")]
     assert distrun("kill", job_id).returncode == 0
@@ -53,11 +51,11 @@ def test_a_passed_value_is_in_no_file_and_no_output(
 
 
 def test_a_failed_job_does_not_tell_it_either(
-    distrun: Distrun, write_spec: WriteSpec, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CANARY_VALUE", CANARY)
     program = {"command": ["no-such-program"], "pass_env": ["CANARY_VALUE"]}
-    done = distrun("launch", write_spec("", program=program))
+    done = distrun.launch("", program=program)
     assert done.returncode not in (0, 70)
     assert CANARY not in done.stdout + done.stderr
     assert "no-such-program" in done.stderr

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from harness.command import Detach, Distrun, WriteSpec
+from harness.command import Distrun
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
@@ -15,9 +14,9 @@ from harness.waiting import wait_until
 @pytest.mark.parametrize("command", ["launch", "plan"])
 @pytest.mark.parametrize("args", [["--epochs", "3"], ["--epochs=3"], ["-e", "3"]])
 def test_program_arguments_follow_two_dashes(
-    distrun: Distrun, write_spec: WriteSpec, command: str, args: list[str]
+    distrun: Distrun, command: str, args: list[str]
 ) -> None:
-    spec = write_spec("exit 0")
+    spec = distrun.write_spec("exit 0")
     done = distrun(command, spec, *args)
     assert done.returncode == 2
     name = args[0].partition("=")[0]
@@ -28,18 +27,16 @@ def test_program_arguments_follow_two_dashes(
     assert "Did you mean '--strict'?" in near.stderr
 
 
-def test_tail_means_the_last_lines(distrun: Distrun, detached: Detach) -> None:
-    detached("echo one; echo two", workers=1)
+def test_tail_means_the_last_lines(distrun: Distrun) -> None:
+    distrun.detached("echo one; echo two", workers=1)
     distrun("wait")
     assert distrun("logs", "--tail", "1").stdout == "worker:0 | two\n"
 
 
 @pytest.mark.parametrize("command", ["launch", "plan", "validate", "doctor"])
 @pytest.mark.parametrize("name", ["slow", "slow.yml", "./slow.yml", "slwo.yaml"])
-def test_a_spec_with_a_similar_name(
-    distrun: Distrun, write_spec: WriteSpec, command: str, name: str
-) -> None:
-    write_spec("exit 0", name="slow")
+def test_a_spec_with_a_similar_name(distrun: Distrun, command: str, name: str) -> None:
+    distrun.write_spec("exit 0", name="slow")
     done = distrun(command, name)
     assert done.returncode == 2
     assert "slow.yaml'?" in done.stderr
@@ -49,8 +46,8 @@ def test_a_spec_with_a_similar_name(
 
 
 @pytest.mark.parametrize("task", ["worker:0", "worker"])
-def test_logs_of_a_task(distrun: Distrun, detached: Detach, task: str) -> None:
-    detached("exit 0", name="job")
+def test_logs_of_a_task(distrun: Distrun, task: str) -> None:
+    distrun.detached("exit 0", name="job")
     distrun("wait")
     for args, meant in (([task], ""), (["job", task], "job ")):
         done = distrun("logs", *args)
@@ -82,16 +79,16 @@ def test_verbs_of_other_tools(distrun: Distrun, verb: str, ours: str) -> None:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_advice_on_an_older_job_has_its_id(
-    distrun: Distrun, write_spec: WriteSpec, terminal: OpenTerminal, tmp_path: Path, columns: int
+    distrun: Distrun, terminal: OpenTerminal, columns: int
 ) -> None:
-    (tmp_path / "bad.py").write_text("raise ValueError('7 is odd')\n")
-    spec = write_spec("", program={"script": "bad.py"}, workers=1)
+    (distrun.cwd / "bad.py").write_text("raise ValueError('7 is odd')\n")
+    spec = distrun.write_spec("", program={"script": "bad.py"}, workers=1)
     window = terminal("launch", spec, columns=columns)
     wait_until(window.ended)
     assert "distrun logs -t worker:0" in window.text()
     old = distrun("ps", "-a").stdout.splitlines()[1].split()[0]
     assert "distrun logs -t worker:0" in distrun("status", old).stdout
-    assert distrun("launch", write_spec("exit 0", name="new")).returncode == 0
+    assert distrun.launch("exit 0", name="new").returncode == 0
     for shown in ("status", "events"):
         for as_json in ([], ["--json"]):
             text = distrun(shown, old, *as_json).stdout
@@ -99,8 +96,8 @@ def test_advice_on_an_older_job_has_its_id(
             assert "distrun logs -t" not in text
 
 
-def test_when_and_where_are_not_glued_to_a_reason(distrun: Distrun, write_spec: WriteSpec) -> None:
-    done = distrun("launch", write_spec("", 1, program={"command": ["no-such-program"]}))
+def test_when_and_where_are_not_glued_to_a_reason(distrun: Distrun) -> None:
+    done = distrun.launch("", 1, program={"command": ["no-such-program"]})
     assert done.returncode != 0
     [first] = [line for line in done.stderr.splitlines() if line.startswith("job job-")]
     assert re.search(" failed: worker:0 on localhost(?: at [0-9:]+)?$", first)
@@ -117,8 +114,8 @@ def test_when_and_where_are_not_glued_to_a_reason(distrun: Distrun, write_spec: 
         "strategy: default\nprogrm: {script: mnist}\n",
     ],
 )
-def test_a_misspelt_key_is_not_also_missing(distrun: Distrun, tmp_path: Path, text: str) -> None:
-    (tmp_path / "job.yaml").write_text(text)
+def test_a_misspelt_key_is_not_also_missing(distrun: Distrun, text: str) -> None:
+    (distrun.cwd / "job.yaml").write_text(text)
     done = distrun("validate", "job.yaml")
     assert done.returncode == 65
     assert "did you mean" in done.stderr
@@ -164,8 +161,8 @@ ssh: {port: "${U11}"}
 """
 
 
-def test_an_unset_variable_is_one_error_wherever_it_is(distrun: Distrun, tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(EVERYWHERE)
+def test_an_unset_variable_is_one_error_wherever_it_is(distrun: Distrun) -> None:
+    (distrun.cwd / "job.yaml").write_text(EVERYWHERE)
     lines = distrun("validate", "job.yaml").stderr.splitlines()
     assert [line.split(": ")[1].split(";")[0] for line in lines] == [
         f"the variable 'U{number}' is not set here" for number in range(1, 12)
@@ -173,7 +170,7 @@ def test_an_unset_variable_is_one_error_wherever_it_is(distrun: Distrun, tmp_pat
 
 
 def test_a_variable_in_quotes_can_be_a_number_or_a_text(
-    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a flow mapping, ${NAME} must be in quotes."""
     monkeypatch.setenv("WORKERS", "3")
@@ -181,10 +178,10 @@ def test_a_variable_in_quotes_can_be_a_number_or_a_text(
         'strategy: multi_worker_mirrored\ncluster: {worker: "${WORKERS}"}\n'
         'ssh: {user: "${WORKERS}"}\nprogram: {command: [echo, "${WORKERS}"]}\n'
     )
-    (tmp_path / "job.yaml").write_text(text)
+    (distrun.cwd / "job.yaml").write_text(text)
     done = distrun("validate", "job.yaml")
     assert done.stderr == "" or "is valid" in done.stderr
     assert "3 tasks" in done.stdout + done.stderr
     quoted = text.replace('worker: "${WORKERS}"', 'worker: "3"')
-    (tmp_path / "job.yaml").write_text(quoted)
+    (distrun.cwd / "job.yaml").write_text(quoted)
     assert "write 3 without quotes" in distrun("validate", "job.yaml").stderr

@@ -25,7 +25,7 @@ from distrun.supervisor.hosts.inquiry import Inquiry
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.hosts.srun import SrunReach
 from distrun.supervisor.hosts.ssh import SshReach
-from harness.command import WriteSpec
+from harness.command import Distrun
 from harness.processes import descendants
 from harness.waiting import wait_until
 
@@ -193,8 +193,8 @@ def answered(_folder: Path, _spec_file: str) -> None:
 
 @pytest.mark.parametrize("what", [slow_query, slow_slurm, given_up, answered])
 def test_a_question_stops_nothing_else(
+    distrun: Distrun,
     what: Callable[[Path, str], None],
-    write_spec: WriteSpec,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -207,7 +207,7 @@ def test_a_question_stops_nothing_else(
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-    spec_file = str(write_spec("true", workers=1, hosts=["h1"]))
+    spec_file = str(distrun.write_spec("true", workers=1, hosts=["h1"]))
     # This process may have threads, which no supervisor has.
     command = [sys.executable, "-W", "error", __file__, what.__name__, str(tmp_path), spec_file]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

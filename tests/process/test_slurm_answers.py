@@ -45,9 +45,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 
 
 @pytest.fixture
-def job_id(slurm: FakeSlurm, distrun: Distrun, tmp_path: Path) -> str:
-    (tmp_path / "job.yaml").write_text(SPEC)
-    done = distrun("submit", tmp_path / "job.yaml")
+def job_id(slurm: FakeSlurm, distrun: Distrun) -> str:
+    (distrun.cwd / "job.yaml").write_text(SPEC)
+    done = distrun("submit", distrun.cwd / "job.yaml")
     assert done.returncode == 0, done.stderr
     assert "pending in Slurm as job 7 (Priority); it starts at about" in done.stderr
     return str(done.stdout.strip())
@@ -132,12 +132,10 @@ def test_a_slurm_that_does_not_answer_keeps_nobody_from_the_record(
     assert commands.LIMIT < 60
 
 
-def test_without_slurm_nothing_is_left_of_a_submission(
-    slurm: FakeSlurm, distrun: Distrun, tmp_path: Path
-) -> None:
-    (tmp_path / "job.yaml").write_text(SPEC)
+def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun: Distrun) -> None:
+    (distrun.cwd / "job.yaml").write_text(SPEC)
     slurm.says("sbatch", "case $1 in --parsable) echo full >&2; exit 1;; esac")
-    done = distrun("submit", tmp_path / "job.yaml")
+    done = distrun("submit", distrun.cwd / "job.yaml")
     assert (done.returncode, done.stdout) == (69, "")
     assert "sbatch failed (code 1): full" in done.stderr
     assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == []

@@ -56,8 +56,8 @@ def test_variables_in_values(tmp_path: Path) -> None:
     assert "/a b" not in spec.source
 
 
-def test_an_unset_variable_is_an_error_at_its_place(distrun: Distrun, tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
+def test_an_unset_variable_is_an_error_at_its_place(distrun: Distrun) -> None:
+    path = distrun.cwd / "job.yaml"
     path.write_text(
         "strategy: default\nprogram:\n  command: [echo, '${NO_SUCH_A}']\n"
         "  args: [x, '${NO_SUCH_B}']\n"
@@ -83,15 +83,15 @@ def test_keys_are_not_expanded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_what_nothing_expands_is_warned_of(
-    distrun: Distrun, terminal: OpenTerminal, tmp_path: Path, columns: int
+    distrun: Distrun, terminal: OpenTerminal, columns: int
 ) -> None:
-    (tmp_path / "train.py").write_text("pass\n")
+    (distrun.cwd / "train.py").write_text("pass\n")
     program = {
         "script": "train.py",
         "args": ["--data", "$HOME/data", "--out=~/out", "~", "5$", "a~b", "$NO_SUCH_VARIABLE"],
         "env": {"CACHE": "~/cache", "PRICE": "$5"},
     }
-    write(tmp_path, program=program)
+    write(distrun.cwd, program=program)
     window = terminal("validate", "job.yaml", columns=columns)
     wait_until(window.ended)
     warnings = [line for line in window.text().splitlines() if ": warning: " in line]
@@ -104,7 +104,7 @@ def test_what_nothing_expands_is_warned_of(
     assert distrun("validate", "--strict", "job.yaml").returncode == 65
     assert "nothing expands" in distrun("launch", "job.yaml").stderr
     shell = {"command": ["sh", "-c", "echo $HOME ~", "$HOME"], "args": ["$HOME"]}
-    write(tmp_path, program=shell)
+    write(distrun.cwd, program=shell)
     assert "nothing expands" not in distrun("validate", "job.yaml").stderr
 
 
@@ -123,11 +123,11 @@ def test_what_nothing_expands_is_warned_of(
     ],
 )
 def test_what_is_not_there_is_known_before_a_launch(
-    distrun: Distrun, tmp_path: Path, program: dict[str, Any], words: str
+    distrun: Distrun, program: dict[str, Any], words: str
 ) -> None:
-    (tmp_path / "t.py").write_text("pass\n")
-    (tmp_path / "imports.py").write_text("import no_such_module\n")
-    path = write(tmp_path, program=program)
+    (distrun.cwd / "t.py").write_text("pass\n")
+    (distrun.cwd / "imports.py").write_text("import no_such_module\n")
+    path = write(distrun.cwd, program=program)
     validated = distrun("validate", path)
     assert validated.returncode == 0
     assert ": warning: " in validated.stderr
@@ -140,8 +140,8 @@ def test_what_is_not_there_is_known_before_a_launch(
     assert words in distrun("launch", path).stderr.replace(": warning: ", ": ")
 
 
-def test_what_is_there_is_not_warned_of(distrun: Distrun, tmp_path: Path) -> None:
-    tool = tmp_path / "bin" / "tool"
+def test_what_is_there_is_not_warned_of(distrun: Distrun) -> None:
+    tool = distrun.cwd / "bin" / "tool"
     tool.parent.mkdir()
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)
@@ -150,5 +150,5 @@ def test_what_is_there_is_not_warned_of(distrun: Distrun, tmp_path: Path) -> Non
         {"command": ["tool"], "env": {"PATH": f"{tool.parent}:/usr/bin:/bin"}},
         {"command": [str(tool)]},
     ):
-        done = distrun("validate", write(tmp_path, program=program))
+        done = distrun("validate", write(distrun.cwd, program=program))
         assert "warning" not in done.stderr, program

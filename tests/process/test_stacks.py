@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from distrun import stacks
-from harness.command import Detach, Distrun, Status, WriteSpec, recorded_events
+from harness.command import Distrun, recorded_events
 from harness.hanging import hanging_script
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
@@ -25,15 +24,15 @@ def hang(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def hanging(distrun: Distrun, detached: Detach, hang: str) -> str:
+def hanging(distrun: Distrun, hang: str) -> str:
     """A job of three workers that hang."""
-    job_id = detached(hang, workers=3)
+    job_id = distrun.detached(hang, workers=3)
     wait_until(lambda: distrun("logs", job_id).stdout.count("hangs") == 3, timeout=60)
     return job_id
 
 
 def test_the_task_that_hangs_is_found_in_one_command(
-    distrun: Distrun, hanging: str, status: Status, terminal: OpenTerminal
+    distrun: Distrun, hanging: str, terminal: OpenTerminal
 ) -> None:
     shown = distrun("stacks").stdout.splitlines()
     assert shown[0] == "worker:1: load_batch, hang.py:6"
@@ -41,7 +40,7 @@ def test_the_task_that_hangs_is_found_in_one_command(
     asked = json.loads(distrun("stacks", hanging, "-t", "worker:0", "--json").stdout)
     assert [entry["tasks"] for entry in asked["entries"]] == [["worker:0"]]
     (process,) = asked["processes"]
-    pids = {task["task"]: task["pid"] for task in status()["tasks"]}
+    pids = {task["task"]: task["pid"] for task in distrun.status()["tasks"]}
     assert process["pid"] == pids["worker:0"]
     assert process["threads"][0]["frames"][1]["line"] == 11
     for columns in (40, 80):
@@ -49,24 +48,22 @@ def test_the_task_that_hangs_is_found_in_one_command(
         wait_until(window.ended, timeout=30)
         assert max(map(len, window.text().splitlines())) <= columns
     # Nothing has been stopped.
-    assert {task["state"] for task in status()["tasks"]} == {"running"}
+    assert {task["state"] for task in distrun.status()["tasks"]} == {"running"}
     assert distrun("stacks", "-t", "worker:7").returncode == 2
     assert distrun("kill").returncode == 0
     ended = distrun("stacks")
     assert (ended.returncode, "has ended: nothing of it runs" in ended.stderr) == (2, True)
 
 
-def test_what_is_no_python_program_is_told(distrun: Distrun, detached: Detach) -> None:
-    detached("sleep 100", workers=1)
+def test_what_is_no_python_program_is_told(distrun: Distrun) -> None:
+    distrun.detached("sleep 100", workers=1)
     shown = distrun("stacks")
     assert shown.stdout.strip() == "worker:0: it is no Python program"
     assert distrun("kill").returncode == 0
 
 
-def test_a_suspended_task_is_shown_and_stays_suspended(
-    distrun: Distrun, hanging: str, status: Status
-) -> None:
-    pid = next(task["pid"] for task in status()["tasks"] if task["task"] == "worker:1")
+def test_a_suspended_task_is_shown_and_stays_suspended(distrun: Distrun, hanging: str) -> None:
+    pid = next(task["pid"] for task in distrun.status()["tasks"] if task["task"] == "worker:1")
     os.kill(pid, signal.SIGSTOP)
     assert distrun("stacks").stdout.startswith("worker:1: load_batch, hang.py:6")
     with open(f"/proc/{pid}/stat") as file:
@@ -75,11 +72,9 @@ def test_a_suspended_task_is_shown_and_stays_suspended(
     assert distrun("kill", hanging).returncode == 0
 
 
-def test_without_py_spy_it_says_how_to_get_it(
-    distrun: Distrun, hanging: str, tmp_path: Path
-) -> None:
+def test_without_py_spy_it_says_how_to_get_it(distrun: Distrun, hanging: str) -> None:
     """The interpreter is a link in a folder without py-spy."""
-    folder = tmp_path / "bin"
+    folder = distrun.cwd / "bin"
     folder.mkdir()
     (folder / "python3").symlink_to(sys.executable)
     source = Path(stacks.__file__).parents[1]
@@ -96,9 +91,9 @@ def test_without_py_spy_it_says_how_to_get_it(
 
 
 def test_the_verdict_on_a_stall_names_the_task_that_stood_elsewhere(
-    distrun: Distrun, write_spec: WriteSpec, hang: str, status: Callable[..., dict[str, object]]
+    distrun: Distrun, hang: str
 ) -> None:
-    spec = write_spec(hang, workers=3, timeouts={"stall": "2s", "grace": "1s"})
+    spec = distrun.write_spec(hang, workers=3, timeouts={"stall": "2s", "grace": "1s"})
     done = distrun("launch", spec)
     assert done.returncode == 75
     assert (

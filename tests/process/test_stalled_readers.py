@@ -24,7 +24,7 @@ from distrun.agent import protocol
 from distrun.agent.protocol.channel import Channel
 from distrun.jobstore import JobStore
 from distrun.supervisor.clients import Client, Clients
-from harness.command import Distrun, Status, WriteSpec, recorded_events
+from harness.command import Distrun, recorded_events
 from harness.processes import survivors
 from harness.terminal import OpenTerminal
 from harness.values import not_none
@@ -139,30 +139,25 @@ def fill(writing: int) -> int:
     indirect=["reader"],
 )
 def test_a_signal_ends_a_launch_whose_reader_stalls(
-    start: Start,
-    reader: Reader,
-    write_spec: WriteSpec,
-    status: Status,
-    tmp_path: Path,
-    number: signal.Signals,
+    distrun: Distrun, start: Start, reader: Reader, tmp_path: Path, number: signal.Signals
 ) -> None:
     """Both streams are the same, as on a terminal: the last words do not arrive either."""
-    launch = start(reader, "launch", write_spec(FLOODS), streams=("stdout", "stderr"))
+    launch = start(reader, "launch", distrun.write_spec(FLOODS), streams=("stdout", "stderr"))
     wait_until((tmp_path / "flooded").exists, timeout=60)
     wait_until(lambda: is_stalled(launch), timeout=60)
-    job_id = status()["job_id"]
+    job_id = distrun.status()["job_id"]
     launch.send_signal(number)
     assert launch.wait(30) == 128 + number
     assert survivors(job_id) == []
-    outcome = status()["outcome"]
+    outcome = distrun.status()["outcome"]
     assert outcome["exit_code"] == 128 + number
     assert number.name in outcome["cause"]
 
 
 def test_messages_are_printed_while_the_output_stalls(
-    start: Start, pipe: Reader, write_spec: WriteSpec
+    distrun: Distrun, start: Start, pipe: Reader
 ) -> None:
-    launch = start(pipe, "launch", write_spec(FLOODS), stderr=subprocess.PIPE, text=True)
+    launch = start(pipe, "launch", distrun.write_spec(FLOODS), stderr=subprocess.PIPE, text=True)
     messages = not_none(launch.stderr)
     job_id = messages.readline().split()[2].rstrip(":")
     wait_until(lambda: is_stalled(launch), timeout=60)
@@ -176,10 +171,10 @@ def test_messages_are_printed_while_the_output_stalls(
 
 
 def test_the_second_signal_kills_at_once(
-    start: Start, pipe: Reader, write_spec: WriteSpec, tmp_path: Path
+    distrun: Distrun, start: Start, pipe: Reader, tmp_path: Path
 ) -> None:
     stubborn = "trap '' TERM; seq 300000; touch flooded; while :; do sleep 0.1; done"
-    spec = write_spec(stubborn, timeouts={"grace": "1h"})
+    spec = distrun.write_spec(stubborn, timeouts={"grace": "1h"})
     launch = start(pipe, "launch", spec, stderr=subprocess.PIPE, text=True)
     wait_until((tmp_path / "flooded").exists, timeout=60)
     wait_until(lambda: is_stalled(launch), timeout=60)
@@ -193,12 +188,12 @@ def test_the_second_signal_kills_at_once(
 
 
 def test_an_error_after_a_signal_does_not_wait_for_the_reader(
-    start: Start, pipe: Reader, distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
+    start: Start, pipe: Reader, distrun: Distrun
 ) -> None:
     stubborn = "trap '' TERM; seq 300000; touch flooded; while :; do sleep 0.1; done"
-    spec = write_spec(stubborn, timeouts={"grace": "1h"})
+    spec = distrun.write_spec(stubborn, timeouts={"grace": "1h"})
     launch = start(pipe, "launch", spec, streams=("stdout", "stderr"))
-    wait_until((tmp_path / "flooded").exists, timeout=60)
+    wait_until((distrun.cwd / "flooded").exists, timeout=60)
     wait_until(lambda: is_stalled(launch), timeout=60)
     launch.send_signal(signal.SIGTERM)
     wait_until(
@@ -209,10 +204,10 @@ def test_an_error_after_a_signal_does_not_wait_for_the_reader(
 
 
 def test_a_reader_that_reads_on_gets_everything(
-    start: Start, reader: Reader, write_spec: WriteSpec
+    distrun: Distrun, start: Start, reader: Reader
 ) -> None:
     """Nothing is lost or doubled, and the launch holds only a part of it in memory."""
-    spec = write_spec(f"seq -f '{'line ' * 20}%.0f' {LINES}", workers=2)
+    spec = distrun.write_spec(f"seq -f '{'line ' * 20}%.0f' {LINES}", workers=2)
     # On a terminal, lines that both print at the same time would be shown once.
     launch = start(reader, "launch", "--all-output", spec, stderr=subprocess.DEVNULL)
     first = os.read(reader[0], 1000)
@@ -228,13 +223,13 @@ def test_a_reader_that_reads_on_gets_everything(
 
 
 def test_a_signal_after_the_end_of_the_job_leaves_its_result(
-    start: Start, pipe: Reader, write_spec: WriteSpec, status: Status
+    distrun: Distrun, start: Start, pipe: Reader
 ) -> None:
     """Until then the launch waits for the reader, as `cat` would."""
-    spec = write_spec("seq 300000; exit 3", workers=1)
+    spec = distrun.write_spec("seq 300000; exit 3", workers=1)
     launch = start(pipe, "launch", spec, stderr=subprocess.PIPE, text=True)
     job = not_none(launch.stderr).readline().split()[2].rstrip(":")
-    wait_until(lambda: status(job)["state"] == "failed", timeout=60)
+    wait_until(lambda: distrun.status(job)["state"] == "failed", timeout=60)
     wait_until(lambda: is_stalled(launch), timeout=60)
     assert launch.poll() is None
     launch.send_signal(signal.SIGINT)
@@ -245,20 +240,20 @@ def test_a_signal_after_the_end_of_the_job_leaves_its_result(
 
 
 def test_a_reader_that_exits_ends_a_stalled_launch(
-    start: Start, pipe: Reader, write_spec: WriteSpec, status: Status
+    distrun: Distrun, start: Start, pipe: Reader
 ) -> None:
-    launch = start(pipe, "launch", write_spec(FLOODS), stderr=subprocess.DEVNULL)
+    launch = start(pipe, "launch", distrun.write_spec(FLOODS), stderr=subprocess.DEVNULL)
     wait_until(lambda: is_stalled(launch), timeout=60)
     os.close(pipe[0])
     assert launch.wait(60) == 141
-    assert status()["state"] == "stopped"
+    assert distrun.status()["state"] == "stopped"
 
 
 def test_the_output_is_shown_while_messages_stall(
-    start: Start, reader: Reader, write_spec: WriteSpec
+    distrun: Distrun, start: Start, reader: Reader
 ) -> None:
     filled = fill(reader[1])
-    spec = write_spec("echo text; until test -e go; do sleep 0.02; done; exit 3", workers=1)
+    spec = distrun.write_spec("echo text; until test -e go; do sleep 0.02; done; exit 3", workers=1)
     launch = start(reader, "launch", spec, streams=("stderr",), stdout=subprocess.PIPE, text=True)
     assert not_none(launch.stdout).readline() == "worker:0 | text\n"
     (Path(spec).parent / "go").touch()
@@ -269,11 +264,11 @@ def test_the_output_is_shown_while_messages_stall(
 
 
 def test_what_other_programs_share_stays_blocking(
-    start: Start, pipe: Reader, write_spec: WriteSpec
+    distrun: Distrun, start: Start, pipe: Reader
 ) -> None:
     """O_NONBLOCK belongs to the open file, which the shell and other programs have too."""
     shared = os.dup(pipe[1])
-    launch = start(pipe, "launch", write_spec(FLOODS), streams=("stdout", "stderr"))
+    launch = start(pipe, "launch", distrun.write_spec(FLOODS), streams=("stdout", "stderr"))
     wait_until(lambda: is_stalled(launch), timeout=60)
     assert not fcntl.fcntl(shared, fcntl.F_GETFL) & os.O_NONBLOCK
     launch.send_signal(signal.SIGTERM)
@@ -283,10 +278,10 @@ def test_what_other_programs_share_stays_blocking(
 
 
 def test_ctrl_s_stops_the_output_and_ctrl_q_continues_it(
-    terminal: OpenTerminal, write_spec: WriteSpec, tmp_path: Path
+    distrun: Distrun, terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     script = "for n in 1 2; do until test -e go$n; do sleep 0.02; done; seq 20000; done; sleep 600"
-    window = terminal("launch", write_spec(script, workers=1))
+    window = terminal("launch", distrun.write_spec(script, workers=1))
     wait_until(lambda: "1/1 tasks up" in window.read(), timeout=30)
     window.type(CTRL_S)
     (tmp_path / "go1").touch()
@@ -321,10 +316,8 @@ OTHERS = {
 it ends the job."""
 
 
-def test_a_signal_ends_the_other_commands(
-    start: Start, distrun: Distrun, write_spec: WriteSpec
-) -> None:
-    spec = write_spec("echo text; exec sleep 600", workers=1)
+def test_a_signal_ends_the_other_commands(start: Start, distrun: Distrun) -> None:
+    spec = distrun.write_spec("echo text; exec sleep 600", workers=1)
     assert distrun("launch", "-d", spec).returncode == 0
     for command, of_ctrl_c in OTHERS.items():
         for number, code in ((signal.SIGINT, of_ctrl_c), (signal.SIGTERM, 143)):
@@ -338,9 +331,9 @@ def test_a_signal_ends_the_other_commands(
 
 
 def test_a_stream_that_another_program_made_non_blocking_loses_nothing(
-    start: Start, pipe: Reader, distrun: Distrun, write_spec: WriteSpec
+    start: Start, pipe: Reader, distrun: Distrun
 ) -> None:
-    distrun("launch", write_spec("seq 300000", workers=1), stdout=subprocess.DEVNULL)
+    distrun("launch", distrun.write_spec("seq 300000", workers=1), stdout=subprocess.DEVNULL)
     os.set_blocking(pipe[1], False)
     logs = start(pipe, "logs", "--raw")
     first = os.read(pipe[0], 100)
@@ -350,9 +343,9 @@ def test_a_stream_that_another_program_made_non_blocking_loses_nothing(
 
 
 def test_a_signal_ends_a_wait_whose_result_nobody_reads(
-    start: Start, pipe: Reader, distrun: Distrun, write_spec: WriteSpec
+    start: Start, pipe: Reader, distrun: Distrun
 ) -> None:
-    distrun("launch", write_spec("exit 3"))
+    distrun.launch("exit 3")
     fill(pipe[1])
     wait = start(pipe, "wait", streams=("stdout", "stderr"))
     wait_until(lambda: is_stalled(wait), timeout=60)

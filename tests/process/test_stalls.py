@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Distrun
 
 HANGS = """
     import os, socket, sys, threading, time
@@ -26,7 +26,7 @@ PATIENCE = (2, 10, 40)
 
 
 @pytest.fixture
-def launch_patiently(distrun: Distrun, write_spec: WriteSpec) -> Callable[..., Any]:
+def launch_patiently(distrun: Distrun) -> Callable[..., Any]:
     """Launch a program that is to stall, until `came_so_far()` says that it had time for more.
 
     Its argument is the seconds of timeouts.stall; more keys of the spec as keywords.
@@ -37,7 +37,7 @@ def launch_patiently(distrun: Distrun, write_spec: WriteSpec) -> Callable[..., A
         for seconds in PATIENCE:
             program = {"script": "train.py", "args": [str(seconds)]}
             timeouts = {"stall": f"{seconds}s"}
-            done = distrun("launch", write_spec("", program=program, timeouts=timeouts, **keys))
+            done = distrun.launch("", program=program, timeouts=timeouts, **keys)
             if came_so_far():
                 break
         return done, seconds
@@ -46,7 +46,7 @@ def launch_patiently(distrun: Distrun, write_spec: WriteSpec) -> Callable[..., A
 
 
 def test_a_job_that_hangs_ends_and_tells_where_each_task_stood(
-    distrun: Distrun, launch_patiently: Any, status: Status
+    distrun: Distrun, launch_patiently: Any
 ) -> None:
     def both_began() -> bool:
         return bool(distrun("logs", "--grep", "it begins").stdout.count("\n") == 2)
@@ -63,7 +63,7 @@ def test_a_job_that_hangs_ends_and_tells_where_each_task_stood(
     )
     assert done.returncode == 75, done.stderr
     assert f"no progress within timeouts.stall, {seconds} s" in done.stderr
-    job = status()
+    job = distrun.status()
     verdict = job["verdict"]
     assert (verdict["kind"], verdict["task"]) == ("stalled", None)
     evidence = {each["task"]: each["text"] for each in verdict["evidence"]}
@@ -72,9 +72,7 @@ def test_a_job_that_hangs_ends_and_tells_where_each_task_stood(
     assert "in wait_for_ever" in distrun("logs", "-t", "worker:1").stdout
 
 
-def test_a_job_that_hangs_starts_again(
-    distrun: Distrun, launch_patiently: Any, status: Status
-) -> None:
+def test_a_job_that_hangs_starts_again(distrun: Distrun, launch_patiently: Any) -> None:
     def both_began_twice() -> bool:
         return bool(distrun("logs", "--grep", "it begins").stdout.count("\n") == 4)
 
@@ -87,7 +85,7 @@ def test_a_job_that_hangs_starts_again(
         restart={"max": 1, "backoff": "50ms"},
     )
     assert done.returncode == 0, done.stderr
-    job = status()
+    job = distrun.status()
     assert {task["attempt"] for task in job["tasks"]} == {1}
     told = [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
     (found,) = [each for each in told if each["event"] == "VerdictReached"]
@@ -95,10 +93,10 @@ def test_a_job_that_hangs_starts_again(
 
 
 def test_steps_keep_a_silent_job_alive_and_lines_do_not_one_that_had_steps(
-    launch_patiently: Any, status: Status
+    distrun: Distrun, launch_patiently: Any
 ) -> None:
     def steps() -> set[int | None]:
-        return {task["progress"].get("STEP") for task in status()["tasks"]}
+        return {task["progress"].get("STEP") for task in distrun.status()["tasks"]}
 
     done, _ = launch_patiently(
         """

@@ -16,7 +16,7 @@ from distrun.errors import UsageError
 from distrun.jobstore import JobStore
 from distrun.record import EventLog
 from harness import strangers
-from harness.command import Distrun, WriteSpec
+from harness.command import Distrun
 from harness.strangers import Stranger
 
 SECRET = "a file of root\n"
@@ -45,33 +45,31 @@ def no_umask() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("path", ["home", "home/jobs"])
-def test_a_home_of_another_user_is_refused(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, path: str
-) -> None:
-    (tmp_path / "home" / "jobs").mkdir(parents=True, mode=0o700)
-    strangers.give(tmp_path / path)
-    for args in (("launch", write_spec("exit 0")), ("ps",)):
-        done = distrun(*args, env={**os.environ, "DISTRUN_HOME": str(tmp_path / "home")})
+def test_a_home_of_another_user_is_refused(distrun: Distrun, path: str) -> None:
+    (distrun.cwd / "home" / "jobs").mkdir(parents=True, mode=0o700)
+    strangers.give(distrun.cwd / path)
+    for args in (("launch", distrun.write_spec("exit 0")), ("ps",)):
+        done = distrun(*args, env={**os.environ, "DISTRUN_HOME": str(distrun.cwd / "home")})
         assert done.returncode == 2
-        assert f"{tmp_path / path} belongs to another user (user {strangers.UID})" in done.stderr
+        assert f"{distrun.cwd / path} belongs to another user (user {strangers.UID})" in done.stderr
         assert "set DISTRUN_HOME to a folder of your own" in done.stderr
-    assert os.listdir(tmp_path / "home" / "jobs") == []
+    assert os.listdir(distrun.cwd / "home" / "jobs") == []
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o702, 0o1777])
 @pytest.mark.parametrize("path", ["home", "home/jobs"])
 def test_a_home_to_which_others_can_write_is_refused(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, path: str, mode: int
+    distrun: Distrun, path: str, mode: int
 ) -> None:
-    (tmp_path / "home" / "jobs").mkdir(parents=True)
-    (tmp_path / path).chmod(mode)
-    env = {**os.environ, "DISTRUN_HOME": str(tmp_path / "home")}
-    done = distrun("launch", write_spec("exit 0"), env=env)
+    (distrun.cwd / "home" / "jobs").mkdir(parents=True)
+    (distrun.cwd / path).chmod(mode)
+    env = {**os.environ, "DISTRUN_HOME": str(distrun.cwd / "home")}
+    done = distrun("launch", distrun.write_spec("exit 0"), env=env)
     assert done.returncode == 2
-    assert f"other users can write to {tmp_path / path}," in done.stderr
-    assert f"chmod go-w {tmp_path / path}" in done.stderr
-    (tmp_path / path).chmod(mode & ~0o022)
-    assert distrun("launch", write_spec("exit 0"), env=env).returncode == 0
+    assert f"other users can write to {distrun.cwd / path}," in done.stderr
+    assert f"chmod go-w {distrun.cwd / path}" in done.stderr
+    (distrun.cwd / path).chmod(mode & ~0o022)
+    assert distrun("launch", distrun.write_spec("exit 0"), env=env).returncode == 0
 
 
 def home_in_an_open_folder(public: Path, _private: Path) -> tuple[Path, Path]:
@@ -119,14 +117,10 @@ def home_below_a_folder_of_a_stranger(public: Path, private: Path) -> tuple[Path
     ],
 )
 def test_a_home_that_others_can_exchange_is_refused(
-    distrun: Distrun,
-    write_spec: WriteSpec,
-    tmp_path: Path,
-    public_folder: Path,
-    lay_out: Callable[[Path, Path], tuple[Path, Path]],
+    distrun: Distrun, public_folder: Path, lay_out: Callable[[Path, Path], tuple[Path, Path]]
 ) -> None:
-    home, folder = lay_out(public_folder, tmp_path)
-    for args in (("launch", write_spec("exit 0")), ("ps",)):
+    home, folder = lay_out(public_folder, distrun.cwd)
+    for args in (("launch", distrun.write_spec("exit 0")), ("ps",)):
         done = distrun(*args, env={**os.environ, "DISTRUN_HOME": str(home)})
         assert done.returncode == 2
         said = (f"write to {folder}, and so change", f"{folder} belongs to another user (user ")
@@ -158,14 +152,14 @@ def test_a_folder_for_everybody_is_refused_as_home_without_advice_to_change_it(
 
 
 def test_a_home_in_a_sticky_folder_and_behind_own_links_is_used(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, public_folder: Path
+    distrun: Distrun, public_folder: Path
 ) -> None:
     public_folder.chmod(0o1777)
     (public_folder / "disk").mkdir()
     (public_folder / "link").symlink_to("disk")
-    (tmp_path / "link").symlink_to(public_folder / "link")
-    env = {**os.environ, "DISTRUN_HOME": str(tmp_path / "link" / "a" / "home")}
-    assert distrun("launch", write_spec("exit 0"), env=env).returncode == 0
+    (distrun.cwd / "link").symlink_to(public_folder / "link")
+    env = {**os.environ, "DISTRUN_HOME": str(distrun.cwd / "link" / "a" / "home")}
+    assert distrun("launch", distrun.write_spec("exit 0"), env=env).returncode == 0
     assert len(os.listdir(public_folder / "disk" / "a" / "home" / "jobs")) == 1
 
 

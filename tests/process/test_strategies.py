@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Distrun, Status
 from harness.waiting import wait_until
 
 ONE_PROCESS = ("default", "one_device", "mirrored", "central_storage", "tpu")
@@ -19,10 +19,10 @@ def states(status: Status) -> dict[str, str]:
 
 @pytest.mark.parametrize("strategy", ONE_PROCESS)
 def test_a_strategy_of_one_process_gets_no_tf_config(
-    distrun: Distrun, write_spec: WriteSpec, strategy: str, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["elsewhere:1"]}}))
-    spec = write_spec(
+    spec = distrun.write_spec(
         "echo ${TF_CONFIG-none} $DISTRUN_STRATEGY $DISTRUN_TASK",
         strategy=strategy,
         cluster={"worker": 1},
@@ -32,9 +32,9 @@ def test_a_strategy_of_one_process_gets_no_tf_config(
     assert done.stdout == f"worker:0 | none {strategy} worker:0\n"
 
 
-def test_ps_and_evaluator_get_no_gpu(distrun: Distrun, write_spec: WriteSpec) -> None:
+def test_ps_and_evaluator_get_no_gpu(distrun: Distrun) -> None:
     cluster = {**PARAMETER_SERVER, "evaluator": 1}
-    spec = write_spec(
+    spec = distrun.write_spec(
         "echo gpus=$CUDA_VISIBLE_DEVICES; touch up-$DISTRUN_TASK; "
         "[ ${DISTRUN_TASK%:*} = chief ] || exec sleep 600; "
         f"while [ $(ls up-* | wc -l) -lt {sum(cluster.values())} ]; do sleep 0.02; done",
@@ -69,14 +69,9 @@ esac
     ],
 )
 def test_independent_workers_that_exit_0_have_finished(
-    distrun: Distrun,
-    write_spec: WriteSpec,
-    status: Status,
-    cluster: dict[str, int],
-    decides: str,
-    other: str,
+    distrun: Distrun, cluster: dict[str, int], decides: str, other: str
 ) -> None:
-    spec = write_spec(
+    spec = distrun.write_spec(
         TRAINS.format(decides=decides, other=other),
         strategy="parameter_server",
         cluster=cluster,
@@ -85,15 +80,13 @@ def test_independent_workers_that_exit_0_have_finished(
     done = distrun("launch", spec, "--set", "workers=independent")
     assert done.returncode == 0, done.stderr
     assert (distrun.cwd / "saved").exists(), "stopped before it had saved"
-    found = states(status)
+    found = states(distrun.status)
     assert found.pop("ps:0") == "stopped"
     assert set(found.values()) == {"succeeded"}
-    assert {task["attempt"] for task in status()["tasks"]} == {0}
+    assert {task["attempt"] for task in distrun.status()["tasks"]} == {0}
 
 
-def test_independent_workers_are_read_from_the_script(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_independent_workers_are_read_from_the_script(distrun: Distrun) -> None:
     """The program is one that does not import TensorFlow, but names what only such workers use."""
     (distrun.cwd / "train.py").write_text(
         "import os, pathlib, time\n"
@@ -111,11 +104,13 @@ def test_independent_workers_are_read_from_the_script(
     )
     found = "workers: independent, because train.py:4:5 uses tf.compat.v1.train.MonitoredTraining"
     program = {"script": "train.py", "env": {"COUNT": 2}}
-    spec = write_spec("", strategy="parameter_server", cluster=PARAMETER_SERVER, program=program)
+    spec = distrun.write_spec(
+        "", strategy="parameter_server", cluster=PARAMETER_SERVER, program=program
+    )
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count(found) == 1
-    assert set(states(status).values()) == {"succeeded", "stopped"}
+    assert set(states(distrun.status).values()) == {"succeeded", "stopped"}
     assert distrun("validate", spec).stderr.count(found) == 1
     planned = distrun("plan", spec)
     assert planned.stderr.count(found) == 1
@@ -128,11 +123,9 @@ def test_independent_workers_are_read_from_the_script(
     assert "exited 0 before the chief had finished" in done.stderr
 
 
-def test_an_evaluator_that_stays_down_is_told_of_with_its_cause(
-    distrun: Distrun, write_spec: WriteSpec
-) -> None:
+def test_an_evaluator_that_stays_down_is_told_of_with_its_cause(distrun: Distrun) -> None:
     script = "[ $DISTRUN_TASK = evaluator:0 ] && exit 7; while ! test -e go; do sleep 0.02; done"
-    spec = write_spec(script, cluster={"worker": 1, "evaluator": 1})
+    spec = distrun.write_spec(script, cluster={"worker": 1, "evaluator": 1})
     launched = distrun.start("launch", spec, stdout=-1, stderr=-1, text=True)
     wait_until(lambda: "VerdictReached" in distrun("events", "--json").stdout)
     (distrun.cwd / "go").touch()

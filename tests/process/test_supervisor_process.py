@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.command import Distrun
 from harness.processes import alive, descendants
 from harness.waiting import SOON, wait_until
 
@@ -18,12 +18,10 @@ def arguments(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/cmdline").read_text().removesuffix("\0").split("\0")
 
 
-def test_it_is_told_from_the_command(
-    detached: Detach, status: Status, distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_told_from_the_command(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHON", "python3")  # means nothing to Python itself
-    job = detached("exec sleep 600")
-    pid = status(job)["supervisor_pid"]
+    job = distrun.detached("exec sleep 600")
+    pid = distrun.status(job)["supervisor_pid"]
     assert arguments(pid) == [f"distrun: supervisor of {job}"]
     own = Path(f"/proc/{pid}/environ").read_bytes()
     assert own.strip(b"\0") == f"DISTRUN_JOB_ID={job}".encode()
@@ -33,36 +31,32 @@ def test_it_is_told_from_the_command(
 
 
 def test_tasks_have_the_variables_of_the_command(
-    distrun: Distrun, write_spec: WriteSpec, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     value = "ä\n" + "long " * 1000
     monkeypatch.setenv("OF_THE_COMMAND", value)
-    spec = write_spec('printf %s "$OF_THE_COMMAND" >told; env -u OF_THE_COMMAND', workers=1)
+    spec = distrun.write_spec('printf %s "$OF_THE_COMMAND" >told; env -u OF_THE_COMMAND', workers=1)
     done = distrun("launch", spec)
     assert done.returncode == 0, done.stderr
     assert (distrun.cwd / "told").read_text() == value
     assert f"worker:0 | PATH={os.environ['PATH']}\n" in done.stdout
 
 
-def test_it_holds_nothing_that_the_command_has_open(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_it_holds_nothing_that_the_command_has_open(distrun: Distrun) -> None:
     reading, writing = os.pipe()
     options = {"pass_fds": [writing], "stdout": subprocess.PIPE, "stderr": writing}
-    launch = distrun.start("launch", "-d", write_spec("exec sleep 600"), **options)
+    launch = distrun.start("launch", "-d", distrun.write_spec("exec sleep 600"), **options)
     os.close(writing)
     assert launch.wait(SOON) == 0
     with os.fdopen(reading) as pipe:
         pipe.read()  # to its end: nobody else has the other one
-    assert status()["state"] == "running"
+    assert distrun.status()["state"] == "running"
     distrun("kill")
 
 
-def test_its_agent_is_a_fork_that_writes_to_its_log(
-    detached: Detach, status: Status, distrun: Distrun
-) -> None:
-    job = detached("exec sleep 600")
-    supervisor = status(job)["supervisor_pid"]
+def test_its_agent_is_a_fork_that_writes_to_its_log(distrun: Distrun) -> None:
+    job = distrun.detached("exec sleep 600")
+    supervisor = distrun.status(job)["supervisor_pid"]
     family = {each.pid: arguments(each.pid) for each in descendants(supervisor)}
     agents = [pid for pid, name in family.items() if name == [f"distrun: agent of {job}"]]
     assert len(agents) == 2, family  # the agent and its guard
@@ -90,25 +84,19 @@ def test_it_ends_with_a_command_that_has_no_job_yet(distrun: Distrun, number: in
 
 
 @pytest.mark.parametrize("module", ["socket", "sitecustomize"])
-def test_modules_of_others_do_not_reach_it(
-    distrun: Distrun,
-    write_spec: WriteSpec,
-    status: Status,
-    tmp_path: Path,
-    module: str,
-) -> None:
+def test_modules_of_others_do_not_reach_it(distrun: Distrun, module: str) -> None:
     """They are imported by the command, as PYTHONPATH asks."""
-    shadows = tmp_path / "shadows"
+    shadows = distrun.cwd / "shadows"
     shadows.mkdir()
-    code = f"import os; open({str(tmp_path / 'pids')!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
+    code = f"import os; open({str(distrun.cwd / 'pids')!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
     real = Path(os.__file__).with_name(f"{module}.py")
     code += real.read_text() if real.exists() else ""
     (shadows / f"{module}.py").write_text(code)
     env = {**os.environ, "PYTHONPATH": f"{shadows}:{os.environ['PYTHONPATH']}"}
-    launched = distrun.start("launch", "-d", write_spec("exec sleep 600"), env=env)
+    launched = distrun.start("launch", "-d", distrun.write_spec("exec sleep 600"), env=env)
     assert launched.wait(SOON) == 0
-    ran_in = [int(line) for line in (tmp_path / "pids").read_text().split()]
-    pid = status()["supervisor_pid"]
+    ran_in = [int(line) for line in (distrun.cwd / "pids").read_text().split()]
+    pid = distrun.status()["supervisor_pid"]
     assert launched.pid in ran_in
     assert pid not in ran_in
     assert "-I" in arguments(pid)

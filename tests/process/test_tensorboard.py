@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.command import Distrun
 from harness.processes import alive
 from harness.requirements import reason
 from harness.waiting import wait_until
@@ -47,60 +47,55 @@ def answers(address: str) -> bool:
 
 
 @installed
-def test_it_serves_while_the_job_runs_and_ends_with_it(
-    distrun: Distrun, detached: Detach, status: Status, tmp_path: Path
-) -> None:
-    (tmp_path / "logs").mkdir()
-    detached(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
-    address = wait_until(lambda: status()["tensorboard"], timeout=120)
+def test_it_serves_while_the_job_runs_and_ends_with_it(distrun: Distrun) -> None:
+    (distrun.cwd / "logs").mkdir()
+    distrun.detached(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
+    address = wait_until(lambda: distrun.status()["tensorboard"], timeout=120)
     assert answers(address)
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
     assert address in distrun("status").stdout
     assert address in distrun("events").stdout
-    (process,) = tensorboards(status()["supervisor_pid"])
-    (tmp_path / "go").touch()
+    (process,) = tensorboards(distrun.status()["supervisor_pid"])
+    (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
     assert not alive(process)
-    assert status()["tensorboard"] is None
-    assert [task["task"] for task in status()["tasks"]] == ["worker:0"]
+    assert distrun.status()["tensorboard"] is None
+    assert [task["task"] for task in distrun.status()["tasks"]] == ["worker:0"]
 
 
 @installed
-def test_its_address_is_said_at_the_launch_and_its_death_is_no_failure(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, status: Status
-) -> None:
-    spec = write_spec(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
-    with open(tmp_path / "said", "wb") as said:
+def test_its_address_is_said_at_the_launch_and_its_death_is_no_failure(distrun: Distrun) -> None:
+    spec = distrun.write_spec(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
+    with open(distrun.cwd / "said", "wb") as said:
         launch = distrun.start("launch", spec, stderr=said)
     wait_until(
-        lambda: b"TensorBoard is at http://" in (tmp_path / "said").read_bytes(), timeout=120
+        lambda: b"TensorBoard is at http://" in (distrun.cwd / "said").read_bytes(), timeout=120
     )
-    supervisor = status()["supervisor_pid"]
+    supervisor = distrun.status()["supervisor_pid"]
     (process,) = wait_until(lambda: tensorboards(supervisor))
     os.kill(process.pid, signal.SIGKILL)
-    wait_until(lambda: b"the job continues" in (tmp_path / "said").read_bytes())
-    wait_until(lambda: status()["state"] == "running")
-    assert status()["tensorboard"] is None
-    (tmp_path / "go").touch()
+    wait_until(lambda: b"the job continues" in (distrun.cwd / "said").read_bytes())
+    wait_until(lambda: distrun.status()["state"] == "running")
+    assert distrun.status()["tensorboard"] is None
+    (distrun.cwd / "go").touch()
     assert launch.wait(60) == 0
     assert "SIGKILL" in distrun("events").stdout
 
 
 def test_without_it_the_job_runs_all_the_same(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> None:
-    # A finder before all others that knows of no tensorboard: as on a machine without it.
-    (tmp_path / "hook").mkdir()
-    (tmp_path / "hook" / "sitecustomize.py").write_text(
+    distrun: Distrun,
+) -> None:  # A finder before all others that knows of no tensorboard: as on a machine without it.
+    (distrun.cwd / "hook").mkdir()
+    (distrun.cwd / "hook" / "sitecustomize.py").write_text(
         "import sys\nfrom importlib.machinery import PathFinder\n"
         "find = PathFinder.find_spec\n"
         "def without(name, path=None, target=None):\n"
         "    return None if name == 'tensorboard' else find(name, path, target)\n"
         "PathFinder.find_spec = without\n"
     )
-    env = {**os.environ, "PYTHONPATH": f"{tmp_path / 'hook'}:{os.environ['PYTHONPATH']}"}
-    (tmp_path / "tensorboard").mkdir()  # a folder of logs is no package
-    spec = write_spec("echo trained", workers=1, tensorboard={"logdir": "tensorboard"})
+    env = {**os.environ, "PYTHONPATH": f"{distrun.cwd / 'hook'}:{os.environ['PYTHONPATH']}"}
+    (distrun.cwd / "tensorboard").mkdir()  # a folder of logs is no package
+    spec = distrun.write_spec("echo trained", workers=1, tensorboard={"logdir": "tensorboard"})
     done = distrun("launch", spec, env=env)
     assert done.returncode == 0
     assert done.stdout == "worker:0 | trained\n"
@@ -118,21 +113,19 @@ def fake_tensorboard(folder: Path, main: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("port", ["taken", "auto"])
-def test_why_it_does_not_answer_is_said(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, port: str
-) -> None:
+def test_why_it_does_not_answer_is_said(distrun: Distrun, port: str) -> None:
     """Its port is taken, or it ends. Its address is not told then."""
-    env = fake_tensorboard(tmp_path, "raise SystemExit(3)")
+    env = fake_tensorboard(distrun.cwd, "raise SystemExit(3)")
     with socket.create_server(("localhost", 0)) as taker:
         taken = taker.getsockname()[1]
         number = {"port": taken} if port == "taken" else {}
-        spec = write_spec(UNTIL_GO, workers=1, tensorboard={"logdir": "logs", **number})
-        with open(tmp_path / "said", "wb") as said:
+        spec = distrun.write_spec(UNTIL_GO, workers=1, tensorboard={"logdir": "logs", **number})
+        with open(distrun.cwd / "said", "wb") as said:
             launch = distrun.start("launch", spec, stderr=said, env=env)
-        wait_until(lambda: b"the job continues" in (tmp_path / "said").read_bytes())
-    (tmp_path / "go").touch()
+        wait_until(lambda: b"the job continues" in (distrun.cwd / "said").read_bytes())
+    (distrun.cwd / "go").touch()
     assert launch.wait(60) == 0
-    text = (tmp_path / "said").read_text()
+    text = (distrun.cwd / "said").read_text()
     assert "TensorBoard is at" not in text
     reason = "ended by itself (3); see tensorboard.log"
     if port == "taken":

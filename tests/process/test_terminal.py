@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Distrun
 from harness.processes import survivors
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
@@ -22,22 +22,22 @@ CLEANS_UP = (
 
 
 def test_ctrl_c_reaches_launch_alone_and_ends_gracefully(
-    terminal: OpenTerminal, write_spec: WriteSpec, status: Status, tmp_path: Path
+    distrun: Distrun, terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    window = terminal("launch", write_spec(CLEANS_UP, timeouts={"grace": "1h"}))
+    window = terminal("launch", distrun.write_spec(CLEANS_UP, timeouts={"grace": "1h"}))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.type(CTRL_C)
     wait_until(window.ended, timeout=60)
     assert window.process.returncode == 130
     assert window.seen.count("cleaned up") == 2
     assert (tmp_path / "signals").read_text() == "TERM\nTERM\n"
-    assert status()["state"] == "stopped"
+    assert distrun.status()["state"] == "stopped"
     assert "exit code 130, distrun's: stopped by SIGINT" in window.seen.splitlines()[-1]
 
 
-def test_a_second_ctrl_c_ends_it_at_once(terminal: OpenTerminal, write_spec: WriteSpec) -> None:
+def test_a_second_ctrl_c_ends_it_at_once(distrun: Distrun, terminal: OpenTerminal) -> None:
     stubborn = "trap '' TERM; echo ready $DISTRUN_TASK; while :; do sleep 0.1; done"
-    window = terminal("launch", write_spec(stubborn, timeouts={"grace": "1h"}))
+    window = terminal("launch", distrun.write_spec(stubborn, timeouts={"grace": "1h"}))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.type(CTRL_C)
     wait_until(lambda: "stopping" in window.read(), timeout=30)
@@ -46,55 +46,49 @@ def test_a_second_ctrl_c_ends_it_at_once(terminal: OpenTerminal, write_spec: Wri
     assert window.process.returncode == 130
 
 
-def test_grace_ends_in_sigkill(
-    terminal: OpenTerminal, write_spec: WriteSpec, status: Status
-) -> None:
+def test_grace_ends_in_sigkill(distrun: Distrun, terminal: OpenTerminal) -> None:
     stubborn = "trap '' TERM; echo ready $DISTRUN_TASK; while :; do sleep 0.1; done"
-    window = terminal("launch", write_spec(stubborn, timeouts={"grace": "500ms"}))
+    window = terminal("launch", distrun.write_spec(stubborn, timeouts={"grace": "500ms"}))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.type(CTRL_C)
     wait_until(window.ended, timeout=60)
-    assert {task["signal"] for task in status()["tasks"]} == {"SIGKILL"}
+    assert {task["signal"] for task in distrun.status()["tasks"]} == {"SIGKILL"}
 
 
-def test_closing_the_window_ends_a_foreground_job(
-    terminal: OpenTerminal, write_spec: WriteSpec, status: Status
-) -> None:
-    window = terminal("launch", write_spec("echo ready $DISTRUN_TASK; exec sleep 600"))
+def test_closing_the_window_ends_a_foreground_job(distrun: Distrun, terminal: OpenTerminal) -> None:
+    window = terminal("launch", distrun.write_spec("echo ready $DISTRUN_TASK; exec sleep 600"))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
-    job_id = status()["job_id"]
+    job_id = distrun.status()["job_id"]
     window.close()
     assert window.process.wait(60) == 129
     assert survivors(job_id) == []
-    assert status()["state"] == "stopped"
+    assert distrun.status()["state"] == "stopped"
 
 
-def test_closing_the_window_leaves_a_detached_job(
-    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, status: Status
-) -> None:
-    window = terminal("launch", "-d", write_spec("echo ready $DISTRUN_TASK; exec sleep 600"))
+def test_closing_the_window_leaves_a_detached_job(terminal: OpenTerminal, distrun: Distrun) -> None:
+    window = terminal(
+        "launch", "-d", distrun.write_spec("echo ready $DISTRUN_TASK; exec sleep 600")
+    )
     wait_until(window.ended, timeout=30)
     assert window.process.returncode == 0
     window.close()
-    job = status()
+    job = distrun.status()
     assert job["job_id"] in window.seen
     assert job["state"] == "running"
     assert distrun("kill", job["job_id"]).returncode == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signals_to_launch(terminal: OpenTerminal, write_spec: WriteSpec, number: int) -> None:
-    window = terminal("launch", write_spec("echo ready $DISTRUN_TASK; exec sleep 600"))
+def test_signals_to_launch(distrun: Distrun, terminal: OpenTerminal, number: int) -> None:
+    window = terminal("launch", distrun.write_spec("echo ready $DISTRUN_TASK; exec sleep 600"))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.process.send_signal(number)
     wait_until(window.ended, timeout=60)
     assert window.process.returncode == 128 + number
 
 
-def test_prefixes_are_coloured_on_a_terminal_only(
-    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun
-) -> None:
-    spec = write_spec("echo text")
+def test_prefixes_are_coloured_on_a_terminal_only(terminal: OpenTerminal, distrun: Distrun) -> None:
+    spec = distrun.write_spec("echo text")
     window = terminal("launch", spec)
     wait_until(window.ended, timeout=30)
     assert "\x1b[" in window.seen
@@ -103,9 +97,9 @@ def test_prefixes_are_coloured_on_a_terminal_only(
 
 @pytest.mark.parametrize("files", ["jobs", "jobs/*", "jobs/*/plan.json", "jobs/*/logs/*.log"])
 def test_ctrl_c_while_it_starts_is_not_lost(
-    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, files: str
+    terminal: OpenTerminal, distrun: Distrun, files: str
 ) -> None:
-    window = terminal("launch", write_spec("exec sleep 600"))
+    window = terminal("launch", distrun.write_spec("exec sleep 600"))
     wait_until(lambda: list(distrun.home.glob(files)), timeout=30, what=f"{files} is there")
     window.type(CTRL_C)
     wait_until(window.ended, timeout=60)

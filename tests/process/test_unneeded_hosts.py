@@ -17,7 +17,7 @@ from distrun.spec.loader import load
 from distrun.supervisor.hosts.host import Host, LinkState
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.reach import Connection, Reach
-from harness.command import WriteSpec
+from harness.command import Distrun
 from harness.waiting import wait_until
 
 AGENT = b"x" * 20_000
@@ -69,7 +69,7 @@ def selector() -> Iterator[selectors.BaseSelector]:
 
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_login_that_has_not_read_the_agent_is_given_up_at_once(
-    is_read: bool, selector: selectors.BaseSelector, write_spec: WriteSpec, tmp_path: Path
+    distrun: Distrun, is_read: bool, selector: selectors.BaseSelector, tmp_path: Path
 ) -> None:
     login, observer = Login(*(["wc", "-c"] if is_read else ["sleep", "60"])), Observer()
     host = Host(
@@ -78,7 +78,7 @@ def test_a_login_that_has_not_read_the_agent_is_given_up_at_once(
         selector=selector,
         observer=cast("Any", observer),
         job_id="job-1",
-        spec=load(str(write_spec("true", workers=1))),
+        spec=load(str(distrun.write_spec("true", workers=1))),
         logs=tmp_path,
         variables=(),
     )

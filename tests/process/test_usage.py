@@ -15,7 +15,7 @@ import pytest
 
 from distrun.agent.linux.gpus import GpusUsed
 from distrun.cli.usage import measure
-from harness.command import Distrun, Status, WriteSpec, recorded_events
+from harness.command import Distrun, recorded_events
 from harness.waiting import wait_until
 
 BUSY = """\
@@ -58,12 +58,10 @@ def samples(distrun: Distrun) -> Callable[[], dict[str, list[dict[str, Any]]]]:
     return read
 
 
-def test_a_task_that_has_ended_shows_what_it_used(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path
-) -> None:
-    (tmp_path / "go").touch()
-    assert distrun("launch", write_spec(python(BUSY), workers=2)).returncode == 0
-    job = status()
+def test_a_task_that_has_ended_shows_what_it_used(distrun: Distrun) -> None:
+    (distrun.cwd / "go").touch()
+    assert distrun.launch(python(BUSY), workers=2).returncode == 0
+    job = distrun.status()
     for task in job["tasks"]:
         used = task["used"]
         assert task["usage"] is None
@@ -82,28 +80,21 @@ def test_a_task_that_has_ended_shows_what_it_used(
 
 
 def test_a_task_that_runs_is_sampled_until_its_supervisor_dies(
-    distrun: Distrun,
-    write_spec: WriteSpec,
-    status: Status,
-    tmp_path: Path,
-    samples: Callable[[], dict[str, list[dict[str, Any]]]],
+    distrun: Distrun, samples: Callable[[], dict[str, list[dict[str, Any]]]]
 ) -> None:
-    assert distrun("launch", "-d", write_spec(python(BUSY), workers=1)).returncode == 0
+    assert distrun("launch", "-d", distrun.write_spec(python(BUSY), workers=1)).returncode == 0
     wait_until(lambda: samples().get("worker-0"), timeout=60)
-    supervisor = status()["supervisor_pid"]
+    supervisor = distrun.status()["supervisor_pid"]
     os.kill(supervisor, signal.SIGKILL)
-    wait_until(lambda: status()["state"] == "lost", timeout=60)
-    (task,) = status()["tasks"]
+    wait_until(lambda: distrun.status()["state"] == "lost", timeout=60)
+    (task,) = distrun.status()["tasks"]
     last = samples()["worker-0"][-1]
     assert last["memory_bytes"] > 80e6
     assert task["used"]["peak_memory_bytes"] >= last["peak_memory_bytes"]
 
 
 def test_the_samples_have_what_the_task_has_printed(
-    distrun: Distrun,
-    write_spec: WriteSpec,
-    tmp_path: Path,
-    samples: Callable[[], dict[str, list[dict[str, Any]]]],
+    distrun: Distrun, samples: Callable[[], dict[str, list[dict[str, Any]]]]
 ) -> None:
     script = (
         "import os, time\n"
@@ -112,12 +103,12 @@ def test_the_samples_have_what_the_task_has_printed(
         "    time.sleep(0.05)\n"
         "    if os.path.exists('go'): break\n"
     )
-    assert distrun("launch", "-d", write_spec(python(script), workers=1)).returncode == 0
+    assert distrun("launch", "-d", distrun.write_spec(python(script), workers=1)).returncode == 0
     wait_until(
         lambda: any(each["progress"].get("STEP", 0) > 1 for each in samples().get("worker-0", ())),
         timeout=60,
     )
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
     (first,) = [each for each in recorded_events(distrun) if each["event"] == "FirstStep"]
     assert (first["task"], first["attempt"]) == ("worker:0", 0)
@@ -128,15 +119,12 @@ def test_the_samples_have_what_the_task_has_printed(
 
 
 def test_gpus_are_sampled_by_nvidia_smi(
-    distrun: Distrun,
-    write_spec: WriteSpec,
-    tmp_path: Path,
-    samples: Callable[[], dict[str, list[dict[str, Any]]]],
+    distrun: Distrun, samples: Callable[[], dict[str, list[dict[str, Any]]]]
 ) -> None:
     """A stand-in for nvidia-smi: this machine has no GPU."""
-    programs = tmp_path / "bin"
+    programs = distrun.cwd / "bin"
     programs.mkdir()
-    (programs / "nvidia-smi").write_text(NVIDIA_SMI.format(folder=tmp_path))
+    (programs / "nvidia-smi").write_text(NVIDIA_SMI.format(folder=distrun.cwd))
     (programs / "nvidia-smi").chmod(0o755)
     script = (
         "import os, time\n"
@@ -144,13 +132,16 @@ def test_gpus_are_sampled_by_nvidia_smi(
         "while not os.path.exists('go'): sum(range(10000))\n"
     )
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    assert distrun("launch", "-d", write_spec(python(script), workers=1), env=env).returncode == 0
+    assert (
+        distrun("launch", "-d", distrun.write_spec(python(script), workers=1), env=env).returncode
+        == 0
+    )
     wait_until(
         lambda: (samples().get("worker-0") or [{}])[-1].get("gpu_memory_bytes"), timeout=60
     )  # the file exists before its first line
     last = samples()["worker-0"][-1]
     assert (last["gpu_memory_bytes"], last["gpu_percent"]) == (512 << 20, 85.0)
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
 
 
@@ -176,12 +167,10 @@ def test_a_process_that_uses_no_gpu_uses_0_bytes_unless_its_id_may_be_another() 
         assert used.memory_of([8]) == (0 if has_all else None)
 
 
-def test_a_task_too_small_to_be_measured_has_an_unknown_peak(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_a_task_too_small_to_be_measured_has_an_unknown_peak(distrun: Distrun) -> None:
     """The kernel counts the agent's own memory for a process that the agent has forked."""
-    assert distrun("launch", write_spec("exit 0", workers=1)).returncode == 0
-    job = status()
+    assert distrun.launch("exit 0", workers=1).returncode == 0
+    job = distrun.status()
     (task,) = job["tasks"]
     assert task["used"]["peak_memory_bytes"] is None
     assert task["used"]["cpu_seconds"] > 0

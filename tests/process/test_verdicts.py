@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distrun.verdict.model import Kind
-from harness.command import Distrun, Status, WriteSpec, recorded_events
+from harness.command import Distrun, recorded_events
 from harness.waiting import wait_until
 
 TRACEBACK = (
@@ -23,20 +22,18 @@ TRACEBACK = (
 ECHO = "echo 'UnavailableError: /job:worker/replica:0/task:1 stopped sending heartbeats'"
 
 
-def test_report_status_json_and_events_tell_the_same(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_report_status_json_and_events_tell_the_same(distrun: Distrun) -> None:
     script = f"test $DISTRUN_TASK = worker:0 && exec sleep 600\n{TRACEBACK}exit 1"
-    done = distrun("launch", write_spec(script))
+    done = distrun.launch(script)
     assert done.returncode == 1
-    verdict = status()["outcome"]["verdict"]
+    verdict = distrun.status()["outcome"]["verdict"]
     assert (verdict["task"], verdict["kind"]) == ("worker:1", "import_error")
     assert verdict["evidence"][-1] == {
         "task": "worker:1",
         "place": "its log, line 4",
         "text": "ModuleNotFoundError: No module named 'tensorflow_adons'",
     }
-    assert status()["verdict"] == verdict
+    assert distrun.status()["verdict"] == verdict
     (reached,) = [
         event["verdict"] for event in recorded_events(distrun) if event["event"] == "VerdictReached"
     ]
@@ -51,26 +48,22 @@ def test_report_status_json_and_events_tell_the_same(
     assert f"  try           {verdict['advice']}\n" in story
 
 
-def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(distrun: Distrun) -> None:
     script = (
         "test $DISTRUN_TASK = worker:1 && { echo $$ > stopped; kill -STOP $$; }; "
         "while ! test -s stopped || ! grep -q '^State:.T' /proc/$(cat stopped)/status; do "
         f"sleep 0.02; done; {ECHO}; exit 5"
     )
-    done = distrun("launch", write_spec(script))
+    done = distrun.launch(script)
     assert done.returncode == 5, "the code of the only one that has one"
-    verdict = status()["outcome"]["verdict"]
+    verdict = distrun.status()["outcome"]["verdict"]
     assert (verdict["task"], verdict["kind"]) == ("worker:1", "unresponsive")
     assert verdict["echoes"] == ["worker:0"]
     assert re.search(r" failed: worker:1 was killed by SIG\w+, stopped by distrun on ", done.stderr)
     assert "  also stopped  worker:0 exited 5, which followed from that\n" in done.stderr
 
 
-def test_two_that_failed_of_the_same_error_were_not_stopped(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_two_that_failed_of_the_same_error_were_not_stopped(distrun: Distrun) -> None:
     """worker:0 is slow to exit after its exception, as Python is with TensorFlow's threads."""
     script = (
         "test $DISTRUN_TASK = worker:0 && trap 'exit 1' TERM\n"
@@ -78,29 +71,27 @@ def test_two_that_failed_of_the_same_error_were_not_stopped(
         "test $DISTRUN_TASK = worker:1 && exit 1\n"
         "exec 2>&-; touch raised; while :; do sleep 0.02; done"
     )
-    done = distrun("launch", write_spec(script))
+    done = distrun.launch(script)
     assert done.returncode == 1
-    verdict = status()["outcome"]["verdict"]
+    verdict = distrun.status()["outcome"]["verdict"]
     assert (verdict["task"], verdict["kind"]) == ("worker:1", "import_error")
     assert (verdict["alike"], verdict["echoes"]) == (["worker:0"], [])
     assert "  also stopped  worker:0 exited 1, of the same error\n" in done.stderr
     assert "stopped by distrun" not in done.stderr + distrun("status").stdout
-    assert [(each["state"], each["stopped_by_distrun"]) for each in status()["tasks"]] == [
+    assert [(each["state"], each["stopped_by_distrun"]) for each in distrun.status()["tasks"]] == [
         ("failed", False),
         ("failed", False),
     ]
 
 
-def test_each_restart_has_its_verdict(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_each_restart_has_its_verdict(distrun: Distrun) -> None:
     script = (
         "case $DISTRUN_TASK-$DISTRUN_ATTEMPT in worker:1-0) kill -KILL $$;; "
         "worker:1-1) echo 'main.py: error: unrecognized arguments: --epoch'; exit 2;; "
         "*-2) exit 0;; esac; exec sleep 600"
     )
     restart = {"max": 3, "backoff": "10ms", "backoff_max": "10ms"}
-    done = distrun("launch", write_spec(script, restart=restart))
+    done = distrun.launch(script, restart=restart)
     assert done.returncode == 0, done.stderr
     reached = [
         event["verdict"] for event in recorded_events(distrun) if event["event"] == "VerdictReached"
@@ -111,14 +102,14 @@ def test_each_restart_has_its_verdict(
     ]
     for each in reached:
         assert f"distrun: first cause: {each['cause']} ({each['kind']})\n" in done.stderr
-    job = status()
+    job = distrun.status()
     assert job["outcome"]["verdict"] is None, "the job succeeded"
     assert job["verdict"] == reached[-1], "what its last failure was"
 
 
 @pytest.mark.parametrize("fault", ["exit 1", "kill -KILL $$"])
 def test_a_failure_just_before_the_jobs_success_has_its_verdict(
-    fault: str, distrun: Distrun, write_spec: WriteSpec, status: Status
+    fault: str, distrun: Distrun
 ) -> None:
     script = (
         f"test $DISTRUN_TASK = evaluator:0 && {{ {fault}; }}; "
@@ -126,7 +117,7 @@ def test_a_failure_just_before_the_jobs_success_has_its_verdict(
     )
     # It could restart, but the job does not last for the backoff.
     restart = {"max": 2, "backoff": "10m", "backoff_max": "10m"}
-    spec = write_spec(script, cluster={"worker": 2, "evaluator": 1}, restart=restart)
+    spec = distrun.write_spec(script, cluster={"worker": 2, "evaluator": 1}, restart=restart)
     launch = distrun.start("launch", spec, stderr=-1, text=True)
     wait_until(lambda: "evaluator:0 starts again" in distrun("events").stdout)
     (distrun.cwd / "end").touch()
@@ -138,32 +129,28 @@ def test_a_failure_just_before_the_jobs_success_has_its_verdict(
     kind = "exit" if fault == "exit 1" else "killed"
     assert (reached["task"], reached["attempt"], reached["kind"]) == ("evaluator:0", 0, kind)
     assert f"distrun: first cause: {reached['cause']} ({kind})\n" in said
-    assert status()["verdict"] == reached
-    assert status()["outcome"]["verdict"] is None, "the job succeeded"
+    assert distrun.status()["verdict"] == reached
+    assert distrun.status()["outcome"]["verdict"] is None, "the job succeeded"
 
 
-def test_the_exit_code_stays_the_first_causes_though_a_restart_has_been(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_the_exit_code_stays_the_first_causes_though_a_restart_has_been(distrun: Distrun) -> None:
     script = (
         "test $DISTRUN_TASK = worker:0 && exec sleep 600; "
         "test $DISTRUN_ATTEMPT = 0 && exit 3; echo 'OSError: [Errno 28] No space left on device'; "
         "exit 4"
     )
     restart = {"max": 1, "backoff": "10ms"}
-    done = distrun("launch", write_spec(script, restart=restart))
+    done = distrun.launch(script, restart=restart)
     assert done.returncode == 4
-    outcome = status()["outcome"]
+    outcome = distrun.status()["outcome"]
     assert (outcome["verdict"]["kind"], outcome["verdict"]["attempt"]) == ("disk_full", 1)
     assert done.stderr.splitlines()[-1] == "distrun: exit code 4, worker:1's own"
 
 
-def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(distrun: Distrun) -> None:
     def verdict_of(script: str, **keys: Any) -> tuple[str | None, str]:
-        distrun("launch", write_spec(script, **keys))
-        verdict = status()["outcome"]["verdict"]
+        distrun.launch(script, **keys)
+        verdict = distrun.status()["outcome"]["verdict"]
         assert verdict["evidence"]
         assert verdict["advice"]
         return verdict["task"], verdict["kind"]
@@ -183,12 +170,10 @@ def test_every_kind_is_in_the_documentation(request: pytest.FixtureRequest) -> N
 
 
 @pytest.mark.timeout(60)  # it took minutes when the lines below were read for each traceback
-def test_no_output_keeps_the_supervisor_busy(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path
-) -> None:
+def test_no_output_keeps_the_supervisor_busy(distrun: Distrun) -> None:
     traceback = "Traceback (most recent call last):\nValueError: x\n"
     below = "^\n" * 450_000 + "^" * 70_000  # Python's marks below a line of a program
-    (tmp_path / "output").write_text(traceback * 50 + below)
-    done = distrun("launch", write_spec("cat output; exit 1", workers=1), text=False)
+    (distrun.cwd / "output").write_text(traceback * 50 + below)
+    done = distrun("launch", distrun.write_spec("cat output; exit 1", workers=1), text=False)
     assert done.returncode == 1
-    assert status()["outcome"]["verdict"]["task"] == "worker:0"
+    assert distrun.status()["outcome"]["verdict"]["task"] == "worker:0"

@@ -21,7 +21,7 @@ from distrun.agent.protocol.channel import LENGTH
 from distrun.events import JobEnded, Origin, Outcome, Result
 from distrun.jobstore import JobFolder, JobStore
 from distrun.record import EventLog
-from harness.command import Detach, Distrun, Status, recorded_events
+from harness.command import Distrun, Status, recorded_events
 from harness.processes import alive, survivors
 from harness.values import not_none
 from harness.waiting import SOON, wait_until
@@ -75,11 +75,11 @@ def started_kill(distrun: Distrun, job: str, *options: str) -> subprocess.Popen[
 
 @pytest.mark.parametrize("with_agent", [False, True])
 def test_kill_ends_what_a_supervisor_leaves_that_dies_meanwhile(
-    with_agent: bool, distrun: Distrun, detached: Detach, status: Status
+    with_agent: bool, distrun: Distrun
 ) -> None:
-    job = detached(IGNORES_TERM, workers=1)
+    job = distrun.detached(IGNORES_TERM, workers=1)
     wait_until((distrun.cwd / "up").exists)
-    supervisor, guard, agent, task = family_of(status, job)
+    supervisor, guard, agent, task = family_of(distrun.status, job)
     kill = started_kill(distrun, job, "--grace", "60s")
     kill_all(supervisor, *((guard, agent) if with_agent else ()))
     said = kill.communicate(timeout=SOON)[1]
@@ -87,15 +87,13 @@ def test_kill_ends_what_a_supervisor_leaves_that_dies_meanwhile(
     assert f"the supervisor of job {job} died; ended " in said
     assert not alive(task)
     assert not survivors(job)
-    shown = status(job)
+    shown = distrun.status(job)
     assert (shown["state"], shown["tasks"][0]["state"]) == ("stopped", "stopped")
     assert distrun("wait", job).returncode == 137
 
 
-def test_kill_ends_what_a_job_has_left_that_has_ended(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job = detached("exit 0", workers=1)
+def test_kill_ends_what_a_job_has_left_that_has_ended(distrun: Distrun) -> None:
+    job = distrun.detached("exit 0", workers=1)
     assert distrun("wait", job).returncode == 0
     token = (distrun.home / "jobs" / job / "token").read_text()
     marks = {"DISTRUN_JOB_ID": job, "DISTRUN_TASK": "worker:0", "DISTRUN_TOKEN": token}
@@ -107,15 +105,17 @@ def test_kill_ends_what_a_job_has_left_that_has_ended(
     assert left.wait(SOON) == -signal.SIGTERM
     assert done.returncode == 0
     assert "had already succeeded; ended 1 processes of the job" in done.stderr
-    assert status(job)["state"] == "succeeded"
+    assert distrun.status(job)["state"] == "succeeded"
 
 
-def test_kill_all_ends_lost_jobs_and_what_ended_ones_have_left(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    lost, ended, running = (detached(IGNORES_TERM, workers=1) for _ in range(3))
+def test_kill_all_ends_lost_jobs_and_what_ended_ones_have_left(distrun: Distrun) -> None:
+    lost, ended, running = (distrun.detached(IGNORES_TERM, workers=1) for _ in range(3))
     wait_until(lambda: (distrun.cwd / "up").read_text().count("\n") == 3)
-    tasks = [lose(status, lost), lose(status, ended), status(running)["tasks"][0]["pid"]]
+    tasks = [
+        lose(distrun.status, lost),
+        lose(distrun.status, ended),
+        distrun.status(running)["tasks"][0]["pid"],
+    ]
     cause = protocol.Cause(protocol.Code.SUPERVISOR_DIED)
     outcome = Outcome(result=Result.FAILED, exit_code=70, origin=Origin.DISTRUN, cause=cause)
     log = EventLog(str(distrun.home / "jobs" / ended / "events.jsonl"))
@@ -127,7 +127,7 @@ def test_kill_all_ends_lost_jobs_and_what_ended_ones_have_left(
     done = distrun("kill", "--all")
     assert done.returncode == 0, done.stderr
     assert not any(map(alive, tasks))
-    assert [status(each)["state"] for each in (lost, ended)] == ["stopped", "failed"]
+    assert [distrun.status(each)["state"] for each in (lost, ended)] == ["stopped", "failed"]
     again = distrun("kill", "--all")
     assert (again.returncode, again.stderr) == (0, "")
 
@@ -166,9 +166,9 @@ FRAMES = {
 
 @pytest.mark.parametrize("which", FRAMES)
 def test_a_request_that_a_supervisor_does_not_understand_is_answered(
-    which: str, distrun: Distrun, detached: Detach, status: Status
+    which: str, distrun: Distrun
 ) -> None:
-    job = detached("exec sleep 600", workers=1)
+    job = distrun.detached("exec sleep 600", workers=1)
     connection = not_none(JobStore(distrun.home).find(job).connect())
     connection.setblocking(True)
     connection.settimeout(SOON)
@@ -182,14 +182,14 @@ def test_a_request_that_a_supervisor_does_not_understand_is_answered(
     differs = "999" in str(FRAMES[which])
     assert (text["type"], text["exit_code"]) == ("Refused", 69)
     assert ("request_version_differs" in str(text)) is differs
-    assert status(job)["state"] == "running"
+    assert distrun.status(job)["state"] == "running"
     assert distrun("kill", job).returncode == 0
 
 
 def test_kill_shows_the_answer_of_a_supervisor_of_another_version(
-    distrun: Distrun, detached: Detach, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = detached("exec sleep 600", workers=1)
+    job = distrun.detached("exec sleep 600", workers=1)
     changed = distrun.cwd / "sitecustomize.py"
     changed.write_text("import distrun.agent.protocol.channel as channel\nchannel.PROTOCOL = 999\n")
     sources = os.environ["PYTHONPATH"]
@@ -207,12 +207,13 @@ def test_kill_shows_the_answer_of_a_supervisor_of_another_version(
     assert distrun("kill", job).returncode == 0
 
 
-def test_several_jobs_are_told_apart_and_the_worst_exit_counts(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    runs, lost = detached("exec sleep 600", workers=1), detached(IGNORES_TERM, workers=1, name="x")
+def test_several_jobs_are_told_apart_and_the_worst_exit_counts(distrun: Distrun) -> None:
+    runs, lost = (
+        distrun.detached("exec sleep 600", workers=1),
+        distrun.detached(IGNORES_TERM, workers=1, name="x"),
+    )
     wait_until((distrun.cwd / "up").exists)
-    task = lose(status, lost)
+    task = lose(distrun.status, lost)
     with supervisor_of_another_version(distrun.home) as other:
         done = distrun("kill", other, lost, runs)
     assert done.returncode == 69
@@ -222,12 +223,10 @@ def test_several_jobs_are_told_apart_and_the_worst_exit_counts(
     assert not alive(task)
 
 
-def test_two_kills_at_once_of_a_lost_job(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job = detached(IGNORES_TERM, workers=1)
+def test_two_kills_at_once_of_a_lost_job(distrun: Distrun) -> None:
+    job = distrun.detached(IGNORES_TERM, workers=1)
     wait_until((distrun.cwd / "up").exists)
-    task = lose(status, job)
+    task = lose(distrun.status, job)
     kills = [distrun.start("kill", job, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [each.communicate(timeout=SOON)[1] for each in kills]
     assert [each.returncode for each in kills] == [0, 0], said
@@ -245,11 +244,11 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("has_hosts", [False, True])
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_what_a_damaged_record_does_not_tell_is_not_taken_for_ended(
-    damage: str, has_hosts: bool, distrun: Distrun, detached: Detach, status: Status
+    damage: str, has_hosts: bool, distrun: Distrun
 ) -> None:
-    job = detached(IGNORES_TERM, workers=1)
+    job = distrun.detached(IGNORES_TERM, workers=1)
     wait_until((distrun.cwd / "up").exists)
-    task = lose(status, job)
+    task = lose(distrun.status, job)
     record = distrun.home / "jobs" / job / "events.jsonl"
     record.write_bytes(DAMAGE[damage](record.read_bytes()))
     if has_hosts:
@@ -262,12 +261,10 @@ def test_what_a_damaged_record_does_not_tell_is_not_taken_for_ended(
     assert "Traceback" not in done.stderr
 
 
-def test_a_job_whose_folder_is_removed_while_kill_waits(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job = detached(IGNORES_TERM, workers=1)
+def test_a_job_whose_folder_is_removed_while_kill_waits(distrun: Distrun) -> None:
+    job = distrun.detached(IGNORES_TERM, workers=1)
     wait_until((distrun.cwd / "up").exists)
-    supervisor, guard, agent, task = family_of(status, job)
+    supervisor, guard, agent, task = family_of(distrun.status, job)
     kill = started_kill(distrun, job, "--grace", "60s")
     shutil.rmtree(distrun.home / "jobs" / job)
     kill_all(supervisor, guard, agent)
@@ -277,7 +274,7 @@ def test_a_job_whose_folder_is_removed_while_kill_waits(
     assert not alive(task)
 
 
-def test_wait_does_not_end_with_a_channel(tmp_path: Path, distrun: Distrun) -> None:
+def test_wait_does_not_end_with_a_channel(distrun: Distrun) -> None:
     """A supervisor may close a channel and live; and it may die, and leave tasks."""
     with supervisor_of_another_version(distrun.home) as job:
         folder = JobFolder(distrun.home / "jobs" / job)
@@ -290,12 +287,10 @@ def test_wait_does_not_end_with_a_channel(tmp_path: Path, distrun: Distrun) -> N
     assert wait.returncode in (69, 70), said
 
 
-def test_wait_tells_that_tasks_of_a_lost_job_still_run(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job = detached(IGNORES_TERM, workers=1)
+def test_wait_tells_that_tasks_of_a_lost_job_still_run(distrun: Distrun) -> None:
+    job = distrun.detached(IGNORES_TERM, workers=1)
     wait_until((distrun.cwd / "up").exists)
-    lose(status, job)
+    lose(distrun.status, job)
     done = distrun("wait", job)
     assert done.returncode == 70
     assert f"its tasks still run; to end them: distrun kill {job}" in done.stderr

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.command import Distrun
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
@@ -32,12 +32,12 @@ LONG = "a job with a name that is rather longer than any that one would give it 
 
 
 @pytest.fixture
-def reporting(write_spec: WriteSpec) -> Callable[..., Path]:
+def reporting(distrun: Distrun) -> Callable[..., Path]:
     """Write a spec whose tasks report their progress and run until a file `go` exists."""
 
     def write(*args: str, workers: int = 2, **keys: Any) -> Path:
         program = {"command": [sys.executable, "-c", REPORTS, *args]}
-        return write_spec("", workers=workers, program=program, **keys)
+        return distrun.write_spec("", workers=workers, program=program, **keys)
 
     return write
 
@@ -47,14 +47,10 @@ def columns_of(line: str) -> list[str]:
 
 
 def test_status_shows_progress_and_fits_80_columns(
-    distrun: Distrun,
-    reporting: Callable[..., Path],
-    terminal: OpenTerminal,
-    tmp_path: Path,
-    status: Status,
+    distrun: Distrun, reporting: Callable[..., Path], terminal: OpenTerminal
 ) -> None:
     distrun("launch", "-d", reporting())
-    wait_until(lambda: all(task["progress"] for task in status()["tasks"]), timeout=30)
+    wait_until(lambda: all(task["progress"] for task in distrun.status()["tasks"]), timeout=30)
     windows = {columns: terminal("status", columns=columns) for columns in (80, 160)}
     for columns, window in windows.items():
         wait_until(window.ended, timeout=30)
@@ -66,29 +62,27 @@ def test_status_shows_progress_and_fits_80_columns(
     assert "\x1b[38;5;28mrunning" in windows[80].seen
     titles = columns_of(windows[160].text().splitlines()[1])
     assert " ".join(titles) == "TASK STATE HOST PID ATTEMPT CPU MEM TIME PROGRESS"
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
     assert "last reported epoch 1, step 120" in distrun("events").stdout
 
 
 def test_any_text_in_a_progress_report_is_harmless(
-    distrun: Distrun, reporting: Callable[..., Path], tmp_path: Path, status: Status
+    distrun: Distrun, reporting: Callable[..., Path]
 ) -> None:
     distrun("launch", "-d", reporting(f"STEP=\x1b[31m{'9' * 500} LOSS=\x07x EPOCH", workers=1))
-    wait_until(lambda: status()["tasks"][0]["progress"], timeout=30)
+    wait_until(lambda: distrun.status()["tasks"][0]["progress"], timeout=30)
     shown = distrun("status").stdout
     assert "\x1b" not in shown
     assert "\x07" not in shown
     assert max(map(len, shown.splitlines())) < 160
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
     assert "\x1b" not in distrun("events").stdout
 
 
-def test_64_tasks_and_a_long_name(
-    distrun: Distrun, detached: Detach, terminal: OpenTerminal
-) -> None:
-    job_id = detached("exec sleep 600", workers=64, name=LONG[:20], cluster={"worker": 64})
+def test_64_tasks_and_a_long_name(distrun: Distrun, terminal: OpenTerminal) -> None:
+    job_id = distrun.detached("exec sleep 600", workers=64, name=LONG[:20], cluster={"worker": 64})
     shown = {args: terminal(*args, columns=80, rows=24) for args in (("ps",), ("status",))}
     watch = terminal("status", "--watch", columns=80, rows=20)
     for window in shown.values():
@@ -106,10 +100,8 @@ def test_64_tasks_and_a_long_name(
     assert "worker:63" in watch.text().rpartition("\x1b[?1049l")[2]
 
 
-def test_names_are_folded_and_never_cut(
-    distrun: Distrun, write_spec: WriteSpec, terminal: OpenTerminal
-) -> None:
-    distrun("launch", write_spec("exit 0"), "--name", LONG)
+def test_names_are_folded_and_never_cut(distrun: Distrun, terminal: OpenTerminal) -> None:
+    distrun("launch", distrun.write_spec("exit 0"), "--name", LONG)
     job_id = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"][0]["job_id"]
     window = terminal("ps", "-a", columns=40)
     wait_until(window.ended, timeout=30)
@@ -122,12 +114,12 @@ def test_names_are_folded_and_never_cut(
 
 
 def test_watch_redraws_in_place_and_ends_with_the_job(
-    distrun: Distrun, reporting: Callable[..., Path], terminal: OpenTerminal, tmp_path: Path
+    distrun: Distrun, reporting: Callable[..., Path], terminal: OpenTerminal
 ) -> None:
     distrun("launch", "-d", reporting())
     window = terminal("status", "-w")
     wait_until(lambda: "running" in window.text(), timeout=30)
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     wait_until(window.ended, timeout=30)
     assert window.process.returncode == 0
     # A screen of its own, left at the end; what remains is how the job ended, once.
@@ -142,7 +134,7 @@ def test_watch_redraws_in_place_and_ends_with_the_job(
 
 
 def test_the_status_line_shows_progress_and_damages_no_output(
-    reporting: Callable[..., Path], terminal: OpenTerminal, tmp_path: Path, distrun: Distrun
+    reporting: Callable[..., Path], terminal: OpenTerminal, distrun: Distrun
 ) -> None:
     spec = reporting()
     window = terminal("launch", spec, "--all-output", columns=100)
@@ -150,7 +142,7 @@ def test_the_status_line_shows_progress_and_damages_no_output(
     wait_until(lambda: said in window.read(), timeout=30)
     window.resize(24, 10)
     wait_until(lambda: "\x1b[1m2/2 tasks up  epoch 1\x1b[0m\r" in window.read(), timeout=30)
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     wait_until(window.ended, timeout=30)
     assert window.process.returncode == 0
     live = LIVE.findall(window.seen)
@@ -164,8 +156,8 @@ def test_the_status_line_shows_progress_and_damages_no_output(
     assert "tasks up" not in piped.stdout + piped.stderr
 
 
-def test_a_pipe_is_never_coloured(distrun: Distrun, write_spec: WriteSpec) -> None:
-    distrun("launch", write_spec("exit 0"))
+def test_a_pipe_is_never_coloured(distrun: Distrun) -> None:
+    distrun.launch("exit 0")
     forced = {**os.environ, "FORCE_COLOR": "1", "CLICOLOR_FORCE": "1"}
     for args in (("ps", "-a"), ("status",), ("logs",), ("events",)):
         assert "\x1b" not in distrun(*args, env=forced).stdout
@@ -173,15 +165,15 @@ def test_a_pipe_is_never_coloured(distrun: Distrun, write_spec: WriteSpec) -> No
 
 @pytest.mark.parametrize("term", ["dumb", "unknown", ""])
 def test_a_dumb_terminal_gets_no_colour_and_no_cursor_movement(
-    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, tmp_path: Path, term: str
+    terminal: OpenTerminal, distrun: Distrun, term: str
 ) -> None:
     script = "printf '\\033[31mred\\033[0m text\\n'; until test -e go; do sleep 0.1; done; exit 3"
-    spec = write_spec(script, workers=1)
+    spec = distrun.write_spec(script, workers=1)
     launch = terminal("launch", spec, term=term)
     wait_until(lambda: "red text" in launch.read(), timeout=30)
     others = [terminal("status", "--watch", term=term), terminal("logs", "-f", term=term)]
     wait_until(lambda: "red text" in others[1].read(), timeout=30)
-    (tmp_path / "go").touch()
+    (distrun.cwd / "go").touch()
     wait_until(launch.ended, timeout=30)
     assert launch.process.returncode == 3
     commands = ("ps -a", "status", "logs", "events", f"plan {spec}", f"doctor {spec}", "--help")
@@ -193,8 +185,8 @@ def test_a_dumb_terminal_gets_no_colour_and_no_cursor_movement(
         assert "\r" not in window.seen.replace("\r\n", "")
 
 
-def test_every_json_is_one_versioned_envelope(distrun: Distrun, write_spec: WriteSpec) -> None:
-    spec = write_spec("echo out; exit 3")
+def test_every_json_is_one_versioned_envelope(distrun: Distrun) -> None:
+    spec = distrun.write_spec("echo out; exit 3")
     distrun("launch", spec)
     for args in (("plan", spec), ("ps",), ("ps", "-a"), ("status",)):
         done = distrun(*args, "--json")
@@ -206,8 +198,8 @@ def test_every_json_is_one_versioned_envelope(distrun: Distrun, write_spec: Writ
     assert [told[0]["event"], told[-1]["event"]] == ["JobCreated", "JobEnded"]
 
 
-def test_events_are_shown_in_order_as_text(distrun: Distrun, write_spec: WriteSpec) -> None:
-    distrun("launch", write_spec("exit 3", workers=1))
+def test_events_are_shown_in_order_as_text(distrun: Distrun) -> None:
+    distrun.launch("exit 3", workers=1)
     lines = distrun("events").stdout.splitlines()
     whats = [re.split(r"  +", line, maxsplit=2)[2] for line in lines if line[0].isdigit()]
     # Told where it took a second, as it may on a busy machine.
@@ -226,9 +218,9 @@ def test_events_are_shown_in_order_as_text(distrun: Distrun, write_spec: WriteSp
 
 @pytest.mark.parametrize("command", [["ps", "-a"], ["status"], ["logs"], ["schema"], ["events"]])
 def test_a_closed_pipe_or_full_disk_shows_no_traceback(
-    distrun: Distrun, write_spec: WriteSpec, command: list[str]
+    distrun: Distrun, command: list[str]
 ) -> None:
-    distrun("launch", write_spec("seq 200000", workers=1))
+    distrun.launch("seq 200000", workers=1)
     read, write = os.pipe()
     os.close(read)
     try:
@@ -243,21 +235,21 @@ def test_a_closed_pipe_or_full_disk_shows_no_traceback(
     assert done.stderr == "distrun: standard output cannot be written: No space left on device\n"
 
 
-def test_usage_is_summed_over_the_process_tree(
-    distrun: Distrun, detached: Detach, status: Status, tmp_path: Path
-) -> None:
+def test_usage_is_summed_over_the_process_tree(distrun: Distrun) -> None:
     """A script replaces nvidia-smi: it reports GPU memory for a task's child."""
     hungry = "x = b'x' * 80_000_000; import os, time; open('pid', 'w').write(str(os.getpid()))"
     child = f'"{sys.executable}" -c "{hungry}; time.sleep(600)" & wait'
-    job_id = detached(f"trap 'kill %1; exit' TERM; {child}", workers=1)
-    wait_until(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text(), timeout=30)
-    smi = tmp_path / "bin" / "nvidia-smi"
+    job_id = distrun.detached(f"trap 'kill %1; exit' TERM; {child}", workers=1)
+    wait_until(
+        lambda: (distrun.cwd / "pid").is_file() and (distrun.cwd / "pid").read_text(), timeout=30
+    )
+    smi = distrun.cwd / "bin" / "nvidia-smi"
     smi.parent.mkdir()
-    pid = (tmp_path / "pid").read_text()
+    pid = (distrun.cwd / "pid").read_text()
     smi.write_text(f"#!/bin/sh\necho '{pid}, GPU-a, 1500'\necho '1, GPU-a, [N/A]'\n")
     smi.chmod(0o755)
     env = {**os.environ, "PATH": f"{smi.parent}:{os.environ['PATH']}"}
-    usage = status()["tasks"][0]["usage"]
+    usage = distrun.status()["tasks"][0]["usage"]
     assert usage["processes"] == 2
     assert usage["memory_bytes"] > 80_000_000
     assert usage["gpu_memory_bytes"] is None or usage["gpu_memory_bytes"] >= 0
@@ -268,9 +260,9 @@ def test_usage_is_summed_over_the_process_tree(
 
 
 def test_events_are_wrapped_between_words_on_a_narrow_terminal(
-    distrun: Distrun, write_spec: WriteSpec, terminal: OpenTerminal
+    distrun: Distrun, terminal: OpenTerminal
 ) -> None:
-    distrun("launch", write_spec("true", name="a-name-that-makes-the-line-long"))
+    distrun.launch("true", name="a-name-that-makes-the-line-long")
     windows = {columns: terminal("events", columns=columns) for columns in (60, 160)}
     for window in windows.values():
         wait_until(window.ended, timeout=30)
@@ -284,19 +276,15 @@ def test_events_are_wrapped_between_words_on_a_narrow_terminal(
     assert " ".join(windows[60].text().split()) == " ".join(windows[160].text().split())
 
 
-def test_the_headline_of_the_report_is_bold(
-    distrun: Distrun, write_spec: WriteSpec, terminal: OpenTerminal
-) -> None:
-    window = terminal("launch", write_spec("exit 3"))
+def test_the_headline_of_the_report_is_bold(distrun: Distrun, terminal: OpenTerminal) -> None:
+    window = terminal("launch", distrun.write_spec("exit 3"))
     wait_until(window.ended, timeout=30)
     assert re.search("\x1b\\[1mjob job-\\w+ failed: worker:\\d on .*\x1b\\[0m", window.seen)
-    assert "\x1b" not in distrun("launch", write_spec("exit 3")).stderr
+    assert "\x1b" not in distrun.launch("exit 3").stderr
 
 
-def test_the_headline_of_status_is_one_row(
-    distrun: Distrun, write_spec: WriteSpec, terminal: OpenTerminal
-) -> None:
-    distrun("launch", write_spec("true", name="a-name-of-thirty-two-characters-"))
+def test_the_headline_of_status_is_one_row(distrun: Distrun, terminal: OpenTerminal) -> None:
+    distrun.launch("true", name="a-name-of-thirty-two-characters-")
     windows = {columns: terminal("status", columns=columns) for columns in (80, 160)}
     for columns, window in windows.items():
         wait_until(window.ended, timeout=30)

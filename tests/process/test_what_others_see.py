@@ -17,7 +17,7 @@ import pytest
 from distrun.agent import agent_dir, orphans, reattach
 from distrun.spec.model import TensorBoardSpec
 from distrun.supervisor import tensorboard
-from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.command import Distrun
 from harness.requirements import need_ssh_client
 from harness.strangers import UID, Stranger, need_stranger
 from harness.traps import write_traps
@@ -25,39 +25,33 @@ from harness.values import not_none
 from harness.waiting import wait_until
 
 
-def test_plan_and_doctor_run_the_ssh_options_of_a_spec(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> None:
+def test_plan_and_doctor_run_the_ssh_options_of_a_spec(distrun: Distrun) -> None:
     need_ssh_client()
-    marker = tmp_path / "ran"
+    marker = distrun.cwd / "ran"
     command = f"touch {shlex.quote(str(marker))}; false"
-    spec = write_spec("exit 0", hosts=["far"], ssh={"options": {"ProxyCommand": command}})
+    spec = distrun.write_spec("exit 0", hosts=["far"], ssh={"options": {"ProxyCommand": command}})
     for verb in ("plan", "doctor"):
         assert distrun(verb, spec, timeout=60).returncode == 69
         assert marker.exists()
         marker.unlink()
 
 
-def test_validate_runs_the_interpreter_of_a_spec(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> None:
-    python = tmp_path / "python"
+def test_validate_runs_the_interpreter_of_a_spec(distrun: Distrun) -> None:
+    python = distrun.cwd / "python"
     python.write_text("#!/bin/sh\ntouch ran\n")
     python.chmod(0o755)
-    (tmp_path / "train.py").write_text("import tensorflow\n")
-    spec = write_spec("", program={"script": "train.py", "python": str(python)})
+    (distrun.cwd / "train.py").write_text("import tensorflow\n")
+    spec = distrun.write_spec("", program={"script": "train.py", "python": str(python)})
     assert distrun("validate", spec).returncode == 0
-    assert (tmp_path / "ran").exists()
+    assert (distrun.cwd / "ran").exists()
 
 
-def test_validate_runs_commands_of_a_specs_ssh_configuration(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> None:
+def test_validate_runs_commands_of_a_specs_ssh_configuration(distrun: Distrun) -> None:
     need_ssh_client()
-    marker = tmp_path / "ran"
-    (tmp_path / "config").write_text(f'Match exec "touch {marker}"\n')
+    marker = distrun.cwd / "ran"
+    (distrun.cwd / "config").write_text(f'Match exec "touch {marker}"\n')
     cluster = {"worker": ["far:20000", "farther:20000"]}
-    spec = write_spec(
+    spec = distrun.write_spec(
         "exit 0", cluster=cluster, hosts=["far", "near"], ssh={"config_file": "config"}
     )
     distrun("validate", spec)
@@ -65,14 +59,14 @@ def test_validate_runs_commands_of_a_specs_ssh_configuration(
 
 
 def test_others_see_the_arguments_of_tasks_and_not_their_environment(
-    distrun: Distrun, detached: Detach, status: Status, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need_stranger()
     monkeypatch.setenv("A_TOKEN", "geheim")
-    detached("exec sleep 1000", workers=1, program={
+    distrun.detached("exec sleep 1000", workers=1, program={
         "command": ["sh", "-c", "exec sleep 1000 # an argument"], "pass_env": ["A_TOKEN"],
     })  # fmt: skip
-    pid = status()["tasks"][0]["pid"]
+    pid = distrun.status()["tasks"][0]["pid"]
     # While the shell executes sleep, its arguments are empty for a moment.
     wait_until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0"))
     with open(f"/proc/{pid}/environ", "rb") as file:
@@ -94,46 +88,40 @@ def test_others_see_the_arguments_of_tasks_and_not_their_environment(
 
 
 @pytest.mark.parametrize("place", ["workdir", "the script's folder"])
-def test_doctor_imports_nothing_from_the_folders_of_a_program(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, place: str
-) -> None:
+def test_doctor_imports_nothing_from_the_folders_of_a_program(distrun: Distrun, place: str) -> None:
     """Others may write to a folder like /tmp, in which somebody runs a job."""
-    workdir, ran = tmp_path / "workdir", tmp_path / "ran"
+    workdir, ran = distrun.cwd / "workdir", distrun.cwd / "ran"
     code = workdir / "code"
     code.mkdir(parents=True)
     (code / "train.py").write_text("import tensorflow\n")
     write_traps(workdir if place == "workdir" else code, ran)
     for program in ({"script": str(code / "train.py")}, {"command": ["python3", "-V"]}):
-        spec = write_spec("", program={**program, "workdir": str(workdir)})
+        spec = distrun.write_spec("", program={**program, "workdir": str(workdir)})
         checked = json.loads(distrun("doctor", "--json", spec).stdout)["doctor"]["checks"]
         assert [each for each in checked if each["subject"] == "python"], checked
     assert not ran.exists(), ran.read_text()
 
 
 @pytest.mark.parametrize("path", [None, "lib"])
-def test_validate_imports_nothing_of_the_program(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path, path: str | None
-) -> None:
-    ran, python = tmp_path / "ran", tmp_path / "python"
+def test_validate_imports_nothing_of_the_program(distrun: Distrun, path: str | None) -> None:
+    ran, python = distrun.cwd / "ran", distrun.cwd / "python"
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)
     if path is None:
-        write_traps(tmp_path, ran)
+        write_traps(distrun.cwd, ran)
     else:  # the start of Python itself imports others from there
-        write_traps(tmp_path / path, ran, ["ast", "json", "typing"])
-    (tmp_path / "train.py").write_text("import tensorflow\nprint 1\n")
+        write_traps(distrun.cwd / path, ran, ["ast", "json", "typing"])
+    (distrun.cwd / "train.py").write_text("import tensorflow\nprint 1\n")
     env = {"PYTHONPATH": path} if path else {}
-    spec = write_spec("", program={"script": "train.py", "python": str(python), "env": env})
+    spec = distrun.write_spec("", program={"script": "train.py", "python": str(python), "env": env})
     done = distrun("validate", spec)
     assert "train.py:2:1: warning: Python 3." in done.stderr, done.stderr
     assert not ran.exists(), ran.read_text()
 
 
-def test_doctor_finds_modules_beside_the_script_and_versions_of_packages(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> None:
-    (tmp_path / "train.py").write_text("import tensorflow\n")
-    site = tmp_path / "site"
+def test_doctor_finds_modules_beside_the_script_and_versions_of_packages(distrun: Distrun) -> None:
+    (distrun.cwd / "train.py").write_text("import tensorflow\n")
+    site = distrun.cwd / "site"
     for name, version in (("tensorflow", "2.15.1"), ("tf_keras", "2.15.0")):
         (site / name).mkdir(parents=True)
         (site / name / "__init__.py").write_text("raise SystemExit\n")
@@ -141,7 +129,7 @@ def test_doctor_finds_modules_beside_the_script_and_versions_of_packages(
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     program = {"script": "train.py", "env": {"PYTHONPATH": str(site)}}
-    done = distrun("doctor", write_spec("", program=program))
+    done = distrun("doctor", distrun.write_spec("", program=program))
     assert "2.15.1" in done.stdout
 
 
@@ -203,26 +191,24 @@ def test_the_fallback_of_an_agents_folder_has_a_name_that_nobody_can_predict(
     assert all(len(bytes.fromhex(each)) >= 6 for each in random)
 
 
-def test_values_of_env_are_in_no_file_but_the_jobs_spec_and_plan(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
+def test_values_of_env_are_in_no_file_but_the_jobs_spec_and_plan(distrun: Distrun) -> None:
     program = {"command": ["true"], "env": {"HF_TOKEN": "geheim"}}
-    assert distrun("launch", write_spec("", program=program)).returncode == 0
+    assert distrun.launch("", program=program).returncode == 0
     files = [path for path in distrun.home.rglob("*") if path.is_file()]
     found = {path.name for path in files if b"geheim" in path.read_bytes()}
     assert found == {"spec.yaml", "spec.json", "plan.json"}
-    assert {path.parent for path in files if path.name in found} == {Path(status()["folder"])}
+    assert {path.parent for path in files if path.name in found} == {
+        Path(distrun.status()["folder"])
+    }
 
 
-def test_a_launch_reports_once_who_else_sends_progress(
-    distrun: Distrun, write_spec: WriteSpec, tmp_path: Path
-) -> None:
+def test_a_launch_reports_once_who_else_sends_progress(distrun: Distrun) -> None:
     need_stranger()
     script = "echo $DISTRUN_NOTIFY > new; mv new name; until [ -e go ]; do sleep 0.05; done"
-    spec = write_spec(script, workers=1)
+    spec = distrun.write_spec(script, workers=1)
     launch = distrun.start("launch", spec, stderr=subprocess.PIPE, text=True)
-    wait_until((tmp_path / "name").exists)
-    name = "\0" + (tmp_path / "name").read_text().strip()[1:]
+    wait_until((distrun.cwd / "name").exists)
+    name = "\0" + (distrun.cwd / "name").read_text().strip()[1:]
 
     def send(report: Callable[[str], None]) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
@@ -233,7 +219,7 @@ def test_a_launch_reports_once_who_else_sends_progress(
 
     with Stranger(send) as stranger:
         assert stranger.report() == "sent"
-        (tmp_path / "go").touch()
+        (distrun.cwd / "go").touch()
         told = not_none(launch.stderr).read()
         assert launch.wait(60) == 0, told
     assert told.count(f"process {stranger.pid} of user {UID}") == 1

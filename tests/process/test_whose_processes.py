@@ -17,7 +17,7 @@ import pytest
 from distrun.agent import former
 from distrun.agent.linux import facts, job_processes, labels, processes
 from distrun.agent.linux.job_processes import Traces
-from harness.command import Detach, Distrun, Status
+from harness.command import Distrun, Status
 from harness.processes import alive, descendants
 from harness.waiting import wait_until
 
@@ -232,11 +232,11 @@ ENVIRONMENTS = {
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_the_tasks_of_a_lost_job_are_found_whatever_their_environment_is(
-    environment: str, distrun: Distrun, detached: Detach, status: Status
+    environment: str, distrun: Distrun
 ) -> None:
-    job = detached(ENVIRONMENTS[environment], workers=1)
+    job = distrun.detached(ENVIRONMENTS[environment], workers=1)
     wait_until((distrun.cwd / "up").exists)
-    task = kill_all_of_distrun(status, job)
+    task = kill_all_of_distrun(distrun.status, job)
     cleaned = distrun("clean", "--all")
     assert cleaned.stdout == "", "its task still writes its log"
     assert (distrun.home / "jobs" / job / "logs" / "worker-0.log").exists()
@@ -248,14 +248,14 @@ def test_the_tasks_of_a_lost_job_are_found_whatever_their_environment_is(
 
 
 def test_a_daemon_of_a_lost_job_that_hides_is_found_when_all_else_has_been_killed(
-    distrun: Distrun, detached: Detach, status: Status
+    distrun: Distrun,
 ) -> None:
     """Its session and its environment are its own, and its parents are dead."""
     daemon = f"setsid env -i sh -c 'echo $$ >pid-daemon; {IGNORES_TERM}'"
-    job = detached(f"({daemon} &); exec sleep 600", workers=1)
+    job = distrun.detached(f"({daemon} &); exec sleep 600", workers=1)
     pid = pid_in(distrun.cwd, "daemon")
     wait_until((distrun.cwd / "up").exists)
-    task = kill_all_of_distrun(status, job)
+    task = kill_all_of_distrun(distrun.status, job)
     os.kill(task, signal.SIGKILL)
     wait_until(lambda: not alive(task))
     assert alive(pid)
@@ -268,9 +268,9 @@ def test_a_daemon_of_a_lost_job_that_hides_is_found_when_all_else_has_been_kille
 @pytest.mark.parametrize("command", ["resume", "kill"])
 @pytest.mark.parametrize("copies", ["the job's id", "all of a task's variables"])
 def test_a_shell_that_has_exported_variables_of_the_job_is_left_alone(
-    command: str, copies: str, distrun: Distrun, detached: Detach, status: Status
+    command: str, copies: str, distrun: Distrun
 ) -> None:
-    job = detached("test -e go && exit; env -0 >all; exec sleep 600", workers=1)
+    job = distrun.detached("test -e go && exit; env -0 >all; exec sleep 600", workers=1)
     copied = {"DISTRUN_JOB_ID": job}
     if copies == "all of a task's variables":
         printed = distrun.cwd / "all"
@@ -278,7 +278,7 @@ def test_a_shell_that_has_exported_variables_of_the_job_is_left_alone(
         pairs = printed.read_text().split("\0")[:-1]
         copied = dict(each.split("=", 1) for each in pairs)
     assert "DISTRUN_TOKEN" in copied or len(copied) == 1
-    kill_all_of_distrun(status, job)
+    kill_all_of_distrun(distrun.status, job)
     (distrun.cwd / "go").touch()
     shell = subprocess.Popen(
         ["sh"],
