@@ -19,7 +19,9 @@ export DATA_DIR
 endif
 export PYTHON
 
-.PHONY: help demo test everywhere check lint smoke faults bench results pictures docs clean distclean venv
+N ?= 20
+
+.PHONY: help demo test flaky everywhere check lint smoke faults bench results pictures docs clean distclean venv
 .DEFAULT_GOAL := help
 
 help: ## show this help
@@ -37,6 +39,10 @@ demo: venv ## train MNIST with two workers on this machine (3 epochs, a minute o
 
 test: venv ## run all tests, style and types among them (a quarter of an hour)
 	@"$(VENV)/bin/python" -m pytest -n auto $(ARGS)
+
+flaky: venv ## run the tests of what has changed N times (20) on a busy machine (SEED=n repeats a run)
+	@N="$(N)" SEED="$(if $(filter command line environment,$(origin SEED)),$(SEED))" \
+	    "$(VENV)/bin/python" scripts/flaky.py $(ARGS)
 
 everywhere: ## run tests with each promised Python, as root and as a user, in eight kinds of shells (2 hours)
 	@exec python3 scripts/everywhere.py $(ARGS)

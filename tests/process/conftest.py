@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import tempfile
@@ -15,6 +16,14 @@ import pytest
 from harness.command import Detach, Distrun, WriteSpec
 from harness.requirements import AS_ROOT, skip
 from harness.terminal import OpenTerminal, Terminal
+
+
+@pytest.fixture
+def chooser() -> random.Random:
+    """Chances that another run can have again: with the SEED that is shown when a test fails."""
+    seed = int(os.environ.get("SEED") or random.randrange(1 << 32))
+    print(f"SEED={seed}")
+    return random.Random(seed)
 
 
 @pytest.fixture

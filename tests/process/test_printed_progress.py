@@ -185,8 +185,8 @@ wait_for("go")
     assert "last reported epoch 9/9, step 400/500 80%" in distrun("events").stdout
 
 
-PATIENCE = (2, 10, 40)
-"""Seconds for timeouts.stall: the later ones only on a machine too busy for the first."""
+STALL = 6
+"""Seconds without progress, after which a job has stalled: enough for a busy machine."""
 
 
 def test_a_bar_that_does_not_move_is_a_stall_whatever_is_printed(
@@ -195,72 +195,29 @@ def test_a_bar_that_does_not_move_is_a_stall_whatever_is_printed(
     body = """
 for step in range(40, 50):
     tqdm(step)
-    time.sleep({0} / 5)
+    time.sleep(0.02)
 while True:
     show("still waiting\\n")
     time.sleep(0.1)
 """
-    for seconds in PATIENCE:
-        spec = script(body.replace("{0}", str(seconds)), timeouts={"stall": f"{seconds}s"})
-        done = distrun("launch", spec)
-        if progress(distrun.status).get("STEP") == 49:
-            break
+    done = distrun("launch", script(body, timeouts={"stall": f"{STALL}s"}))
     assert done.returncode == 75, done.stderr
     assert progress(distrun.status)["STEP"] == 49
     assert distrun.status()["verdict"]["kind"] == "stalled"
 
 
-def test_output_after_a_finished_bar_is_progress(script: Launch, distrun: Distrun) -> None:
+def test_output_after_a_bar_was_erased_is_progress(script: Launch, distrun: Distrun) -> None:
     body = """
-tqdm(99)
+for step in range(40, 50):
+    tqdm(step)
+    time.sleep(0.02)
 time.sleep(0.6)
-tqdm({end}, "\\n")
-for number in range(20):
-    show(f"step by step {number}\\n")
-    time.sleep({0} / 5)
+show("\\r" + " " * 80 + "\\r")
+for number in range(12):
+    show(f"evaluated shard {number}\\n")
+    time.sleep(1)
 """
-    for end in ("100", "99"):  # the second one breaks off, which closes the bar
-        for seconds in PATIENCE:
-            text = body.replace("{0}", str(seconds)).replace("{end}", end)
-            done = distrun("launch", script(text, timeouts={"stall": f"{seconds}s"}))
-            if done.returncode == 0:
-                break
-        assert done.returncode == 0, done.stderr
-
-
-ERASED = """
-def erased():
-    for step in range(40, 50):
-        tqdm(step)
-        time.sleep(0.02)
-    time.sleep(0.6)
-    show("\\r" + " " * 80 + "\\r")
-
-def evaluate():
-    for number in range(20):
-        show(f"evaluated shard {number}\\n")
-        time.sleep({0} / 5)
-"""
-
-
-@pytest.mark.parametrize(
-    ("body", "workers"),
-    [
-        ("erased(); evaluate()", 1),
-        ("erased() if task == 'worker:1' else evaluate()", 2),
-        ("tqdm(49) if task == 'worker:1' else evaluate()", 2),
-        ("report('STEP=49') if task == 'worker:1' else evaluate()", 2),
-    ],
-    ids=["erased", "erased_and_exited", "exited", "reported_and_exited"],
-)
-def test_output_after_a_bar_was_erased_or_its_task_exited_is_progress(
-    script: Launch, distrun: Distrun, body: str, workers: int
-) -> None:
-    for seconds in PATIENCE:
-        text = ERASED.replace("{0}", str(seconds)) + body
-        done = distrun("launch", script(text, workers, timeouts={"stall": f"{seconds}s"}))
-        if done.returncode == 0:
-            break
+    done = distrun("launch", script(body, timeouts={"stall": f"{STALL}s"}))
     assert done.returncode == 0, done.stderr
 
 
