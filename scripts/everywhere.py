@@ -1,9 +1,10 @@
 """Runs tests with each promised Python, as root and as a user, in the environments of most shells.
 
-A cell of the matrix is a Python, a user and an environment. In the plain environment it runs all
-tests of tests/unit and tests/process, in the others `SELECTED`, and in each a walk: launch, status,
-ps, logs, kill, plan, report, bundle. Prints a line for each cell: `ok`, `red` (with the end of its
-output), or `not run` and why. Exits with 1 if a cell is red, with 2 if there is nothing to run.
+A cell of the matrix is a Python, a user and an environment. Each begins with a walk: launch,
+status, ps, logs, kill, plan, report, bundle. After it, the plain environment has all tests of
+tests/process and of tests/unit (without the checks of style and types), the others have `SELECTED`.
+Prints a line for each cell: `ok`, `red` (with the end of its output), or `not run` and why. Exits
+with 1 if a cell is red, with 2 if there is nothing to run.
 
 Arguments select cells: versions (or `oldest`, `newest`), `root`, `user`, and environments. Each
 kind that is not named is not limited: `newest user plain` is one cell.
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +50,7 @@ SELECTED = (
 )
 """The tests of what a user, a shell or a path changes: half a minute."""
 ENVIRONMENTS = {
+    "walk": "the shell as it is, without tests",
     "plain": "the shell as it is",
     "descriptors": "ulimit -n 1024",
     "nohup": "below nohup",
@@ -97,15 +100,29 @@ class Cell(NamedTuple):
 
     @property
     def tests(self) -> tuple[str, ...]:
-        return ("tests/unit", "tests/process") if self.environment == "plain" else SELECTED
+        everything = ("tests/unit", "tests/process", "--ignore=tests/unit/test_style.py")
+        return {"walk": (), "plain": everything}.get(self.environment, SELECTED)
 
 
 class Matrix:
     """The cells, and what they need, in `folder`."""
 
-    def __init__(self, folder: Path, pythons: dict[str, Path]) -> None:
+    def __init__(self, folder: Path, pythons: dict[str, Path], cells: list[Cell]) -> None:
         self._folder, self._pythons = folder, pythons
-        self._venvs: dict[str, Path] = {}
+        installed = folder / "installed"
+        _copy_checkout(installed)
+        # They mostly wait for the package registry.
+        pool = ThreadPoolExecutor()
+        self._venvs = {
+            version: pool.submit(
+                self._make_venv,
+                installed,
+                version,
+                is_for_tests=any(cell.tests for cell in cells if cell.python == version),
+            )
+            for version in dict.fromkeys(cell.python for cell in cells)
+            if version in pythons
+        }
         self._copies: dict[str, Path] = {}
         name = os.environ.get("SUDO_USER") or "nobody"
         self._account = pwd.getpwnam(name) if name != "root" else pwd.getpwnam("nobody")
@@ -122,7 +139,11 @@ class Matrix:
     def run(self, cell: Cell) -> tuple[bool, str, str]:
         """Return whether the cell is green, a line on it, and what it printed if it is not."""
         folder = Path(tempfile.mkdtemp(dir=self._folder, prefix="cell-"))
-        python, checkout = self._python(cell), self._checkout(cell)
+        try:
+            python = self._python(cell)
+        except RuntimeError as error:
+            return False, "no virtual environment", _end(str(error).encode())
+        checkout = self._checkout(cell)
         env = self._env(cell, folder)
         os.chmod(folder, 0o755)
         (folder / "walk").mkdir()
@@ -133,7 +154,7 @@ class Matrix:
         test += [f"--basetemp={folder}/t", "-m", "not e2e and not network", *cell.tests]
         walk = ["bash", "-c", WALK, "walk", str(folder / "walk"), str(python), "-m", "distrun"]
         output = ""
-        for command in (walk, test):
+        for command in (walk, test) if cell.tests else (walk,):
             try:
                 done = subprocess.run(
                     self._wrapped(cell, command),
@@ -155,7 +176,8 @@ class Matrix:
         counts = re.findall(r"\d+ passed.*", output)
         left_out = re.findall(r"(\d+) tests were left out", output)
         shutil.rmtree(folder)
-        return True, f"{counts[-1]}{f'; {left_out[-1]} left out' if left_out else ''}", ""
+        passed = counts[-1] if counts else "the walk"
+        return True, f"{passed}{f'; {left_out[-1]} left out' if left_out else ''}", ""
 
     # What a cell needs ---------------------------------------------------------------------
 
@@ -209,22 +231,21 @@ class Matrix:
         return self._copies[key]
 
     def _python(self, cell: Cell) -> Path:
+        return self._venvs[cell.python].result()
+
+    def _make_venv(self, installed: Path, version: str, *, is_for_tests: bool) -> Path:
         """Return the interpreter of a virtual environment that both users can read."""
-        if cell.python not in self._venvs:
-            checkout = self._folder / "installed"
-            if not checkout.exists():
-                _copy_checkout(checkout)
-            venv = self._folder / f"python-{cell.python}"
-            base = _readable(self._pythons[cell.python], self._folder / f"base-{cell.python}")
-            env = {**os.environ, "PYTHON": str(base), "WITHOUT_TENSORFLOW": "1"}
-            command = ["sh", "scripts/venv.sh", venv]
-            made = subprocess.run(
-                command, cwd=checkout, env=env, capture_output=True, text=True, check=False
-            )
-            if made.returncode:
-                raise RuntimeError(made.stderr)
-            self._venvs[cell.python] = venv / "bin" / "python"
-        return self._venvs[cell.python]
+        venv = self._folder / f"python-{version}"
+        base = _readable(self._pythons[version], self._folder / f"base-{version}")
+        without = "tensorflow" if is_for_tests else "tensorflow dev"
+        env = {**os.environ, "PYTHON": str(base), "WITHOUT": without}
+        command = ["sh", "scripts/venv.sh", venv]
+        made = subprocess.run(
+            command, cwd=installed, env=env, capture_output=True, text=True, check=False
+        )
+        if made.returncode:
+            raise RuntimeError(made.stderr)
+        return venv / "bin" / "python"
 
 
 def _copy_checkout(place: Path) -> None:
@@ -307,7 +328,7 @@ def main(words: list[str]) -> int:
     counts = {"ok": 0, "red": 0, "not run": 0}
     with tempfile.TemporaryDirectory(prefix="everywhere-") as folder:
         os.chmod(folder, 0o755)
-        matrix = Matrix(Path(folder), pythons)
+        matrix = Matrix(Path(folder), pythons, chosen)
         for cell in chosen:
             began = time.monotonic()
             why, output = matrix.why_not(cell), ""

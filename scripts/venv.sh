@@ -1,8 +1,8 @@
 #!/bin/sh
 # Creates the virtual environment $1 for the Makefile, with distrun installed from this checkout.
 # Does nothing if it exists, and pyproject.toml and the checkout's path are unchanged.
-# $PYTHON, if set, names the interpreter. With WITHOUT_TENSORFLOW=1, TensorFlow is left out: tests
-# that do not need it then take 0.2 GB.
+# $PYTHON, if set, names the interpreter. $WITHOUT, if set, names what is left out: `tensorflow`
+# (tests that do not need it then take 0.2 GB), or `tensorflow dev` (dev is what only tests need).
 set -eu
 
 venv=$1
@@ -49,7 +49,7 @@ venv_works() {
 }
 
 [ -z "${PYTHON:-}" ] || find_python >/dev/null
-wanted="$(cksum <pyproject.toml) $(pwd)${WITHOUT_TENSORFLOW:+ without TensorFlow}"
+wanted="$(cksum <pyproject.toml) $(pwd)${WITHOUT:+ without $WITHOUT}"
 if venv_works && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
     exit 0
 fi
@@ -67,9 +67,11 @@ rm -f "$stamp"
 install() {
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
 }
-if [ -n "${WITHOUT_TENSORFLOW:-}" ]; then
-    echo "Installing distrun without TensorFlow into $venv" >&2
-    sed -n '/^dependencies = \[/,/^\]/p; /^dev = \[/,/^\]/p' pyproject.toml |
+if [ -n "${WITHOUT:-}" ]; then
+    echo "Installing distrun without $WITHOUT into $venv" >&2
+    lists='^dependencies = \[\|^dev = \['
+    [ "$WITHOUT" = tensorflow ] || lists='^dependencies = \['
+    sed -n "/$lists/,/^\]/p" pyproject.toml |
         sed -n '/"tensorflow\|"tf_keras/d; s/^ *"\(.*\)",$/\1/p' >"$venv/requirements.txt"
     install --requirement "$venv/requirements.txt"
     install --no-deps --editable .
