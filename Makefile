@@ -18,6 +18,8 @@ override DATA_DIR := $(value DATA_DIR)
 export DATA_DIR
 endif
 export PYTHON
+# Set in many containers: each process that runs tests would compile every file again.
+unexport PYTHONDONTWRITEBYTECODE
 
 N ?= 20
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,11 @@ PACKAGE = LAUNCHER / "distrun"
 PROBE = PACKAGE / "lint" / "probe.py"
 
 
+@cache
+def trees() -> list[tuple[Path, ast.Module]]:
+    return [(path, ast.parse(path.read_text())) for path in PACKAGE.rglob("*.py")]
+
+
 def payload_sources() -> Iterator[tuple[str, str]]:
     """The modules as hosts are sent them."""
     inflate = zlib.decompressobj()
@@ -37,8 +43,7 @@ def payload_sources() -> Iterator[tuple[str, str]]:
 
 def run_by_file() -> Iterator[tuple[str, str]]:
     """Modules that another module starts by their file: `[python, probe.__file__]`."""
-    for path in PACKAGE.rglob("*.py"):
-        tree = ast.parse(path.read_text())
+    for path, tree in trees():
         for node in ast.walk(tree):
             if (
                 isinstance(node, ast.Attribute)
@@ -52,8 +57,8 @@ def run_by_file() -> Iterator[tuple[str, str]]:
 
 def programs_in_texts() -> Iterator[tuple[str, str]]:
     """Texts that are whole Python programs, for `python -c` or an interpreter's input."""
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees():
+        for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 text = node.value
                 if re.search(r"(^|[;\n])(import|from) \w", text) and is_python(text):
@@ -73,11 +78,11 @@ def agent_modules() -> Iterator[tuple[str, str]]:
         yield str(path.relative_to(LAUNCHER)), path.read_text()
 
 
-SOURCES = {
-    name: text
-    for find in (payload_sources, run_by_file, programs_in_texts, agent_modules)
-    for name, text in find()
-}
+@cache
+def sources() -> dict[str, str]:
+    """All of them. Not made while tests are collected: every pytest process does that."""
+    finders = (payload_sources, run_by_file, programs_in_texts, agent_modules)
+    return {name: text for find in finders for name, text in find()}
 
 
 def python_of(version: str) -> str:
@@ -90,14 +95,14 @@ def python_of(version: str) -> str:
 
 
 def test_what_is_sent_is_found() -> None:
-    assert "distrun/lint/probe.py" in SOURCES
-    assert any(name.startswith("distrun/supervisor/versions_script.py:") for name in SOURCES)
-    assert any(name.startswith("payload ") and "stacks" in name for name in SOURCES)
+    assert "distrun/lint/probe.py" in sources()
+    assert any(name.startswith("distrun/supervisor/versions_script.py:") for name in sources())
+    assert any(name.startswith("payload ") and "stacks" in name for name in sources())
 
 
-@pytest.mark.parametrize("name", sorted(SOURCES))
-def test_it_has_the_grammar_of_python_3_8(name: str) -> None:
-    ast.parse(SOURCES[name], feature_version=(3, 8))
+def test_it_has_the_grammar_of_python_3_8() -> None:
+    for name, text in sources().items():
+        ast.parse(text, name, feature_version=(3, 8))
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9"])
@@ -110,7 +115,7 @@ def test_a_real_one_compiles_it(version: str) -> None:
     python = python_of(version)
     done = subprocess.run(
         [python, "-W", "error", "-c", code],
-        input=json.dumps(SOURCES),
+        input=json.dumps(sources()),
         capture_output=True,
         text=True,
         timeout=60,
@@ -144,8 +149,8 @@ def test_no_annotation_is_a_plain_class_variable() -> None:
     """`get_type_hints` of Python 3.10 fails at `ClassVar` without brackets, and launch with it."""
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, tree in trees()
+        for node in ast.walk(tree)
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).endswith("ClassVar")
     ]
     assert found == []
