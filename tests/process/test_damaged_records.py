@@ -33,8 +33,8 @@ def test_a_field_of_any_event_may_have_any_value(damaged: Record) -> None:
     for number, path in damaged.places():
         line = damaged.damage(number, path, chooser.choice(VALUES))
         print(line[:2000])  # shown if the test fails
-        for command in chooser.sample(COMMANDS, 2):
-            damaged.check(command, number, *run_here(command))
+        command = chooser.choice(COMMANDS)
+        damaged.check(command, number, *run_here(command))
     (planned,) = (each for each, line in enumerate(damaged.lines) if b'"JobPlanned"' in line)
     for value in VALUES:  # logs are found by the names
         damaged.damage(planned, ("tasks", 0, "name"), value)
