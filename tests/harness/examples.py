@@ -27,4 +27,4 @@ def register_profiles() -> None:
 def examples(count: int) -> int:
     """Return `count`, or as much less as the profile in use is below the usual number."""
     assert settings.default is not None
-    return count * settings.default.max_examples // USUAL
+    return int(count * settings.default.max_examples // USUAL)

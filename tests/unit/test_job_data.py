@@ -17,7 +17,7 @@ TRAIN, TEST = 30, 10
 
 
 @pytest.fixture
-def arrays() -> dict[str, np.ndarray]:
+def arrays() -> dict[str, np.ndarray[Any, Any]]:
     rng = np.random.default_rng(1)
     return {
         "x_train": rng.integers(0, 256, (TRAIN, 28, 28), dtype=np.uint8),
@@ -37,12 +37,12 @@ IDX_NAMES = {
 }
 
 
-def idx(array: np.ndarray) -> bytes:
+def idx(array: np.ndarray[Any, Any]) -> bytes:
     header = bytes((0, 0, 8, array.ndim))
     return header + b"".join(n.to_bytes(4, "big") for n in array.shape) + array.tobytes()
 
 
-def write_idx(folder: Path, arrays: dict[str, np.ndarray], suffix: str = "") -> None:
+def write_idx(folder: Path, arrays: dict[str, np.ndarray[Any, Any]], suffix: str = "") -> None:
     for key, name in IDX_NAMES.items():
         content = idx(arrays[key])
         (folder / (name + suffix)).write_bytes(gzip.compress(content) if suffix else content)
