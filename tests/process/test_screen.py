@@ -50,6 +50,11 @@ def failing(script: str, code: int = 3) -> str:
     )
 
 
+def until_there(path: Path) -> str:
+    """A shell's wait for a file."""
+    return f"while [ ! -e {path} ]; do sleep 0.05; done\n"
+
+
 def printing(*lines: str) -> str:
     return "".join(f"echo '{line}'\n" for line in lines)
 
@@ -212,6 +217,49 @@ def test_logs_leave_them_out_as_well(distrun: Distrun, detached: Detach) -> None
         assert done.stdout.count("cudart_stub.cc") == 2, options
         assert done.stderr == ""
     assert distrun("logs", "--all-output", "-n", "1").stdout == f"worker:0 | {NOTICE}\n"
+
+
+def test_logs_say_that_tasks_have_printed_only_startup_lines(
+    distrun: Distrun, detached: Detach, tmp_path: Path
+) -> None:
+    first, go, errors = (tmp_path / name for name in ("first", "go", "errors"))
+    job = detached(
+        f"{until_there(first)}{printing(INITIALIZE, NOTICE)}{until_there(go)}"
+        "test $DISTRUN_TASK = worker:0 || echo done",
+        workers=3,
+    )
+    with errors.open("wb") as stderr:
+        follow = distrun.start("logs", "-f", job, stdout=subprocess.PIPE, stderr=stderr)
+    first.touch()
+    said = "left out (see --all-output); "
+    wait_until(lambda: said in errors.read_text())  # while nothing else is printed
+    counted = "distrun: 6 start-up lines left out (see --all-output)"
+    who = "worker:0 to worker:2 printed nothing else\n"
+    wait_until(lambda: distrun("logs", job).stderr == f"{counted}; {who}")
+    assert distrun("logs", job, "-n", "5").stderr == f"{counted}; {who}"
+    go.touch()
+    stdout, _ = follow.communicate(timeout=60)
+    assert sorted(stdout.decode().splitlines()) == ["worker:1 | done", "worker:2 | done"]
+    lines = errors.read_text().splitlines(keepends=True)
+    assert len(lines) == 2, "said once, and counted at the end"
+    assert lines[1] == distrun("logs", job).stderr == f"{counted}; worker:0 printed nothing else\n"
+    assert distrun("logs", job, "-t", "worker:1").stderr == counted.replace("6", "2") + "\n"
+
+
+def test_following_says_at_once_that_nothing_else_has_been_printed(
+    distrun: Distrun, detached: Detach, tmp_path: Path
+) -> None:
+    go, errors = tmp_path / "go", tmp_path / "errors"
+    job = detached(f"{printing(NOTICE)}{until_there(go)}echo done", workers=1)
+    wait_until(lambda: distrun("logs", job).stderr != "")
+    with errors.open("wb") as stderr:
+        follow = distrun.start("logs", "-f", job, stdout=subprocess.PIPE, stderr=stderr)
+    counted = "distrun: 1 start-up line left out (see --all-output)"
+    silent = f"{counted}; worker:0 printed nothing else\n"
+    wait_until(lambda: errors.read_text() == silent)
+    go.touch()
+    assert follow.communicate(timeout=60)[0].decode() == "worker:0 | done\n"
+    assert errors.read_text() == f"{silent}{counted}\n"
 
 
 @pytest.mark.parametrize("end", ["exit 3", "kill -SEGV $$"])

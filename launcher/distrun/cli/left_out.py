@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from distrun.cli.text_format import format_count
+from distrun.cli.text_format import format_count, format_task_names
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distrun.lifecycle import JobState, TaskState
 
 
@@ -32,6 +34,11 @@ def has_failed(task: TaskState) -> bool:
     return bool(task.code or task.signal)
 
 
-def left_out_text(count: int) -> str:
-    """`12 start-up lines left out (see --all-output)`; empty if there are none."""
-    return f"{format_count(count, 'start-up line')} left out (see --all-output)" if count else ""
+def left_out_text(count: int, silent: Sequence[str] = ()) -> str:
+    """`12 start-up lines left out (see --all-output)`; empty if there are none.
+
+    `silent`: tasks that are named because they printed nothing else.
+    """
+    others = f"; {format_task_names(silent)} printed nothing else" if silent else ""
+    lines = format_count(count, "start-up line")
+    return f"{lines} left out (see --all-output){others}" if count else ""

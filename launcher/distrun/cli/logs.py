@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,7 +23,7 @@ from distrun.spec.units import format_bytes, parse_duration
 if TYPE_CHECKING:
     from distrun.control import SupervisorWatch
     from distrun.jobstore import JobFolder
-    from distrun.logs import LatePart, TaskLog, View
+    from distrun.logs import LatePart, StartupFilter, TaskLog, View
 
 
 def pattern(value: str) -> re.Pattern[bytes]:
@@ -102,8 +103,6 @@ def command(
       distrun logs --all-jobs --grep Error
       distrun logs mnist -t chief --raw > chief.log
     """
-    from functools import partial
-
     from distrun.cli.job_view import tell_record_fault
     from distrun.control import SupervisorWatch
     from distrun.logs import StartupFilter, View, merged
@@ -155,9 +154,15 @@ def command(
             _write(followed(logs, view, supervised, find, failed=failing, **reading))
         else:
             _write(merged(logs, view, until=until, failed=failed, **reading))
-        if startup is not None and startup.count and last is None:
-            console.print_message(left_out_text(startup.count))
+        if startup is not None and startup.count and (startup.silent or last is None):
+            _tell_left_out(startup, names)
     return 0
+
+
+def _tell_left_out(startup: StartupFilter, tasks: Sequence[str]) -> None:
+    silent = startup.silent
+    named = [task for task in tasks if task in silent]
+    console.print_message(left_out_text(startup.count, named))
 
 
 def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
@@ -236,6 +241,8 @@ def followed(
         yield from merged(
             logs, view, last=last, since=since, ends=ends, on_dropped=on_dropped, failed=failed()
         )
+        if view.startup is not None:
+            view.startup.call_when_silent(partial(_tell_left_out, view.startup, view.tasks))
         yield from follower.until(supervised.has_ended, supervised.descriptor)
         for task in failed():
             yield from follower.show_all(task)

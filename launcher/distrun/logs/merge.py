@@ -76,7 +76,7 @@ def merged(
         excess = max(0, sum(line_count(block) for _, _, block in _in_order(sections)) - last)
     verbatim = view.verbatim and len(sections) == 1
     if view.startup is not None:
-        view.startup.count = 0
+        view.startup.reset()
     for section, written, selected in _in_order(sections, verbatim=verbatim):
         block = selected
         if excess:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
 
 LAST_LINES = 12
 """So many lines at the end of a failed task's output are all shown."""
@@ -239,7 +239,38 @@ class StartupFilter:
     def __init__(self, gpu_tasks: Container[str] = ()) -> None:
         self.count = 0
         """The lines that were left out."""
+        self._has_shown: dict[str, bool] = {}
+        """The tasks that have printed anything, and whether any of it was shown."""
+        self._on_silent: Callable[[], None] | None = None
         self._gpu_tasks = gpu_tasks
+
+    @property
+    def silent(self) -> set[str]:
+        """The tasks that have printed nothing but such lines."""
+        return {task for task, has_shown in self._has_shown.items() if not has_shown}
+
+    def reset(self) -> None:
+        """Forget what was recorded."""
+        self.count = 0
+        self._has_shown.clear()
+
+    def record(self, task: str, *, is_shown: bool, left_out: int) -> None:
+        """Note lines that a task has printed: whether some are shown, how many are left out."""
+        self.count += left_out
+        self._has_shown[task] = self._has_shown.get(task, False) or is_shown
+        if not self._has_shown[task]:
+            self._tell()
+
+    def call_when_silent(self, function: Callable[[], None]) -> None:
+        """Call the function once: now, or as soon as a task has printed nothing else."""
+        self._on_silent = function
+        if self.silent:
+            self._tell()
+
+    def _tell(self) -> None:
+        function, self._on_silent = self._on_silent, None
+        if function is not None:
+            function()
 
     def select(self, task: str, block: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
         """A block of whole lines without these lines; and these, with their numbers from 0."""

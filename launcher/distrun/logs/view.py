@@ -139,15 +139,15 @@ class Formatter:
         if whole:
             return block
         shown, left_out = self._startup.select(self._task, block)
-        self._startup.count += len(left_out)
+        self._startup.record(self._task, is_shown=bool(shown), left_out=len(left_out))
         self._left_out.record(block, left_out)
         return shown
 
     def last_left_out(self) -> bytes:
         """The start-up lines among the last lines that were shown. They are shown now."""
         lines = self._left_out.take()
-        if self._startup is not None:
-            self._startup.count -= len(lines)
+        if self._startup is not None and lines:
+            self._startup.record(self._task, is_shown=True, left_out=-len(lines))
         return b"".join(line + b"\n" for line in lines)
 
     def _clean(self, block: bytes) -> bytes:
