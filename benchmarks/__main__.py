@@ -28,13 +28,14 @@ import peers
 import psutil
 import recovery
 import scale
+import training
 
 import slurm
 import ssh
 
 ROOT = Path(__file__).resolve().parents[1]
 _FIGURES = "figures.json"
-_PARTS = ("here", "ssh", "slurm", "logs", "scale", "recovery")
+_PARTS = ("here", "ssh", "slurm", "logs", "scale", "recovery", "training")
 
 
 def main() -> int:
@@ -70,6 +71,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         "logs": logs.measure,
         "scale": lambda: _scale(ours, options.most_hosts),
         "recovery": lambda: recovery.measure(options.data_dir, options.rounds),
+        "training": lambda: training.measure(options.data_dir, options.rounds),
     }
     return {
         "date": time.strftime("%Y-%m-%d"),
@@ -140,7 +142,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--most-hosts", type=int, default=4000, metavar="N", help="for `scale`")
     parser.add_argument("--only", default="", choices=["", *_PARTS])
     parser.add_argument("--before", metavar="PROGRAM", help="another distrun, for `ssh`")
-    parser.add_argument("--data-dir", metavar="FOLDER", help="of MNIST, for `recovery`")
+    parser.add_argument(
+        "--data-dir", metavar="FOLDER", help="of MNIST, for `recovery` and `training`"
+    )
     parser.add_argument("--peers", type=Path, default=home, metavar="FOLDER")
     parser.add_argument("--torch", default=peers.TORCH, metavar="REQUIREMENT")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", metavar="FOLDER")

@@ -93,12 +93,17 @@ def measure(data: Path, rounds: int, rounds_of_others: int) -> dict[str, Any]:
 
 
 def _fashion(folder: Path) -> dict[str, Any]:
-    """Trains on Fashion-MNIST; on drawn digits in its format if the folder does not have it."""
-    is_real = (folder / "fashion_mnist.npz").is_file()
+    """Trains on Fashion-MNIST, of the folder or of Debian; else on drawn digits in its format."""
+    has_it = {
+        folder: "fashion_mnist.npz",
+        contestants.DEBIANS_FASHION: "train-images-idx3-ubyte.gz",
+    }
+    real = next((place for place, name in has_it.items() if (place / name).is_file()), None)
+    is_real = real is not None
     with tempfile.TemporaryDirectory(prefix="distrun-results-") as drawn:
-        if not is_real:
+        if real is None:
             contestants.draw_fashion(Path(drawn))
-        run = _in_new_folder(contestants.fashion, folder if is_real else Path(drawn))
+        run = _in_new_folder(contestants.fashion, real or Path(drawn))
     print(f"Fashion-MNIST: {run.total:.1f} s", flush=True)
     name = "Fashion-MNIST" if is_real else "drawn digits in its format"
     return {"data": name, "is_real": is_real, "total": run.total, "epochs": run.epochs}

@@ -12,6 +12,8 @@ import runs
 from runs import Run
 
 TUTORIAL = Path(__file__).parent / "tutorial_form.py"
+DEBIANS_FASHION = Path("/usr/share/datasets/fashion-mnist")
+"""The folder of its package dataset-fashion-mnist."""
 JOB = Path(__file__).parents[2] / "jobs" / "mnist"
 EPOCHS, STEPS, BATCH = 3, 70, 64
 
