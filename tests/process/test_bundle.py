@@ -438,3 +438,11 @@ def test_the_command_says_what_it_refuses(distrun: Distrun) -> None:
     missing = distrun("report", distrun.cwd / "none.tar.gz")
     assert missing.returncode == 69
     assert "none.tar.gz" in missing.stderr
+
+
+def test_a_text_that_is_no_text_is_shown_with_marks(distrun: Distrun, tmp_path: Path) -> None:
+    path = tmp_path / "x.tar.gz"
+    path.write_bytes(archive(about={**ABOUT, "versions": {"Python": "\ud8003.11"}}))
+    done = distrun("report", path, "-o", "-")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "?3.11" in done.stdout

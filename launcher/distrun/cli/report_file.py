@@ -35,7 +35,8 @@ def make_page(folder: JobFolder, tasks: Sequence[str] = (), about: About | None 
         check_choice([names], tuple(tasks))
         tasks = chosen_tasks(names, tuple(tasks))
     redactor = Redactor(() if about is not None else secret_values(folder), mask="***")
-    return render(Report(folder, tasks, about), redactor)
+    page = render(Report(folder, tasks, about), redactor)
+    return page.encode("utf-8", "replace").decode()  # without lone surrogates
 
 
 def write_page(page: str, path: Path) -> None:
@@ -45,7 +46,7 @@ def write_page(page: str, path: Path) -> None:
         HostError: it cannot be written.
     """
     with write_file(path) as file:
-        file.write(page.encode("utf-8", "replace"))
+        file.write(page.encode())
 
 
 def check_path(name: str) -> None:

@@ -37,16 +37,26 @@ _HARMLESS = re.compile(
 )
 _NO_VALUE = re.compile(
     r"enabled|disabled|required|missing|[*.x]+|\[[A-Z]+\]|<[^<>]*>"
-    r"|[\d.]+ ?(?:[munµ]?s|%|[kMG]i?B)(?:/\w+)?|\d+\.\d+",
+    r"|[\d.]+ ?(?:[munµ]?s|%|[kMG]i?B)(?:/\w+)?|[\d.]{1,12} ?[A-Za-z]{1,12}/s|\d+\.\d+"
+    r"|[~/][\w.-]*(?:/[\w.-]+)+\.\w{1,5}",
     re.IGNORECASE,
 )
-"""What has been measured, placeholders, and words that say how it is with a secret."""
+"""Measurements, placeholders, paths of files, and words that say how it is with a secret."""
 
 # Names ---------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SECRET = (
-    *("password", "passwd", "passphrase", "passcode", "secret", "secrets", "credential"),
+    *(
+        "password",
+        "passwort",
+        "passwd",
+        "passphrase",
+        "passcode",
+        "secret",
+        "secrets",
+        "credential",
+    ),
     *("credentials", "apikey", "accesskey", "privatekey", "secretkey", "authkey"),
 )
 """How a word ends that makes a name one of a secret, wherever it is in the name."""
@@ -85,8 +95,8 @@ def _rank(name: str) -> int:
         return 0 if last == "token" and before in _OF_MODEL else 2
     if any(each.endswith(_SECRET) for each in words):
         return 2
-    if last == "key":
-        return 2 if before in _OF_KEY or (before and name.isupper()) else 0
+    if last in ("key", "keys"):
+        return 2 if before in _OF_KEY or (before and last == "key" and name.isupper()) else 0
     if last in ("pass", "pwd") and before:
         return 0 if before in _OF_MODEL else 2
     return 1 if last in _MAYBE_SECRET else 0
@@ -214,25 +224,57 @@ _BARE = re.compile(
 _REST = re.compile(r"[^\r\n\"'}]+")
 _YAML_BEFORE = re.compile(r"(?:\A|\n)[ \t]*(?:- )?\Z")
 _MOST_QUOTED, _MOST_LINES = 4096, 3
+_RANDOM = re.compile(r"(?<![\w/+.-])(?=[A-Za-z_]{0,40}[0-9])[\w+/-]{12,4096}={0,2}(?![\w/])")
+_CHANGES = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[a-z0-9])|[0-9](?=[A-Za-z])")
+_MASK = re.compile(r"\[secret-\d+\]")
+_NEAR = 60
+"""Characters between the name of a secret and a random word that is taken for it."""
+
+
+def _name(text: str, at: int) -> tuple[int, int, str] | None:
+    """Return where the next name that may be one of a secret stands, and the name."""
+    stem = _STEM.search(text, at)
+    if stem is None:
+        return None
+    left = _LEFT.search(text, max(at, stem.start() - _LONGEST_NAME), stem.start())
+    right = _RIGHT.match(text, stem.end())
+    begin, end = left.start() if left else stem.start(), right.end() if right else stem.end()
+    name = text[begin:end]
+    if name.lower() == "key" and (of := _OF_KEY_BEFORE.search(text, max(0, begin - 8), begin)):
+        name = f"{of[1]}_{name}"
+    return begin, end, name
+
+
+def _without_near(text: str, replacement: Callable[[str], str]) -> str:
+    """Return a text without the random words shortly behind the name of a secret."""
+
+    def near(found: re.Match[str]) -> str:
+        word = found[0]
+        if len(_CHANGES.findall(word)) < 0.45 * len(word):
+            return word
+        before = _MASK.sub("", text[max(0, found.start() - _NEAR) : found.start()])
+        at = 0
+        while (name := _name(before, at)) is not None:
+            if _rank(name[2]) > 1:
+                return replacement(word)
+            at = name[1]
+        return word
+
+    return _RANDOM.sub(near, text)
 
 
 def _named(text: str) -> Iterator[tuple[int, int]]:
     """Yield where the values stand that have the names of secrets before them."""
     at = 0
-    while (stem := _STEM.search(text, at)) is not None:
-        left = _LEFT.search(text, max(at, stem.start() - _LONGEST_NAME), stem.start())
-        right = _RIGHT.match(text, stem.end())
-        begin, at = left.start() if left else stem.start(), right.end() if right else stem.end()
-        name = text[begin:at]
-        if name.lower() == "key" and (of := _OF_KEY_BEFORE.search(text, max(0, begin - 8), begin)):
-            name = f"{of[1]}_{name}"
+    while (found := _name(text, at)) is not None:
+        begin, at, name = found
         value = _behind_separator(text, begin, at) if _rank(name) else None
         if value is None:
             continue
         span = _value_at(text, value, is_line=_has_its_line(text, name, begin, at))
-        found = text[slice(*span)]
-        is_placeholder = found.lower() in name.lower()  # `--password PASSWORD` in a usage
-        if is_secret_value(name, found.strip()) and not is_placeholder:
+        shown = text[slice(*span)]
+        is_placeholder = shown.lower() in name.lower()  # `--password PASSWORD` in a usage
+        if is_secret_value(name, shown.strip()) and not is_placeholder:
             yield span
             at = max(at, span[1])
 
@@ -336,7 +378,7 @@ def replace_secrets(text: str, replacement: Callable[[str], str]) -> str:
         )
         parts += [text[done:start], "\n".join(lines)]
         done = end
-    return "".join([*parts, text[done:]])
+    return _without_near("".join([*parts, text[done:]]), replacement)
 
 
 def _is_token(text: str) -> bool:
