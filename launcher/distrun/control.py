@@ -146,10 +146,16 @@ def wait_for_end(
                         on_event(event)
                 elif isinstance(message, protocol.WatchStarted):
                     on_answer()
-                elif isinstance(message, protocol.Refused):
-                    error = DistrunError(cause=message.cause)
-                    error.exit_code = message.exit_code
-                    raise error
+                else:
+                    _require_accepted(message)
+
+
+def _require_accepted(message: protocol.Notice) -> None:
+    """Raise DistrunError for the answer of a supervisor that does not understand a request."""
+    if isinstance(message, protocol.Refused):
+        error = DistrunError(cause=message.cause)
+        error.exit_code = message.exit_code
+        raise error
 
 
 def require_supervisor_ended(folder: JobFolder) -> None:
@@ -258,6 +264,9 @@ def take_stacks(
         program: the path of py-spy.
         tasks: the names of those that are asked for; none means all.
         native: whether to show frames of C and C++ functions, too.
+
+    Raises:
+        DistrunError: the supervisor does not understand the request.
     """
     from distrun.stacks import ProcessStacks
     from distrun.supervisor.stack_collector import Stacks
@@ -276,6 +285,8 @@ def take_stacks(
                 if isinstance(message, protocol.StacksTaken):
                     found = [from_json(ProcessStacks, each) for each in message.processes]
                     return Stacks(processes=found, silent=dict(message.silent))
+                _require_accepted(message)
+    require_supervisor_ended(folder)
     return None
 
 
@@ -283,6 +294,7 @@ class SupervisorWatch:
     """Detects the end of a job's supervisor without polling, if that is on this machine."""
 
     def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
         self._queued: QueuedJobWatch | None = None
         self._channel = None
         if folder.is_elsewhere:
@@ -305,11 +317,19 @@ class SupervisorWatch:
         return None if self._channel is None else self._channel.reader
 
     def has_ended(self) -> bool:
+        """Return whether it has ended.
+
+        Raises:
+            DistrunError: it lives, and does not understand the request; or Slurm does not answer.
+        """
         if self._queued is not None:
             return self._queued.has_ended()
         if self._channel is None:
             return True
-        self._channel.receive()
+        for _, message in self._channel.receive():
+            _require_accepted(message)
+        if self._channel.ended:
+            require_supervisor_ended(self._folder)
         return self._channel.ended
 
     def wait(self, timeout: float | None = None) -> None:

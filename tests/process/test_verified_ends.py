@@ -186,8 +186,18 @@ def test_a_request_that_a_supervisor_does_not_understand_is_answered(
     assert distrun("kill", job).returncode == 0
 
 
-def test_kill_shows_the_answer_of_a_supervisor_of_another_version(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+ASKING = {
+    "kill": ["kill"],
+    "logs": ["logs", "-f"],
+    "events": ["events", "-f"],
+    "status": ["status", "--watch"],
+    "stacks": ["stacks"],
+}
+
+
+@pytest.mark.parametrize("command", ASKING)
+def test_a_command_shows_the_answer_of_a_supervisor_of_another_version(
+    command: str, distrun: Distrun
 ) -> None:
     job = distrun.detached("exec sleep 600", workers=1)
     changed = distrun.cwd / "sitecustomize.py"
@@ -195,7 +205,7 @@ def test_kill_shows_the_answer_of_a_supervisor_of_another_version(
     sources = os.environ["PYTHONPATH"]
     code = "import sitecustomize, sys; from distrun.__main__ import main; sys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-c", code, "kill", job],
+        [sys.executable, "-c", code, *ASKING[command], job],
         env={**os.environ, "PYTHONPATH": f"{distrun.cwd}{os.pathsep}{sources}"},
         capture_output=True,
         text=True,

@@ -6,6 +6,7 @@ run. When nothing of their attempts is left and the backoff has passed, all of t
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -383,12 +384,10 @@ def _backoff(job_id: str, policy: RestartSpec, budget: Budget, number: int) -> f
     The random part depends on the job's id and the restart's number only. So it is the same in
     every replay, and differs between jobs that failed together.
     """
-    import hashlib  # its import is slow, and most jobs have no restart
-
     doublings = min(max(budget.counted - 1, 0), _MOST_DOUBLINGS)
     longest = min(policy.backoff * 2.0**doublings, policy.backoff_max)
-    drawn = hashlib.blake2b(f"{job_id}/{number}".encode(), digest_size=4).digest()
-    return longest * (1 - _JITTER * int.from_bytes(drawn, "big") / 2**32)
+    drawn = zlib.crc32(f"{job_id}/{number}".encode("utf-8", "surrogateescape"))
+    return longest * (1 - _JITTER * drawn / 2**32)
 
 
 def _awaiting_restart(task: TaskState, number: int) -> TaskState:

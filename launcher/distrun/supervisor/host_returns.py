@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_FIRST_SECONDS = 1.0
+_FIRST_SECONDS = 15.0
+"""A host that shuts down, or whose memory is short, still answers at first. What starts there then
+dies, too, and uses up restarts."""
 _LONGEST_SECONDS = 60.0
 
 
 class HostReturns:
-    """The lost hosts, and when to try each of them again: after 1 s, then less and less often.
+    """The lost hosts, and when to try each of them again: after 15 s, then less and less often.
 
     A host that is lost again and again is not tried more often for it.
 
