@@ -41,8 +41,9 @@ PURE = {
 PURE_STDLIB = {
     *("__future__", "abc", "ast", "base64", "bisect", "collections", "contextlib", "copy"),
     *("dataclasses", "difflib", "enum", "errno", "fnmatch"),
-    *("functools", "hashlib", "heapq", "ipaddress", "itertools", "json", "math", "operator"),
+    *("functools", "heapq", "ipaddress", "itertools", "json", "math", "operator"),
     *("posixpath", "re", "shlex", "statistics", "string", "struct", "textwrap", "types", "typing"),
+    "zlib",
 }
 IMPURE_SIBLINGS = {"cli", "jobstore", "logs", "session", "supervisor"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
