@@ -145,7 +145,8 @@ print(len(sent), "distrun.supervisor.hosts.agent_code" in sys.modules)
 @pytest.fixture
 def pack(tmp_path: Path) -> Callable[[], list[str]]:
     """Make the payload in a fresh process, with a folder for compiled modules of its own."""
-    env = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")}
+    launcher = str(Path(bootstrap.__file__).parents[3])
+    env = {**os.environ, "PYTHONPATH": launcher, "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")}
     env.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def run() -> list[str]:

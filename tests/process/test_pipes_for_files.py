@@ -7,6 +7,7 @@ import os
 import pytest
 
 from harness.command import Distrun
+from harness.waiting import SOON
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,7 @@ def test_no_command_waits_for_a_pipe(distrun: Distrun, name: str) -> None:
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
     for command in (["status"], ["ps"], ["events"], ["logs"], ["report", "-o", "-"]):
-        done = distrun(*command, timeout=20)
+        done = distrun(*command, timeout=SOON)
         assert "Traceback" not in done.stderr, command
-    done = distrun("bundle", "-o", "-", text=False, timeout=20)
+    done = distrun("bundle", "-o", "-", text=False, timeout=SOON)
     assert b"Traceback" not in done.stderr

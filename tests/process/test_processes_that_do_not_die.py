@@ -13,7 +13,7 @@ import pytest
 
 from harness.command import Distrun
 from harness.freezer import Freeze, freezer
-from harness.waiting import wait_until
+from harness.waiting import SOON, wait_until
 
 SLEEPS = "exec sleep 600"
 
@@ -51,12 +51,13 @@ def test_kill_names_a_client_that_does_not_die_and_runs_no_task(distrun: Distrun
     distrun("wait", job)
     token = (distrun.home / "jobs" / job / "token").read_text()
     env = {**os.environ, "DISTRUN_TOKEN": token}
-    with subprocess.Popen(["sleep", "600"], env=env, start_new_session=True) as client:
-        with freezer() as freeze:
-            freeze(client.pid)
-            done = distrun("kill", job, timeout=60)
-        assert done.returncode == 0, done.stderr
-        assert f"processes of distrun, which run no task, remain: {client.pid}\n" in done.stderr
+    with freezer() as freeze:
+        client = subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)
+        freeze(client.pid)
+        done = distrun("kill", job, timeout=60)
+    client.wait(SOON)
+    assert done.returncode == 0, done.stderr
+    assert f"processes of distrun, which run no task, remain: {client.pid}\n" in done.stderr
 
 
 def test_other_commands_are_answered_while_a_dead_agents_task_does_not_die(
