@@ -102,6 +102,13 @@ def test_a_copy_that_is_a_pipe_is_a_failure_of_the_copy(tmp_path: Path, name: st
     assert "named pipe" in cause_text(mirror.failure)
 
 
+def test_a_huge_script_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "train.py").open("w") as script:
+        script.truncate(1 << 40)
+    with pytest.raises(OSError, match="File too large"):
+        facts.file_digest(str(tmp_path / "train.py"))
+
+
 def test_a_regular_file_stays_blocking(tmp_path: Path) -> None:
     descriptor = open_regular(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
     assert os.get_blocking(descriptor)

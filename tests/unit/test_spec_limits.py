@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distrun.codec import from_json, to_json
-from distrun.errors import InvalidSpecError
+from distrun.errors import InvalidSpecError, UsageError
 from distrun.spec.loader import load
 from distrun.spec.model import Spec
 
@@ -43,3 +43,19 @@ def test_a_number_is_valid_or_refused_with_its_position(tmp_path: Path, key: str
         else:  # a supervisor reads it again, and so does a resume
             assert from_json(Spec, json.loads(json.dumps(to_json(spec), allow_nan=False))), value
     assert [each for each in refusals if key.partition(".")[0] not in each] == []
+
+
+def test_a_script_that_is_larger_than_any_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "x.py").open("w") as script:
+        script.truncate(1 << 40)
+    path = tmp_path / "job.yaml"
+    path.write_text(SPEC)
+    with pytest.raises(InvalidSpecError, match=r"job.yaml:4:19: .*x.py' is larger than 100 MB"):
+        load(str(path))
+
+
+def test_a_link_that_leads_to_no_file_is_told_as_that(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.symlink_to("none")
+    with pytest.raises(UsageError, match="a link that leads to no file"):
+        load(str(path))

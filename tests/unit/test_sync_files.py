@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,21 @@ def test_a_gitignore_that_is_no_file_is_not_read(tmp_path: Path, kind: str) -> N
     else:
         name.symlink_to("/dev/zero")
     assert IgnoreRules().within(os.fsencode(tmp_path)).levels == ()
+
+
+@pytest.mark.parametrize("part", ["a", "a*", "[a-z]*?*", "**/"])
+def test_a_pattern_that_is_longer_than_any_path_is_refused_at_once(
+    tmp_path: Path, part: str
+) -> None:
+    (tmp_path / "train.py").touch()
+    ignored = tmp_path / ".gitignore"
+    ignored.write_text(f"# {'x' * 5000}\n{part * (200_000 // len(part))}\n")
+    before = time.process_time()
+    with pytest.raises(InvalidSpecError, match=r"\.gitignore:2: the pattern has 200 kB"):
+        FileSelection(str(tmp_path), [str(tmp_path)])
+    ignored.write_text(f"{part * (4000 // len(part))}b\n" * 64)
+    assert names(FileSelection(str(tmp_path), [str(tmp_path)]).manifest()) >= {b"train.py"}
+    assert time.process_time() - before < 4
 
 
 def test_patterns_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ def _like_named(path: str, shown: str) -> str:
         files = [each for each in sorted(os.listdir(folder)) if each.endswith((".yaml", ".yml"))]
     except (OSError, ValueError):
         return ""
+    if name in files:
+        return "it is a link that leads to no file"
     stem = os.path.splitext(name)[0]
     same = [each for each in files if os.path.splitext(each)[0] in (name, stem)]
     near = same[0] if same else nearest(name, files)

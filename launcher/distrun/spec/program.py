@@ -6,6 +6,7 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from distrun.agent.linux.regular import LARGEST_SCRIPT
 from distrun.frozen import Frozen, replace
 from distrun.regular_file import open_regular_file
 from distrun.spec.input_files import is_kernel_file
@@ -150,6 +151,9 @@ def _script(
     if os.path.isfile(path):
         if is_kernel_file(path):
             message = f"{where}.script names a file of the kernel: {quoted_path(path)}"
+            problems.add(section.marks["script"], message, "name a script")
+        elif os.stat(path).st_size > LARGEST_SCRIPT:
+            message = f"{where}.script: {quoted_path(path)} is larger than 100 MB"
             problems.add(section.marks["script"], message, "name a script")
         return path
     from distrun.resources import bundled_jobs

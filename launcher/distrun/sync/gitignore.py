@@ -24,6 +24,8 @@ from distrun.spec.units import format_bytes
 _NAME = b".gitignore"
 _MOST_BYTES = 1 << 18
 """Of all the files whose patterns apply to an entry. Each pattern takes memory and time."""
+_LONGEST_LINE = 4096
+"""Bytes of a pattern: no path is longer."""
 _NEVER = (b".git", b"__pycache__")
 """Never sent: git's history, and what this machine's Python has compiled."""
 _CLASSES = {
@@ -81,12 +83,16 @@ class Glob:
         """For each byte: the states whose token matches this byte and more."""
         self._skips = self._group_skips = 0
         """The states whose token may match nothing, and those in which a group begins."""
+        states: dict[tuple[frozenset[int], bool], int] = {}
         for number, (members, times) in enumerate(tokens):
-            table = self._advances if times is Times.ONCE else self._loops
-            for byte in members:
-                table[byte] |= 1 << number
+            key = (members, times is Times.ONCE)
+            states[key] = states.get(key, 0) | 1 << number
             self._skips |= (times is not Times.ONCE) << number
             self._group_skips |= (times is Times.ANY_WITH_NEXT) << number
+        for (members, is_once), numbers in states.items():
+            table = self._advances if is_once else self._loops
+            for byte in members:
+                table[byte] |= numbers
         self._first = self._skip(1)
 
     def matches(self, text: bytes) -> bool:
@@ -182,7 +188,8 @@ class IgnoreRules(Frozen):
         if text is None:
             _refuse_large(path, most)
             return self  # usually there is none; git, too, ignores a file that it cannot read
-        return IgnoreRules(((folder, _read_patterns(text)), *self.levels), self.size + len(text))
+        patterns = _read_patterns(text, path)
+        return IgnoreRules(((folder, patterns), *self.levels), self.size + len(text))
 
     def excludes(self, path: bytes, *, is_folder: bool) -> bool:
         """Whether this entry, and everything in it, is not sent."""
@@ -221,9 +228,20 @@ def _folders_above(folder: bytes) -> list[bytes]:
     return above[::-1]
 
 
-def _read_patterns(text: bytes) -> tuple[Pattern, ...]:
-    """The patterns of a file, the last one first: it takes precedence."""
+def _read_patterns(text: bytes, path: bytes) -> tuple[Pattern, ...]:
+    """The patterns of a file, the last one first: it takes precedence.
+
+    Raises:
+        InvalidSpecError: a pattern is longer than any path.
+    """
     lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if len(line) > _LONGEST_LINE and not line.startswith(b"#"):
+            raise InvalidSpecError(
+                f"program.sync: {printable(os.fsdecode(path))}:{number}: the pattern has "
+                f"{format_bytes(len(line))}, and no path has more than {_LONGEST_LINE:,} bytes",
+                hint="correct the file, or write sync: off where the hosts see the same files",
+            )
     found = [_pattern(line.removesuffix(b"\r")) for line in lines]
     return tuple(pattern for pattern in reversed(found) if pattern is not None)
 
@@ -263,7 +281,8 @@ def _tokens(glob: bytes) -> list[_Token]:
         each = glob[at : at + 1]
         if each == b"*":
             more, at = _stars(glob, at)
-            tokens += more
+            if len(more) == 1 or more != tokens[-2:]:  # `**/**/` means `**/`
+                tokens += more
             continue
         if each == b"?":
             members, at = _NO_SLASH, at + 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Dict, Iterable, List, Optional, Sequence
 
-from distrun.agent.linux.regular import open_regular
+from distrun.agent.linux.regular import LARGEST_SCRIPT, open_regular
 from distrun.agent.structs import Struct
 
 NVIDIA_SMI_SECONDS = 20
@@ -50,11 +51,13 @@ def free_bytes(folder: str) -> Optional[int]:
 
 
 def file_digest(path: str) -> str:
-    """The SHA-256 of a file. Raises OSError if it cannot be read."""
+    """The SHA-256 of a script. Raises OSError if it cannot be read, or is larger than any."""
     import hashlib  # its import is slow
 
     digest = hashlib.sha256()
     with open(open_regular(path, os.O_RDONLY), "rb") as file:
+        if os.fstat(file.fileno()).st_size > LARGEST_SCRIPT:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         for block in iter(lambda: file.read(_BLOCK), b""):
             digest.update(block)
     return digest.hexdigest()

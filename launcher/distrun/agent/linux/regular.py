@@ -7,6 +7,9 @@ import os
 import stat
 from typing import Union
 
+LARGEST_SCRIPT = 100_000_000
+"""Bytes. A larger file is none: reading a sparse one would take hours."""
+
 
 def open_regular(path: Union[str, bytes, "os.PathLike[str]"], flags: int, mode: int = 0o600) -> int:
     """A descriptor of a regular file; the flags are those of os.open.
