@@ -55,12 +55,12 @@ def test_sigterm_saves_and_the_next_launch_resumes_there(
         assert job.finish() == 0
 
 
-@pytest.mark.parametrize(("of", "images"), [("replica", 66), ("all", 34)])
+@pytest.mark.parametrize(("size", "images"), [("33", 66), ("global:33", 34)])
 def test_the_batch_is_that_of_a_replica_or_of_all(
-    alone: Alone, small_mnist: Path, of: str, images: int
+    alone: Alone, small_mnist: Path, size: str, images: int
 ) -> None:
-    sizes = ["--batch-size", "33", "--batch-size-of", of, "--epochs", "1", "--steps-per-epoch", "2"]
-    rates = ["--learning-rate", f"{66 if of == 'replica' else 33}:0.001"]
+    sizes = ["--batch-size", size, "--epochs", "1", "--steps-per-epoch", "2"]
+    rates = ["--learning-rate", f"{66 if size == '33' else 33}:0.001"]
     two = ["--strategy", "mirrored", "--devices", "2"]
     with alone("--data-dir", str(small_mnist), *sizes, *rates, *two) as job:
         job.wait_for(f" {images} images a step")

@@ -26,7 +26,7 @@ def test_workers_of_different_runs_do_not_train_together(
     different = [["--seed", "1"], ["--seed", "2", "--model", "cnn"]]
     with workers(2, "--data-dir", str(small_mnist), each=different) as pair:
         for process in pair:
-            process.wait_for(r"the workers differ in model \(small_cnn, cnn\), seed \(1, 2\):")
+            process.wait_for(r"the workers differ in model, seed:")
             assert process.finish() == 65
 
 
@@ -35,7 +35,7 @@ def test_nccl_without_gpus_is_said_and_training_goes_on(
 ) -> None:
     arguments = ["--data-dir", str(small_mnist), "--epochs", "1", "--steps-per-epoch", "2"]
     gpus = {"CUDA_VISIBLE_DEVICES": "-1"}
-    with workers(1, *arguments, "--communication", "nccl", **gpus) as (worker,):
+    with workers(1, *arguments, "--reduction", "nccl", **gpus) as (worker,):
         assert worker.finish() == 0, worker.output
     assert "nccl needs GPUs, and this process has none: TensorFlow uses gRPC" in worker.lines
     assert worker.epochs[0]["step"] == 2

@@ -40,4 +40,4 @@ def test_the_bundled_job_has_the_options_of_the_page() -> None:
         [sys.executable, MAIN, "--help"], capture_output=True, text=True, check=True
     )
     assert shown - set(re.findall(r"--[a-z][a-z-]+", asked.stdout)) == set()
-    assert {"--communication", "--devices"} <= shown
+    assert {"--reduction", "--devices"} <= shown

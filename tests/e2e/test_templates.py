@@ -21,34 +21,34 @@ SHORT = ["--epochs", "2", "--steps-per-epoch", "4", "--model", "cnn", "--batch-s
 PATIENT = ["--set", "timeouts.grace=100s"]
 """Time for an evaluator to finish on a busy machine."""
 
-TRAINERS = {
-    "default": {"worker:0": "default: 1 replica on 1 worker"},
-    "one_device": {"worker:0": "one_device: 1 replica on 1 worker"},
-    "mirrored": {"worker:0": "mirrored: 2 replicas on 1 worker"},
-    "central_storage": {"worker:0": "central_storage: 1 replica on 1 worker"},
-    "multi_worker_mirrored": {
-        "worker:0": "multi_worker_mirrored: 2 replicas on 2 workers",
-        "worker:1": "multi_worker_mirrored: 2 replicas on 2 workers",
+TWO = "multi_worker_mirrored: 2 replicas on 2 workers"
+AT = "cluster.worker=[localhost:{}, localhost:{}]"
+TRAINERS: dict[tuple[str, ...], dict[str, str]] = {
+    ("mirrored",): {"worker:0": "mirrored: 2 replicas on 1 worker"},
+    ("mirrored", "strategy=central_storage"): {"worker:0": "central_storage: 2 replicas on 1 wo"},
+    ("mirrored", "strategy=default", "program.args=[]"): {"worker:0": "default: 1 replica on 1 w"},
+    ("mirrored", "strategy=one_device", "program.args=[--devices, CPU:0]"): {
+        "worker:0": "one_device: 1 replica on 1 worker"
     },
-    "addresses": {
-        "worker:0": "multi_worker_mirrored: 2 replicas on 2 workers",
-        "worker:1": "multi_worker_mirrored: 2 replicas on 2 workers",
-    },
-    "chief_and_workers": {
-        "chief:0": "multi_worker_mirrored: 2 replicas on 2 workers",
-        "worker:0": "multi_worker_mirrored: 2 replicas on 2 workers",
-    },
-    "parameter_server_mnist": {
+    ("multi_worker_mirrored", AT): {"worker:0": TWO, "worker:1": TWO},
+    ("chief_and_workers",): {"chief:0": TWO, "worker:0": TWO},
+    ("parameter_server_mnist",): {
         "chief:0": "parameter_server: steps by 2 workers, variables on 1 ps",
     },
 }
-"""The tasks that print each epoch, and how their output begins."""
+"""Templates, with the changes that they describe: the tasks that print each epoch, and what."""
 
 
-def test_every_template_is_tested_here_and_every_strategy_has_one() -> None:
+def test_every_template_is_tested_here_and_names_every_strategy() -> None:
     # test_examples.py tests the templates of the examples.
-    assert set(templates()) == {*TRAINERS, "tpu", "script", *examples()}
-    assert set(STRATEGIES) <= set(templates())
+    known = templates()
+    assert set(known) == {*(name for name, *_ in TRAINERS), "script", *examples()}
+    assert len(known) <= 10
+    texts = {name: path.read_text() for name, path in known.items()}
+    assert not [name for name, text in texts.items() if "GLIBC_TUNABLES" in text]
+    for strategy in STRATEGIES:
+        here = rf"^(strategy: |#   ){strategy}\b"
+        assert any(re.search(here, text, re.MULTILINE) for text in texts.values()), strategy
 
 
 def written(distrun: Distrun, name: str) -> Path:
@@ -71,23 +71,25 @@ def status_of(distrun: Distrun) -> dict[str, dict[str, Any]]:
     return {state["task"]: state for state in states}
 
 
-@pytest.mark.parametrize("name", sorted(TRAINERS))
-def test_trains(name: str, distrun: Distrun, small_mnist: Path, preloaded: PreloadedPython) -> None:
+@pytest.mark.parametrize("changed", TRAINERS, ids="-".join)
+def test_trains(
+    changed: tuple[str, ...], distrun: Distrun, small_mnist: Path, preloaded: PreloadedPython
+) -> None:
+    name, *changes = changed
     spec = written(distrun, name)
-    python = ["--set", f"program.python={preloaded.interpreter}"]
     data = ["--data-dir", str(small_mnist)]
     with ExitStack() as stack:
-        for port in set(re.findall(r"localhost:(\d+)", spec.read_text())):
-            free = stack.enter_context(held_port())
-            spec.write_text(spec.read_text().replace(f"localhost:{port}", f"localhost:{free}"))
-        done = distrun("launch", spec.name, *PATIENT, *python, "--", *data, *SHORT, timeout=200)
+        ports = [stack.enter_context(held_port()) for _ in range(2)]
+        changes += [f"program.python={preloaded.interpreter}"]
+        sets = [word for each in changes for word in ("--set", each.format(*ports))]
+        done = distrun("launch", spec.name, *PATIENT, *sets, "--", *data, *SHORT, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = lines_of(done.stdout)
-    for task, headline in TRAINERS[name].items():
+    for task, headline in TRAINERS[changed].items():
         assert any(line.startswith(headline) for line in lines[task]), done.stdout
         assert len([line for line in lines[task] if line.startswith("epoch ")]) == 2, done.stdout
     tasks = status_of(distrun)
-    for task in TRAINERS[name]:
+    for task in TRAINERS[changed]:
         assert tasks[task]["state"] == "succeeded"
         assert tasks[task]["progress"]["STEP"] == 8
     told = {"chief_and_workers": follows_to_the_end, "parameter_server_mnist": loses_no_update}
@@ -121,10 +123,11 @@ def loses_no_update(lines: dict[str, list[str]], tasks: dict[str, dict[str, Any]
 def test_tpu_ends_with_one_sentence(
     distrun: Distrun, small_mnist: Path, preloaded: PreloadedPython
 ) -> None:
-    spec = written(distrun, "tpu")
-    python = ["--set", f"program.python={preloaded.interpreter}"]
+    spec = written(distrun, "mirrored")
+    changes = ("strategy=tpu", "program.args=[]", f"program.python={preloaded.interpreter}")
+    sets = [word for each in changes for word in ("--set", each)]
     done = distrun(
-        *("launch", "--all-output", spec.name, *python),
+        *("launch", "--all-output", spec.name, *sets),
         *("--", "--data-dir", str(small_mnist)),
         timeout=100,
     )

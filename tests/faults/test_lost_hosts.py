@@ -166,10 +166,10 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize(
-    ("batch_size_of", "batches"), [("replica", [48, 32, 48]), ("all", [48, 48, 48])]
+    ("batch_size", "batches"), [("16", [48, 32, 48]), ("global:48", [48, 48, 48])]
 )
 def test_training_continues_with_fewer_workers_and_grows_back_at_the_next_restart(
-    batch_size_of: str,
+    batch_size: str,
     batches: list[int],
     hosts: Hosts,
     write_spec: Any,
@@ -184,9 +184,8 @@ def test_training_continues_with_fewer_workers_and_grows_back_at_the_next_restar
     script, count = distrun.cwd / "train.py", distrun.cwd / "epochs"
     script.write_text(OPEN_ENDED.format(mnist=str(MAIN.parent), epochs=str(count)))
     count.write_text("10000")
-    batch_size = "16" if batch_size_of == "replica" else "48"
     spec = write_spec(
-        "elastic", on, "--batch-size", batch_size, "--batch-size-of", batch_size_of,
+        "elastic", on, "--batch-size", batch_size,
         script="train.py", workers=3, restart={**RESTART, "min_workers": 2},
     )  # fmt: skip
     launched = distrun("launch", "-d", spec, timeout=DEADLINE)
@@ -219,7 +218,7 @@ def test_training_continues_with_fewer_workers_and_grows_back_at_the_next_restar
     assert [int(each) for each in re.findall(r", (\d+) images a step", log)] == batches
     assert [each["workers"] for each in status()["replacements"]] == [2, 3]
     found = epochs(distrun)
-    record_property("table", f"seed {SEED}, batch size of {batch_size_of}: {found}")
+    record_property("table", f"seed {SEED}, batch size {batch_size}: {found}")
     assert list(found) == [*range(1, reached // STEPS + 4)], "an epoch is missing"
     assert {step for step, _ in found.values()} == {STEPS}
     assert found[max(found)][1] > found[1][1]

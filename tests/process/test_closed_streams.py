@@ -15,7 +15,7 @@ CLOSED = "distrun: standard output is closed\n"
 FULL = "distrun: standard output cannot be written: No space left on device\n"
 PRINTING = (
     *("--help", "plan job.yaml", "doctor job.yaml", "ps -a --json", "status", "logs", "events -f"),
-    *("init -o - default", "schema", "clean -n", "completion bash"),
+    *("init -o - mirrored", "schema", "clean -n", "completion bash"),
 )
 """Commands of which the output is all that they are for."""
 REPORTING = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from resource import RLIMIT_FSIZE, setrlimit
 
@@ -59,3 +60,10 @@ def test_the_help_and_the_list_name_the_examples(distrun: Distrun) -> None:
     for name in examples():
         assert name in text
         assert any(line.split()[:3] == [name, "Example", "script:"] for line in listed.splitlines())
+
+
+def test_it_says_which_template_to_start_from(distrun: Distrun) -> None:
+    said = distrun("init").stderr
+    named = re.findall(r"start from (\w+)|from (\w+) for one$", said, re.MULTILINE)
+    assert len(named) == 4
+    assert {first or second for first, second in named} <= set(templates()), said

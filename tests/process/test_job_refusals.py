@@ -31,33 +31,13 @@ def refused(code: int, *argv: str, **options: Any) -> str:
     return str(done.stderr)
 
 
-@pytest.mark.parametrize("there", ["file", "other"])
-def test_an_export_replaces_nothing_but_a_model(there: str, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    if there == "file":
-        folder.write_text("mine")
-    else:
-        folder.mkdir()
-        (folder / "mine").touch()
-    said = refused(2, "--export-dir", str(folder))
-    assert said.startswith(f"error: --export-dir {folder} ")
-
-
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        (["--checkpoint-dir", "file/saved"], "--checkpoint-dir: nothing can be written to file/sa"),
-        (["--summary-dir", "file"], "--summary-dir: nothing can be written to file (File exists)"),
-        (["--export-dir", "file/model"], "--export-dir: nothing can be written to {folder}/file "),
-        (["--export-dir", "."], "cannot be replaced by a new folder"),
-        (["--export-dir", "/proc"], "--export-dir /proc cannot be replaced by a new folder"),
-    ],
-)
+@pytest.mark.parametrize("option", ["--checkpoint-dir", "--summary-dir"])
 def test_a_folder_that_cannot_be_written_to_is_told_before_training(
-    argv: Any, says: str, tmp_path: Path
+    option: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    assert says.format(folder=tmp_path) in refused(2, *argv, cwd=tmp_path)
+    said = refused(2, option, "file/saved", cwd=tmp_path)
+    assert said == f"error: {option}: nothing can be written to file/saved (Not a directory)\n"
 
 
 @pytest.mark.parametrize(
@@ -102,4 +82,4 @@ print(sorted({"numpy", "tensorflow", "tf_keras"} & set(sys.modules)))
 )
 def test_a_folder_without_mnist_ends_in_one_line(argv: Any, tmp_path: Path) -> None:
     said = refused(65, *(part.format(folder=tmp_path) for part in argv))
-    assert said.startswith(f"error: no MNIST in {tmp_path}")
+    assert said.startswith(f"error: no mnist in {tmp_path}")

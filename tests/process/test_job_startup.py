@@ -20,7 +20,7 @@ import sys
 from mnist_job.preemption import SigtermWatch
 
 guard = SigtermWatch()
-guard.on_signal(lambda: print("told to end", flush=True))
+guard.act = lambda: print("told to end", flush=True)
 for line in sys.stdin:
     print(line, end="", flush=True)
 # Its thread may be printing still, and Python cannot end amid that.

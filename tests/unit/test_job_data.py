@@ -91,12 +91,12 @@ def test_other_labels_have_another_fingerprint(tmp_path: Path, arrays: Arrays) -
 
 
 def test_an_empty_folder_says_what_belongs_there(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match=r"no MNIST in .*put mnist\.npz there"):
+    with pytest.raises(JobError, match=r"no mnist in .*put mnist\.npz there"):
         data.read_folder(tmp_path)
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="is not a folder"):
+    with pytest.raises(JobError, match=r"no mnist in .*nowhere"):
         data.read_folder(tmp_path / "nowhere")
 
 
@@ -159,15 +159,15 @@ def test_a_pickle_is_not_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"x_train": np.zeros((TRAIN, 32, 32), np.uint8)}, r"training images are uint8 \(30, 32"),
-        ({"x_test": np.zeros((TEST, 28, 28), np.float32)}, "test images are float32"),
-        ({"y_train": np.zeros(TRAIN - 1, np.uint8)}, "30 training images but 29"),
-        ({"y_test": np.full(TEST, 10, np.uint8)}, "test labels go from 10 to 10"),
-        ({"y_test": np.full(TEST, 1.0)}, "test labels are float64"),
-        ({"x_train": np.zeros((TRAIN, 28, 28), np.uint8)}, "training images are all black"),
+        ({"x_train": np.zeros((TRAIN, 32, 32), np.uint8)}, r"training images uint8 \(30, 32"),
+        ({"x_test": np.zeros((TEST, 28, 28), np.float32)}, "test images float32"),
+        ({"y_train": np.zeros(TRAIN - 1, np.uint8)}, r"training images .*, labels uint8 \(29,\)"),
+        ({"y_test": np.full(TEST, 10, np.uint8)}, "n labels from 0 to 9"),
+        ({"y_test": np.full(TEST, 1.0)}, r"test images .*, labels float64 \(10,\)"),
+        ({"x_train": np.zeros((TRAIN, 28, 28), np.uint8)}, "training .*not all black"),
         (
             {"x_test": np.zeros((0, 28, 28), np.uint8), "y_test": np.zeros(0, np.uint8)},
-            "there are no test images",
+            r"test images uint8 \(0, 28, 28\)",
         ),
     ],
 )
@@ -213,7 +213,7 @@ def test_the_archive_of_one_data_set_does_not_serve_the_other(
     tmp_path: Path, arrays: Arrays
 ) -> None:
     np.savez(tmp_path / "mnist.npz", **arrays)
-    with pytest.raises(JobError, match=r"no Fashion-MNIST in .*put fashion_mnist\.npz there"):
+    with pytest.raises(JobError, match=r"no fashion_mnist in .*put fashion_mnist\.npz there"):
         data.read_folder(tmp_path, "fashion_mnist")
 
 
@@ -255,8 +255,8 @@ def test_without_mnist_it_trains_on_the_digits_of_the_job(
     said = capsys.readouterr().out
     assert "cannot be downloaded (URL fetch failure: no route to host)" in said
     assert said.endswith("training on synthetic digits instead\n")
-    for dataset, title in (("mnist", "MNIST"), ("fashion_mnist", "Fashion-MNIST")):
-        with pytest.raises(JobError, match=f"no {title} in .*name a folder that has it with"):
+    for dataset in ("mnist", "fashion_mnist"):
+        with pytest.raises(JobError, match=f"no {dataset} in .*name a folder that has it with"):
             data.load(dataset, None)
 
 

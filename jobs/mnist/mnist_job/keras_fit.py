@@ -1,9 +1,8 @@
-"""Training by Model.fit instead of the custom loop; the rest of a run stays the same.
+"""--loop fit: Model.fit runs the loop, with the `train_step` of the other loops.
 
-Keras runs the loop, and the model's `train_step` is that of the custom loop, as in Keras's guide
-"Customizing what happens in fit()". At the end of each epoch a callback tests, reports and saves.
-Keras's own evaluation would make a new distributed iterator each epoch, and the custom loop could
-not resume from Keras's own checkpoints.
+As in Keras's guide "Customizing what happens in fit()". A callback tests, reports and saves at the
+end of each epoch: Keras's own evaluation would make a new distributed iterator each epoch, and
+other loops could not resume from Keras's own checkpoints.
 """
 
 from typing import Any
@@ -30,10 +29,7 @@ class FittedModel(tf_keras.Sequential):  # type: ignore[misc]
 
 
 def fit(training: Any) -> None:
-    """Trains the remaining epochs of a CustomLoop whose model is a FittedModel.
-
-    All epochs of one fit have the same number of steps, so an interrupted epoch is finished first.
-    """
+    """Trains the remaining epochs of a Loop whose model is a FittedModel."""
     model, counters, epochs = training.model, training.counters, training.options.epochs
     model.__dict__["training"] = training  # past Keras, which would make it part of checkpoints
     model.distribute_reduction_method = "sum"
@@ -45,6 +41,7 @@ def fit(training: Any) -> None:
         if not training.steps_left:  # this launch asks for fewer steps than are trained already
             training.end_epoch()
             continue
+        # All epochs of a fit have as many steps: an interrupted epoch is finished first.
         until = counters.epoch + 1 if counters.step else epochs
         steps = {"steps_per_epoch": training.steps_left, "initial_epoch": counters.epoch}
         model.fit(datasets[-1], **steps, epochs=until, callbacks=[ends], verbose=0)

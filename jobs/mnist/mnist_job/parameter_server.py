@@ -6,7 +6,8 @@ import signal
 import socket
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,99 +15,80 @@ import tensorflow as tf
 import tf_keras
 
 from mnist_job import JobError, pipelines
-from mnist_job.checkpoints import WriteError
 from mnist_job.cluster import Task
-from mnist_job.custom_loop import Batch, CustomLoop, counted, say
 from mnist_job.data import SIDE
+from mnist_job.loop import Loop, say
 from mnist_job.preemption import EXIT_CODE, Preempted, SigtermWatch
 
-_AHEAD = 8
-"""Steps scheduled ahead for each worker: enough to keep it busy, and soon done after SIGTERM."""
+_AHEAD = 8  # steps scheduled for each worker: enough to keep it busy, and soon done after SIGTERM
 _POLL_SECONDS = 0.02
-_DRAIN_SECONDS = 4.0
-"""How long to wait for scheduled steps after SIGTERM."""
-SHUTDOWN_SECONDS = 8.0
-"""How long a server continues after SIGTERM, so that the chief can save: less than the 10 s that
-launchers and clusters usually give."""
-_COMM = "/proc/self/comm"
-"""The name of the process in which it is read. A ps that receives SIGTERM changes its own, which
-the chief reads with an operation that runs in the ps."""
-_PREEMPTED = b"preempted"
+_DRAIN_SECONDS = 4.0  # for scheduled steps, after SIGTERM
+SHUTDOWN_SECONDS = 8.0  # for the chief to save; launchers and clusters usually give 10 s
+_PREEMPTED = "preempted_ps_"
 
 
-def serve(task: Task, watch: SigtermWatch) -> None:
+def serve(task: Task, folder: Path | None, watch: SigtermWatch) -> None:
     """Runs a worker or ps. Never returns: the chief exits without telling its servers."""
-    watch.on_signal(lambda: _leave(task.cluster["chief"][0]))
+    watch.act = lambda: _leave(task, folder)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     config = tf.compat.v1.ConfigProto()
     if (os.cpu_count() or 1) < task.count("worker") + 1:
         # As in TensorFlow's tutorial: with fewer threads, workers can wait for each other forever.
         config.inter_op_parallelism_threads = task.count("worker") + 1
-    try:
-        server = tf.distribute.Server(
-            resolver.cluster_spec(), task.role, task.index, resolver.rpc_layer or "grpc", config
-        )
-    except tf.errors.OpError as error:
-        raise JobError(f"{task.name} cannot serve: {error.message}", code=1) from error
+    cluster, protocol = resolver.cluster_spec(), resolver.rpc_layer or "grpc"
+    server = tf.distribute.Server(cluster, task.role, task.index, protocol, config)
     say(f"{task.name} serves at {task.cluster[task.role][task.index]}")
     server.join()
 
 
-def _leave(chief: str) -> None:
+def _leave(task: Task, folder: Path | None) -> None:
     """Ends this process after SIGTERM, when the chief no longer needs it.
 
-    The variables of a ps are lost with it. So the chief is told, saves and exits. The chief can
-    continue without a worker.
+    The variables of a ps are lost with it. So a file in the folder that all share tells the chief,
+    which saves and exits. It can continue without a worker.
     """
-    announce_preemption()
-    host, _, port = chief.rpartition(":")
+    if folder and task.role == "ps":
+        (folder / f"{_PREEMPTED}{task.index}").touch()
+    host, _, port = task.cluster["chief"][0].rpartition(":")
     deadline = time.monotonic() + SHUTDOWN_SECONDS
-    while time.monotonic() < deadline:
-        try:
+    with suppress(OSError):
+        while time.monotonic() < deadline:
             socket.create_connection((host.strip("[]"), int(port)), 1.0).close()
-        except OSError:
-            os._exit(EXIT_CODE)
-        time.sleep(0.1)
-    os._exit(128 + signal.SIGTERM)
+            time.sleep(0.1)
+        os._exit(128 + signal.SIGTERM)
+    os._exit(EXIT_CODE)
 
 
-def announce_preemption() -> None:
-    """Tells the chief that this process has received SIGTERM."""
-    Path(_COMM).write_bytes(_PREEMPTED)
-
-
-def save_with_retries(save: Callable[[], None], pauses: Sequence[float] = (0.2, 1.0)) -> None:
-    """Saves, in several tries: a save can fail when a worker is lost, which it does not need."""
-    for pause in pauses:
-        try:
-            return save()
-        except (WriteError, tf.errors.OpError):
-            time.sleep(pause)
-    return save()
-
-
-class ParameterServerLoop(CustomLoop):
+class ParameterServerLoop(Loop):
     """The chief. Its steps are asynchronous: each updates the variables when it is done."""
 
-    def create_model(self) -> None:
-        super().create_model()
+    def prepare(self) -> None:
+        for left in self._files_of_ps():
+            left.unlink()
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         once = tf.VariableAggregation.ONLY_FIRST_REPLICA
         with self.strategy.scope():
             self.last_loss = tf.Variable(math.nan, trainable=False, aggregation=once)
+        super().prepare()
+        # The chief tests. Here, because Model.fit ends its epochs in the strategy's scope.
+        self.make_test(tf.distribute.get_strategy())
+        self._updates_before, self._next_poll = int(self.optimizer.iterations), 0.0
+        self._scheduled = self._done = 0  # steps of this launch; done: seen in the variables
 
-    @property
     def who(self) -> str:
-        workers = counted(self.task.count("worker"), "worker")
-        return f"steps by {workers}, variables on {self.task.count('ps')} ps"
+        workers, ps = self.task.count("worker"), self.task.count("ps")
+        return f"steps by {workers} worker{'s' * (workers > 1)}, variables on {ps} ps"
 
-    def train_step(self, batch: Batch) -> tf.Tensor:
-        loss = super().train_step(batch)
-        self.last_loss.assign(loss)  # the chief reads it without waiting for a step
+    def train_step(self, batch: Any) -> tf.Tensor:
+        self.last_loss.assign(loss := super().train_step(batch))  # the chief need not wait for it
         return loss
 
+    def distributed_test_step(self, batch: Any) -> None:
+        """Tests on the chief, which reads the variables from the ps. The workers wait."""
+        self.test_step(batch)
+
     def make_dataset(self) -> Any:
-        if self.options.fit:
+        if self.options.loop == "fit":
             return tf_keras.utils.experimental.DatasetCreator(self.dataset_fn)
 
         def per_worker_dataset() -> Any:
@@ -119,32 +101,17 @@ class ParameterServerLoop(CustomLoop):
     def dataset_fn(self, _context: tf.distribute.InputContext | None) -> tf.data.Dataset:
         """A worker's pipeline. Runs on each worker, and again on a worker that was restarted.
 
-        All workers run the same graph, so each shuffles the images in a random order of its own,
-        as in the tutorial.
+        All run the same graph, in which each shuffles in a random order of its own, as in the
+        tutorial. The images are sent packed.
         """
         images, labels = self.data.train_images, self.data.train_labels
         content = tf.constant(zlib.compress(images.tobytes() + labels.tobytes(), 1))
         values = tf.io.decode_raw(tf.io.decode_compressed(content, "ZLIB"), tf.uint8)
-        at, count = images.size, len(images)
-        pixels = tf.reshape(values[:at], [count, SIDE, SIDE])
+        pixels = tf.reshape(values[: images.size], [len(images), SIDE, SIDE])
         start = tf.raw_ops.NonDeterministicInts(shape=[1], dtype=tf.int64)[0] % (1 << 40)
-        batch, seed = self.global_batch_size, self.options.seed
-        batches = pipelines.batches(count, batch, seed=seed, start=start)
-        own = tf.constant(self.data.sample_weights)
-        return pipelines.looked_up(batches, pixels, values[at:], own)
-
-    def prepare(self) -> None:
-        super().prepare()
-        # The chief tests. Here, because Model.fit ends its epochs in the strategy's scope.
-        self.make_test(tf.distribute.get_strategy())
-        self._updates_before = int(self.optimizer.iterations)
-        self._scheduled = self._done = 0
-        """Steps of this launch: scheduled, and seen in the variables."""
-        self._next_ps_poll = 0.0
-
-    def distributed_test_step(self, batch: Batch) -> None:
-        """Tests on the chief, which reads the variables from the ps. The workers wait."""
-        self.test_step(batch)
+        size, seed = self.global_batch_size, self.options.seed
+        batches, own = pipelines.batches(len(images), size, seed, start), self.data.sample_weights
+        return pipelines.looked_up(batches, pixels, values[images.size :], tf.constant(own))
 
     def train_epoch(self) -> None:
         while self.steps_left:
@@ -159,13 +126,12 @@ class ParameterServerLoop(CustomLoop):
             self._poll()
         scheduled = function(*args)
         self._scheduled += steps
-        if self._scheduled < until:
-            return scheduled
-        while not self.coordinator.done():
-            self._poll()
-        self._count_updates()
-        if self.steps_left:
-            self.save()
+        if self._scheduled >= until:
+            while not self.coordinator.done():
+                self._poll()
+            self._count_updates()
+            if self.steps_left:
+                self.save()
         return scheduled
 
     def _count_updates(self) -> None:
@@ -178,15 +144,17 @@ class ParameterServerLoop(CustomLoop):
             self._done += new
             self.count_steps(new)
 
+    def _files_of_ps(self) -> list[Path]:
+        """The files by which ps tell that they have received SIGTERM."""
+        return [*(self.options.checkpoint_dir or Path(os.devnull)).glob(f"{_PREEMPTED}*")]
+
     def _poll(self) -> None:
         """Counts the steps that are done, and handles SIGTERM to the chief or a ps."""
         self._count_updates()
-        if time.monotonic() > self._next_ps_poll:
-            self._next_ps_poll = time.monotonic() + 0.5
-            for index in range(self.task.count("ps")):
-                with tf.device(f"/job:ps/replica:0/task:{index}/device:CPU:0"):
-                    if tf.io.read_file(_COMM).numpy().strip() == _PREEMPTED:
-                        self.sigterm.set()
+        if time.monotonic() > self._next_poll:
+            self._next_poll = time.monotonic() + 0.5
+            if self._files_of_ps():
+                self.sigterm.set()
         if self.sigterm.wait(_POLL_SECONDS):
             self._end_early()
 
@@ -200,10 +168,13 @@ class ParameterServerLoop(CustomLoop):
         raise Preempted
 
     def save(self) -> None:
-        save_with_retries(super().save)
+        for pause in (0.2, 1.0):  # a save can fail when a worker is lost, which it does not need
+            try:
+                return super().save()
+            except (JobError, tf.errors.OpError):
+                time.sleep(pause)
+        return super().save()
 
     def finish(self) -> None:
         updates, steps = int(self.optimizer.iterations), self.counters.total_steps
-        done = f"{steps} steps scheduled, optimizer.iterations {updates}: no update lost"
-        again = f", {counted(updates - steps, 'step')} done again after a worker was lost"
-        say(done + again * (updates > steps))
+        say(f"{steps} steps scheduled, optimizer.iterations {updates}: no update lost")

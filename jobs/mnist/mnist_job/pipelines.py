@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from mnist_job.data import Array
-
 _FOREVER = np.iinfo(np.int64).max
 
 as_written = tf.autograph.experimental.do_not_convert
@@ -21,13 +19,7 @@ same, which takes a second before the first step."""
 
 
 def batches(
-    count: int,
-    batch: int,
-    seed: int,
-    *,
-    start: Any = 0,
-    passes: bool = False,
-    by_global: bool = False,
+    count: int, batch: int, seed: int, start: Any = 0, passes: bool = False, by_global: bool = False
 ) -> Any:
     """Batches without end, from permutations of `count` images: one after the other.
 
@@ -49,21 +41,14 @@ def batches(
         first = number * count
         return tf.data.Dataset.range(tf.maximum(first, start), first + count, batch)
 
-    if passes:
-        firsts = tf.data.Dataset.range(start // count, _FOREVER // count)
-        firsts = firsts.flat_map(as_written(firsts_of))
-    else:
-        firsts = tf.data.Dataset.range(start, _FOREVER, batch)
-    return firsts.map(as_written(indices))
+    if not passes:
+        return tf.data.Dataset.range(start, _FOREVER, batch).map(as_written(indices))
+    firsts = tf.data.Dataset.range(start // count, _FOREVER // count)
+    return firsts.flat_map(as_written(firsts_of)).map(as_written(indices))
 
 
-def looked_up(
-    batches: tf.data.Dataset, pixels: tf.Tensor, labels: tf.Tensor, sample_weights: tf.Tensor
-) -> tf.data.Dataset:
-    """Each batch's images (b, 28, 28, 1) from 0 to 1, labels, weights and own weights (b,).
-
-    `sample_weights` has each image's own weight in the loss (n,), or one number for all.
-    """
+def looked_up(batches: Any, pixels: Any, labels: Any, sample_weights: Any) -> Any:
+    """Returns (images, classes, weights in the batch, own weights) of batches that never end."""
 
     def images(indices: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
         floats = tf.cast(tf.gather(pixels, indices)[..., tf.newaxis], tf.float32) / 255.0
@@ -77,12 +62,11 @@ def looked_up(
     return batches.map(as_written(images)).apply(no_end).prefetch(tf.data.AUTOTUNE)
 
 
-def distributed(strategy: Any, batches: Any, data: tuple[Array, ...], size: int, how: str) -> Any:
+def distributed(strategy: Any, batches: Any, data: Any, size: int, how: str) -> Any:
     """Returns one distributed dataset of images and labels for the whole run; it has no end.
 
-    Only `batches`, each of `size` images, decides which images are in a global batch. So the
-    training is the same on any number of workers and with either `how`: `from_function` or
-    `distribute`.
+    Only `batches`, each of `size` images, decides which images are in a global batch: the training
+    is the same on any number of workers, and with either `how`.
     """
     with tf.device("/cpu:0"):  # even where there is a GPU, and as bytes: only batches are floats
         arrays = [*map(tf.constant, data)]
@@ -102,12 +86,11 @@ def distributed(strategy: Any, batches: Any, data: tuple[Array, ...], size: int,
     return strategy.distribute_datasets_from_function(dataset_fn)
 
 
-def divided(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> Any:
-    """Distributes a dataset of global batches.
+def divided(strategy: Any, dataset: tf.data.Dataset) -> Any:
+    """Distributes a dataset of global batches: TensorFlow cuts each into one piece per replica.
 
-    TensorFlow cuts each batch into one piece per replica. With the policy DATA, each worker takes
-    its own pieces. With OFF, each worker would take all pieces one after the other, and a step of
-    two workers would train twice on the same half of a batch.
+    With the policy DATA, each worker takes its own pieces. With OFF, each would take all pieces one
+    after the other: a step of two workers would train twice on the same half of a batch.
     """
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-EXIT_CODE = 42
-"""The default exit code of TensorFlow's own PreemptionCheckpointHandler."""
+from mnist_job import workarounds
+
+EXIT_CODE = 42  # the default of TensorFlow's own PreemptionCheckpointHandler
 
 
 class Preempted(Exception):  # noqa: N818 - not an error: the run ends early, and its state is saved
@@ -15,16 +16,15 @@ class Preempted(Exception):  # noqa: N818 - not an error: the run ends early, an
 
 
 class SigtermWatch:
-    """Waits for SIGTERM in a thread of its own. Until `on_signal`, SIGTERM ends the process.
+    """Waits for SIGTERM in a thread, which calls `act`. At first, SIGTERM ends the process.
 
     TensorFlow takes over SIGTERM when it joins a cluster, and a process that is blocked in
-    TensorFlow runs no handler of Python. So this class blocks the signal before numpy or TensorFlow
-    start a thread. (While TensorFlow waits for its peers, it holds the interpreter's lock: then the
-    signal is handled when they have come.)
+    TensorFlow runs no handler of Python. So this blocks the signal before numpy or TensorFlow start
+    a thread. (While TensorFlow waits for its peers, the thread waits for the interpreter's lock.)
     """
 
     def __init__(self) -> None:
-        self._act: Callable[[], None] = lambda: os._exit(128 + signal.SIGTERM)
+        self.act: Callable[[], None] = lambda: os._exit(128 + signal.SIGTERM)
         self._over = threading.Event()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         self._thread = threading.Thread(target=self._watch, name="SIGTERM", daemon=True)
@@ -35,11 +35,7 @@ class SigtermWatch:
         # the process was stopped and continued, or when the machine slept.
         while not self._over.wait(0.1):
             if signal.sigtimedwait({signal.SIGTERM}, 0) is not None:
-                self._act()
-
-    def on_signal(self, act: Callable[[], None]) -> None:
-        """Calls `act` on SIGTERM, in the thread."""
-        self._act = act
+                self.act()
 
     def end(self) -> None:
         """Stops watching: from now on, other handlers receive SIGTERM."""
@@ -49,12 +45,11 @@ class SigtermWatch:
 
 
 def agreed_handler(watch: SigtermWatch, save: Callable[[], None], strategy: Any) -> Any:
-    """Returns a handler of SIGTERM for several workers: its `run` runs a training step.
+    """Returns TensorFlow's handler of SIGTERM for several workers: its `run` runs a training step.
 
-    TensorFlow's PreemptionCheckpointHandler makes the workers agree on a step, when any of them has
-    received SIGTERM: instead of it, all save and raise Preempted. (If the handler's manager had
-    checkpoints, the handler would restore its counter of steps from them on the chief only, and the
-    workers would never agree.)
+    The workers agree on a step when any of them has received SIGTERM: instead of it, all save and
+    raise Preempted. (If the handler's manager had checkpoints, the handler would restore its
+    counter of steps on the chief only, and the workers would never agree.)
     """
     import tensorflow as tf
 
@@ -63,12 +58,8 @@ def agreed_handler(watch: SigtermWatch, save: Callable[[], None], strategy: Any)
 
     actions = tf.distribute.experimental.TerminationConfig(exit_fn=leave, save_fn=save)
     unused = tf.train.CheckpointManager(tf.train.Checkpoint(), os.devnull, max_to_keep=1)
-    # The handler looks for a cloud's metadata service, and ignores SIGTERM if there is one. The
-    # search takes 5 s and more if the network drops packets. An address that refuses at once ends
-    # it, on every machine. The job makes no other request after this.
-    os.environ.update(GCE_METADATA_IP="127.0.0.1:1", NO_PROXY="*", no_proxy="*")
-    handler = tf.distribute.experimental.PreemptionCheckpointHandler(
-        strategy.cluster_resolver, unused, termination_config=actions
-    )
+    workarounds.end_search_for_cloud()
+    handler = tf.distribute.experimental.PreemptionCheckpointHandler
+    made = handler(strategy.cluster_resolver, unused, termination_config=actions)
     watch.end()
-    return handler
+    return made

@@ -17,6 +17,12 @@ from distrun.spec.problems import printable, suggestion
 if TYPE_CHECKING:
     from pathlib import Path
 
+_START_FROM = (
+    "start from script if you have a script",
+    "start from multi_worker to write one for several machines, from custom_loop for one",
+    "start from multi_worker_mirrored to try a job that comes with distrun, MNIST",
+)
+
 
 def complete_template(
     ctx: click.Context,  # noqa: ARG001 - click's signature
@@ -60,6 +66,8 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
     if template is None or only_list:
         for name, path in known.items():
             console.print_text(f"{name:<{max(map(len, known))}}  {describe(path)}")
+        for advice in _START_FROM:
+            console.print_message(advice)
         return 0
     if template not in known:
         raise UsageError(f"there is no template {template!r}", hint=suggestion(template, known))

@@ -62,7 +62,7 @@ task = Task(role="chief", cluster=roles)
 
 def fit(*argv, begun=0):
     """Returns (the lines said, whether it was preempted, its counters)."""
-    common = ["--strategy", "parameter_server", "--fit", "--model", "cnn", "--batch-size", "20"]
+    common = ["--strategy=parameter_server", "--loop=fit", "--model=cnn", "--batch-size=20"]
     chosen = parse(
         [*common, "--steps-per-epoch", str(STEPS), "--epochs", str(EPOCHS), *argv], {}, task
     )

@@ -6,7 +6,6 @@ mean over the images of a batch, plus the penalty once.
 
 import os
 import sys
-from dataclasses import replace
 from typing import Any
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -18,7 +17,7 @@ import tf_keras
 
 from mnist_job import data, pipelines
 from mnist_job.cluster import Task
-from mnist_job.custom_loop import CustomLoop
+from mnist_job.loop import Loop
 from mnist_job.options import parse
 
 IMAGES, GLOBAL_BATCH = 70, 32
@@ -74,7 +73,7 @@ def check(replicas: int, l2: float, how: str, weighted: bool, steps: str) -> Non
     weighted: whether each image has a weight of its own. steps: `all`, or `all-global`.
     """
     weights_of = np.random.default_rng(1).uniform(0.5, 2, IMAGES).astype(np.float32)
-    given = replace(digits, sample_weights=weights_of) if weighted else digits
+    given = digits._replace(sample_weights=weights_of) if weighted else digits
     strategy = tf.distribute.MirroredStrategy(
         [f"CPU:{index}" for index in range(replicas)],
         # The default makes groups of devices, which must not overlap within a process.
@@ -83,7 +82,7 @@ def check(replicas: int, l2: float, how: str, weighted: bool, steps: str) -> Non
     batch = ["--batch-size", str(GLOBAL_BATCH // replicas), "--input", how, "--seed", "3"]
     asked = ["--steps-per-epoch", steps, "--model", "cnn", "--l2", str(l2), *batch]
     tf_keras.utils.set_random_seed(1)
-    training = CustomLoop(strategy, given, parse(asked, {}, Task()), Task())
+    training = Loop(strategy, given, parse(asked, {}, Task()), Task())
     training.prepare()
     training.optimizer = recorder = GradientRecorder()
     KEPT.append(training)
@@ -133,7 +132,7 @@ def check_reported_loss(replicas: int) -> None:
     strategy = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
     each = str(GLOBAL_BATCH // replicas)
     asked = ["--l2", "0.01", "--optimizer", "adam", "--batch-size", each, "--seed", "3"]
-    training = CustomLoop(strategy, digits, parse(asked, {}, Task()), Task())
+    training = Loop(strategy, digits, parse(asked, {}, Task()), Task())
     training.prepare()
     KEPT.append(training)
     losses = []
@@ -161,7 +160,7 @@ for replicas in (1, 2):
     check_reported_loss(replicas)
 
 # The worked example of TensorFlow's tutorials: 3.5 for two replicas, not 1.75 for each.
-example = CustomLoop(
+example = Loop(
     tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()),
     digits,
     parse(["--batch-size", "2"], {}, Task()),
