@@ -103,6 +103,7 @@ class Checkpoints:
         self.folder, self._own, self._options = folder, write_filepath(folder, task), options
         if task.is_chief:  # nobody saves before all have come here
             self._remove(*folder.glob("ckpt-*_temp"), *folder.glob("workertemp_*"))
+        saved(folder)  # raises JobError if the list is damaged, which the manager cannot read
         self._checkpoint, keep = tf.train.Checkpoint(**state), 3 if task.is_chief else 1
         self._manager = tf.train.CheckpointManager(self._checkpoint, str(self._own), keep)
 
