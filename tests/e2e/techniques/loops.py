@@ -217,7 +217,7 @@ for path, model, says in (
     ("foreign", "cnn", "cannot be restored: Key counters/"),
     ("damaged", "cnn", "ckpt-2 cannot be restored"),
     ("listless", "cnn", "is lost: name one of them to --evaluate"),
-    ("empty", "cnn", "there is no checkpoint in"),
+    ("empty", "cnn", "there is no checkpoint at"),
     ("nowhere", "cnn", "there is no checkpoint"),
 ):
     code, said, errors = evaluate(f"{RESULTS}/{path}", "--model", model)
