@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from distrun.agent.protocol.causes import Cause, Subject
+from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
+from distrun.errors import InternalError
 from distrun.frozen import Frozen, dataclass_transform, field
 from distrun.preflight import Grade
 from distrun.spec.model import NO_RESTARTS, Ready, RestartSpec, Timeouts
@@ -604,3 +605,14 @@ def decode(record: dict[str, Any]) -> Event | None:
             if task.name != f"{task.role.value}:{task.index}":  # the logs are found by it
                 raise ValueError(f"{task.name!r} is no task")
     return event
+
+
+def agents_defect(cause: Cause) -> str | None:
+    """Return what a defect in the agent raised, if that is the cause; its traceback, if known.
+
+    An agent that cannot report it any more exits as distrun does after a defect.
+    """
+    is_exit = cause.code is Code.AGENT_EXITED and cause.status == InternalError.exit_code
+    if is_exit or cause.code is Code.AGENT_FAILED:
+        return cause.text
+    return next(filter(None, map(agents_defect, cause.within)), None)

@@ -89,11 +89,12 @@ def test_a_defect_in_the_supervisor_ends_the_job(
 
 
 @pytest.mark.parametrize("once", [True, False], ids=["once", "again and again"])
+@pytest.mark.parametrize("target", ["on_child_exit", "_report_exit"])
 def test_a_defect_in_an_agent_is_distruns(
-    distrun: Distrun, package: ChangedPackage, once: bool
+    distrun: Distrun, package: ChangedPackage, target: str, once: bool
 ) -> None:
     go = distrun.cwd / "go"
-    package.plant("agent/tasks/runner", "TaskRunner.on_child_exit", go, once=once)
+    package.plant("agent/tasks/runner", f"TaskRunner.{target}", go, once=once)
     process, processes = launch(distrun, distrun.write_spec(SCRIPT))
     job = distrun.status()
     go.touch()
@@ -103,6 +104,7 @@ def test_a_defect_in_an_agent_is_distruns(
     go.unlink(missing_ok=True)
     assert "agent" in printed
     assert "planted" in printed
+    assert "host_lost" not in printed
     log = distrun.home / "jobs" / job["job_id"] / "supervisor.log"
     assert "Traceback" in log.read_text()
     assert distrun.status(job["job_id"])["exit_code"] == 70

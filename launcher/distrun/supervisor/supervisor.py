@@ -529,7 +529,7 @@ class Supervisor:
 
     def _abort_by_agent(self, host: str, cause: Cause) -> bool:
         """End the job if a defect in distrun's agent explains what a host says."""
-        text = _agents_defect(cause)
+        text = events.agents_defect(cause)
         if text is None:
             return False
         outcome = self._state.outcome
@@ -1022,14 +1022,3 @@ class Supervisor:
             self._clients.watch_writing()
             for key, _ in self._selector.select(deadline - time.monotonic()):
                 key.data()
-
-
-def _agents_defect(cause: Cause) -> str | None:
-    """Return what a defect in the agent raised, if that is the cause; its traceback, if known.
-
-    An agent that cannot report it any more exits as distrun does after a defect.
-    """
-    is_exit = cause.code is Code.AGENT_EXITED and cause.status == InternalError.exit_code
-    if is_exit or cause.code is Code.AGENT_FAILED:
-        return cause.text
-    return next(filter(None, map(_agents_defect, cause.within)), None)

@@ -75,6 +75,10 @@ class _Analysis:
             return _not_started(trigger)
         if isinstance(trigger, events.ClusterMismatched):
             return self._cluster_mismatch(trigger.cause)
+        if isinstance(trigger, (events.Aborted, events.HostLost, events.HostFault)):
+            defect = _defect(trigger)
+            if defect is not None:
+                return defect  # whatever tasks and hosts say after it
         if isinstance(trigger, events.StopRequested):
             seconds = trigger.at - (self._failure.quiet_since or trigger.at)
             return self._where_tasks_were(Cause(Code.TASKS_QUIET, seconds=seconds))
@@ -436,6 +440,18 @@ def _start_kind(why: Cause) -> Kind:
     if why.is_disk_full:
         return Kind.DISK_FULL
     return Kind.LIMIT if why.errno in _LIMITS else _START_KINDS.get(why.code, Kind.NOT_STARTED)
+
+
+def _defect(trigger: events.Aborted | events.HostLost | events.HostFault) -> Verdict | None:
+    """Blame distrun, and no host, for a defect in it."""
+    cause, text = trigger.cause, events.agents_defect(trigger.cause)
+    if text is not None and not isinstance(trigger, events.Aborted):
+        last = text.strip().rpartition("\n")[2]
+        cause = Cause(Code.AGENT_FAILED, host=trigger.host, text=last)
+    elif cause.code not in (Code.AGENT_FAILED, Code.SUPERVISOR_FAILED):
+        return None
+    evidence = Evidence(task=None, source=Source.DISTRUN, cause=cause)
+    return Verdict(task=None, kind=Kind.OTHER, cause=cause, evidence=(evidence,))
 
 
 def _not_started(trigger: events.TaskNotStarted) -> Verdict:
