@@ -39,7 +39,8 @@ class ClusterCheck:
         tasks: the job's.
         read_served: returns the addresses at which a task's log says that it started servers.
         find_setter: returns where the program sets TF_CONFIG, as `train.py:6` or '', and whether
-            every run does so.
+            every run does so; None: that is not known yet, and :meth:`check_unsure` is called
+            once it is.
         clock: in seconds.
     """
 
@@ -47,7 +48,7 @@ class ClusterCheck:
         self,
         tasks: Iterable[TaskPlan],
         read_served: Callable[[str], set[str]],
-        find_setter: Callable[[], tuple[str, bool]],
+        find_setter: Callable[[], tuple[str, bool] | None],
         clock: Callable[[], float],
     ) -> None:
         self._tasks = {task.name: task for task in tasks if task.address}
@@ -65,6 +66,8 @@ class ClusterCheck:
                     self._given[place].add(task.name)
         self._reads: dict[str, tuple[float, int]] = {}
         """When to read the log of a task, and how often it has been read."""
+        self._unsure: set[str] = set()
+        """The tasks that wait for what `find_setter` returns."""
         self._resume_due = 0.0
         """No log is read before: a host may report changes without end."""
         self.suspect: Cause | None = None
@@ -76,6 +79,7 @@ class ClusterCheck:
             self._at[place].discard(name)
         for known in (self._ports, self._served, self._reads):
             known.pop(name, None)
+        self._unsure.discard(name)
         if self.suspect is not None and self.suspect.task == name:
             self.suspect = None
 
@@ -117,6 +121,11 @@ class ClusterCheck:
                 self._reads[name] = (now + _READ_DELAYS[count], count + 1)
         return None
 
+    def check_unsure(self) -> Cause | None:
+        """Return a mismatch of the tasks that waited for where the program sets TF_CONFIG."""
+        names, self._unsure = sorted(self._unsure), set()
+        return next(filter(None, map(self._find, names)), None)
+
     def _note(self, name: str, ports: list[int], served: set[str]) -> None:
         for place in self._places(name):
             self._at[place].discard(name)
@@ -149,25 +158,27 @@ class ClusterCheck:
     def _find(self, name: str) -> Cause | None:
         """Return the mismatch between a task and others."""
         places = self._places(name)
-        for place in places:
-            owners = self._given.get(place, set())
-            if owners and name not in owners:
-                return self._cause(name, place, owners)
-        if self._is_at_own(name):
+        given = [(place, self._given.get(place, set())) for place in places]
+        foreign = [(place, owners) for place, owners in given if owners and name not in owners]
+        if not places or (not foreign and self._is_at_own(name)):
             return None
+        if (setter := self._find_setter()) is None:
+            self._unsure.add(name)
+            return None
+        if foreign:
+            return self._cause(name, *foreign[0])
         is_server = name in self._served
-        is_sure = is_server or (bool(places) and self._find_setter()[1])
+        is_sure = is_server or setter[1]
         for place in places:
             others = {each for each in self._at[place] - {name} if not self._is_at_own(each)}
             if others and is_sure:
                 return self._cause(name, place, others)
-        if self._tasks[name].owns_tf_config or not places:
-            return None
-        for place in places:
+        is_own_affair = self._tasks[name].owns_tf_config
+        for place in () if is_own_affair else places:
             owners = self._given.get(("", place[1]), set())  # of another host
             if owners and is_sure:
                 return self._cause(name, place, owners)
-        if is_server or self._find_setter()[0]:
+        if not is_own_affair and (is_server or setter[0]):
             self.suspect = self._cause(name, places[0], set())
         return None
 
@@ -182,7 +193,7 @@ class ClusterCheck:
             port=port,
             name=self._tasks[name].address or "",
             tasks=tuple(sorted(others)),
-            path=self._find_setter()[0],
+            path=(self._find_setter() or ("",))[0],
         )
 
 

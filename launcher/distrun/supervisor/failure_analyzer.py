@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 import time
 import traceback
@@ -16,12 +15,18 @@ from distrun.regular_file import data_start, open_regular_file
 from distrun.verdict.model import Kind, Verdict
 
 if TYPE_CHECKING:
-    from distrun.events import Event
+    from collections.abc import Callable
+
+    from distrun.events import Event, Outcome
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
     from distrun.spec.model import Spec
     from distrun.verdict.failures import Failure
     from distrun.verdict.log_analysis import LogTail
+    from distrun.verdict.model import Replacement
+
+    Judge = Callable[[], Verdict | None]
+    """Reads logs, which may take seconds: call it in a process of its own."""
 
 _TAIL_BYTES = (64 * 1024, 1024 * 1024)
 """How many bytes of a log's end are read. The second is used if the first holds no whole line."""
@@ -40,11 +45,13 @@ class FailureAnalyzer:
         self._folder, self._spec = folder, spec
         self._tracker = FailureTracker()
         self._deadline = 0.0
+        self._ends: dict[str, int] = {}
+        """The sizes of logs at the time of the failure that is analyzed."""
         self._output_starts: dict[str, int] = {}
         """Where the output of each task's last attempt begins in its log, in bytes."""
 
-    def on_event(self, before: JobState, event: Event, after: JobState) -> Verdict | None:
-        """Note an event. Returns the verdict on a failure after which the job continues."""
+    def on_event(self, before: JobState, event: Event, after: JobState) -> Judge | None:
+        """Note an event. Returns what judges a failure after which the job continues."""
         if isinstance(event, TaskStarted):
             self._output_starts[event.task] = event.log_start or 0
         try:
@@ -53,13 +60,13 @@ class FailureAnalyzer:
                 return None
             is_replaced = len(after.replacements) > len(before.replacements)
             replacement = after.replacements[-1] if is_replaced else None
-            return replace(self._analyze(failure), replacement=replacement)
+            return self._judge(failure, replacement)
         except Exception:  # noqa: BLE001 - no error in the analysis may fail a job
             _log_defect()
             return None
 
-    def on_end(self, state: JobState) -> Verdict | None:
-        """Return the verdict on the failure that ended the job; None if it did not fail."""
+    def on_end(self, state: JobState) -> Judge | None:
+        """Return what judges the failure that ended the job; None if it did not fail."""
         from distrun.verdict.failures import has_failed
 
         outcome = state.outcome
@@ -67,11 +74,28 @@ class FailureAnalyzer:
             return None
         try:
             failure = self._tracker.final_failure(state)
-            return None if failure is None else self._analyze(failure)
-        except Exception:  # noqa: BLE001 - see above; the outcome's cause is all that is known
+            return None if failure is None else self._judge(failure, None)
+        except Exception:  # noqa: BLE001 - see above
             _log_defect()
-            cause = Cause(Code.VERDICT_MISSING, within=(outcome.cause,))
-            return Verdict(task=outcome.task, kind=Kind.OTHER, cause=cause)
+            return lambda: None
+
+    def without_analysis(self, outcome: Outcome) -> Verdict:
+        """Return the verdict if the analysis failed: the outcome's cause is all that is known."""
+        cause = Cause(Code.VERDICT_MISSING, within=(outcome.cause,))
+        return Verdict(task=outcome.task, kind=Kind.OTHER, cause=cause)
+
+    def _judge(self, failure: Failure, replacement: Replacement | None) -> Judge:
+        """Return what judges a failure by the logs as they are now: the job may go on."""
+        self._ends = {task: self._folder.size_of_log(task) for task in failure.tasks}
+
+        def judge() -> Verdict | None:
+            try:
+                return replace(self._analyze(failure), replacement=replacement)
+            except Exception:  # noqa: BLE001 - see above
+                _log_defect()
+                return None
+
+        return judge
 
     def _analyze(self, failure: Failure) -> Verdict:
         from distrun.verdict.analysis import analyze
@@ -85,19 +109,15 @@ class FailureAnalyzer:
             cause = cause._replace(path=self.find_tf_config_line()[0])
         return replace(verdict, cause=cause)
 
-    @functools.cached_property
-    def _tf_config_line(self) -> tuple[str, bool]:
-        from distrun.lint.check import find_tf_config_line
-
-        return find_tf_config_line(self._spec)
-
     def find_tf_config_line(self) -> tuple[str, bool]:
         """Return where the program sets TF_CONFIG, as `train.py:6`, and whether it certainly does.
 
-        The place is empty if it is not known.
+        It reads the program, which may take seconds. The place is empty if it is not known.
         """
+        from distrun.lint.check import find_tf_config_line
+
         try:
-            return self._tf_config_line
+            return find_tf_config_line(self._spec)
         except Exception:  # noqa: BLE001 - see above
             _log_defect()
             return "", False
@@ -106,6 +126,7 @@ class FailureAnalyzer:
         """Return where a task has started servers, by its log."""
         from distrun.verdict.log_analysis import served_addresses
 
+        self._ends = {}
         self._deadline = time.monotonic() + _MOST_SECONDS
         return served_addresses(self._read_log(task))
 
@@ -117,6 +138,7 @@ class FailureAnalyzer:
         try:
             with open_regular_file(self._folder.log_of(task)) as file:
                 size = file.seek(0, 2)
+                size = min(size, self._ends.get(task, size))
                 tail = LogTail(b"")
                 for most in _TAIL_BYTES:
                     start = file.seek(max(data_start(file.fileno()), size - most))

@@ -39,6 +39,7 @@ from distrun.supervisor.event_queue import EventQueue
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.host_returns import HostReturns
 from distrun.supervisor.hosts.former_agents import FormerAgents, find_former_agents
+from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.plan_queue import PlanQueue
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
@@ -51,6 +52,7 @@ from distrun.supervisor.task_progress import TaskProgress
 from distrun.supervisor.tensorboard import TensorBoard
 from distrun.supervisor.training_gap import TrainingGap
 from distrun.supervisor.wait_limit import WaitLimit
+from distrun.verdict.model import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -175,6 +177,10 @@ class Supervisor:
         self._was_signalled = False
         """Whether the last request to stop was a signal to this process."""
         self._analyzer = FailureAnalyzer(folder, spec)
+        self._is_analyzing = False
+        self._is_setter_asked = False
+        self._setter: tuple[str, bool] | None = None
+        """Where the program sets TF_CONFIG: see :class:`.ClusterCheck`; None: not known yet."""
         self._stacks = StackCollector(self._hosts.order, self._has_own_files)
         self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
         self._clients = Clients(
@@ -201,6 +207,7 @@ class Supervisor:
         self._close()
 
     def _close(self) -> None:
+        self._hosts.inquiries.close()
         self._record.release_reserve()
         self._folder.stop_listening()
         self._flush_clients()
@@ -298,9 +305,10 @@ class Supervisor:
         self._clients.broadcast(protocol.JobEvent(written))
         before = self._state
         self._state, actions = lifecycle.step(before, event)
-        verdict = self._analyzer.on_event(before, event, self._state)
-        if verdict is not None:
-            self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
+        judge = self._analyzer.on_event(before, event, self._state)
+        if judge is not None:
+            question = Question(f"failure {time.monotonic()}", judge, Verdict)
+            self._hosts.inquiries.ask(question, self._on_restart_verdict)
         for action in actions:
             self._perform(action)
         canceled = self._starts.pop_canceled()
@@ -394,6 +402,8 @@ class Supervisor:
         if self._state.outcome is None or not self._is_finishing or self._hosts:
             return
         self._analyze()  # the logs of other hosts are all here now
+        if self._is_analyzing:
+            return
         self._progress.read_rest()
         for task in self._progress.latest:
             self._record_progress(task)
@@ -402,10 +412,24 @@ class Supervisor:
     def _analyze(self) -> None:
         """Find out why the job failed, if it did and that is not known yet."""
         outcome = self._state.outcome
-        if outcome is not None and outcome.verdict is None:
-            verdict = self._analyzer.on_end(self._state)
-            if verdict is not None:
-                self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
+        if outcome is None or outcome.verdict is not None or self._is_analyzing:
+            return
+        judge = self._analyzer.on_end(self._state)
+        if judge is not None:
+            self._is_analyzing = True
+            self._hosts.inquiries.ask(Question("end", judge, Verdict), self._on_verdict)
+
+    def _on_verdict(self, verdict: Verdict | None) -> None:
+        self._is_analyzing = False
+        outcome = self._state.outcome
+        if outcome is not None:
+            verdict = verdict or self._analyzer.without_analysis(outcome)
+            self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
+
+    def _on_restart_verdict(self, verdict: Verdict | None) -> None:
+        """Record why tasks restart, unless the job has ended meanwhile: that has its own cause."""
+        if verdict is not None and self._state.outcome is None:
+            self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
 
     def _record_failure(self, error: OSError) -> events.Aborted:
         path, errno = self._folder.shown(self._folder.events_file), error.errno or 0
@@ -643,13 +667,29 @@ class Supervisor:
         if is_running and self._ready is not None:
             self._report_ready(self._ready.on_listening(report.task, report.ports))
         if is_running and self._cluster is not None:
-            self._report_mismatch(self._cluster.record(report.task, report.ports))
-            if self._cluster.suspect is not None and self._quiet is not None:
-                self._quiet.limit(SUSPECT_SECONDS)
+            self._report_cluster(self._cluster, self._cluster.record(report.task, report.ports))
+
+    def _report_cluster(self, check: ClusterCheck, cause: Cause | None) -> None:
+        self._report_mismatch(cause)
+        if check.suspect is not None and self._quiet is not None:
+            self._quiet.limit(SUSPECT_SECONDS)
 
     def _report_mismatch(self, cause: Cause | None) -> None:
         if cause is not None and self._state.outcome is None:
             self.emit(events.ClusterMismatched(at=time.time(), cause=cause))
+
+    def _find_setter(self) -> tuple[str, bool] | None:
+        """Return where the program sets TF_CONFIG; None: that is being found out."""
+        if not self._is_setter_asked:
+            self._is_setter_asked = True
+            question = Question("setter", self._analyzer.find_tf_config_line, tuple[str, bool])
+            self._hosts.inquiries.ask(question, self._on_setter)
+        return self._setter
+
+    def _on_setter(self, setter: tuple[str, bool] | None) -> None:
+        self._setter = setter or ("", False)
+        if self._cluster is not None:
+            self._report_cluster(self._cluster, self._cluster.check_unsure())
 
     def _start_if_prepared(self, preparation: Preparation) -> None:
         if self._tasks or self._state.outcome is not None or not preparation.is_finished:
@@ -696,7 +736,7 @@ class Supervisor:
         self._cluster = ClusterCheck(
             plan.tasks,
             self._analyzer.served_addresses,
-            self._analyzer.find_tf_config_line,
+            self._find_setter,
             time.monotonic,
         )
         if self._stall is None and self._quiet is None:

@@ -1,4 +1,4 @@
-"""Questions to other programs, such as `ssh -G` or `scontrol`, that may take seconds: in forks.
+"""Questions that may take seconds, such as `ssh -G` or why a job has failed: asked in forks.
 
 The loop goes on meanwhile: it has heartbeats to answer, on which the leases of all hosts depend.
 """
@@ -13,16 +13,17 @@ import signal
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause
+from distrun.codec import from_json, to_json
 from distrun.forked_process import ForkedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    OnAnswer = Callable[[Cause | None], None]
+    OnAnswer = Callable[[Any], None]
 
 _SECONDS = 15.0
 """How long an answer is waited for."""
@@ -36,11 +37,13 @@ class Question(NamedTuple):
 
     Attributes:
         about: two questions about the same are asked once.
-        ask: finds out the cause of something, in a fork of this process.
+        ask: finds the answer, in a fork of this process.
+        kind: the answer's type, which :func:`.codec.from_json` reads.
     """
 
     about: str
-    ask: Callable[[], Cause | None]
+    ask: Callable[[], Any]
+    kind: Any = Cause
 
 
 class Inquiries:
@@ -54,7 +57,7 @@ class Inquiries:
         self._selector, self._job_id = selector, job_id
         self._running: dict[str, Inquiry] = {}
         self._waiting: dict[str, list[OnAnswer]] = {}
-        self._answers: dict[str, tuple[float, Cause | None]] = {}
+        self._answers: dict[str, tuple[float, Any]] = {}
         """When each question was answered (monotonic clock), and the answer."""
 
     def ask(self, question: Question, on_answer: OnAnswer) -> None:
@@ -70,11 +73,11 @@ class Inquiries:
             on_answer(question.ask())
         else:
             self._waiting[about] = [on_answer]
-            follow = partial(self._on_answer, about)
+            follow = partial(self._on_answer, question)
             try:
                 self._running[about] = Inquiry(self._selector, question.ask, follow, self._job_id)
             except OSError:
-                follow(None)
+                follow(to_json(question.ask()))
 
     def forget(self, on_answer: OnAnswer) -> None:
         """End a question, unless others wait for its answer, too."""
@@ -106,7 +109,11 @@ class Inquiries:
             if each.due <= time.monotonic():
                 each.give_up()
 
-    def _on_answer(self, about: str, answer: Cause | None) -> None:
+    def _on_answer(self, question: Question, found: Any) -> None:
+        about, answer = question.about, None
+        if found is not None:
+            with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError):
+                answer = from_json(question.kind, found)
         self._running.pop(about, None)
         self._answers[about] = time.monotonic(), answer
         for each in self._waiting.pop(about):
@@ -117,8 +124,9 @@ class Inquiry:
     """A function that runs in a fork of this process, and its answer.
 
     Args:
-        ask: finds out the cause of something.
-        on_answer: is called with that from the loop; None: it was not found out in time.
+        ask: finds the answer.
+        on_answer: is called with that, as JSON has it, from the loop; None: it was not found in
+            time.
         job_id: for the variables of the fork.
 
     Raises:
@@ -128,7 +136,7 @@ class Inquiry:
     def __init__(
         self,
         selector: selectors.BaseSelector,
-        ask: Callable[[], Cause | None],
+        ask: Callable[[], Any],
         on_answer: OnAnswer,
         job_id: str,
     ) -> None:
@@ -142,7 +150,7 @@ class Inquiry:
             self._process = ForkedProcess(
                 partial(_run, ask, writer),
                 enter=partial(_enter, os.getpid()),
-                name=f"distrun: diagnosis of {job_id}",
+                name=f"distrun: question of {job_id}",
                 job_id=job_id,
                 kept=writer,
                 exit_code=0,
@@ -175,10 +183,10 @@ class Inquiry:
 
     def _finish(self) -> None:
         self.close()
-        cause = None
-        with contextlib.suppress(ValueError, TypeError, LookupError):
-            cause = Cause.from_json(json.loads(self._answer))
-        self._on_answer(cause)
+        answer = None
+        with contextlib.suppress(ValueError):
+            answer = json.loads(self._answer)
+        self._on_answer(answer)
 
 
 def _enter(parent: int) -> None:
@@ -186,8 +194,8 @@ def _enter(parent: int) -> None:
     syscalls.die_with_parent(parent, signal.SIGKILL)
 
 
-def _run(ask: Callable[[], Cause | None], writer: int) -> NoReturn:
-    cause = ask()
+def _run(ask: Callable[[], Any], writer: int) -> NoReturn:
+    answer = json.dumps(to_json(ask())).encode()
     with open(writer, "wb") as file:
-        file.write(json.dumps(None if cause is None else cause.to_json()).encode())
+        file.write(answer)
     os._exit(0)

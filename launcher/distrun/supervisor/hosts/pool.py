@@ -107,7 +107,7 @@ class HostPool:
         self._observer = observer
         self._hosts: dict[str, Host] = {}
         self._schedule = HostSchedule()
-        self._inquiries = Inquiries(selector, job_id)
+        self.inquiries = Inquiries(selector, job_id)
         self._late_logs = LateLogs(
             *(selector, job_id, logs, spec.log_max_size), on_event=observer.on_event
         )
@@ -270,7 +270,7 @@ class HostPool:
     @property
     def next_due(self) -> float | None:
         """When :meth:`run_due` must be called, on the monotonic clock."""
-        dues = [self._schedule.next_due, self._late_logs.next_due, self._inquiries.next_due]
+        dues = [self._schedule.next_due, self._late_logs.next_due, self.inquiries.next_due]
         dues += [ending.next_due for ending, _ in self._endings]
         return min((due for due in dues if due is not None), default=None)
 
@@ -279,7 +279,7 @@ class HostPool:
         for host in self._schedule.pop_due(time.monotonic()):
             host.run_due()
         self._late_logs.run_due()
-        self._inquiries.run_due()
+        self.inquiries.run_due()
         if any(ending.next_due <= time.monotonic() for ending, _ in self._endings):
             self._run_endings()
         self._fill_slots()
@@ -334,10 +334,10 @@ class HostPool:
         self._schedule.note(host)
 
     def ask(self, question: Question, on_answer: OnAnswer) -> None:
-        self._inquiries.ask(question, on_answer)
+        self.inquiries.ask(question, on_answer)
 
     def forget(self, on_answer: OnAnswer) -> None:
-        self._inquiries.forget(on_answer)
+        self.inquiries.forget(on_answer)
 
     def on_gone(self, host: Host, cause: Cause) -> None:
         def follow(left: list[int]) -> None:
@@ -375,8 +375,6 @@ class HostPool:
         del self._hosts[host.name]
         self.note_former(host.name, host.attempts)
         self._schedule.remove(host)
-        if not self._hosts:
-            self._inquiries.close()
         if not host.reach.is_below_supervisor and self._hosts:
             follow([])
             return
@@ -403,4 +401,4 @@ class HostPool:
     def _own_pids(self) -> set[int]:
         """The children of this process that it uses."""
         pids = {pid for host in self._hosts.values() for pid in host.pids}
-        return pids | self._inquiries.pids | self._late_logs.pids | set(self._find_others())
+        return pids | self.inquiries.pids | self._late_logs.pids | set(self._find_others())
