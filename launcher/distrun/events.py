@@ -544,6 +544,7 @@ class VerdictReached(Event):
     """A failure was analyzed: before a restart, or at the job's end."""
 
     verdict: Verdict
+    before_restart: bool = False
 
 
 class Result(str, Enum):

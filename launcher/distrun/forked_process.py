@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn, Union
 from distrun.agent.linux import job_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 _FIRST_ADDRESS = 45
 """Where `arg_start` stands in /proc/PID/stat after the process's name; see proc_pid_stat(5)."""
@@ -39,7 +39,7 @@ class ForkedProcess:
             is that of this process.
         stream: becomes its standard input and output. None: it reads nothing, and what it prints
             goes to standard error.
-        kept: a descriptor that stays open; 0: none.
+        kept: descriptors that stay open.
         exit_code: its exit code after a defect, of which the traceback is on standard error.
 
     Raises:
@@ -54,7 +54,7 @@ class ForkedProcess:
         name: str,
         job_id: str = "",
         stream: int | None = None,
-        kept: int = 0,
+        kept: Collection[int] = (),
         exit_code: int,
     ) -> None:
         self.returncode: int | None = None
@@ -137,7 +137,7 @@ def _reset_signals(mask: set[int]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _reset_descriptors(stream: int | None, kept: int) -> None:
+def _reset_descriptors(stream: int | None, kept: Collection[int]) -> None:
     """Set up the standard streams, and close all other descriptors."""
     if stream is None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -146,7 +146,7 @@ def _reset_descriptors(stream: int | None, kept: int) -> None:
         os.dup2(stream, 0)
         os.dup2(stream, 1)
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) != kept:
+        if int(name) > 2 and int(name) not in kept:
             with contextlib.suppress(OSError):
                 os.close(int(name))
     _parents_streams.extend((sys.stdin, sys.stdout, sys.stderr))

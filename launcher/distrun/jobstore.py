@@ -124,6 +124,11 @@ class JobFolder:
         return (*map(str, (*files, self._token_file, self._opened, self.path.parent)),)
 
     @property
+    def descriptor(self) -> int | None:
+        """The descriptor by which the files are used; None: they are used by their path."""
+        return None if self._opened is self.path else int(self._opened.name)
+
+    @property
     def is_a_job(self) -> bool:
         """Whether it has a job's lock, or nothing but files of a job.
 

@@ -94,7 +94,7 @@ def _start(job_id: str, descriptor: int) -> Process:
 def _fork(descriptor: int, name: str, job_id: str = "") -> ForkedProcess:
     enter = partial(_enter, job_id, descriptor, os.getpid())
     return ForkedProcess(
-        *(_run,), enter=enter, name=name, job_id=job_id, kept=descriptor, exit_code=_DEFECT
+        *(_run,), enter=enter, name=name, job_id=job_id, kept=(descriptor,), exit_code=_DEFECT
     )
 
 

@@ -73,14 +73,21 @@ def verdicts(distrun: Distrun) -> list[dict[str, Any]]:
     return [each["verdict"] for each in lines if each["event"] == "VerdictReached"]
 
 
+def title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it has just ended
+        return ""
+
+
 def supervisor_that_asks(launched: subprocess.Popen[str]) -> psutil.Process:
     """The supervisor, once a fork of it looks for an answer."""
     found: list[psutil.Process] = []
 
     def asks() -> bool:
-        below = {" ".join(each.cmdline()): each for each in descendants(launched.pid)}
-        found[:] = [each for title, each in below.items() if "distrun: supervisor" in title]
-        return any("distrun: question of" in title for title in below)
+        below = {title(each): each for each in descendants(launched.pid)}
+        found[:] = [each for name, each in below.items() if "distrun: supervisor" in name]
+        return any("distrun: question of" in name for name in below)
 
     wait_until(asks, timeout=20)
     return found[0]

@@ -21,7 +21,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.events import HostLost
 from distrun.spec.loader import load
 from distrun.spec.model import SlurmNode
-from distrun.supervisor.hosts.inquiry import Inquiry
+from distrun.supervisor.hosts.inquiry import Inquiries, Inquiry, Question
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.hosts.srun import SrunReach
 from distrun.supervisor.hosts.ssh import SshReach
@@ -180,15 +180,17 @@ def answered(_folder: Path, _spec_file: str) -> None:
     def fail() -> Cause:
         raise ValueError
 
+    selector = selectors.DefaultSelector()
+    inquiries = Inquiries(selector, "job-1")
     for ask, expected in ((lambda: cause, cause), (fail, None)):
         answers: list[Cause | None] = []
-        selector = selectors.DefaultSelector()
-        Inquiry(selector, ask, answers.append, "job-1")
+        for _ in range(2):
+            inquiries.ask(Question(ask.__name__, ask), answers.append)
         deadline = time.monotonic() + 20
         while not answers and time.monotonic() < deadline:
             for key, _ in selector.select(1):
                 key.data()
-        assert answers == [expected]
+        assert answers == [expected] * 2
 
 
 @pytest.mark.parametrize("what", [slow_query, slow_slurm, given_up, answered])

@@ -188,13 +188,14 @@ def _messages(event: events.Event, state: JobState) -> list[str]:
 
 def _verdict_messages(verdict: Verdict, text: str, state: JobState) -> list[str]:
     """The messages about a verdict, unless the final report has it."""
-    if state.outcome is not None:
-        return [] if state.outcome.verdict == verdict else [text]
+    if state.outcome is not None and state.outcome.verdict == verdict:
+        return []
     failed = state.tasks.get(verdict.task or "")
-    if failed is not None and failed.phase is TaskPhase.FAILED:  # only an evaluator can
+    if failed is not None and failed.phase is TaskPhase.FAILED and not state.needs(failed):
         why = why_not_restarted(state, failed)
         down = "stays down" if why is None else f"stays down ({cause_text(why)})"
-        return [f"{failed.name} has failed and {down}; the job continues without it", text]
+        goes_on = "; the job continues without it" if state.outcome is None else ""
+        return [f"{failed.name} has failed and {down}{goes_on}", text]
     return [text]
 
 

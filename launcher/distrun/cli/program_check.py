@@ -62,7 +62,7 @@ class ProgramCheck:
 
         try:
             self._process = ForkedProcess(
-                run, enter=enter, name="distrun: checks", kept=writer, exit_code=_DEFECT
+                run, enter=enter, name="distrun: checks", kept=(writer,), exit_code=_DEFECT
             )
         except BaseException:
             os.close(self._descriptor)

@@ -466,7 +466,8 @@ def _(event: events.TimedOut, state: JobState) -> restarts.Transition:
 
 @_step.register
 def _(event: events.VerdictReached, state: JobState) -> restarts.Transition:
-    return outcomes.apply_verdict(replace(state, verdict=event.verdict), event.verdict), []
+    state = replace(state, verdict=event.verdict)
+    return (state if event.before_restart else outcomes.apply_verdict(state, event.verdict)), []
 
 
 @_step.register

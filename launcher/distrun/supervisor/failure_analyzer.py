@@ -15,7 +15,7 @@ from distrun.regular_file import data_start, open_regular_file
 from distrun.verdict.model import Kind, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from distrun.events import Event, Outcome
     from distrun.jobstore import JobFolder
@@ -36,6 +36,44 @@ _MOST_SECONDS = 5.0
 milliseconds, but a busy machine may delay it by seconds."""
 
 
+class _Logs:
+    """Reads the ends of tasks' logs.
+
+    Args:
+        starts: where the output of each task's last attempt begins in its log, in bytes.
+        ends: the sizes of logs; what is longer has grown since.
+    """
+
+    def __init__(
+        self, folder: JobFolder, starts: Mapping[str, int], ends: Mapping[str, int]
+    ) -> None:
+        self._folder, self._starts, self._ends = folder, starts, ends
+        self._deadline = 0.0
+
+    def read(self, task: str) -> LogTail:
+        from distrun.verdict.log_analysis import LogTail
+
+        now = time.monotonic()
+        self._deadline = self._deadline or now + _MOST_SECONDS
+        if now > self._deadline:
+            return LogTail(b"")
+        try:
+            with open_regular_file(self._folder.log_of(task)) as file:
+                size = file.seek(0, 2)
+                size = min(size, self._ends.get(task, size))
+                tail = LogTail(b"")
+                for most in _TAIL_BYTES:
+                    start = file.seek(max(data_start(file.fileno()), size - most))
+                    begin = self._starts.get(task, 0)
+                    begin = max(0, begin - start) if begin <= size else 0  # the task has cut it
+                    tail = LogTail(file.read(size - start), is_whole=start == 0, begin=begin)
+                    if tail.is_enough:
+                        break
+                return tail
+        except OSError:
+            return LogTail(b"")
+
+
 class FailureAnalyzer:
     """Follows a job's events, and returns a verdict on each failure."""
 
@@ -44,9 +82,6 @@ class FailureAnalyzer:
 
         self._folder, self._spec = folder, spec
         self._tracker = FailureTracker()
-        self._deadline = 0.0
-        self._ends: dict[str, int] = {}
-        """The sizes of logs at the time of the failure that is analyzed."""
         self._output_starts: dict[str, int] = {}
         """Where the output of each task's last attempt begins in its log, in bytes."""
 
@@ -86,22 +121,22 @@ class FailureAnalyzer:
 
     def _judge(self, failure: Failure, replacement: Replacement | None) -> Judge:
         """Return what judges a failure by the logs as they are now: the job may go on."""
-        self._ends = {task: self._folder.size_of_log(task) for task in failure.tasks}
+        ends = {task: self._folder.size_of_log(task) for task in failure.tasks}
+        logs = _Logs(self._folder, dict(self._output_starts), ends)
 
         def judge() -> Verdict | None:
             try:
-                return replace(self._analyze(failure), replacement=replacement)
+                return replace(self._analyze(failure, logs), replacement=replacement)
             except Exception:  # noqa: BLE001 - see above
                 _log_defect()
                 return None
 
         return judge
 
-    def _analyze(self, failure: Failure) -> Verdict:
+    def _analyze(self, failure: Failure, logs: _Logs) -> Verdict:
         from distrun.verdict.analysis import analyze
 
-        self._deadline = time.monotonic() + _MOST_SECONDS
-        verdict = analyze(failure, self._read_log)
+        verdict = analyze(failure, logs.read)
         cause = verdict.cause
         if cause.code in _KERAS_CODES and self._spec.program.keras is not None:
             cause = cause._replace(version=str(self._spec.program.keras))
@@ -126,30 +161,7 @@ class FailureAnalyzer:
         """Return where a task has started servers, by its log."""
         from distrun.verdict.log_analysis import served_addresses
 
-        self._ends = {}
-        self._deadline = time.monotonic() + _MOST_SECONDS
-        return served_addresses(self._read_log(task))
-
-    def _read_log(self, task: str) -> LogTail:
-        from distrun.verdict.log_analysis import LogTail
-
-        if time.monotonic() > self._deadline:
-            return LogTail(b"")
-        try:
-            with open_regular_file(self._folder.log_of(task)) as file:
-                size = file.seek(0, 2)
-                size = min(size, self._ends.get(task, size))
-                tail = LogTail(b"")
-                for most in _TAIL_BYTES:
-                    start = file.seek(max(data_start(file.fileno()), size - most))
-                    begin = self._output_starts.get(task, 0)
-                    begin = max(0, begin - start) if begin <= size else 0  # the task has cut it
-                    tail = LogTail(file.read(size - start), is_whole=start == 0, begin=begin)
-                    if tail.is_enough:
-                        break
-                return tail
-        except OSError:
-            return LogTail(b"")
+        return served_addresses(_Logs(self._folder, self._output_starts, {}).read(task))
 
 
 def _log_defect() -> None:

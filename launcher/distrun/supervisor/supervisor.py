@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 import traceback
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
+    from distrun.supervisor.failure_analyzer import Judge
     from distrun.supervisor.hosts.former_agents import FormerAgent
     from distrun.supervisor.stack_collector import Stacks
     from distrun.sync.manifest import Manifest
@@ -153,6 +155,8 @@ class Supervisor:
             *(self._selector, spec, folder.job_id, folder.logs, READ, self),
             find_others=self._find_own_processes,
         )
+        if folder.descriptor is not None:
+            self._hosts.inquiries.kept = (folder.descriptor,)
         self._preparation: Preparation | None = None
         self._wait_limit: WaitLimit | None = None
         """How long to wait for spares before the job starts."""
@@ -177,7 +181,10 @@ class Supervisor:
         self._was_signalled = False
         """Whether the last request to stop was a signal to this process."""
         self._analyzer = FailureAnalyzer(folder, spec)
-        self._is_analyzing = False
+        self._analyses: deque[tuple[bool, list[Verdict | None]]] = deque()
+        """The failures that are being analyzed: whether a restart follows, and the answer."""
+        self._failures = 0
+        """How many have been."""
         self._is_setter_asked = False
         self._setter: tuple[str, bool] | None = None
         """Where the program sets TF_CONFIG: see :class:`.ClusterCheck`; None: not known yet."""
@@ -307,8 +314,7 @@ class Supervisor:
         self._state, actions = lifecycle.step(before, event)
         judge = self._analyzer.on_event(before, event, self._state)
         if judge is not None:
-            question = Question(f"failure {time.monotonic()}", judge, Verdict)
-            self._hosts.inquiries.ask(question, self._on_restart_verdict)
+            self._find_verdict(judge, before_restart=True)
         for action in actions:
             self._perform(action)
         canceled = self._starts.pop_canceled()
@@ -402,7 +408,7 @@ class Supervisor:
         if self._state.outcome is None or not self._is_finishing or self._hosts:
             return
         self._analyze()  # the logs of other hosts are all here now
-        if self._is_analyzing:
+        if self._analyses:
             return
         self._progress.read_rest()
         for task in self._progress.latest:
@@ -412,24 +418,36 @@ class Supervisor:
     def _analyze(self) -> None:
         """Find out why the job failed, if it did and that is not known yet."""
         outcome = self._state.outcome
-        if outcome is None or outcome.verdict is not None or self._is_analyzing:
+        is_begun = any(not before_restart for before_restart, _ in self._analyses)
+        if outcome is None or outcome.verdict is not None or is_begun:
             return
         judge = self._analyzer.on_end(self._state)
         if judge is not None:
-            self._is_analyzing = True
-            self._hosts.inquiries.ask(Question("end", judge, Verdict), self._on_verdict)
+            self._find_verdict(judge, before_restart=False)
 
-    def _on_verdict(self, verdict: Verdict | None) -> None:
-        self._is_analyzing = False
-        outcome = self._state.outcome
-        if outcome is not None:
-            verdict = verdict or self._analyzer.without_analysis(outcome)
-            self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
+    def _find_verdict(self, judge: Judge, *, before_restart: bool) -> None:
+        """Have a failure analyzed. Verdicts are recorded in the order of the failures."""
+        answer: list[Verdict | None] = []
+        self._failures += 1
+        self._analyses.append((before_restart, answer))
 
-    def _on_restart_verdict(self, verdict: Verdict | None) -> None:
-        """Record why tasks restart, unless the job has ended meanwhile: that has its own cause."""
-        if verdict is not None and self._state.outcome is None:
-            self.emit(events.VerdictReached(at=time.time(), verdict=verdict))
+        def on_answer(verdict: Verdict | None) -> None:
+            answer.append(verdict)
+            while self._analyses and self._analyses[0][1]:
+                self._record_verdict(*self._analyses.popleft())
+
+        self._hosts.inquiries.ask(Question(f"failure {self._failures}", judge, Verdict), on_answer)
+
+    def _record_verdict(self, before_restart: bool, answer: list[Verdict | None]) -> None:
+        (verdict,) = answer
+        if verdict is None and not before_restart and self._state.outcome is not None:
+            verdict = self._analyzer.without_analysis(self._state.outcome)
+        if verdict is not None:
+            self.emit(
+                events.VerdictReached(
+                    at=time.time(), verdict=verdict, before_restart=before_restart
+                )
+            )
 
     def _record_failure(self, error: OSError) -> events.Aborted:
         path, errno = self._folder.shown(self._folder.events_file), error.errno or 0

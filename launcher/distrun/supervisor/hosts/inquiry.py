@@ -55,6 +55,8 @@ class Inquiries:
 
     def __init__(self, selector: selectors.BaseSelector, job_id: str) -> None:
         self._selector, self._job_id = selector, job_id
+        self.kept: tuple[int, ...] = ()
+        """Descriptors that the forks need."""
         self._running: dict[str, Inquiry] = {}
         self._waiting: dict[str, list[OnAnswer]] = {}
         self._answers: dict[str, tuple[float, Any]] = {}
@@ -62,12 +64,12 @@ class Inquiries:
 
     def ask(self, question: Question, on_answer: OnAnswer) -> None:
         """Call `on_answer` with the answer; None: it was not found out, or not in time."""
-        about = question.about
-        at, answer = self._answers.get(about, (0.0, None))
+        about, old = question.about, time.monotonic() - _VALID_SECONDS
+        self._answers = {key: each for key, each in self._answers.items() if each[0] > old}
         if about in self._running:
             self._waiting[about].append(on_answer)
-        elif about in self._answers and time.monotonic() - at < _VALID_SECONDS:
-            on_answer(answer)
+        elif about in self._answers:
+            on_answer(self._answers[about][1])
         elif threading.active_count() > 1:
             # No fork while a display has its thread: of `doctor` or `plan`, which has no tasks.
             on_answer(question.ask())
@@ -75,7 +77,9 @@ class Inquiries:
             self._waiting[about] = [on_answer]
             follow = partial(self._on_answer, question)
             try:
-                self._running[about] = Inquiry(self._selector, question.ask, follow, self._job_id)
+                self._running[about] = Inquiry(
+                    self._selector, question.ask, follow, self._job_id, self.kept
+                )
             except OSError:
                 follow(to_json(question.ask()))
 
@@ -128,6 +132,7 @@ class Inquiry:
         on_answer: is called with that, as JSON has it, from the loop; None: it was not found in
             time.
         job_id: for the variables of the fork.
+        kept: descriptors that it needs.
 
     Raises:
         OSError: there can be no further process.
@@ -139,6 +144,7 @@ class Inquiry:
         ask: Callable[[], Any],
         on_answer: OnAnswer,
         job_id: str,
+        kept: tuple[int, ...] = (),
     ) -> None:
         self._selector = selector
         self._on_answer = on_answer
@@ -152,7 +158,7 @@ class Inquiry:
                 enter=partial(_enter, os.getpid()),
                 name=f"distrun: question of {job_id}",
                 job_id=job_id,
-                kept=writer,
+                kept=(writer, *kept),
                 exit_code=0,
             )
         except OSError:
