@@ -19,10 +19,16 @@ from distrun.events import JobCreated, JobQueued, decode, encode
 from distrun.regular_file import open_regular_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
     from distrun.events import Event
 
 _RESERVE = 256 * 1024
 """Bytes of the disk that are reserved for the end of a job: two events for each of 1,000 tasks."""
+
+_LONGEST_LINE = 64 << 20
+"""Bytes. The plan of 10,000 tasks is shorter; a hole in a damaged record may be of terabytes."""
 
 
 class EventLog:
@@ -109,7 +115,7 @@ class EventReader:
         with open_regular_file(self._path) as file:
             file.seek(self._offset)
             found = []
-            for line in file:  # one by one: a damaged record may be one of empty lines
+            for line in _lines(file):  # one by one: a damaged record may be one of empty lines
                 if not line.endswith(b"\n"):
                     break
                 self._offset += len(line)
@@ -117,6 +123,14 @@ class EventReader:
                 if event is not None:
                     found.append(event)
         return found
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines, up to one that is torn or too long."""
+    while line := file.readline(_LONGEST_LINE):
+        yield line
+        if not line.endswith(b"\n"):
+            return
 
 
 def _decode_line(line: bytes) -> Event | None:
@@ -138,14 +152,17 @@ def is_damaged(path: str) -> bool:
     except FileNotFoundError:
         return os.path.lexists(path)
     with file:
-        return any(line.endswith(b"\n") and _decode_line(line) is None for line in file)
+        return any(
+            _decode_line(line) is None and (line.endswith(b"\n") or len(line) == _LONGEST_LINE)
+            for line in _lines(file)
+        )
 
 
 def beginning_fault(path: str) -> str | None:
     """Say why a record does not show its job: it is cut, or not there. None if it begins well."""
     try:
         with open_regular_file(path) as file:
-            line = file.readline()
+            line = file.readline(_LONGEST_LINE)
     except FileNotFoundError:
         return "is no regular file" if os.path.lexists(path) else "is missing"
     if not line:
@@ -157,5 +174,5 @@ def beginning_fault(path: str) -> str | None:
 def first(path: str) -> Event | None:
     """Return a record's first event without reading the rest; None if it has none yet."""
     with open_regular_file(path) as file:
-        line = file.readline()
+        line = file.readline(_LONGEST_LINE)
     return _decode_line(line) if line.endswith(b"\n") else None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from distrun import history
+from distrun import history, record
 from distrun.agent import protocol, unsent_reports
 from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.linux import facts
@@ -107,6 +107,15 @@ def test_a_huge_script_is_not_read(tmp_path: Path) -> None:
         script.truncate(1 << 40)
     with pytest.raises(OSError, match="File too large"):
         facts.file_digest(str(tmp_path / "train.py"))
+
+
+def test_a_record_with_a_huge_hole_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with path.open("w") as holed:
+        holed.truncate(1 << 40)
+    assert record.read(str(path)) == []
+    assert record.is_damaged(str(path))
+    assert record.beginning_fault(str(path)) == "is damaged"
 
 
 def test_a_regular_file_stays_blocking(tmp_path: Path) -> None:

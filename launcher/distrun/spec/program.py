@@ -85,7 +85,7 @@ def build_programs(
         pass_env=tuple(dict.fromkeys(at.value for at in section.get("pass_env", ()))),
         env_style=EnvStyle(section.get("env_style", "tf")),
         keras=section.get("keras"),
-        memory=Memory(section.get("memory")) if section.has("memory") else None,
+        memory=Memory(memory) if (memory := section.get("memory")) else None,
         owns_tf_config=section.get("tf_config") == "mine",
         sync=sync,
         sync_paths=paths,
