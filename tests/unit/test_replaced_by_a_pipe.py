@@ -21,6 +21,8 @@ from distrun.agent.logs import index
 from distrun.agent.tasks import program, stacks
 from distrun.cli.cause_text import cause_text
 from distrun.record import EventLog
+from distrun.supervisor import stack_collector
+from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.log_mirror import LogMirror
 
 DIGEST = "0" * 64
@@ -61,6 +63,8 @@ OPENS: dict[str, Callable[[Path], object]] = {
     "samples": lambda path: history._append(path, "x\n"),
     "script": lambda path: facts.file_digest(str(path)),
     "py-spy": lambda path: stacks._in_memory(str(path)),
+    "py-spy to send": lambda path: stack_collector._read(str(path)),
+    "packed modules": bootstrap._read,
     "blob": cached,
 }
 

@@ -6,10 +6,10 @@ import os
 import sys
 import time
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun import stacks
+from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol.stack_messages import (
     DumpStacks,
     ProgramData,
@@ -104,7 +104,7 @@ class StackCollector:
         lost = {name for name in tasks if state.hosts[name].link_lost is not None}
         answer = Stacks(silent=dict.fromkeys(sorted(lost), "its link is lost"))
         try:
-            digest, size, _ = _packed(program, os.stat(program).st_mtime_ns)
+            digest, size = _identity(program, os.stat(program).st_mtime_ns)
         except OSError as error:
             problem = f"{program} cannot be read: {os.strerror(error.errno or 0)}"
             on_answer(replace(answer, silent=dict.fromkeys(tasks, problem)))
@@ -120,7 +120,7 @@ class StackCollector:
         self.run_due()
 
     def _send_program(self, host: str) -> None:
-        _, _, packed = _packed(self._program, os.stat(self._program).st_mtime_ns)
+        packed = _packed(self._program, os.stat(self._program).st_mtime_ns)
         for start in range(0, len(packed), _BLOCK):
             is_last = start + _BLOCK >= len(packed)
             self._order(host, ProgramData(is_last, packed[start : start + _BLOCK]))
@@ -165,10 +165,22 @@ class StackCollector:
 
 
 @lru_cache(maxsize=1)
-def _packed(program: str, _mtime: int) -> tuple[str, int, bytes]:
-    """The SHA-256 of a program, its size, and the program compressed."""
+def _identity(program: str, _mtime: int) -> tuple[str, int]:
+    """The SHA-256 of a program, and its size."""
     import hashlib
+
+    content = _read(program)
+    return hashlib.sha256(content).hexdigest(), len(content)
+
+
+@lru_cache(maxsize=1)
+def _packed(program: str, _mtime: int) -> bytes:
+    """A program compressed, for hosts that lack it. More takes thrice as long for a tenth."""
     import zlib
 
-    content = Path(program).read_bytes()
-    return hashlib.sha256(content).hexdigest(), len(content), zlib.compress(content, 6)
+    return zlib.compress(_read(program), 1)
+
+
+def _read(program: str) -> bytes:
+    with open(open_regular(program, os.O_RDONLY), "rb") as file:
+        return file.read()

@@ -258,7 +258,8 @@ class StagedTree:
             yield
         sent = {os.fsdecode(path): written for path, written in self._written.items()}
         links = [(os.fsdecode(path), os.fsdecode(target)) for path, target in self._links]
-        with open(self._list_path, "w", encoding="ascii") as listed:
+        descriptor = open_regular(self._list_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with open(descriptor, "w", encoding="ascii") as listed:
             json.dump([sent, links], listed)
         os.rename(self._top, self._path)
         self.is_complete = True

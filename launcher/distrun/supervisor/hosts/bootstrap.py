@@ -24,6 +24,7 @@ from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
 
 from distrun import held_package
+from distrun.agent.linux.regular import open_regular
 
 COMMAND = "exec python3 -I -S -c \"exec(open(0,'rb',0,closefd=False).readline())\""
 """It means the same to sh, csh and fish; `exec` leaves no shell in between."""
@@ -257,7 +258,7 @@ def _modules(names: tuple[str, ...]) -> bytes:
     """The modules, packed: see :func:`.agent_code.pack`."""
     state, kept = _state_of(names), Path(cache_from_source(__file__)).with_suffix(".modules")
     with contextlib.suppress(OSError):
-        found = kept.read_bytes()
+        found = _read(kept)
         packed = found[len(state) : -_CHECK_BYTES]
         if found == state + packed + _check(packed):
             return packed
@@ -271,6 +272,11 @@ def _modules(names: tuple[str, ...]) -> bytes:
     if not sys.dont_write_bytecode and names != _REATTACH:
         _keep(kept, state + packed + _check(packed))
     return packed
+
+
+def _read(path: Path) -> bytes:
+    with open(open_regular(path, os.O_RDONLY), "rb") as file:
+        return file.read()
 
 
 def _check(packed: bytes) -> bytes:
