@@ -298,6 +298,7 @@ def test_a_slow_interpreter_delays_no_output_and_no_end(distrun: Distrun) -> Non
         ("import os\nx = 'éé'; os.environ['TF_CONFIG'] = ''\n".encode(), "train.py:2:11: warning:"),
         (b"x = '\xe9'\n", "train.py:1:"),
         (b"# -*- coding: klingon -*-\n", "cannot parse this: unknown encoding: klingon"),
+        (b"# \xff\n", "train.py:1:1: warning: Python"),
         (b"x = 1\0\n", "warning: Python"),
         (b"#!/bin/sh\nif true; then echo; fi\n", "train.py:2:8: warning: Python"),
     ],

@@ -63,6 +63,7 @@ def _version(name: str, pattern: Pattern[str]) -> tuple[int, ...] | None:
 def syntax_errors(paths: Iterable[str]) -> dict[str, list[Any]]:
     """Return why this interpreter cannot parse some files: line, column and message of each."""
     import ast
+    import tokenize
     import warnings
 
     warnings.simplefilter("ignore")
@@ -71,8 +72,12 @@ def syntax_errors(paths: Iterable[str]) -> dict[str, list[Any]]:
         try:
             with open(path, "rb") as file:
                 ast.parse(file.read())
+            with tokenize.open(path) as lines:  # comments, too, must be in the file's encoding
+                lines.read()
         except SyntaxError as error:
-            errors[path] = [error.lineno, error.offset, error.msg]
+            errors[path] = [error.lineno or 1, error.offset or 1, error.msg]
+        except UnicodeDecodeError as error:
+            errors[path] = [1, 1, str(error)]
         except Exception:  # noqa: BLE001, S112 - it may nest too deeply, or be gone
             continue
     return errors

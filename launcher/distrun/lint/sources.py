@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
 import os
+import tokenize
 import warnings
 from typing import TYPE_CHECKING
 
@@ -158,11 +160,13 @@ class Sources:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 tree = ast.parse(text)
+            if not text.isascii():  # comments, too, must be in the file's encoding
+                text.decode(tokenize.detect_encoding(io.BytesIO(text).readline)[0])
             return Module(name, shown, text, tree, package)
         except SyntaxError as error:
             fault = SyntaxFault(path, shown, error.lineno or 1, error.offset or 1, error.msg)
             self.faults.append(fault)
-        except ValueError as error:  # before Python 3.12: a null byte
+        except ValueError as error:  # not the file's encoding; before Python 3.12: a null byte
             self.faults.append(SyntaxFault(path, shown, 1, 1, str(error)))
         except (RecursionError, MemoryError):
             self.unread[shown] = _TOO_DEEP  # for this interpreter
