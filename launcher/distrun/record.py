@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 _RESERVE = 256 * 1024
 """Bytes of the disk that are reserved for the end of a job: two events for each of 1,000 tasks."""
 
-_LONGEST_LINE = 64 << 20
-"""Bytes. The plan of 10,000 tasks is shorter; a hole in a damaged record may be of terabytes."""
+_LONGEST_LINE = 8 << 20
+"""Bytes. The plan of 10,000 tasks is shorter. A damaged record may be a hole of terabytes, and what
+a line of a stranger's has in it takes 25 times its length in memory."""
 
 
 class EventLog:

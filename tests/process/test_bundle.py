@@ -360,6 +360,7 @@ HOSTILE = {
     "endless attributes": gzip.compress(header("x", size=1 << 33, type=tarfile.XHDTYPE)),
     "many attributes": gzip.compress(header("x", type=tarfile.XHDTYPE) * 3000),
     "sparse": gzip.compress(header("distrun-job-aaa/events.jsonl", type=tarfile.GNUTYPE_SPARSE)),
+    "huge about": archive(about={**ABOUT, "versions": {"Python": "3" * (2 << 20)}}),
     "no about": archive(("distrun-job-aaa/events.jsonl", b""), about=None),
     "odd about": archive(about=[1]),
     "later version": archive(about={**ABOUT, "version": 2}),

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import socket
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,11 @@ def test_a_record_with_a_huge_hole_is_damaged(tmp_path: Path) -> None:
     assert record.read(str(path)) == []
     assert record.is_damaged(str(path))
     assert record.beginning_fault(str(path)) == "is damaged"
+    path.write_text("[" + "[]," * 3_000_000 + "[]]\n")
+    tracemalloc.start()
+    assert record.read(str(path)) == []
+    assert tracemalloc.get_traced_memory()[1] < 50_000_000, "a stranger's line fills no memory"
+    tracemalloc.stop()
 
 
 def test_a_regular_file_stays_blocking(tmp_path: Path) -> None:

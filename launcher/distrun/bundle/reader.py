@@ -16,7 +16,7 @@ from distrun.bundle.contents import ABOUT, MOST_BYTES, TOP, VERSION, About, is_k
 from distrun.codec import from_json
 from distrun.errors import UsageError
 from distrun.jobstore import JobFolder
-from distrun.regular_file import open_regular_file
+from distrun.regular_file import open_regular_file, read_regular_file
 from distrun.spec.problems import printable
 
 if TYPE_CHECKING:
@@ -130,9 +130,10 @@ def _check_end(archive: gzip.GzipFile) -> None:
 
 def _about(folder: JobFolder, path: Path) -> About:
     try:
-        about = from_json(About, json.loads((folder.path / ABOUT).read_text("utf-8")))
-    except FileNotFoundError:
-        raise _damaged(path, f"it has no {ABOUT}") from None
+        content = read_regular_file(str(folder.path / ABOUT), largest=_BLOCK)
+        if content is None:
+            raise _damaged(path, f"it has no {ABOUT}, or a huge one")
+        about = from_json(About, json.loads(content))
     except _ODD_VALUES as error:
         raise _damaged(path, f"its {ABOUT} cannot be read") from error
     if about.version != VERSION:
