@@ -1,0 +1,589 @@
+"""A job in simulated time: the real supervisor, and a real agent with its guard on each host.
+
+    with World(tmp_path, hosts=3, cluster={"worker": 2}, spares=1) as world:
+        world.launch()
+        world.cut("h2")
+        world.advance(world.lease)
+        world.expect(hosts={"h2": "lost"}, tasks={"worker:1": "h3"})
+        world.exit_all()
+        assert world.end() == 0
+
+What is real: the supervisor, its record and its folder; the agents' loop, lease, reattachment,
+outbox, logs and ends of tasks; their guards; the messages and the checks of them; what the commands
+show. What is emulated (:mod:`harness.machines`): time, processes, signals, ssh and the network.
+
+Tests speak of hosts, tasks, links, time, files, signals and what a user reads. Only this module and
+:mod:`harness.machines` know the modules of distrun.
+
+At each moment at which nothing more happens, no two attempts of a task live (a machine that is
+suspended executes nothing). After the end of a history, :meth:`World.check` compares the record's
+replay with the supervisor's state.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import importlib
+import json
+import os
+import signal
+import socket
+import types
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import click
+from click.testing import CliRunner
+
+from distrun import jobstore, record
+from distrun.agent import former, main as agent_main, orphans, protocol, reattach
+from distrun.agent.agent import Agent
+from distrun.agent.link import Link
+from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.channel import Channel
+from distrun.agent.protocol.framing import ChecksummedSender
+from distrun.agent.tasks import ports, runner
+from distrun.cli.cause_text import cause_text
+from distrun.codec import to_json
+from distrun.errors import DistrunError
+from distrun.jobstore import JobFolder, JobStore
+from distrun.lifecycle import JobState
+from distrun.spec import loader
+from distrun.spec.model import HostSpec, Spec
+from distrun.supervisor.hosts import bootstrap, ssh
+from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
+from distrun.supervisor.hosts.reach import Connection as HostConnection
+from distrun.supervisor.supervisor import Supervisor
+from harness import machines
+from harness.machines import Connection, Exited, Machine, Machines, Program, Task
+
+HERE = "here"
+"""The launching machine."""
+_MARK = b"\ndistrun:simulated\n"
+
+
+class World:
+    """A job on some hosts, `h1` and so on.
+
+    Args:
+        folder: for all files.
+        hosts: how many, or the spec's list of hosts.
+        spec: the other keys of the spec.
+    """
+
+    def __init__(self, folder: Path, *, hosts: int | list[Any] = 2, **spec: Any) -> None:
+        self.machines = Machines(folder)
+        self.lease = float(str(spec.get("timeouts", {}).get("link", "60s")).rstrip("s") or 0)
+        listed = [f"h{n}" for n in range(1, hosts + 1)] if isinstance(hosts, int) else hosts
+        whole = {
+            "name": "job",
+            "strategy": "multi_worker_mirrored",
+            "program": {"command": ["train"], "sync": "off"},
+            "hosts": listed,
+            **spec,
+        }
+        path = folder / "job.yaml"
+        path.write_text(json.dumps(whole))
+        self._spec = loader.load(path, cwd=str(folder))
+        names = [each if isinstance(each, str) else each["name"] for each in listed]
+        self.hosts = {name: self.machines.add(name) for name in [*names, HERE]}
+        self._home = folder / "distrun"
+        self._runner = CliRunner()
+        self._supervisor: Supervisor | None = None
+        self._process: Program | None = None
+        self._folder: JobFolder | None = None
+        self._launch: Channel[Any, Any] | None = None
+        self.clients: list[Connection] = []
+        """The connections of the supervisor that lives."""
+        self.attempts: list[Task] = []
+        """All attempts of all tasks that were executed, in order."""
+        self.on_start: Callable[[Task], object] = bool
+        """Called with each attempt when it has been executed."""
+        self.machines.watchers.append(self._on_start)
+        self.machines.checks.append(self._check_attempts)
+        self.machines.pumps.append(self._read_notices)
+        self._patches = contextlib.ExitStack()
+        for target, name, value in (
+            (ssh, "make_reach", lambda host, spec: _Reach(host.name, spec, self)),
+            (runner, "NotifySocket", self._notify_socket),
+            (importlib.import_module("distrun.agent.agent"), "PortHolder", machines.Ports),
+            (former, "sys", types.SimpleNamespace(stderr=self)),
+            (agent_main, "move_stdio", self._take_streams),
+            (JobFolder, "_lock_holder", lambda _: os.getpid() if self.is_running else None),
+        ):
+            self._patches.enter_context(mock.patch.object(target, name, value))
+        environ = {"DISTRUN_HOME": str(self._home), "COLUMNS": "200"}
+        self._patches.enter_context(mock.patch.dict(os.environ, environ))
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.kill_supervisor()
+        self.machines.close()
+        self._patches.close()
+
+    # The job ------------------------------------------------------------------------------
+
+    def launch(self) -> None:
+        """Launch the job, and let everything happen that happens at once."""
+        folder = JobStore(self._home).new_folder(self._spec.name)
+        self._start(jobstore.create(folder, b"{}"), None, ())
+
+    def resume(self, *, assumed_dead: tuple[str, ...] = ()) -> None:
+        """Resume the job, whose supervisor has ended."""
+        assert self._folder is not None
+        assert not self.is_running
+        folder = jobstore.reopen(self._folder.path)
+        self._start(folder, folder.state(), assumed_dead)
+
+    def _start(
+        self, folder: JobFolder, former_state: JobState | None, assumed_dead: tuple[str, ...]
+    ) -> None:
+        self._folder = folder
+        ours, theirs = socket.socketpair()
+        self._launch = Channel(ours.fileno(), ours.detach(), protocol.Notice)
+        descriptor = theirs.detach()
+
+        def main() -> None:
+            launch: Any = Channel(descriptor, descriptor, protocol.Request)
+            self._supervisor = Supervisor(
+                *(folder, self._spec, launch, cause_text),
+                manifest=None,
+                preflight=False,
+                former=former_state,
+                assumed_dead=assumed_dead,
+            )
+            jobstore.replace_file(folder.resolved_spec_file, json.dumps(to_json(self._spec)))
+            self._supervisor.run([])
+
+        self._process = Program(self.hosts[HERE], "supervisor", main, streams=[descriptor])
+        self._process.closers.append(self._on_supervisor_end)
+        self.machines.settle()
+
+    def _on_supervisor_end(self, _: int) -> None:
+        """Close what a process that has ended holds."""
+        supervisor, folder, launch = self._supervisor, self._folder, self._launch
+        self._supervisor = self._launch = None
+        if launch is not None:
+            launch.close()
+        if folder is not None:
+            folder.release_lock()
+        if supervisor is not None:
+            self.last_state = supervisor._state
+            supervisor._clients._server.close()
+            with contextlib.suppress(OSError):
+                supervisor._record.close()
+        for connection in list(self.clients):
+            if connection.near is self._process and not connection.is_closed:
+                connection.is_closed = True
+                for each in (connection.reader, connection.writer, connection.stderr):
+                    os.close(each)
+        self.clients.clear()
+
+    def _read_notices(self) -> bool:
+        return self._launch is not None and bool(self._launch.receive())
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.lives
+
+    def kill_supervisor(self) -> None:
+        """Kill the job's supervisor, as the death of the launching machine does."""
+        if self._process is not None:
+            self._process.kill()
+
+    def kill(self, code: int = 137) -> None:
+        """Have the job killed, as `distrun kill` or the second Ctrl-C does."""
+        self._request(Cause(Code.KILL_COMMAND), 0.0, code)
+
+    def stop(self, code: int = 130) -> None:
+        """Have the job stopped gracefully, as Ctrl-C does."""
+        self._request(Cause(Code.SUPERVISOR_SIGNALLED, signal=signal.SIGINT), None, code)
+
+    def _request(self, cause: Cause, grace: float | None, code: int) -> None:
+        if self._launch is not None:
+            self._launch.send(protocol.StopJob(cause, signal.SIGTERM, grace, code))
+            self._launch.flush()
+        self.machines.settle()
+
+    # Time ---------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """The simulated clock, in seconds."""
+        return self.machines.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.machines.advance(seconds)
+
+    def until(self, condition: Callable[[], object], seconds: float = 300.0, what: str = "") -> None:
+        """Let time pass until something holds. Raises AssertionError if it does not in time."""
+        limit = self.now + seconds
+        self.machines.settle()
+        while not condition():
+            if not self.machines.step(limit):
+                assert condition(), what or f"not within {seconds} s: {self.said()}"
+                return
+
+    def end(self, seconds: float = 900.0) -> int:
+        """Let time pass until the job has ended. Returns its exit code."""
+        self.until(lambda: not self.is_running, seconds, what="the job does not end")
+        code = self.status()["exit_code"]
+        assert isinstance(code, int)
+        return code
+
+    # Hosts --------------------------------------------------------------------------------
+
+    def cut(self, *hosts: str) -> None:
+        """Let nothing pass to or from hosts."""
+        for host in hosts:
+            self.hosts[host].is_cut = True
+
+    def mend(self, *hosts: str) -> None:
+        for host in hosts:
+            self.hosts[host].is_cut = False
+        self.machines.settle()
+
+    def delay(self, host: str, seconds: float) -> None:
+        """Let all that goes to and from a host take so long."""
+        self.hosts[host].delay = seconds
+
+    def drop_links(self, host: str) -> None:
+        """Break the connections to a host, which new ones can be made to."""
+        for connection in list(self.hosts[host].connections):
+            connection.finish(255)
+        self.machines.settle()
+
+    def power_off(self, *hosts: str) -> None:
+        for host in hosts:
+            self.hosts[host].power_off()
+
+    def power_on(self, host: str) -> None:
+        self.hosts[host].is_off = False
+        self.machines.settle()
+
+    def freeze(self, host: str) -> None:
+        """Suspend a machine: it executes nothing, and its clock goes on."""
+        self.hosts[host].is_frozen = True
+
+    def thaw(self, host: str) -> None:
+        self.hosts[host].is_frozen = False
+        self.machines.settle()
+
+    def hang_agent(self, host: str) -> None:
+        """Let the agent hang in the kernel: its guard and the tasks go on."""
+        self._agent(host).is_hung = True
+
+    def resume_agent(self, host: str) -> None:
+        for each in self.hosts[host].living:
+            if isinstance(each, Program):
+                each.is_hung = False
+        self.machines.settle()
+
+    def kill_agent(self, host: str) -> None:
+        self._agent(host).kill()
+        self.machines.settle()
+
+    def has_agent(self, host: str) -> bool:
+        return any(each.name == "agent" for each in self.hosts[host].living)
+
+    def _agent(self, host: str) -> Program:
+        found = [each for each in self.hosts[host].living if each.name == "agent"]
+        assert isinstance(found[-1], Program)
+        return found[-1]
+
+    def fill_disk(self, host: str) -> None:
+        self.hosts[host].disk_fault = errno.ENOSPC
+
+    def make_read_only(self, host: str) -> None:
+        self.hosts[host].disk_fault = errno.EROFS
+
+    def mend_disk(self, host: str) -> None:
+        self.hosts[host].disk_fault = 0
+
+    def break_program(self, host: str) -> None:
+        """Have no program be found there from now on."""
+        self.hosts[host].exec_fault = errno.ENOENT
+
+    def take_port(self, host: str, port: int) -> None:
+        """Have a stranger listen on a port."""
+        self.hosts[host].taken_ports.add(port)
+
+    def processes_on(self, host: str) -> list[str]:
+        """The names of the job's processes on a host."""
+        return [each.name for each in self.hosts[host].living]
+
+    # Tasks --------------------------------------------------------------------------------
+
+    def _on_start(self, task: Task) -> None:
+        self.attempts.append(task)
+        rank, size = (task.env.get(name, b"").decode() for name in (b"DISTRUN_RANK", b"DISTRUN_WORLD_SIZE"))
+        task.print(f"began on {task.machine.name} as {rank} of {size}, attempt {task.attempt}\n")
+        self.on_start(task)
+
+    @property
+    def running(self) -> dict[str, str]:
+        """The tasks that run, and where."""
+        return {each.name: each.machine.name for each in self.attempts if each.lives}
+
+    def task(self, name: str) -> Task:
+        """The last attempt of a task."""
+        return [each for each in self.attempts if each.name == name][-1]
+
+    def hosts_of(self, name: str) -> list[str]:
+        """Where each attempt of a task has run."""
+        return [each.machine.name for each in self.attempts if each.name == name]
+
+    def cluster_of(self, name: str) -> Any:
+        """The TF_CONFIG of a task's last attempt."""
+        return json.loads(self.task(name).env[b"TF_CONFIG"])
+
+    def print(self, name: str, text: str) -> None:
+        self.task(name).print(text)
+        self.machines.settle()
+
+    def exit(self, name: str, code: int = 0) -> None:
+        self.task(name).end(code << 8)
+        self.machines.settle()
+
+    def die(self, name: str, number: int = signal.SIGKILL) -> None:
+        self.task(name).end(number)
+        self.machines.settle()
+
+    def exit_all(self, code: int = 0) -> None:
+        for each in self.attempts:
+            if each.lives:
+                each.end(code << 8)
+        self.machines.settle()
+
+    # What a user reads --------------------------------------------------------------------
+
+    def _command(self, name: str, *arguments: str) -> str:
+        command: click.Command = importlib.import_module(f"distrun.cli.{name}").command
+        done = self._runner.invoke(command, list(arguments), catch_exceptions=False)
+        return done.output
+
+    def status(self) -> Any:
+        """The job, as `status --json` shows it."""
+        return json.loads(self._command("status", "--json"))["job"]
+
+    def said(self) -> str:
+        """What `status` shows."""
+        return self._command("status")
+
+    def told(self) -> str:
+        """What `events` shows."""
+        return self._command("events")
+
+    def log(self, task: str) -> str:
+        """A task's output, as `logs --raw` shows it."""
+        return self._command("logs", "--raw", "-t", task)
+
+    def expect(
+        self,
+        *,
+        hosts: Mapping[str, str] | None = None,
+        tasks: Mapping[str, str] | None = None,
+        **shown: Any,
+    ) -> None:
+        """Compare states of hosts, where tasks run, and other fields of `status --json`."""
+        found = self.status()
+        if hosts is not None:
+            states = {each["name"]: each["state"] for each in found["hosts"]}
+            assert {name: states.get(name) for name in hosts} == dict(hosts)
+        if tasks is not None:
+            assert self.running == dict(tasks)
+        assert {key: found[key] for key in shown} == shown
+
+    # What must hold -----------------------------------------------------------------------
+
+    def _check_attempts(self) -> None:
+        alive = [each for each in self.attempts if each.lives and not each.machine.is_frozen]
+        names = [each.name for each in alive]
+        twice = [each for each in alive if names.count(each.name) > 1]
+        where = [f"{each.name} attempt {each.attempt} on {each.machine.name}" for each in twice]
+        assert not twice, f"two attempts live at {self.now}: {where}"
+
+    def check(self) -> None:
+        """Check a job that has ended: the record's replay is its state, and nothing is left.
+
+        Machines that are cut, off or suspended may still have something.
+        """
+        assert self._folder is not None
+        assert self._folder.state() == self.last_state
+        for name, machine in self.hosts.items():
+            if machine.is_reachable:
+                assert not machine.living, f"left on {name}: {self.processes_on(name)}"
+
+    # Programs on hosts --------------------------------------------------------------------
+
+    def _notify_socket(self, *arguments: Any) -> Any:
+        from distrun.agent.tasks.notify import NotifySocket
+
+        made = NotifySocket(*arguments)
+        self.machines.closers.append(made.close)
+        return made
+
+    def _take_streams(self) -> tuple[int, int]:
+        current = self.machines.current
+        assert current is not None
+        reader, writer = current.streams
+        return reader, writer
+
+    def write(self, text: str) -> None:
+        """Print on the standard error of the program that runs."""
+        current = self.machines.current
+        assert current is not None
+        current.say(text.encode())
+
+    def flush(self) -> None:
+        return
+
+    def start_agent(self, connection: Connection) -> Program:
+        """Start an agent and its guard, as the command over a login does."""
+        machine, (reader, writer) = connection.machine, connection.streams
+        world = self.machines
+        timer = world.make_timer()
+        liveness = reattach.LivenessSocket()
+
+        def run_agent() -> None:
+            os.write(writer, _MARK)
+            listener = reattach.ReattachListener(
+                liveness.token, lambda reader, writer: _Sender(agent, reader, writer)
+            )
+            agent.closers.append(lambda _: listener._socket.close())
+            link = Link(_Sender(agent, reader, writer), listener, timer)
+            number = list(self.hosts).index(machine.name) + 1
+            Agent(link, ("10.0.0.99", f"10.0.0.{number}")).run()
+
+        guard = Program(machine, "guard", lambda: agent_main._guard(agent.pid, timer))
+        agent = Program(machine, "agent", run_agent, guard.pid, streams=(reader, writer))
+        guard.closers += [
+            lambda _: liveness._socket.close(),
+            connection.end_far,
+        ]
+        return agent
+
+    def reattach(
+        self, connection: Connection, token: str, job_id: str, attempts: dict[str, int]
+    ) -> Program:
+        """Pass a new link to a running agent, as :func:`.reattach.main` does in a login."""
+        reader, writer = connection.streams
+
+        def run() -> None:
+            client = reattach.connect(token)
+            if client is None:
+                left = orphans.wait_for_guard(reattach.liveness_name(token))
+                left = left or orphans.end(job_id, attempts)
+                words, code = bootstrap.NO_AGENT, bootstrap.EXIT_NO_AGENT
+                if left:
+                    words = " ".join([bootstrap.TASKS_ALIVE, *map(str, left)])
+                    code = bootstrap.EXIT_TASKS_ALIVE
+                connection.say(words.encode() + b"\n")
+                raise Exited(code << 8)
+            os.write(writer, _MARK)
+            rights = array.array("i", [reader, writer])
+            client.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            for descriptor in (reader, writer):
+                os.close(descriptor)
+            login.streams.clear()
+            login.closers.append(lambda _: client.close())
+            with contextlib.suppress(OSError):
+                self.machines._wait_until_ready([client.fileno()])
+
+        login = Program(connection.machine, "login", run, streams=(reader, writer))
+        login.say = connection.say
+        login.closers.append(connection.end_far)
+        return login
+
+    def end_former(self, connection: Connection, arguments: tuple[object, ...]) -> Program:
+        """Run :func:`.former.main` in a login."""
+        alive = (bootstrap.TASKS_ALIVE, bootstrap.EXIT_TASKS_ALIVE)
+        main: Any = former.main
+        login = Program(
+            connection.machine,
+            "login",
+            lambda: main(_MARK, *arguments, bootstrap.EXIT_NO_AGENT, alive),
+            streams=connection.streams,
+        )
+        login.say = connection.say
+        login.closers.append(connection.end_far)
+        return login
+
+
+class _Sender(ChecksummedSender):
+    """An agent's end of a link. The agent's death closes it."""
+
+    def __init__(self, agent: Program, reader: int, writer: int) -> None:
+        super().__init__(reader, writer)
+        self._agent = agent
+        agent.streams[:] = [reader, writer]
+
+    def close(self) -> None:
+        super().close()
+        self._agent.streams.clear()
+
+
+class _Receiver(ChecksummedReceiver):
+    """The supervisor's end of a link."""
+
+    def __init__(self, client: Connection) -> None:
+        super().__init__(client.reader, client.writer, _MARK)
+        self._client = client
+
+    def close(self) -> None:
+        super().close()
+        self._client.is_closed = True
+
+
+class _Reach(ssh.SshReach):
+    """The reach over ssh, with an emulated client."""
+
+    def __init__(self, host: str, spec: Spec, world: World) -> None:
+        super().__init__(host, spec)
+        self._world = world
+
+    def _login(
+        self, limit: float, start: Callable[[Connection], Program]
+    ) -> HostConnection:
+        client = Connection(self._world.hosts[self._host], limit, start)
+        self._world.clients.append(client)
+        channel = _Receiver(client)
+        return HostConnection(client, channel, client.stderr, log_window=1 << 16, mark=_MARK)  # type: ignore[arg-type]
+
+    def connect(self, job_id: str) -> HostConnection:
+        return self._login(self.connect_timeout, self._world.start_agent)
+
+    def bootstrap(self, connection: HostConnection) -> bytes:
+        return b""
+
+    def record_copy(self, path: str) -> None:
+        return
+
+    def forget_copy(self, connection: HostConnection) -> bool:
+        return False
+
+    def reconnect(self, job_id: str, token: str, attempts: Any, attempt: Any) -> HostConnection:
+        last = dict(attempts)
+        return self._login(
+            attempt.connect_timeout,
+            lambda connection: self._world.reattach(connection, token, job_id, last),
+        )
+
+    def end_former(self, job_id: str, arguments: Any, attempt: Any) -> HostConnection:
+        return self._login(
+            attempt.connect_timeout,
+            lambda connection: self._world.end_former(connection, arguments),
+        )
+
+    def question(self, *_: Any) -> None:
+        return None
