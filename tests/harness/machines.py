@@ -43,6 +43,7 @@ _FIRST_PID = 5_000_000
 _LEAST_WAIT = 1e-6
 _MOST_TURNS = 20_000
 """Of all programs at one moment: more are a loop without an end."""
+_LONGEST_COMMAND = 3600.0
 _REAL_PID = os.getpid()
 
 
@@ -188,6 +189,10 @@ class Program(Process):
             return True
         return self._ready is not None and bool(self._ready())
 
+    @property
+    def is_killed(self) -> bool:
+        return self._killed is not None
+
     def step(self) -> None:
         """Let it run until it waits again."""
         world = self.machine.world
@@ -298,6 +303,14 @@ class _Flow:
             self._chunks.clear()
         return moved
 
+    def damage(self) -> bool:
+        """Change the last byte that is on its way. Returns whether there was one."""
+        if not self._chunks:
+            return False
+        due, block = self._chunks[-1]
+        self._chunks[-1] = due, block[:-1] + bytes([block[-1] ^ 1])
+        return True
+
     @property
     def is_empty(self) -> bool:
         return not self._chunks
@@ -348,6 +361,8 @@ class Connection:
         self._ends_with: int | None = None
         self.is_closed = False
         """Whether the near side has closed its descriptors."""
+        self.is_noisy = False
+        """Whether a byte of what next comes from the far side changes on the way."""
         self.is_stalled = False
         """Whether nothing moves in either direction, as on a line that hangs."""
         machine.connections.append(self)
@@ -374,6 +389,8 @@ class Connection:
         if self._far is None:
             self._far = self._start(self)
             return True
+        if self.is_noisy and self._down.damage():
+            self.is_noisy = False
         moved = self._up.pump(now, machine.delay)
         moved = self._down.pump(now, machine.delay) or moved
         if self._up.has_ended and self._up.is_empty and self._up.writer is not None:
@@ -488,10 +505,9 @@ class Selector(selectors.EpollSelector):
 
     def select(self, timeout: float | None = None) -> list[Any]:
         found = super().select(0)
-        current = _world().current
-        if not found and current is not None:
+        if not found:
             epoll: Any = self._selector  # type: ignore[attr-defined]
-            current.wait(lambda: epoll.poll(0, 1), timeout)
+            _world().wait(lambda: epoll.poll(0, 1), timeout)
             found = super().select(0)
         return found
 
@@ -599,6 +615,16 @@ class Machines:
             self.now = max(self.now, due)
         self.now = end
         self.settle()
+
+    def wait(self, ready: Callable[[], object], seconds: float | None) -> None:
+        """Let the program that runs wait; without one, a command, for which the rest goes on."""
+        if self.current is not None:
+            self.current.wait(ready, seconds)
+            return
+        limit = self.now + (_LONGEST_COMMAND if seconds is None else seconds)
+        self.settle()
+        while not ready() and self.step(limit):
+            pass
 
     def step(self, limit: float) -> bool:
         """Let time pass to the next moment at which something happens, `limit` at the latest."""
@@ -709,7 +735,9 @@ class Machines:
         current = self.current
         assert current is not None
         current.wakeup = writer
-        return io.FileIO(reader)
+        pipe = io.FileIO(reader)
+        self.closers.append(pipe.close)
+        return pipe
 
     def _wait_until_ready(
         self, readers: Any, writers: Any = (), seconds: float | None = None
@@ -718,8 +746,8 @@ class Machines:
         for event, descriptors in ((select.POLLIN, readers), (select.POLLOUT, writers)):
             for each in descriptors:
                 poll.register(each, event)
-        if self.current is not None and not poll.poll(0):
-            self.current.wait(lambda: poll.poll(0), seconds)
+        if not poll.poll(0):
+            self.wait(lambda: poll.poll(0), seconds)
         return {each for each, _ in poll.poll(0)}
 
     def make_timer(self) -> int:
@@ -740,15 +768,14 @@ class Machines:
         )
 
     def _sleep(self, seconds: float) -> None:
-        if self.current is not None:
-            self.current.wait(None, seconds)
+        self.wait(bool, seconds)
 
     def _replacements(self) -> list[tuple[Any, str, Any]]:
         self._timers = {}
         here, real = self, types.SimpleNamespace(
             listdir=os.listdir, statvfs=os.statvfs, reserve=syscalls.reserve,
             marker=program.write_marker, trial=agent_dir._try_writing,
-            state_folder=private_dir.state_folder,
+            state_folder=private_dir.state_folder, write=os.write,
         )  # fmt: skip
 
         def fault() -> int:
@@ -774,6 +801,11 @@ class Machines:
             if path == "/proc" and here.current is not None:
                 return [str(pid) for pid in here.processes if here.find(pid) is not None]
             return list(real.listdir(path))
+
+        def write(descriptor: int, block: Any) -> int:
+            if here.current is not None and here.current.is_killed:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            return int(real.write(descriptor, block))
 
         def leave(status: int) -> None:
             raise Exited(status << 8)
@@ -814,6 +846,7 @@ class Machines:
             (os, "kill", kill),
             (os, "killpg", kill),
             (os, "listdir", listdir),
+            (os, "write", write),
             (os, "statvfs", statvfs),
             (signal, "signal", lambda *_: None),
             (selectors, "DefaultSelector", Selector),

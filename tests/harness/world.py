@@ -3,7 +3,7 @@
     with World(tmp_path, hosts=3, cluster={"worker": 2}, spares=1) as world:
         world.launch()
         world.cut("h2")
-        world.advance(world.lease)
+        world.advance(60)
         world.expect(hosts={"h2": "lost"}, tasks={"worker:1": "h3"})
         world.exit_all()
         assert world.end() == 0
@@ -77,7 +77,6 @@ class World:
 
     def __init__(self, folder: Path, *, hosts: int | list[Any] = 2, **spec: Any) -> None:
         self.machines = Machines(folder)
-        self.lease = float(str(spec.get("timeouts", {}).get("link", "60s")).rstrip("s") or 0)
         listed = [f"h{n}" for n in range(1, hosts + 1)] if isinstance(hosts, int) else hosts
         whole = {
             "name": "job",
@@ -202,11 +201,11 @@ class World:
 
     def kill(self, code: int = 137) -> None:
         """Have the job killed, as `distrun kill` or the second Ctrl-C does."""
-        self._request(Cause(Code.KILL_COMMAND), 0.0, code)
+        self._request(Cause(Code.STOPPED_BY_COMMAND, name="distrun kill"), 0.0, code)
 
     def stop(self, code: int = 130) -> None:
         """Have the job stopped gracefully, as Ctrl-C does."""
-        self._request(Cause(Code.SUPERVISOR_SIGNALLED, signal=signal.SIGINT), None, code)
+        self._request(Cause(Code.LAUNCH_SIGNALLED, signal=signal.SIGINT), None, code)
 
     def _request(self, cause: Cause, grace: float | None, code: int) -> None:
         if self._launch is not None:
@@ -263,6 +262,26 @@ class World:
             connection.finish(255)
         self.machines.settle()
 
+    def stall_links(self, host: str) -> None:
+        """Let nothing pass over the present connections to a host, for ever."""
+        for connection in self.hosts[host].connections:
+            connection.is_stalled = True
+
+    def kill_clients(self, host: str) -> None:
+        """Kill the ssh clients that lead to a host."""
+        for connection in list(self.machines.connections):
+            if connection.machine is self.hosts[host]:
+                connection.finish(255)
+        self.machines.settle()
+
+    def damage(self, host: str) -> None:
+        """Change a byte of the next thing that arrives from a host."""
+        for connection in self.hosts[host].connections:
+            connection.is_noisy = True
+
+    def is_cut(self, host: str) -> bool:
+        return self.hosts[host].is_cut
+
     def power_off(self, *hosts: str) -> None:
         for host in hosts:
             self.hosts[host].power_off()
@@ -289,8 +308,8 @@ class World:
                 each.is_hung = False
         self.machines.settle()
 
-    def kill_agent(self, host: str) -> None:
-        self._agent(host).kill()
+    def kill_agent(self, host: str, number: int = signal.SIGKILL) -> None:
+        self._agent(host).send(number)
         self.machines.settle()
 
     def has_agent(self, host: str) -> bool:
@@ -300,6 +319,10 @@ class World:
         found = [each for each in self.hosts[host].living if each.name == "agent"]
         assert isinstance(found[-1], Program)
         return found[-1]
+
+    def files_left_on(self, host: str) -> list[Path]:
+        """The agents' folders there."""
+        return list(self.hosts[host].home.glob("agents/*"))
 
     def fill_disk(self, host: str) -> None:
         self.hosts[host].disk_fault = errno.ENOSPC
@@ -383,6 +406,18 @@ class World:
     def told(self) -> str:
         """What `events` shows."""
         return self._command("events")
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened, as `events --json` prints it."""
+        return [json.loads(line) for line in self._command("events", "--json").splitlines()]
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of what happened."""
+        assert self._folder is not None
+        with open(self._folder.events_file, encoding="ascii") as file:
+            return [str(json.loads(line)["event"]) for line in file]
 
     def log(self, task: str) -> str:
         """A task's output, as `logs --raw` shows it."""

@@ -1,0 +1,219 @@
+"""Links that are lost: what goes on, what ends, and that no line is lost or doubled."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.world import World
+
+Launch = Callable[..., World]
+NONE = {"max": 0}
+OFF: dict[str, Any] = {
+    "timeouts": {"link": "off"}, "restart": NONE, "hosts": 1, "cluster": {"worker": 1},
+}  # fmt: skip
+
+
+def print_lines(world: World, first: int, last: int) -> None:
+    for number in range(first, last + 1):
+        world.print("worker:1", f"line {number}\n")
+        world.advance(0.02)
+
+
+def lines(world: World) -> list[str]:
+    return [each for each in world.log("worker:1").splitlines() if each.startswith("line")]
+
+
+LOSSES: dict[str, tuple[Callable[[World], None], Callable[[World], None]]] = {
+    "silent": (lambda world: world.cut("h2"), lambda world: world.mend("h2")),
+    "closed": (lambda world: world.drop_links("h2"), lambda _: None),
+    "frozen": (lambda world: world.freeze("h2"), lambda world: world.thaw("h2")),
+    "stalled": (lambda world: world.stall_links("h2"), lambda _: None),
+}
+
+
+@pytest.mark.parametrize(("lose", "find"), LOSSES.values(), ids=LOSSES)
+def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
+    lose: Any, find: Any, world: Launch
+) -> None:
+    job = world(2, timeouts={"link": "24s"})
+    print_lines(job, 1, 20)
+    lose(job)
+    if lose is not LOSSES["frozen"][0]:
+        print_lines(job, 21, 30)
+    job.until(lambda: "LinkLost" in job.kinds, 12)
+    find(job)
+    job.until(lambda: "LinkRestored" in job.kinds, 12)
+    print_lines(job, 31, 40)
+    job.exit_all()
+    assert job.end() == 0
+    assert len(job.attempts) == 2
+    skipped = range(21, 31) if lose is LOSSES["frozen"][0] else ()
+    assert lines(job) == [f"line {n}" for n in range(1, 41) if n not in skipped]
+
+
+@pytest.mark.parametrize("lease", [10, 30, 60, 300])
+@pytest.mark.parametrize("delay", [0.0, 0.4])
+@pytest.mark.parametrize(
+    "part", ["agent", "hung agent", "obstinate task", "slow death", "slow death of a hung agent's"]
+)
+def test_the_tasks_of_a_lost_host_have_ended_before_it_counts_as_lost(
+    lease: int, delay: float, part: str, world: Launch
+) -> None:
+    job = world(3, spares=1, timeouts={"link": f"{lease}s"})
+    job.delay("h2", delay)
+    job.advance(lease)
+    if "obstinate" in part or "death" in part:
+        job.task("worker:1").stops_after = None
+    if "death" in part:  # half of the reserve is the guard's
+        job.task("worker:1").dies_after = min(5.0, lease / 4) / (2 if "hung" in part else 1) - 0.01
+    job.cut("h2")
+    if "hung" in part:
+        job.hang_agent("h2")
+    job.until(lambda: "HostLost" in job.kinds, lease + 10)
+    assert "worker:1" not in job.running
+    job.until(lambda: job.running.get("worker:1") == "h3", 60)
+    assert f"h2 was lost: no sign of life for {lease} s" in job.told()
+    job.exit_all()
+    assert job.end() == 0
+
+
+def test_a_host_cut_off_for_good_is_the_cause_and_its_tasks_end_by_themselves(
+    world: Launch,
+) -> None:
+    job = world(2, timeouts={"link": "10s"}, restart=NONE)
+    job.cut("h2")
+    assert job.end() == 69
+    assert "h2 was lost: no sign of life for 10 s (timeouts.link)" in job.said()
+    assert job.running == {}
+    job.advance(5)
+    assert job.processes_on("h2") == []
+
+
+def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(world: Launch) -> None:
+    job = world(3, cluster={"worker": 2, "evaluator": 1}, timeouts={"link": "10s"})
+    job.exit("worker:1")
+    job.advance(1)
+    job.cut("h2", "h3")
+    job.advance(12)
+    job.expect(hosts={"h2": "lost", "h3": "lost"})
+    job.exit("worker:0")
+    assert job.end() == 0
+    told = job.told()
+    assert "the logs of h3's tasks are not all here" in told
+    assert "the logs of h2's" not in told
+
+
+def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(world: Launch) -> None:
+    job = world(**OFF)
+    job.cut("h1")
+    job.kill_clients("h1")
+    job.advance(600)
+    assert "the link to h1 is lost" in job.told()
+    job.stop(137)
+    job.advance(600)
+    assert job.is_running
+    job.kill()
+    assert job.end() == 137
+    assert "the logs of h1's tasks are not all here" in job.told()
+    assert job.running == {"worker:0": "h1"}, "it has no lease"
+
+
+def test_without_a_lease_nobody_waits_for_a_link_whose_loss_is_noticed_after_the_second_kill(
+    world: Launch,
+) -> None:
+    job = world(**OFF)
+    job.cut("h1")
+    job.stop()
+    job.kill(130)
+    job.advance(1)
+    job.kill_clients("h1")
+    assert job.end(30) == 130
+    assert "reconnecting" not in job.told()
+
+
+def test_an_agent_that_hangs_without_tasks_ends_by_itself(world: Launch) -> None:
+    job = world(2, timeouts={"link": "10s"})
+    job.exit("worker:1")
+    job.advance(1)
+    job.hang_agent("h2")
+    job.cut("h2")
+    job.advance(15)
+    assert "not known whether its tasks have ended" in job.told()
+    assert job.has_agent("h2")
+    job.resume_agent("h2")
+    job.advance(1)
+    assert job.processes_on("h2") == []
+    assert not job.files_left_on("h2")
+    job.exit("worker:0")
+    assert job.end() == 0
+
+
+def test_the_lease_of_a_suspended_machine_is_enforced_when_it_wakes(world: Launch) -> None:
+    job = world(2, timeouts={"link": "10s"}, restart=NONE)
+    job.freeze("h2")
+    assert job.end() == 69
+    assert "it is not known whether its tasks have ended" in job.said()
+    assert job.running == {"worker:1": "h2"}
+    job.thaw("h2")
+    assert job.running == {}
+    job.advance(5)
+    assert job.processes_on("h2") == []
+
+
+@pytest.mark.parametrize("quarter", range(12))
+def test_an_order_that_arrives_twice_is_executed_once(quarter: int, world: Launch) -> None:
+    """Noise has an agent repeat its reports, and the orders that it has not had are sent again.
+
+    One may be on its way meanwhile: at one of these moments it is the order to start the task.
+    """
+    job = world(2, restart={"max": 1, "backoff": "8s"}, timeouts={"link": "20s"})
+    job.delay("h2", 1.0)
+    job.advance(5 + quarter / 4)
+    job.exit("worker:0", 1)
+    (planned,) = [each for each in job.events if each["event"] == "RestartPlanned"]
+    job.advance(planned["delay_seconds"] - 3)
+    job.damage("h2")
+    job.until(lambda: job.hosts_of("worker:1") == ["h2", "h2"], 10)
+    job.advance(10)
+    assert job.hosts_of("worker:1") == ["h2", "h2"]
+    job.exit_all()
+    assert job.end() == 0
+
+
+DEATHS: dict[str, Callable[[World], None]] = {
+    "supervisor": lambda job: job.kill_supervisor(),
+    "supervisor while the hosts are cut off": lambda job: (job.cut("h1"), job.kill_supervisor())[1],
+}
+
+
+@pytest.mark.parametrize("die", DEATHS.values(), ids=DEATHS)
+@pytest.mark.parametrize("is_obstinate", [False, True])
+def test_the_death_of_the_launching_side_leaves_nothing_on_any_host(
+    die: Any, is_obstinate: bool, world: Launch
+) -> None:
+    job = world(2, timeouts={"link": "60s"})
+    if is_obstinate:
+        for each in job.attempts:
+            each.stops_after = None
+    job.advance(30)
+    die(job)
+    job.advance(2)
+    assert job.running == ({"worker:0": "h1"} if job.is_cut("h1") else {})
+    job.advance(60)
+    assert job.running == {}
+    assert job.processes_on("h1") == job.processes_on("h2") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_death_of_an_agent_ends_the_job_and_leaves_nothing(number: int, world: Launch) -> None:
+    job = world(2, restart=NONE)
+    job.task("worker:1").stops_after = None
+    job.kill_agent("h2", number)
+    assert job.end(30) == 69
+    assert "h2" in job.status()["outcome"]["cause"]
+    job.advance(2)
+    assert job.running == {}
