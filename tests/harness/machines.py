@@ -34,14 +34,16 @@ from unittest import mock
 
 from distrun.agent import agent_dir, orphans
 from distrun.agent.linux import job_processes, labels, private_dir, processes, syscalls
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program, runner
+from distrun.agent.tasks.ports import PortHolder, PortTakenError
 
 NOW = 1.7e9
 """Unix time at the beginning."""
 _FIRST_PID = 5_000_000
 """No real process has such an id (pid_max)."""
 _LEAST_WAIT = 1e-6
-_MOST_TURNS = 20_000
+_MOST_TURNS = 5_000
 """Of all programs at one moment: more are a loop without an end."""
 _LONGEST_COMMAND = 3600.0
 _REAL_PID = os.getpid()
@@ -250,7 +252,9 @@ class Machine:
 
     @property
     def living(self) -> list[Process]:
-        return [each for each in self.world.processes.values() if each.machine is self and each.lives]
+        return [
+            each for each in self.world.processes.values() if each.machine is self and each.lives
+        ]
 
     def power_off(self) -> None:
         """End everything on it. Nobody is told."""
@@ -343,7 +347,9 @@ class Connection:
     gone, both end, once the machine can be reached.
     """
 
-    def __init__(self, machine: Machine, limit: float, start: Callable[[Connection], Program]) -> None:
+    def __init__(
+        self, machine: Machine, limit: float, start: Callable[[Connection], Program]
+    ) -> None:
         world = machine.world
         self.machine, self._start = machine, start
         self.pid = next(world.pids)
@@ -354,7 +360,7 @@ class Connection:
         self.reader, to_near = os.pipe()
         self.stderr, self._errors = os.pipe()
         os.set_blocking(self.stderr, False)
-        self.streams = (far_in, far_out)
+        self.streams: tuple[int, ...] = (far_in, far_out)
         self._up, self._down = _Flow(from_near, to_far), _Flow(from_far, to_near)
         self.near = world.current
         self._far: Program | None = None
@@ -454,40 +460,19 @@ class Connection:
         self.finish(-signal.SIGKILL)
 
 
-class Ports:
-    """The ports that an agent holds: those of a machine, not of this one."""
+class Ports(PortHolder):
+    """The ports of an agent's machine, not of this one."""
 
-    def __init__(self) -> None:
+    def _hold(self, port: int) -> None:
         current = _world().current
         assert current is not None
-        self._taken, self.held = current.machine.taken_ports, list[int]()
-        self._machine = current.machine
-
-    def hold(self, port: int) -> None:
-        if port in self._taken or port in self.held:
-            from distrun.agent.protocol import Cause, Code
-            from distrun.agent.tasks.ports import PortTakenError
-
+        if port in current.machine.taken_ports or port in self._holds:
             raise PortTakenError(Cause(Code.PORT_TAKEN, port=port, name="nginx", pid=5))
-        self.held.append(port)
-
-    def hold_free(self, count: int, first: int = 0, last: int = 0) -> list[int]:
-        world = self._machine.world
-        numbers = range(first, last + 1) if last else (next(world.ports) for _ in range(2000))
-        free = [p for p in itertools.islice(numbers, 2000) if p not in self._taken]
-        free = [port for port in free if port not in self.held][:count]
-        if len(free) < count:
-            from distrun.agent.protocol import Cause, Code
-            from distrun.agent.tasks.ports import PortTakenError
-
-            what = {"count": len(free), "total": count, "first": first, "last": last}
-            found = {k: v for k, v in what.items() if k in Cause._fields}
-            raise PortTakenError(Cause(Code.FREE_PORTS_NOT_HELD, **found))
-        self.held += free
-        return free
+        self._holds[port] = None  # type: ignore[assignment]
 
     def release(self, ports: list[int]) -> None:
-        self.held = [port for port in self.held if port not in ports]
+        for port in ports:
+            del self._holds[port]
 
     def unbind(self, port: int) -> None:
         return
@@ -538,7 +523,6 @@ class Machines:
         self.now = 1000.0
         self.folder = folder
         self.pids = itertools.count(_FIRST_PID)
-        self.ports = itertools.count(30000)
         self.processes: dict[int, Process] = {}
         self.connections: list[Connection] = []
         self.current: Program | None = None
@@ -558,7 +542,9 @@ class Machines:
         for target, name, value in self._replacements():
             self._patches.enter_context(mock.patch.object(target, name, value))
         for function in (processes.Ending.__init__, processes.end_all):
-            given = tuple(self._monotonic if callable(v) else v for v in function.__defaults__ or ())
+            given = tuple(
+                self._monotonic if callable(v) else v for v in function.__defaults__ or ()
+            )
             self._patches.enter_context(mock.patch.object(function, "__defaults__", given))
 
     def close(self) -> None:
@@ -607,14 +593,10 @@ class Machines:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         end = self.now + seconds
-        while True:
-            self.settle()
-            due = self._next_due()
-            if due is None or due > end:
-                break
-            self.now = max(self.now, due)
-        self.now = end
-        self.settle()
+        moments = 0
+        while self.step(end):
+            moments += 1
+            assert moments < _MOST_TURNS, f"too much happens before {self.now}"
 
     def wait(self, ready: Callable[[], object], seconds: float | None) -> None:
         """Let the program that runs wait; without one, a command, for which the rest goes on."""
@@ -636,12 +618,13 @@ class Machines:
         return not is_over
 
     def _next_due(self) -> float | None:
-        dues = [self._calls[0][0]] if self._calls else []
-        for each in self.processes.values():
-            if isinstance(each, Program) and each.can_run and each.due is not None:
-                dues.append(each.due)
-        dues += [due for each in self.connections if (due := each.due) is not None]
-        return min(dues, default=None)
+        programs = [each for each in self.processes.values() if isinstance(each, Program)]
+        dues = [
+            self._calls[0][0] if self._calls else None,
+            *(each.due for each in programs if each.can_run),
+            *(each.due for each in self.connections),
+        ]
+        return min((due for due in dues if due is not None), default=None)
 
     # Processes ----------------------------------------------------------------------------
 
@@ -770,7 +753,7 @@ class Machines:
     def _sleep(self, seconds: float) -> None:
         self.wait(bool, seconds)
 
-    def _replacements(self) -> list[tuple[Any, str, Any]]:
+    def _replacements(self) -> list[tuple[Any, str, Any]]:  # noqa: C901 - one for each call
         self._timers = {}
         here, real = self, types.SimpleNamespace(
             listdir=os.listdir, statvfs=os.statvfs, reserve=syscalls.reserve,
@@ -874,4 +857,3 @@ class Machines:
             (program, "write_marker", unless_full(real.marker)),
             (runner, "OomWatch", lambda: no_oom),
         ]
-

@@ -31,7 +31,7 @@ import os
 import signal
 import socket
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -39,27 +39,27 @@ from unittest import mock
 import click
 from click.testing import CliRunner
 
-from distrun import jobstore, record
-from distrun.agent import former, main as agent_main, orphans, protocol, reattach
+from distrun import jobstore
+from distrun.agent import former, orphans, protocol, reattach
+from distrun.agent import main as agent_main
 from distrun.agent.agent import Agent
 from distrun.agent.link import Link
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
 from distrun.agent.protocol.framing import ChecksummedSender
-from distrun.agent.tasks import ports, runner
+from distrun.agent.tasks import runner
 from distrun.cli.cause_text import cause_text
 from distrun.codec import to_json
-from distrun.errors import DistrunError
 from distrun.jobstore import JobFolder, JobStore
 from distrun.lifecycle import JobState
 from distrun.spec import loader
-from distrun.spec.model import HostSpec, Spec
+from distrun.spec.model import Spec
 from distrun.supervisor.hosts import bootstrap, ssh
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.reach import Connection as HostConnection
 from distrun.supervisor.supervisor import Supervisor
 from harness import machines
-from harness.machines import Connection, Exited, Machine, Machines, Program, Task
+from harness.machines import Connection, Exited, Machines, Program, Task
 
 HERE = "here"
 """The launching machine."""
@@ -118,7 +118,7 @@ class World:
         environ = {"DISTRUN_HOME": str(self._home), "COLUMNS": "200"}
         self._patches.enter_context(mock.patch.dict(os.environ, environ))
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> World:  # noqa: PYI034 - Self is 3.11's
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -224,7 +224,9 @@ class World:
         """Let time pass."""
         self.machines.advance(seconds)
 
-    def until(self, condition: Callable[[], object], seconds: float = 300.0, what: str = "") -> None:
+    def until(
+        self, condition: Callable[[], object], seconds: float = 300.0, what: str = ""
+    ) -> None:
         """Let time pass until something holds. Raises AssertionError if it does not in time."""
         limit = self.now + seconds
         self.machines.settle()
@@ -349,7 +351,9 @@ class World:
 
     def _on_start(self, task: Task) -> None:
         self.attempts.append(task)
-        rank, size = (task.env.get(name, b"").decode() for name in (b"DISTRUN_RANK", b"DISTRUN_WORLD_SIZE"))
+        rank, size = (
+            task.env.get(name, b"").decode() for name in (b"DISTRUN_RANK", b"DISTRUN_WORLD_SIZE")
+        )
         task.print(f"began on {task.machine.name} as {rank} of {size}, attempt {task.attempt}\n")
         self.on_start(task)
 
@@ -587,9 +591,7 @@ class _Reach(ssh.SshReach):
         super().__init__(host, spec)
         self._world = world
 
-    def _login(
-        self, limit: float, start: Callable[[Connection], Program]
-    ) -> HostConnection:
+    def _login(self, limit: float, start: Callable[[Connection], Program]) -> HostConnection:
         client = Connection(self._world.hosts[self._host], limit, start)
         self._world.clients.append(client)
         channel = _Receiver(client)
