@@ -11,8 +11,7 @@ WITHOUT=tensorflow sh scripts/venv.sh "$1"
 sed -n '/^dependencies = \[/,/^\]/p' pyproject.toml |
     sed -n '/"tensorflow\|"tf_keras/d; s/^ *"\([^>]*\)>=\([^,]*\),.*/\1==\2/p' >"$1/lowest.txt"
 rm "$1/.distrun-installed" # it is no environment for anything else
-"$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
-    --requirement "$1/lowest.txt"
+"$1/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$1/lowest.txt"
 
 "$1/bin/python" -m pytest -q -p no:cacheprovider --basetemp="$1/t" tests/unit/test_spec_messages.py \
     tests/unit/test_spec_load.py tests/unit/test_report.py tests/unit/test_frozen.py
@@ -21,7 +20,7 @@ cd "$1/walk"
 DISTRUN_HOME=$PWD/records
 export DISTRUN_HOME
 distrun() {
-    ../bin/distrun "$@" >out 2>&1 || { cat out; echo "distrun $*: exit code $?"; exit 1; }
+    ../bin/distrun "$@" >out 2>&1 || { code=$?; cat out; echo "distrun $* exited $code"; exit 1; }
 }
 printf '%s\n' 'name: lowest' 'strategy: multi_worker_mirrored' 'cluster: {worker: 2}' \
     'program: {command: [sh, -c, "echo $DISTRUN_TASK runs"]}' >job.yaml
