@@ -54,6 +54,7 @@ from distrun.jobstore import JobFolder, JobStore
 from distrun.lifecycle import JobState
 from distrun.spec import loader
 from distrun.spec.model import Spec
+from distrun.supervisor import supervisor
 from distrun.supervisor.hosts import bootstrap, ssh
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.reach import Connection as HostConnection
@@ -110,6 +111,7 @@ class World:
             (ssh, "make_reach", lambda host, spec: _Reach(host.name, spec, self)),
             (runner, "NotifySocket", self._notify_socket),
             (importlib.import_module("distrun.agent.agent"), "PortHolder", machines.Ports),
+            (supervisor, "find_program", lambda: None),  # stacks would be dumped in a fork
             (former, "sys", types.SimpleNamespace(stderr=self)),
             (agent_main, "move_stdio", self._take_streams),
             (JobFolder, "_lock_holder", lambda _: os.getpid() if self.is_running else None),
@@ -402,6 +404,11 @@ class World:
     def status(self) -> Any:
         """The job, as `status --json` shows it."""
         return json.loads(self._command("status", "--json"))["job"]
+
+    def state_of(self, host: str) -> str:
+        """The state of a host, as `status --json` shows it."""
+        states = {each["name"]: each["state"] for each in self.status()["hosts"]}
+        return str(states.get(host, ""))
 
     def said(self) -> str:
         """What `status` shows."""

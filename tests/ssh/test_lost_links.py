@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import os
 import re
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,8 +15,7 @@ import psutil
 import pytest
 
 from harness.command import Distrun, Status
-from harness.network import HasEnded, Host, Hosts, Network, ProcessesOf, RemoteSpec
-from harness.values import not_none
+from harness.network import Hosts, Network, ProcessesOf, RemoteSpec
 from harness.waiting import wait_until
 
 # Counts until it is told to end, and leaves in a file how far it came.
@@ -128,131 +126,6 @@ def test_a_shared_connection_that_has_died_is_not_the_only_way_back(
     assert out == "worker:0 | fine\n"
 
 
-def test_a_host_cut_off_for_good_is_the_cause_and_its_tasks_end_by_themselves(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    h1, h2 = hosts(2)
-    spec = remote_spec(COUNTING.format(folder=tmp_path), [h1, h2], timeouts={"link": LEASE})
-    job = distrun("launch", "-d", spec)
-    assert job.returncode == 0, job.stderr
-    assert processes_of(h2, "sh")
-    h2.cut()
-    waited = distrun("wait", job.stdout.strip())
-    assert waited.returncode == 69
-    assert "h2 was lost: no sign of life for 10 s (timeouts.link)" in waited.stderr
-    # Nobody can have told them: when the launching side takes the host for lost, they have ended.
-    wait_until(lambda: not processes_of(h2, "sh"))
-    wait_until(lambda: not processes_of(h1))
-    wait_until(lambda: not processes_of(h2))
-
-
-def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, has_ended: HasEnded, tmp_path: Path
-) -> None:
-    on = hosts(3)
-    script = f"""\
-    case $DISTRUN_TASK in
-    worker:0) until test -e {tmp_path}/go; do sleep 0.05; done; echo trained;;
-    worker:1) seq 30000; echo done;;
-    *) echo evaluating; sleep 1000;;
-    esac
-    """
-    spec = remote_spec(
-        script, on, cluster={"worker": 2, "evaluator": 1}, timeouts={"link": LEASE},
-        restart={"max": 2},
-    )  # fmt: skip
-    process = distrun.start("launch", spec, stderr=-1, stdout=-1, text=True)
-    # Behind that nothing comes of it: neither words nor how many they were.
-    wait_until(lambda: has_ended("worker:1"))
-    wait_until(lambda: "worker:1    | done" in distrun("logs").stdout)
-    wait_until(lambda: "evaluating" in distrun("logs").stdout)
-    on[1].cut()
-    on[2].cut()
-    lost = re.compile(r"(?<!the link to )(h2|h3) is lost: ")
-    wait_until(lambda: set(lost.findall(distrun("events").stdout)) == {"h2", "h3"})
-    shown = distrun("status").stdout
-    assert "h2 is lost: " in shown
-    assert "h3 is lost: " in shown
-    (tmp_path / "go").touch()
-    printed, said = process.communicate(timeout=60)
-    assert process.returncode == 0, said
-    assert "worker:0    | trained" in printed
-    for host in ("h2", "h3"):
-        assert re.search(f"{host} is lost: .*; the job continues without it", said)
-    assert "evaluator:0 has failed and stays down" in said
-    assert "the logs of h3's tasks are not all here" in said
-    assert "the logs of h2's" not in said
-
-
-@pytest.fixture
-def without_a_lease(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
-) -> Iterator[tuple[Host, subprocess.Popen[Any], psutil.Process]]:
-    """A host, a launch whose task there would go on for ever, and the ssh that leads to it.
-
-    With no lease silence is noticed late; the end of ssh at once.
-    """
-    (h1,) = hosts(1)
-    process = distrun.start(
-        "launch", remote_spec("sleep 1000", [h1], timeouts={"link": "off"}), stderr=-1, text=True
-    )
-    assert "1 task" in not_none(process.stderr).readline()
-    wait_until(lambda: processes_of(h1, "sleep"))
-    h1.cut()
-    below = psutil.Process(process.pid).children(recursive=True)
-    (client,) = [each for each in below if each.name() == "ssh"]
-    yield h1, process, client
-    # As the message says: nothing of the job is left there then. (`distrun kill` has ended the task
-    # already: on one machine, a job's token is also seen in the hosts' process namespaces.)
-    told = distrun("events").stdout
-    (agent,) = set(re.findall(r"that it has the process id (\d+)", told))
-    assert "asked to stop by distrun kill" in told or processes_of(h1, "sleep")
-    h1.run("kill", "-9", agent)
-    wait_until(lambda: not processes_of(h1))
-
-
-def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(
-    without_a_lease: Any, distrun: Distrun
-) -> None:
-    _, process, client = without_a_lease
-    client.kill()
-    assert "the link to h1 is lost" in process.stderr.readline()
-    first = distrun.start("kill", stderr=-1, text=True)
-    said = not_none(first.stderr).readline()
-    assert "h1 cannot be reached" in said
-    wait_until(lambda: "asked to stop by distrun kill" in distrun("events").stdout)
-    again = said.rpartition("distrun ")[2].split()
-    second = distrun(*again)
-    assert second.returncode == 69, "what it could not verify is named"
-    assert "may still run on h1, which could not be reached" in second.stderr
-    assert "the logs of h1's tasks are not all here" in second.stderr
-    assert "to stop waiting" not in second.stderr
-    assert first.wait(60) == 69
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 137
-    assert "the logs of h1's tasks are not all here" in said
-
-
-def test_without_a_lease_nobody_waits_for_a_link_whose_loss_is_noticed_after_the_second_ctrl_c(
-    without_a_lease: Any, distrun: Distrun
-) -> None:
-    _, process, client = without_a_lease
-    process.send_signal(signal.SIGINT)
-    assert "stopping" in process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    assert "killing it at once" in process.stderr.readline()
-    wait_until(lambda: distrun("events").stdout.count("asked to stop by SIGINT") == 2)
-    client.kill()
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "reconnecting" not in said
-    assert "the logs of h1's tasks are not all here" in said
-
-
 def test_an_agent_that_was_stopped_goes_on(
     hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
 ) -> None:
@@ -285,59 +158,3 @@ def test_a_guard_ends_the_tasks_of_an_agent_that_hangs_when_its_lease_expires(
         # The supervisor does not start a replacement before this.
         assert not processes_of(h2, "sleep")
     wait_until(lambda: not processes_of(h2))
-
-
-def test_an_agent_that_hangs_without_tasks_ends_by_itself(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    processes_of: ProcessesOf,
-    has_ended: HasEnded,
-    tmp_path: Path,
-) -> None:
-    h1, h2 = hosts(2)
-    script = (
-        "test $DISTRUN_TASK = worker:1 && echo done && exit 0; "
-        f"until test -e {tmp_path}/end; do sleep 0.05; done"
-    )
-    spec = remote_spec(script, [h1, h2], timeouts={"link": LEASE})
-    launch = distrun.start("launch", spec, stdout=-3, stderr=-3)
-    wait_until(lambda: has_ended("worker:1"))
-    wait_until(lambda: "worker:1 | done" in distrun("logs").stdout)
-    (agent,) = [each for each in processes_of(h2) if not each.children()]
-    with hanging(agent.pid):
-        h2.cut()
-        wait_until(lambda: "not known whether its tasks have ended" in distrun("events").stdout)
-        assert agent.is_running()
-    wait_until(lambda: not processes_of(h2))
-    assert not list(h2.home.glob(".local/state/distrun/agents/*")), "it removed its folder"
-    (tmp_path / "end").touch()
-    assert launch.wait(60) == 0
-
-
-def test_what_is_not_known_of_a_suspended_host_is_told_and_its_tasks_end_on_waking(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
-) -> None:
-    h1, h2 = hosts(2)
-    job = distrun(
-        "launch", "-d", remote_spec("exec sleep 1000", [h1, h2], timeouts={"link": LEASE})
-    )
-    assert job.returncode == 0, job.stderr
-    (task,) = processes_of(h2, "sleep")
-    above = task.parents()
-    sshd = [each for each in above[3:] if each.name().startswith("sshd")]
-    # From above: each would resume the one below it, and a new login all three.
-    suspended = [*sshd[::-1], *above[:3][::-1]]
-    for each in suspended:
-        each.suspend()
-    try:
-        waited = distrun("wait", job.stdout.strip())
-        assert waited.returncode == 69
-        assert "h2 was lost: no sign of life for 10 s (timeouts.link)" in waited.stderr
-        assert "it is not known whether its tasks have ended" in waited.stderr
-        assert "it is not known whether its tasks have ended" in distrun("events").stdout
-        assert task.is_running()
-    finally:
-        for each in suspended:
-            each.resume()
-    wait_until(lambda: not processes_of(h2), what="the lease is enforced on waking")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,67 +91,6 @@ def test_a_spare_takes_the_place_of_a_lost_host(
     wait_until(lambda: not any(processes_of(host, "sh") for host in on))
 
 
-def test_without_room_fewer_workers_continue_and_grow_back_at_the_next_restart(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    on = hosts(3)
-    script = LOCKED.replace(
-        "until [ -e {folder}/end ]",
-        "until [ -e {folder}/end ] || [ -e {folder}/fail-$DISTRUN_TASK-$DISTRUN_ATTEMPT ]",
-    ).replace("echo done", "[ -e {folder}/end ]")
-    spec = remote_spec(
-        script.format(folder=tmp_path), on,
-        timeouts={"link": LEASE}, restart={**SOON, "min_workers": 2},
-    )  # fmt: skip
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
-    wait_until(lambda: all(began(distrun, f"worker:{index}") for index in range(3)))
-    on[1].cut()
-    wait_until(
-        lambda: all(len(began(distrun, f"worker:{index}")) == 2 for index in (0, 1)),
-        what="two workers continue",
-    )
-    assert began(distrun, "worker:0")[1:] == ["h1 as 0 of 2, attempt 1"]
-    assert began(distrun, "worker:1")[1:] == ["h3 as 1 of 2, attempt 1"]
-    assert len(began(distrun, "worker:2")) == 1
-    found = status()
-    assert [each["task"] for each in found["tasks"]] == ["worker:0", "worker:1"]
-    states = {each["name"]: each["state"] for each in found["hosts"]}
-    assert states == {"h1": "in use", "h2": "lost", "h3": "in use"}
-    on[1].mend()
-    wait_until(lambda: {h["name"]: h["state"] for h in status()["hosts"]}["h2"] == "spare")
-    assert len(began(distrun, "worker:0")) == 2, "a host that is back restarts nothing"
-    (tmp_path / "fail-worker:0-1").touch()
-    wait_until(lambda: len(began(distrun, "worker:2")) == 2, what="three workers again")
-    assert began(distrun, "worker:2")[1].endswith("as 2 of 3, attempt 1")
-    wait_until(lambda: began(distrun, "worker:0")[2:] == ["h1 as 0 of 3, attempt 2"])
-    wait_until(lambda: began(distrun, "worker:1")[2:] == ["h3 as 1 of 3, attempt 2"])
-    (tmp_path / "end").touch()
-    waited = distrun("wait")
-    assert waited.returncode == 0, waited.stderr
-
-
-def test_without_a_spare_the_job_waits_for_a_host_and_then_fails(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
-) -> None:
-    on = hosts(2)
-    spec = remote_spec("exec sleep 1000", on, timeouts={"link": LEASE, "start": "8s"}, restart=SOON)
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
-    on[1].cut()
-    wait_until(lambda: "no host has room for worker:0, worker:1" in distrun("events").stdout)
-    waited = distrun("wait")
-    assert waited.returncode == 69
-    assert "h2 was lost" in distrun("status").stdout
-    assert "not restarted: no host has room for worker:0, worker:1" in distrun("status").stdout
-    wait_until(lambda: not any(processes_of(host, "sleep") for host in on))
-
-
 def test_a_spare_that_cannot_be_used_is_a_warning(
     hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status, tmp_path: Path
 ) -> None:
@@ -169,30 +106,6 @@ def test_a_spare_that_cannot_be_used_is_a_warning(
     launched = distrun("launch", "-d", spec)
     assert launched.returncode == 0, launched.stderr
     assert "h3 is left out: " in distrun("status").stdout
-    (tmp_path / "end").touch()
-    assert distrun("wait").returncode == 0
-
-
-def test_a_host_on_which_tasks_fail_again_and_again_is_left_out(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status, tmp_path: Path
-) -> None:
-    on = hosts(3)
-    script = f"""\
-    echo "began on $(hostname) as $DISTRUN_RANK"
-    [ $(hostname) = h2 ] && exit 3
-    until [ -e {tmp_path}/end ]; do sleep 0.05; done
-    """
-    spec = remote_spec(
-        script, on, cluster={"worker": 2}, spares=1, restart={**SOON, "host_failures": 2}
-    )
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
-    wait_until(lambda: "h3 as 1" in began(distrun, "worker:1"))
-    assert began(distrun, "worker:1") == ["h2 as 1", "h2 as 1", "h3 as 1"]
-    assert "h2 is left out: tasks failed 2 times in a row on h2" in distrun("status").stdout
-    assert {each["name"]: each["state"] for each in status()["hosts"]} == {
-        "h1": "in use", "h2": "left out", "h3": "in use",
-    }  # fmt: skip
     (tmp_path / "end").touch()
     assert distrun("wait").returncode == 0
 
@@ -301,47 +214,6 @@ def test_a_host_that_is_back_before_the_restart_gets_a_port_of_its_new_agent(
     assert distrun("wait").returncode == 0
 
 
-def test_a_lost_evaluator_moves_alone(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    on = hosts(4)
-    spec = remote_spec(
-        LOCKED.format(folder=tmp_path), on, cluster={"worker": 2, "evaluator": 1}, spares=1,
-        timeouts={"link": LEASE}, restart=SOON,
-    )  # fmt: skip
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
-    wait_until(lambda: began(distrun, "evaluator:0"))
-    on[2].power_off()
-    wait_until(lambda: len(began(distrun, "evaluator:0")) == 2)
-    assert began(distrun, "evaluator:0")[1].startswith("h4 ")
-    assert [len(began(distrun, task)) for task in ("worker:0", "worker:1")] == [1, 1]
-    (tmp_path / "end").touch()
-    assert distrun("wait").returncode == 0
-
-
-def test_a_lost_worker_of_parameter_servers_takes_the_group_along(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    on = hosts(4)
-    ends = "[ $DISTRUN_TASK = chief:0 ] || exec sleep 600"
-    script = LOCKED.format(folder=tmp_path).replace("echo done", ends)
-    spec = remote_spec(
-        script, on, strategy="parameter_server", cluster={"chief": 1, "worker": 1, "ps": 1},
-        spares=1, timeouts={"link": LEASE}, restart=SOON, workers="coordinated",
-    )  # fmt: skip
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
-    tasks = ("chief:0", "worker:0", "ps:0")
-    wait_until(lambda: all(began(distrun, task) for task in tasks))
-    on[1].power_off()
-    wait_until(lambda: all(len(began(distrun, task)) == 2 for task in tasks))
-    assert began(distrun, "worker:0")[1].startswith("h4 ")
-    (tmp_path / "end").touch()
-    waited = distrun("wait")
-    assert waited.returncode == 0, waited.stderr
-
-
 def test_a_second_host_is_lost_while_the_first_is_replaced(
     hosts: Hosts,
     remote_spec: RemoteSpec,
@@ -370,22 +242,6 @@ def test_a_second_host_is_lost_while_the_first_is_replaced(
     (tmp_path / "end").touch()
     waited = distrun("wait")
     assert waited.returncode == 0, waited.stderr
-
-
-def test_a_job_that_waits_for_a_host_is_killed_and_leaves_nothing(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
-) -> None:
-    on = hosts(2)
-    spec = remote_spec("exec sleep 1000", on, timeouts={"link": LEASE}, restart=SOON)
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
-    on[0].cut()
-    on[1].cut()
-    wait_until(lambda: "waiting for a host" in distrun("status").stdout)
-    killed = distrun("kill")
-    assert killed.returncode == 0, killed.stderr
-    assert distrun("wait").returncode == 137
-    wait_until(lambda: not any(processes_of(host) for host in on))
 
 
 # The peer exits as soon as the other task has ended, as a program whose connection breaks.
@@ -431,50 +287,6 @@ def test_a_host_whose_processes_were_all_killed_is_the_cause_of_its_peers_exit(
     waited = distrun("wait")
     assert waited.returncode == 0, waited.stderr
     assert "restarted after h2 was lost" in distrun("logs", "--raw", "-t", "worker:0").stdout
-
-
-# It runs in the host's own network, and holds the port until it is killed.
-STRANGER = """\
-import socket, time
-held = socket.create_server(("", {port}))
-print(flush=True)
-time.sleep(600)
-"""
-
-
-def test_a_spare_on_which_a_stranger_has_the_port_is_left_out_for_the_next(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    status: Status,
-    tmp_path: Path,
-) -> None:
-    on = hosts(4)
-    spec = remote_spec(
-        LOCKED.format(folder=tmp_path), on, cluster={"worker": 2}, spares=2,
-        ports={"range": "20000-20000"}, timeouts={"link": LEASE}, restart=SOON,
-    )  # fmt: skip
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
-    wait_until(lambda: began(distrun, "worker:1"))
-    code = STRANGER.format(port=20000)
-    enter = ("nsenter", "-t", str(on[2].pid), "-n", sys.executable, "-c", code)
-    with subprocess.Popen(enter, stdout=subprocess.PIPE) as stranger:
-        assert stranger.stdout is not None
-        stranger.stdout.readline()
-        try:
-            on[1].power_off()
-            wait_until(lambda: len(began(distrun, "worker:1")) == 2, what="the task runs elsewhere")
-        finally:
-            stranger.kill()
-    assert began(distrun, "worker:1")[1].startswith("h4 ")
-    assert {each["name"]: each["state"] for each in status()["hosts"]}["h3"] == "left out"
-    words = "h3 is left out: on h3 only 0 of 1 ports from 20000 to 20000 are free"
-    assert words in distrun("status").stdout
-    assert words in distrun("events").stdout
-    (tmp_path / "end").touch()
-    waited = distrun("wait")
-    assert waited.returncode == 0, waited.stderr
 
 
 def test_a_host_whose_disk_becomes_read_only_is_replaced(

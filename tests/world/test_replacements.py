@@ -1,0 +1,131 @@
+"""Hosts that are lost for good: their tasks restart on spares or on fewer hosts, never twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.world import World
+
+Launch = Callable[..., World]
+LOSSES: dict[str, Callable[[World, str], None]] = {
+    "cut": World.cut,
+    "agent killed": World.kill_agent,
+    "powered off": World.power_off,
+}
+
+
+@pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES)
+def test_a_spare_takes_the_place_of_a_lost_host(lose: Any, world: Launch) -> None:
+    job = world(3, spares=1)
+    lose(job, "h2")
+    job.until(lambda: len(job.hosts_of("worker:1")) == 2, 70)
+    assert job.hosts_of("worker:1") == ["h2", "h3"]
+    job.advance(1)
+    assert job.running == {"worker:0": "h1", "worker:1": "h3"}
+    addresses = [each.partition(":")[0] for each in job.cluster_of("worker:0")["cluster"]["worker"]]
+    assert addresses == ["10.0.0.1", "10.0.0.3"]
+    job.exit_all()
+    assert job.end() == 0
+
+
+def test_without_room_fewer_workers_continue_and_grow_back_at_the_next_restart(
+    world: Launch,
+) -> None:
+    restart = {"max": 5, "backoff": "50ms", "min_workers": 2}
+    job = world(3, cluster={"worker": 3}, restart=restart)
+    job.cut("h2")
+    job.until(lambda: len(job.hosts_of("worker:0")) == 2, 90)
+    job.advance(1)
+    job.expect(
+        tasks={"worker:0": "h1", "worker:1": "h3"},
+        hosts={"h1": "in use", "h2": "lost", "h3": "in use"},
+    )
+    job.mend("h2")
+    job.until(lambda: job.state_of("h2") == "spare", 120)
+    assert len(job.hosts_of("worker:0")) == 2, "a host that is back restarts nothing"
+    job.exit("worker:0", 1)
+    job.until(lambda: len(job.running) == 3, 30)
+    assert job.running == {"worker:0": "h1", "worker:1": "h3", "worker:2": "h2"}
+    job.exit_all()
+    assert job.end() == 0
+
+
+def test_without_a_spare_the_job_waits_for_a_host_and_then_fails(world: Launch) -> None:
+    job = world(2, timeouts={"start": "20s"})
+    job.cut("h2")
+    assert job.end() == 69
+    assert "not restarted: no host has room for worker:0, worker:1" in job.said()
+    assert job.running == {}
+
+
+def test_a_host_on_which_tasks_fail_again_and_again_is_left_out(world: Launch) -> None:
+    restart = {"max": 5, "backoff": "50ms", "host_failures": 2}
+    job = world(3, spares=1, restart=restart, is_launched=False)
+    job.on_start = lambda task: task.end(3 << 8) if task.machine.name == "h2" else None
+    job.launch()
+    job.advance(10)
+    assert job.hosts_of("worker:1") == ["h2", "h2", "h3"]
+    job.expect(hosts={"h1": "in use", "h2": "left out", "h3": "in use"})
+    job.exit_all()
+    assert job.end() == 0
+
+
+def test_a_stall_does_not_count_against_the_host_of_a_task(world: Launch) -> None:
+    restart = {"max": 5, "backoff": "50ms", "host_failures": 2}
+    job = world(3, spares=1, restart=restart, timeouts={"stall": "30s"})
+    job.advance(150)
+    assert len(job.hosts_of("worker:0")) > 3
+    assert set(job.hosts_of("worker:0")) == {"h1"}
+    assert set(job.hosts_of("worker:1")) == {"h2"}
+    job.exit_all()
+    assert job.end() == 0
+
+
+def test_a_lost_evaluator_moves_alone(world: Launch) -> None:
+    job = world(4, cluster={"worker": 2, "evaluator": 1}, spares=1)
+    job.power_off("h3")
+    job.until(lambda: job.hosts_of("evaluator:0") == ["h3", "h4"], 90)
+    assert [len(job.hosts_of(task)) for task in ("worker:0", "worker:1")] == [1, 1]
+    job.exit_all()
+    assert job.end() == 0
+
+
+def test_a_lost_worker_of_parameter_servers_takes_the_group_along(world: Launch) -> None:
+    job = world(
+        4, strategy="parameter_server", cluster={"chief": 1, "worker": 1, "ps": 1}, spares=1,
+        workers="coordinated",
+    )  # fmt: skip
+    where = dict(job.running)
+    job.power_off(where["worker:0"])
+    job.until(lambda: len(job.hosts_of("worker:0")) == 2, 90)
+    job.advance(1)
+    assert job.hosts_of("worker:0")[1] == "h4"
+    assert [len(job.hosts_of(task)) for task in ("chief:0", "ps:0")] == [2, 2]
+    job.exit("chief:0")
+    assert job.end() == 0
+
+
+def test_a_job_that_waits_for_a_host_is_killed_and_leaves_nothing(world: Launch) -> None:
+    job = world(2)
+    job.cut("h1", "h2")
+    job.advance(65)
+    assert "waiting for a host" in job.said()
+    job.kill()
+    assert job.end(30) == 137
+    job.mend("h1", "h2")
+    job.advance(5)
+    assert job.processes_on("h1") == job.processes_on("h2") == []
+
+
+def test_a_spare_on_which_a_stranger_has_the_port_is_left_out_for_the_next(world: Launch) -> None:
+    job = world(4, spares=2, ports={"range": "20000-20000"})
+    job.take_port("h3", 20000)
+    job.power_off("h2")
+    job.until(lambda: len(job.hosts_of("worker:1")) == 2, 120)
+    assert job.hosts_of("worker:1") == ["h2", "h4"]
+    job.expect(hosts={"h3": "left out"})
+    job.exit_all()
+    assert job.end() == 0
