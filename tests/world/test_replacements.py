@@ -129,3 +129,21 @@ def test_a_spare_on_which_a_stranger_has_the_port_is_left_out_for_the_next(world
     job.expect(hosts={"h3": "left out"})
     job.exit_all()
     assert job.end() == 0
+
+
+def test_an_exit_that_ends_the_job_is_not_judged_before_a_dying_host_has_shown_itself(
+    world: Launch,
+) -> None:
+    """A host's processes are killed one after another, and a peer exits because of the first."""
+    job = world(3, spares=1, restart={"max": 1, "backoff": "50ms", "never_on": [1]})
+    job.delay("h1", 0.2)
+    job.advance(5)
+    job.die("worker:1")
+    job.exit("worker:0", 1)
+    job.advance(0.8)
+    job.kill_all_processes("h2")
+    job.until(lambda: job.hosts_of("worker:1") == ["h2", "h3"], 30)
+    job.advance(1)
+    assert job.status()["verdict"]["kind"] == "host_lost"
+    job.exit_all()
+    assert job.end() == 0
