@@ -130,13 +130,17 @@ def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _keeps_memory() -> dict[str, str]:
+    return freed_memory.variables(facts.libc(), facts.usable_cores(), ())
+
+
 def _steps(rounds: int) -> dict[str, dict[str, float]]:
     """Milliseconds of a step: wall time, and CPU time of one of two workers."""
     found: dict[str, list[tuple[float, float]]] = {}
     for _ in range(rounds):
         for variant in STEP_VARIANTS:
             argv = [sys.executable, str(STEP), variant, str(STEPS)]
-            env = freed_memory.variables(facts.libc(), ()) if "malloc" in variant else {}
+            env = _keeps_memory() if "malloc" in variant else {}
             if "alone" in variant:
                 processes = [runs.Process(argv, env)] * 2
             else:

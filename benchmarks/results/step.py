@@ -20,7 +20,7 @@ VARIANTS = {
     "loop": "25 steps inside one tf.function",
     "fused-optimizer": "the optimizer of tf_keras.optimizers.legacy, one fused kernel a variable",
     "xla-optimizer": "each variable's update compiled by XLA",
-    "malloc": "malloc keeps what is freed: by GLIBC_TUNABLES, see __main__",
+    "malloc": "malloc keeps what is freed, in large pages: by GLIBC_TUNABLES, see __main__",
 }
 chosen, steps = set(sys.argv[1].split("+")) - {"as it is"}, int(sys.argv[2])
 unknown = chosen - set(VARIANTS)

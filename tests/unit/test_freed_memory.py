@@ -72,6 +72,13 @@ def test_the_hosts_c_library_decides(libc: str, threshold: int | None) -> None:
     value = made.tasks[0].env.get(VARIABLE)
     found = dict(each.split("=") for each in value.split(":")) if value else {}
     assert found.get("glibc.malloc.mmap_threshold") == (threshold and str(threshold))
+    assert ("glibc.malloc.hugetlb" in found) == (threshold == 1 << 30), "new in 2.35"
+
+
+@pytest.mark.parametrize(("cores", "arenas"), [(0.5, 2), (1.0, 2), (2.0, 2), (7.5, 7), (64.0, 64)])
+def test_no_thread_waits_for_another_ones_arena(cores: float, arenas: int) -> None:
+    made = planned(spec_of(*WORKERS), replace(FACTS, cores=cores))
+    assert f"glibc.malloc.arena_max={arenas}" in made.tasks[0].env[VARIABLE].split(":")
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,12 @@ _LARGEST_BEFORE_2_35 = 32 * _MIB
 ignores a higher one, and then maps each block from 128 KiB on."""
 
 
-def variables(libc: str, environ: Collection[str]) -> dict[str, str]:
+def variables(libc: str, cores: float, environ: Collection[str]) -> dict[str, str]:
     """Return the variable that has a task keep the memory that it frees; none: it is left alone.
 
     Args:
         libc: the C library of its host, as the agent reports it.
+        cores: of its host.
         environ: the names of the task's other variables.
     """
     if any(fnmatchcase(name, setting) for name in environ for setting in MALLOC_SETTINGS):
@@ -35,10 +36,13 @@ def variables(libc: str, environ: Collection[str]) -> dict[str, str]:
     release = tuple(map(int, numbers)) if all(map(str.isdecimal, numbers)) else ()
     if name != "glibc" or release < (2, 26):  # the first with tunables
         return {}
+    is_new = release >= (2, 35)
     settings = {
-        "mmap_threshold": 1024 * _MIB if release >= (2, 35) else _LARGEST_BEFORE_2_35,
+        **({"hugetlb": 1} if is_new else {}),  # large pages, where the kernel has them
+        "mmap_threshold": 1024 * _MIB if is_new else _LARGEST_BEFORE_2_35,
         "trim_threshold": 4096 * _MIB,
         "top_pad": 256 * _MIB,
-        "arena_max": 2,
+        # By default eight for each core, each of which keeps what its threads have freed.
+        "arena_max": max(2, int(cores)),
     }
     return {VARIABLE: ":".join(f"glibc.malloc.{key}={value}" for key, value in settings.items())}

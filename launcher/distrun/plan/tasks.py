@@ -346,7 +346,7 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
     env.update((name, placeholders.fill(value, value_of)) for name, value in written.items())
     if _keeps_memory(job, placed):
         names = (*facts.environ, *env, *spec.program.pass_env)
-        env.update(freed_memory.variables(facts.libc, names))
+        env.update(freed_memory.variables(facts.libc, facts.cores, names))
     task = TaskPlan(
         name=placed.name,
         role=placed.role.role,
