@@ -378,7 +378,7 @@ class Connection:
     def _give_up(self) -> None:
         if self._far is None and self.returncode is None:
             words = f"ssh: connect to host {self.machine.name} port 22: Connection timed out\n"
-            os.write(self._errors, words.encode())
+            self.say(words.encode())
             self.finish(255)
 
     def say(self, block: bytes) -> None:

@@ -1,0 +1,148 @@
+"""Random histories: whatever happens to hosts, links, disks and tasks, and whenever.
+
+At each moment no two attempts of a task live, each history ends, nothing is left on a host that can
+be reached, and the replayed record is the supervisor's state.
+
+`SEED=7 HISTORIES=10000 pytest tests/world/test_histories.py` runs others. A failure is shrunk, and
+printed with the call that repeats it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from harness.world import World
+
+SEED = int(os.environ.get("SEED", "0"))
+HISTORIES = int(os.environ.get("HISTORIES", "40"))
+HOSTS = ("h1", "h2", "h3", "h4")
+TASKS = ("worker:0", "worker:1", "evaluator:0")
+WAITS = (0.0, 0.1, 0.6, 2.0, 7.0, 16.0, 31.0, 45.0, 59.9, 61.0)
+
+
+def _on_agent(change: Callable[[World, str], None]) -> Callable[[World, str], None]:
+    return lambda world, host: change(world, host) if world.has_agent(host) else None
+
+
+def _on_task(change: Callable[[World, str], None]) -> Callable[[World, str], None]:
+    return lambda world, task: change(world, task) if task in world.running else None
+
+
+def _ignore_sigterm(world: World, task: str) -> None:
+    world.task(task).stops_after = None
+
+
+def _die_slowly(world: World, task: str) -> None:
+    world.task(task).dies_after = 2.0
+
+
+def _resume(world: World, _: str) -> None:
+    """Kill the supervisor, and resume the job."""
+    if world.is_running:
+        world.kill_supervisor()
+        world.advance(1.0)
+    if world.status()["state"] == "lost":
+        world.resume()
+
+
+OF_HOSTS: dict[str, Callable[[World, str], None]] = {
+    "cut": lambda world, host: world.cut(host),
+    "mend": lambda world, host: world.mend(host),
+    "drop links": lambda world, host: world.drop_links(host),
+    "slow": lambda world, host: world.delay(host, 1.5),
+    "fast": lambda world, host: world.delay(host, 0.0),
+    "power off": lambda world, host: world.power_off(host),
+    "power on": lambda world, host: world.power_on(host),
+    "freeze": lambda world, host: world.freeze(host),
+    "thaw": lambda world, host: world.thaw(host),
+    "hang agent": _on_agent(World.hang_agent),
+    "resume agent": lambda world, host: world.resume_agent(host),
+    "kill agent": _on_agent(World.kill_agent),
+    "fill disk": lambda world, host: world.fill_disk(host),
+    "mend disk": lambda world, host: world.mend_disk(host),
+    "break program": lambda world, host: world.break_program(host),
+}
+OF_TASKS: dict[str, Callable[[World, str], None]] = {
+    "exit 0": _on_task(World.exit),
+    "exit 1": _on_task(lambda world, task: world.exit(task, 1)),
+    "die": _on_task(World.die),
+    "print": _on_task(lambda world, task: world.print(task, "a line\n")),
+    "ignore SIGTERM": _on_task(_ignore_sigterm),
+    "die slowly": _on_task(_die_slowly),
+    "stop": lambda world, _: world.stop(),
+    "kill": lambda world, _: world.kill(),
+    "resume": _resume,
+}
+STEPS = st.one_of(
+    st.tuples(st.sampled_from(sorted(OF_HOSTS)), st.sampled_from(HOSTS)),
+    st.tuples(st.sampled_from(sorted(OF_TASKS)), st.sampled_from(TASKS)),
+)
+HISTORY = st.lists(st.tuples(STEPS, st.sampled_from(WAITS)), max_size=14)
+SETTINGS = st.fixed_dictionaries(
+    {"max": st.sampled_from((0, 3)), "backoff": st.sampled_from(("50ms", "2s")),
+     "min_workers": st.sampled_from((1, 2))}
+)  # fmt: skip
+
+
+def run_history(
+    folder: Path,
+    restart: dict[str, object],
+    before: list[tuple[str, str]],
+    history: list[tuple[tuple[str, str], float]],
+) -> None:
+    """Run a job through a history, then let all hosts work again, and the tasks end."""
+    cluster = {"worker": 2, "evaluator": 1}
+    timeouts = {"link": "60s", "start": "120s"}
+    with World(
+        folder, hosts=4, cluster=cluster, spares=1, timeouts=timeouts, restart=restart
+    ) as world:
+        for step, host in before:
+            OF_HOSTS[step](world, host)
+        world.launch()
+        for (step, at), wait in history:
+            changes = OF_HOSTS if step in OF_HOSTS else OF_TASKS
+            changes[step](world, at)
+            world.advance(wait)
+        world.on_start = lambda task: task.end(0)
+        for host in HOSTS:
+            world.delay(host, 0.0)
+            world.thaw(host)
+            world.resume_agent(host)
+            world.mend(host)
+        for _ in range(20):
+            world.exit_all()
+            world.advance(60.0)
+            if not world.is_running:
+                break
+        assert not world.is_running, f"it does not end: {world.said()}"
+        world.advance(180.0)
+        world.check()
+
+
+@seed(SEED)
+@settings(
+    max_examples=HISTORIES,
+    deadline=None,
+    database=None,
+    phases=(Phase.generate, Phase.shrink),
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
+@given(
+    SETTINGS,
+    st.lists(st.tuples(st.sampled_from(sorted(OF_HOSTS)), st.sampled_from(HOSTS)), max_size=1),
+    HISTORY,
+)
+def test_no_two_attempts_live_at_once_and_each_history_ends(
+    restart: dict[str, object],
+    before: list[tuple[str, str]],
+    history: list[tuple[tuple[str, str], float]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run_history(Path(folder), restart, before, history)
