@@ -147,3 +147,13 @@ def test_an_exit_that_ends_the_job_is_not_judged_before_a_dying_host_has_shown_i
     assert job.status()["verdict"]["kind"] == "host_lost"
     job.exit_all()
     assert job.end() == 0
+
+
+def test_a_supervisor_sleeps_after_a_replacement_that_waited_for_hosts(world: Launch) -> None:
+    job = world(4, cluster={"worker": 2, "evaluator": 1}, spares=1, timeouts={"start": "120s"})
+    job.break_program("h1")
+    job.die("worker:0")
+    job.advance(60)  # of a loop without an end, the harness tells
+    assert job.running["worker:0"] == "h4"
+    job.exit_all()
+    assert job.end() == 0

@@ -105,8 +105,9 @@ class PlanQueue:
     @property
     def next_due(self) -> float | None:
         """When to call :meth:`check_wait_limit`."""
+        limit = None if self._replanning is None else self._wait_limit
         dues = [
-            None if self._wait_limit is None else self._wait_limit.next_due,
+            None if limit is None else limit.next_due,
             None if self._retry is None else self._retry[0],
         ]
         return min((due for due in dues if due is not None), default=None)
