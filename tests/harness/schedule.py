@@ -28,7 +28,10 @@ TRAINING = (
 """Tests that use a process that has imported TensorFlow. That takes 6 s of CPU, and training takes
 a core and more: only `TRAINERS` processes run them, beside others that mostly wait."""
 TRAINERS = 2
-FIRST = ("tests/unit/test_style.py", "tests/ssh/", "tests/slurm/", *TRAINING, "tests/process/")
+FIRST = (
+    *("tests/unit/test_style.py", "tests/ssh/", "tests/slurm/", *TRAINING),
+    *("tests/process/test_wheel.py", "tests/process/"),
+)
 """The long tests come first, so that no process ends alone with one of them."""
 
 
