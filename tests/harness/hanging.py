@@ -22,6 +22,8 @@ def train():
     load_batch() if os.environ["DISTRUN_TASK"] == "worker:1" else all_reduce()
 train()
 """
+ACCEPTS = "socket.accept" if sys.version_info >= (3, 11) else "accept"
+"""Where the others wait, as py-spy names it: before Python 3.11 it cannot tell the class."""
 
 
 def hanging_script(folder: Path) -> str:

@@ -32,7 +32,10 @@ class DiskSync:
         done = _thread.allocate_lock()
         done.acquire()
         self._running = [each for each in self._running if each.locked()] + [done]
-        _thread.start_new_thread(self._run, (tuple(paths), done))
+        try:
+            _thread.start_new_thread(self._run, (tuple(paths), done))
+        except RuntimeError:  # a limit on processes
+            self._run(tuple(paths), done)
 
     def _run(self, paths: tuple[str, ...], done: _thread.LockType) -> None:
         for path in paths:
