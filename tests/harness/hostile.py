@@ -414,14 +414,25 @@ class World:
             mock.patch(f"{supervisor}.record.EventLog", self._as_event_log),
             mock.patch(f"{supervisor}.selectors.DefaultSelector", InstantSelector),
             mock.patch(f"{supervisor}.syscalls.signal_pipe", return_value=self._signals[0]),
+            # Where no process can be made, questions are answered at once: a fork has a real clock.
+            mock.patch("distrun.supervisor.hosts.inquiry.Inquiry", side_effect=BlockingIOError),
             mock.patch("time.monotonic", self._monotonic),
             mock.patch("time.time", self._time),
         ]
         for patch in self._patches:
             patch.start()
+        try:
+            self._start(folder, spec, sends_files=sends_files, has_preflight=has_preflight)
+        except BaseException:  # the clock of other tests must go on
+            mock.patch.stopall()
+            raise
+
+    def _start(self, folder: Path, spec: Spec, *, sends_files: bool, has_preflight: bool) -> None:
+        """Create the supervisor, and have it begin to prepare the job."""
         job_folder: Any = types.SimpleNamespace(
             job_id="job-1",
             path=folder,
+            descriptor=None,
             logs=self._log_folder,
             plan_file=folder / "plan.json",
             events_file=folder / "events.jsonl",
