@@ -30,6 +30,8 @@ _RESERVE = 256 * 1024
 _LONGEST_LINE = 8 << 20
 """Bytes. The plan of 10,000 tasks is shorter. A damaged record may be a hole of terabytes, and what
 a line of a stranger's has in it takes 25 times its length in memory."""
+_MOST_PARTS = 4
+"""How many times as long a damaged line may be for the record to be read on after it."""
 
 
 class EventLog:
@@ -127,10 +129,14 @@ class EventReader:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines, up to one that is torn or too long."""
+    """Yield the lines, up to one that is torn. Of one that is too long, the beginning."""
     while line := file.readline(_LONGEST_LINE):
         yield line
-        if not line.endswith(b"\n"):
+        for _ in range(_MOST_PARTS):
+            if line.endswith(b"\n"):
+                break
+            line = file.readline(_LONGEST_LINE)
+        else:
             return
 
 

@@ -15,7 +15,7 @@ LINES = (
     *(b"", b"null", b"\x00\xff\xfe", b'{"event": "JobEnded"', b"[" * 100_000),
     b'{"event": "OfALaterVersion", "at": 1}',
     b'{"event": "TaskReported", "at": 1, "task": "worker:0", "values": {"LOSS": "%s"}}'
-    % (b"x" * 7_000_000),  # distrun writes none that is longer than 8 MB
+    % (b"x" * 10_000_000),
 )
 RESULTS: tuple[object, ...] = (
     *(None, [], {"exit_code": 256}, {"exit_code": "0"}, {"exit_code": None}),
