@@ -121,7 +121,7 @@ class EventReader:
             for line in _lines(file):  # one by one: a damaged record may be one of empty lines
                 if not line.endswith(b"\n"):
                     break
-                self._offset += len(line)
+                self._offset = file.tell()
                 event = _decode_line(line) if line != b"\n" else None
                 if event is not None:
                     found.append(event)
@@ -129,14 +129,13 @@ class EventReader:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines, up to one that is torn. Of one that is too long, the beginning."""
+    """Yield the lines, up to one that is torn. Of one that is too long, the end: it is no event."""
     while line := file.readline(_LONGEST_LINE):
+        for _ in range(_MOST_PARTS):  # a shorter one without its end is still being written
+            if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
+                line = file.readline(_LONGEST_LINE)
         yield line
-        for _ in range(_MOST_PARTS):
-            if line.endswith(b"\n"):
-                break
-            line = file.readline(_LONGEST_LINE)
-        else:
+        if not line.endswith(b"\n"):
             return
 
 
