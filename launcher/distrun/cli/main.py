@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import importlib
 import io
 import os
@@ -221,7 +222,7 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
 
 def _host_error(error: OSError | MemoryError) -> HostError:
     """Return the error for what this machine lacks."""
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
         hint = "raise the limit on memory (`ulimit -v`), or end other programs"
         return HostError("there is not enough memory", hint=hint)
     from distrun.cli.cause_text import advice_on_error, error_text

@@ -21,10 +21,10 @@ from harness.waiting import wait_until
 # Prints its address; at each SIGUSR1 it has a child report the next step.
 SPEAKER = """
 import os, signal, socket
-print(os.environ["DISTRUN_NOTIFY"], flush=True)
 sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 sender.connect("\\0" + os.environ["DISTRUN_NOTIFY"][1:])
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print(os.environ["DISTRUN_NOTIFY"], flush=True)
 step = 0
 while True:
     signal.sigwait([signal.SIGUSR1])
