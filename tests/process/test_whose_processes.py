@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,8 +22,8 @@ from harness.command import Distrun, Status
 from harness.processes import alive, descendants
 from harness.waiting import wait_until
 
-TOKEN = "0123456789abcdef" * 2
-JOB = "job-1"
+TOKEN = uuid.uuid4().hex
+JOB = f"job-{os.getpid()}"  # other processes of pytest end theirs at the same time
 MARKS = f"DISTRUN_JOB_ID={JOB} DISTRUN_TASK=worker:0 DISTRUN_ATTEMPT=0 DISTRUN_TOKEN={TOKEN}"
 WITHOUT = "-u DISTRUN_JOB_ID -u DISTRUN_TASK -u DISTRUN_TOKEN"
 IGNORES_TERM = 'trap "" TERM; echo ok >>up; while :; do sleep 0.1; done'
@@ -126,7 +127,7 @@ def test_a_hidden_process_of_an_earlier_attempt_is_ended_when_its_host_is_reache
 
 FOREIGN = {
     "the job's id and a task's name are exported": (
-        "export DISTRUN_JOB_ID=job-1 DISTRUN_TASK=worker:0; sh note it & wait"
+        f"export DISTRUN_JOB_ID={JOB} DISTRUN_TASK=worker:0; sh note it & wait"
     ),
     "a task's whole environment is exported": f"export {MARKS}; sh note it & wait",
     "an orphan of a shell with a task's environment": (
