@@ -1,6 +1,6 @@
 """Generates docs/cli.md from the commands' help, and docs/spec.md from the keys of the spec.
 
-It also fills in the tables of exit codes of README.md, of kinds of docs/failures.md and of events
+It also fills in the tables of docs/exit-codes.md, of kinds of docs/failures.md and of events
 of docs/json.md.
 
 python scripts/docs.py             writes the files
@@ -35,7 +35,7 @@ CLI = """\
 This is the text of each command's `--help`. JOB is an id, a name (the newest job of that name) or a
 unique prefix. D is a duration such as `500ms`, `10s`, `5m`, `1h` or `2d`. Tasks' output goes to
 stdout, distrun's messages to stderr. `--json` prints one object with a `version`, and nothing else
-on stdout. The [README](../README.md#exit-codes) lists the exit codes.
+on stdout. [exit-codes.md](exit-codes.md) lists the exit codes.
 """
 SPEC = """\
 # The spec
@@ -245,7 +245,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     found = (f"| {code} | {meaning} |" for code, meaning in exit_codes().items())
     page = DOCS / "json.md"
     yield page, with_table(page, "| event | fields | meaning |", event_rows())
-    page = DOCS.parent / "README.md"
+    page = DOCS / "exit-codes.md"
     yield page, with_table(page, "| code | meaning |", found)
 
 

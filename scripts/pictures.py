@@ -1,12 +1,15 @@
-"""Makes the pictures of docs/report.md: runs three jobs, and opens their reports in Chromium.
+"""Makes the pictures of README.md and docs/report.md.
 
-It needs Chromium and its driver, and py-spy, which the development tools have.
+Runs a job in a terminal, and three jobs whose reports it opens in Chromium. It needs Chromium and
+its driver, and py-spy, which the development tools have.
 """
 
 from __future__ import annotations
 
 import base64
+import io
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,8 +19,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "launcher"), str(ROOT / "tests")]
 
+from rich.console import Console  # noqa: E402
+from rich.text import Text  # noqa: E402
+
 from distrun.jobstore import JobStore  # noqa: E402
 from harness.browser import browser, open_page, run  # noqa: E402
+from harness.terminal import Terminal  # noqa: E402
+from harness.waiting import wait_until  # noqa: E402
 
 WIDTH, HEIGHT = 1000, 1500
 TRAINING = ["--epochs", "4", "--steps-per-epoch", "150", "--checkpoint-every", "100"]
@@ -43,9 +51,69 @@ for step in range(100):
     notify.send(f"STEP={step} LOSS={2 / (step + 1):.4f}".encode())
 load_batch() if os.environ["DISTRUN_TASK"] == "worker:2" else all_reduce()
 """
+FAILING = """\
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+
+import numpy as np
+import tensorflow as tf
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+worker = strategy.cluster_resolver.task_id
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(64, "relu"), tf.keras.layers.Dense(1)])
+    model.compile("adam", "mse", metrics=["mae"])
+x = np.random.default_rng(0).normal(size=(6400, 20)).astype("float32")
+y = x.sum(axis=1, keepdims=True)
+for shard in range(3):
+    with open(f"shards/{worker}-{shard}.txt") as file:
+        scale = float(file.read())
+    model.fit(x * scale, y, batch_size=64, verbose=2)
+"""
+COLUMNS = 112
+SVG = """\
+<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{font-family: Menlo, Consolas, "DejaVu Sans Mono", monospace;
+font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width}}
+{styles}
+</style>
+<defs><clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/></clipPath>{lines}</defs>
+<rect fill="#292929" width="100%" height="100%" rx="8"/>
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}<g class="{unique_id}-matrix">{matrix}</g></g>
+</svg>
+"""
+"""Rich's own form without its window, its title, and fonts that a browser would have to fetch."""
 
 
 def main() -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        terminal(Path(temporary))
+    reports()
+
+
+def terminal(folder: Path) -> None:
+    """Draw what a person sees if one of two workers fails."""
+    (folder / "shards").mkdir()
+    for shard in ("0-0", "0-1", "0-2", "1-0", "1-1"):
+        (folder / "shards" / f"{shard}.txt").write_text("1")
+    (folder / "train.py").write_text(FAILING)
+    os.environ["DISTRUN_HOME"] = str(folder / "distrun")
+    line = ["distrun", "run", "-n", "2", "train.py"]
+    shown = Terminal([sys.executable, "-m", *line], str(folder), COLUMNS, 40)
+    wait_until(shown.ended, timeout=120)
+    # Without the states of the live line, and with a folder as a person has it.
+    text = re.sub(r"\x1b\[1m[^\n]*\r\r\x1b\[J|\r", "", shown.seen)
+    text = text.replace(str(folder), "/home/me/job")
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
+    console.print(Text.from_ansi(f"$ {' '.join(line)}\n{text}"))
+    console.save_svg(str(ROOT / "docs" / "failure.svg"), title="", code_format=SVG)
+
+
+def reports() -> None:
     pictures = ROOT / "docs" / "report"
     pictures.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:

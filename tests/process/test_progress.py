@@ -59,13 +59,13 @@ def test_a_launch_says_once_that_a_task_reports_too_much(distrun: Distrun) -> No
     assert distrun("events").stdout.count(said) == 1
 
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "progress.md"
 
 
 @pytest.fixture
 def report() -> str:
-    """The function that the README shows, and its imports."""
-    text = README.read_text().partition("\n## Progress\n")[2]
+    """The function that the page shows, and its imports."""
+    text = PAGE.read_text()
     (code,) = re.findall(
         "<!-- run by: tests/process/test_progress.py -->\n```python\n(.*?)```", text, re.DOTALL
     )
@@ -73,7 +73,7 @@ def report() -> str:
     return f"import os, socket, time\n{code}"
 
 
-def test_the_function_of_the_readme_reports_and_does_nothing_elsewhere(
+def test_the_function_of_the_page_reports_and_does_nothing_elsewhere(
     distrun: Distrun, report: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     call = re.search(r"report\(EPOCH=.*\)", report)

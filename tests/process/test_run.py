@@ -65,7 +65,7 @@ def cluster_of(distrun: Distrun, *args: str) -> tuple[str, str]:
 def test_the_line_of_the_readme_starts_two_workers(distrun: Distrun) -> None:
     readme = (ROOT / "README.md").read_text()
     line = not_none(re.search(r"test_run.py -->\n```sh\ndistrun (.*)\n```", readme))[1]
-    assert readme.index(line) < readme.index("distrun launch`"), "the README shows `run` first"
+    assert readme.index(line) < readme.index("distrun launch "), "the README shows `run` first"
     done = distrun(*shlex.split(line))
     assert done.returncode == 0, done.stderr
     lines = sorted(done.stdout.splitlines())

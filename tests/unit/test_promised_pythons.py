@@ -35,7 +35,7 @@ def test_pages_promise_them() -> None:
     found = {}
     for page in pages:
         text = " ".join(page.read_text().split())
-        found[page.name] = set(re.findall(r"Python 3\.\d+ to 3\.\d+", text))
+        found[str(page.relative_to(ROOT))] = set(re.findall(r"Python 3\.\d+ to 3\.\d+", text))
     assert found["README.md"] == found["CONTRIBUTING.md"] == {wanted}
     assert set().union(*found.values()) == {wanted}
 
