@@ -1,7 +1,7 @@
 """Generates docs/cli.md from the commands' help, and docs/spec.md from the keys of the spec.
 
-It also fills in the tables of docs/exit-codes.md, of kinds of docs/failures.md and of events
-of docs/json.md.
+It also fills in the tables of docs/exit-codes.md, of kinds of docs/failures-reference.md and of
+events of docs/json.md.
 
 python scripts/docs.py             writes the files
 python scripts/docs.py --check     exits with 1 if a file is not up to date
@@ -52,7 +52,7 @@ required; `cluster` is required if the strategy runs in several processes. The
 - Relative paths are relative to the file.
 - `--set PATH=VALUE` changes one value for one launch, e.g. `--set cluster.worker=4`.
 - `distrun validate` shows all errors at once, each with its line and column, and warns about
-  [mistakes in the program](failures.md#warnings-before-the-start). `distrun schema`
+  [mistakes in the program](failures-reference.md#warnings-before-the-start). `distrun schema`
   prints the same keys for [editors](first-hour.md#in-your-editor).
 """
 
@@ -240,7 +240,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "cli.md", cli_page()
     yield DOCS / "spec.md", f"{NOTE}\n{SPEC}\n{markdown_reference()}\n{CUSTOM_ROLES}\n{VARIABLES}"
     found = (f"| `{kind}` | {looks} | {advice} |" for kind, (looks, advice) in kinds().items())
-    page = DOCS / "failures.md"
+    page = DOCS / "failures-reference.md"
     yield page, with_table(page, "| kind | what it looks like | what to do |", found)
     found = (f"| {code} | {meaning} |" for code, meaning in exit_codes().items())
     page = DOCS / "json.md"

@@ -1,4 +1,4 @@
-"""The tables of docs/failures.md as data."""
+"""The tables of docs/failures-reference.md as data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "failures.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "failures-reference.md"
 _CLUSTERS = {
     "mirrored": {"worker": 1},
     "multi_worker_mirrored": {"worker": 2, "evaluator": 1},

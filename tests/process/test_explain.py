@@ -49,7 +49,7 @@ def test_a_key_has_several_names(distrun: Distrun, topic: str, path: str) -> Non
 
 def test_every_kind_is_explained_as_in_the_page(distrun: Distrun) -> None:
     assert set(kinds()) == {kind.value for kind in Kind}
-    page = (ROOT / "docs" / "failures.md").read_text()
+    page = (ROOT / "docs" / "failures-reference.md").read_text()
     for kind, (looks, advice) in kinds().items():
         assert f"| `{kind}` | {looks} | {advice} |" in page
     shown = distrun("explain", "host_memory").stdout

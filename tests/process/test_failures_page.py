@@ -1,4 +1,4 @@
-"""Rows of docs/failures.md with real processes: eight; tests/unit runs all of them without."""
+"""Eight rows of docs/failures-reference.md with real processes; tests/unit runs all without."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(distrun: Dis
 
 
 def test_every_kind_is_in_the_documentation(request: pytest.FixtureRequest) -> None:
-    text = (request.config.rootpath / "docs" / "failures.md").read_text()
+    text = (request.config.rootpath / "docs" / "failures-reference.md").read_text()
     listed = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
     assert sorted(set(listed) & {kind.value for kind in Kind}) == sorted(k.value for k in Kind)
 

@@ -1,4 +1,4 @@
-"""The tables of docs/failures.md: each row is run through the lifecycle."""
+"""The tables of docs/failures-reference.md: each row is run through the lifecycle."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def command(topic: str | None) -> int:
         console.print_text(f"exit code {int(topic)}: {_code_text(int(topic))}", indent=_INDENT)
     elif topic in kinds():
         looks, advice = (_plain(text) for text in kinds()[topic])
-        console.print_text(f"{topic}: a kind of verdict, see docs/failures.md")
+        console.print_text(f"{topic}: a kind of verdict, see docs/failures-reference.md")
         _print_rows({"looks": looks, "advice": advice})
     else:
         for path in _paths(topic):
