@@ -140,11 +140,13 @@ def reports() -> None:
 def launch(name: str, folder: Path, *args: str, kills: bool = False) -> None:
     """Run a job, and write its report; `kills`: its second worker, in the middle of training."""
     command = args if args[0] == "run" else ("launch", *args)
-    command = (command[0], "--name", name, "--report", str(folder / f"{name}.html"), *command[1:])
+    command = (command[0], "--name", name, *command[1:])
     job = subprocess.Popen([sys.executable, "-m", "distrun", *command], cwd=folder)
     if kills:
         kill_worker(job)
     job.wait()
+    report = ["report", name, "-o", str(folder / f"{name}.html")]
+    subprocess.run([sys.executable, "-m", "distrun", *report], check=True)
 
 
 def kill_worker(job: subprocess.Popen[bytes]) -> None:

@@ -7,8 +7,7 @@ late for its place there in `*.late`, `history/<role>-<index>.jsonl` with what t
 `supervisor.log`, the lock
 that a living supervisor holds, its control socket, and `token`, by which its processes are
 recognized. A job that was submitted to Slurm has its
-batch script, `batch.sh`, what that printed, `batch.log`, and `batch.json`. `notify.log` has the
-output of `--notify`.
+batch script, `batch.sh`, what that printed, `batch.log`, and `batch.json`.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _TOKEN = re.compile(rb"[0-9a-f]{32}")
 _LOCK_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _FILES = {
-    *("spec.yaml", "plan.json", "events.jsonl", "logs", "notify.log", "control.sock", "history"),
+    *("spec.yaml", "plan.json", "events.jsonl", "logs", "control.sock", "history"),
     *("supervisor.log", "supervisor.lock", "spec.json", "token"),
     *("batch.sh", "batch.log", "batch.json", "stop.json"),
 }
@@ -110,7 +109,6 @@ class JobFolder:
         self.unsent_reports_file = self.logs / UNSENT_REPORTS
         self.history = opened / "history"
         self.supervisor_log = opened / "supervisor.log"
-        self.notify_log = opened / "notify.log"
         self.batch_script = opened / "batch.sh"
         self.batch_log = opened / "batch.log"
         self.batch_file = opened / "batch.json"

@@ -212,14 +212,22 @@ def test_other_folders_beside_jobs_are_no_jobs(distrun: Distrun) -> None:
     assert distrun("status", "photos").returncode == 2
 
 
+def test_a_wait_for_several_jobs_exits_as_the_first_that_failed(distrun: Distrun) -> None:
+    failed, other = distrun.detached("exit 7"), distrun.detached("exit 0", name="other")
+    waited = distrun("wait", "--timeout", "60s", other, failed)
+    assert waited.returncode == 7
+    assert "exit code 7" in waited.stderr.splitlines()[-1]
+    assert distrun("wait", other).returncode == 0
+
+
 EMPTY = [
     *(f"{name} ''" for name in ("launch", "run", "plan", "validate", "doctor", "submit")),
     *(f"{name} ''" for name in ("status", "logs", "kill", "wait", "events", "report", "bundle")),
     *("resume ''", "stacks ''", "clean ''", "ps ''", "explain ''", "init ''", "''"),
     *("kill job ''", "wait job ''", "logs job ''", "logs -t ''", "logs --grep ''", "stacks -t ''"),
     *("launch job.yaml -t ''", "launch job.yaml --name ''", "launch job.yaml --set ''"),
-    *("launch job.yaml --notify ''", "launch job.yaml --report ''", "report -o ''"),
-    *("bundle -o ''", "run --hosts '' x.py", "run --env '' x.py", "resume --assume-dead ''"),
+    *("report -o ''", "bundle -o ''", "run --hosts '' x.py", "run --env '' x.py"),
+    "resume --assume-dead ''",
     *("plan --env '' job.yaml", "kill --grace ''", "kill --signal ''", "wait --timeout ''"),
 ]
 

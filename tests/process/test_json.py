@@ -132,19 +132,6 @@ def test_plan_doctor_and_stacks_print_what_is_described(distrun: Distrun, reader
     assert reader.faults == []
 
 
-def test_what_notify_gets_is_a_status(distrun: Distrun, reader: Reader) -> None:
-    told = distrun.cwd / "told.json"
-    done = distrun(
-        "launch", distrun.write_spec("exit 3"), "--notify", f"cat > {shlex.quote(str(told))}"
-    )
-    assert done.returncode == 3
-    found = json.loads(told.read_text())
-    reader.check("status", found)
-    assert not reader.missing("outcome", found["job"]["outcome"])
-    assert not reader.missing("verdict", found["job"]["verdict"])
-    assert reader.faults == []
-
-
 def sample(hint: Any) -> Any:
     """A value of a type."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)

@@ -1,4 +1,4 @@
-"""`distrun report` and `launch --report`: what the page says, and where it is written."""
+"""`distrun report`: what the page says, and where it is written."""
 
 from __future__ import annotations
 
@@ -222,17 +222,6 @@ def test_a_full_disk_leaves_the_page_that_was_there(distrun: Distrun, small_disk
     assert "No space left on device" in refused.stderr
     assert page.read_text() == "before"
     assert sorted(each.name for each in small_disk.iterdir()) == ["page.html", "rest"]
-
-
-def test_a_launch_writes_it_at_the_end(distrun: Distrun) -> None:
-    spec, page = distrun.write_spec("exit 3"), distrun.cwd / "ci.html"
-    for wrong in (["none/ci.html"], [".", "-d"]):
-        assert distrun("launch", spec, "--report", *wrong).returncode == 2
-    assert not (distrun.home / "jobs").exists() or not os.listdir(distrun.home / "jobs")
-    done = distrun("launch", spec, "--report", page)
-    assert done.returncode == 3
-    assert done.stderr.endswith(f"distrun: wrote {page}\n")
-    assert ": failed</title>" in page.read_text()
 
 
 def test_a_job_of_a_day_on_16_hosts_has_a_page_below_2_mb(

@@ -48,7 +48,7 @@ def job_files(folder: JobFolder) -> list[Path]:
     """Return the files of a job that are in a bundle with its own names, whether they exist."""
     return [
         *(folder.spec_file, folder.resolved_spec_file, folder.plan_file, folder.events_file),
-        *(folder.supervisor_log, folder.notify_log, folder.batch_script, folder.batch_log),
+        *(folder.supervisor_log, folder.batch_script, folder.batch_log),
     ]
 
 

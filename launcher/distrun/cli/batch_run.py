@@ -102,7 +102,6 @@ def _run(folder: JobFolder, number: str) -> int:
         tasks=(),
         all_output=False,
         strict=False,
-        notify=None,
         no_preflight=False,
         dry_run=False,
         resumed=resumed,

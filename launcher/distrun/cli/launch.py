@@ -11,9 +11,7 @@ from distrun.cli.options import (
     WithProgramArguments,
     all_output_option,
     name_option,
-    notify_option,
     overrides_option,
-    report_option,
     spec_argument,
     strict_option,
     task_option,
@@ -33,8 +31,6 @@ _OPTIONS = (
     all_output_option,
     overrides_option,
     strict_option,
-    notify_option,
-    report_option,
     click.option("--no-preflight", is_flag=True, help="Do not check the hosts before starting."),
     click.option("--dry-run", is_flag=True, help="Show what would run, like `distrun plan`."),
 )
@@ -103,17 +99,14 @@ def launch(  # noqa: PLR0913 - the options of the commands
     tasks: tuple[str, ...],
     all_output: bool,
     strict: bool,
-    notify: str | None,
     no_preflight: bool,
     dry_run: bool,
-    report: str | None = None,
     resumed: Resumption | None = None,
     asked_to_stop: Callable[[], StopJob | None] = lambda: None,
 ) -> int:
     """Run a job, and return the exit code: the job's, or 0 if it was left running.
 
-    `report`: where to write its page once it has ended. `resumed`: the job that is resumed; None: a
-    new one. `asked_to_stop` returns what a signal
+    `resumed`: the job that is resumed; None: a new one. `asked_to_stop` returns what a signal
     stands for, if a command of another machine has sent it.
     """
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
@@ -124,8 +117,6 @@ def launch(  # noqa: PLR0913 - the options of the commands
     spec = with_workers(spec, strict=strict)
     if tasks:
         _check_tasks(spec, tasks)
-    if report is not None:
-        _check_report(report, detach=detach)
     if dry_run:
         from distrun.cli.guarded_command import run_guarded
         from distrun.cli.plan_view import show_plan
@@ -153,35 +144,7 @@ def launch(  # noqa: PLR0913 - the options of the commands
     )
     if not strict:  # otherwise they were made before
         job.check_program()
-    try:
-        return job.run()
-    finally:
-        if report is not None and not job.was_left_running:
-            from distrun.cli.report_file import report_at_end
-
-            report_at_end(job.folder, report)
-        if notify is not None and job.folder.path.exists():
-            from distrun.agent.linux.syscalls import signal_name
-            from distrun.cli import console, signals
-            from distrun.cli.notify import run_notify_command, start_notify_watcher
-
-            run = start_notify_watcher if job.was_left_running else run_notify_command
-            try:
-                run(notify, job.folder)
-            except signals.ENDED as error:  # the exit code stays that of the job
-                name = signal_name(signals.signal_of(error) or 0)
-                console.print_message(f"{name} ended the command of --notify")
-
-
-def _check_report(path: str, *, detach: bool) -> None:
-    from distrun.cli.report_file import check_path
-
-    if detach:
-        from distrun.errors import UsageError
-
-        hint = "later: distrun wait JOB; distrun report JOB -o FILE"
-        raise UsageError("--report writes at the job's end, and -d does not wait for it", hint=hint)
-    check_path(path)
+    return job.run()
 
 
 def _check_tasks(spec: Spec, wanted: tuple[str, ...]) -> None:

@@ -108,7 +108,6 @@ class LaunchedJob:
         self._exit_code = 0
         """The exit code then."""
         self._terminal_is_gone = False
-        self.was_left_running = False
         store = JobStore.default()
         self.folder = store.new_folder(spec.name) if resumed is None else resumed.folder
         self._log_starts: dict[str, int] = {}
@@ -205,7 +204,6 @@ class LaunchedJob:
         A job that has ended already is treated the same way: all its tasks were executed. So the
         result of a detached launch does not depend on how fast the job ends.
         """
-        self.was_left_running = True
         self._view.clear_status()
         if self._session.state.phase.is_final:
             self._session.close()

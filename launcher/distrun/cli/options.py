@@ -90,23 +90,6 @@ strict_option = click.option(
     "--strict", is_flag=True, help="Make warnings about the program errors (exit code 65)."
 )
 
-NOTIFY_VARIABLE = "DISTRUN_NOTIFY_COMMAND"
-"""Passes the command to the process that waits for a detached job."""
-notify_option = click.option(
-    "--notify",
-    metavar="COMMAND",
-    envvar=NOTIFY_VARIABLE,
-    help="When the job has ended, run this shell command for at most 1 minute, with the job's "
-    "`status --json` on its standard input.",
-)
-
-report_option = click.option(
-    "--report",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="When the job has ended, write the page of `distrun report` to this file.",
-)
-
 task_option = click.option(
     "-t",
     "--task",

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrun.agent.linux.syscalls import signal_name
 from distrun.cli.output_file import write_file
-from distrun.errors import HostError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,39 +44,3 @@ def write_page(page: str, path: Path) -> None:
     """
     with write_file(path) as file:
         file.write(page.encode())
-
-
-def check_path(name: str) -> None:
-    """Check that a page can be written there, before there is one.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    path = Path(name)
-    if not path.parent.is_dir():
-        raise UsageError(f"--report: there is no folder {path.parent}", hint="create it first")
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        what = f"--report: {path.parent} cannot be written to: {error.strerror}"
-        raise UsageError(what, hint="name a file elsewhere") from error
-
-
-def report_at_end(folder: JobFolder, name: str) -> None:
-    """Write the page of a job that has ended. A failure is said; the exit code is the job's."""
-    from distrun.cli import console, signals
-
-    if not folder.path.exists():
-        return
-    try:
-        write_page(make_page(folder), Path(name))
-    except (HostError, OSError) as error:
-        console.print_error(
-            HostError(str(error), hint=f"to write it again: distrun report {folder.job_id} -o FILE")
-        )
-    except signals.ENDED as error:
-        signal = signal_name(signals.signal_of(error) or 0)
-        console.print_message(f"{signal} came before the report was written")
-    else:
-        console.print_message(f"wrote {name}")

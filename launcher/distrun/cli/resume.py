@@ -9,9 +9,7 @@ import click
 from distrun.cli.options import (
     all_output_option,
     job_argument,
-    notify_option,
     overrides_option,
-    report_option,
     strict_option,
     task_option,
 )
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 @all_output_option
 @overrides_option
 @strict_option
-@notify_option
-@report_option
 @click.option(
     "--assume-dead",
     "assumed_dead",

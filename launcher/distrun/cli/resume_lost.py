@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 
 from distrun.cli import console
-from distrun.cli.notify import distrun_command
 from distrun.jobstore import JobStore
 from distrun.resumption import was_broken_off
+from distrun.supervisor.hosts.local import python_with_packages
+
+_MAIN = "from distrun.cli.main import main; main()"
 
 
 def resume_lost() -> int:
@@ -22,7 +24,7 @@ def resume_lost() -> int:
     # Their output goes to this command's, line by line; each takes as long as its hosts need.
     children = [
         subprocess.Popen(
-            distrun_command("resume", "-d", "--", folder.job_id),
+            python_with_packages(_MAIN, "resume", "-d", "--", folder.job_id),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )

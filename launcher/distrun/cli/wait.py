@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from distrun.cli import console
-from distrun.cli.options import duration, job_argument, notify_option
-from distrun.errors import DistrunError, HostError, WaitTimeoutError
+from distrun.cli.options import duration, job_argument
+from distrun.errors import HostError
 
 if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout", type=duration, metavar="D", help="Stop waiting after D and exit with 124."
 )
-@notify_option
-def command(jobs: tuple[str, ...], timeout: float | None, notify: str | None) -> int:
+def command(jobs: tuple[str, ...], timeout: float | None) -> int:
     """Wait until jobs have ended, and exit with their result. Default: the newest job.
 
     For each job, one line on stderr says how it ended.
@@ -32,7 +31,6 @@ def command(jobs: tuple[str, ...], timeout: float | None, notify: str | None) ->
     \b
       distrun wait mnist && echo trained
       distrun wait --timeout 2h mnist
-      distrun wait mnist --notify 'cat > mnist.json'
     """
     from distrun.cli.end_report import exit_line
     from distrun.jobstore import JobStore
@@ -44,7 +42,7 @@ def command(jobs: tuple[str, ...], timeout: float | None, notify: str | None) ->
     unverified: list[JobFolder] = []
     for folder in folders:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        outcomes.append(_wait(folder, left, notify, unverified).outcome)
+        outcomes.append(_wait(folder, left, unverified).outcome)
     failed = [outcome for outcome in outcomes if outcome is not None and outcome.exit_code]
     if not failed:
         return HostError.exit_code if unverified else 0
@@ -53,27 +51,17 @@ def command(jobs: tuple[str, ...], timeout: float | None, notify: str | None) ->
     return failed[0].exit_code
 
 
-def _wait(
-    folder: JobFolder, timeout: float | None, command: str | None, unverified: list[JobFolder]
-) -> JobState:
-    """Wait for the end of a job, whatever it is, and run the command of `--notify`.
+def _wait(folder: JobFolder, timeout: float | None, unverified: list[JobFolder]) -> JobState:
+    """Wait for the end of a job, whatever it is.
 
     A job that may still run on a host that could not be reached is added to `unverified`.
     """
     from distrun import control, leftovers
     from distrun.cli.end_report import end_line
-    from distrun.cli.notify import run_notify_command
 
-    try:
-        state = control.wait_for_final_state(folder, timeout)
-    except DistrunError as error:
-        if command is not None and not isinstance(error, WaitTimeoutError):
-            run_notify_command(command, folder)
-        raise
+    state = control.wait_for_final_state(folder, timeout)
     console.print_lines([end_line(folder, state)])
     if not folder.is_elsewhere and (hosts := leftovers.unverified_hosts(state)):
         console.print_error(leftovers.unreached_error(folder, hosts))
         unverified.append(folder)
-    if command is not None:
-        run_notify_command(command, folder)
     return state
