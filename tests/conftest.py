@@ -37,7 +37,7 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 LEFT_BEHIND_AFTER = 30.0
 """Seconds after which what still runs has been left: what tests start would run for longer."""
 TAIL = 4000
-WORKERS_PER_CORE = 2.5
+WORKERS_PER_CORE = 3
 
 register_profiles()
 

@@ -12,6 +12,13 @@ GROUPS = {
         "tests/ssh/test_replaced_hosts.py",
         "tests/ssh/test_sync.py",
     ),
+    "hosts that return": (
+        "tests/ssh/test_killed_guards.py",
+        "tests/ssh/test_kill_of_lost_jobs.py",
+        "tests/ssh/test_late_logs.py",
+        "tests/ssh/test_lost_links.py",
+        "tests/ssh/test_three_losses.py",
+    ),
     "hosts": ("tests/ssh/",),
     "slurm": ("tests/slurm/",),
     "wheel": ("tests/process/test_wheel.py",),
