@@ -139,8 +139,14 @@ SAID = {
     "html entity sep": f"password&#61;{HIDDEN}",
     "escaped separator": f"password\\u003d{HIDDEN}",
     "escaped separator 2": f"password\\x3d{HIDDEN}",
+    "escaped letters": f'{{"pass\\u0077ord": "{HIDDEN}"}}',
+    "escaped value": f'{{"password": "\\u0058{HIDDEN[1:]}"}}',
     "german": f"Passwort: {HIDDEN}",
     "heredoc": f"cat > .netrc <<E\npassword {HIDDEN}\nE",
+    "pgpass": f"db.example.org:5432:app:anna:{HIDDEN}\n*:*:*:anna:{HIDDEN}",
+    "sql": f"CREATE USER anna IDENTIFIED BY '{HIDDEN}'",
+    "sql 2": f"create user anna identified with mysql_native_password by '{HIDDEN}';",
+    "key of json": f'{{"key": "{HIDDEN}"}}',
     # In addresses.
     "query": f"https://example.org/x?access_token={HIDDEN}&page=2",
     "query 2": f"GET /x?page=2&api_key={HIDDEN} HTTP/1.1",
@@ -307,6 +313,9 @@ HARMLESS = [
     "secret sharing with tf.GradientTape and Adam(0.001)",
     "api keys: none; run 20261125-150000-mnist",
     "the secret of worker:0 on gpu-node-17.example.org",
+    "train.py:1234:5:6:E501",
+    "best key: layer_1/kernel:0, key=dense_12",
+    "identified by their names",
 ]  # fmt: skip
 
 

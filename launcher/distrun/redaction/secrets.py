@@ -133,12 +133,15 @@ _ESCAPE = re.compile(
     r"|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
 )
 """Escape sequences (ECMA-48), other control characters, and characters that are not shown."""
+_LETTER = re.compile(r"\\u00([46][1-9A-Fa-f]|[57][0-9Aa]|3[0-9])")
+"""A letter or a digit that JSON has as an escape."""
 
 
 def shown(text: str) -> str:
     """Return a text as a terminal shows it: no escapes, backspaces carried out; the same lines."""
     if not text.isprintable():
         text = _ESCAPE.sub("", text)
+    text = _LETTER.sub(lambda found: chr(int(found[1], 16)), text)
     if "\b" not in text:
         return text
     kept: list[str] = []
@@ -176,8 +179,13 @@ _LOGIN_IN_URL = re.compile(
 _SENT = re.compile(r"(?i:(?P<scheme>basic|bearer))\s+(?P<value>[A-Za-z0-9._~+/-]{6,}={0,2})")
 _OF_COMMAND = re.compile(
     r"\b(?:(?:curl|wget)\b[^\n]{0,400}?\s(?:-[uU]|--user|--proxy-user)[= ]+[\"']?[^\s:\"'@/]{1,80}:"
-    r"|(?:mysql\w*|sshpass|redis-cli|docker login)\b[^\n]{0,200}?\s-[pa] ?[\"']?)"
+    r"|(?:mysql\w*|sshpass|redis-cli|docker login)\b[^\n]{0,200}?\s-[pa] ?[\"']?"
+    r"|(?i:identified (?:with \w{1,40} )?by (?:password )?)[\"'])"
     r"(?P<value>[^\s\"']+)"
+)
+_OF_PGPASS = re.compile(
+    r"(?:^|(?<=\s))[\w.*-]{1,200}:(?:\d{4,5}|\*):[\w*-]{1,80}:[\w*-]{1,80}:(?P<value>\S+)$",
+    re.MULTILINE,
 )
 _BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -255,7 +263,7 @@ def _without_near(text: str, replacement: Callable[[str], str]) -> str:
         before = _MASK.sub("", text[max(0, found.start() - _NEAR) : found.start()])
         at = 0
         while (name := _name(before, at)) is not None:
-            if _rank(name[2]) > 1:
+            if _rank(name[2]) > 1 or name[2].lower() == "key":
                 return replacement(word)
             at = name[1]
         return word
@@ -370,7 +378,8 @@ def replace_secrets(text: str, replacement: Callable[[str], str]) -> str:
     if "://" in text:
         text = _LOGIN_IN_URL.sub(login, text)
     text = _SENT.sub(sent, text)
-    text = _OF_WANDB.sub(value, _OF_COMMAND.sub(value, text))
+    for pattern in (_OF_COMMAND, _OF_PGPASS, _OF_WANDB):
+        text = pattern.sub(value, text)
     parts, done = [], 0
     for start, end in _named(text):
         lines = (
