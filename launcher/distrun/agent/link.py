@@ -236,10 +236,10 @@ class Link:
     def _detach(self) -> None:
         """Drop the present link; the lease continues."""
         channel, self._decision_due = self.channel, None
-        for descriptor in {channel.reader, channel.writer}:
-            if descriptor in self._selector.get_map():
-                self._selector.unregister(descriptor)
-        if not (channel.ended and channel.broken):
+        if not channel.is_closed:  # else others may have its descriptors by now
+            for descriptor in {channel.reader, channel.writer}:
+                if descriptor in self._selector.get_map():
+                    self._selector.unregister(descriptor)
             channel.close()
         if self._client is not None:
             self._client.close()

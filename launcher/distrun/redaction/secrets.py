@@ -184,7 +184,7 @@ _OF_COMMAND = re.compile(
     r"(?P<value>[^\s\"']+)"
 )
 _OF_PGPASS = re.compile(
-    r"(?:^|(?<=\s))[\w.*-]{1,200}:(?:\d{4,5}|\*):[\w*-]{1,80}:[\w*-]{1,80}:(?P<value>\S+)$",
+    r"(?:^|(?<=\s))[\w.*-]{1,200}:(?:\d{4,5}|\*):[\w*-]{1,80}:[\w*-]{1,80}:(?P<value>\S{6,512})$",
     re.MULTILINE,
 )
 _BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")

@@ -330,11 +330,14 @@ def names_own_address(program: ProgramSpec) -> bool:
 
 
 def check_readable(path: str, mark: Mark, what: str, problems: Problems) -> None:
-    """Add a problem unless `path` is a file."""
+    """Add a problem unless `path` is a file that is not too large to be read at once."""
     if not os.path.isfile(path):
         problems.add(
             mark, f"{what} names no file: {quoted_path(path)} is not there", "correct the path"
         )
+    elif os.path.getsize(path) > _MOST_BYTES:
+        why = f"{quoted_path(path)} has more than {_MOST_BYTES >> 20} MB"
+        problems.add(mark, f"{what} is too large: {why}", "correct the path")
 
 
 def quoted_path(path: str) -> str:

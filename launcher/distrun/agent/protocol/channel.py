@@ -136,6 +136,7 @@ class Channel(Generic[Received, Sent]):
         """Whether the other side has closed its end; everything that it sent was received."""
         self.broken = False
         """Whether the other side no longer reads what is sent."""
+        self.is_closed = False
         self.joins = False
         """Whether :meth:`watch_writing` writes all that was queued since its last call at once.
 
@@ -239,7 +240,7 @@ class Channel(Generic[Received, Sent]):
         return seq, message
 
     def close(self) -> None:
-        self.broken = self.ended = True
+        self.broken = self.ended = self.is_closed = True
         os.close(self.reader)
         os.close(self.writer)
 
