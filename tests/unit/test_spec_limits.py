@@ -70,9 +70,7 @@ def test_a_script_that_is_larger_than_any_is_refused(tmp_path: Path) -> None:
         load(str(path))
 
 
-@pytest.mark.parametrize(
-    "key", ["hostfile: big", "ssh: {config_file: big}", "ssh: {identity_file: big}"]
-)
+@pytest.mark.parametrize("key", ["ssh: {config_file: big}", "ssh: {identity_file: big}"])
 def test_a_file_that_is_larger_than_any_of_its_kind_is_refused(key: str, tmp_path: Path) -> None:
     with (tmp_path / "big").open("w") as file:
         file.truncate(1 << 40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import signal
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
 
 _JOB_ID = "plan"
+_LEAVE_SECONDS = 0.5
+"""How long hosts may take to say that they have ended, after a signal."""
 
 
 def make_plan(spec: Spec, left_out: dict[str, Cause] | None = None) -> Plan:
@@ -110,7 +113,9 @@ class DryRun:
         """Prepare the hosts until they are ready or one fails; the result is the preparation's.
 
         Raises:
-            BaseException: a signal's, such as KeyboardInterrupt, once the hosts are released.
+            BaseException: a signal's, such as KeyboardInterrupt, once the hosts are released, or
+                after half a second: whoever has called this then ends its processes, and an agent
+                ends with its link.
         """
         try:
             self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
@@ -118,14 +123,14 @@ class DryRun:
             self._run_until_released()
         except BaseException:
             self._release()
-            self._run_until_released()
+            self._run_until_released(time.monotonic() + _LEAVE_SECONDS)
             raise
         finally:
             # Python would print that it cannot write to the pipe, once this object is gone.
             signal.set_wakeup_fd(-1)
 
-    def _run_until_released(self) -> None:
-        while self._hosts:
+    def _run_until_released(self, deadline: float = math.inf) -> None:
+        while self._hosts and time.monotonic() < deadline:
             if self.preparation.is_finished and not self._is_releasing:
                 self._release()
             self._wait()
@@ -148,7 +153,7 @@ class DryRun:
         dues = (self._hosts.next_due, None if self._is_releasing else self._due)
         waits = [max(0.0, due - time.monotonic()) for due in dues if due is not None]
         tick = self._tick(self.preparation)
-        waits.append(syscalls.LONGEST_WAIT)
+        waits.append(_LEAVE_SECONDS if self._is_releasing else syscalls.LONGEST_WAIT)
         timeout = min(waits if tick is None else [*waits, tick])
         for key, _ in self._selector.select(timeout):
             if key.fileobj in self._selector.get_map():
