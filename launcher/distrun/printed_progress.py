@@ -1,4 +1,4 @@
-"""Reads progress from what Keras and tqdm print: the lines of epochs, and bars.
+"""Reads progress from what tasks print: the bars and lines of Keras and tqdm, and other lines.
 
 The forms are those of Keras 2 and 3 (`Progbar`, `fit`) and of tqdm 4 (`tqdm.format_meter`), as
 their source code has them. Tests compare them with what these libraries print.
@@ -10,6 +10,8 @@ import re
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
+
+from distrun.progress_lines import HINT, ProgressLines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,6 +100,8 @@ class PrintedProgress:
         self.values: dict[str, str] = {}
         self.first_step: dict[str, str] = {}
         self.is_moving = False
+        self._lines: ProgressLines | None = ProgressLines()
+        """None once Keras has printed its own: what its callbacks print counts otherwise."""
         self._is_before_bar = False
         """Whether the cursor is at the beginning of the bar's line: what follows overwrites it."""
 
@@ -119,11 +123,17 @@ class PrintedProgress:
             if reading is not None:
                 has_any = True
                 self._add(reading.values)
+                if _KERAS_BAR.match(plain) is not None:
+                    self._lines = None
                 is_closed = end == "\n" and not plain[reading.end :].strip()
                 self.is_moving = not (reading.is_finished or is_closed)
                 self._is_before_bar = end == "\r"
             elif self.is_moving and self._is_overwritten(plain, end):
                 has_any, self.is_moving = True, False
+            elif self._lines is not None and end == "\n" and HINT.search(plain):
+                for values in self._lines.read(plain):
+                    has_any = True
+                    self._add(values)
         return has_any
 
     def _is_overwritten(self, plain: str, end: str) -> bool:

@@ -31,7 +31,8 @@ AGENT_FOR_THE_LAUNCHER = ("distrun.agent.protocol", "distrun.agent.linux")
 FOR_TYPES_ALONE = {"typing_extensions"}
 PURE = {
     *("distrun.plan", "distrun.preflight", "distrun.lifecycle"),
-    *("distrun.printed_progress", "distrun.strategies", "distrun.timeline", "distrun.timing"),
+    *("distrun.printed_progress", "distrun.progress_lines", "distrun.strategies"),
+    *("distrun.timeline", "distrun.timing"),
     *("distrun.report.outliers", "distrun.report.series", "distrun.verdict"),
     *("distrun.lint.module", "distrun.lint.flow", "distrun.lint.removed", "distrun.lint.rule"),
     *("distrun.lint.rules", "distrun.lint.operations", "distrun.lint.cluster_rules"),
@@ -352,7 +353,7 @@ LAYERS = (
         *("distrun.agent", "distrun.errors", "distrun.field_types", "distrun.forked_process"),
         "distrun.held_package",
         "distrun.frozen",
-        *("distrun.printed_progress", "distrun.regular_file"),
+        *("distrun.printed_progress", "distrun.progress_lines", "distrun.regular_file"),
         *("distrun.keras_version", "distrun.resources", "distrun.strategies"),
     },
     {"distrun.codec", "distrun.slurm", "distrun.spec"},

@@ -1,0 +1,108 @@
+"""Reads progress from the lines that training loops print: `Epoch 3, loss: 0.3, accuracy: 0.9`.
+
+Everybody writes such a line in another way, and other lines have numbers, too. So a line is
+progress only if it names an epoch or a step and has a metric, and only after a second line of its
+form, the same but for the numbers, has a later epoch or step.
+"""
+
+from __future__ import annotations
+
+import re
+
+_FLAGS = re.ASCII | re.IGNORECASE
+HINT = re.compile(
+    r"\d[\s/,|:\])].{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step)", _FLAGS
+)
+"""Each form has this. To search for it is faster."""
+_MOST_CHARACTERS = 512
+_MOST_FORMS = 32
+_NUMBER = r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
+_ANY_NUMBER = re.compile(rf"{_NUMBER}|\b(?:nan|inf)\b", _FLAGS)
+_TOTAL = r"(?:\s?(?:/|\bof\b)\s?(?P<total>\d{1,15}))?"
+_BETWEEN = r"['\"]?[\s:=#\[(]{0,4}"
+_EPOCH = re.compile(
+    rf"(?<![a-z_])epoch{_BETWEEN}(?P<count>\d{{1,9}})(?:\.\d{{1,9}})?{_TOTAL}", _FLAGS
+)
+_STEP = re.compile(
+    rf"(?<![a-z/])(?:global[_ ])?(?:step|iter|iteration|batch){_BETWEEN}"
+    rf"(?P<count>\d{{1,15}}){_TOTAL}",
+    _FLAGS,
+)
+_COUNTS = re.compile(
+    r"(?:\[|\|)\s{0,8}(?P<count>\d{1,15})\s?/\s{0,8}(?P<total>\d{1,15})"
+    r"(?:\s?\(\s{0,3}\d{1,3}(?:\.\d{1,4})?%\))?\s{0,3}(?:\]|(?:batch|step|iter)\w{0,6}\s{0,3}\|)",
+    _FLAGS,
+)
+"""`[640/60000 (1%)]`, and `| 200/2928 batches |`."""
+_PAIR = re.compile(r"\A\s{0,3}\[(?P<epoch>\d{1,6}),\s{1,8}(?P<step>\d{1,9})\]")
+"""`[2,  4000] loss: 1.3`, as in PyTorch's tutorial."""
+_AT_STEP = re.compile(
+    rf"(?P<name>loss|accuracy)\b.{{0,40}}?\bat (?:step|epoch|iteration) \d{{1,15}}\s?[:=]\s?"
+    rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
+    _FLAGS,
+)
+_METRIC = re.compile(
+    r"(?<![\w@])(?:(?:mean|avg|average|running|total)[ _])?"
+    r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval)[ _])?[\w-]{0,24}?"
+    r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1|lr|learning_rate)(?:@\d)?)"
+    rf"['\"]?\s{{0,4}}[:=]?\s{{0,6}}(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
+    _FLAGS,
+)
+_OF_TEST = re.compile(
+    r"[^a-z]{0,80}(?:[a-z]{1,12}[^a-z]{1,20})?(?:eval|evaluation|valid|validation|val|test|dev)\b",
+    _FLAGS,
+)
+"""The steps of a test would be taken for those of the training."""
+
+
+def read_values(line: str) -> dict[str, str] | None:
+    """Return what a line says by the keys of a report: EPOCH, EPOCHS, STEP, STEPS and metrics.
+
+    None if it does not look like progress.
+    """
+    line = line[:_MOST_CHARACTERS]
+    if _OF_TEST.match(line):
+        return None
+    metrics: dict[str, str] = {}
+    for found in (*_METRIC.finditer(line), *_AT_STEP.finditer(line)):
+        metrics.setdefault(re.sub(r"\W", "_", found["name"]).upper(), found["value"])
+    pair = _PAIR.match(line)
+    values = {} if pair is None else {"EPOCH": pair["epoch"], "STEP": pair["step"]}
+    for key, forms in (("EPOCH", (_EPOCH,)), ("STEP", (_STEP, _COUNTS))):
+        count = next(filter(None, (form.search(line) for form in forms)), None)
+        if count is not None and key not in values:
+            values[key] = count["count"]
+            if count["total"]:
+                values[f"{key}S"] = count["total"]
+    return {**metrics, **values} if values and metrics else None
+
+
+class ProgressLines:
+    """The lines of one task."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, dict[str, str]] = {}
+        """The values of the last line of each form."""
+        self._moved: set[str] = set()
+        """The forms of which a line had a later epoch or step than the line before."""
+
+    def read(self, line: str) -> list[dict[str, str]]:
+        """Read a line; return the values of those that are progress now: none, it, or two."""
+        values = read_values(line)
+        if values is None:
+            return []
+        form = " ".join(_ANY_NUMBER.sub("#", line[:_MOST_CHARACTERS]).split())
+        before = self._last.get(form)
+        if before is None and len(self._last) >= _MOST_FORMS:
+            return []
+        self._last[form] = values
+        if form in self._moved:
+            return [values]
+        if before is None or _place(values) <= _place(before):
+            return []
+        self._moved.add(form)
+        return [before, values]
+
+
+def _place(values: dict[str, str]) -> tuple[int, int]:
+    return int(values.get("EPOCH", 0)), int(values.get("STEP", 0))

@@ -1,0 +1,128 @@
+"""Progress that is read from the lines of training loops, as tutorials and examples print them."""
+
+from __future__ import annotations
+
+import pytest
+
+from distrun.printed_progress import PrintedProgress
+
+# `E`: the epoch, `S`: the step. What is read of the second line, beside LOSS.
+FORMS = {
+    # TensorFlow's tutorials
+    "Epoch: {E}, accuracy: 0.8360, train_loss: {L}.": "EPOCH TRAIN_LOSS",
+    "Epoch {E}, Loss: {L}, Accuracy: 95.9, Test Loss: 0.06, Test Accuracy: 97.8": "EPOCH LOSS",
+    "Epoch {E} Batch {S} Loss {L}": "EPOCH STEP LOSS",
+    "Epoch {E} Loss {L} Accuracy 0.6120": "EPOCH LOSS",
+    "Epoch {E}: loss {L}": "EPOCH LOSS",
+    "Training loss (for one batch) at step {S}: {L}": "STEP LOSS",
+    "Loss at step {S}: {L}": "STEP LOSS",
+    "step {S}: mean loss = {L}": "STEP LOSS",
+    "INFO:tensorflow:loss = {L}, step = {S} (1.2 sec)": "STEP LOSS",
+    "I1125 10:00:0{E}.123456 1234 train.py:12] Step {S}, loss {L}": "STEP LOSS",
+    # PyTorch's and others'
+    "Train Epoch: {E} [{S}/60000 (1%)]\tLoss: {L}": "EPOCH STEP STEPS LOSS",
+    "[{E},  {S}] loss: {L}": "EPOCH STEP LOSS",
+    "Epoch [{E}/5], Step [{S}/600], Loss: {L}": "EPOCH EPOCHS STEP STEPS LOSS",
+    "Epoch: [{E}][ {S}/391]\tTime 0.100 (0.200)\tLoss {L} (6.9)\tAcc@1 10.0 (9)": "EPOCH STEP LOSS",
+    "| epoch   {E} |   {S}/ 2928 batches | lr 5.00 | ms/batch 20.3 | loss  {L} | ppl  3478.0": (
+        "EPOCH STEP STEPS LOSS PPL"
+    ),
+    "[Epoch {E}/200] [Batch {S}/938] [D loss: {L}] [G loss: 1.2]": "EPOCH EPOCHS STEP STEPS LOSS",
+    "{{'loss': {L}, 'learning_rate': 4e-05, 'epoch': {E}.5}}": "EPOCH LOSS LEARNING_RATE",
+    "iter {S}: loss {L}, time 12.5ms, mfu 5.1%": "STEP LOSS",
+    "step {S}: train loss {L}, val loss 10.9": "STEP TRAIN_LOSS VAL_LOSS",
+    # everybody's
+    "epoch {E}/10 step {S}/500 loss={L}": "EPOCH EPOCHS STEP STEPS LOSS",
+    "step {S} | loss {L}": "STEP LOSS",
+    "[{S}/500] loss: {L}": "STEP STEPS LOSS",
+    "Iteration {S}, loss = {L}": "STEP LOSS",
+    "Step #{S} loss={L}": "STEP LOSS",
+    "global_step={S} loss={L}": "STEP LOSS",
+    "step: {S}, training_loss: {L}": "STEP TRAINING_LOSS",
+    "2026-11-25 10:00:0{E},123 - INFO - epoch={E} step={S} loss={L}": "EPOCH STEP LOSS",
+    "[2026-11-25 10:00:0{E}][INFO] Epoch {E} | train_loss: {L} | val_acc: 0.91": "EPOCH VAL_ACC",
+    "Epoch {E} - loss: {L} - acc: 0.6": "EPOCH LOSS ACC",
+    "Epoch {E}/10, train loss: {L}, val loss: 0.4, val acc: 88.1%": "EPOCH EPOCHS VAL_LOSS",
+    "Epoch {E} completed. Loss: {L}": "EPOCH LOSS",
+    "\x1b[32mEpoch {E}\x1b[0m: Loss = {L}, Acc = 0.9": "EPOCH LOSS ACC",
+    "train | epoch {E} | loss {L}": "EPOCH LOSS",
+    "epoch:  {E}  loss:  nan": "EPOCH LOSS",
+}
+OTHERS = (
+    "Epoch {E}: val_loss improved from inf to 0.{S}, saving model to best.keras",
+    "Epoch {E}: early stopping",
+    "Restoring model weights from the end of the best epoch: {E}.",
+    "Saved checkpoint for step {S}: ckpt-{E}",
+    "Test set: Average loss: 0.02, Accuracy: {S}/10000 (99%)",
+    "Evaluation at step {S}: loss 0.2",
+    "[eval] epoch {E} loss 0.1",
+    "2026-11-25 12:00:0{E} Validation: epoch {E} loss 0.2",
+    "Epoch {E}/10 took 5 s",
+    "step {E} of the plan: accuracy matters",
+    "WARNING: loss of precision in step {S}",
+    "loss: 0.{S}",
+    "downloading part {E}/10: 5 MB",
+    "epochs {E} accuracy of 5 folds",
+    "GET /epoch/{E} 200",
+    "learning rate set to 0.{S} for epoch {E}",
+)
+
+
+def lines(form: str) -> list[str]:
+    return [form.format(E=each, S=100 * each, L=f"0.{9 - each}25") + "\n" for each in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_is_progress_once_it_has_moved_on(form: str) -> None:
+    first, second, third = lines(form)
+    printed = PrintedProgress()
+    assert not printed.read(first), "one line can be anything"
+    assert not printed.read(first)
+    assert printed.read(f"other output\n{second}")
+    assert {"EPOCH": "2", "STEP": "200"}.items() & printed.values.items()
+    assert set(FORMS[form].split()) <= printed.values.keys()
+    assert printed.first_step.get("STEP", "100") == "100"
+    printed.read(third)
+    losses = [value for key, value in printed.values.items() if key.endswith("LOSS")]
+    assert "0.625" in losses or "nan" in losses
+    assert not printed.is_moving, "other output is a sign of life, too"
+
+
+@pytest.mark.parametrize("form", OTHERS)
+def test_other_lines_are_none(form: str) -> None:
+    printed = PrintedProgress()
+    assert [printed.read(line) for line in lines(form)] == [False] * 3
+    assert printed.values == {}
+
+
+def test_lines_that_do_not_move_on_are_none() -> None:
+    printed = PrintedProgress()
+    assert not printed.read("epoch 3 loss 0.5\n" * 3 + "epoch 2 loss 0.4\n")
+
+
+def test_a_step_begins_anew_with_each_epoch() -> None:
+    printed = PrintedProgress()
+    printed.read("".join(f"epoch {e} step {s} loss 0.1\n" for e in (1, 2) for s in (50, 100)))
+    assert (printed.values["EPOCH"], printed.values["STEP"]) == ("2", "100")
+    printed.read("epoch 3 step 50 loss 0.1\n")
+    assert (printed.values["EPOCH"], printed.values["STEP"]) == ("3", "50")
+
+
+def test_where_keras_prints_its_own_lines_those_of_callbacks_do_not_count() -> None:
+    printed = PrintedProgress()
+    for epoch in (1, 2, 3):
+        printed.read(f"Epoch {epoch}/3\n500/500 - 3s - 6ms/step - loss: 0.3000\n")
+        printed.read(f"epoch {epoch - 1} ended, loss: 0.3\n")
+    assert printed.values["EPOCH"] == "3"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "part",
+    ["epoch 1 loss ", "step 1 ", "loss at step 1 ", "[1/1 ", "train_loss ", "a", "- 1 ", "\t"],
+)
+def test_the_time_is_linear(part: str) -> None:
+    line = part * (500_000 // len(part))
+    printed = PrintedProgress()
+    printed.read(f"1 loss {line}\n")
+    printed.read(f"{part} 1 loss\n" * 10_000)
