@@ -55,6 +55,11 @@ def test_every_kind_is_explained_as_in_the_page(distrun: Distrun) -> None:
     shown = distrun("explain", "host_memory").stdout
     assert "counted an out-of-memory kill" in shown
     assert "a smaller batch" in shown
+    both = distrun("explain", "oom").stdout
+    assert both.startswith(shown)
+    assert "\ngpu_memory: " in both
+    for name, kind in (("nan", "not_finite"), ("hang", "stalled"), ("segfault", "crash")):
+        assert distrun("explain", name).stdout == distrun("explain", kind).stdout
 
 
 @pytest.mark.parametrize(

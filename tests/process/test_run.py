@@ -88,6 +88,8 @@ def test_everything_after_the_script_is_the_scripts(distrun: Distrun) -> None:
     done = distrun("run", "train.py", *ODD)
     assert done.returncode == 0, done.stderr
     assert shown(done.stdout) == (ODD, None, None)
+    before = distrun("run", "train.py", "--", "--lr", "--", "-d")  # as `launch` takes them
+    assert shown(before.stdout) == (["--lr", "--", "-d"], None, None)
     (distrun.cwd / "job.yaml").write_text(printed_spec(distrun, "train.py", *ODD))
     again = distrun("launch", "job.yaml")
     assert again.stdout == done.stdout, again.stderr

@@ -88,7 +88,16 @@ def test_what_nothing_expands_is_warned_of(
     (distrun.cwd / "train.py").write_text("pass\n")
     program = {
         "script": "train.py",
-        "args": ["--data", "$HOME/data", "--out=~/out", "~", "5$", "a~b", "$NO_SUCH_VARIABLE"],
+        "args": [
+            "--data",
+            "$HOME/data",
+            "--out=~/out",
+            "~",
+            "5$",
+            "a~b",
+            "$NO_SUCH_VARIABLE",
+            "--lr 0.1",
+        ],
         "env": {"CACHE": "~/cache", "PRICE": "$5"},
     }
     write(distrun.cwd, program=program)
@@ -96,9 +105,10 @@ def test_what_nothing_expands_is_warned_of(
     wait_until(window.ended)
     warnings = [line for line in window.text().splitlines() if ": warning: " in line]
     assert [line.partition(":")[0] for line in warnings] == [
-        *["program.args"] * 3,
+        *["program.args"] * 4,
         "program.env.CACHE",
     ]
+    assert "'--lr 0.1' is one argument; write --lr, 0.1" in window.text()
     assert "nothing expands the '$HOME' in '$HOME/data'" in window.text()
     assert "${HOME}" in window.text()
     assert distrun("validate", "--strict", "job.yaml").returncode == 65

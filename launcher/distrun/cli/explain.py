@@ -19,6 +19,13 @@ _INDENT = 10
 _LAST_CODE = 255
 _SIGNALLED = 128
 _MOST_NEAR = 3
+_OTHER_NAMES = {
+    "oom": ("host_memory", "gpu_memory"),
+    "nan": ("not_finite",),
+    "hang": ("stalled",),
+    "segfault": ("crash",),
+}
+"""What people call kinds of verdicts."""
 _EXIT_CODE = re.compile("[0-9]{1,9}")
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
@@ -46,10 +53,11 @@ def command(topic: str | None) -> int:
         _print_overview()
     elif _EXIT_CODE.fullmatch(topic) and int(topic) <= _LAST_CODE:
         console.print_text(f"exit code {int(topic)}: {_code_text(int(topic))}", indent=_INDENT)
-    elif topic in kinds():
-        looks, advice = (_plain(text) for text in kinds()[topic])
-        console.print_text(f"{topic}: a kind of verdict, see docs/failures-reference.md")
-        _print_rows({"looks": looks, "advice": advice})
+    elif topic in kinds() or topic in _OTHER_NAMES:
+        for kind in _OTHER_NAMES.get(topic, (topic,)):
+            looks, advice = (_plain(text) for text in kinds()[kind])
+            console.print_text(f"{kind}: a kind of verdict, see docs/failures-reference.md")
+            _print_rows({"looks": looks, "advice": advice})
     else:
         for path in _paths(topic):
             _print_key(path, _spec_keys()[path])

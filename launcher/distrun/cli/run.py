@@ -139,6 +139,8 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
     from distrun.spec.run_options import RunOptions
 
     given = {each.name: values.pop(each.name) for each in dataclasses.fields(RunOptions)}
+    if given["args"][:1] == ("--",):  # as before the arguments of `launch`
+        given["args"] = given["args"][1:]
     options = RunOptions(**_with_nodes(given))
     _refuse_spec(options.program)
     loader = RunLoader(

@@ -63,7 +63,7 @@ def _take(folder: JobFolder, tasks: tuple[str, ...], *, native: bool) -> Stacks:
         )
     program = find_program()
     if program is None:
-        raise HostError("py-spy is not installed here", hint="pip install 'distrun[stacks]'")
+        raise HostError("py-spy is not installed here", hint="pip install py-spy")
     names = list(folder.state().tasks)
     check_choice([names], tasks)
     names = chosen_tasks(names, tasks) if tasks else []

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 _SHELLS = {"sh", "bash", "dash", "ash", "ksh", "zsh", "fish"}
 _HOME = re.compile(r"(?:^|[=:])(~)(?:/|$)")
+_TWO_WORDS = re.compile(r"(--?[A-Za-z][\w-]*)[ \t]+([^-\s]\S*)")
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 
 
 def check_values(spec: Spec) -> Iterator[Problem]:
-    """Yield a warning for each argument and variable with `~` or a `$NAME` that is set here."""
+    """Yield a warning for each argument and variable with `~` or a `$NAME` that is set here.
+
+    Also for each argument that is an option and its value in one text.
+    """
     program = spec.program
     is_shell = program.kind is ProgramKind.COMMAND and _is_shell(program.argv)
     args = [] if is_shell else [("program.args", each) for each in program.args]
@@ -35,6 +39,10 @@ def check_values(spec: Spec) -> Iterator[Problem]:
         its = program if role.program is None else role.program
         if not (its.kind is ProgramKind.COMMAND and _is_shell(its.argv)):
             args += [(f"{where}.args", each) for each in role.args]
+    for where, text in dict.fromkeys(args):
+        if (both := _TWO_WORDS.fullmatch(text)) is not None:
+            hint = f"write {both[1]}, {both[2]}"
+            yield Problem(where, None, None, f"{quoted(text)} is one argument", hint)
     values = [(f"{where}.{name}", value) for where, env in envs for name, value in env.items()]
     for where, text in dict.fromkeys([*args, *values]):
         found = _HOME.search(text) or _VARIABLE.search(text)

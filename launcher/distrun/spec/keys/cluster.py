@@ -117,6 +117,8 @@ def _is_custom(node: Node) -> bool:
 
 
 def _role_hint(name: str) -> str:
+    if name == "master":
+        return "write chief"
     if nearest(name, list(Role)):
         return ""
     return "a role of your own needs a program: {count: 1, script: serve.py}"

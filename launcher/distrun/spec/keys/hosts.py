@@ -14,8 +14,17 @@ from distrun.spec.hostnames import (
     host_address_problem,
     host_set_problem,
 )
-from distrun.spec.keys.common import ENV, ENV_HELP, NOT_EXPANDED, PATH, PYTHON, VERBATIM, count
-from distrun.spec.problems import printable, quoted
+from distrun.spec.keys.common import (
+    ENV,
+    ENV_HELP,
+    NOT_EXPANDED,
+    PATH,
+    PYTHON,
+    VERBATIM,
+    count,
+    list_hint,
+)
+from distrun.spec.problems import quoted
 from distrun.spec.scalars import Boolean, Duration, Integer, Text
 from distrun.spec.schema import Key, ListOf, MapOf, MappingSchema, OneOf
 from distrun.spec.yamlnodes import Node, Scalar
@@ -106,7 +115,7 @@ HOSTS = HostList(
     least=1,
     most=MAX_HOSTS,
     noun="host",
-    text_hint=lambda text: f'write ["{printable(text[:60])}"]',
+    text_hint=lambda text: list_hint(re.sub(r",(?![^\[]*\])", " ", text)),
 )
 
 _OPTIONS = MapOf(
