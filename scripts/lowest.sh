@@ -8,8 +8,8 @@ cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-$(sh scripts/pythons.sh 2>/dev/null | sed -n '1s/^[^ ]* //p')}
 export PYTHON
 WITHOUT=tensorflow sh scripts/venv.sh "$1"
-sed -n '/^dependencies = \[/,/^\]/p' pyproject.toml |
-    sed -n '/"tensorflow\|"tf_keras/d; s/^ *"\([^>]*\)>=\([^,]*\),.*/\1==\2/p' >"$1/lowest.txt"
+sed -n '/^dependencies = \[\|^report = \[/,/^\]/p' pyproject.toml |
+    sed -n 's/^ *"\([^>]*\)>=\([^,]*\),.*/\1==\2/p' >"$1/lowest.txt"
 rm "$1/.distrun-installed" # it is no environment for anything else
 "$1/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$1/lowest.txt"
 

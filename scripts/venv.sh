@@ -67,16 +67,18 @@ rm -f "$stamp"
 install() {
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
 }
-if [ -n "${WITHOUT:-}" ]; then
-    echo "Installing distrun without $WITHOUT into $venv" >&2
-    lists='^dependencies = \[\|^dev = \['
-    [ "$WITHOUT" = tensorflow ] || lists='^dependencies = \['
-    sed -n "/$lists/,/^\]/p" pyproject.toml |
-        sed -n '/"tensorflow\|"tf_keras/d; s/^ *"\(.*\)",$/\1/p' >"$venv/requirements.txt"
-    install --requirement "$venv/requirements.txt"
-    install --no-deps --editable .
-else
+case ${WITHOUT:-} in
+'')
     echo "Installing distrun and TensorFlow into $venv (2 GB; a minute or two the first time)" >&2
-    install --editable '.[dev]'
-fi
+    install --editable '.[all,dev]'
+    ;;
+tensorflow)
+    echo "Installing distrun without $WITHOUT into $venv" >&2
+    install --editable '.[report,dev]'
+    ;;
+*)
+    echo "Installing distrun without $WITHOUT into $venv" >&2
+    install --editable '.[report]'
+    ;;
+esac
 printf '%s\n' "$wanted" >"$stamp"

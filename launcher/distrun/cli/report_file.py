@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun.cli.output_file import write_file
+from distrun.errors import HostError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +29,8 @@ def make_page(folder: JobFolder, tasks: Sequence[str] = (), about: About | None 
     from distrun.redaction import Redactor, secret_values
     from distrun.report.page import Report, render
 
+    _require("jinja2", "matplotlib")
+
     if tasks:
         from distrun.cli.logs import check_choice, chosen_tasks
 
@@ -34,6 +40,15 @@ def make_page(folder: JobFolder, tasks: Sequence[str] = (), about: About | None 
     redactor = Redactor(() if about is not None else secret_values(folder), mask="***")
     page = render(Report(folder, tasks, about), redactor)
     return page.encode("utf-8", "replace").decode()  # without lone surrogates
+
+
+def _require(*names: str) -> None:
+    """Raise HostError if this interpreter lacks one of these packages."""
+    if lacking := [name for name in names if importlib.util.find_spec(name) is None]:
+        raise HostError(
+            f"a report needs {' and '.join(lacking)}, which {sys.executable} does not have",
+            hint=f"{shlex.quote(sys.executable)} -m pip install {' '.join(lacking)}",
+        )
 
 
 def write_page(page: str, path: Path) -> None:

@@ -6,6 +6,7 @@ import ast
 import itertools
 import os
 import re
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from distrun.lint.sources import Sources, SyntaxFault
     from distrun.spec.model import HostSpec, Spec
 
-_BUNDLED_NEEDS = ("numpy", "tensorflow")
+_BUNDLED_NEEDS = ("numpy", "tensorflow", "tf_keras")
 """The modules that the bundled jobs need. They import them late: see jobs/mnist/main.py."""
 _MOST_IMPORTED = 1000
 """Modules that are looked for. Each takes time."""
@@ -60,7 +61,10 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
     for part in _parts(spec):
         here = part.local_host
         target = _find_target(part, here)
-        if target is None or _is_bundled(target.path) or target in checked:
+        if target is None or target in checked:
+            continue
+        if _is_bundled(target.path):
+            found += _lacking_problems(part, here, target)
             continue
         from distrun.lint.rule import unchecked_problem, why_unchecked
         from distrun.lint.sources import Sources, shown_path
@@ -72,6 +76,29 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
         except Exception as error:  # noqa: BLE001 - a defect must not keep a job from starting
             found.append(unchecked_problem(shown_path(target.path), why_unchecked(error)))
     return tuple(found)
+
+
+def _lacking_problems(spec: Spec, here: HostSpec | None, target: _Target) -> list[Problem]:
+    """Say which of the modules that the bundled jobs need are not on this machine."""
+    from distrun.lint.interpreter import NoAnswerError, ask
+
+    if here is None:
+        return []
+    workdir = here.workdir or spec.program.workdir
+    env = {**here.env, **_variables(spec)}
+    try:
+        answer = ask(
+            target.python, _BUNDLED_NEEDS, (), folder=target.folder, workdir=workdir, env=env
+        )
+    except NoAnswerError as error:
+        return _unanswered(spec, error)
+    lacking = [name for name in _BUNDLED_NEEDS if name in answer.missing]
+    if not lacking:
+        return []
+    python = target.python or sys.executable
+    message = f"the bundled job needs {', '.join(lacking)}, and {python} does not have it"
+    install = f"run {shlex.quote(python)} -m pip install {' '.join(lacking)}"
+    return [Problem("program.script", None, None, message, install)]
 
 
 def _parts(spec: Spec) -> Iterator[Spec]:
