@@ -49,7 +49,7 @@ required; `cluster` is required if the strategy runs in several processes. The
 - A duration is written like `500ms`, `10s`, `5m`, `1h` or `2d`. Some keys also take `off`.
 - `${NAME}` in a value is that variable of the launching environment; it must be set. `$${NAME}` is
   the text `${NAME}`, for a shell for example. `vars: off` leaves all of them as they are.
-- Relative paths are relative to the file.
+- Relative paths are relative to the file; `~` is the home folder of the launching user.
 - `--set PATH=VALUE` changes one value for one launch, e.g. `--set cluster.worker=4`.
 - `distrun validate` shows all errors at once, each with its line and column, and warns about
   [mistakes in the program](failures-reference.md#warnings-before-the-start). `distrun schema`

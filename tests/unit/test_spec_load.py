@@ -173,6 +173,20 @@ def test_paths_are_relative_to_the_file_and_workdir_defaults_to_the_caller(folde
     assert spec.program.workdir == str(folder)
 
 
+def test_a_tilde_is_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    (folder / "home" / "venv").mkdir(parents=True)
+    for name in ("train.py", "venv/python"):
+        (folder / "home" / name).touch()
+    text = "strategy: mirrored\nprogram: {script: ~/train.py, python: ~/venv/python, workdir: ~/venv}\n"
+    program = _load(folder, text).program
+    assert program.target == str(folder / "home" / "train.py")
+    assert program.python == str(folder / "home" / "venv" / "python")
+    assert program.workdir == str(folder / "home" / "venv")
+    with pytest.raises(SpecProblemsError, match=r"home/trian\.py' is not there"):
+        _load(folder, text.replace("train", "trian"))
+
+
 def test_paths_of_other_hosts_need_not_be_here(folder: Path) -> None:
     text = (
         "strategy: multi_worker_mirrored\ncluster: {worker: 1}\nhosts: [HOST]\n"

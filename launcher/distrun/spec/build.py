@@ -403,8 +403,7 @@ def _ssh(section: Section, context: LoadContext, problems: Problems) -> model.Ss
     values = dict(section.values)
     for key in ("identity_file", "config_file"):
         if key in values:
-            # ssh expands `~` in these paths, too.
-            values[key] = context.resolve(os.path.expanduser(values[key]))
+            values[key] = context.resolve(values[key])
             check_readable(values[key], section.marks[key], f"ssh.{key}", problems)
     if "options" in values:
         values["options"] = {name: at.value for name, at in values["options"].items()}

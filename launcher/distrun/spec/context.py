@@ -24,8 +24,8 @@ class LoadContext(Frozen, kw_only=True):
     """Whether the job is to be queued: its hosts are nodes that Slurm has not chosen yet."""
 
     def resolve(self, path: str) -> str:
-        """The absolute path of `path`, which is relative to the spec's folder."""
-        whole = os.path.join(self.folder, path)
+        """The absolute path of `path`, which is relative to the spec's folder; `~` is the home."""
+        whole = os.path.join(self.folder, os.path.expanduser(path))
         if ".." in path.split("/"):
             # Behind a symbolic link, only the file system knows what `..` means.
             return os.path.realpath(whole)

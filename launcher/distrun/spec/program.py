@@ -346,4 +346,4 @@ def quoted_path(path: str) -> str:
 
 
 def _missing_hint(written: str, otherwise: str) -> str:
-    return NOT_EXPANDED if written.startswith("~") or "$" in written else otherwise
+    return NOT_EXPANDED if "$" in written else otherwise

@@ -7,7 +7,7 @@ import re
 from distrun.spec.scalars import Integer, Text
 from distrun.spec.schema import ListOf, MapOf
 
-NOT_EXPANDED = "'~' and variables are not expanded in paths; write the whole path"
+NOT_EXPANDED = "variables are not expanded in paths; write the whole path"
 _RESERVED = "DISTRUN_"
 
 ENV_NAME_PATTERN = r"^(?!DISTRUN_)[^=\u0000]+$"

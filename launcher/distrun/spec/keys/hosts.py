@@ -43,7 +43,7 @@ def _interpreter_problem(python: str) -> str | None:
         return None
     wanted = "must be a name that is in PATH there, or an absolute path"
     if python.startswith("~") or "$" in python:
-        return f"{wanted}, not {quoted(python)}; {NOT_EXPANDED}"
+        return f"{wanted}, not {quoted(python)}; '~' and {NOT_EXPANDED}"
     return f"{wanted}, not {quoted(python)}"
 
 
