@@ -178,11 +178,12 @@ def test_a_tilde_is_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatc
     (folder / "home" / "venv").mkdir(parents=True)
     for name in ("train.py", "venv/python"):
         (folder / "home" / name).touch()
-    text = "strategy: mirrored\nprogram: {script: ~/train.py, python: ~/venv/python, workdir: ~/venv}\n"
-    program = _load(folder, text).program
-    assert program.target == str(folder / "home" / "train.py")
-    assert program.python == str(folder / "home" / "venv" / "python")
-    assert program.workdir == str(folder / "home" / "venv")
+    program = "script: ~/train.py, python: ~/venv/python, workdir: ~/venv"
+    text = f"strategy: mirrored\nprogram: {{{program}}}\n"
+    read = _load(folder, text).program
+    assert read.target == str(folder / "home" / "train.py")
+    assert read.python == str(folder / "home" / "venv" / "python")
+    assert read.workdir == str(folder / "home" / "venv")
     with pytest.raises(SpecProblemsError, match=r"home/trian\.py' is not there"):
         _load(folder, text.replace("train", "trian"))
 
