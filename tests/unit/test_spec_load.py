@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -171,6 +172,26 @@ def test_paths_are_relative_to_the_file_and_workdir_defaults_to_the_caller(folde
 
     assert spec.program.target == str(inner / "run.py")
     assert spec.program.workdir == str(folder)
+
+
+@pytest.mark.parametrize("name", ["train.ipynb", "renamed.py"])
+def test_a_notebook_is_no_script(folder: Path, name: str) -> None:
+    (folder / name).write_text('{\n "cells": [], "nbformat": 4}')
+    told = f"job.yaml:2:19: program.script is a notebook, .*nbconvert --to script {name}"
+    with pytest.raises(SpecProblemsError, match=told):
+        _load(folder, f"strategy: mirrored\nprogram: {{script: {name}}}\n")
+
+
+def test_a_program_of_windows_is_refused_with_the_command_that_repairs_it(folder: Path) -> None:
+    script = folder / "a b.sh"
+    script.write_bytes(b"#!/bin/sh\r\necho hi\r\n")
+    text = "strategy: mirrored\nprogram: {command: ['./a b.sh']}\n"
+    with pytest.raises(SpecProblemsError, match="carriage return") as raised:
+        _load(folder, text)
+    (problem,) = raised.value.problems
+    subprocess.run(["sh", "-c", problem.hint], check=True, cwd=folder)
+    assert script.read_bytes() == b"#!/bin/sh\necho hi\n"
+    _load(folder, text)
 
 
 def test_a_tilde_is_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 _OWN_ADDRESS = "DISTRUN_ADDRESS"
 _MOST_BYTES = 1 << 20
+_MOST_BEGINNING = 4096
 
 
 class _Target(Frozen, kw_only=True):
@@ -138,6 +141,13 @@ def _read_target(
         # Python looks there for the module, and a command for its files.
         folder = workdir if name or _names_a_file((*command, *args), workdir) else ""
     argv = (program, *command[1:]) if command else ()
+    if _has_windows_line(os.path.join(workdir, program) if program else ""):
+        problems.add(
+            section.marks["command"],
+            f"{path}.command: the first line of {quoted(program)} ends with a carriage return, as "
+            "files of Windows do: no interpreter has such a name",
+            f"sed -i 's/\\r$//' {shlex.quote(program)}",
+        )
     return _Target(kind=kind, name=name, argv=argv, args=args, folder=folder)
 
 
@@ -155,6 +165,10 @@ def _script(
         elif os.stat(path).st_size > LARGEST_SCRIPT:
             message = f"{where}.script: {quoted_path(path)} is larger than 100 MB"
             problems.add(section.marks["script"], message, "name a script")
+        elif _is_notebook(path):
+            message = f"{where}.script is a notebook, no script: {quoted_path(path)}"
+            convert = f"convert it: jupyter nbconvert --to script {shlex.quote(name)}"
+            problems.add(section.marks["script"], message, convert)
         return path
     from distrun.resources import bundled_jobs
 
@@ -185,6 +199,24 @@ def _script(
             ),
         )
     return ""
+
+
+def _beginning(path: str) -> bytes:
+    """The first bytes of a file; none if it cannot be read."""
+    try:
+        with open_regular_file(path, follow_link=True) as file:
+            return file.read(_MOST_BEGINNING) or b""
+    except (OSError, ValueError):
+        return b""
+
+
+def _is_notebook(path: str) -> bool:
+    """Whether a file is one of Jupyter. Python runs some of them, without an error or any effect."""
+    return re.match(rb"\s*\{\s*\"(cells|metadata|nbformat)\"", _beginning(path)) is not None
+
+
+def _has_windows_line(path: str) -> bool:
+    return re.match(rb"#![^\n]*\r\n", _beginning(path) if "/" in path else b"") is not None
 
 
 def _program_path(written: str, workdir: str, context: LoadContext, runs_elsewhere: bool) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from distrun.spec.keys.common import (
     ARGS,
     ARGS_HELP,
@@ -16,11 +18,24 @@ from distrun.spec.keys.common import (
 from distrun.spec.scalars import Choice, Integer, Text
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf
 
+_OF_SHELLS = re.compile(r"[|&;<>`$*]|^(?:source|export|cd) |\n")
+
+
+def _command_hint(text: str) -> str:
+    """The list to write instead of a command line, or of a line for a shell."""
+    if not _OF_SHELLS.search(text):
+        return list_hint(text)
+    shown = (
+        "'{}'".format(text.replace("'", "''")) if len(text) <= 200 and text.isprintable() else "..."
+    )
+    return f"write [bash, -c, {shown}]"
+
+
 _MODULE = Text(
     expected="a module's name such as trainer.main", pattern=r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 )
 _COMMAND = ListOf(
-    item=VERBATIM, expected="a list of texts", least=1, noun="word", text_hint=list_hint
+    item=VERBATIM, expected="a list of texts", least=1, noun="word", text_hint=_command_hint
 )
 _PASS_ENV = ListOf(
     item=Text(expected="a variable's name", check=env_name_problem),
