@@ -211,7 +211,7 @@ def _beginning(path: str) -> bytes:
 
 
 def _is_notebook(path: str) -> bool:
-    """Whether a file is one of Jupyter. Python runs some of them, without an error or any effect."""
+    """Whether a file is one of Jupyter. Python runs some of them, and they do nothing."""
     return re.match(rb"\s*\{\s*\"(cells|metadata|nbformat)\"", _beginning(path)) is not None
 
 

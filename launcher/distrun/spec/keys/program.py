@@ -25,10 +25,9 @@ def _command_hint(text: str) -> str:
     """The list to write instead of a command line, or of a line for a shell."""
     if not _OF_SHELLS.search(text):
         return list_hint(text)
-    shown = (
-        "'{}'".format(text.replace("'", "''")) if len(text) <= 200 and text.isprintable() else "..."
-    )
-    return f"write [bash, -c, {shown}]"
+    is_short = len(text) <= 200 and text.isprintable()
+    line = text.replace("'", "''") if is_short else "..."
+    return f"write [bash, -c, '{line}']"
 
 
 _MODULE = Text(
