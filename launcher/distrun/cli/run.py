@@ -7,7 +7,7 @@ import os
 import shlex
 import stat
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -45,13 +45,7 @@ class RunCommand(click.Command):
             ) from None
 
 
-if TYPE_CHECKING:
-    _Choice = click.Choice[str]
-else:
-    _Choice = click.Choice  # generic since click 8.2
-
-
-class StrategyName(_Choice):
+class StrategyName(click.Choice[str]):
     """A strategy; TensorFlow's name of one is an error that says ours."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
