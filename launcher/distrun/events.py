@@ -397,9 +397,13 @@ class TaskExited(Event):
 
 
 class TaskEnded(Event):
-    """No process of the attempt is left. The rest is what they have used, if it is known.
+    """No process of the attempt is left.
 
-    See :class:`distrun.history.Sample`.
+    Attributes:
+        left: how many were at work after the first one had exited, and were ended.
+        left_command: the command of one of them.
+
+    The rest is what they have used, if it is known: see :class:`distrun.history.Sample`.
     """
 
     task: str
@@ -408,6 +412,8 @@ class TaskEnded(Event):
     peak_memory_bytes: int | None = None
     read_bytes: int | None = None
     written_bytes: int | None = None
+    left: int = 0
+    left_command: str = ""
 
 
 class FirstStep(Event):

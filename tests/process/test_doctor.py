@@ -39,7 +39,10 @@ def test_the_bundled_job_needs_tensorflow_and_numpy(distrun: Distrun, bare_pytho
     spec.write_text("{strategy: default, program: {script: mnist}}")
     failed = distrun("doctor", spec, "--set", f"program.python={bare_python}")
     assert failed.returncode == FAILED
-    assert f"{bare_python} has no numpy, tensorflow: the program imports them" in failed.stdout
+    assert (
+        f"{bare_python} has no numpy, tensorflow, tf_keras: the program imports them"
+        in failed.stdout
+    )
     assert "failed: the job cannot run" in failed.stderr
     assert "modules: install them" in failed.stdout
 
@@ -83,4 +86,4 @@ def test_this_machine_alone(
     assert "failed" not in window.text()
     without = distrun("doctor", "--set", f"program.python={bare_python}")
     assert without.returncode == FAILED
-    assert "has no numpy, tensorflow" in without.stdout
+    assert "has no numpy, tensorflow, tf_keras" in without.stdout

@@ -98,6 +98,8 @@ def test_status_ps_events_and_logs_print_what_is_described(
             reader.check(section, printed)
             if section == "logs":
                 assert not reader.missing("logs", printed)
+    assert distrun.launch("sleep 600 & exit 0").returncode == 0
+    reader.check("status", ask(distrun, "status"))  # with a warning
     assert reader.faults == []
     described = {(name, path) for name in ("job", "task", "ps") for path in reader.tables[name]}
     assert {each for each in described - reader.seen if each not in UNSEEN} <= {

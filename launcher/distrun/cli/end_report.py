@@ -81,7 +81,7 @@ def end_line(folder: JobFolder, state: JobState, *, left_out: str = "") -> str:
     outcome, job = state.outcome, JobView(folder=folder, state=state, supervisor=None)
     lived = _lived(state)
     if outcome is None or outcome.result is Result.SUCCEEDED:
-        how = ["succeeded" + (f" in {lived}" if lived else "")]
+        how = ["succeeded" + (f" in {lived}" if lived else ""), *job.warnings]
         how.append(", ".join(progress_words(job.progress, at_end=True)))
     else:
         cause, *_ = cause_text(_failure(outcome)).split("\n")

@@ -14,6 +14,7 @@ from distrun.agent.protocol.causes import Code
 from distrun.cli import console
 from distrun.cli.cause_text import cause_text
 from distrun.cli.json_output import output_json, progress_json
+from distrun.cli.text_format import format_task_names
 from distrun.codec import to_json
 from distrun.events import Outcome, Result
 from distrun.frozen import Frozen
@@ -29,6 +30,7 @@ from distrun.lifecycle import (
     highest,
     total,
 )  # fmt: skip
+from distrun.spec.problems import printable
 from distrun.verdict.model import Replacement
 
 if TYPE_CHECKING:
@@ -186,6 +188,20 @@ class JobView(Frozen, kw_only=True):
         return [each for each in self.state.replacements if each != of_verdict]
 
     @property
+    def warnings(self) -> list[str]:
+        """What speaks against the success of its tasks."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for task in self.state.tasks.values():
+            if task.left and task.code == 0 and not task.stopped_by_us and task.has_ended:
+                count = "1 process" if task.left == 1 else f"{task.left} processes"
+                found.setdefault((count, printable(task.left_command)), []).append(task.name)
+        return [
+            f"{format_task_names(names)} exited 0 with {count} still at work, which distrun ended: "
+            f"{command}"
+            for (count, command), names in found.items()
+        ]
+
+    @property
     def resume_command(self) -> str | None:
         """The command that continues it; None if it runs or has succeeded."""
         can_resume = (
@@ -235,6 +251,7 @@ class JobView(Frozen, kw_only=True):
             "peak_memory_bytes": highest(each.peak_memory_bytes for each in used),
             "exit_code": outcome.exit_code if outcome else None,
             "origin": outcome.origin.value if outcome else None,
+            "warnings": self.warnings,
             "folder": str(self.folder.path),
             "slurm": self._slurm_json(),
         }

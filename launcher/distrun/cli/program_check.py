@@ -50,13 +50,13 @@ class ProgramCheck:
             guard.become_guard(parent)
 
         def run() -> NoReturn:
-            signal.signal(signal.SIGTERM, _terminate)
             try:
+                signal.signal(signal.SIGTERM, _terminate)
                 _send(writer, _find_keras(spec) if only_keras else _find_warnings(spec))
-            except TerminatedError:
-                pass
-            finally:
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            except TerminatedError:  # at any place above
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            finally:
                 guard.end_processes(0.0)
             os._exit(0)
 

@@ -105,6 +105,7 @@ def job_notes(job: JobView) -> list[str]:
         whose = outcome.task if outcome.origin is Origin.TASK else "distrun"
         cause, *more = cause_text(outcome.cause).split("\n")
         notes += [f"{cause}; exit code {outcome.exit_code}, {whose}'s", *more]
+    notes += job.warnings
     if job.queued is not None and job.queued.is_active and job.queued.entry is not None:
         notes.append(queue_text(job.queued.entry))
     if job.is_lost and job.queued is not None:

@@ -164,6 +164,10 @@ class TaskState(Frozen, kw_only=True):
     reported: dict[str, str] = field(default_factory=dict)
     """The progress that it reported last; set once it has exited."""
     used: Used = Used()
+    left: int = 0
+    """How many of its last attempt's processes were at work after the first had exited."""
+    left_command: str = ""
+    """The command of one of them."""
 
     @property
     def used_if_ended(self) -> Used:

@@ -248,7 +248,10 @@ def _(event: events.TaskEnded, state: JobState) -> restarts.Transition:
     used = task.used.with_attempt(
         *(event.cpu_seconds, event.peak_memory_bytes, event.read_bytes, event.written_bytes)
     )
-    ended = replace(task, phase=phase, ended_at=event.at, used=used)
+    left, command = event.left, event.left_command
+    ended = replace(
+        task, phase=phase, ended_at=event.at, used=used, left=left, left_command=command
+    )
     state, actions = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
     state, more = outcomes.finish_if_ended(state)
     return state, actions + more

@@ -16,6 +16,7 @@ from typing import Callable, Container, Dict, Iterator, List, Optional, Set, Tup
 
 from distrun.agent.structs import Struct
 
+_LONGEST_COMMAND = 120
 KILL_INTERVAL = 0.02
 """Seconds between two rounds of signals to processes that are being ended."""
 DEATH_SECONDS = 10.0
@@ -68,6 +69,16 @@ def read_short(path: str) -> bytes:
         return os.read(descriptor, 4096)
     finally:
         os.close(descriptor)
+
+
+def command(pid: int) -> str:
+    """The beginning of a process's command line; empty if it has none, or has ended."""
+    try:
+        words = read_short("/proc/{}/cmdline".format(pid)).rstrip(b"\0").split(b"\0")
+    except OSError:
+        return ""
+    text = b" ".join(words).decode("utf-8", "replace")
+    return "".join(each if each.isprintable() else " " for each in text[:_LONGEST_COMMAND])
 
 
 def load(pid: int) -> Optional[Tuple[int, int]]:

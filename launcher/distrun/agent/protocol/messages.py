@@ -345,7 +345,11 @@ class TaskExited(Report):
 
 
 class TaskEnded(Report):
-    """No process of the task is left. The rest is what they have used: see `UsageSampled`."""
+    """No process of the task is left. What they have used: see `UsageSampled`.
+
+    `left`: how many were at work after the first one had exited, and were ended; `left_command`:
+    the command of one of them.
+    """
 
     task: str
     attempt: int
@@ -354,6 +358,8 @@ class TaskEnded(Report):
     peak_memory_bytes: Optional[int] = None
     read_bytes: Optional[int] = None
     written_bytes: Optional[int] = None
+    left: int = 0
+    left_command: str = ""
 
 
 class UsageSampled(Report):

@@ -315,7 +315,14 @@ class TaskRunner:
             used = self._remove(task)
             if self._logs is not None:
                 self._logs.record(task.log)
-            self._link.report(protocol.TaskEnded(task.name, task.attempt, time.time(), *used))
+            first = next(iter(task.left), "")
+            self._link.report(
+                protocol.TaskEnded(
+                    *(task.name, task.attempt, time.time(), *used),
+                    left=len(task.left),
+                    left_command=first,
+                )
+            )
         elif task.next_due is not None:
             self._timed[task.name] = task
         else:

@@ -10,12 +10,16 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from typing import Dict, Iterator, List, Optional
 
 from distrun.agent.linux import labels, processes
 from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.structs import Struct
 from distrun.agent.tasks.program import Execution, Start
+
+_ENDING_SECONDS = 0.1
+"""How long the processes of a program may take to end after its first one."""
 
 
 class Exit(Struct):
@@ -55,6 +59,10 @@ class Task:
         """When :meth:`advance` is due without any event."""
         self.was_suspended = False
         """Whether it was suspended, e.g. by SIGSTOP, when it was first asked to stop."""
+        self.left: List[str] = []
+        """The commands of processes that were at work when the first had ended, and were ended."""
+        self._left_due: Optional[float] = None
+        """When those that are left then are at work, and not ending with the first."""
         self._signal: int = signal.SIGTERM
         self._deadline: Optional[float] = None
         self._signalled: Dict[int, int] = {}
@@ -88,6 +96,8 @@ class Task:
             return False
         number = status.si_status
         self.exit = Exit(number, None) if status.si_code == os.CLD_EXITED else Exit(None, number)
+        if not self.is_stopping:
+            self._left_due = time.monotonic() + _ENDING_SECONDS
         return True
 
     def stop(self, signum: int, grace: float, now: float, with_stacks: bool = False) -> None:
@@ -111,6 +121,13 @@ class Task:
             # Dying orphans count, too: their children become children of this process.
             if not self.orphans:
                 return True
+            is_over = self._deadline is not None and self._deadline <= now
+            if self._left_due is not None and not is_over:
+                if now < self._left_due:
+                    self.next_due = self._left_due
+                    return False
+                self._left_due = None
+                self.left = [processes.command(each.pid) for each in self.members()]
             if self._deadline is None:
                 self.stop(signal.SIGTERM, KILL_GRACE, now)
         if self._deadline is None:

@@ -195,6 +195,8 @@ class ReportChecker:
                 return Cause(Code.REPORT_UNASKED, name=name)
             for cause in _causes(report):
                 _check_cause(cause)
+            if isinstance(report, messages.TaskEnded):
+                _check_name(report.left_command, "left_command")
             if isinstance(report, _OF_TASKS):
                 return self._check_task(report)
             return self._check_answer(name, report)

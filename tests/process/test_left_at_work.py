@@ -1,0 +1,42 @@
+"""Processes that a task leaves at work when it exits 0: its success is qualified."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.command import Distrun
+
+LEFT = "worker:0 exited 0 with 1 process still at work, which distrun ended: sleep 600"
+
+
+def test_what_was_still_at_work_is_told_everywhere(distrun: Distrun) -> None:
+    done = distrun.launch("sleep 600 & exit 0", workers=1)
+    assert done.returncode == 0
+    assert LEFT in done.stderr.splitlines()[-1]
+    assert LEFT in distrun("status").stdout
+    assert LEFT in distrun("wait").stderr
+    assert distrun.status()["warnings"] == [LEFT]
+
+
+def test_several_tasks_that_left_the_same_are_told_once(distrun: Distrun) -> None:
+    spec = distrun.write_spec("sleep 600 & sleep 600 & exit 0", workers=3)
+    last = distrun("launch", spec).stderr.splitlines()[-1]
+    told = "worker:0 to worker:2 exited 0 with 2 processes still at work, which distrun ended"
+    assert last.count(f"{told}: sleep 600") == 1
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "true & exit 0",
+        "sleep 0.03 & exit 0",  # it ends soon, as the helpers of multiprocessing do
+        "sleep 600 & exit 3",  # a failure needs no qualification
+        "sleep 600 & wait",  # it is stopped
+    ],
+)
+def test_what_ends_soon_or_is_stopped_is_not_told(script: str, distrun: Distrun) -> None:
+    if script.endswith("wait"):
+        distrun("kill", distrun.detached(script))
+    else:
+        distrun.launch(script)
+    assert distrun.status()["warnings"] == []
