@@ -400,7 +400,7 @@ class TaskEnded(Event):
     """No process of the attempt is left.
 
     Attributes:
-        left: how many were at work after the first one had exited, and were ended.
+        left: how many were at work after the first one had exited 0, and were ended.
         left_command: the command of one of them.
 
     The rest is what they have used, if it is known: see :class:`distrun.history.Sample`.

@@ -64,6 +64,7 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
         if target is None or target in checked:
             continue
         if _is_bundled(target.path):
+            checked.add(target)
             found += _lacking_problems(part, here, target)
             continue
         from distrun.lint.rule import unchecked_problem, why_unchecked

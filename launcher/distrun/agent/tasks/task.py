@@ -60,9 +60,9 @@ class Task:
         self.was_suspended = False
         """Whether it was suspended, e.g. by SIGSTOP, when it was first asked to stop."""
         self.left: List[str] = []
-        """The commands of processes that were at work when the first had ended, and were ended."""
+        """The commands of processes that were at work after an exit 0, and were ended."""
         self._left_due: Optional[float] = None
-        """When those that are left then are at work, and not ending with the first."""
+        """After an exit 0: those that are left then are at work, and not ending with the first."""
         self._signal: int = signal.SIGTERM
         self._deadline: Optional[float] = None
         self._signalled: Dict[int, int] = {}
@@ -96,7 +96,7 @@ class Task:
             return False
         number = status.si_status
         self.exit = Exit(number, None) if status.si_code == os.CLD_EXITED else Exit(None, number)
-        if not self.is_stopping:
+        if self.exit.code == 0 and not self.is_stopping:
             self._left_due = time.monotonic() + _ENDING_SECONDS
         return True
 
