@@ -168,6 +168,8 @@ BAD = [
      "2:48", "losses.Reduction.AUTO"),
     (MWM, TF + "m = tf.keras.Sequential([])\nm.compile('sgd', experimental_steps_per_execution=2)",
      "3:1", "experimental_steps_per_execution= in compile() of a model"),
+    # notebooks
+    (MWM, "get_ipython().system('pip install x')", "1:1", "only in a notebook"),
     # a module that is nowhere
     (MWM, "import package.innner", "1:1", "the package package does not have the module 'innner'"),
     (MWM, "from package.inner2 import x", "1:1", "does not have the module 'inner2'"),
@@ -178,6 +180,8 @@ BAD = [
 # Near misses: right code, and code about which nothing can be said.
 GOOD = [
     (MWM, TF + CREATED),
+    (MWM, "try:\n  get_ipython().run_line_magic('a', 'b')\nexcept NameError:\n  pass"),
+    (MWM, "from IPython import get_ipython\nget_ipython()"),
     # a strategy that is chosen, or not certain
     (MWM, TF + "import sys\ns = (tf.distribute.MirroredStrategy() if len(sys.argv) > 1 else "
      "tf.distribute.MultiWorkerMirroredStrategy())"),
@@ -287,9 +291,10 @@ def test_what_is_right_or_undecided_is_not(lint: Any, strategy: str, code: str) 
 
 
 def test_every_rule_has_a_mistake() -> None:
-    assert len(RULES) == 9
+    assert len(RULES) == 10
     words = " ".join(words for *_, words in BAD)
-    for part in ("creates", "TF_CONFIG", "line 2", "never starts", "every task", "TensorFlow 1"):
+    parts = ("creates", "TF_CONFIG", "line 2", "never starts", "every task", "TensorFlow 1")
+    for part in (*parts, "notebook"):
         assert part in words
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import linecache
 import os
 import re
 import shlex
@@ -329,12 +330,15 @@ def _syntax_problem(fault: SyntaxFault, answer: Answer | None) -> Problem:
 
     version = own_version() if answer is None else answer.version
     is_python = fault.file.endswith((".py", ".pyw"))
+    hint = "" if is_python else "run a program that is not Python with `command`"
+    if linecache.getline(fault.file, fault.line).lstrip().startswith(("%", "!")):
+        hint = "this is a line of IPython: remove it"
     return Problem(
         fault.shown,
         fault.line,
         fault.column,
         f"Python {version} cannot parse this: {fault.message}",
-        "" if is_python else "run a program that is not Python with `command`",
+        hint,
     )
 
 

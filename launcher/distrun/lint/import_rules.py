@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from distrun.lint.flow import Step, steps
 from distrun.lint.rule import (
     Surroundings,
+    function_of,
+    only_name,
     problem,
+    runs,
 )
 from distrun.spec.problems import Problem, suggestion
 
@@ -44,6 +47,18 @@ def _changes_path(program: Program) -> bool:
         for use in (*module.uses, *module.assigned)
         for name in program.names(module, use)
     )
+
+
+def notebook(program: Program, around: Surroundings) -> Iterator[Problem]:  # noqa: ARG001
+    """A converted notebook calls IPython, which no script has."""
+    for module in program.modules.values():
+        for call in module.calls:
+            name = only_name(program.names(module, function_of(call)))
+            if name == "builtins.get_ipython" and runs(program, call):
+                yield problem(
+                    *(module, call.node, "get_ipython() is there only in a notebook"),
+                    "remove the lines with it",
+                )
 
 
 def missing_module(program: Program, around: Surroundings) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from distrun.lint.cluster_rules import joining_chief, own_cluster, servers
-from distrun.lint.import_rules import missing_module
+from distrun.lint.import_rules import missing_module, notebook
 from distrun.lint.keras_rules import keras_2
 from distrun.lint.rule import Surroundings, unchecked_problem, why_unchecked
 from distrun.lint.strategy_rules import another_strategy, late_strategy
@@ -51,7 +51,7 @@ def check(
 
 
 Rule: TypeAlias = "Callable[[Program, Surroundings], Iterator[Problem]]"
-PROGRAM_RULES: tuple[Rule, ...] = (tensorflow_1, keras_2, missing_module)
+PROGRAM_RULES: tuple[Rule, ...] = (tensorflow_1, keras_2, missing_module, notebook)
 """Rules that hold for every program, whatever its role."""
 RULES: tuple[Rule, ...] = (
     another_strategy,
