@@ -170,6 +170,8 @@ BAD = [
      "3:1", "experimental_steps_per_execution= in compile() of a model"),
     # notebooks
     (MWM, "get_ipython().system('pip install x')", "1:1", "only in a notebook"),
+    # a script of a package
+    (MWM, "from . import model", "1:1", "this relative import fails"),
     # a module that is nowhere
     (MWM, "import package.innner", "1:1", "the package package does not have the module 'innner'"),
     (MWM, "from package.inner2 import x", "1:1", "does not have the module 'inner2'"),
@@ -181,6 +183,7 @@ BAD = [
 GOOD = [
     (MWM, TF + CREATED),
     (MWM, "try:\n  get_ipython().run_line_magic('a', 'b')\nexcept NameError:\n  pass"),
+    (MWM, "try:\n  from . import model\nexcept ImportError:\n  import helper"),
     (MWM, "from IPython import get_ipython\nget_ipython()"),
     # a strategy that is chosen, or not certain
     (MWM, TF + "import sys\ns = (tf.distribute.MirroredStrategy() if len(sys.argv) > 1 else "

@@ -186,10 +186,18 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
         python=target.python or sys.executable,
         missing=answer.missing if answer is not None else frozenset(),
         owns_tf_config=spec.program.owns_tf_config,
+        package=os.path.basename(target.folder),
+        as_module=_as_module(target),
     )
     trains = any(not role.role.is_custom for role in spec.roles)
     found += check(sources.program, around, RULES if trains else PROGRAM_RULES)
     return [*found, *unchecked]
+
+
+def _as_module(target: _Target) -> str:
+    module = f"{os.path.basename(target.folder)}.{os.path.basename(target.path).partition('.')[0]}"
+    above = os.path.dirname(target.folder)
+    return f"in {above}, run it as a module: `run -m {module}`, or module: {module}"
 
 
 def _unanswered(spec: Spec, error: NoAnswerError) -> list[Problem]:

@@ -63,8 +63,12 @@ def notebook(program: Program, around: Surroundings) -> Iterator[Problem]:  # no
 
 def missing_module(program: Program, around: Surroundings) -> Iterator[Problem]:
     """An import that fails ends every task at once."""
+    main = next(iter(program.modules.values()))
     for step in steps(program):
         if isinstance(step.node, ast.Import | ast.ImportFrom) and not step.is_guarded:
+            if getattr(step.node, "level", 0) and step.module is main and not main.package:
+                message = "a script has no package, so that this relative import fails"
+                yield problem(step.module, step.node, message, around.as_module)
             for each in step.module.imported(step.node):
                 if each.name in program.absent:
                     package, _, last = each.name.rpartition(".")
@@ -74,6 +78,8 @@ def missing_module(program: Program, around: Surroundings) -> Iterator[Problem]:
         if name in around.missing:
             near = suggestion(name, program.beside) if program.beside else ""
             hint = near if near.startswith("did you mean") else ""
+            if name == around.package:
+                hint = around.as_module
             yield problem(
                 step.module,
                 step.node,

@@ -35,6 +35,8 @@ class Surroundings(Frozen, kw_only=True):
         python: the interpreter, as messages name it.
         missing: the modules, by their first names, that the interpreter does not have.
         owns_tf_config: whether the spec says that the program sets TF_CONFIG.
+        package: the name of the script's folder.
+        as_module: how to run the script as a module of that.
     """
 
     strategy: Strategy
@@ -43,6 +45,8 @@ class Surroundings(Frozen, kw_only=True):
     python: str = "python"
     missing: frozenset[str] = frozenset()
     owns_tf_config: bool = False
+    package: str = ""
+    as_module: str = ""
 
 
 def problem(module: Module, node: ast.AST, message: str, hint: str = "") -> Problem:
