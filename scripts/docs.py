@@ -115,6 +115,7 @@ another host inherits that of the ssh login. distrun sets these variables; `env`
 | MASTER_ADDR, MASTER_PORT | `env_style: torchrun` | The host and the port of the task with rank 0 in the group. |
 | PYTHONUNBUFFERED | every task | `1`: Python prints each line at once. |
 | PYTHONFAULTHANDLER | every task | `1`: Python prints a traceback when it crashes. |
+| PYTHONHASHSEED | tasks of a cluster of several | `0`, unless it is inherited: sets have the same order in all of them. |
 | TF_GRPC_REUSE_PORT | every task | `true`: TensorFlow's server can listen on the port that distrun holds for it. |
 | TF_USE_LEGACY_KERAS | `program.keras` | `1` with `keras: 2`, `0` with `keras: 3`. |
 | GRPC_FAIL_FAST | parameter_server | `use_caller` |

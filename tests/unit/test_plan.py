@@ -241,6 +241,18 @@ def test_what_every_task_is_told() -> None:
     assert task(made, "worker:1").unset == ()
 
 
+def test_sets_have_one_order_in_a_group_unless_the_user_chooses() -> None:
+    made = planned(spec_of(role("worker", 2), role("evaluator")))
+    seeds = [each.env.get("PYTHONHASHSEED") for each in made.tasks]
+    assert seeds == ["0", "0", None]
+    alone = planned(spec_of(role("worker"), strategy="mirrored"))
+    inherited = planned(spec_of(role("worker", 2)), replace(FACTS, environ={"PYTHONHASHSEED": "7"}))
+    for each in (alone, inherited):
+        assert all("PYTHONHASHSEED" not in task.env for task in each.tasks)
+    chosen = spec_of(role("worker", 2, env={"PYTHONHASHSEED": "random"}))
+    assert env(planned(chosen), "worker:1")["PYTHONHASHSEED"] == "random"
+
+
 def test_only_parameter_server_fails_fast() -> None:
     made = planned(spec_of(role("chief"), role("worker"), role("ps"), strategy=PS))
     assert {each.env["GRPC_FAIL_FAST"] for each in made.tasks} == {"use_caller"}

@@ -323,6 +323,10 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
         **dict(strategy.env),
         **keras_version.VARIABLES[spec.program.keras],
     }
+    names = {*facts.environ, *spec.program.pass_env}
+    if _is_in_group(job, placed) and "PYTHONHASHSEED" not in names:
+        # Else sets have another order in each worker, and so have collectives in a loop over one.
+        env["PYTHONHASHSEED"] = "0"
     if machines:
         old = facts.environ.get("no_proxy") or facts.environ.get("NO_PROXY") or ""
         env["no_proxy"] = _no_proxy(old, machines)
@@ -345,8 +349,7 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
     written = {**placed.host.env, **spec.program.env, **placed.role.env}
     env.update((name, placeholders.fill(value, value_of)) for name, value in written.items())
     if _keeps_memory(job, placed):
-        names = (*facts.environ, *env, *spec.program.pass_env)
-        env.update(freed_memory.variables(facts.libc, facts.cores, names))
+        env.update(freed_memory.variables(facts.libc, facts.cores, (*names, *env)))
     task = TaskPlan(
         name=placed.name,
         role=placed.role.role,
@@ -387,6 +390,11 @@ def _keeps_memory(job: _Job, placed: Placed) -> bool:
     """
     if job.spec.program.memory is not None:
         return job.spec.program.memory is Memory.KEEP
+    return _is_in_group(job, placed)
+
+
+def _is_in_group(job: _Job, placed: Placed) -> bool:
+    """Whether a task is one of several that exchange gradients or weights."""
     cluster = {} if job.cluster is None else job.cluster.addresses
     is_member = placed.role.is_in_cluster(STRATEGIES[job.spec.strategy])
     return is_member and sum(map(len, cluster.values())) > 1
