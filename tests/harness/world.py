@@ -509,9 +509,7 @@ class World:
 
         def run_agent() -> None:
             os.write(writer, _MARK)
-            listener = reattach.ReattachListener(
-                liveness.token, lambda reader, writer: _Sender(agent, reader, writer)
-            )
+            listener = _Listener(agent, liveness.token)
             agent.closers.append(lambda _: listener._socket.close())
             link = Link(_Sender(agent, reader, writer), listener, timer)
             number = list(self.hosts).index(machine.name) + 1
@@ -570,6 +568,20 @@ class World:
         login.say = connection.say
         login.closers.append(connection.end_far)
         return login
+
+
+class _Listener(reattach.ReattachListener):
+    """An agent's listening socket. The agent's death closes those that it has accepted, too."""
+
+    def __init__(self, agent: Program, token: str) -> None:
+        super().__init__(token, lambda reader, writer: _Sender(agent, reader, writer))
+        self._agent = agent
+
+    def accept(self) -> socket.socket | None:
+        client = super().accept()
+        if client is not None:
+            self._agent.closers.append(lambda _: client.close())
+        return client
 
 
 class _Sender(ChecksummedSender):

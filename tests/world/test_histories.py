@@ -146,3 +146,8 @@ def test_no_two_attempts_live_at_once_and_each_history_ends(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run_history(Path(folder), restart, before, history)
+
+
+def test_an_agent_killed_just_after_a_login_has_reattached_leaves_no_login(tmp_path: Path) -> None:
+    history = [(("drop links", "h1"), 0.0), (("kill agent", "h1"), 0.0)]
+    run_history(tmp_path, {"max": 0, "backoff": "50ms", "min_workers": 1}, [], history)
