@@ -65,7 +65,7 @@ def unanswered(folder: JobFolder) -> InternalError:
     if pid <= 0:
         return InternalError(text, hint=f"in the container that launched it: distrun kill {job_id}")
     hint = f"to end it and all its tasks: kill -KILL {pid}; distrun kill {job_id}"
-    if is_suspended(pid):
+    if _is_suspended(pid):
         hint = f"to let it continue: kill -CONT {pid}; {hint}"
     return InternalError(text, hint=hint)
 
@@ -76,11 +76,10 @@ def supervisor_place(pid: int | None) -> str:
         return "which has ended"
     if pid <= 0:  # what the kernel says of a process that this one does not see
         return "in another process namespace"
-    return f"process {pid}, suspended" if is_suspended(pid) else f"process {pid}"
+    return f"process {pid}, suspended" if _is_suspended(pid) else f"process {pid}"
 
 
-def is_suspended(pid: int) -> bool:
-    """Whether SIGSTOP or the like has stopped a process; one that a debugger holds is not."""
+def _is_suspended(pid: int) -> bool:
     found = processes.find(pid)
     return found is not None and found.state == "T"
 

@@ -47,7 +47,6 @@ class TaskView(Frozen, kw_only=True):
 
     Attributes:
         phase: the phase in the record, or `lost`.
-        is_suspended: see :attr:`JobView.suspended_tasks`.
         restarts_at: when it restarts at the earliest, in Unix seconds.
         log: the path of its log.
         usage: what it uses now; None if it does not run, or is not known yet.
@@ -56,7 +55,6 @@ class TaskView(Frozen, kw_only=True):
 
     state: TaskState
     phase: str
-    is_suspended: bool
     restarts_at: float | None
     log: str
     usage: Usage | None
@@ -70,7 +68,6 @@ class TaskView(Frozen, kw_only=True):
             "task": task.name,
             "state": self.phase,
             "last_state": task.phase.value,
-            "suspended": self.is_suspended,
             "host": task.host,
             "address": task.address,
             "pid": task.pid,
@@ -118,29 +115,6 @@ class JobView(Frozen, kw_only=True):
         if self.queued is not None:
             return self.queued.is_active
         return self._is_active and not self.state.phase.is_final
-
-    @property
-    def is_supervisor_suspended(self) -> bool:
-        return self.is_running and control.is_suspended(self.supervisor or 0)
-
-    @cached_property
-    def suspended_tasks(self) -> tuple[str, ...]:
-        """The tasks on this machine that are suspended (SIGSTOP). Of others, this is not known."""
-        pids = _visible_pids(self.state) if self.is_running else {}
-        return tuple(name for name, pid in pids.items() if control.is_suspended(pid))
-
-    @property
-    def suspension_notes(self) -> list[str]:
-        """Say what of it is suspended, and what lets it continue."""
-        notes, names = [], self.suspended_tasks
-        if self.is_supervisor_suspended:
-            place = control.supervisor_place(self.supervisor)
-            notes.append(f"its supervisor ({place}) does nothing: kill -CONT {self.supervisor}")
-        if names:
-            are = "is" if len(names) == 1 else "are"
-            who = format_task_names(names)
-            notes.append(f"{who} {are} suspended; to let one continue: kill -CONT PID")
-        return notes
 
     @property
     def phase(self) -> str:
@@ -263,7 +237,6 @@ class JobView(Frozen, kw_only=True):
             "name": state.name,
             "state": self.phase,
             "running": self.is_running,
-            "suspended": self.is_supervisor_suspended or bool(self.suspended_tasks),
             "strategy": state.strategy,
             "task_count": len(state.tasks),
             "running_task_count": 0 if self.is_lost else len(running),
@@ -303,7 +276,6 @@ class JobView(Frozen, kw_only=True):
             "outcome": output_json(self.outcome),
             "verdict": output_json(self.state.verdict),
             "supervisor_pid": self.supervisor or None,
-            "supervisor_suspended": self.is_supervisor_suspended,
             "resumptions": {
                 "at": list(self.state.resumed_at),
                 "changes": list(self.state.changes),
@@ -375,7 +347,12 @@ def job_view(folder: JobFolder, *, is_timed: bool = False) -> JobView:
 
     job = job_summary(folder)
     state = job.state
-    pids = _visible_pids(state)
+    visible = _visible_hosts(state)
+    pids = {
+        task.name: task.pid
+        for task in state.tasks.values()
+        if task.pid is not None and not task.has_ended and task.host in visible
+    }
     has_supervisor = job.supervisor is not None
     progress = control.progress(folder) if has_supervisor else {}
     usage = measure(list(pids.values())) if has_supervisor else {}
@@ -383,7 +360,6 @@ def job_view(folder: JobFolder, *, is_timed: bool = False) -> JobView:
         TaskView(
             state=task,
             phase=LOST if job.is_lost and not task.has_ended else task.phase.value,
-            is_suspended=task.name in job.suspended_tasks,
             restarts_at=None if job.is_lost else _restarts_at(state, task),
             log=str(folder.log_of(task.name)),
             usage=_usage(job, task, usage.get(pids.get(task.name, 0))),
@@ -428,15 +404,10 @@ def _tensorboard(folder: JobFolder) -> str | None:
     return address
 
 
-def _visible_pids(state: JobState) -> dict[str, int]:
-    """The processes of the tasks that run on hosts whose process ids are those seen here."""
+def _visible_hosts(state: JobState) -> set[str]:
+    """The hosts whose process ids are those that this process sees."""
     own = pid_namespace()
-    visible = {host.name for host in state.hosts.values() if host.pid_namespace == own}
-    return {
-        task.name: task.pid
-        for task in state.tasks.values()
-        if task.pid is not None and not task.has_ended and task.host in visible
-    }
+    return {host.name for host in state.hosts.values() if host.pid_namespace == own}
 
 
 def _restarts_at(state: JobState, task: TaskState) -> float | None:

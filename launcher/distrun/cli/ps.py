@@ -85,7 +85,7 @@ def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
     tasks, code = row["task_count"], row["exit_code"]
     return {
         "JOB": row["job_id"],
-        "STATE": styled(row["state"], "(suspended)" if row["suspended"] else ""),
+        "STATE": styled(row["state"]),
         "EXIT": "" if code is None else str(code),
         "CAUSE": row["cause"] or "",
         "LAST": " ".join(progress_words(last)),

@@ -151,7 +151,7 @@ def _notes_on_attempts(job: JobView) -> list[str]:
 
 
 def _notes_while_running(job: JobView) -> list[str]:
-    notes = job.suspension_notes
+    notes = []
     if job.state.quiet_since is not None and job.state.outcome is None:
         notes.append(quiet_text(max(0.0, time.time() - job.state.quiet_since)))
         notes.append(quiet_advice(job.folder.job_id))
@@ -271,10 +271,8 @@ def _duration(task: TaskView) -> str:
 
 
 def _phase(task: TaskView) -> Text:
-    """Return `restarting in 4 s`, `lost (was running)`, `running (suspended)`, or the phase."""
+    """Return `restarting in 4 s`, `lost (was running)`, or the phase alone."""
     if task.phase == LOST:
         return styled(LOST, f"(was {task.state.phase.value})")
-    if task.is_suspended:
-        return styled(task.phase, "(suspended)")
     wait = (task.restarts_at or 0.0) - time.time()
     return styled(task.phase, f"in {format_duration(wait)}" if wait > 0 else "")

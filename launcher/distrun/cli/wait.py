@@ -9,7 +9,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import duration, job_argument
-from distrun.errors import HostError, WaitTimeoutError
+from distrun.errors import HostError
 
 if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
@@ -54,24 +54,12 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
 def _wait(folder: JobFolder, timeout: float | None, unverified: list[JobFolder]) -> JobState:
     """Wait for the end of a job, whatever it is.
 
-    What of it is suspended is said before, and again after `timeout` if that has changed. A job
-    that may still run on a host that could not be reached is added to `unverified`.
+    A job that may still run on a host that could not be reached is added to `unverified`.
     """
     from distrun import control, leftovers
     from distrun.cli.end_report import end_line
-    from distrun.cli.job_view import job_summary
 
-    def suspended() -> list[str]:
-        return [f"job {folder.job_id}: {note}" for note in job_summary(folder).suspension_notes]
-
-    told = suspended()
-    console.print_lines(told)
-    try:
-        state = control.wait_for_final_state(folder, timeout)
-    except WaitTimeoutError:
-        if (now := suspended()) != told:
-            console.print_lines(now)
-        raise
+    state = control.wait_for_final_state(folder, timeout)
     console.print_lines([end_line(folder, state)])
     if not folder.is_elsewhere and (hosts := leftovers.unverified_hosts(state)):
         console.print_error(leftovers.unreached_error(folder, hosts))
