@@ -428,3 +428,18 @@ def test_a_plan_that_is_not_wanted_any_more_leaves_nothing(
         process.communicate(timeout=SOON)
         wait_until(functools.partial(has_ended, pid))
         pids.unlink()
+
+
+@pytest.mark.usefixtures("distrun")
+def test_checks_find_what_only_the_environment_makes_importable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that launches for a program has no packages of its user, nor PYTHONPATH's."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "only_by_pythonpath.py").touch()
+    (tmp_path / "job.py").write_text("import only_by_pythonpath\n")
+    (tmp_path / "job.yaml").write_text("strategy: default\nprogram: {script: job.py}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"), prepend=os.pathsep)
+    spec = package.load(tmp_path / "job.yaml")
+    assert not spec.warnings()
+    assert package.launch(spec, strict=True).wait().exit_code == 0

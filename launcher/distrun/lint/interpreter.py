@@ -65,8 +65,8 @@ def ask(
     """Ask an interpreter. Nothing of it is left then, if this process is a subreaper.
 
     Args:
-        python: a name or a path; None: this interpreter. That is not started again: `errors` is
-            None then, and nothing of `files` is read.
+        python: a name or a path; None: this interpreter. That is not started again, unless
+            it runs without `site`: `errors` is None then, and nothing of `files` is read.
         names: modules to look for, by their first names.
         files: the files to parse, if it is another interpreter.
         folder: where it looks for modules first.
@@ -77,7 +77,12 @@ def ask(
         NoAnswerError: it does not answer.
     """
     changes_path = any(name.startswith("PYTHON") for name in env)
-    if not changes_path and (python is None or _is_this_interpreter(python)):
+    # Without `site`, as the Python interface starts this one, it lacks packages that programs have.
+    if (
+        not changes_path
+        and not sys.flags.no_site
+        and (python is None or _is_this_interpreter(python))
+    ):
         found = probe.answer(names)
         return Answer(
             version=own_version(),
