@@ -26,7 +26,7 @@ from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.hosts.srun import SrunReach
 from distrun.supervisor.hosts.ssh import SshReach
 from harness.command import Distrun
-from harness.processes import descendants
+from harness.processes import alive, descendants
 from harness.waiting import wait_until
 
 LONGEST_TURN = 1.0
@@ -170,7 +170,7 @@ def given_up(_folder: Path, _spec_file: str) -> None:
     both = started()
     inquiry.give_up()
     assert answers == [None]
-    wait_until(lambda: all(not p.is_running() or p.status() == "zombie" for p in both))
+    wait_until(lambda: not any(map(alive, both)))
 
 
 def answered(_folder: Path, _spec_file: str) -> None:

@@ -66,7 +66,8 @@ def test_a_task_that_has_ended_shows_what_it_used(distrun: Distrun) -> None:
         used = task["used"]
         assert task["usage"] is None
         assert 1.0 <= used["cpu_seconds"] < 30
-        assert 80e6 <= used["peak_memory_bytes"] < 200e6
+        # It holds 172 MB at most, and 102 MB twice for a sample in the moment of its fork.
+        assert 80e6 <= used["peak_memory_bytes"] < 220e6
         assert used["written_bytes"] >= 20e6
     total = sum(task["used"]["cpu_seconds"] for task in job["tasks"])
     assert job["cpu_seconds"] == pytest.approx(total)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from distrun.agent import protocol
@@ -79,7 +80,8 @@ def test_kill_ends_what_a_supervisor_leaves_that_dies_meanwhile(
 ) -> None:
     job = distrun.detached(IGNORES_TERM, workers=1)
     wait_until((distrun.cwd / "up").exists)
-    supervisor, guard, agent, task = family_of(distrun.status, job)
+    supervisor, guard, agent, pid = family_of(distrun.status, job)
+    task = psutil.Process(pid)  # its number may be another's soon
     kill = started_kill(distrun, job, "--grace", "60s")
     kill_all(supervisor, *((guard, agent) if with_agent else ()))
     said = kill.communicate(timeout=SOON)[1]
