@@ -16,6 +16,7 @@ def test_what_was_still_at_work_is_told_everywhere(distrun: Distrun) -> None:
     assert LEFT in distrun("status").stdout
     assert LEFT in distrun("wait").stderr
     assert distrun.status()["warnings"] == [LEFT]
+    assert distrun("report", "-o", "-").stdout.count(LEFT) == 1
 
 
 def test_several_tasks_that_left_the_same_are_told_once(distrun: Distrun) -> None:
@@ -29,7 +30,7 @@ def test_several_tasks_that_left_the_same_are_told_once(distrun: Distrun) -> Non
     "script",
     [
         "true & exit 0",
-        "sleep 0.03 & exit 0",  # it ends soon, as the helpers of multiprocessing do
+        "mkfifo $$; cat $$ & exec 3>$$; exit 0",  # as the helpers of multiprocessing end
         "sleep 600 & exit 3",  # a failure needs no qualification
         "sleep 600 & wait",  # it is stopped
     ],

@@ -84,7 +84,7 @@ def test_without_py_spy_it_says_how_to_get_it(distrun: Distrun, hanging: str) ->
     done = distrun("stacks", env=env)
     distrun.argv = (sys.executable, "-m", "distrun")
     assert done.returncode == 69
-    assert done.stderr == ("distrun: py-spy is not installed here\n  pip install py-spy\n")
+    assert done.stderr == "distrun: py-spy is not installed here\n  pip install py-spy\n"
     assert distrun("kill", hanging).returncode == 0
 
 

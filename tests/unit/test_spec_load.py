@@ -177,7 +177,9 @@ def test_paths_are_relative_to_the_file_and_workdir_defaults_to_the_caller(folde
 @pytest.mark.parametrize("name", ["train.ipynb", "renamed.py"])
 def test_a_notebook_is_no_script(folder: Path, name: str) -> None:
     (folder / name).write_text('{\n "cells": [], "nbformat": 4}')
-    told = f"job.yaml:2:19: program.script is a notebook, .*nbconvert --to script {name}"
+    told = (
+        f"job.yaml:2:19: program.script is a notebook, not a script: .*nbconvert --to script {name}"
+    )
     with pytest.raises(SpecProblemsError, match=told):
         _load(folder, f"strategy: mirrored\nprogram: {{script: {name}}}\n")
 
@@ -185,6 +187,7 @@ def test_a_notebook_is_no_script(folder: Path, name: str) -> None:
 def test_a_program_of_windows_is_refused_with_the_command_that_repairs_it(folder: Path) -> None:
     script = folder / "a b.sh"
     script.write_bytes(b"#!/bin/sh\r\necho hi\r\n")
+    _load(folder, "strategy: mirrored\nprogram: {command: ['a b.sh']}\n")  # that of PATH
     text = "strategy: mirrored\nprogram: {command: ['./a b.sh']}\n"
     with pytest.raises(SpecProblemsError, match="carriage return") as raised:
         _load(folder, text)

@@ -119,8 +119,8 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
     """Run a script without a YAML file.
 
     SCRIPT is a Python script, a bundled job's name or, with -m, a module. Another program, such as
-    ./train.sh, can be run, too. Everything after SCRIPT is passed to it. The job is the same as
-    with `launch` of the file that --print-spec prints.
+    ./train.sh, can be run, too. Everything after SCRIPT is passed to it, without a `--` in front.
+    The job is the same as with `launch` of the file that --print-spec prints.
 
     \b
       distrun run -n 2 train.py --epochs 3

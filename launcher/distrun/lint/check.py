@@ -98,7 +98,7 @@ def _lacking_problems(spec: Spec, here: HostSpec | None, target: _Target) -> lis
     if not lacking:
         return []
     python = target.python or sys.executable
-    message = f"the bundled job needs {', '.join(lacking)}, and {python} does not have it"
+    message = f"the bundled job needs {', '.join(lacking)}, which {python} does not have"
     install = f"run {shlex.quote(python)} -m pip install {' '.join(lacking)}"
     return [Problem("program.script", None, None, message, install)]
 

@@ -140,7 +140,8 @@ class Report:
         if job.outcome is None:
             return [] if self.is_running and not job.is_running else job_notes(job)
         if job.outcome.result is Result.SUCCEEDED:
-            return [end_line(self.folder, state).partition(" · logs: ")[0], *job_notes(job)]
+            last = end_line(self.folder, state).partition(" · logs: ")[0]
+            return [last, *(each for each in job_notes(job) if each not in job.warnings)]
         lines = failure_report(self.folder, state)
         # The folder of an unpacked bundle is not where the logs are.
         return [line for line in lines if line and not (self._about and line.startswith(_LOGS))]

@@ -141,7 +141,8 @@ def _read_target(
         # Python looks there for the module, and a command for its files.
         folder = workdir if name or _names_a_file((*command, *args), workdir) else ""
     argv = (program, *command[1:]) if command else ()
-    if _has_windows_line(os.path.join(workdir, program) if program else ""):
+    # Without a slash, the program is looked for in PATH.
+    if "/" in program and _has_windows_line(os.path.join(workdir, program)):
         problems.add(
             section.marks["command"],
             f"{path}.command: the first line of {quoted(program)} ends with a carriage return, as "
@@ -166,7 +167,7 @@ def _script(
             message = f"{where}.script: {quoted_path(path)} is larger than 100 MB"
             problems.add(section.marks["script"], message, "name a script")
         elif _is_notebook(path):
-            message = f"{where}.script is a notebook, no script: {quoted_path(path)}"
+            message = f"{where}.script is a notebook, not a script: {quoted_path(path)}"
             convert = f"convert it: jupyter nbconvert --to script {shlex.quote(name)}"
             problems.add(section.marks["script"], message, convert)
         return path
@@ -216,7 +217,7 @@ def _is_notebook(path: str) -> bool:
 
 
 def _has_windows_line(path: str) -> bool:
-    return re.match(rb"#![^\n]*\r\n", _beginning(path) if "/" in path else b"") is not None
+    return re.match(rb"#![^\n]*\r\n", _beginning(path)) is not None
 
 
 def _program_path(written: str, workdir: str, context: LoadContext, runs_elsewhere: bool) -> str:

@@ -62,7 +62,7 @@ class Task:
         self.left: List[str] = []
         """The commands of processes that were at work after an exit 0, and were ended."""
         self._left_due: Optional[float] = None
-        """After an exit 0: those that are left then are at work, and not ending with the first."""
+        """After an exit 0: until then, those that are left may be ending by themselves."""
         self._signal: int = signal.SIGTERM
         self._deadline: Optional[float] = None
         self._signalled: Dict[int, int] = {}
