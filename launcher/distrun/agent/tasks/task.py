@@ -18,8 +18,8 @@ from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.structs import Struct
 from distrun.agent.tasks.program import Execution, Start
 
-_ENDING_SECONDS = 0.1
-"""How long the processes of a program may take to end after its first one."""
+_ENDING_SECONDS = 0.5
+"""How long the processes of a program may take to end after its first one, on a busy host, too."""
 
 
 class Exit(Struct):
