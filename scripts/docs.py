@@ -108,7 +108,7 @@ another host inherits that of the ssh login. distrun sets these variables; `env`
 | DISTRUN_RANK | every task | The task's rank in its group. The chief and the workers are one group, in which the chief has rank 0. The tasks of each other role are a group of their own. |
 | DISTRUN_WORLD_SIZE | every task | The number of tasks in the group. |
 | DISTRUN_LOCAL_RANK | every task | The rank among the group's tasks on the same host. |
-| DISTRUN_ADDRESS | tasks that have a port | The task's own `host:port`. A program that names this variable finds the port free, as with `{port}`. Otherwise distrun keeps the port bound for TensorFlow's server. |
+| DISTRUN_ADDRESS | tasks that have a port | The task's own `host:port`. distrun keeps the port bound for TensorFlow's server, unless `program.binds_port` or `{port}` shows that the program listens there by itself. |
 | DISTRUN_ADDRESSES | jobs whose tasks have ports | The addresses of all tasks by role, in the order of their indices, as JSON: `{"worker": ["gpu1:20001", "gpu2:20001"]}`. |
 | RANK, WORLD_SIZE, LOCAL_RANK | `env_style: torchrun` | The same as the three variables above. |
 | LOCAL_WORLD_SIZE | `env_style: torchrun` | The number of the group's tasks on the same host. |

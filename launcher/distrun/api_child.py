@@ -8,7 +8,6 @@ before the job is running, the program does not want it any more, and it is stop
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import signal
@@ -19,7 +18,7 @@ from distrun import guard
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli.program_check import ProgramCheck, require_keras_2
 from distrun.cli.signals import TerminatedError
-from distrun.cli.spec_warnings import find_warnings, refuse_if, with_workers
+from distrun.cli.spec_warnings import find_warnings, refuse_if
 from distrun.codec import from_json, to_json
 from distrun.errors import DistrunError
 from distrun.jobstore import JobStore
@@ -90,18 +89,13 @@ def _terminate(number: int, _frame: object) -> NoReturn:
 
 
 def _warnings(spec: Spec) -> dict[str, Any]:
-    return {"warnings": to_json(find_warnings(_with_workers(spec, strict=False), strict=False))}
-
-
-def _with_workers(spec: Spec, *, strict: bool) -> Spec:
-    with contextlib.redirect_stderr(io.StringIO()):  # it prints what it finds
-        return with_workers(spec, strict=strict)
+    return {"warnings": to_json(find_warnings(spec, strict=False))}
 
 
 def _plan(spec: Spec) -> dict[str, Any]:
     from distrun.supervisor.dry_run import make_plan
 
-    plan = make_plan(_with_workers(spec, strict=False))
+    plan = make_plan(spec)
     tasks = [
         {**task.fields(), "env": task.environment, "tf_config": task.tf_config}
         for task in plan.tasks
@@ -114,7 +108,6 @@ def _launch(spec: Spec, request: dict[str, Any]) -> dict[str, Any]:
 
     The answer says whether it was left running, or ended before, and has the warnings.
     """
-    spec = _with_workers(spec, strict=request["strict"])
     if request["preflight"]:
         require_keras_2(spec)
     if request["strict"]:

@@ -64,7 +64,7 @@ def test_workers_that_train_by_themselves(
     distrun: Distrun, launch: Callable[..., str], cluster: str, decides: str
 ) -> None:
     """TensorFlow 1's between-graph replication; distrun ends the ps when the deciding task has."""
-    output = launch("between_graph.py", "parameter_server", cluster)
+    output = launch("between_graph.py", "parameter_server\nworkers: independent", cluster)
     assert re.search(
         rf"^{decides} +\| between-graph: {decides} ended at step", output, re.MULTILINE
     )

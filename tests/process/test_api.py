@@ -19,7 +19,7 @@ import pytest
 
 import distrun as package
 from distrun import api, errors
-from harness.command import Detach, Distrun, Status, WriteSpec, recorded_events
+from harness.command import Detach, Distrun, Status, WriteSpec
 from harness.processes import alive, survivors
 from harness.waiting import SOON, wait_until
 
@@ -346,7 +346,6 @@ def test_arguments_that_cannot_be_are_usage_errors(detached: Detach) -> None:
 
 
 WARNED = "train.py:2:1: the program sets or removes TF_CONFIG"
-INDEPENDENT = "import tensorflow as tf\ntf.estimator.train_and_evaluate(None, None, None)\n"
 
 
 def write_program(folder: Path, text: str, **keys: object) -> Path:
@@ -387,21 +386,6 @@ def test_launch_tells_of_a_check_that_was_not_made(distrun: Distrun, tmp_path: P
         package.launch(spec, strict=True)
     with pytest.warns(UserWarning, match="not checked"):
         assert package.launch(spec).wait().succeeded
-
-
-def test_launch_reads_from_the_program_whether_workers_are_independent(
-    distrun: Distrun, tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
-    without_import = f'#!/bin/sh\ncase $* in *train.py) exit;; esac\nexec {sys.executable} "$@"\n'
-    (tmp_path / "py").write_text(without_import)
-    (tmp_path / "py").chmod(0o755)
-    keys = {"strategy": "parameter_server", "cluster": {"chief": 1, "worker": 1, "ps": 1}}
-    spec = write_program(tmp_path, INDEPENDENT, program={"python": "./py"}, **keys)
-    by_command = distrun("launch", spec)
-    assert "workers: independent, because train.py:2:1 uses" in by_command.stderr
-    package.launch(package.load(spec)).wait()
-    found = [recorded_events(distrun, each.job_id)[0]["workers"] for each in package.jobs()]
-    assert found == ["independent", "independent"]
 
 
 def first_line(file: Path) -> str:

@@ -136,8 +136,43 @@ def test_placeholders_are_replaced_and_other_braces_stay(distrun: Distrun) -> No
     assert [line for line in lines if line in expected] == expected
 
 
-def test_a_program_binds_the_port_of_its_address(distrun: Distrun) -> None:
+def test_a_program_binds_the_port_of_its_address_if_the_spec_says_so(distrun: Distrun) -> None:
     (distrun.cwd / "train.py").write_text(RENDEZVOUS + OWN_ADDRESS)
-    done = distrun.launch("", cluster=CLUSTER, program={"script": "train.py"})
+    program = {"script": "train.py"}
+    spec = distrun.write_spec("", cluster={**CLUSTER, "evaluator": 0}, program=program)
+    done = distrun("launch", spec, "--set", "program.binds_port=true")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "chief:0  | met ['1', '2']\n"
+    assert "warning" not in done.stderr
+
+    done = distrun("launch", spec)
+    assert done.returncode == 1
+    assert (
+        "train.py:29:31: warning: the program uses DISTRUN_ADDRESS, and distrun keeps"
+        in done.stderr
+    )
+    assert "or write `program.binds_port: true`" in done.stderr
+    asked = distrun("validate", spec, "--set", "program.binds_port=false")
+    assert "warning" not in asked.stderr
+
+    # A comment decides nothing, and a command is no Python.
+    (distrun.cwd / "train.py").write_text("# DISTRUN_ADDRESS\nprint('DISTRUN_ADDRESSES')\n")
+    assert "warning" not in distrun("validate", spec).stderr
+    command = ["sh", "-c", "nc -l $DISTRUN_ADDRESS"]
+    spec = distrun.write_spec("", cluster=CLUSTER, program={"command": command})
+    warned = distrun("validate", spec).stderr
+    assert warned.startswith("program.command: warning: the program uses DISTRUN_ADDRESS")
+    assert "binds_port: true" in warned
+
+
+def test_every_task_has_a_port_that_it_binds(distrun: Distrun) -> None:
+    shown = "echo ${DISTRUN_ADDRESS-none}"
+    program = {"command": ["sh", "-c", shown], "binds_port": True}
+    for keys in (
+        {"strategy": "mirrored", "cluster": {"worker": 1}},
+        {"cluster": {"worker": 1, "evaluator": 1}},
+    ):
+        done = distrun("launch", distrun.write_spec("", program=program, **keys))
+        assert done.returncode == 0, done.stderr
+        assert re.search(r"localhost:\d+", done.stdout)
+        assert "none" not in done.stdout

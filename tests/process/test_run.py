@@ -173,6 +173,10 @@ def test_the_strategy_is_that_of_the_script_where_it_is_plain(
     if creates is not None:
         script.write_text(CREATES.format(creates))
     assert cluster_of(distrun, *words, "train.py") == chosen
+    told = distrun("run", "--print-spec", *words, "train.py").stderr
+    is_read = creates is not None and "--strategy" not in words
+    because = f"distrun: strategy: {chosen[0]}, because train.py:3:12 creates "
+    assert told.startswith(because) if is_read else told == ""
 
 
 def test_a_strategy_that_depends_on_a_condition_is_not_plain(

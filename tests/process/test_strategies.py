@@ -86,7 +86,7 @@ def test_independent_workers_that_exit_0_have_finished(
     assert {task["attempt"] for task in distrun.status()["tasks"]} == {0}
 
 
-def test_independent_workers_are_read_from_the_script(distrun: Distrun) -> None:
+def test_independent_workers_are_a_key_that_a_warning_names(distrun: Distrun) -> None:
     """The program is one that does not import TensorFlow, but names what only such workers use."""
     (distrun.cwd / "train.py").write_text(
         "import os, pathlib, time\n"
@@ -102,25 +102,41 @@ def test_independent_workers_are_read_from_the_script(distrun: Distrun) -> None:
         "else:\n"
         "    pathlib.Path(role + '.done').touch()\n"
     )
-    found = "workers: independent, because train.py:4:5 uses tf.compat.v1.train.MonitoredTraining"
+    warned = (
+        "train.py:4:5: warning: tf.compat.v1.train.MonitoredTrainingSession is for workers that "
+        "train by themselves, and the spec does not say that these do; write workers: independent"
+    )
     program = {"script": "train.py", "env": {"COUNT": 2}}
     spec = distrun.write_spec(
         "", strategy="parameter_server", cluster=PARAMETER_SERVER, program=program
     )
-    done = distrun("launch", spec)
+    assert distrun("validate", spec).stderr.count(warned) == 1
+    assert distrun("plan", "--strict", spec).returncode == 65
+    done = distrun("launch", spec, "--set", "program.env.COUNT=3")
+    assert done.returncode == 1
+    assert warned in done.stderr
+    assert "exited 0 before the chief had finished" in done.stderr
+
+    said = ("--set", "workers=independent")
+    done = distrun("launch", spec, *said)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count(found) == 1
+    assert warned not in done.stderr
     assert set(states(distrun.status).values()) == {"succeeded", "stopped"}
-    assert distrun("validate", spec).stderr.count(found) == 1
-    planned = distrun("plan", spec)
-    assert planned.stderr.count(found) == 1
+    planned = distrun("plan", spec, *said)
     assert (
         "the job succeeds when chief:0 exits 0; the workers train by themselves" in planned.stdout
     )
-    # What the file says counts.
-    done = distrun("launch", spec, "--set", "workers=coordinated", "--set", "program.env.COUNT=3")
-    assert done.returncode == 1
-    assert "exited 0 before the chief had finished" in done.stderr
+    assert warned not in distrun("validate", spec, "--set", "workers=coordinated").stderr
+
+    # `run` reads the script, and says so.
+    words = ("-n", "2", "--ps", "1", "--env", "COUNT=2", "train.py")
+    told = "workers: independent, because train.py:4:5 uses tf.compat.v1.train.MonitoredTraining"
+    printed = distrun("run", "--print-spec", *words)
+    assert "workers: independent\ncluster:\n  worker: 2\n  ps: 1\n" in printed.stdout
+    assert printed.stderr.count(told) == 1
+    printed = distrun("run", "--print-spec", "--set", "workers=coordinated", *words)
+    assert "chief: 1" in printed.stdout
+    assert told not in printed.stderr
 
 
 def test_an_evaluator_that_stays_down_is_told_of_with_its_cause(distrun: Distrun) -> None:

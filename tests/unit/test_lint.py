@@ -58,6 +58,8 @@ def lint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
                 Workers.INDEPENDENT if strategy == NO_CHIEF else None
             ),
             tasks=CLUSTERS[strategy],
+            says_workers=strategy == NO_CHIEF,
+            says_port=strategy == MIRRORED,
             keras=keras,
             missing=frozenset(lacks.split()) & set(imported_modules(sources.program)),
         )
@@ -131,6 +133,13 @@ BAD = [
      "5:3", "the tasks of ps wait at their servers, but no worker connects"),
     (NO_CHIEF, V1 + "with tf.train.MonitoredTrainingSession() as s:\n  s.run([])", "1:1",
      "never starts a server, but the tasks of ps need one"),
+    # keys that are not written
+    (PS, V1 + "s = tf.train.Server({})\nif 'ps' in str(s):\n  s.join()\n"
+     "with tf.train.MonitoredTrainingSession(s.target): pass", "5:6",
+     "tf.compat.v1.train.MonitoredTrainingSession is for workers that train by themselves"),
+    (PS, V1 + "c = tf.estimator.RunConfig()\ntf.estimator.train_and_evaluate(c, None, None)", "3:1",
+     "tf.compat.v1.estimator.train_and_evaluate is for workers"),
+    (MWM, "import os\nprint(os.environ['DISTRUN_ADDRESS'])", "2:18", "keeps that port bound"),
     # TensorFlow 1
     (MWM, TF + "x = tf.placeholder(tf.float32)", "2:5", "tf.placeholder is of TensorFlow 1"),
     (MWM, TF + "tf.logging.set_verbosity(1)", "2:1", "tf.compat.v1.logging"),
@@ -228,10 +237,11 @@ GOOD = [
      "  tf.distribute.Server({}).join()\ns = tf.distribute.ParameterServerStrategy(None)"),
     (PS, TF + "import my_cluster\ns = tf.distribute.ParameterServerStrategy(None)"),
     (PS, "import subprocess"),
-    (PS, "import tensorflow.compat.v1 as tf\ns = tf.train.Server({})\nif 'ps' in str(s):\n"
+    (NO_CHIEF, "import tensorflow.compat.v1 as tf\ns = tf.train.Server({})\nif 'ps' in str(s):\n"
      "  s.join()\nwith tf.train.MonitoredTrainingSession(s.target): pass"),
-    (PS, "import tensorflow.compat.v1 as tf\nc = tf.estimator.RunConfig()\n"
-     "tf.estimator.train_and_evaluate(c, None, None)"),
+    (NO_CHIEF, V1 + "c = tf.estimator.RunConfig()\ntf.estimator.train_and_evaluate(c, None, None)"),
+    (MIRRORED, "import os\nprint(os.environ.get('DISTRUN_ADDRESS'))"),
+    (MWM, "'DISTRUN_ADDRESS: x'\n# DISTRUN_ADDRESS\nimport os\nos.environ['DISTRUN_ADDRESSES']"),
     # compat.v1, conditions and guards
     (MWM, "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\nx = tf.placeholder(1)"),
     (MWM, TF + "tf = tf.compat.v1\nx = tf.placeholder(tf.float32)"),
@@ -294,7 +304,7 @@ def test_what_is_right_or_undecided_is_not(lint: Any, strategy: str, code: str) 
 
 
 def test_every_rule_has_a_mistake() -> None:
-    assert len(RULES) == 10
+    assert len(RULES) == 12
     words = " ".join(words for *_, words in BAD)
     parts = ("creates", "TF_CONFIG", "line 2", "never starts", "every task", "TensorFlow 1")
     for part in (*parts, "notebook"):

@@ -58,7 +58,6 @@ def _folder(
     overrides: tuple[str, ...],
     number: str,
 ) -> JobFolder:
-    from distrun.cli.spec_warnings import with_workers
     from distrun.errors import HostError
     from distrun.jobstore import JobFolder, JobStore
     from distrun.slurm import submission
@@ -76,7 +75,7 @@ def _folder(
     if spec_path is None:
         raise click.UsageError("Missing argument 'SPEC'.")
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
-    return submission.register(store, with_workers(spec), number)
+    return submission.register(store, spec, number)
 
 
 def _run(folder: JobFolder, number: str) -> int:

@@ -111,10 +111,10 @@ def launch(  # noqa: PLR0913 - the options of the commands
     """
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
     from distrun.cli.program_check import ProgramCheck, require_keras_2
-    from distrun.cli.spec_warnings import find_warnings, refuse_if, with_workers
+    from distrun.cli.spec_warnings import find_warnings, print_success, refuse_if
     from distrun.cli.transfer_bar import read_files
 
-    spec = with_workers(spec, strict=strict)
+    print_success(spec)
     if tasks:
         _check_tasks(spec, tasks)
     if dry_run:

@@ -52,11 +52,11 @@ def command(
     if as_json and by_hand:
         raise UsageError("use --env or --json, not both")
     from distrun.cli.plan_view import show_plan
-    from distrun.cli.spec_warnings import find_warnings, print_warnings, with_workers
+    from distrun.cli.spec_warnings import find_warnings, print_success, print_warnings
     from distrun.spec.loader import load
 
-    loaded = load(spec_path, overrides=overrides, extra_args=args, name=name)
-    spec = with_workers(loaded, strict=strict)
+    spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
+    print_success(spec)
     if by_hand:
         from distrun.cli.shell_lines import shell_lines
         from distrun.supervisor.dry_run import make_plan

@@ -128,7 +128,7 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
       distrun run -n 2 -d --name night mnist --epochs 100
       distrun run -n 2 --print-spec train.py --epochs 3 > train.yaml
     """
-    from distrun.lint.check import find_strategy
+    from distrun.lint.check import find_independent_workers, find_strategy
     from distrun.spec.run_loader import RunLoader
     from distrun.spec.run_options import RunOptions
 
@@ -141,10 +141,13 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
         options,
         overrides=overrides,
         find_strategy=find_strategy,
+        find_workers=find_independent_workers,
         absolute=print_spec and _is_file_elsewhere(sys.stdout),
     )
     words = [word for word in sys.argv[1:] if word != "--print-spec"]
     spec = loader.load(f"# distrun {printable(shlex.join(words))}\n")
+    for choice in loader.choices:
+        console.print_message(choice)
     if not print_spec:
         return launch(spec, **values)
     console.print_text(spec.source.rstrip("\n"))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from distrun.cli import console
 from distrun.cli.text_format import format_task_names
-from distrun.frozen import replace
 from distrun.strategies import STRATEGIES, Role, Workers
 
 if TYPE_CHECKING:
@@ -47,30 +46,10 @@ def made_or_told(where: str, check: Callable[[], Iterable[Problem]]) -> list[Pro
         return [unchecked_problem(where, why_unchecked(error))]
 
 
-def with_workers(spec: Spec, *, strict: bool = False) -> Spec:
-    """Return the spec with `workers` read from its program, if it leaves that open, and say so.
-
-    Raises:
-        SpecProblemsError: the program could not be examined, and `strict` makes that an error.
-    """
-    if spec.workers is None and STRATEGIES[spec.strategy].independent is not None:
-        from distrun.lint.check import find_independent_workers
-
-        found = None
-
-        def find() -> tuple[Problem, ...]:
-            nonlocal found
-            found = find_independent_workers(spec)
-            return ()
-
-        print_warnings(refuse_if(tuple(made_or_told("workers", find)), strict=strict))
-        if found is not None:
-            name, mark = found
-            console.print_message(f"workers: independent, because {mark} uses {name}")
-        return replace(spec, workers=Workers.COORDINATED if found is None else Workers.INDEPENDENT)
+def print_success(spec: Spec) -> None:
+    """Print which tasks decide the success of independent workers without a chief."""
     if spec.workers is Workers.INDEPENDENT and Role.CHIEF not in {r.role for r in spec.roles}:
         console.print_message(f"workers: independent, without a chief: {success_text(spec)}")
-    return spec
 
 
 def success_text(spec: Spec) -> str:

@@ -50,7 +50,7 @@ def command(
       distrun submit job.yaml --set slurm.time=12h -- --epochs 10
       distrun submit job.yaml --dry-run > job.sh
     """
-    from distrun.cli.spec_warnings import find_warnings, print_warnings, with_workers
+    from distrun.cli.spec_warnings import find_warnings, print_success, print_warnings
     from distrun.cli.transfer_bar import read_files
     from distrun.frozen import replace
     from distrun.jobstore import JobStore
@@ -59,7 +59,7 @@ def command(
     from distrun.spec.problems import printable
 
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name, is_submitted=True)
-    spec = with_workers(spec, strict=strict)
+    print_success(spec)
     assert spec.origin is not None  # noqa: S101 - the loader sets it
     # On the nodes, the file is read again: there, its hosts are those of the allocation.
     origin = replace(spec.origin, overrides=(*spec.origin.overrides, "hosts=slurm"))

@@ -26,13 +26,14 @@ def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
     from distrun.cli.spec_warnings import (
         find_warnings,
         made_or_told,
+        print_success,
         print_warnings,
         refuse_if,
-        with_workers,
     )
     from distrun.spec.loader import load
 
-    spec = with_workers(load(spec_path, overrides=overrides), strict=strict)
+    spec = load(spec_path, overrides=overrides)
+    print_success(spec)
     shown = "<stdin>" if spec_path == "-" else spec_path
     gpu_warnings = made_or_told(shown, lambda: find_gpu_warnings(spec, shown))
     warnings = (*gpu_warnings, *find_warnings(spec, strict=False))

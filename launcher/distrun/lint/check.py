@@ -139,6 +139,7 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
     from distrun.lint.rule import Surroundings, unchecked_problem
     from distrun.lint.rules import PROGRAM_RULES, RULES, check
     from distrun.lint.sources import shown_path
+    from distrun.lint.values import says_port
 
     env = _variables(spec)
     imported = imported_modules(sources.program) if sources.program else ()
@@ -186,6 +187,8 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
         python=target.python or sys.executable,
         missing=answer.missing if answer is not None else frozenset(),
         owns_tf_config=spec.program.owns_tf_config,
+        says_workers=spec.workers is not None,
+        says_port=says_port(spec),
         package=os.path.basename(target.folder),
         as_module=_as_module(target),
     )

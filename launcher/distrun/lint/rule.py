@@ -23,6 +23,11 @@ STRATEGIES_BY_CLASS = {each: row.name for row in STRATEGIES.values() for each in
 STRATEGY_CLASS = re.compile(
     rf"tensorflow\.(compat\.v[12]\.)?distribute\.(experimental\.)?({'|'.join(STRATEGIES_BY_CLASS)})"
 )
+OWN_PORT = (
+    "the program uses DISTRUN_ADDRESS, and distrun keeps that port bound for TensorFlow's server",
+    "write program.binds_port: true if the program listens there by itself, else false",
+)
+"""A warning and its hint."""
 
 
 class Surroundings(Frozen, kw_only=True):
@@ -35,6 +40,8 @@ class Surroundings(Frozen, kw_only=True):
         python: the interpreter, as messages name it.
         missing: the modules, by their first names, that the interpreter does not have.
         owns_tf_config: whether the spec says that the program sets TF_CONFIG.
+        says_workers: whether the spec says what the workers do.
+        says_port: whether the spec says who listens on the tasks' ports, or there are none.
         package: the name of the script's folder.
         as_module: how to run the script as a module of that.
     """
@@ -45,6 +52,8 @@ class Surroundings(Frozen, kw_only=True):
     python: str = "python"
     missing: frozenset[str] = frozenset()
     owns_tf_config: bool = False
+    says_workers: bool = False
+    says_port: bool = False
     package: str = ""
     as_module: str = ""
 

@@ -10,7 +10,7 @@ from distrun.lint.keras_rules import keras_2
 from distrun.lint.rule import Surroundings, unchecked_problem, why_unchecked
 from distrun.lint.strategy_rules import another_strategy, late_strategy
 from distrun.lint.tensorflow_rules import tensorflow_1
-from distrun.lint.worker_rules import missing_chief
+from distrun.lint.worker_rules import missing_chief, own_port, unsaid_independence
 from distrun.spec.problems import Problem
 
 if TYPE_CHECKING:
@@ -60,5 +60,7 @@ RULES: tuple[Rule, ...] = (
     servers,
     joining_chief,
     missing_chief,
+    unsaid_independence,
+    own_port,
     *PROGRAM_RULES,
 )

@@ -10,8 +10,10 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
+from distrun.lint.rule import OWN_PORT
 from distrun.spec.model import ProgramKind
 from distrun.spec.problems import Problem, quoted
+from distrun.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,13 +25,24 @@ _HOME = re.compile(r"(?:^|[=:])(~)(?:/|$)")
 _TWO_WORDS = re.compile(r"(--?[A-Za-z][\w-]*)[ \t]+([^-\s]\S*)")
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 
+_ADDRESS = re.compile(r"\bDISTRUN_ADDRESS\b")
+
+
+def says_port(spec: Spec) -> bool:
+    """Whether the spec says who listens on the tasks' ports, or there are none."""
+    is_said = spec.program.binds_port is not None or not STRATEGIES[spec.strategy].tf_config
+    return is_said or all(role.expects_free_port for role in spec.roles)
+
 
 def check_values(spec: Spec) -> Iterator[Problem]:
     """Yield a warning for each argument and variable with `~` or a `$NAME` that is set here.
 
-    Also for each argument that is an option and its value in one text.
+    Also for each argument that is an option and its value in one text, and for a command that uses
+    a port that is not left free.
     """
     program = spec.program
+    if any(map(_ADDRESS.search, (*program.argv, *program.args))) and not says_port(spec):
+        yield Problem(f"program.{program.kind.value}", None, None, *OWN_PORT)
     is_shell = program.kind is ProgramKind.COMMAND and _is_shell(program.argv)
     args = [] if is_shell else [("program.args", each) for each in program.args]
     envs = [("program.env", program.env), *(("hosts[].env", host.env) for host in spec.hosts)]

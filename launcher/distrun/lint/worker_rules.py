@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING
 
-from distrun.lint.rule import Surroundings, function_of, only_name, problem, runs
+from distrun.lint.rule import (
+    OWN_PORT,
+    Surroundings,
+    function_of,
+    only_name,
+    problem,
+    runs,
+    short_name,
+)
 from distrun.spec.problems import Problem
 from distrun.strategies import Role
 
 if TYPE_CHECKING:
-    import ast
     from collections.abc import Iterator
 
     from distrun.lint.module import Module
@@ -42,6 +50,33 @@ def independent_workers(program: Program) -> tuple[Module, ast.expr, str] | None
                 if found is None and _INDEPENDENT.fullmatch(name):
                     found = module, use.node, name
     return found
+
+
+def unsaid_independence(program: Program, around: Surroundings) -> Iterator[Problem]:
+    """Without `workers`, the workers of parameter servers are servers that the chief directs."""
+    if around.says_workers or around.strategy.independent is None:
+        return
+    found = independent_workers(program)
+    if found is not None:
+        module, node, name = found
+        yield problem(
+            module,
+            node,
+            f"{short_name(name)} is for workers that train by themselves, and the spec does not "
+            "say that these do",
+            "write workers: independent; or, if the chief directs them, workers: coordinated",
+        )
+
+
+def own_port(program: Program, around: Surroundings) -> Iterator[Problem]:
+    """A program that listens at its address finds the port bound, unless the spec says that."""
+    if around.says_port:
+        return
+    for module in program.modules.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Constant) and node.value == "DISTRUN_ADDRESS":
+                yield problem(module, node, *OWN_PORT)
+                return
 
 
 def missing_chief(program: Program, around: Surroundings) -> Iterator[Problem]:

@@ -24,7 +24,6 @@ from distrun.spec.problems import Mark, Problems, printable, quoted
 from distrun.spec.program import (
     build_programs,
     check_readable,
-    names_own_address,
     quoted_path,
 )
 from distrun.spec.roles import (
@@ -94,8 +93,8 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
     restart = _restart(document, problems)
     _check_min_workers(document, roles, restart, problems)
     roles = tuple(_with_restart(one, cluster, document, restart, problems) for one in roles)
-    specs = _role_specs(roles, program, custom, strategy) if strategy else ()
-    if strategy and not document.is_wrong("cluster"):
+    specs = _role_specs(roles, custom, strategy) if strategy else ()
+    if strategy and not document.is_wrong("cluster") and not context.is_draft:
         check_placeholders(document, specs, strategy, context, problems)
     ports = _port_range(document, chosen_ports, hosts, problems)
     success = _success(document, roles, strategy, problems)
@@ -123,17 +122,11 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
 
 def _role_specs(
     roles: tuple[WrittenRole, ...],
-    program: model.ProgramSpec,
     custom: dict[Role, model.ProgramSpec],
     strategy: Strategy,
 ) -> tuple[model.RoleSpec, ...]:
     """The roles with their programs. A strategy that runs in one process needs no cluster."""
     specs = [replace(one.spec, program=custom.get(one.spec.role)) for one in roles]
-    if names_own_address(program):
-        specs = [
-            replace(spec, expects_free_port=True) if spec.has_ports(strategy) else spec
-            for spec in specs
-        ]
     if not strategy.tf_config and all(spec.role.is_custom for spec in specs):
         specs.insert(0, model.RoleSpec(role=Role.WORKER, count=1))
     return tuple(specs)
@@ -273,7 +266,7 @@ def _count_chosen_ports(roles: tuple[WrittenRole, ...], strategy: Strategy) -> i
 def _workers(
     document: Section, roles: tuple[WrittenRole, ...], problems: Problems
 ) -> Workers | None:
-    """What the workers do; None if neither `workers` nor another key decides it."""
+    """What the workers do; None if neither `workers` nor another key says it."""
     strategy = STRATEGIES.get(document.get("strategy", ""))
     written = document.get("workers")
     if strategy is None or strategy.independent is None:

@@ -20,6 +20,8 @@ class LoadContext(Frozen, kw_only=True):
     environ: Mapping[str, str]
     name: str | None
     extra_args: tuple[str, ...]
+    is_draft: bool = False
+    """Whether the tasks are not known yet, so that placeholders cannot be checked."""
     is_submitted: bool = False
     """Whether the job is to be queued: its hosts are nodes that Slurm has not chosen yet."""
 

@@ -192,6 +192,8 @@ class ProgramSpec(Frozen, kw_only=True):
     """None: KEEP for the tasks of a cluster with several."""
     owns_tf_config: bool = False
     """Whether the program or `env` sets TF_CONFIG, and distrun does not."""
+    binds_port: bool | None = None
+    """Whether it listens on its task's port by itself; None: the spec does not say, so no."""
     sync: Sync = Sync.SCRIPT
     sync_paths: tuple[str, ...] = ()
     sync_base: str = ""
@@ -297,7 +299,7 @@ class Spec(Frozen, kw_only=True):
     placement: Placement = Placement.SPREAD
     ssh: SshSpec = field(default_factory=SshSpec)
     workers: Workers | None = None
-    """What workers of parameter servers do; None: what they do is read from the program."""
+    """What workers of parameter servers do; None: the spec does not say, and it is COORDINATED."""
     success: Success
     restart: RestartSpec = NO_RESTARTS
     timeouts: Timeouts = field(default_factory=Timeouts)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from distrun.strategies import Role
 
 
-_OWN_ADDRESS = "DISTRUN_ADDRESS"
 _MOST_BYTES = 1 << 20
 _MOST_BEGINNING = 4096
 
@@ -90,6 +89,7 @@ def build_programs(
         keras=section.get("keras"),
         memory=Memory(memory) if (memory := section.get("memory")) else None,
         owns_tf_config=section.get("tf_config") == "mine",
+        binds_port=section.get("binds_port"),
         sync=sync,
         sync_paths=paths,
         sync_base=sync_base,
@@ -345,21 +345,6 @@ def _check_pass_env(section: Section, context: LoadContext, problems: Problems) 
             problems.add(
                 at.mark, f"{quoted(at.value)} is in both env and pass_env", "keep one of them"
             )
-
-
-def names_own_address(program: ProgramSpec) -> bool:
-    """Whether a program certainly uses DISTRUN_ADDRESS: its command, script or module names it."""
-    path = program.target
-    if program.kind is ProgramKind.MODULE:
-        path = os.path.join(program.workdir, *program.target.split("."))
-        path = os.path.join(path, "__main__.py") if os.path.isdir(path) else f"{path}.py"
-    if any(_OWN_ADDRESS in word for word in (*program.argv, *program.args)):
-        return True
-    try:
-        with open_regular_file(path, follow_link=True) as file:
-            return _OWN_ADDRESS.encode() in (file.read(_MOST_BYTES) or b"")  # None: /proc/kmsg
-    except (OSError, ValueError):
-        return False
 
 
 def check_readable(path: str, mark: Mark, what: str, problems: Problems) -> None:

@@ -13,10 +13,11 @@ from distrun.spec.hosts import HOST_WITH_SLOTS
 from distrun.spec.keys.hosts import SLURM
 from distrun.spec.problems import Mark
 from distrun.spec.yamlnodes import Entry, Mapping, Node, Scalar, Sequence
-from distrun.strategies import STRATEGIES, Role
+from distrun.strategies import Role
 
 if TYPE_CHECKING:
     from distrun.spec.context import LoadContext
+    from distrun.strategies import Strategy
 
 _COUNT, _SCRIPT = "-n", "SCRIPT"
 _SEPARATOR = re.compile(r",(?![^\[\]]*\])")
@@ -62,9 +63,9 @@ class RunOptions(Frozen, kw_only=True):
             keys["hostfile"] = _scalar("--hostfile", os.path.join(base, self.hostfile))
         return _mapping("distrun run", keys)
 
-    def cluster(self, strategy: str, workers: int) -> Mapping:
+    def cluster(self, strategy: Strategy | None, workers: int) -> Mapping:
         """Return the tasks by role: `workers`, and those that options ask for or that it needs."""
-        rules = STRATEGIES[strategy].roles if strategy in STRATEGIES else {}
+        rules = strategy.roles if strategy is not None else {}
         least = {role: rules[role].least if role in rules else 0 for role in Role}
         counts = (
             (Role.CHIEF, "--chief", int(self.has_chief) or least[Role.CHIEF]),

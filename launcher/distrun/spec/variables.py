@@ -56,8 +56,9 @@ def check_variables(document: Section, context: LoadContext, problems: Problems)
 def ports_in_texts(
     document: Section, roles: Iterable[RoleSpec], context: LoadContext
 ) -> frozenset[Role]:
-    """The roles whose tasks are told their port by a placeholder or by torchrun's variables."""
-    every = document.get("program", Section(document.mark)).get("env_style") == "torchrun"
+    """The roles whose tasks are told their port by a placeholder, or listen on it by themselves."""
+    program = document.get("program", Section(document.mark))
+    every = program.get("env_style") == "torchrun" or program.get("binds_port")
     texts = list(_texts(document, context))
     return frozenset(
         role.role

@@ -62,7 +62,8 @@ SPEC = MappingSchema(
         Key("cluster", CLUSTER, ({"worker": 2},), "one task if the strategy runs in one process",
             help="The tasks, by role. Each role is a count, a list of addresses, or a mapping."),
         Key("workers", Choice(values=("coordinated", "independent")),
-            ("independent", "coordinated"), "read from the program",
+            ("independent", "coordinated"),
+            "`coordinated`; `independent` without a chief, and with `success: worker0`",
             help="What the workers of parameter_server do. `coordinated`: they are servers that "
             "run what the chief sends (ParameterServerStrategy). `independent`: each trains by "
             "itself and exits 0 when it has finished (TensorFlow 1, Estimators)."),

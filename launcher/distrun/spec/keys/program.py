@@ -15,7 +15,7 @@ from distrun.spec.keys.common import (
     env_name_problem,
     list_hint,
 )  # fmt: skip
-from distrun.spec.scalars import Choice, Integer, Text
+from distrun.spec.scalars import Boolean, Choice, Integer, Text
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf
 
 _OF_SHELLS = re.compile(r"[|&;<>`$*]|^(?:source|export|cd) |\n")
@@ -86,6 +86,11 @@ PROGRAM = MappingSchema(
             help="`keep`: the C library keeps the memory that a task frees, so that its next step "
             "need not get it from the kernel again (docs/spec.md, Freed memory). `system`: it is "
             "left alone."),
+        Key("binds_port", Boolean(), (True,), "`false`",
+            help="`true`: each task has a port, and the program listens on it by itself, at "
+            "DISTRUN_ADDRESS: distrun leaves it free. `false`: distrun keeps it bound for "
+            "TensorFlow's server. It is left free, too, with `{port}` in args or env, and with "
+            "`env_style: torchrun`."),
         Key("tf_config", Choice(values=("mine",)), ("mine",), "distrun's",
             help="`mine`: the program or `env` sets TF_CONFIG, and distrun sets none. Without it, "
             "TF_CONFIG in `env` or pass_env is an error."),
