@@ -8,8 +8,13 @@ if TYPE_CHECKING:  # as type checkers take it
 else:
 
     def __getattr__(name):
-        if name[0].isupper() or name in ("job", "jobs", "launch", "load"):
+        if name[0].isupper() or name in (
+            *("__all__", "job", "jobs", "launch", "load", "report", "run"),
+        ):
             import importlib
 
             return getattr(importlib.import_module("distrun.api"), name)
         raise AttributeError(f"module 'distrun' has no attribute {name!r}")
+
+    def __dir__():
+        return ["__version__", *__getattr__("__all__")]

@@ -12,7 +12,9 @@ import json
 import math
 import os
 import signal as signals
+import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,6 +59,8 @@ __all__ = [
     "jobs",
     "launch",
     "load",
+    "report",
+    "run",
 ]
 _ERRORS = (UsageError, InvalidSpecError, HostError, InternalError, StartTimeoutError)
 _ERROR_OF_CODE = {kind.exit_code: kind for kind in _ERRORS}
@@ -137,6 +141,7 @@ class JobStatus(Frozen, kw_only=True):
         cause: why the job failed or was stopped, in words.
         cause_kind: the kind of failure, such as `host_memory` (`distrun explain` lists them).
         advice: what to do about it.
+        warnings: what speaks against its success.
         tensorboard: the URL of the job's TensorBoard.
         folder: the job's record.
     """
@@ -154,6 +159,7 @@ class JobStatus(Frozen, kw_only=True):
     cause: str | None
     cause_kind: str | None
     advice: str | None
+    warnings: tuple[str, ...]
     tensorboard: str | None
     tasks: tuple[TaskStatus, ...]
     folder: Path
@@ -161,6 +167,11 @@ class JobStatus(Frozen, kw_only=True):
     @property
     def succeeded(self) -> bool:
         return self.exit_code == 0
+
+    def __repr__(self) -> str:
+        code = "" if self.exit_code is None else f", exit code {self.exit_code}"
+        why = f": {self.cause}" if self.cause else ""
+        return f"<distrun.JobStatus {self.job_id}: {self.state}{code}{why}>"
 
 
 class LogLine(Frozen):
@@ -244,6 +255,13 @@ class Job:
     def __repr__(self) -> str:
         return f"<distrun.Job {self.job_id}>"
 
+    def _repr_html_(self) -> str:
+        """What `distrun status` prints, for notebooks."""
+        from distrun.cli.job_view import job_view
+        from distrun.cli.status_view import status_html
+
+        return status_html(job_view(self._existing(), is_timed=True))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and other.folder == self.folder
 
@@ -265,15 +283,19 @@ class Job:
 
         return _status(job_view(self._existing()))
 
-    def wait(self, timeout: float | None = None) -> JobStatus:
-        """Block until the job has ended, and return how. A job that failed raises nothing.
+    def wait(self, timeout: float | None = None, *, check: bool = False) -> JobStatus:
+        """Block until the job has ended, and return how.
 
         Ctrl-C raises KeyboardInterrupt here and leaves the job running.
 
         Args:
             timeout: seconds; None: no limit.
+            check: raise an error if the job has not succeeded. Its text is the end of the launch:
+                the cause and the last lines of the task that failed.
 
         Raises:
+            JobFailedError: the job failed or was stopped, and `check` is set; or the other error of
+                its exit code.
             UsageError: `timeout` is not a number.
             WaitTimeoutError: the job has not ended in that time; it continues.
             HostError: the record is damaged and does not have the job's end.
@@ -283,7 +305,45 @@ class Job:
 
         _require(timeout is None or not math.isnan(timeout), "timeout", timeout)
         wait_for_final_state(self._existing(), timeout)
-        return self.status()
+        status = self.status()
+        if check and not status.succeeded:
+            raise _failure(self._folder)
+        return status
+
+    def metrics(self) -> Any:
+        """Return what tasks reported or printed over time: at most 1,000 rows of a task.
+
+        A row has `task`, `attempt`, `at` (Unix seconds) and the numbers by their names in lower
+        case, such as `step` and `loss`.
+
+        Returns:
+            A DataFrame where pandas is installed, else a list of dicts.
+        """
+        from distrun import history
+
+        folder = self._existing()
+        samples = history.read(folder, folder.state().tasks)
+        rows = [
+            {"task": task, "attempt": each.attempt, "at": each.at}
+            | {name.lower(): number for name, number in each.progress.items()}
+            for task, found in samples.items()
+            for each in found
+            if each.progress
+        ]
+        try:
+            import pandas as pd  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        except ImportError:
+            return rows
+        return pd.DataFrame(rows)
+
+    def tail(self, lines: int = 10, *tasks: str) -> None:
+        """Print the last lines of the tasks' output, as `distrun logs -n` does.
+
+        Raises:
+            UsageError: as :meth:`logs`.
+        """
+        for line in self.logs(*tasks, lines=lines):
+            sys.stdout.write(f"{line.task}: {line.text}\n")  # a notebook's, too
 
     def logs(
         self,
@@ -371,16 +431,17 @@ class Job:
 
 
 def load(
-    path: str | os.PathLike[str],
+    spec: str | os.PathLike[str] | Mapping[str, Any],
     *,
     overrides: Sequence[str] = (),
     args: Sequence[str] = (),
     name: str | None = None,
 ) -> Spec:
-    """Read and check a YAML file, as `distrun validate` does.
+    """Read and check a spec, as `distrun validate` does.
 
     Args:
-        path: the file.
+        spec: a YAML file; or what it would say, as a dict. Then paths are relative to the current
+            folder, and the place of a problem is its key, such as `cluster.worker`.
         overrides: `PATH=VALUE` each, as for `--set`.
         args: appended to the program's arguments.
         name: the job's name. Default: the name in the file.
@@ -391,7 +452,79 @@ def load(
     """
     from distrun.spec import loader
 
-    return Spec(loader.load(path, overrides=overrides, extra_args=args, name=name))
+    if isinstance(spec, Mapping):
+        read = loader.load_mapping(spec, overrides=overrides, extra_args=args, name=name)
+    else:
+        read = loader.load(spec, overrides=overrides, extra_args=args, name=name)
+    return Spec(read)
+
+
+def run(  # noqa: PLR0913 - all but two are optional, by name
+    program: str | os.PathLike[str],
+    args: Sequence[str | int | float | os.PathLike[str]] = (),
+    *,
+    workers: int | None = None,
+    ps: int | None = None,
+    chief: bool = False,
+    strategy: str | None = None,
+    hosts: Sequence[str] = (),
+    hostfile: str | os.PathLike[str] | None = None,
+    python: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    module: bool = False,
+    name: str | None = None,
+    overrides: Sequence[str] = (),
+    preflight: bool = True,
+    strict: bool = False,
+) -> Job:
+    """Start a script as a job, without a YAML file, as `distrun run --detach` does.
+
+    Args:
+        program: a script, a bundled job's name or, with `module`, a module; or another program.
+        args: the program's arguments.
+        workers: how many. Default: one for each slot of the hosts, else 1.
+        ps: how many parameter servers.
+        chief: start a chief beside the workers.
+        strategy: the tf.distribute strategy. Default: the one that the script creates.
+        hosts: names, ranges or `name:slots`. Default: this machine.
+        hostfile: a file with one host a line.
+        python: the interpreter.
+        env: variables of the tasks.
+        module: `program` is a module's name.
+        name: the job's name. Default: the program's.
+        overrides: `PATH=VALUE` each, as for `--set`: all other keys of a spec.
+        preflight: as for :func:`launch`.
+        strict: as for :func:`launch`.
+
+    Raises:
+        UsageError: an argument cannot be used.
+        InvalidSpecError: as :func:`load`; the place of a problem is the option of `distrun run`.
+        DistrunError: as :func:`launch`.
+    """
+    from distrun.cli.run import refuse_spec, run_loader
+    from distrun.spec.run_options import RunOptions
+
+    for what, number in (("workers", workers), ("ps", ps)):
+        _require(number is None or number >= 1, what, number)
+    _require(not isinstance(hosts, str), "hosts", hosts)
+    _require(not isinstance(args, str), "args", args)
+    options = RunOptions(
+        program=os.fspath(program),
+        args=tuple(each if isinstance(each, str) else str(each) for each in args),
+        is_module=module,
+        name=name,
+        strategy=strategy,
+        workers=workers,
+        ps=ps,
+        has_chief=chief,
+        hosts=tuple(hosts),
+        hostfile=None if hostfile is None else os.fspath(hostfile),
+        python=None if python is None else os.fspath(python),
+        env=tuple(f"{key}={value}" for key, value in (env or {}).items()),
+    )
+    refuse_spec(options.program)
+    spec = run_loader(options, overrides).load("# distrun.run()\n")
+    return _launch(Spec(spec), preflight=preflight, strict=strict)
 
 
 def launch(spec: Spec, *, preflight: bool = True, strict: bool = False) -> Job:
@@ -413,6 +546,10 @@ def launch(spec: Spec, *, preflight: bool = True, strict: bool = False) -> Job:
             warnings and `strict` is set.
         StartTimeoutError: the job could not start in time.
     """
+    return _launch(spec, preflight=preflight, strict=strict)
+
+
+def _launch(spec: Spec, *, preflight: bool, strict: bool) -> Job:
     import warnings
 
     chosen = _without_missing_tensorboard(spec._spec)  # noqa: SLF001 - the class is this module's
@@ -421,7 +558,7 @@ def launch(spec: Spec, *, preflight: bool = True, strict: bool = False) -> Job:
     started = job(answer["job_id"])
     try:
         for each in _problems(answer["warnings"]):
-            warnings.warn(str(each), stacklevel=2)
+            warnings.warn(str(each), stacklevel=3)
     except UserWarning:  # the program has made them errors
         if answer["started"]:
             started.kill()  # nobody would know of it
@@ -448,6 +585,31 @@ def jobs(*, running: bool = False) -> list[Job]:
 
     store = JobStore.default()
     return [Job(folder) for folder in (store.running() if running else store.folders())]
+
+
+def report(**values: float) -> None:
+    """Report the progress of this task: `distrun.report(step=120, steps=500, loss=0.12)`.
+
+    `status`, the launch and the report show it, and `stall` counts it as a sign of life. The names
+    are those of docs/progress.md, in lower case; others are metrics. It costs microseconds, never
+    blocks and never fails, and does nothing where distrun has not started the program.
+
+    Raises:
+        UsageError: a value is no number.
+    """
+    try:
+        numbers = {name.upper(): float(value) for name, value in values.items()}
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"what is reported must be numbers ({error})") from None
+    address = os.environ.get("DISTRUN_NOTIFY")
+    found = [f"{name}={number:.9g}" for name, number in numbers.items() if math.isfinite(number)]
+    if not address or not found:
+        return
+    kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sender:
+        sender.sendto(
+            " ".join(found).encode(), "\0" + address[1:] if address[0] == "@" else address
+        )
 
 
 def _require(condition: bool, name: str, value: object) -> None:
@@ -477,6 +639,7 @@ def _status(view: JobView) -> JobStatus:
         cause=None if cause is None else cause_text(cause),
         cause_kind=None if verdict is None else verdict.kind.value,
         advice=None if cause is None else cause_advice(cause),
+        warnings=tuple(view.warnings),
         tensorboard=view.tensorboard,
         tasks=tuple(map(_task_status, view.tasks)),
         folder=view.folder.path,
@@ -509,7 +672,7 @@ def _without_missing_tensorboard(spec: model.Spec) -> model.Spec:
         return spec
     import warnings
 
-    warnings.warn("TensorBoard is not installed; the job runs without it", stacklevel=3)
+    warnings.warn("TensorBoard is not installed; the job runs without it", stacklevel=4)
     return replace(spec, tensorboard=None)
 
 

@@ -14,18 +14,20 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import distrun as package
 from distrun import api, errors
+from distrun.spec.problems import SpecProblemsError
 from harness.command import Detach, Distrun, Status, WriteSpec
 from harness.processes import alive, survivors
 from harness.waiting import SOON, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "python.md").read_text()
-BLOCK = re.compile(r"```(python|yaml)\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"<!-- (file|run by): (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
 FOREVER = "echo ready; sleep 1000"
 FAKE_SSH = """\
 #!/bin/sh
@@ -76,14 +78,22 @@ def result(process: subprocess.Popen[str]) -> list[str]:
 
 def test_the_page_is_true(program: Program, tmp_path: Path, distrun: Distrun) -> None:
     blocks = BLOCK.findall(PAGE)
-    (tmp_path / "job.yaml").write_text(next(text for kind, text in blocks if kind == "yaml"))
-    lines = result(program("".join(text for kind, text in blocks if kind == "python")))
+    for name in ("job.yaml", "train.py", "test_train.py"):
+        (tmp_path / name).write_text(next(text for _, of, text in blocks if of == name))
+    lines = result(program("".join(text for kind, _, text in blocks if kind == "run by")))
     assert lines[0].startswith("worker:0 ('sh', '-c', ")
     assert sorted(lines[1:3]) == ["worker:0 worker:0 counts to 3", "worker:1 worker:1 counts to 3"]
     assert lines[3:5] == ["succeeded 0", "succeeded"]
     assert re.fullmatch(r"False 3 task worker:\d exited 3.*", lines[5])
-    assert lines[6:] == ["True", "stopped"]
+    assert lines[6:8] == ["True", "stopped"]
     assert distrun("wait", "counts").returncode == 137, "the newest of that name was killed"
+    assert lines[8:10] == ["3 ['worker:0', 'worker:1']", "worker:1: step 3"]
+    assert re.fullmatch(r"<distrun.JobStatus job-\w+: failed, exit code 1: .*>", lines[10])
+    tested = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_train.py"]
+    done = subprocess.run(tested, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert re.search(
+        r"E +assert False.*\n.*JobStatus train-\w+: failed, exit code 3: ", done.stdout
+    )
 
 
 def test_the_page_lists_all_errors_and_names() -> None:
@@ -427,3 +437,87 @@ def test_checks_find_what_only_the_environment_makes_importable(
     spec = package.load(tmp_path / "job.yaml")
     assert not spec.warnings()
     assert package.launch(spec, strict=True).wait().exit_code == 0
+
+
+def test_what_is_wrong_in_a_dict_is_found_by_its_key(tmp_path: Path) -> None:
+    endless: dict[str, Any] = {}
+    endless["program"] = endless
+    wrong: dict[str, dict[Any, Any]] = {
+        "cluster.worker": {"cluster": {"worker": "many"}},
+        "hosts[1].slots": {"hosts": ["a", {"name": "b", "slots": 0}]},
+        "program.args[0]": {"program": {"script": tmp_path, "args": [{1}]}},
+        "program": {"program": {"arg": []}},
+        "the spec": {"strategi": "default", 1: 2},
+        "name": {"name": "a\0b"},
+        ".program" * 33: endless,
+    }
+    for place, spec in wrong.items():
+        with pytest.raises(SpecProblemsError) as caught:
+            api.load(spec)
+        assert place.lstrip(".") in [each.file for each in caught.value.problems], place
+
+
+def test_a_dict_is_the_file_that_says_the_same(tmp_path: Path) -> None:
+    words = ["0.10", "true", "off", "a: b", "é\n", "", "${HOME}"]
+    spec = {
+        "name": "7",
+        "strategy": "multi_worker_mirrored",
+        "cluster": {"worker": ["localhost:1", "localhost:2"]},
+        "program": {"command": ["sh"], "args": words, "env": {"A": 1.5, "B": True}},
+        "timeouts": {"stall": "5m"},
+        "restart": {"max": 2},
+    }
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    by_file, by_dict = api.load(tmp_path / "spec.yaml")._spec, api.load(spec)._spec
+    assert by_dict.program.args == by_file.program.args
+    assert (by_dict.roles, by_dict.timeouts, by_dict.program.env) == (
+        by_file.roles, by_file.timeouts, by_file.program.env
+    )  # fmt: skip
+    (tmp_path / "again.yaml").write_text(by_dict.source)
+    assert api.load(tmp_path / "again.yaml")._spec.program.args == by_file.program.args
+
+
+@pytest.mark.usefixtures("distrun")
+def test_run_refuses_what_it_cannot_use(tmp_path: Path) -> None:
+    cases: list[dict[str, Any]] = [{"workers": 0}, {"ps": 0}, {"args": "--lr 1"}, {"hosts": "a,b"}]
+    for wrong in cases:
+        with pytest.raises(errors.UsageError, match=next(iter(wrong))):
+            api.run("true", **wrong)
+    with pytest.raises(errors.UsageError, match="is a YAML file"):
+        api.run(tmp_path / "job.yaml")
+    with pytest.raises(
+        errors.InvalidSpecError, match=r"SCRIPT: program.script names no file: .*absent\.py"
+    ):
+        api.run(tmp_path / "absent.py")
+    with pytest.raises(errors.UsageError, match="must be numbers"):
+        api.report(loss="small")  # type: ignore[arg-type]
+    assert not api.jobs()
+
+
+def test_a_job_that_did_not_succeed_raises_its_verdict(distrun: Distrun) -> None:
+    job = package.run("sh", ["-c", "echo the last; exit $CODE"], env={"CODE": "3"}, name="ends")
+    with pytest.raises(errors.JobFailedError, match=r"(?s)worker:0 exited 3.*the last") as caught:
+        job.wait(check=True)
+    assert caught.value.exit_code == 3
+    assert "failed" in job._repr_html_()
+    assert "worker:0" in job._repr_html_()
+    assert job.status().warnings == ()
+
+
+@pytest.mark.usefixtures("distrun")
+def test_metrics_are_a_data_frame_where_pandas_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = package.run("true")
+    job.wait()
+    assert job.metrics() == []
+    (tmp_path / "pandas.py").write_text("DataFrame = tuple\n")  # it is not among our packages
+    monkeypatch.syspath_prepend(tmp_path)
+    assert job.metrics() == ()
+
+
+def test_names_are_offered_and_imported_by_a_star() -> None:
+    code = "from distrun import *; import distrun, distrun.report; distrun.report(step=1); "
+    code += "print(*sorted(set(dir(distrun)) - {'__version__'})); launch, load, run"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == api.__all__

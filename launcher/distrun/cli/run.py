@@ -7,7 +7,7 @@ import os
 import shlex
 import stat
 import sys
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -17,6 +17,12 @@ from distrun.cli.options import near_options
 from distrun.errors import UsageError
 from distrun.spec.problems import printable
 from distrun.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distrun.spec.run_loader import RunLoader
+    from distrun.spec.run_options import RunOptions
 
 _OF_OTHER_TOOLS = {
     **dict.fromkeys(("--nproc-per-node", "--num-proc", "--nproc", "--np", "--ntasks"), "-n"),
@@ -128,22 +134,14 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
       distrun run -n 2 -d --name night mnist --epochs 100
       distrun run -n 2 --print-spec train.py --epochs 3 > train.yaml
     """
-    from distrun.lint.check import find_independent_workers, find_strategy
-    from distrun.spec.run_loader import RunLoader
     from distrun.spec.run_options import RunOptions
 
     given = {each.name: values.pop(each.name) for each in dataclasses.fields(RunOptions)}
     if given["args"][:1] == ("--",):  # as before the arguments of `launch`
         given["args"] = given["args"][1:]
     options = RunOptions(**_with_nodes(given))
-    _refuse_spec(options.program)
-    loader = RunLoader(
-        options,
-        overrides=overrides,
-        find_strategy=find_strategy,
-        find_workers=find_independent_workers,
-        absolute=print_spec and _is_file_elsewhere(sys.stdout),
-    )
+    refuse_spec(options.program)
+    loader = run_loader(options, overrides, absolute=print_spec and _is_file_elsewhere(sys.stdout))
     words = [word for word in sys.argv[1:] if word != "--print-spec"]
     spec = loader.load(f"# distrun {printable(shlex.join(words))}\n")
     for choice in loader.choices:
@@ -154,6 +152,22 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
     return 0
 
 
+def run_loader(
+    options: RunOptions, overrides: Sequence[str], *, absolute: bool = False
+) -> RunLoader:
+    """Return what makes the spec of `distrun run`, and of :func:`distrun.api.run`."""
+    from distrun.lint.check import find_independent_workers, find_strategy
+    from distrun.spec.run_loader import RunLoader
+
+    return RunLoader(
+        options,
+        overrides=overrides,
+        find_strategy=find_strategy,
+        find_workers=find_independent_workers,
+        absolute=absolute,
+    )
+
+
 def _with_nodes(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options with the hosts that `-n auto` means."""
     if given["workers"] != AUTO:
@@ -162,7 +176,7 @@ def _with_nodes(given: dict[str, Any]) -> dict[str, Any]:
     return {**given, "workers": None, "hosts": given["hosts"] if has_hosts else ("slurm",)}
 
 
-def _refuse_spec(program: str) -> None:
+def refuse_spec(program: str) -> None:
     """Raise UsageError if a YAML file is to run as a script."""
     if program.endswith((".yaml", ".yml")) and not os.access(program, os.X_OK):
         raise UsageError(

@@ -6,9 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.text import Text
 
 from distrun.agent.linux.syscalls import signal_name
@@ -48,6 +49,7 @@ _COLUMNS = (
     Column("PROGRESS"),
 )
 _DROP_FIRST = 9
+_HTML_COLUMNS = 120
 _MOST_REPLACEMENTS = 3
 _FEWEST_ROWS = 1
 _OTHER_ROWS = 2
@@ -70,6 +72,13 @@ def status_view(job: JobView, width: int, height: int | None = None) -> Group:
             hidden = [task for task in job.tasks if task not in shown]
             parts.append(_plain(f"and {len(hidden)} more: {_count_phases(hidden)}"))
     return Group(*parts)
+
+
+def status_html(job: JobView) -> str:
+    """Return the same as HTML."""
+    console = Console(record=True, width=_HTML_COLUMNS, file=StringIO())
+    console.print(status_view(job, _HTML_COLUMNS))
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
 def _headline(job: JobView, width: int) -> Text:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from distrun.frozen import replace
-from distrun.spec import model
+from distrun.spec import model, yamlnodes
 from distrun.spec.addresses import LAST_PORT, parse_address
 from distrun.spec.hosts import (
     allocated_hosts,
@@ -142,7 +142,9 @@ def _name(document: Section, context: LoadContext, problems: Problems) -> str:
                 f"use 1 to {LONGEST_NAME} characters, without line breaks and control characters",
             )
         return context.name
-    default = "job" if context.file == STDIN_NAME else default_name(context.file)
+    default = (
+        "job" if context.file in (STDIN_NAME, yamlnodes.OF_PROGRAM) else default_name(context.file)
+    )
     name: str = document.get("name", default)
     return name
 

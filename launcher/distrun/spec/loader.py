@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrun.errors import UsageError
 from distrun.spec.build import build
@@ -16,7 +16,8 @@ from distrun.spec.keys.document import SPEC
 from distrun.spec.model import SpecOrigin
 from distrun.spec.overrides import override
 from distrun.spec.problems import Mark, Problems, printable
-from distrun.spec.yamlnodes import Mapping, Node, Scalar, describe, parse
+from distrun.spec.yamlnodes import OF_PROGRAM, Mapping, Node, Scalar, describe, node_of, parse
+from distrun.spec.yamltext import yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as Environ
@@ -80,6 +81,35 @@ def load(
     return _read(content, origin, environ, problems, is_submitted=is_submitted)
 
 
+def load_mapping(
+    content: Environ[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    extra_args: Sequence[str] = (),
+    name: str | None = None,
+) -> Spec:
+    """Read a spec that a program has made of dicts, lists and values.
+
+    The place of a problem is its key, such as `cluster.worker`. Paths are relative to the current
+    folder. The other arguments are those of :func:`load`.
+
+    Raises:
+        SpecProblemsError: as :func:`load`.
+    """
+    problems, cwd = Problems(), current_folder()
+    root = node_of(content, "", problems)
+    problems.raise_if_any()
+    origin = SpecOrigin(
+        file=OF_PROGRAM,
+        folder=cwd,
+        cwd=cwd,
+        name=name,
+        extra_args=tuple(extra_args),
+        overrides=tuple(overrides),
+    )
+    return _build(root, yaml_text(root), origin, os.environ, problems)
+
+
 def reload(spec: Spec, overrides: Sequence[str]) -> Spec:
     """Read the text of a spec again, with further `PATH=VALUE`, in this process's environment.
 
@@ -100,6 +130,22 @@ def _read(
     *,
     is_submitted: bool = False,
 ) -> Spec:
+    root = None if content is None else _root(content, origin.file, problems)
+    if content is None or root is None:
+        raise problems.error()
+    text = content.decode("utf-8")
+    return _build(root, text, origin, environ, problems, is_submitted=is_submitted)
+
+
+def _build(
+    root: Node,
+    text: str,
+    origin: SpecOrigin,
+    environ: Environ[str, str],
+    problems: Problems,
+    *,
+    is_submitted: bool = False,
+) -> Spec:
     context = LoadContext(
         file=origin.file,
         folder=origin.folder,
@@ -109,13 +155,10 @@ def _read(
         extra_args=origin.extra_args,
         is_submitted=is_submitted,
     )
-    root = None if content is None else _root(content, origin.file, problems)
-    if content is None or root is None:
-        raise problems.error()
     root = expand(override(root, origin.overrides, problems), environ, problems)
     document = SPEC.read(root, "", problems)
     spec = build(document, context, problems)
-    return dataclasses.replace(spec, source=content.decode("utf-8"), origin=origin)
+    return dataclasses.replace(spec, source=text, origin=origin)
 
 
 def current_folder() -> str:

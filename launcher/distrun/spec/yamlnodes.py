@@ -9,7 +9,10 @@ Source of the rules: https://yaml.org/spec/1.2.2/#103-core-schema
 
 from __future__ import annotations
 
+import json
+import os
 import re
+from collections import abc
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import yaml
@@ -26,6 +29,9 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MAX_BYTES = 1 << 20 if yaml.__with_libyaml__ else 1 << 16
 MAX_DEPTH = 32
 MAX_NODES = 50_000
+
+OF_PROGRAM = "the spec"
+"""The name of a spec that a program has made."""
 
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(
@@ -115,6 +121,34 @@ def describe(node: Node) -> str:
     if isinstance(value, str):
         return f"the text {quoted(value)}"
     return quoted(node.text)[1:-1]
+
+
+def node_of(value: Any, place: str, problems: Problems) -> Node:
+    """Return the node of a value of Python, as if it was written; its mark is `place`, a key."""
+    mark = Mark(place or OF_PROGRAM)
+    if place.count(".") + place.count("[") >= MAX_DEPTH:
+        problems.add(mark, "this is nested too deeply")
+        return Scalar(mark, "")
+    if isinstance(value, abc.Mapping):
+        entries = (
+            Entry(
+                Scalar(mark, key if isinstance(key, str) else repr(key)),
+                node_of(each, f"{place}.{key}" if place else str(key), problems),
+            )
+            for key, each in value.items()
+        )
+        return Mapping(mark, tuple(entries))
+    if isinstance(value, (list, tuple)):
+        items = (node_of(each, f"{place}[{at}]", problems) for at, each in enumerate(value))
+        return Sequence(mark, tuple(items))
+    if isinstance(value, (str, os.PathLike)):
+        text = os.fsdecode(value)
+        if bad := _FORBIDDEN.search(text):
+            problems.add(mark, f"the character {bad[0]!r} is not allowed")
+        return Scalar(mark, text, plain=False)
+    if value is not None and not isinstance(value, (bool, int, float)):
+        problems.add(mark, f"{type(value).__name__} is no value of a spec", "write it as a text")
+    return Scalar(mark, json.dumps(value, default=repr))
 
 
 def flow_style(value: Any) -> str:
