@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import random
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from distrun.cli.transfer_bar import read_files
+from distrun.spec.loader import load
+from distrun.sync import gitignore
 from distrun.sync.file_selection import FileSelection
-from distrun.sync.gitignore import IgnoreRules
-from harness.examples import examples
 from harness.requirements import missing
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason=str(missing(["git"])))
@@ -37,10 +37,6 @@ PATTERNS = (
     "*/a.log", "foo/*", "foo/**/baz", "**/bar", "bar/baz", "a.py\r\nb.txt\r", "src/back\\\\slash",
     "/", "//", "", "!", "\\", "é.txt", "foo/**b*", "***", "a**y", "\ufeffa.py", "  ", "!src/x.py",
 )  # fmt: skip
-LINES = st.lists(
-    st.text(alphabet="ab/*!?[]-\\. ", min_size=1, max_size=8) | st.sampled_from(PATTERNS),
-    max_size=4,
-).map("\n".join)
 
 
 @pytest.fixture(scope="module")
@@ -54,38 +50,47 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top
 
 
-def git(top: Path, *words: str, stdin: str = "") -> bytes:
+def git(top: Path, *words: str) -> bytes:
     """Run git as if nobody had configured anything."""
     env = {"PATH": os.environ["PATH"], "HOME": str(top), "GIT_CONFIG_NOSYSTEM": "1"}
-    return subprocess.run(
-        ["git", *words], cwd=top, env=env, check=True, capture_output=True, input=stdin.encode()
-    ).stdout
+    return subprocess.run(["git", *words], cwd=top, env=env, check=True, capture_output=True).stdout
 
 
-def kept_by_git(top: Path) -> set[bytes]:
-    listed = git(top, "ls-files", "-z", "--others", "--exclude-per-directory=.gitignore")
+def kept_by_git(top: Path, pattern: str) -> set[bytes]:
+    with ignoring(top, pattern):
+        listed = git(top, "ls-files", "-z", "--others", "--exclude-per-directory=.gitignore")
     return set(listed.split(b"\0")) - {b""}
 
 
+def select(top: Path) -> FileSelection:
+    return FileSelection(str(top), [str(top)])
+
+
 def sent(top: Path) -> set[bytes]:
-    manifest = FileSelection(str(top), [str(top)]).manifest()
-    return {file.path.encode("utf-8", "surrogateescape") for file in manifest.files}
+    return {os.fsencode(file.path) for file in select(top).manifest().files}
 
 
-def same_as_git(top: Path, ignoring: dict[str, str]) -> None:
-    """`ignoring` is what stands in the `.gitignore` of some folders."""
-    for folder, text in ignoring.items():
-        (top / folder / ".gitignore").write_bytes(text.encode())
+@contextlib.contextmanager
+def ignoring(top: Path, text: str) -> Iterator[None]:
+    (top / ".gitignore").write_bytes(text.encode())
     try:
-        assert sent(top) == kept_by_git(top), ignoring
+        yield
     finally:
-        for folder in ignoring:
-            (top / folder / ".gitignore").unlink()
+        (top / ".gitignore").unlink()
 
 
-def test_each_pattern_means_what_it_means_to_git(repository: Path) -> None:
+@pytest.mark.parametrize("has_git", [True, False])
+def test_each_pattern_means_what_it_means_to_git(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, has_git: bool
+) -> None:
+    kept = {pattern: kept_by_git(repository, pattern) for pattern in PATTERNS}
+    if not has_git:
+        monkeypatch.setenv("PATH", "/nowhere")
     for pattern in PATTERNS:
-        same_as_git(repository, {"": pattern})
+        with ignoring(repository, pattern):
+            assert sent(repository) == kept[pattern] or (
+                not has_git and ("\\" in pattern or "[:" in pattern)
+            ), pattern
 
 
 @pytest.mark.parametrize(
@@ -108,58 +113,121 @@ def test_matching_takes_linear_time(tmp_path: Path, pattern: str) -> None:
     assert time.process_time() - before < 2
 
 
-PARTS = (
-    *("*",) * 5, *("**",) * 3, *("**/",) * 3, *("/",) * 3, *("a",) * 4, *("b",) * 3, "ab", ".", "]",
-    "?", "?", "[ab]", "[!a]", "[^b]", "[a-c]", "[]a]", "[!]a]", "[[:alpha:]]", "[![:alpha:]b]",
-    "[a/b]", "[-a]", "[\\]]", "\\*", "\\a", "[", "***", "-", "!",
-)  # fmt: skip
-NAMES = ("a", "b", "ab", "ba", "aab", "abab", "a.b", "b]", "c", "-a", "*", "aaaaaaab", "b[a")
-
-
-def test_random_patterns_mean_what_they_mean_to_git(tmp_path: Path, chooser: random.Random) -> None:
-    """A file with random patterns in each of many folders, and the same random paths below each."""
-    git(tmp_path, "init", "-q")
-    paths = {"/".join(chooser.choices(NAMES, k=chooser.randint(1, 5))) for _ in range(40)}
-    written = {}
-    for number in range(150):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        lines = ["".join(chooser.choices(PARTS, k=chooser.randint(1, 14))) for _ in range(2)]
-        written[str(number)] = "\n".join(lines)
-        (folder / ".gitignore").write_text(written[str(number)])
-    queries = [f"{folder}/{path}" for folder in written for path in paths]
-    ignored = git(
-        *(tmp_path, "check-ignore", "--no-index", "--stdin", "-z"), stdin="\0".join(queries)
-    )
-    found = {query for query in queries if excludes(tmp_path, query)}
-    different = found ^ {path.decode() for path in ignored.split(b"\0") if path}
-    assert not different, {each: written[each.partition("/")[0]] for each in different}
-    assert len(queries) // 20 < len(found) < len(queries), "most patterns exclude all or nothing"
-
-
-def excludes(top: Path, path: str) -> bool:
-    """Whether the rules of the path's first folder exclude it, or a folder that it is in."""
-    folder, *names = path.split("/")
-    above = os.fsencode(top / folder)
-    rules = IgnoreRules().within(above)
-    for name in names[:-1]:
-        above += b"/" + os.fsencode(name)
-        if rules.excludes(above, is_folder=True):
-            return True
-    return rules.excludes(above + b"/" + os.fsencode(names[-1]), is_folder=False)
-
-
-@settings(max_examples=examples(60))
-@given(top=LINES, doc=LINES)
-def test_so_do_patterns_of_several_files_together(repository: Path, top: str, doc: str) -> None:
-    same_as_git(repository, {"": top, "doc": doc})
-
-
-def test_files_above_the_scripts_folder_count_within_a_repository(repository: Path) -> None:
-    repository.joinpath(".gitignore").write_text("*.py\n/doc/deep/build\nsrc/\n")
-    try:
+@pytest.mark.parametrize("has_git", [True, False])
+def test_files_above_the_scripts_folder_count_within_a_repository(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, has_git: bool
+) -> None:
+    if not has_git:
+        monkeypatch.setenv("PATH", "/nowhere")
+    with ignoring(repository, "*.py\n/doc/deep/build\nsrc/\n"):
         assert sent(repository / "doc") == {b"a.log"}
         # Who names a folder wants it, also one that the repository does not keep.
         assert {b"x.py", b"a b.py", b"deep/logs/1"} <= sent(repository / "src")
-    finally:
-        repository.joinpath(".gitignore").unlink()
+
+
+def test_git_decides_in_a_work_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top, other = tmp_path / "top", tmp_path / "other"
+    for name in ("t.log", "u.log", "x.py", "build/y", "empty/", "runs/r.log", "inner/n.log",
+                 "inner/n.csv", "local", "pkg/a.py", "../other/z.csv"):  # fmt: skip
+        path = top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir() if name.endswith("/") else path.write_text(name)
+    (top / ".gitignore").write_text("*.log\nbuild/\n")
+    (top / "inner" / ".gitignore").write_text("*.csv\n")
+    (top / "to-kept").symlink_to("pkg")
+    (top / "to-ignored").symlink_to("build")
+    (top / "to-other").symlink_to(other)
+    for folder in (top, top / "inner", other):
+        git(folder, "init", "-q")
+    (top / ".git" / "info" / "exclude").write_text("local\n")
+    git(top, "add", "-f", "t.log")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))  # as in a hook of another repository
+    found = select(top)
+    made = found.manifest()
+    assert {os.fsencode(file.path) for file in made.files} == {
+        b".gitignore", b"t.log", b"x.py", b"pkg/a.py", b"inner/.gitignore", b"inner/n.log",
+        b"to-ignored/y", b"to-other/z.csv",
+    }  # fmt: skip
+    assert {link.path: link.target for link in made.links} == {"to-kept": "pkg"}
+    assert made.folders == ("empty",)
+    assert found.failures == []
+
+
+@pytest.mark.parametrize("has_git", [True, False])
+def test_a_folder_that_is_ignored_as_a_whole_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_git: bool
+) -> None:
+    """Who names a folder wants it, also if git keeps one file of it."""
+    (tmp_path / "out").mkdir()
+    for name in ("train.py", "a.log", ".gitkeep"):
+        (tmp_path / "out" / name).touch()
+    (tmp_path / "out" / ".gitignore").write_text("*.log\n")
+    (tmp_path / ".gitignore").write_text("out/\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-f", "out/.gitkeep")
+    if not has_git:
+        monkeypatch.setenv("PATH", "/nowhere")
+    assert sent(tmp_path / "out") == {b"train.py", b".gitkeep", b".gitignore"}
+
+
+def test_files_of_submodules_are_those_that_their_repositories_keep(tmp_path: Path) -> None:
+    top, inner = tmp_path / "top", tmp_path / "inner"
+    for folder in (top, inner):
+        folder.mkdir()
+        git(folder, "init", "-q")
+        (folder / "x.py").touch()
+    (inner / ".gitignore").write_text("*.csv\n")
+    git(inner, "add", ".")
+    git(inner, "-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-m", "m")
+    for name in ("sub", "absent"):
+        git(top, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), name)
+    shutil.rmtree(top / "absent")
+    (top / "absent").mkdir()
+    names = {b"new \xff.py", "\u00e9\n\"'.py".encode()}
+    for each in (b"y.csv", *names):
+        (top / "sub" / os.fsdecode(each)).touch()
+    found = select(top)
+    assert {os.fsencode(file.path) for file in found.manifest().files} == {
+        b".gitmodules", b"x.py", b"sub/.gitignore", b"sub/x.py",
+        *(b"sub/" + each for each in names),
+    }  # fmt: skip
+    assert found.manifest().folders == ("absent",)
+    assert found.failures == []
+
+
+GITS = {
+    "missing": ("", "it is not installed"),
+    "fails": ("echo 'fatal: dubious ownership' >&2; echo x >&2; exit 128", "fatal: dubious owner"),
+    "killed": ("kill -9 $$", "it ended with -9"),
+    "hangs": ("sleep 600 & wait", "it did not answer within 0.5 s"),
+    "hangs at its end": ("sleep 600 >&2 & exit 0", "it did not answer within 0.5 s"),
+}
+
+
+@pytest.mark.parametrize("name", GITS)
+def test_without_an_answer_of_git_the_patterns_decide_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    text, why = GITS[name]
+    monkeypatch.setattr(gitignore, "_GIT_SECONDS", 0.5)
+    monkeypatch.setenv("DISTRUN_HOME", str(tmp_path / "home"))
+    (tmp_path / "bin").mkdir()
+    if text:
+        (tmp_path / "bin" / "git").write_text(f"#!/bin/sh\nPATH={os.environ['PATH']}\n{text}\n")
+        (tmp_path / "bin" / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    for folder in ("top/.git", "top/inner/.git"):
+        (tmp_path / folder).mkdir(parents=True)
+    for file in ("train.py", "a.log", "inner/b.log"):
+        (tmp_path / "top" / file).write_text(file)
+    (tmp_path / "top" / ".gitignore").write_text("*.log\n")
+    (tmp_path / "top" / "job.yaml").write_text(
+        "{strategy: multi_worker_mirrored, cluster: {worker: 1}, hosts: [elsewhere], "
+        "program: {script: train.py}}"
+    )
+    manifest = read_files(load(tmp_path / "top" / "job.yaml"))
+    assert manifest is not None
+    assert {file.path for file in manifest.files} == {".gitignore", "job.yaml", "train.py"}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"distrun: git cannot list the files of {tmp_path}/top ({why}")
+    assert line.endswith("): the patterns of .gitignore files are read without it")

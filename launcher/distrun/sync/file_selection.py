@@ -89,12 +89,17 @@ _Within: TypeAlias = "tuple[bytes, ...]"
 
 
 class FileSelection:
-    """The files below some paths."""
+    """The files below some paths.
+
+    Attributes:
+        failures: why git did not say which files it keeps, and the patterns decided.
+    """
 
     def __init__(self, base: str, roots: Sequence[str], exclude: Sequence[str] = ()) -> None:
         self._base = os.fsencode(base)
         self._roots = [os.path.normpath(os.fsencode(root)) for root in roots]
         self._never = {os.path.realpath(os.fsencode(each)) for each in exclude}
+        self.failures: list[str] = []
         self._files: dict[bytes, os.stat_result] = {}
         self._folders: set[bytes] = set()
         self._links: dict[bytes, bytes] = {}
@@ -188,9 +193,10 @@ class FileSelection:
         try:
             status = os.stat(root)
             if os.path.islink(root) and root != self._base:
-                self._add_link(root, IgnoreRules.for_folder(root))
+                self._add_link(root, IgnoreRules.for_folder(root, self.failures))
             elif stat.S_ISDIR(status.st_mode):
-                self._walk(root, IgnoreRules.for_folder(root), os.path.realpath(root))
+                rules = IgnoreRules.for_folder(root, self.failures)
+                self._walk(root, rules, os.path.realpath(root))
             else:
                 self._add_file(root, status)
         except OSError as error:
@@ -212,12 +218,12 @@ class FileSelection:
         for entry in found:
             # For git, a link to a folder is not a folder.
             is_folder = entry.is_dir(follow_symlinks=False)
-            if rules.excludes(entry.path, is_folder=is_folder):
+            inner = os.path.join(real, entry.name)
+            if rules.excludes(entry.path, inner, is_folder=is_folder):
                 continue
             if entry.is_symlink():
                 self._add_link(entry.path, rules.within(entry.path), within)
             elif is_folder:
-                inner = os.path.join(real, entry.name)
                 self._walk(entry.path, rules.within(entry.path), inner, within)
             else:
                 # An editor's temporary file may be gone already.
@@ -271,7 +277,7 @@ class FileSelection:
         except OSError:
             return  # the link is broken
         if stat.S_ISDIR(status.st_mode):
-            self._walk(path, rules, real, within)
+            self._walk(path, rules.for_target(real), real, within)
         else:
             self._add_file(path, status)
 
