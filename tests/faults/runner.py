@@ -31,8 +31,8 @@ from cells import (
     expected,
 )
 from controller import Attempt, Controller
-from harness.losses import pid_on_host
 from harness.network import Host, Network, processes_on
+from losses import pid_on_host
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")

@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from harness.command import Distrun, Status
-from harness.losses import Losses, pid_on_host
 from harness.network import Host, Hosts, Network, ProcessesOf
 from harness.preloaded import PreloadedPython
 from harness.training import DEADLINE, MAIN
 from harness.waiting import wait_until
+from losses import Losses, pid_on_host
 
 pytest_plugins = ["harness.host_fixtures"]
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]

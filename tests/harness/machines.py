@@ -8,7 +8,7 @@ an order that depends on nothing else, so the same history always ends in the sa
 
 Files, pipes and sockets are real. While a :class:`Machines` is open, clocks, process ids, signals
 and /proc are those of the simulation. Guards that are killed, logins and TCP itself are not
-emulated: `tests/ssh` and `tests/reach` have those.
+emulated: `tests/ssh` has those.
 """
 
 from __future__ import annotations

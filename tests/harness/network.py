@@ -324,17 +324,6 @@ class Network:
     def at_switch(self, *argv: str, given: str = "") -> None:
         _run("nsenter", "-t", str(self._switch_pid), "-n", "--", *argv, given=given)
 
-    def split(self, hosts: list[Host]) -> None:
-        """Connect these hosts to a switch of their own: they reach each other and nothing else."""
-        other = f"br{hosts[0].name}"
-        with contextlib.suppress(RuntimeError):
-            self.at_switch("ip", "link", "del", other)
-        lines = [f"link add {other} type bridge", f"link set {other} up"]
-        for host in hosts:
-            host.is_changed = True
-            lines.append(f"link set {host.name} master {other}")
-        self.at_switch("ip", "-batch", "-", given="\n".join(lines) + "\n")
-
     def plug(self, host: Host) -> None:
         """Lay the cable from a host to the switch, and wait until its sshd answers."""
         self._wait_for_namespace(host.pid)

@@ -17,7 +17,6 @@ GROUPS = {
         "tests/ssh/test_kill_of_lost_jobs.py",
         "tests/ssh/test_late_logs.py",
         "tests/ssh/test_lost_links.py",
-        "tests/ssh/test_three_losses.py",
     ),
     "hosts": ("tests/ssh/",),
     "slurm": ("tests/slurm/",),

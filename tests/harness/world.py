@@ -28,6 +28,7 @@ import errno
 import importlib
 import json
 import os
+import re
 import signal
 import socket
 import types
@@ -39,7 +40,7 @@ from unittest import mock
 import click
 from click.testing import CliRunner
 
-from distrun import jobstore
+from distrun import frozen, jobstore
 from distrun.agent import former, orphans, protocol, reattach
 from distrun.agent import main as agent_main
 from distrun.agent.agent import Agent
@@ -138,10 +139,13 @@ class World:
         folder = JobStore(self._home).new_folder(self._spec.name)
         self._start(jobstore.create(folder, b"{}"), None, ())
 
-    def resume(self, *, assumed_dead: tuple[str, ...] = ()) -> None:
-        """Resume the job, whose supervisor has ended."""
+    def resume(self, *, assumed_dead: tuple[str, ...] = (), hosts: str = "") -> None:
+        """Resume the job, whose supervisor has ended; with `hosts`, on some of them alone."""
         assert self._folder is not None
         assert not self.is_running
+        if hosts:
+            chosen = [each for each in self._spec.hosts if each.name in hosts.split()]
+            self._spec = frozen.replace(self._spec, hosts=tuple(chosen))
         folder = jobstore.reopen(self._folder.path)
         self._start(folder, folder.state(), assumed_dead)
 
@@ -385,6 +389,17 @@ class World:
     def print(self, name: str, text: str) -> None:
         self.task(name).print(text)
         self.machines.settle()
+
+    def print_lines(self, name: str, first: int, last: int) -> None:
+        """Have a task print numbered lines, one each 20 ms."""
+        for number in range(first, last + 1):
+            self.print(name, f"attempt {self.task(name).attempt} line {number}\n")
+            self.advance(0.02)
+
+    def lines(self, name: str, *options: str) -> list[tuple[int, int]]:
+        """The attempt and the number of each such line, as `logs` shows them."""
+        found = re.findall(r"attempt (\d+) line (\d+)", self._command("logs", "-t", name, *options))
+        return [(int(attempt), int(number)) for attempt, number in found]
 
     def exit(self, name: str, code: int = 0) -> None:
         self.task(name).end(code << 8)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from harness.command import Distrun, Status, recorded_events
-from harness.network import Host, Hosts, Network, ProcessesOf, RemoteSpec
+from harness.network import Host, Hosts, ProcessesOf, RemoteSpec
 from harness.waiting import wait_until
 
 LEASE = "6s"
@@ -210,9 +207,7 @@ def test_a_spare_whose_disk_is_full_is_left_out(
     assert all("weights" not in path for path in left)
 
 
-@pytest.mark.parametrize("seconds", [-3600, 3600])
 def test_clocks_that_are_an_hour_off_change_nothing(
-    seconds: int,
     hosts: Hosts,
     remote_spec: RemoteSpec,
     distrun: Distrun,
@@ -221,7 +216,7 @@ def test_clocks_that_are_an_hour_off_change_nothing(
     tmp_path: Path,
 ) -> None:
     on = hosts(3)
-    for host in on[1:]:
+    for host, seconds in ((on[1], 3600), (on[2], -3600)):
         host.provide("python3", SHIFTED.format(python=sys.executable, seconds=seconds))
     spec = remote_spec(
         BEATING.format(folder=tmp_path), on, cluster={"worker": 2}, spares=1,
@@ -229,7 +224,8 @@ def test_clocks_that_are_an_hour_off_change_nothing(
     )  # fmt: skip
     launch(distrun, spec)
     behind = {each["name"]: each["clock_behind_seconds"] for each in status()["hosts"]}
-    assert abs(behind["h3"] + seconds) < 60
+    assert abs(behind["h2"] + 3600) < 60
+    assert abs(behind["h3"] - 3600) < 60
     assert abs(behind["h1"]) < 60
     on[1].cut()
     wait_until(lambda: len(began(distrun, "worker:1")) == 2, 60)
@@ -252,111 +248,3 @@ def check_lines(distrun: Distrun, task: str) -> None:
     log = distrun("logs", "--raw", "-t", task).stdout
     numbers = [int(each) for each in re.findall(r"^line (\d+) of attempt 0$", log, re.MULTILINE)]
     assert numbers == list(range(1, len(numbers) + 1))
-
-
-def test_the_other_half_of_a_split_network_has_ended_before_replacements_start(
-    hosts: Hosts,
-    network: Network,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    on = hosts(5)
-    spec = remote_spec(
-        BEATING.format(folder=tmp_path), on, cluster={"worker": 3}, spares=2,
-        timeouts={"link": LEASE}, restart=SOON,
-    )  # fmt: skip
-    launch(distrun, spec, 3)
-    network.split(on[1:3])
-    code = f"import socket; socket.create_connection(('{on[2].address}', 22), 20)"
-    on[1].run(sys.executable, "-c", code)  # the other half is whole
-    tasks = [f"worker:{index}" for index in range(3)]
-    wait_until(lambda: all(len(began(distrun, task)) == 2 for task in tasks), 60)
-    assert {began(distrun, task)[1].split(",")[0] for task in tasks} == {"h1", "h4", "h5"}
-    starts = [float((tmp_path / f"first-{task}-1").read_text()) for task in tasks]
-    for task in tasks[1:]:
-        last = float((tmp_path / f"last-{task}-0").read_text())  # by the other half
-        assert last < min(starts), "an attempt lived when replacements started"
-    record = recorded_events(distrun)
-    lost = [each["at"] for each in record if each["event"] == "HostLost"]
-    again = [
-        each["at"] for each in record if each["event"] == "TaskStarted" and each["attempt"] == 1
-    ]
-    assert len(lost) == 2
-    assert max(lost) < min(again)  # by the launching side
-    assert not any(processes_of(host, "sh") for host in on[1:3])
-    check_lines(distrun, "worker:0")
-    (tmp_path / "end").touch()
-    assert distrun("wait").returncode == 0
-    wait_until(lambda: not any(map(processes_of, on)))
-
-
-def wait_for_lease(on: list[Host], distrun: Distrun, _: Path) -> None:
-    on[1].cut()
-    wait_until(lambda: has_happened(distrun, "LinkLost", host="h2"), 60)
-
-
-def wait_for_backoff(on: list[Host], distrun: Distrun, _: Path) -> None:
-    on[1].cut()
-    wait_until(lambda: has_happened(distrun, "HostLost", host="h2"), 60)
-    assert has_happened(distrun, "RestartPlanned")
-    assert not has_happened(distrun, "TimedOut")
-
-
-def wait_for_plan(on: list[Host], distrun: Distrun, _: Path) -> None:
-    on[1].cut()
-    wait_until(lambda: has_happened(distrun, "LinkLost", host="h2"), 60)
-    on[2].cut()  # the plan waits for its answer
-    wait_until(lambda: has_happened(distrun, "TimedOut"), 60)
-
-
-def wait_for_files(on: list[Host], distrun: Distrun, folder: Path) -> None:
-    receives = lose_and_slow_down(on[2], distrun, folder)
-    wait_until(receives, 90)
-    on[1].cut()
-    wait_until(lambda: has_happened(distrun, "TimedOut"), 60)
-
-
-def wait_for_start(on: list[Host], distrun: Distrun, _: Path) -> None:
-    on[1].cut()
-    wait_until(lambda: sum(e["event"] == "JobPlanned" for e in recorded_events(distrun)) == 2, 60)
-
-
-@pytest.mark.parametrize("way", ["kill", "ctrl-c"])
-@pytest.mark.parametrize(
-    "until", [wait_for_lease, wait_for_backoff, wait_for_plan, wait_for_files, wait_for_start]
-)
-def test_a_replacement_that_is_stopped_at_any_point_leaves_nothing(
-    until: Callable[[list[Host], Distrun, Path], None],
-    way: str,
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    on = hosts(3)
-    write_job(tmp_path, 40_000_000 if until is wait_for_files else 1000)
-    hide_job(on, tmp_path)
-    backoff = "5m" if until is wait_for_backoff else "50ms"
-    spec = remote_spec(
-        "", on, cluster={"worker": 2}, spares=1, program={"script": "job/train.py"},
-        timeouts={"link": LEASE, "grace": "1s"},
-        restart={"max": 5, "backoff": backoff, "backoff_max": "10m"},
-    )  # fmt: skip
-    launched = distrun.start("launch", spec, stdout=-3, stderr=-3)
-    wait_until(lambda: all(began(distrun, f"worker:{index}") for index in (0, 1)), 60)
-    until(on, distrun, tmp_path)
-    if way == "kill":
-        killed = distrun("kill")
-        assert killed.returncode == 0, killed.stderr
-    else:
-        launched.send_signal(signal.SIGINT)
-    assert launched.wait(60) == (137 if way == "kill" else 130)
-    assert status()["state"] == "stopped"
-    wait_until(lambda: not any(processes_of(host) for host in on), 60)
-    assert "TWO AT ONCE" not in distrun("logs", "--raw").stdout
-    for host in on[:1]:
-        assert not list(host.home.glob(".local/state/distrun/agents/*"))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import re
-import signal
 from pathlib import Path
 
 import psutil
 import pytest
 
-from harness.command import Distrun, Status, recorded_events
+from harness.command import Distrun, recorded_events
 from harness.network import Host, Hosts, ProcessesOf, RemoteSpec
 from harness.waiting import wait_until
 
@@ -45,100 +42,6 @@ def left_on(host: Host) -> list[str]:
 
 def kinds(distrun: Distrun) -> list[str]:
     return [each["event"] for each in recorded_events(distrun)]
-
-
-@pytest.mark.parametrize("is_ending", [False, True])
-def test_lines_printed_during_a_cut_are_shown_at_their_place(
-    is_ending: bool,
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    on = hosts(3)
-    spec = remote_spec(
-        COUNTING.format(folder=tmp_path), on, cluster={"worker": 2}, spares=1,
-        timeouts={"link": LEASE}, restart=SOON,
-    )  # fmt: skip
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
-    wait_until(lambda: lines(distrun))
-    on[1].cut()
-    wait_until(lambda: printed(tmp_path, "worker:1", 1), what="the task runs elsewhere")
-    last = printed(tmp_path, "worker:1", 0)
-    before = [line for attempt, line in lines(distrun) if attempt == 0]
-    assert before[-1] < last, "lines were printed during the cut"
-    followed = distrun.start("logs", "-f", "-t", "worker:1", stdout=-1, text=True)
-    on[1].mend()
-    if not is_ending:
-        wait_until(lambda: "LogsReceivedLate" in kinds(distrun))
-        assert not [each for each in left_on(on[1]) if "-h2-" in each][1:]
-    (tmp_path / "end").touch()
-    waited = distrun("wait")
-    assert waited.returncode == 0, waited.stderr
-    for options in ((), ("--raw",), ("--json",), ("--grep", "line"), ("-f",)):
-        found = lines(distrun, *options)
-        assert [line for attempt, line in found if attempt == 0] == list(range(1, last + 1))
-        assert {attempt for attempt, _ in found} == {0, 1}
-        assert found == sorted(found)
-    assert lines(distrun, "-n", str(len(found) + 1))[-1] == found[-1]
-    shown, _ = followed.communicate(timeout=30)
-    numbers = re.findall(r"attempt 0 line (\d+)$", shown, re.MULTILINE)
-    assert sorted(map(int, numbers)) == list(range(1, last + 1)), "each once"
-    assert "h2 was reached again and has sent the rest of its logs: " in distrun("events").stdout
-    assert not any(map(left_on, on))
-    assert not any(map(processes_of, on))
-
-
-@pytest.mark.parametrize("is_reached", [True, False])
-def test_the_lines_of_a_host_that_was_lost_before_its_supervisor_are_received_after_a_resume(
-    is_reached: bool,
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    """The hosts are reached when the job is resumed, or only before it ends."""
-    on = hosts(3)
-    spec = remote_spec(
-        COUNTING.format(folder=tmp_path), on, cluster={"worker": 2}, spares=1,
-        timeouts={"link": LEASE}, restart=SOON,
-    )  # fmt: skip
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
-    wait_until(lambda: lines(distrun))
-    on[1].cut()
-    wait_until(lambda: printed(tmp_path, "worker:1", 1) > 5, what="the task runs elsewhere")
-    on[2].cut()
-    pid = status()["supervisor_pid"]
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: status()["state"] == "lost")
-    last = printed(tmp_path, "worker:1", 0)
-    assert max(line for attempt, line in lines(distrun) if attempt == 0) < last
-    for host in on[1:]:
-        host.mend() if is_reached else None
-    changes = () if is_reached else ("--set", "hosts=[h1]", "--set", "spares=0")
-    resumed = distrun("resume", "-d", launched.stdout.strip(), *changes)
-    assert resumed.returncode == 0, resumed.stderr
-    wait_until(lambda: printed(tmp_path, "worker:1", 2))
-    for host in on[1:]:
-        host.mend()
-    (tmp_path / "end").touch()
-    waited = distrun("wait")
-    assert waited.returncode == 0, waited.stderr
-    for options in ((), ("--raw",)):
-        found = lines(distrun, *options)
-        assert found == sorted(set(found)), "each once, in order"
-        for attempt in (0, 1):
-            numbers = [line for each, line in found if each == attempt]
-            assert numbers == list(range(1, len(numbers) + 1))
-            assert len(numbers) >= printed(tmp_path, "worker:1", attempt)
-    assert not any(map(left_on, on))
-    assert not any(map(processes_of, on))
 
 
 def test_what_other_hosts_of_the_same_machine_run_is_not_ended(
@@ -177,28 +80,6 @@ def test_what_other_hosts_of_the_same_machine_run_is_not_ended(
     assert found == list(range(1, len(found) + 1))
     assert len(found) >= last
     assert not any(map(left_on, on))
-
-
-def test_a_host_that_stays_away_is_named_with_the_folder_of_its_logs(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    on = hosts(3)
-    spec = remote_spec(
-        COUNTING.format(folder=tmp_path), on, cluster={"worker": 2}, spares=1,
-        timeouts={"link": LEASE}, restart=SOON,
-    )  # fmt: skip
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
-    wait_until(lambda: lines(distrun))
-    on[1].cut()
-    wait_until(lambda: printed(tmp_path, "worker:1", 1), what="the task runs elsewhere")
-    (tmp_path / "end").touch()
-    waited = distrun("wait")
-    assert waited.returncode == 0, waited.stderr
-    (folder,) = left_on(on[1])
-    ends = [each for each in recorded_events(distrun) if each["event"] == "LogsIncomplete"]
-    assert folder in json.dumps(ends[-1], ensure_ascii=False), ends
-    assert folder in distrun("events").stdout
 
 
 WRITES = """\

@@ -5,27 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
-import pytest
 
-from harness.command import Distrun, Status
+from harness.command import Distrun
 from harness.network import Hosts, Network, ProcessesOf, RemoteSpec
 from harness.waiting import wait_until
-
-# Counts until it is told to end, and leaves in a file how far it came.
-COUNTING = """\
-exec 9>{folder}/lock-$DISTRUN_TASK
-flock -n 9 || {{ echo TWO AT ONCE; exit 9; }}
-i=0
-until [ -e {folder}/end ]; do i=$((i+1)); echo line $i; sleep 0.02; done
-echo $i > {folder}/count-$DISTRUN_TASK
-"""
 
 # Short, for its end is waited for; but a host that was only slow for some seconds is none that
 # is lost.
@@ -40,17 +28,6 @@ table inet forgotten {{
 """
 
 
-@pytest.fixture
-def link_of(status: Status) -> Callable[[str, str], Any]:
-    """Why there is no link to a host of a job, None where there is one."""
-
-    def ask(job: str, host: str) -> Any:
-        found = [each for each in status(job)["hosts"] if each["name"] == host]
-        return found[0]["link_lost"] if found else None
-
-    return ask
-
-
 @contextlib.contextmanager
 def hanging(pid: int) -> Iterator[None]:
     """Have a process hang as if in the kernel: it executes nothing, and SIGCONT changes nothing."""
@@ -62,38 +39,6 @@ def hanging(pid: int) -> Iterator[None]:
     finally:
         if libc.ptrace(_PTRACE_DETACH, pid, None, None) != 0:
             os.waitpid(pid, 0)  # it was killed: the tracer is told first
-
-
-def counted(text: str, task: str) -> list[int]:
-    """The numbers of a task's lines, in the order in which they are shown."""
-    return [int(n) for n in re.findall(rf"^{task} +\| line (\d+)$", text, re.MULTILINE)]
-
-
-def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, link_of: Any, tmp_path: Path
-) -> None:
-    h1, h2 = hosts(2)
-    # The link is given up after 8 s of silence; what is left has to do for getting it back.
-    spec = remote_spec(COUNTING.format(folder=tmp_path), [h1, h2], timeouts={"link": "24s"})
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
-    job = launched.stdout.strip()
-    wait_until(lambda: "line 20" in distrun("logs", job).stdout)
-    h2.cut()
-    wait_until(lambda: link_of(job, "h2"), what="the lost link is shown")
-    assert "h2: the link has been lost" in distrun("status", job).stdout
-    h2.mend()
-    wait_until(lambda: link_of(job, "h2") is None, what="the link is back")
-    (tmp_path / "end").touch()
-    waited = distrun("wait", job)
-    assert waited.returncode == 0, waited.stderr
-    shown = distrun("logs", job).stdout
-    for task in ("worker:0", "worker:1"):
-        count = int((tmp_path / f"count-{task}").read_text())
-        assert counted(shown, task) == list(range(1, count + 1))
-    told = distrun("events", job).stdout
-    assert "the link to h2 is lost" in told
-    assert "the link to h2 is restored" in told
 
 
 def test_a_shared_connection_that_has_died_is_not_the_only_way_back(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
 from harness.command import Distrun, Status, recorded_events
 from harness.network import Host, Hosts, ProcessesOf, RemoteSpec
@@ -104,64 +103,6 @@ def left_on(host: Host) -> list[str]:
     return [str(each) for each in host.home.glob(".local/state/distrun/agents/*")]
 
 
-def test_a_host_that_cannot_be_reached_is_waited_for_until_its_lease_is_over(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    h1, h2 = hosts(2)
-    script = COUNTING.format(folder=tmp_path)
-    spec = remote_spec(script, [h1, h2], timeouts={"link": "10s", "grace": "1s"})
-    job = launch(distrun, spec, tmp_path, 2)
-    h2.cut()
-    lose_supervisor(distrun, status)
-    assert processes_of(h2, "sh")
-    (tmp_path / "end").touch()
-    done = distrun("resume", job, "--set", "hosts=[h1]")
-    assert done.returncode == 0, done.stderr
-    assert not processes_of(h2, "sh")
-    how = cleared(distrun)
-    assert how["h1"] is None
-    assert "lease of 10 s" in str(how["h2"])
-    assert "h2 cannot be reached" in done.stderr
-    assert "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout
-    assert [task["host"] for task in status()["tasks"]] == ["h1", "h1"]
-    assert "--set hosts=[h1]" in distrun("events", job).stdout
-
-
-def test_without_a_lease_a_host_that_cannot_be_reached_refuses_the_resume(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    h1, h2 = hosts(2)
-    keys = {"timeouts": {"link": "off"}}
-    spec = remote_spec(COUNTING.format(folder=tmp_path), [h1, h2], **keys)
-    job = launch(distrun, spec, tmp_path, 2)
-    h2.cut()
-    lose_supervisor(distrun, status)
-    changes = ("--set", "hosts=[h1]", "--set", "ssh.connect_timeout=1s")
-    for _ in range(2):  # the second time, too, it is not forgotten
-        done = distrun("resume", job, *changes)
-        assert done.returncode == 69, done.stderr
-        assert "h2 cannot be reached, so tasks of earlier attempts may still run" in done.stderr
-        # All hosts share one table of processes here: h1's search has ended the tasks of h2, too.
-        assert processes_of(h2), "the agent was not reached"
-        assert not list(tmp_path.glob("count-*-1")), "an attempt has started"
-    h2.mend()
-    (tmp_path / "end").touch()
-    done = distrun("resume", job, *changes)
-    assert done.returncode == 0, done.stderr
-    assert not any(map(processes_of, (h1, h2)))
-    assert "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout
-
-
 def test_a_host_that_is_assumed_dead_is_not_waited_for(
     hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status, tmp_path: Path
 ) -> None:
@@ -180,36 +121,6 @@ def test_a_host_that_is_assumed_dead_is_not_waited_for(
     assert done.returncode == 0, done.stderr
     assert "warning: it is not verified that nothing of the job runs on h2" in done.stderr
     assert cleared(distrun) == {"h1": None, "h2": "`--assume-dead` says so; it was not verified"}
-
-
-@pytest.mark.parametrize("signals", [1, 2])
-def test_ctrl_c_while_hosts_are_cleared_ends_the_resume_when_nothing_is_left_anywhere(
-    signals: int,
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    h1, h2 = hosts(2)
-    spec = remote_spec(COUNTING.format(folder=tmp_path), [h1, h2], timeouts={"link": "10s"})
-    job = launch(distrun, spec, tmp_path, 2)
-    h2.cut()
-    lose_supervisor(distrun, status)
-    resumed = distrun.start("resume", job, stdout=-3, stderr=-3)
-    wait_until(lambda: events_of(distrun, "JobResumed"), what="it clears the hosts")
-    for _ in range(signals):
-        resumed.send_signal(signal.SIGINT)
-    assert resumed.wait(30) == 130
-    assert status()["state"] == "stopped"
-    assert not processes_of(h2), "it has ended before the lease of h2 was over"
-    assert not list(tmp_path.glob("count-*-1"))
-    h2.mend()
-    (tmp_path / "end").touch()
-    done = distrun("resume", job)
-    assert done.returncode == 0, done.stderr
-    assert not any(map(processes_of, (h1, h2)))
 
 
 def test_orphans_of_a_killed_agent_are_found_by_the_id_of_their_job(

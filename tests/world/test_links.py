@@ -17,16 +17,6 @@ OFF: dict[str, Any] = {
 }  # fmt: skip
 
 
-def print_lines(world: World, first: int, last: int) -> None:
-    for number in range(first, last + 1):
-        world.print("worker:1", f"line {number}\n")
-        world.advance(0.02)
-
-
-def lines(world: World) -> list[str]:
-    return [each for each in world.log("worker:1").splitlines() if each.startswith("line")]
-
-
 LOSSES: dict[str, tuple[Callable[[World], None], Callable[[World], None]]] = {
     "silent": (lambda world: world.cut("h2"), lambda world: world.mend("h2")),
     "closed": (lambda world: world.drop_links("h2"), lambda _: None),
@@ -40,19 +30,19 @@ def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
     lose: Any, find: Any, world: Launch
 ) -> None:
     job = world(2, timeouts={"link": "24s"})
-    print_lines(job, 1, 20)
+    job.print_lines("worker:1", 1, 20)
     lose(job)
     if lose is not LOSSES["frozen"][0]:
-        print_lines(job, 21, 30)
+        job.print_lines("worker:1", 21, 30)
     job.until(lambda: "LinkLost" in job.kinds, 12)
     find(job)
     job.until(lambda: "LinkRestored" in job.kinds, 12)
-    print_lines(job, 31, 40)
+    job.print_lines("worker:1", 31, 40)
     job.exit_all()
     assert job.end() == 0
     assert len(job.attempts) == 2
     skipped = range(21, 31) if lose is LOSSES["frozen"][0] else ()
-    assert lines(job) == [f"line {n}" for n in range(1, 41) if n not in skipped]
+    assert job.lines("worker:1") == [(0, n) for n in range(1, 41) if n not in skipped]
 
 
 @pytest.mark.parametrize("lease", [10, 60])

@@ -157,3 +157,132 @@ def test_a_supervisor_sleeps_after_a_replacement_that_waited_for_hosts(world: La
     assert job.running["worker:0"] == "h4"
     job.exit_all()
     assert job.end() == 0
+
+
+def test_an_agent_that_is_back_before_the_restart_holds_other_ports(world: Launch) -> None:
+    job = world(2, restart={"max": 5, "backoff": "4s"})
+    before = job.cluster_of("worker:1")["cluster"]["worker"]
+    job.kill_agent("h2")
+    job.until(lambda: len(job.attempts) == 4, 60)
+    after = job.cluster_of("worker:1")["cluster"]["worker"]
+    assert job.hosts_of("worker:1") == ["h2", "h2"]
+    assert before[0] == after[0]
+    assert before[1] != after[1]
+    verdict = job.status()["verdict"]
+    assert verdict["kind"] == "host_lost"
+    assert verdict["replacement"]["repeated_steps"] is None
+    assert "  done          all 2 workers run again" in job.said()
+    job.exit_all()
+    assert job.end() == 0
+
+
+def test_a_second_host_is_lost_while_the_first_is_replaced(world: Launch) -> None:
+    job = world(5, cluster={"worker": 3}, spares=2, timeouts={"start": "10m"})
+    job.cut("h2")
+    job.until(lambda: "after h2 was lost" in job.told(), 90)
+    job.power_off("h4")  # the spare that is about to be used
+    job.cut("h3")
+    job.until(lambda: "no host has room" in job.told(), 200)
+    job.mend("h2")
+    job.until(lambda: set(job.running.values()) == {"h1", "h2", "h5"}, 200)
+    job.exit_all()
+    assert job.end() == 0
+
+
+def test_the_other_half_of_a_split_network_has_ended_before_replacements_start(
+    world: Launch,
+) -> None:
+    job = world(5, cluster={"worker": 3}, spares=2)
+    job.cut("h2", "h3")
+    job.until(lambda: set(job.running.values()) == {"h1", "h4", "h5"}, 90)
+    lost = [each["at"] for each in job.events if each["event"] == "HostLost"]
+    again = [each["at"] for each in job.events if each["event"] == "TaskStarted"][3:]
+    assert len(lost) == 2
+    assert max(lost) <= min(again)
+    assert len(job.attempts) == 6
+    job.exit_all()
+    assert job.end() == 0
+
+
+def _lease(job: World) -> None:
+    job.cut("h2")
+    job.until(lambda: "LinkLost" in job.kinds, 60)
+
+
+def _backoff(job: World) -> None:
+    job.cut("h2")
+    job.until(lambda: "HostLost" in job.kinds, 90)
+    assert "RestartPlanned" in job.kinds
+    assert "TimedOut" not in job.kinds
+
+
+def _plan(job: World) -> None:
+    _lease(job)
+    job.cut("h3")  # the plan waits for its answer
+    job.until(lambda: "TimedOut" in job.kinds, 90)
+
+
+def _start(job: World) -> None:
+    job.cut("h2")
+    job.until(lambda: job.kinds.count("JobPlanned") == 2, 90)
+
+
+@pytest.mark.parametrize("way", ["kill", "stop"])
+@pytest.mark.parametrize("until", [_lease, _backoff, _plan, _start])
+def test_a_replacement_that_is_stopped_at_any_point_leaves_nothing(
+    until: Callable[[World], None], way: str, world: Launch
+) -> None:
+    backoff = "5m" if until is _backoff else "4s"
+    restart = {"max": 5, "backoff": backoff, "backoff_max": "10m"}
+    job = world(3, spares=1, timeouts={"grace": "1s"}, restart=restart)
+    until(job)
+    if way == "kill":
+        job.kill()
+    else:
+        job.stop()
+    assert job.end(120) == (137 if way == "kill" else 130)
+    assert job.status()["state"] == "stopped"
+    job.mend("h2", "h3")
+    job.advance(120)
+    assert not any(map(job.processes_on, ("h1", "h2", "h3")))
+    assert not job.files_left_on("h1")
+
+
+@pytest.mark.parametrize("fault", [World.fill_disk, World.make_read_only])
+def test_a_host_whose_disk_is_full_or_read_only_is_replaced(fault: Any, world: Launch) -> None:
+    job = world(3, spares=1)
+    fault(job, "h2")
+    job.print("worker:1", "a line\n")
+    job.advance(10)
+    if fault is World.fill_disk:
+        job.exit("worker:0", 1)
+    job.until(lambda: job.running.get("worker:1") == "h3", 90)
+    found = job.status()
+    if fault is World.make_read_only:
+        assert found["verdict"]["kind"] == "host_lost"
+        assert "is read-only" in found["verdict"]["cause"]
+        assert "see `dmesg` on that host" in found["verdict"]["advice"]
+    else:
+        assert "is full" in job.said()
+    job.exit_all()
+    assert job.end() == 0
+
+
+def test_a_host_that_cannot_execute_the_program_is_left_out(world: Launch) -> None:
+    job = world(3, spares=1)
+    job.break_program("h2")
+    job.exit("worker:0", 1)
+    job.until(lambda: job.running.get("worker:1") == "h3", 60)
+    job.expect(hosts={"h2": "left out"})
+    job.exit_all()
+    assert job.end() == 0
+
+
+def test_a_spare_that_is_off_at_the_launch_is_left_out(world: Launch) -> None:
+    job = world(3, spares=1, is_launched=False)
+    job.power_off("h3")
+    job.launch()
+    job.until(lambda: len(job.running) == 2, 120)
+    assert "h3 is left out: " in job.said()
+    job.exit_all()
+    assert job.end() == 0

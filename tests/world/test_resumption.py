@@ -1,0 +1,175 @@
+"""Jobs whose supervisor died: nothing of the earlier attempts lives on, and no line is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.world import World
+
+Launch = Callable[..., World]
+
+
+def lose_supervisor(world: World) -> None:
+    world.kill_supervisor()
+    world.advance(1)
+    assert world.status()["state"] == "lost"
+
+
+def cleared(world: World) -> dict[str, Any]:
+    """By host: how it is known that nothing is left there."""
+    return {each["host"]: each["cause"] for each in world.events if each["event"] == "HostCleared"}
+
+
+def test_an_agent_that_still_holds_its_lease_is_ended_first_and_its_lines_are_received(
+    world: Launch,
+) -> None:
+    job = world(2, timeouts={"link": "300s"})
+    job.print_lines("worker:1", 1, 5)
+    job.cut("h2")
+    lose_supervisor(job)
+    job.print_lines("worker:1", 6, 20)
+    assert job.running == {"worker:1": "h2"}
+    job.mend("h2")
+    job.resume()
+    job.until(lambda: len(job.attempts) == 4)
+    assert cleared(job) == {"h1": None, "h2": None}
+    assert job.lines("worker:1") == [(0, n) for n in range(1, 21)]
+    job.exit_all()
+    assert job.end() == 0
+    assert not job.files_left_on("h1")
+    assert not job.files_left_on("h2")
+
+
+def test_a_host_that_cannot_be_reached_is_waited_for_until_its_lease_is_over(
+    world: Launch,
+) -> None:
+    job = world(2, timeouts={"link": "60s"})
+    job.cut("h2")
+    lose_supervisor(job)
+    began = job.now
+    job.resume(hosts="h1")
+    job.advance(30)
+    assert job.running == {"worker:1": "h2"}
+    job.until(lambda: len(job.attempts) == 4)
+    assert job.now - began > 55
+    assert job.running == {"worker:0": "h1", "worker:1": "h1"}
+    how = cleared(job)
+    assert how["h1"] is None
+    assert "lease of 60 s" in str(how["h2"])
+    job.exit_all()
+    assert job.end() == 0
+
+
+def test_without_a_lease_a_host_that_cannot_be_reached_refuses_the_resume(world: Launch) -> None:
+    job = world(2, timeouts={"link": "off"})
+    job.cut("h2")
+    lose_supervisor(job)
+    for _ in range(2):  # the second time, too, it is not forgotten
+        job.resume(hosts="h1")
+        assert job.end() == 69
+        assert "h2 cannot be reached, so tasks of earlier attempts may still run" in job.said()
+        assert job.running == {"worker:1": "h2"}
+    job.mend("h2")
+    job.resume(hosts="h1")
+    job.until(lambda: len(job.attempts) == 4)
+    job.exit_all()
+    assert job.end() == 0
+
+
+def test_a_host_that_is_assumed_dead_is_not_waited_for(world: Launch) -> None:
+    job = world(2, timeouts={"link": "off"})
+    job.power_off("h2")
+    lose_supervisor(job)
+    job.resume(hosts="h1", assumed_dead=("h2",))
+    job.until(lambda: len(job.attempts) == 4)
+    assert cleared(job) == {"h1": None, "h2": "`--assume-dead` says so; it was not verified"}
+    job.exit_all()
+    assert job.end() == 0
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_resume_that_is_stopped_while_hosts_are_cleared_leaves_nothing(
+    is_killed: bool, world: Launch
+) -> None:
+    job = world(2, timeouts={"link": "60s"})
+    job.cut("h2")
+    lose_supervisor(job)
+    job.resume()
+    job.advance(2)
+    job.stop()
+    if is_killed:
+        job.kill(130)
+    assert job.end(120) == 130
+    assert job.running == {}
+    assert len(job.attempts) == 2
+    job.mend("h2")
+    job.resume()
+    job.until(lambda: len(job.attempts) == 4)
+    job.exit_all()
+    assert job.end() == 0
+
+
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_lines_of_a_host_that_was_lost_before_the_supervisor_are_received_after_a_resume(
+    is_reached: bool, world: Launch
+) -> None:
+    """The hosts are reached when the job is resumed, or only before it ends."""
+    job = world(3, spares=1, timeouts={"link": "60s"})
+    job.print_lines("worker:1", 1, 5)
+    job.cut("h2")
+    job.print_lines("worker:1", 6, 20)
+    job.until(lambda: job.running.get("worker:1") == "h3", 90)
+    job.print_lines("worker:1", 1, 10)
+    job.advance(1)
+    job.cut("h3")
+    lose_supervisor(job)
+    if is_reached:
+        job.mend("h2", "h3")
+    job.resume(hosts="h1 h2 h3" if is_reached else "h1")
+    job.until(lambda: len(job.hosts_of("worker:1")) == 3, 120)
+    job.mend("h2", "h3")
+    job.advance(1)
+    job.exit_all()
+    assert job.end() == 0
+    assert job.lines("worker:1") == [
+        *((0, n) for n in range(1, 21)), *((1, n) for n in range(1, 11)),
+    ]  # fmt: skip
+    assert not any(map(job.files_left_on, ("h1", "h2", "h3")))
+
+
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_lines_printed_during_a_cut_are_shown_at_their_place(
+    is_ending: bool, world: Launch
+) -> None:
+    job = world(3, spares=1, timeouts={"link": "60s"})
+    job.print_lines("worker:1", 1, 5)
+    job.cut("h2")
+    job.print_lines("worker:1", 6, 20)
+    job.until(lambda: job.running.get("worker:1") == "h3", 90)
+    job.print_lines("worker:1", 1, 5)
+    assert (0, 6) not in job.lines("worker:1")
+    job.mend("h2")
+    if not is_ending:
+        job.until(lambda: "LogsReceivedLate" in job.kinds, 120)
+    job.exit_all()
+    assert job.end() == 0
+    for options in ((), ("--raw",), ("--json",), ("--grep", "line")):
+        assert job.lines("worker:1", *options) == [
+            *((0, n) for n in range(1, 21)), *((1, n) for n in range(1, 6)),
+        ]  # fmt: skip
+    assert "h2 was reached again and has sent the rest of its logs: " in job.told()
+    assert not any(map(job.files_left_on, ("h1", "h2", "h3")))
+
+
+def test_a_host_that_stays_away_is_named_with_the_folder_of_its_logs(world: Launch) -> None:
+    job = world(3, spares=1)
+    job.cut("h2")
+    job.until(lambda: job.running.get("worker:1") == "h3", 90)
+    job.exit_all()
+    assert job.end() == 0
+    (folder,) = job.files_left_on("h2")
+    assert str(folder) in job.told()
+    assert "LogsIncomplete" in job.kinds
