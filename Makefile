@@ -20,6 +20,9 @@ endif
 export PYTHON
 # Set in many containers: each process that runs tests would compile every file again.
 unexport PYTHONDONTWRITEBYTECODE
+# Tasks would run in the active environment, which need not have what is installed here.
+unexport VIRTUAL_ENV
+unexport CONDA_PREFIX
 
 N ?= 20
 

@@ -42,7 +42,7 @@ WORKERS_PER_CORE = 3
 register_profiles()
 
 # What is started is to find what it finds in most shells, wherever the tests are run.
-for _name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
+for _name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "VIRTUAL_ENV", "CONDA_PREFIX"):
     os.environ.pop(_name, None)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as below a shell's `&`
     signal.signal(signal.SIGINT, signal.default_int_handler)

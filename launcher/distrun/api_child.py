@@ -12,10 +12,11 @@ import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from distrun import guard
 from distrun.agent.protocol import Cause, Code, StopJob
+from distrun.cli import signals
 from distrun.cli.program_check import ProgramCheck, require_keras_2
 from distrun.cli.signals import TerminatedError
 from distrun.cli.spec_warnings import find_warnings, refuse_if
@@ -75,17 +76,13 @@ def _run_guarded(
     spec: Spec, run: Callable[[Spec], dict[str, Any]], request: dict[str, Any]
 ) -> dict[str, Any]:
     """Run an operation that leaves nothing, also if the program or a signal ends it."""
-    signal.signal(signal.SIGTERM, _terminate)
+    signals.raise_at(signal.SIGTERM)
     guard.become_guard(request["parent"])
     try:
         return run(spec)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         guard.end_processes()
-
-
-def _terminate(number: int, _frame: object) -> NoReturn:
-    raise TerminatedError(number)
 
 
 def _warnings(spec: Spec) -> dict[str, Any]:

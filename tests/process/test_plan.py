@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from distrun.plan.variables import RANKS
@@ -197,3 +198,22 @@ def test_a_tf_config_from_the_spec_is_shown_unchanged(distrun: Distrun) -> None:
     spec = write(distrun.cwd, program=program)
     assert "TF_CONFIG=what I like" in distrun("plan", spec).stdout
     assert plan_of(distrun, spec)["tasks"][0]["tf_config"] is None
+
+
+def test_tasks_run_in_the_active_environment_and_a_failed_import_says_so(
+    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho of the environment\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "venv"))
+    (tmp_path / "train.py").write_text("__import__('absent')\n")
+    (tmp_path / "job.yaml").write_text("strategy: default\nprogram: {script: train.py}\n")
+    why = f"{python}, of the active environment (VIRTUAL_ENV)"
+    assert f"interpreter: {why}" in distrun("plan", "job.yaml").stdout
+    done = distrun("launch", "job.yaml")
+    assert "of the environment" in done.stdout
+    assert f"  interpreter   {why}" in done.stderr.splitlines()
+    named = distrun("plan", "job.yaml", "--set", f"program.python={sys.executable}")
+    assert "interpreter:" not in named.stdout

@@ -16,11 +16,13 @@ from distrun.cli.job_view import JobView
 from distrun.cli.progress import progress_words
 from distrun.cli.text_format import format_count, format_duration, format_names, format_time
 from distrun.cli.verdict_text import labelled, replacement_text, verdict_lines
+from distrun.errors import DistrunError
 from distrun.events import Origin, Outcome, Result
 from distrun.jobstore import JobFolder
 from distrun.lifecycle import Account, JobState, TaskState
 from distrun.logs.startup_lines import LAST_LINES, TRACEBACK
 from distrun.regular_file import data_start, open_regular_file
+from distrun.resumption import spec_of
 from distrun.spec.problems import printable
 from distrun.verdict.model import Verdict
 
@@ -61,6 +63,7 @@ def failure_report(
     lines = ["", _headline(state, outcome, cause, first), *map(printable, more)]
     if verdict is not None:
         lines += verdict_lines(verdict)
+        lines += _about_interpreter(folder, verdict, first)
     if first is not None and first.name not in shown:
         lines += _last_lines(folder, first, "\n".join(lines))
     lines += _about_others(state, first, verdict)
@@ -139,6 +142,20 @@ def _headline(state: JobState, outcome: Outcome, cause: str, first: TaskState | 
     # A reason is a sentence of its own, so it comes last.
     reason = f": {ended}" if first.reason is not None and ended not in said else ""
     return f"job {state.job_id} {how}: {first.name}{where}{reason}"
+
+
+def _about_interpreter(folder: JobFolder, verdict: Verdict, task: TaskState | None) -> list[str]:
+    """Return which interpreter could not import a module, and why it is that one."""
+    if task is None or verdict.cause.code is not Code.MODULE_NOT_IMPORTED:
+        return []
+    with contextlib.suppress(DistrunError):
+        spec = spec_of(folder, ())
+        role = next(each for each in spec.roles if each.role.value == task.name.partition(":")[0])
+        for host in spec.hosts:
+            used = spec.program_of(role).interpreter_on(host) if host.name == task.host else None
+            if used is not None:
+                return [labelled("interpreter", printable(str(used)))]
+    return []
 
 
 def _last_lines(folder: JobFolder, task: TaskState, above: str) -> list[str]:

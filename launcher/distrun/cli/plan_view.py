@@ -61,6 +61,8 @@ def show_plan(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> in
 
 def _notes(spec: Spec, left_out: Mapping[str, Cause]) -> list[str]:
     notes = [*_files_notes(spec), *_success_notes(spec), _restarts(spec.restart)]
+    used = [spec.program.interpreter_on(host) for host in spec.hosts]
+    notes += [f"interpreter: {each}" for each in dict.fromkeys(filter(None, used))]
     notes += _spares_notes(spec, left_out)
     own = ((each.role.value, each.restart) for each in spec.roles)
     notes += [f"{role}: {_restarts(policy)}" for role, policy in own if policy is not None]

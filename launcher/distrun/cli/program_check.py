@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from distrun import guard
 from distrun.agent.linux import syscalls
+from distrun.cli import signals
 from distrun.cli.signals import TerminatedError
 from distrun.cli.spec_warnings import find_warnings
 from distrun.codec import from_json, to_json
@@ -51,7 +52,7 @@ class ProgramCheck:
 
         def run() -> NoReturn:
             try:
-                signal.signal(signal.SIGTERM, _terminate)
+                signals.raise_at(signal.SIGTERM)
                 _send(writer, _find_keras(spec) if only_keras else _find_warnings(spec))
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             except TerminatedError:  # at any place above
@@ -138,10 +139,6 @@ def require_keras_2(spec: Spec) -> None:
         check.wait()
     if check.missing_keras is not None:
         raise HostError(cause=check.missing_keras)
-
-
-def _terminate(number: int, _frame: object) -> NoReturn:
-    raise TerminatedError(number)
 
 
 def _send(descriptor: int, answer: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from distrun.cli import streams
@@ -11,6 +12,7 @@ from distrun.cli import streams
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_AGAIN_SECONDS = 0.01
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -27,10 +29,31 @@ ENDED = (KeyboardInterrupt, TerminatedError)
 
 def install() -> None:
     """Raise an exception when one of these signals arrives."""
-    signal.signal(signal.SIGINT, _end)
-    for number in ENDING_SIGNALS:
-        if signal.getsignal(number) is signal.SIG_DFL:  # under nohup, SIGHUP is ignored
-            signal.signal(number, _end)
+    # Under nohup, SIGHUP is ignored.
+    defaults = (each for each in ENDING_SIGNALS if signal.getsignal(each) is signal.SIG_DFL)
+    raise_at(signal.SIGINT, *defaults)
+
+
+def raise_at(*numbers: int) -> None:
+    """Raise the exception of each of these signals when it arrives."""
+    for number in numbers:
+        signal.signal(number, _end)
+    sys.unraisablehook = _raise_again
+
+
+def _raise_again(lost: sys.UnraisableHookArgs) -> None:
+    """Python loses what is raised in a callback of a weak reference: raise it after that."""
+    number = signal_of(lost.exc_value)
+    if number is None:
+        sys.__unraisablehook__(lost)
+        return
+
+    def end(_number: int, frame: object) -> None:
+        if signal.getsignal(number) is _end:
+            _end(number, frame)
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
 
 
 def restore() -> None:

@@ -362,7 +362,8 @@ def _absent_problem(target: _Target) -> Problem:
 
 def _find_target(spec: Spec, here: HostSpec | None) -> _Target | None:
     program = spec.program
-    python = here.python if here is not None and here.python else program.python
+    asked = here.python if here is not None and here.python else program.python
+    python = asked or (program.interpreter.path if program.interpreter else None)
     workdir = here.workdir if here is not None and here.workdir else program.workdir
     if program.kind is ProgramKind.SCRIPT:
         real = os.path.realpath(program.target)  # Python looks for modules beside the target

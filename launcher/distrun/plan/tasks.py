@@ -419,7 +419,8 @@ def _program_words(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, .
     target = program.target
     if program.kind is ProgramKind.COMMAND:
         return (paths.relocated(program.argv[0], program, facts) or program.argv[0],)
-    python = placed.host.python or program.python or facts.python
+    here = program.interpreter_on(placed.host)
+    python = here.path if here else placed.host.python or program.python or facts.python
     if program.kind is ProgramKind.MODULE:
         return (python, "-m", target)
     return (python, paths.relocated(target, program, facts) or target)

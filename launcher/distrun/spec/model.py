@@ -168,6 +168,16 @@ class SshSpec(Frozen, kw_only=True):
     connect_timeout: float = 10.0
 
 
+class Interpreter(Frozen):
+    """An interpreter's path, and why it is that one, in words."""
+
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}, {self.why}"
+
+
 class ProgramSpec(Frozen, kw_only=True):
     """What each task runs. A custom role has one of its own, with the same files and folder.
 
@@ -181,6 +191,8 @@ class ProgramSpec(Frozen, kw_only=True):
     target: str
     argv: tuple[str, ...] = ()
     python: str | None = None
+    interpreter: Interpreter | None = None
+    """What runs it on this machine where `python` is None; None: what runs distrun."""
     args: tuple[str, ...] = ()
     workdir: str
     env: dict[str, str] = field(default_factory=dict)
@@ -199,6 +211,11 @@ class ProgramSpec(Frozen, kw_only=True):
     sync_base: str = ""
     is_workdir_chosen: bool = False
     """Whether the spec names `workdir`. Otherwise it is where launch was called."""
+
+    def interpreter_on(self, host: HostSpec) -> Interpreter | None:
+        """What runs it on this machine; None on another, and where it was named."""
+        is_named = host.python or self.python or self.kind is ProgramKind.COMMAND
+        return self.interpreter if host.is_local and not (is_named or host.slurm) else None
 
 
 class RestartSpec(Frozen, kw_only=True):

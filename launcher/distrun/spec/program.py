@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distrun.agent.linux.regular import LARGEST_SCRIPT
 from distrun.frozen import Frozen, replace
 from distrun.regular_file import open_regular_file
+from distrun.spec import interpreter
 from distrun.spec.input_files import is_kernel_file
 from distrun.spec.keys.common import NOT_EXPANDED
 from distrun.spec.model import EnvStyle, Memory, ProgramKind, ProgramSpec, Sync
@@ -80,7 +81,7 @@ def build_programs(
         paths = _program_folders(targets, folders)
     sync_base = _sync_base(sync, paths, folders, context.folder)
     program = ProgramSpec(
-        **_fields(main),
+        **_fields(main, context),
         python=_python(section, context),
         workdir=_path_inside(sync_base, workdir),
         env={name: at.value for name, at in section.get("env", {}).items()},
@@ -95,12 +96,21 @@ def build_programs(
         sync_base=sync_base,
         is_workdir_chosen=section.has("workdir"),
     )
-    return program, {role: replace(program, **_fields(each)) for role, each in custom.items()}
+    return program, {
+        role: replace(program, **_fields(each, context)) for role, each in custom.items()
+    }
 
 
-def _fields(target: _Target) -> dict[str, Any]:
+def _fields(target: _Target, context: LoadContext) -> dict[str, Any]:
     """The fields of a ProgramSpec that a target decides."""
-    return {"kind": target.kind, "target": target.name, "argv": target.argv, "args": target.args}
+    script = target.name if target.kind is ProgramKind.SCRIPT else ""
+    return {
+        "kind": target.kind,
+        "target": target.name,
+        "argv": target.argv,
+        "args": target.args,
+        "interpreter": interpreter.find(script, context.environ),
+    }
 
 
 def _kind(section: Section) -> ProgramKind:

@@ -64,7 +64,8 @@ PROGRAM = MappingSchema(
     keys=(
         *PROGRAM_KEYS,
         Key("python", PYTHON, ("python3", ".venv/bin/python"),
-            "on this machine, the interpreter that runs distrun",
+            "on this machine, that of the active environment (VIRTUAL_ENV, CONDA_PREFIX), else of "
+            "an executable script's first line, else the one that runs distrun",
             help="The interpreter for script and module: a name, or a path relative to this file."),
         Key("args", ARGS, (["--epochs", 3],), "`[]`", help=f"The program's arguments. {ARGS_HELP}"),
         Key("workdir", PATH, (".",), "the folder where launch was called",
