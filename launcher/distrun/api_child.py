@@ -22,6 +22,7 @@ from distrun.cli.signals import TerminatedError
 from distrun.cli.spec_warnings import find_warnings, refuse_if
 from distrun.codec import from_json, to_json
 from distrun.errors import DistrunError
+from distrun.frozen import replace
 from distrun.jobstore import JobStore
 from distrun.session import Session, all_executed
 from distrun.spec.model import Spec
@@ -111,6 +112,7 @@ def _launch(spec: Spec, request: dict[str, Any]) -> dict[str, Any]:
         with contextlib.closing(ProgramCheck(spec)) as strict_check:
             strict_check.wait()
         refuse_if(strict_check.warnings, strict=True)
+        spec = replace(spec, strict=True)
     manifest = None
     if spec.sends_files:
         from distrun.sync.file_selection import select_files

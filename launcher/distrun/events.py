@@ -46,6 +46,8 @@ class JobCreated(Event):
     """The policies of roles with one of their own."""
     log_max_size: int | None = None
     """How many bytes of each log are kept; None: all."""
+    strict: bool = False
+    """Whether a success that anything speaks against is a failure."""
 
 
 class JobResumed(JobCreated):
@@ -572,7 +574,7 @@ class Outcome(Frozen, kw_only=True):
     """How a job ended.
 
     `task` is the task that determined the exit code, or that failed; `verdict` is what is known
-    of a failed job's first cause.
+    of a failed job's first cause, or what speaks against a success.
     """
 
     result: Result

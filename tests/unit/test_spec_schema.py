@@ -77,7 +77,12 @@ def test_every_default_in_the_reference_is_what_the_key_reads_as() -> None:
 
 
 def test_every_field_of_the_model_has_its_key() -> None:
-    renamed = {"roles": "cluster", "port_range": "ports", "log_max_size": "logs"}
+    renamed = {
+        "roles": "cluster",
+        "port_range": "ports",
+        "log_max_size": "logs",
+        "strict": "success.strict",
+    }
     keys = {path for path, _ in reference()}
 
     for field in dataclasses.fields(Spec):

@@ -20,7 +20,12 @@ from typing import Any
 from distrun import held_package
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Cause, Code
-from distrun.cli.text_format import format_count, format_host_names, format_names
+from distrun.cli.text_format import (
+    format_count,
+    format_host_names,
+    format_names,
+    format_task_names,
+)
 from distrun.events import PreflightFound
 from distrun.jobstore import JobFolder, JobStore
 from distrun.preflight import Check
@@ -325,6 +330,9 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     # Evidence does not repeat the task that a clause begins with.
     "subject": lambda c: f"{c.task} " if c.task else "",
     "tasks": lambda c: format_names(c.tasks),
+    "all_inner": lambda c: "; ".join(map(cause_text, c.within)),
+    "task_names": lambda c: format_task_names(c.tasks),
+    "processes": lambda c: "1 process" if c.count == 1 else f"{c.count} processes",
     "tf_config_fault": lambda c: (
         f"the program sets TF_CONFIG, at {c.path}"
         if c.path

@@ -14,7 +14,6 @@ from distrun.agent.protocol.causes import Code
 from distrun.cli import console
 from distrun.cli.cause_text import cause_text
 from distrun.cli.json_output import output_json, progress_json
-from distrun.cli.text_format import format_task_names
 from distrun.codec import to_json
 from distrun.events import Outcome, Result
 from distrun.frozen import Frozen
@@ -31,7 +30,7 @@ from distrun.lifecycle import (
     total,
 )  # fmt: skip
 from distrun.spec.problems import printable
-from distrun.verdict.model import Replacement
+from distrun.verdict.model import Kind, Replacement
 
 if TYPE_CHECKING:
     from distrun.cli.usage import Usage
@@ -144,10 +143,10 @@ class JobView(Frozen, kw_only=True):
             here = "supervisor_died" if self.record_fault is None else "record_damaged"
             return here if self.queued is None else "not_known_to_slurm"
         outcome = self.outcome
+        if outcome is not None and outcome.verdict is not None:
+            return outcome.verdict.kind.value
         if outcome is None or outcome.result is Result.SUCCEEDED:
             return None
-        if outcome.verdict is not None:
-            return outcome.verdict.kind.value
         cause = outcome.cause
         while cause.within:
             cause = cause.within[0]
@@ -189,17 +188,11 @@ class JobView(Frozen, kw_only=True):
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against the success of its tasks."""
-        found: dict[tuple[str, str], list[str]] = {}
-        for task in self.state.tasks.values():
-            if task.left and task.code == 0 and not task.stopped_by_us and task.has_ended:
-                count = "1 process" if task.left == 1 else f"{task.left} processes"
-                found.setdefault((count, printable(task.left_command)), []).append(task.name)
-        return [
-            f"{format_task_names(names)} exited 0 with {count} still at work, which distrun ended: "
-            f"{command}"
-            for (count, command), names in found.items()
-        ]
+        """What speaks against its success."""
+        verdict = None if self.outcome is None else self.outcome.verdict
+        if verdict is None or verdict.kind is not Kind.QUALIFIED:
+            return []
+        return [printable(cause_text(each)) for each in verdict.cause.within]
 
     @property
     def resume_command(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -127,6 +128,7 @@ def launch(  # noqa: PLR0913 - the options of the commands
     if not no_preflight:
         require_keras_2(spec)
     if strict:
+        spec = replace(spec, strict=True)
         with contextlib.closing(ProgramCheck(spec)) as check:
             check.wait()
         refuse_if(check.warnings, strict=True)

@@ -87,7 +87,10 @@ overrides_option = click.option(
 name_option = click.option("--name", help="The job's name. Default: the name in the spec.")
 
 strict_option = click.option(
-    "--strict", is_flag=True, help="Make warnings about the program errors (exit code 65)."
+    "--strict",
+    is_flag=True,
+    help="Make warnings about the program errors (exit code 65), and a success that is told with a "
+    "warning a failure (exit code 75).",
 )
 
 task_option = click.option(

@@ -28,7 +28,7 @@ from distrun.cli.text_format import (
     format_used,
 )
 from distrun.cli.timing_view import first_times
-from distrun.cli.verdict_text import replacement_text, verdict_lines
+from distrun.cli.verdict_text import evidence_lines, replacement_text, verdict_lines
 from distrun.events import Origin, Result
 from distrun.lifecycle import TaskPhase
 from distrun.spec.problems import printable
@@ -114,7 +114,6 @@ def job_notes(job: JobView) -> list[str]:
         whose = outcome.task if outcome.origin is Origin.TASK else "distrun"
         cause, *more = cause_text(outcome.cause).split("\n")
         notes += [f"{cause}; exit code {outcome.exit_code}, {whose}'s", *more]
-    notes += job.warnings
     if job.queued is not None and job.queued.is_active and job.queued.entry is not None:
         notes.append(queue_text(job.queued.entry))
     if job.is_lost and job.queued is not None:
@@ -135,7 +134,9 @@ def job_notes(job: JobView) -> list[str]:
         is_of_outcome = outcome is not None and outcome.verdict == verdict
         has_succeeded = outcome is not None and outcome.result is Result.SUCCEEDED
         is_past = not is_of_outcome and (has_succeeded or verdict.kind is Kind.OTHER)
-        notes += verdict_lines(verdict, is_past=is_past)
+        is_success = is_of_outcome and has_succeeded
+        notes += job.warnings if is_success else []
+        notes += evidence_lines(verdict) if is_success else verdict_lines(verdict, is_past=is_past)
     notes += map(replacement_text, job.other_replacements[-_MOST_REPLACEMENTS:])
     words = [] if job.is_running else first_times(job.timing)
     notes += [*_notes_on_attempts(job), *([", ".join(words)] if words else [])]

@@ -233,9 +233,12 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     Tasks that had failed by themselves before distrun's stop reached them were not stopped by it.
     The exit code stays if the first cause has none: if that task exited 0, or was stopped before
     it could crash. If a host was lost, the exit code is the one for lost hosts. The failure of an
-    evaluator is another one than the job's, unless the job needs the evaluator.
+    evaluator is another one than the job's, unless the job needs the evaluator. What speaks
+    against a success makes it a failure if that is wanted.
     """
     outcome = state.outcome
+    if verdict.kind is Kind.QUALIFIED:
+        return _qualify(state, verdict)
     if outcome is not None and outcome.result is Result.STOPPED and verdict.task is None:
         return replace(state, outcome=replace(outcome, verdict=verdict))
     if outcome is None or outcome.result is not Result.FAILED:
@@ -262,6 +265,15 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
         if own:
             cause = with_reason(exit_cause(state, task), why)
             outcome = replace(outcome, exit_code=own, task=task.name, cause=cause)
+    return replace(state, outcome=replace(outcome, verdict=verdict))
+
+
+def _qualify(state: JobState, verdict: Verdict) -> JobState:
+    outcome = state.outcome
+    if outcome is None or outcome.result is not Result.SUCCEEDED:
+        return state
+    if state.strict:
+        outcome = job_failure(StartTimeoutError.exit_code, verdict.cause)
     return replace(state, outcome=replace(outcome, verdict=verdict))
 
 

@@ -38,6 +38,7 @@ def settings(event: JobCreated) -> dict[str, Any]:
         "strategy": event.strategy,
         "workers": event.workers,
         "success": event.success,
+        "strict": event.strict,
         "spec_file": event.spec_file,
         "supervisor_pid": event.supervisor_pid,
         "timeouts": event.timeouts,

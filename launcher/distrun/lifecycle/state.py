@@ -407,6 +407,7 @@ class JobState(Frozen, kw_only=True):
     strategy: str = ""
     workers: Workers = Workers.COORDINATED
     success: Success = Success.CHIEF_AND_WORKERS
+    strict: bool = False
     spec_file: str = ""
     supervisor_pid: int = 0
     timeouts: Timeouts = field(default_factory=Timeouts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrun.frozen import replace
 from distrun.spec import model, yamlnodes
@@ -40,6 +40,8 @@ from distrun.spec.variables import check_placeholders, check_variables, ports_in
 from distrun.strategies import STRATEGIES, Role, Strategy, Success, Workers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from distrun.spec.context import LoadContext
 
 _LONGEST_WARNING = 18 * 3600.0
@@ -111,6 +113,7 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
         ssh=ssh,
         workers=workers,
         success=success,
+        strict=bool(_success_section(document).get("strict", False)),
         restart=restart,
         timeouts=model.Timeouts(**document.get("timeouts", EMPTY).values),
         port_range=ports,
@@ -287,15 +290,21 @@ def _workers(
     cluster: Section = document.get("cluster", EMPTY)
     if roles and not cluster.unknown and not cluster.is_wrong("chief"):
         has_chief = any(one.spec.role is Role.CHIEF for one in roles)
-        if not has_chief or document.get("success") == "worker0":
+        if not has_chief or _success_section(document).get("tasks") == "worker0":
             return Workers.INDEPENDENT  # nobody directs them, or worker 0 is no server
     return None
+
+
+def _success_section(document: Section) -> Mapping[str, Any]:
+    """Return `success` as a mapping, however it is written."""
+    written = document.get("success", EMPTY)
+    return written.values if isinstance(written, Section) else {"tasks": written}
 
 
 def _success(
     document: Section, roles: tuple[WrittenRole, ...], strategy: Strategy | None, problems: Problems
 ) -> Success:
-    written = document.get("success", "strategy")
+    written = _success_section(document).get("tasks", "strategy")
     if written == "chief" and not any(one.spec.role is Role.CHIEF for one in roles):
         problems.add(
             document.marks["success"],

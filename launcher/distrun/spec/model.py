@@ -318,6 +318,8 @@ class Spec(Frozen, kw_only=True):
     workers: Workers | None = None
     """What workers of parameter servers do; None: the spec does not say, and it is COORDINATED."""
     success: Success
+    strict: bool = False
+    """Whether a success that anything speaks against is a failure."""
     restart: RestartSpec = NO_RESTARTS
     timeouts: Timeouts = field(default_factory=Timeouts)
     port_range: tuple[int, int] | None = None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import sys
 import time
 import traceback
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.events import TaskStarted
+from distrun.events import Result, TaskStarted
 from distrun.frozen import replace
 from distrun.regular_file import data_start, open_regular_file
 from distrun.verdict.model import Kind, Verdict
@@ -30,7 +32,13 @@ if TYPE_CHECKING:
 
 _TAIL_BYTES = (64 * 1024, 1024 * 1024)
 """How many bytes of a log's end are read. The second is used if the first holds no whole line."""
+_SUSPECT = re.compile(
+    rb"(?i)Traceback \(most recent|Error\b|Exception\b|\xe2\x95\xad"
+    rb"|sigterm|signal 15|preempt|terminat"
+)
+"""What the log of a task that has failed may have: a traceback in any form, or a signal."""
 _KERAS_CODES = (Code.KERAS_2_CODE, Code.KERAS_3_USED)
+_MOST_SCRIPT_BYTES = 64 * 1024
 _MOST_SECONDS = 5.0
 """No further log is read after this time: an analysis must not delay a job's end. It takes some
 milliseconds, but a busy machine may delay it by seconds."""
@@ -82,6 +90,7 @@ class FailureAnalyzer:
 
         self._folder, self._spec = folder, spec
         self._tracker = FailureTracker()
+        self._has_judged_success = False
         self._output_starts: dict[str, int] = {}
         """Where the output of each task's last attempt begins in its log, in bytes."""
 
@@ -101,21 +110,67 @@ class FailureAnalyzer:
             return None
 
     def on_end(self, state: JobState) -> Judge | None:
-        """Return what judges the failure that ended the job; None if it did not fail."""
+        """Return what judges how the job ended; None if nothing is to be said of that."""
         from distrun.verdict.failures import has_failed
 
         outcome = state.outcome
-        if outcome is None or not has_failed(state):
-            return None
         try:
+            if outcome is not None and outcome.result is Result.SUCCEEDED:
+                return self._judge_success(state)
+            if not has_failed(state):
+                return None
             failure = self._tracker.final_failure(state)
             return None if failure is None else self._judge(failure, None)
         except Exception:  # noqa: BLE001 - see above
             _log_defect()
             return lambda: None
 
-    def without_analysis(self, outcome: Outcome) -> Verdict:
+    def _is_suspect(self, state: JobState) -> bool:
+        """Whether anything may speak against a success: few jobs need the time of an analysis."""
+        from distrun.verdict.success import may_be_behind
+
+        tasks = [task for task in state.tasks.values() if task.code == 0]
+        if any(task.left for task in tasks) or may_be_behind(tasks):
+            return True
+        logs = _Logs(self._folder, self._output_starts, {})
+        return any(_SUSPECT.search(logs.read(task.name).raw) for task in tasks)
+
+    def _judge_success(self, state: JobState) -> Judge | None:
+        if self._has_judged_success or not self._is_suspect(state):
+            return None
+        self._has_judged_success = True
+        logs = _Logs(self._folder, dict(self._output_starts), {})
+
+        def judge() -> Verdict | None:
+            from distrun.verdict.success import success_verdict
+
+            try:
+                return success_verdict(state, logs.read, self._shell_text())
+            except Exception:  # noqa: BLE001 - see above
+                _log_defect()
+                return None
+
+        return judge
+
+    def _shell_text(self) -> tuple[str, str]:
+        """Return the name and the text of the shell script that tasks run; empty for another."""
+        program = self._spec.program
+        words = (*program.argv, *program.args)
+        if words[1:2] and words[1].startswith("-") and words[1].endswith("c"):
+            return f"{words[0].rpartition('/')[2]} -c", words[2] if words[2:] else ""
+        for word in words[:2]:
+            with contextlib.suppress(OSError, ValueError):
+                path = os.path.join(program.workdir, word)
+                with open_regular_file(path, follow_link=True) as file:
+                    text = file.read(_MOST_SCRIPT_BYTES).decode("utf-8", "replace")
+                if word.endswith("sh") and not text.startswith("\x7fELF"):
+                    return word.rpartition("/")[2], text
+        return "", ""
+
+    def without_analysis(self, outcome: Outcome) -> Verdict | None:
         """Return the verdict if the analysis failed: the outcome's cause is all that is known."""
+        if outcome.result is Result.SUCCEEDED:
+            return None
         cause = Cause(Code.VERDICT_MISSING, within=(outcome.cause,))
         return Verdict(task=outcome.task, kind=Kind.OTHER, cause=cause)
 

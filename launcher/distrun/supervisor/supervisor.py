@@ -283,6 +283,7 @@ class Supervisor:
             "name": spec.name,
             "strategy": spec.strategy,
             "success": spec.success,
+            "strict": spec.strict,
             "spec_file": self._folder.shown(self._folder.spec_file),
             "supervisor_pid": os.getpid(),
             "timeouts": spec.timeouts,
@@ -440,8 +441,9 @@ class Supervisor:
 
     def _record_verdict(self, before_restart: bool, answer: list[Verdict | None]) -> None:
         (verdict,) = answer
-        if verdict is None and not before_restart and self._state.outcome is not None:
-            verdict = self._analyzer.without_analysis(self._state.outcome)
+        outcome = self._state.outcome
+        if verdict is None and not before_restart and outcome is not None:
+            verdict = self._analyzer.without_analysis(outcome)
         if verdict is not None:
             self.emit(
                 events.VerdictReached(

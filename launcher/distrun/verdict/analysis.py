@@ -202,6 +202,10 @@ class _Analysis:
         if known is not None and known.kind is Kind.DATA_RAN_OUT:
             return known
         how = Cause(Code.TASK_EXITED, status=0)
+        if log.sigterm is not None:
+            told = (log_line(task.name, log, log.sigterm), exit_evidence(task, how))
+            preempted = Cause(Code.PREEMPTED, task=task.name, status=0)
+            return TaskFailure(Kind.PREEMPTED, preempted, told)
         cause = Cause(Code.EXITED_WHILE_NEEDED, task=task.name)
         evidence = (*last_line(task.name, log), exit_evidence(task, how))
         return TaskFailure(Kind.LEFT_EARLY, cause, evidence)

@@ -33,6 +33,7 @@ _AT_EXIT = re.compile(
     r"Original exception was:|\S+/resource_tracker\.py:\d+: UserWarning:|  warnings\.warn\("
 )
 _ABORTS = ("Check failed", "terminate called", "pure virtual method", "what():", "Assertion `")
+_SIGTERM = re.compile(r"(?i)\bsigterm\b|signal 15\b|\bpreempt|\bterminat(?:e|ed|ion|ing)\b")
 _CURRENT_THREAD = "Current thread 0x"
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:,? in (.+))?$')
 """A frame of a traceback; without a function, the place of a syntax error."""
@@ -318,6 +319,13 @@ class LogAnalysis:
     def place(self) -> str:
         """Where in the user's code it failed, as `train.py:6 in main`; empty if unknown."""
         return "" if self.frame is None else str(self.frame[1])
+
+    @property
+    def sigterm(self) -> int | None:
+        """The index of the last line, near the end, that says that it got SIGTERM."""
+        first = max(0, len(self.lines) - _LAST_LINES)
+        found = self.find_last(_SIGTERM)
+        return found[0] if found is not None and found[0] >= first else None
 
     @cached_property
     def interrupted_at(self) -> int | None:

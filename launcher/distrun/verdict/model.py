@@ -42,6 +42,7 @@ class Kind(str, Enum):
     HOST_LOST = "host_lost"
     TIMEOUT = "timeout"
     STALLED = "stalled"
+    QUALIFIED = "qualified"
     OTHER = "other"
 
 

@@ -323,6 +323,12 @@ class Code(StrEnum):
     SHELL_FAILED = "shell_failed"  # status: 126 or 127
     EXITED_BY_ITSELF = "exited_by_itself"  # status
     EXITED_WHILE_NEEDED = "exited_while_needed"  # name: the role, if its tasks may be independent
+    SUCCESS_QUALIFIED = "success_qualified"  # within: what speaks against the success
+    LEFT_AT_WORK = "left_at_work"  # tasks, count: processes of each, text: the command of one
+    EXCEPTION_HIDDEN = "exception_hidden"  # tasks, text, name; path: what hides the exit code
+    # tasks; text: where it was then, name: the task that came furthest, expected: to where
+    LEFT_BEHIND = "left_behind"
+    PREEMPTED_SILENTLY = "preempted_silently"
     SUSPENDED = "suspended"
     NOT_ANSWERING = "not_answering"
     # text: the address, or port; name: the address in the plan; tasks: others with that address

@@ -11,8 +11,8 @@ from distrun.spec.keys.program import PROGRAM
 from distrun.spec.keys.runtime import LOGS, PORTS, RESTART, TENSORBOARD, TIMEOUTS
 from distrun.spec.keys.slurm import SLURM_JOB
 from distrun.spec.problems import nearest
-from distrun.spec.scalars import Choice, Text
-from distrun.spec.schema import Key, MappingSchema
+from distrun.spec.scalars import Boolean, Choice, Text
+from distrun.spec.schema import Key, MappingSchema, OneOf
 from distrun.strategies import STRATEGIES, USUAL
 
 LONGEST_NAME = 100
@@ -47,6 +47,19 @@ def _section_hint(name: str) -> str:
     near = nearest(name, paths)
     return f"did you mean {paths[near]}?" if near else ""
 
+
+_TASKS = Choice(values=("strategy", "chief", "worker0", "all"))
+_SUCCESS = MappingSchema(
+    expected="a mapping such as {tasks: all, strict: true}",
+    keys=(
+        Key("tasks", _TASKS, ("all", "strategy"), "`strategy`",
+            help="Which tasks must exit 0 for success. `strategy`: depends on the strategy."),
+        Key("strict", Boolean(), (True, False), "`false`",
+            help="Makes a success that is told with a warning a failure (exit code 75), as "
+            "`--strict` does. Such warnings are, for example: a log ends in an exception "
+            "although its task exited 0; a task left processes at work."),
+    ),
+)  # fmt: skip
 
 SPEC = MappingSchema(
     expected="a mapping that has at least strategy and program",
@@ -84,9 +97,10 @@ SPEC = MappingSchema(
             help="How distrun calls ssh to reach other hosts."),
         Key("slurm", SLURM_JOB, ({"partition": "gpu", "time": "12h"},), "the cluster's defaults",
             help="What `distrun submit` asks Slurm for. Other commands ignore it."),
-        Key("success", Choice(values=("strategy", "chief", "worker0", "all")),
-            ("strategy", "worker0"), "`strategy`",
-            help="Which tasks must exit 0 for success. `strategy`: depends on the strategy."),
+        Key("success", OneOf(text=_TASKS, mapping=_SUCCESS),
+            ("strategy", "worker0", {"tasks": "all", "strict": True}), "`strategy`",
+            help="Which tasks must exit 0 for success, and whether anything may speak against "
+            "it. `strategy`: depends on the strategy."),
         Key("restart", RESTART, ({"max": 3},), "nothing is restarted",
             help="Restarts failed tasks, together with other tasks if the strategy requires it."),
         Key("timeouts", TIMEOUTS, ({"grace": "10s"},), "as below",

@@ -1,0 +1,176 @@
+"""What speaks against a success, although every task that decides it has exited 0."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.strategies import Role, Scope
+from distrun.verdict.log_analysis import LogAnalysis
+from distrun.verdict.model import Evidence, Kind, Verdict
+from distrun.verdict.task_failures import exception_cause, log_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from distrun.lifecycle import JobState, TaskState
+    from distrun.verdict.log_analysis import LogTail
+
+    Found = tuple[Cause, tuple[Evidence, ...]]
+
+_TRAINS = (Role.CHIEF, Role.WORKER)
+_MOST_SHOWN = 4
+_FAR_BEHIND = 0.1
+"""The part of a peer's steps, and of its time, by which a task is far behind."""
+_FEWEST_STEPS, _FEWEST_SECONDS = 5, 1.0
+_COUNT = re.compile(
+    r"(?i)[^a-z]{0,40}(?:[a-z]{1,12}[ _])?(?P<name>epoch|step|iter(?:ation)?|batch)"
+    r"[\s:=#\[(]{1,4}(?P<count>\d{1,9})\b"
+)
+_PIPE = re.compile(r"(?<![|>])\|(?![|])")
+
+
+def success_verdict(
+    state: JobState, read_log: Callable[[str], LogTail], shell_text: tuple[str, str]
+) -> Verdict | None:
+    """Return what speaks against a job's success; None: nothing does.
+
+    Args:
+        state: of the job, at its end.
+        read_log: returns the end of a task's log.
+        shell_text: the name and the text of the shell script that each task runs, or empty texts.
+    """
+    done = [task for task in state.tasks.values() if task.code == 0 and not task.stopped_by_us]
+    logs: dict[str, LogAnalysis] = {}
+
+    def log_of(task: TaskState) -> LogAnalysis:
+        if task.name not in logs:
+            logs[task.name] = LogAnalysis(read_log(task.name), task.code)
+        return logs[task.name]
+
+    found = [
+        *_left_at_work(done),
+        *_hidden_exceptions(done, log_of, shell_text),
+        *_left_behind(state, done, log_of),
+    ]
+    merged: defaultdict[Cause, list[str]] = defaultdict(list)
+    for cause, _ in found:
+        merged[cause._replace(task="")] += [cause.task] if cause.task else []
+    causes = tuple(cause._replace(tasks=tuple(names)) if names else cause
+                   for cause, names in merged.items())  # fmt: skip
+    if not causes:
+        return None
+    evidence = tuple(each for _, quoted in found[:_MOST_SHOWN] for each in quoted)
+    cause = Cause(Code.SUCCESS_QUALIFIED, within=causes)
+    return Verdict(task=None, kind=Kind.QUALIFIED, cause=cause, evidence=evidence)
+
+
+def _left_at_work(done: list[TaskState]) -> Iterator[Found]:
+    for task in done:
+        if task.left:
+            cause = Cause(Code.LEFT_AT_WORK, task=task.name, count=task.left)
+            yield cause._replace(text=task.left_command), ()
+
+
+def _hidden_exceptions(
+    done: list[TaskState], log_of: Callable[[TaskState], LogAnalysis], shell_text: tuple[str, str]
+) -> Iterator[Found]:
+    for task in done:
+        log = log_of(task)
+        message = (
+            log.message if log.ends_with_exception or _only_echoes(log, shell_text[1]) else None
+        )
+        if message is not None and message.type not in ("SystemExit", "KeyboardInterrupt"):
+            raised = exception_cause(task, log, message)
+            cause = raised._replace(code=Code.EXCEPTION_HIDDEN, path=_hider(*shell_text))
+            yield cause, (log_line(task.name, log, message.index),)
+
+
+def _only_echoes(log: LogAnalysis, text: str) -> bool:
+    """Whether only what the shell script itself prints follows the exception."""
+    message = None if log.raised is None or log.raised.is_ignored else log.message
+    rest = [] if message is None else log.lines[message.index + 1 :]
+    return message is not None and all(line[:1].isspace() or line in text for line in rest)
+
+
+def _hider(name: str, text: str) -> str:
+    """Return the line of a shell script that hides an exit code, as `train.sh:2: ...`, or ''."""
+    if "pipefail" in text:
+        return ""
+    lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1)]
+    code = [(n, line) for n, line in lines if line and not line.startswith("#")]
+    for number, line in code:
+        if "||" in line or _PIPE.search(line):
+            return f"{name}:{number}: {line}"
+    return ""
+
+
+def _left_behind(
+    state: JobState, done: list[TaskState], log_of: Callable[[TaskState], LogAnalysis]
+) -> Iterator[Found]:
+    """Find tasks that exited 0 long before the others, at an earlier step: preemptions, mostly."""
+    training = [task for task in done if task.role in _TRAINS]
+    reached = {task.name: task.reported or _printed(log_of(task)) for task in training}
+    training = [task for task in training if _position(reached[task.name])]
+    if not training:
+        return
+    first = max(training, key=lambda task: _position(reached[task.name]) or (0.0, 0.0))
+    for task in training:
+        if not _is_far_behind(reached[task.name], reached[first.name]):
+            continue
+        log = log_of(task)
+        at = log.sigterm
+        # Workers that are independent do different parts.
+        is_early = state.rule(task).restarts is Scope.GROUP and _left_early(task, first)
+        if at is None and not is_early:
+            continue
+        cause = Cause(Code.LEFT_BEHIND if at is None else Code.PREEMPTED_SILENTLY, task=task.name)
+        cause = cause._replace(
+            text=_place(reached[task.name]), name=first.name, expected=_place(reached[first.name])
+        )
+        yield cause, (() if at is None else (log_line(task.name, log, at),))
+
+
+def may_be_behind(done: list[TaskState]) -> bool:
+    """Whether the first of these tasks exited long before the last."""
+    training = [task for task in done if task.role in _TRAINS]
+    if not training:
+        return False
+    training.sort(key=lambda task: task.exited_at or 0.0)
+    return _left_early(training[0], training[-1])
+
+
+def _printed(log: LogAnalysis) -> dict[str, str]:
+    """Return the last epoch or step in a log, of lines that progress is not read from."""
+    for line in reversed(log.lines):
+        found = _COUNT.match(line)
+        if found is not None:
+            return {"EPOCH" if found["name"].lower() == "epoch" else "STEP": found["count"]}
+    return {}
+
+
+def _position(values: Mapping[str, str]) -> tuple[float, float] | None:
+    try:
+        numbers = (float(values.get("EPOCH", 0)), float(values.get("STEP", 0)))
+    except ValueError:
+        return None
+    return numbers if any(numbers) else None
+
+
+def _place(values: Mapping[str, str]) -> str:
+    names = (("epoch", "EPOCH"), ("step", "STEP"))
+    return ", ".join(f"{name} {values[key]}" for name, key in names if key in values)
+
+
+def _is_far_behind(own: Mapping[str, str], peer: Mapping[str, str]) -> bool:
+    (epoch, step), (last_epoch, last_step) = _position(own) or (0, 0), _position(peer) or (0, 0)
+    if epoch != last_epoch:
+        return last_epoch - epoch >= max(1.0, last_epoch * _FAR_BEHIND)
+    return last_step - step >= max(_FEWEST_STEPS, last_step * _FAR_BEHIND)
+
+
+def _left_early(task: TaskState, peer: TaskState) -> bool:
+    before = (peer.exited_at or 0.0) - (task.exited_at or 0.0)
+    return before >= max(_FEWEST_SECONDS, (peer.lived or 0.0) * _FAR_BEHIND)

@@ -1,0 +1,116 @@
+"""What speaks against the success of a job whose tasks all exited 0."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.command import Distrun
+from harness.waiting import wait_until
+
+FAILED = 75
+RAISES = "raise ValueError('batch size 0')"
+STEPS = """
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(print({said!r})))
+first = os.environ["DISTRUN_TASK"] == "worker:1"
+for step in range(100):
+    print({line!r}.format(step), flush=True)
+    if first and step == 20:
+        pathlib.Path("there").touch()
+        time.sleep(60)
+    time.sleep(0.02)
+"""
+
+
+def python(code: str) -> str:
+    Path("own.py").write_text(code)
+    return f"{sys.executable} own.py"
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(distrun.cwd)
+
+
+HIDDEN = "exited 0 although the log ends in an uncaught exception: ValueError: batch size 0"
+
+
+@pytest.mark.parametrize(
+    ("script", "hider"),
+    [
+        ("{0} 2>&1 | tee log", "its exit code is hidden at sh -c:1: "),
+        ("# a | b\n{0} 2>&1 |\n  tee log", "its exit code is hidden at sh -c:2: "),
+        ("{0} || true", "its exit code is hidden at sh -c:1: "),
+        ("{0}; echo done; echo saved", ""),
+        ("{0} > log 2>&1; cat log; exit 0", ""),
+    ],
+)
+def test_an_exception_that_ends_the_log(script: str, hider: str, distrun: Distrun) -> None:
+    done = distrun.launch(script.format(python(RAISES)), workers=1)
+    assert done.returncode == 0, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert f"worker:0 {HIDDEN}, at own.py:1" in last
+    assert hider in last
+    assert ("hidden at" in last) == bool(hider)
+    assert HIDDEN in distrun("status").stdout
+    assert "qualified" in distrun("ps", "-a").stdout
+    assert [HIDDEN in each for each in distrun.status()["warnings"]] == [True]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import traceback\ntry: 1 / 0\nexcept ArithmeticError: traceback.print_exc()\nprint('went on')",
+        "import atexit\natexit.register(lambda: 1 / 0)",  # Python only mentions it
+        "print('ValueError: none')",
+        "print('Error: retried'); print('done')",
+    ],
+)
+def test_an_exception_after_which_it_went_on_is_none(code: str, distrun: Distrun) -> None:
+    assert distrun.launch(python(code), workers=1).returncode == 0
+    assert distrun.status()["warnings"] == []
+
+
+@pytest.mark.parametrize("how", ["option", "key"])
+def test_strict_makes_it_a_failure(how: str, distrun: Distrun) -> None:
+    success = {"tasks": "all", "strict": how == "key"}
+    spec = distrun.write_spec(f"{python(RAISES)} || true", success=success)
+    done = distrun("launch", spec, *(["--strict"] if how == "option" else []))
+    assert done.returncode == FAILED, done.stderr
+    assert f"it succeeded only in part: worker:0, worker:1 {HIDDEN}" in done.stderr
+    assert distrun("wait").returncode == FAILED
+    assert distrun.launch("exit 0", success={"strict": True}).returncode == 0
+
+
+@pytest.mark.parametrize("said", ["caught SIGTERM, saved", "Received signal 15", "preempted"])
+@pytest.mark.parametrize("line", ["step {}", "step {}/100 loss 0.1", "Iteration {}: loss 0.1"])
+def test_a_sigterm_that_another_sent_is_a_preemption(
+    said: str, line: str, distrun: Distrun
+) -> None:
+    code = STEPS.format(said=said, line=line)
+    job = distrun.detached(f"exec {python(code)}")
+    wait_until((distrun.cwd / "there").exists, what="worker:1 has come to step 20")
+    pid = next(each["pid"] for each in distrun.status()["tasks"] if each["task"] == "worker:1")
+    wait_until(
+        lambda: distrun.status()["tasks"][0]["state"] == "succeeded", what="worker:0 has ended"
+    )
+    os.kill(pid, signal.SIGTERM)
+    done = distrun("wait", job)
+    assert done.returncode == 0
+    told = "worker:1 was preempted: it exited 0 at step 20 after a SIGTERM that distrun did not"
+    assert told in done.stderr
+
+
+def test_a_task_that_leaves_long_before_the_others_is_told(distrun: Distrun) -> None:
+    code = (
+        "import os, time\nmost = 20 if os.environ['DISTRUN_TASK'] == 'worker:1' else 200\n"
+        "for n in range(most): print('step', n, flush=True); time.sleep(0.01)"
+    )
+    done = distrun.launch(python(code))
+    last = "worker:1 exited 0 at step 19, long before worker:0, which came to step 199"
+    assert last in done.stderr
