@@ -65,7 +65,7 @@ def test_an_exception_that_ends_the_log(script: str, hider: str, distrun: Distru
 @pytest.mark.parametrize(
     "code",
     [
-        "import traceback\ntry: 1 / 0\nexcept ArithmeticError: traceback.print_exc()\nprint('went on')",
+        "import traceback\ntry: 1 / 0\nexcept ArithmeticError: traceback.print_exc()\nprint('up')",
         "import atexit\natexit.register(lambda: 1 / 0)",  # Python only mentions it
         "print('ValueError: none')",
         "print('Error: retried'); print('done')",
