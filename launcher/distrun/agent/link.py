@@ -52,7 +52,8 @@ class Link:
     Without a listener, the tasks end when the link has ended and the lease of :class:`.Configure`
     has expired. With a listener, heartbeats renew the lease, and the end of the link has two
     meanings. If the launching side is gone, ssh closes this side's standard input and leaves
-    standard output open. If the link is lost, sshd closes both.
+    standard output open. If the link is lost, sshd closes both. With `end_is_loss`, the end of
+    standard input is always a loss: of kubectl's links, standard output stays open.
     """
 
     def __init__(
@@ -60,11 +61,14 @@ class Link:
         channel: Channel[protocol.Order, protocol.Report],
         listener: Optional[ReattachListener] = None,
         lease_timer: Optional[int] = None,
+        *,
+        end_is_loss: bool = False,
     ) -> None:
         self.channel = channel
         channel.joins = True
         self._listener = listener
         self._lease_timer = lease_timer
+        self._end_is_loss = end_is_loss
         self._outbox: Outbox[protocol.Report] = Outbox()
         self._seconds: Optional[float] = 0.0
         self._lease: Optional[Lease] = None
@@ -225,7 +229,7 @@ class Link:
     def _decide(self) -> None:
         """Find out whether the link was lost or the launching side has closed it."""
         self._decision_due = None
-        is_lost = self.channel.broken or _is_broken(self.channel.writer)
+        is_lost = self._end_is_loss or self.channel.broken or _is_broken(self.channel.writer)
         if is_lost and self._lease is not None:
             self._detach()
         else:

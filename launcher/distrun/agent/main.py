@@ -27,7 +27,9 @@ def main() -> NoReturn:
     _serve(lambda _: Agent(Link(Channel(reader, writer, Order))), reader, writer, syscalls.timer())
 
 
-def main_over_ssh(mark: bytes, digest: str = "", modules: bytes = b"") -> NoReturn:
+def main_over_ssh(
+    mark: bytes, digest: str = "", modules: bytes = b"", in_pod: bool = False
+) -> NoReturn:
     """Serve a supervisor over ssh: the link may be lost and restored, and others may print on it.
 
     The agent leaves sshd's session. One process stays there until nothing of the job is left,
@@ -38,6 +40,8 @@ def main_over_ssh(mark: bytes, digest: str = "", modules: bytes = b"") -> NoRetu
         mark: is written first, so that the supervisor can find it in the output of the login.
         digest: the SHA-256 of the modules.
         modules: the agent's own, packed, if the host is to keep them.
+        in_pod: whether kubectl has started it: then the end of standard input says only that the
+            link is lost, and process 1 is told once nothing more is to run.
     """
     from distrun.agent.protocol.framing import ChecksummedSender
     from distrun.agent.reattach import LivenessSocket, ReattachListener
@@ -50,7 +54,7 @@ def main_over_ssh(mark: bytes, digest: str = "", modules: bytes = b"") -> NoRetu
     guard = os.fork()
     if guard:
         os.close(ours)
-        _stand_by(guard, lease_timer, agent, strangers)
+        _stand_by(guard, lease_timer, agent, strangers, in_pod)
     os.setsid()
     os.close(agent)
     reader, writer = move_stdio()
@@ -59,7 +63,8 @@ def main_over_ssh(mark: bytes, digest: str = "", modules: bytes = b"") -> NoRetu
     def make(lease_timer: int) -> Agent:
         os.write(ours, str(os.getpid()).encode("ascii"))
         listener = ReattachListener(liveness.token, ChecksummedSender)
-        link = Link(ChecksummedSender(reader, writer), listener, lease_timer)
+        channel = ChecksummedSender(reader, writer)
+        link = Link(channel, listener, lease_timer, end_is_loss=in_pod)
         addresses = connection_addresses(os.environ.get("SSH_CONNECTION", ""))
         return Agent(link, addresses, digest, modules)
 
@@ -112,7 +117,9 @@ def _guard(agent: int, lease_timer: int) -> NoReturn:
     _exit_like(status)
 
 
-def _stand_by(guard: int, lease_timer: int, agent: int, strangers: List[int]) -> NoReturn:
+def _stand_by(
+    guard: int, lease_timer: int, agent: int, strangers: List[int], in_pod: bool
+) -> NoReturn:
     """Wait until the guard and everything below it has ended, and exit as the guard did.
 
     If somebody kills the guard, this process inherits the agent, and guards it; or inherits what
@@ -127,6 +134,8 @@ def _stand_by(guard: int, lease_timer: int, agent: int, strangers: List[int]) ->
     if pid in processes.children(os.getpid()):
         grace = _watch(pid, lease_timer, wakeup)[1]
     processes.end_all(grace, _Strangers(guard, strangers))
+    if in_pod and status == 0:
+        os.kill(1, signal.SIGUSR1)
     _exit_like(status)
 
 

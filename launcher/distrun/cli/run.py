@@ -100,11 +100,13 @@ class WorkerCount(click.IntRange):
 @click.option("--chief", "has_chief", is_flag=True, help="Start a chief beside the workers.")
 @click.option(
     "--hosts",
+    "--on",
     multiple=True,
     metavar="A,B",
     help="The machines that run tasks: names, ranges such as gpu-[01-16], or gpu1:SLOTS. `slurm`: "
-    "the nodes of the Slurm allocation.",
+    "the nodes of the Slurm allocation. `kubernetes`: pods, which the job creates.",
 )
+@click.option("--image", metavar="NAME", help="The image of the pods (--on kubernetes).")
 @click.option(
     "--hostfile",
     type=click.Path(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from distrun.spec.hosts import (
 )
 from distrun.spec.input_files import STDIN_NAME, decode, read_file
 from distrun.spec.keys.document import LONGEST_NAME, job_name_problem
-from distrun.spec.keys.hosts import SLURM
+from distrun.spec.keys.hosts import CLUSTERS, KUBERNETES, SLURM
 from distrun.spec.machine import is_this_machine
 from distrun.spec.problems import Mark, Problems, printable, quoted
 from distrun.spec.program import (
@@ -67,7 +68,7 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
     if context.is_submitted:
         hosts = _nodes(document, [one.spec for one in roles], slurm, problems)
     else:
-        hosts = _hosts(document, context, problems)
+        hosts = _hosts(document, [one.spec for one in roles], context, problems)
     name = _name(document, context, problems)
     _check_extra_args(context, problems)
     if strategy and not document.is_wrong("cluster"):
@@ -80,7 +81,11 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
         hosts = with_addresses_of_aliases(hosts, elsewhere, ssh)
     check_addresses(roles, hosts, problems)
     chosen_ports = _count_chosen_ports(roles, strategy) if strategy else 0
-    if chosen_ports > 1 and not document.is_wrong("hosts") and document.get("hosts") != SLURM:
+    if (
+        chosen_ports > 1
+        and not document.is_wrong("hosts")
+        and document.get("hosts") not in CLUSTERS
+    ):
         check_host_addresses(document.get("hosts", ()), problems)
     runs_here = any(host.is_local for host in hosts or (model.HostSpec(),))
     program, custom = build_programs(
@@ -120,6 +125,7 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
         log_max_size=logs.get("max_size"),
         tensorboard=_tensorboard(document, program.workdir),
         slurm=slurm,
+        kubernetes=_kubernetes(document),
     )
 
 
@@ -167,7 +173,7 @@ def _check_extra_args(context: LoadContext, problems: Problems) -> None:
 
 
 def _hosts(
-    document: Section, context: LoadContext, problems: Problems
+    document: Section, roles: list[model.RoleSpec], context: LoadContext, problems: Problems
 ) -> tuple[model.HostSpec, ...] | None:
     """The hosts; None if they could not be read."""
     if document.has("hosts") and document.has("hostfile"):
@@ -181,6 +187,8 @@ def _hosts(
         if written == SLURM:
             hosts = allocated_hosts(mark, context.environ, problems)
             return with_spares(hosts, document, problems) or None
+        if written == KUBERNETES:
+            return with_spares(_pods(document, roles, mark, problems), document, problems) or None
         return with_spares(listed_hosts(written, problems), document, problems)
     if not document.has("hostfile"):
         if document.get("spares"):
@@ -188,6 +196,24 @@ def _hosts(
             problems.add(document.keys["spares"], message, "add hosts or hostfile")
         return (model.HostSpec(),)
     return with_spares(_hostfile(document, context, problems), document, problems) or None
+
+
+def _pods(
+    document: Section, roles: list[model.RoleSpec], mark: Mark, problems: Problems
+) -> tuple[model.HostSpec, ...]:
+    """The pods that a job creates in Kubernetes."""
+    settings = document.get("kubernetes")
+    if settings is None:
+        if not document.has("kubernetes"):
+            hint = "add 'kubernetes: {image: IMAGE}', or with `distrun run` --image IMAGE"
+            problems.add(mark, "hosts is kubernetes, and no image is given", hint)
+        return ()
+    alone = sum(each.count for each in roles if each.role in (Role.CHIEF, Role.WORKER))
+    count = settings.get("pods", max(1, alone) + document.get("spares", 0))
+    gpus = () if settings.get("gpus") == 0 else None
+    return tuple(
+        model.HostSpec(name=f"pod{number}", pod=True, gpus=gpus) for number in range(1, count + 1)
+    )
 
 
 def _nodes(
@@ -434,6 +460,14 @@ def _slurm(section: Section, problems: Problems) -> model.SlurmSpec:
             "raise time, or lower signal_before_end",
         )
     return slurm
+
+
+def _kubernetes(document: Section) -> model.KubernetesSpec | None:
+    section = document.get("kubernetes")
+    if section is None:
+        return None
+    overlay = json.dumps(section.get("pod", {}))
+    return model.KubernetesSpec(**{**section.values, "pod": overlay})
 
 
 def _tensorboard(document: Section, workdir: str) -> model.TensorBoardSpec | None:

@@ -134,6 +134,8 @@ class HostSpec(Frozen, kw_only=True):
     """Whether it runs tasks only in place of another host."""
     slurm: SlurmNode | None = None
     """What Slurm gave of it, if it is a node of an allocation."""
+    pod: bool = False
+    """Whether it is a pod that the job creates in Kubernetes."""
 
     @property
     def machine(self) -> str:
@@ -154,6 +156,8 @@ class HostSpec(Frozen, kw_only=True):
         """The module of :mod:`distrun.supervisor.hosts` that reaches it."""
         if self.slurm is not None:
             return "srun"
+        if self.pod:
+            return "kubernetes"
         return "local" if self.is_local else "ssh"
 
 
@@ -291,6 +295,24 @@ class SlurmSpec(Frozen, kw_only=True):
     setup: tuple[str, ...] = ()
 
 
+class KubernetesSpec(Frozen, kw_only=True):
+    """The pods that the job creates. None: what the cluster's defaults are."""
+
+    image: str
+    namespace: str | None = None
+    context: str | None = None
+    pods: int | None = None
+    """None: one for each chief and worker; other tasks run beside them."""
+    cpus: str | None = None
+    memory: str | None = None
+    """As Kubernetes writes quantities: `500m`, `8Gi`."""
+    gpus: int | None = None
+    queue: str | None = None
+    priority_class: str | None = None
+    pod: str = "{}"
+    """JSON: what is merged into the template of the pods."""
+
+
 class SpecOrigin(Frozen, kw_only=True):
     """How a spec was read, so that its text can be read again: see :func:`.loader.load`.
 
@@ -327,6 +349,7 @@ class Spec(Frozen, kw_only=True):
     log_max_size: int | None = None
     tensorboard: TensorBoardSpec | None = None
     slurm: SlurmSpec = field(default_factory=SlurmSpec)
+    kubernetes: KubernetesSpec | None = None
     source: str = field(default="", compare=False)
     """The text of the file, for the record. Not compared: different texts may mean the same."""
     origin: SpecOrigin | None = field(default=None, compare=False)

@@ -29,7 +29,7 @@ FindStrategy: TypeAlias = "Callable[[Spec], tuple[str, str, Mark] | None]"
 """Returns the strategy that the program of a spec plainly creates, its class, and where."""
 FindWorkers: TypeAlias = "Callable[[Spec], tuple[str, Mark] | None]"
 """Returns what shows that the program's workers train by themselves, and where."""
-_DRAFT_KEYS = ("program", "hosts", "hostfile", "ssh")
+_DRAFT_KEYS = ("program", "hosts", "hostfile", "kubernetes", "ssh")
 _SINGLE = "default"
 
 

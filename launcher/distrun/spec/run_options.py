@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from distrun.frozen import Frozen
 from distrun.spec.build import default_name
 from distrun.spec.hosts import HOST_WITH_SLOTS
-from distrun.spec.keys.hosts import SLURM
+from distrun.spec.keys.hosts import CLUSTERS
 from distrun.spec.problems import Mark
 from distrun.spec.yamlnodes import Entry, Mapping, Node, Scalar, Sequence
 from distrun.strategies import Role
@@ -39,6 +39,7 @@ class RunOptions(Frozen, kw_only=True):
     hosts: tuple[str, ...] = ()
     """Names, ranges or `name:slots`, separated by commas."""
     hostfile: str | None = None
+    image: str | None = None
     python: str | None = None
     env: tuple[str, ...] = ()
     """`NAME=VALUE` each, or `NAME`, which is taken from the launching shell."""
@@ -54,13 +55,16 @@ class RunOptions(Frozen, kw_only=True):
             "name": _scalar("--name", name, verbatim=True),
             "program": _mapping(_SCRIPT, self._program(context, base)),
         }
-        if self.hosts == (SLURM,):
-            keys["hosts"] = _scalar("--hosts", SLURM)
+        if len(self.hosts) == 1 and self.hosts[0] in CLUSTERS:
+            keys["hosts"] = _scalar("--hosts", self.hosts[0])
         elif self.hosts:
             items = [item for each in self.hosts for item in _SEPARATOR.split(each)]
             keys["hosts"] = Sequence(Mark("--hosts"), tuple(map(_host, items)))
         if self.hostfile is not None:
             keys["hostfile"] = _scalar("--hostfile", os.path.join(base, self.hostfile))
+        if self.image is not None:
+            image = _scalar("--image", self.image, verbatim=True)
+            keys["kubernetes"] = _mapping("--image", {"image": image})
         return _mapping("distrun run", keys)
 
     def cluster(self, strategy: Strategy | None, workers: int) -> Mapping:

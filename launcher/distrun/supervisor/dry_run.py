@@ -146,7 +146,7 @@ class DryRun:
 
     def _release(self) -> None:
         self._is_releasing = True
-        self._hosts.order_all(protocol.Shutdown())
+        self._hosts.shut_down()
 
     def _wait(self) -> None:
         self._hosts.watch_writing()

@@ -81,6 +81,7 @@ _MOST_SAVES = 2000
 """Of one attempt, that are recorded."""
 _HARMLESS_FAULTS = (
     *(Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
+    *(Code.POD_DELETED, Code.POD_PREEMPTED),
 )
 """Faults after which a host may be used again, by a new agent."""
 _REPORTS: dict[type, type[events.Event]] = {
@@ -390,7 +391,7 @@ class Supervisor:
     def _release_hosts(self) -> None:
         self._is_finishing = True
         self._former_agents.close()
-        self._hosts.order_all(protocol.Shutdown())
+        self._hosts.shut_down()
         may_have_lost = self._state.replaces_hosts or self._former is not None
         if may_have_lost and not self._state.killing:
             self._hosts.finish_late_logs()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
 import os
@@ -9,7 +10,7 @@ import select
 import signal
 import struct
 import time
-from typing import Iterable, Optional, Set, Tuple
+from typing import Iterable, Iterator, Optional, Set, Tuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -51,6 +52,19 @@ def die_with_parent(parent: int, signum: int) -> None:
 def live_without_parent() -> None:
     """Undo :func:`die_with_parent`."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
+
+
+@contextlib.contextmanager
+def sigterm_blocked() -> Iterator[None]:
+    """Start processes that never receive SIGTERM, the first signal of every cleanup.
+
+    Ignoring SIGTERM does not suffice: a program may reset that.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Inotify:

@@ -205,6 +205,22 @@ class Code(StrEnum):
     SRUN_FAILED = "srun_failed"  # status or signal
     SRUN_TIMED_OUT = "srun_timed_out"
 
+    # A pod cannot be a host, or is one no more. `name` is the pod's, `text` what Kubernetes says.
+    POD_NOT_CREATED = "pod_not_created"
+    POD_UNSCHEDULABLE = "pod_unschedulable"
+    POD_QUEUED = "pod_queued"
+    POD_PENDING = "pod_pending"
+    POD_IMAGE_MISSING = "pod_image_missing"  # path: the image
+    POD_NOT_STARTED = "pod_not_started"  # status, or None
+    POD_PREEMPTED = "pod_preempted"
+    POD_DELETED = "pod_deleted"
+    POD_OUT_OF_MEMORY = "pod_out_of_memory"
+    POD_ENDED = "pod_ended"  # status, or None
+    PODS_LEFT = "pods_left"  # name: of their Job
+    KUBECTL_NOT_STARTED = "kubectl_not_started"  # errno
+    KUBECTL_FAILED = "kubectl_failed"  # status or signal, text
+    KUBECTL_ENDED = "kubectl_ended"  # status or signal, text: the link is lost
+
     # The logs of a host are not all here.
     LOG_PART_MISSING = "log_part_missing"  # path
     LOGS_TOO_SLOW = "logs_too_slow"

@@ -7,6 +7,7 @@ import re
 from distrun.spec.keys.cluster import CLUSTER
 from distrun.spec.keys.common import PATH, count
 from distrun.spec.keys.hosts import HOSTS, SSH
+from distrun.spec.keys.kubernetes import KUBERNETES_JOB
 from distrun.spec.keys.program import PROGRAM
 from distrun.spec.keys.runtime import LOGS, PORTS, RESTART, TENSORBOARD, TIMEOUTS
 from distrun.spec.keys.slurm import SLURM_JOB
@@ -82,9 +83,11 @@ SPEC = MappingSchema(
             "itself and exits 0 when it has finished (TensorFlow 1, Estimators)."),
         Key("program", PROGRAM, ({"script": "mnist", "args": ["--epochs", 3]},), required=True,
             help="The program that each task runs: a script, a module or a command."),
-        Key("hosts", HOSTS, (["localhost"], ["gpu-[01-16]"], "slurm"), "this machine",
+        Key("hosts", HOSTS, (["localhost"], ["gpu-[01-16]"], "slurm", "kubernetes"),
+            "this machine",
             help="The machines that run tasks: names, ranges of names, or mappings. `slurm`: the "
-            "nodes of the Slurm allocation in which distrun runs."),
+            "nodes of the Slurm allocation in which distrun runs. `kubernetes`: pods, which the "
+            "job creates as the section `kubernetes` says."),
         Key("hostfile", PATH, ("hosts.txt",), "none",
             help="A file with one host a line, instead of `hosts`: `host slots=N` as in Open MPI "
             "and DeepSpeed, or `host:N`. The path is relative to this file."),
@@ -97,6 +100,8 @@ SPEC = MappingSchema(
             help="How distrun calls ssh to reach other hosts."),
         Key("slurm", SLURM_JOB, ({"partition": "gpu", "time": "12h"},), "the cluster's defaults",
             help="What `distrun submit` asks Slurm for. Other commands ignore it."),
+        Key("kubernetes", KUBERNETES_JOB, ({"image": "tensorflow/tensorflow:2.19.0"},),
+            "no pods", help="The pods of a job with `hosts: kubernetes`."),
         Key("success", OneOf(text=_TASKS, mapping=_SUCCESS),
             ("strategy", "worker0", {"tasks": "all", "strict": True}), "`strategy`",
             help="Which tasks must exit 0 for success, and whether anything may speak against "

@@ -95,18 +95,21 @@ _HOST = MappingSchema(
 )  # fmt: skip
 SLURM = "slurm"
 """In place of the list of hosts: the nodes of the Slurm allocation that distrun runs in."""
+KUBERNETES = "kubernetes"
+"""In place of the list of hosts: pods that the job creates."""
+CLUSTERS = (SLURM, KUBERNETES)
 
 
 class HostList(ListOf):
-    """A list of hosts, or the word `slurm`."""
+    """A list of hosts, or a word for those of a cluster."""
 
     def read(self, node: Node, path: str, problems: Problems) -> Any:
-        if isinstance(node, Scalar) and node.text == SLURM:
-            return SLURM
+        if isinstance(node, Scalar) and node.text in CLUSTERS:
+            return node.text
         return super().read(node, path, problems)
 
     def json_schema(self) -> JsonSchema:
-        return {"anyOf": [{"const": SLURM}, super().json_schema()]}
+        return {"anyOf": [{"enum": list(CLUSTERS)}, super().json_schema()]}
 
 
 HOSTS = HostList(

@@ -137,14 +137,18 @@ del block, inflate
 """
 
 
-def start_agent(mark: bytes, copy: str = "") -> bytes:
+def start_agent(mark: bytes, copy: str = "", *, in_pod: bool = False) -> bytes:
     """Return the input that starts an agent, which writes `mark` before its first message.
 
     Args:
         mark: random bytes.
         copy: the path of the modules on the host, if it is to start from its own copy.
+        in_pod: as for :func:`distrun.agent.main.main_over_ssh`; such a host keeps no copy.
     """
     names = _agent_modules()
+    if in_pod:
+        start = f"from distrun.agent import main\nmain.main_over_ssh({mark!r}, in_pod=True)\n"
+        return _bootstrap(names, start)
     if copy:
         start = f"from distrun.agent import main\nmain.main_over_ssh({mark!r})\n"
         return _bootstrap(names, start, copy)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
+    from distrun.forked_process import Process
     from distrun.lifecycle import LostAgent
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.file_delivery import FileSender
@@ -118,12 +119,16 @@ class HostPool:
         self._find_others = find_others
         self._endings: list[tuple[processes.Ending, Callable[[list[int]], None]]] = []
         """What hosts have left below this process and is being ended, and what follows then."""
+        self._is_ending = False
+        self._removals: list[Process] = []
+        """The processes that remove hosts which the job has created."""
         self.unreachable: dict[str, Cause] = {}
         """Why hosts could not be reached that were not reported yet."""
 
     def __len__(self) -> int:
         """The number of hosts that are not gone, or that send logs after they were lost."""
-        return len(self._hosts) + len(self._late_logs) + len(self._endings)
+        others = len(self._late_logs) + len(self._endings) + len(self._removals)
+        return len(self._hosts) + others
 
     def connect(self, reaches: Mapping[str, Reach]) -> None:
         """Start an agent on each host; its Hello follows as a report."""
@@ -158,6 +163,18 @@ class HostPool:
         for host in list(self._hosts.values()):
             self._schedule.note(host)
             host.order(message)
+
+    def shut_down(self) -> None:
+        """Have all agents end, and then give up their hosts."""
+        self._is_ending = True
+        self.order_all(protocol.Shutdown())
+        self._give_up_hosts()
+
+    def _give_up_hosts(self) -> None:
+        """Once the job ends and all hosts are gone, remove those that it has created."""
+        if self._is_ending and not self._hosts:
+            found = [each.release() for each in self._reaches.values()]
+            self._removals += [each for each in found if each is not None]
 
     def deliver(self, host: str, sender: FileSender, parts: list[Order]) -> None:
         """Send a host the list of the program's files, then those that it requests."""
@@ -262,6 +279,7 @@ class HostPool:
             if host.reach.is_below_supervisor and host.pid is not None and _is_stopped(host.pid):
                 processes.resume(host.pid)
             host.check_exit()
+        self._removals = [each for each in self._removals if each.poll() is None]
         # Clients that were killed, and what ssh had started, such as the ssh to a jump host.
         processes.reap(self._own_pids())
         self._run_endings()
@@ -378,6 +396,7 @@ class HostPool:
         if not host.reach.is_below_supervisor and self._hosts:
             follow([])
             return
+        self._give_up_hosts()
         excluded = _Excluded(self._own_pids, self._reaches)
         ending = processes.Ending(KILL_GRACE, excluded, patience=processes.DEATH_SECONDS)
         if ending.run_due():
@@ -401,4 +420,5 @@ class HostPool:
     def _own_pids(self) -> set[int]:
         """The children of this process that it uses."""
         pids = {pid for host in self._hosts.values() for pid in host.pids}
+        pids |= {each.pid for each in self._removals}
         return pids | self.inquiries.pids | self._late_logs.pids | set(self._find_others())

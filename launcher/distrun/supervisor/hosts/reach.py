@@ -283,8 +283,18 @@ class Reach(Protocol):
         return False
 
     def outlives_job(self, pid: int) -> bool:
-        """Return whether a process below this one outlives the job because others use it too."""
+        """Return whether a process below this one outlives the job because others use it too.
+
+        Also a process that ends by itself after :meth:`release`.
+        """
         return False
+
+    def release(self) -> Process | None:
+        """Give up all hosts of this kind: the job needs them no more.
+
+        Returns the process that removes them, if any; the job has ended once that has.
+        """
+        return None
 
 
 def make_reach(host: HostSpec, spec: Spec) -> Reach:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import signal
 import subprocess
 from functools import partial
 from typing import TYPE_CHECKING
 
+from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.supervisor.hosts import bootstrap, ssh_diagnosis
 from distrun.supervisor.hosts.addresses import login_address
@@ -30,7 +30,7 @@ from distrun.supervisor.hosts.ssh_command import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
@@ -175,7 +175,10 @@ class SharedConnections:
 
 
 def open_connection(
-    command: list[str], job_id: str, environ: Mapping[str, str] | None = None
+    command: list[str],
+    job_id: str,
+    environ: Mapping[str, str] | None = None,
+    kept: Collection[int] = (),
 ) -> Connection:
     """Start ssh, or another client, in a session of its own.
 
@@ -183,6 +186,7 @@ def open_connection(
         command: the client's.
         job_id: for the client's environment.
         environ: the rest of it; None: this process's.
+        kept: descriptors that it inherits.
 
     Raises:
         OSError: there is no such client.
@@ -198,13 +202,16 @@ def open_connection(
         # only standard input ends there.
         both_ways = os.open(f"/proc/self/fd/{ssh_stdout}", os.O_RDWR | os.O_CLOEXEC)
         undo.callback(os.close, both_ways)
-        with _sigterm_blocked():
+        # ssh must live on after a SIGTERM to all, because it is telling the other side that
+        # standard input has ended.
+        with syscalls.sigterm_blocked():
             process = subprocess.Popen(
                 command,
                 stdin=ssh_stdin,
                 stdout=both_ways,
                 stderr=ssh_stderr,
                 start_new_session=True,
+                pass_fds=tuple(kept),
                 # BatchMode binds this client only; that of a jump host would open a window.
                 env={
                     **(os.environ if environ is None else environ),
@@ -224,20 +231,6 @@ def open_connection(
         has_own_session=True,
         mark=mark,
     )
-
-
-@contextlib.contextmanager
-def _sigterm_blocked() -> Iterator[None]:
-    """Start processes that never receive SIGTERM, the first signal of every cleanup.
-
-    ssh must live on then, because it is telling the other side that standard input has ended.
-    Ignoring SIGTERM does not suffice: a client on a shared connection resets that.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:

@@ -1,0 +1,372 @@
+"""The process that has the pods of a job: it creates their Job, watches them, and deletes the Job.
+
+It outlives a supervisor that is killed, and then deletes the Job at once. Its standard input is a
+socket of packets. The first one has the settings. An empty mapping says that the job needs no pods
+any more. Each other is a request for the pod of a host, with a descriptor for the answer:
+
+    run POD {"pod": ..., "ip": ...}     the pod runs
+    gone - CAUSE                        the pod that was asked for does not run any more
+    failed - CAUSE                      there will be no pod
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distrun.agent.linux import syscalls
+from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
+from distrun.kubernetes import kubectl, pods
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+MOST_BYTES = 1 << 17
+"""Of a packet."""
+REMOVAL_SECONDS = 20.0
+"""How long the pods are waited for that are being removed."""
+_RETRY_SECONDS = 1.0
+_COMPLETION_SECONDS = 3.0
+"""How long pods may take to complete after their agents."""
+_EVENTS_SECONDS = 3.0
+"""How long Kubernetes may take to create a pod before it is asked why there is none."""
+_MARGIN = 0.1
+"""The part of the time for the start after which there is an answer."""
+
+
+class _Request(NamedTuple):
+    host: str
+    pod: str
+    """The one that the host had; empty: any will do."""
+    answer: int
+
+
+class Keeper:
+    """Keeps the pods of one job.
+
+    Args:
+        control: the socket that requests arrive on.
+        settings: `kubectl`: its first words, `job`: the manifest, `start`: seconds until all pods
+            must run, or None, `adopts`: whether the Job of an earlier process is to be kept.
+    """
+
+    def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
+        self._control = control
+        self._kubectl: list[str] = settings["kubectl"]
+        self._job: dict[str, Any] = settings["job"]
+        self._name: str = self._job["metadata"]["name"]
+        self._start: float | None = settings["start"]
+        self._is_created: bool = settings["adopts"]
+        self._due: float | None = None
+        """When requests that wait fail."""
+        self._selector = selectors.DefaultSelector()
+        self._signals = syscalls.signal_pipe((signal.SIGTERM, signal.SIGCHLD))
+        self._ends = False
+        self._is_released = False
+        """Whether all agents have ended."""
+        self._requests: list[_Request] = []
+        self._pods: dict[str, pods.Pod] = {}
+        self._of_host: dict[str, str] = {}
+        """The name of each host's pod."""
+        self._watch: _Watch | None = None
+        self._watch_due = 0.0
+        self._events_due = 0.0
+        self._refusal: Cause | None = None
+        """Why Kubernetes creates no pods, if it said so."""
+
+    def run(self) -> None:
+        """Serve until the supervisor has gone, or SIGTERM; then delete the Job."""
+        self._selector.register(self._control, selectors.EVENT_READ, self._on_request)
+        self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
+        while not self._ends:
+            dues = (self._due, self._events_due or None, self._watch_due or None)
+            due = min((each for each in dues if each is not None), default=None)
+            timeout = None if due is None else max(0.0, due - time.monotonic())
+            for key, _ in self._selector.select(timeout):
+                key.data()
+            if not self._ends:
+                self._on_time()
+                self._answer_all()
+        if self._is_created:
+            self._remove()
+        if self._watch is not None:
+            self._watch.close()
+
+    def _on_signal(self) -> None:
+        self._ends = self._ends or signal.SIGTERM in self._signals.read(4096)
+
+    # Requests ------------------------------------------------------------------------------
+
+    def _on_request(self) -> None:
+        packet, descriptors, _, _ = socket.recv_fds(self._control, MOST_BYTES, 1)
+        if not packet:
+            self._ends = True
+            return
+        wanted = json.loads(packet)
+        if not wanted:
+            self._ends = self._is_released = True
+            return
+        request = _Request(wanted["host"], wanted["pod"], descriptors[0])
+        try:
+            if wanted["former"]:
+                self._remove()
+                _reply(request, "gone", Cause(Code.POD_DELETED))
+                return
+            if not self._is_created:
+                self._create()
+        except CauseError as error:
+            _reply(request, "failed", error.cause)
+            return
+        if not request.pod and self._start is not None:
+            self._due = time.monotonic() + self._start * (1 - _MARGIN)
+        self._requests.append(request)
+
+    def _create(self) -> None:
+        """Create the Job; one of an earlier supervisor is removed first.
+
+        Raises:
+            CauseError: that fails.
+        """
+        command = [*self._kubectl, "create", "-f", "-"]
+        try:
+            kubectl.run(command, json.dumps(self._job))
+        except CauseError as error:
+            if "AlreadyExists" not in error.cause.text:
+                raise
+            self._remove()
+            kubectl.run(command, json.dumps(self._job))
+        self._is_created = True
+        self._events_due = time.monotonic() + _EVENTS_SECONDS
+        self._watch_due = time.monotonic()
+
+    def _answer_all(self) -> None:
+        self._requests = waiting = [each for each in self._requests if not self._answer(each)]
+        if not any(not each.pod for each in waiting):
+            self._due = None
+        elif self._due is not None and self._due <= time.monotonic():
+            self._due = None
+            self._fail(self._obstacle()[0])
+
+    def _answer(self, request: _Request) -> bool:
+        """Answer a request, if that can be done now."""
+        if request.pod:
+            pod = self._pods.get(request.pod)
+            if pod is None and self._watch is None:
+                return False  # what there is will be known soon
+            cause = pods.end(pod, request.pod)
+            if pod is not None and pods.is_running(pod):
+                self._run(request, pod)
+            else:
+                _reply(request, "gone", cause or Cause(Code.POD_DELETED, name=request.pod))
+            return True
+        taken = {name for host, name in self._of_host.items() if host != request.host}
+        own = self._of_host.get(request.host, "")
+        for name in sorted(self._pods, key=lambda name: (name != own, name)):
+            pod = self._pods[name]
+            if name not in taken and pods.is_running(pod) and not pods.is_ending(pod):
+                self._of_host[request.host] = name
+                self._run(request, pod)
+                return True
+        return False
+
+    def _run(self, request: _Request, pod: pods.Pod) -> None:
+        name = pods.name_of(pod)
+        facts = {"pod": name, "ip": pod["status"]["podIP"], "node": pod["spec"].get("nodeName")}
+        _write(request.answer, f"run {name} {json.dumps(facts)}\n")
+
+    def _fail(self, cause: Cause) -> None:
+        """Answer all requests for new pods: there will be none."""
+        failed = [each for each in self._requests if not each.pod]
+        self._requests = [each for each in self._requests if each.pod]
+        for each in failed:
+            _reply(each, "failed", cause)
+
+    # Pods ----------------------------------------------------------------------------------
+
+    def _on_time(self) -> None:
+        now = time.monotonic()
+        if self._is_created and self._watch is None and self._watch_due <= now:
+            self._watch_due = 0.0
+            self._start_watch()
+        if self._events_due and self._events_due <= now:
+            self._events_due = 0.0
+            if not self._pods:
+                self._refusal = self._why_no_pods()
+                self._events_due = now + _EVENTS_SECONDS
+
+    def _start_watch(self) -> None:
+        command = [*self._kubectl, "get", "pods", "-l", f"job-name={self._name}", "-o", "json"]
+        try:
+            listed = json.loads(kubectl.run(command))["items"]
+            self._watch = _Watch([*command, "--watch", "--output-watch-events"])
+        except (CauseError, OSError) as error:
+            self._watch_due = time.monotonic() + _RETRY_SECONDS
+            if isinstance(error, CauseError) and _is_refused(error.cause):
+                self._fail(error.cause)
+            return
+        self._pods = {pods.name_of(each): each for each in listed}
+        self._selector.register(self._watch.output, selectors.EVENT_READ, self._on_watch)
+
+    def _on_watch(self) -> None:
+        self._read_watch()
+        cause, is_final = self._obstacle()
+        if is_final:
+            self._fail(cause)
+
+    def _read_watch(self) -> None:
+        watch = self._watch
+        if watch is None:
+            return
+        for kind, pod in watch.read():
+            if kind == "DELETED":
+                self._pods.pop(pods.name_of(pod), None)
+            elif kind in ("ADDED", "MODIFIED"):
+                self._pods[pods.name_of(pod)] = pod
+        if watch.ended:
+            self._selector.unregister(watch.output)
+            watch.close()
+            self._watch, self._watch_due = None, time.monotonic() + _RETRY_SECONDS
+
+    def _obstacle(self) -> tuple[Cause, bool]:
+        """Return why not all pods run, and whether that is no matter of waiting."""
+        found = [
+            pods.obstacle(each)
+            for each in self._pods.values()
+            if not (pods.is_running(each) or pods.is_ending(each))
+        ]
+        # A pod that has ended was one of the hosts, unless it never began.
+        found = [each for each in found if each[0].code is not Code.POD_NOT_STARTED or each[1]]
+        final = [each for each in found if each[1]]
+        if final or found:
+            return (final or found)[0]
+        return self._refusal or self._why_no_pods(), False
+
+    def _why_no_pods(self) -> Cause:
+        """Return what Kubernetes says of a Job that has no pods."""
+        with contextlib.suppress(CauseError, ValueError):
+            job = json.loads(kubectl.run([*self._kubectl, "get", "job", self._name, "-o", "json"]))
+            if job["spec"].get("suspend"):
+                return Cause(Code.POD_QUEUED, name=self._name)
+            fields = f"involvedObject.name={self._name}"
+            command = [*self._kubectl, "get", "events", "--field-selector", fields, "-o", "json"]
+            events = json.loads(kubectl.run(command))["items"]
+            warnings = [each for each in events if each.get("type") == "Warning"]
+            if warnings:
+                text = warnings[-1].get("message", "")
+                return Cause(Code.POD_NOT_CREATED, name=self._name, text=text)
+        text = f"see `kubectl describe job {self._name}`"
+        return Cause(Code.POD_NOT_CREATED, name=self._name, text=text)
+
+    def _remove(self) -> None:
+        """Delete the Job, and wait until nothing runs in its pods any more."""
+        if self._is_released:
+            # A pod that has completed is removed at once, another one by its kubelet later.
+            self._wait_for_end(_COMPLETION_SECONDS, self._of_host.values())
+        due = time.monotonic() + REMOVAL_SECONDS
+        options = ("--ignore-not-found", "--wait=false")
+        while True:
+            try:
+                kubectl.run([*self._kubectl, "delete", "job", self._name, *options])
+                break
+            except CauseError as error:
+                if time.monotonic() > due:
+                    print(f"the Job {self._name} is left: {error.cause.text}", file=sys.stderr)  # noqa: T201 - its log
+                    return
+                time.sleep(_RETRY_SECONDS)
+        if self._watch is None:
+            self._start_watch()
+        left = self._wait_for_end(due - time.monotonic())
+        if left:
+            print(f"not ended yet: {', '.join(left)}", file=sys.stderr)  # noqa: T201 - its log
+        self._is_created = False
+        self._pods.clear()
+        self._of_host.clear()
+
+    def _wait_for_end(self, seconds: float, names: Collection[str] | None = None) -> list[str]:
+        """Wait until nothing runs in these pods, or in all. Returns those in which it may."""
+        due = time.monotonic() + seconds
+        while True:
+            known = self._pods if names is None else set(names) & self._pods.keys()
+            left = [each for each in known if not pods.is_over(self._pods[each])]
+            if not left or self._watch is None or due < time.monotonic():
+                return sorted(left)
+            syscalls.wait_until_ready([self._watch.output.fileno()], [], due - time.monotonic())
+            self._read_watch()
+
+
+class _Watch:
+    """What happens to the pods, as kubectl prints it.
+
+    Raises:
+        OSError: kubectl cannot be started.
+    """
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        self.output = self._process.stdout
+        os.set_blocking(self.output.fileno(), False)
+        self.ended = False
+        self._text = ""
+        self._decoder = json.JSONDecoder()
+
+    def read(self) -> list[tuple[str, pods.Pod]]:
+        """Return the events that have arrived. Sets :attr:`ended` at the end."""
+        block = self.output.read(1 << 20)
+        self.ended = block == b""
+        self._text += (block or b"").decode("utf-8", "replace")
+        found = []
+        while self._text:
+            self._text = self._text.lstrip()
+            try:
+                event, end = self._decoder.raw_decode(self._text)
+            except ValueError:
+                break  # the rest has not arrived
+            self._text = self._text[end:]
+            found.append((event.get("type", ""), event.get("object", {})))
+        return found
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self.output.close()
+
+
+def _is_refused(cause: Cause) -> bool:
+    """Whether the API server answers, and refuses what was asked."""
+    words = ("forbidden", "Forbidden", "Unauthorized", "must be logged in", "not found")
+    return any(each in cause.text for each in words)
+
+
+def _reply(request: _Request, word: str, cause: Cause) -> None:
+    _write(request.answer, f"{word} - {json.dumps(cause.to_json())}\n")
+
+
+def _write(answer: int, line: str) -> None:
+    with contextlib.suppress(OSError), open(answer, "wb", buffering=0) as file:
+        file.write(line.encode())
+
+
+def main() -> None:
+    """Serve the supervisor whose socket is standard input."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    control = socket.socket(fileno=os.dup(0))
+    packet = control.recv(MOST_BYTES)
+    if packet:
+        Keeper(control, json.loads(packet)).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""The user's own kubectl: its contexts, its authentication and its proxies hold."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distrun.spec.model import KubernetesSpec
+
+SECONDS = 30.0
+"""The limit for a command that answers at once."""
+_LONGEST = 400
+
+
+def prefix(settings: KubernetesSpec | None) -> list[str]:
+    """Return kubectl with the context and the namespace of a spec.
+
+    Raises:
+        FileNotFoundError: it is not in PATH.
+    """
+    found = shutil.which("kubectl")
+    if found is None:
+        raise FileNotFoundError(2, "kubectl")
+    words = [found]
+    if settings is not None and settings.context is not None:
+        words.append(f"--context={settings.context}")
+    if settings is not None and settings.namespace is not None:
+        words.append(f"--namespace={settings.namespace}")
+    return words
+
+
+def run(command: Sequence[str], given: str = "", seconds: float = SECONDS) -> str:
+    """Return what a command prints; `given` is its standard input.
+
+    Raises:
+        CauseError: KUBECTL_FAILED or KUBECTL_NOT_STARTED.
+    """
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    except OSError as error:
+        raise CauseError(Cause(Code.KUBECTL_NOT_STARTED, errno=error.errno or 0)) from error
+    with process:
+        try:
+            output, errors = process.communicate(given, seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, errors = process.communicate()
+    if process.returncode:
+        raise CauseError(failure(process.returncode, errors))
+    return output
+
+
+def failure(status: int, errors: str, code: Code = Code.KUBECTL_FAILED) -> Cause:
+    """Return why a kubectl ended, from its exit status as Popen has it and its last words."""
+    words = last_words(errors)
+    if status < 0:
+        return Cause(code, text=words, signal=-status)
+    return Cause(code, text=words, status=status)
+
+
+def last_words(errors: str) -> str:
+    """Return the line of kubectl's standard error that says most."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith(("error", "Error", "Unable"))]
+    return (own or lines or [""])[-1][:_LONGEST]

@@ -1,0 +1,136 @@
+"""The Job whose pods are the hosts of a job."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrun import held_package
+from distrun.kubernetes.pods import CONTAINER
+
+if TYPE_CHECKING:
+    from distrun.spec.model import KubernetesSpec, Spec
+
+_IDLE_SECONDS = 60
+"""How long a pod waits for an agent, the lease of a lost one not counted."""
+_KEPT_SECONDS = 30
+"""How long Kubernetes keeps a Job that has ended and that nobody has deleted."""
+_UNREACHABLE_SECONDS = 10
+"""How long a pod stays on a node that is cut off before it is replaced."""
+_END_SECONDS = 10
+"""How long a pod may take to end once its tasks have had their grace."""
+_MOST_REPLACEMENTS = 1000
+_GPU = "nvidia.com/gpu"
+_BY_KEY = {"volumeMounts": "mountPath", "ports": "containerPort"}
+"""The key by which an item of a list in an overlay replaces one; in other lists it is `name`."""
+
+
+def job_name(job_id: str) -> str:
+    """Return the name of a job's Job: the same for each supervisor of it, and for no other job."""
+    own = repr((job_id, socket.gethostname(), os.getuid()))
+    slug = re.sub(r"[^a-z0-9]+", "-", job_id.lower()).strip("-")[:36].rstrip("-")
+    return f"distrun-{slug}-{hashlib.sha256(own.encode()).hexdigest()[:8]}"
+
+
+def make(spec: Spec, job_id: str) -> dict[str, Any]:
+    """Return the manifest of the Job."""
+    settings = spec.kubernetes
+    assert settings is not None  # noqa: S101 - only such specs have pods
+    count = sum(host.pod for host in spec.hosts)
+    labels = {"app.kubernetes.io/managed-by": "distrun"}
+    queue = {} if settings.queue is None else {"kueue.x-k8s.io/queue-name": settings.queue}
+    job: dict[str, Any] = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": job_name(job_id),
+            "labels": {**labels, **queue},
+            "annotations": {"distrun/job": job_id},
+        },
+        "spec": {
+            "parallelism": count,
+            "completions": count,
+            "backoffLimit": _MOST_REPLACEMENTS,
+            "ttlSecondsAfterFinished": _KEPT_SECONDS,
+            "template": _merge(_pod(spec, settings, labels), json.loads(settings.pod)),
+        },
+    }
+    if spec.timeouts.run is not None and spec.timeouts.start is not None:
+        limit = spec.timeouts.run + spec.timeouts.start + spec.timeouts.grace + _IDLE_SECONDS
+        job["spec"]["activeDeadlineSeconds"] = math.ceil(limit)
+    return job
+
+
+def _pod(spec: Spec, settings: KubernetesSpec, labels: dict[str, str]) -> dict[str, Any]:
+    lease, grace = spec.timeouts.link or 0.0, spec.timeouts.grace
+    code = held_package.read(str(Path(__file__).with_name("guard.py"))).decode()
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": settings.image,
+        "command": ["python3", "-I", "-S", "-c", code, str(math.ceil(lease) + _IDLE_SECONDS)],
+        "volumeMounts": [{"name": "distrun-shm", "mountPath": "/dev/shm"}],  # noqa: S108 - the pod's
+    }
+    wanted = {"cpu": settings.cpus, "memory": settings.memory}
+    limits = {name: value for name, value in wanted.items() if value is not None}
+    if settings.gpus:
+        limits[_GPU] = str(settings.gpus)
+    if limits:
+        container["resources"] = {"limits": limits, "requests": dict(limits)}
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": math.ceil(grace) + _END_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "tolerations": [
+            {
+                "key": f"node.kubernetes.io/{why}",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": _UNREACHABLE_SECONDS,
+            }
+            for why in ("not-ready", "unreachable")
+        ],
+        "containers": [container],
+        # The runtime's own has 64 MB, too few for TensorFlow's and NCCL's shared memory.
+        "volumes": [{"name": "distrun-shm", "emptyDir": {"medium": "Memory"}}],
+    }
+    if settings.priority_class is not None:
+        pod["priorityClassName"] = settings.priority_class
+    return {"metadata": {"labels": labels}, "spec": pod}
+
+
+def _merge(base: Any, overlay: Any, key: str = "") -> Any:
+    """Return what an overlay makes of a manifest: mappings are merged, and lists of named items.
+
+    Other lists are appended to, a command and its arguments replaced.
+    """
+    if isinstance(base, dict) and isinstance(overlay, dict):
+        changed = {
+            name: _merge(base[name], value, name) if name in base else value
+            for name, value in overlay.items()
+        }
+        return {**base, **changed}
+    if not (isinstance(base, list) and isinstance(overlay, list)) or key in ("command", "args"):
+        return overlay
+    by = _BY_KEY.get(key, "name")
+    merged = list(base)
+    own = {"name": CONTAINER} if key == "containers" else {}
+    for each in overlay:
+        item = {**own, **each} if isinstance(each, dict) else each
+        named = isinstance(item, dict) and by in item
+        same = [
+            index
+            for index, known in enumerate(merged)
+            if named and isinstance(known, dict) and known.get(by) == item[by]
+        ]
+        if same:
+            merged[same[0]] = _merge(merged[same[0]], item)
+        else:
+            merged.append(item)
+    return merged

@@ -1,0 +1,111 @@
+"""What the status of a pod says: whether it runs, why it does not start, and why it ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distrun.agent.protocol import Cause, Code
+
+CONTAINER = "distrun"
+"""The name of the container in which agents run."""
+Pod = dict[str, Any]
+
+_IMAGE = ("ErrImageNeverPull", "InvalidImageName", "ImagePullBackOff", "ErrImagePull")
+_MAY_PASS = ("ContainerCreating", "PodInitializing", "ErrImagePull")
+"""Reasons for which a container waits that say nothing yet: the first pull may just have failed."""
+_PREEMPTED = ("Evicted", "Preempting", "NodeShutdown", "Terminated", "Shutdown", "NodeLost")
+_LONGEST = 400
+
+
+def name_of(pod: Pod) -> str:
+    name: str = pod.get("metadata", {}).get("name", "")
+    return name
+
+
+def is_running(pod: Pod) -> bool:
+    """Whether agents can be started in it."""
+    status = pod.get("status", {})
+    state = _container(pod).get("state", {})
+    return status.get("phase") == "Running" and "running" in state and bool(status.get("podIP"))
+
+
+def is_ending(pod: Pod) -> bool:
+    return "deletionTimestamp" in pod.get("metadata", {})
+
+
+def is_over(pod: Pod) -> bool:
+    """Whether nothing runs in it any more."""
+    is_final = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return is_final or "terminated" in _container(pod).get("state", {})
+
+
+def obstacle(pod: Pod) -> tuple[Cause, bool]:
+    """Return why a pod does not run yet, and whether that is no matter of waiting."""
+    name, status = name_of(pod), pod.get("status", {})
+    for each in status.get("conditions", ()):
+        if each.get("type") == "PodScheduled" and each.get("status") == "False":
+            return _cause(Code.POD_UNSCHEDULABLE, name, each.get("message")), False
+    containers = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
+    for each in containers:
+        waiting = each.get("state", {}).get("waiting", {})
+        reason = waiting.get("reason", "")
+        words = f"{reason}: {waiting['message']}" if waiting.get("message") else reason
+        if reason in _IMAGE:
+            cause = _cause(Code.POD_IMAGE_MISSING, name, words)._replace(path=each.get("image", ""))
+            return cause, reason not in _MAY_PASS
+        if reason and reason not in _MAY_PASS:
+            return _cause(Code.POD_NOT_STARTED, name, words), True
+    ended = _terminated(pod)
+    if ended:
+        return _not_started(name, ended), True
+    return _cause(Code.POD_PENDING, name, status.get("phase", "")), False
+
+
+def _not_started(name: str, ended: dict[str, Any]) -> Cause:
+    words = ended.get("message") or ended.get("reason") or ""
+    if "python3" in words and ("not found" in words or "no such file" in words):
+        return Cause(Code.PYTHON_MISSING, text=_cut(words))
+    cause = _cause(Code.POD_NOT_STARTED, name, words)
+    return cause._replace(status=ended.get("exitCode"))
+
+
+def end(pod: Pod | None, name: str) -> Cause | None:
+    """Return why a pod ends or has ended; None: it lives. `pod` is None if it is gone."""
+    if pod is None:
+        return Cause(Code.POD_DELETED, name=name)
+    status, ended = pod.get("status", {}), _terminated(pod)
+    targeted = [
+        each
+        for each in status.get("conditions", ())
+        if each.get("type") == "DisruptionTarget" and each.get("status") == "True"
+    ]
+    for each in (*targeted, status):
+        if targeted or status.get("reason") in _PREEMPTED:
+            words = ": ".join(filter(None, (each.get("reason"), each.get("message"))))
+            return _cause(Code.POD_PREEMPTED, name, words)
+    if ended.get("reason") == "OOMKilled":
+        return _cause(Code.POD_OUT_OF_MEMORY, name, "")
+    if is_ending(pod):
+        return Cause(Code.POD_DELETED, name=name)
+    if not is_over(pod):
+        return None
+    words = ended.get("message") or ended.get("reason") or status.get("reason") or ""
+    return _cause(Code.POD_ENDED, name, words)._replace(status=ended.get("exitCode"))
+
+
+def _container(pod: Pod) -> dict[str, Any]:
+    statuses = pod.get("status", {}).get("containerStatuses", ())
+    return next((each for each in statuses if each.get("name") == CONTAINER), {})
+
+
+def _terminated(pod: Pod) -> dict[str, Any]:
+    found: dict[str, Any] = _container(pod).get("state", {}).get("terminated", {})
+    return found
+
+
+def _cause(code: Code, name: str, words: Any) -> Cause:
+    return Cause(code, name=name, text=_cut(str(words or "")))
+
+
+def _cut(words: str) -> str:
+    return " ".join(words.split())[:_LONGEST]

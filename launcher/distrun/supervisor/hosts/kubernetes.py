@@ -1,0 +1,252 @@
+"""The reach of pods: each is a host, and its agent is started by `kubectl exec`.
+
+The pods belong to one Job, which a process of this job's supervisor keeps: see
+:mod:`distrun.kubernetes.keeper`. A connection begins as a shell that waits for the host's pod.
+"""
+
+# ruff: noqa: ARG002 - all reaches have the same parameters
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
+from distrun.kubernetes import keeper, kubectl, manifest, pods
+from distrun.supervisor.hosts import bootstrap
+from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
+from distrun.supervisor.hosts.inquiry import Question
+from distrun.supervisor.hosts.local import isolated_python
+from distrun.supervisor.hosts.reach import Connection, Logins, Reach, agent_exited
+from distrun.supervisor.hosts.ssh import open_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distrun.agent.protocol import Hello
+    from distrun.forked_process import Process
+    from distrun.spec.model import HostSpec, Spec
+    from distrun.supervisor.hosts.reconnect import Attempt
+
+_NO_LIMIT = 1e8
+_EXIT_NO_POD = 71
+_FACTS = b"distrun-pod "
+_PYTHON = ("python3", "-I", "-S", "-c", "exec(open(0,'rb',0,closefd=False).readline())")
+_SCRIPT = """\
+read -r word pod facts </dev/fd/{answer} || exit {no_pod}
+case $word in
+run) ;;
+gone) printf '%s\\n%s\\n' "$facts" '{no_agent}' >&2; exit {exit_no_agent} ;;
+*) printf '%s\\n' "$facts" >&2; exit {no_pod} ;;
+esac
+printf '%s%s\\n' '{facts}' "$facts"
+exec {kubectl} exec -i -c {container} "$pod" -- {python}
+"""
+_ENDED = re.compile(r"command terminated with exit code \d+")
+"""kubectl says so of what it ran; otherwise its exit says nothing of that."""
+_TERMINATED = (Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.AGENT_EXITED, Code.KUBECTL_ENDED)
+
+
+class _Keeper:
+    """The process that keeps the pods of the job. One serves all hosts of this process."""
+
+    def __init__(self, spec: Spec, job_id: str) -> None:
+        self._spec, self._job_id = spec, job_id
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, answer: int, **request: Any) -> None:
+        """Request the pod of a host. Raises OSError: there can be no such process."""
+        packet = json.dumps(request).encode()
+        with contextlib.suppress(OSError):
+            if self._control is not None:
+                socket.send_fds(self._control, [packet], [answer])
+                return
+        self._start()
+        assert self._control is not None  # noqa: S101 - it was just made
+        socket.send_fds(self._control, [packet], [answer])
+
+    def _start(self) -> None:
+        settings = {
+            "kubectl": kubectl.prefix(self._spec.kubernetes),
+            "job": manifest.make(self._spec, self._job_id),
+            "start": self._spec.timeouts.start,
+            "adopts": self._process is not None,
+        }
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                isolated_python(keeper.__name__),
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, "DISTRUN_JOB_ID": self._job_id},
+            )
+        self._control = ours
+        ours.send(json.dumps(settings).encode())
+
+    def is_process(self, pid: int) -> bool:
+        return self._process is not None and pid == self._process.pid
+
+    def release(self) -> subprocess.Popen[bytes] | None:
+        """Have it delete the Job; it ends then."""
+        if self._control is not None:
+            with contextlib.suppress(OSError):
+                self._control.send(b"{}")
+            self._control.close()
+            self._control = None
+        return self._process
+
+
+_keeper: _Keeper | None = None
+
+
+def _keeper_of(spec: Spec, job_id: str) -> _Keeper:
+    global _keeper  # noqa: PLW0603 - there is one job in a process
+    if _keeper is None:
+        _keeper = _Keeper(spec, job_id)
+    return _keeper
+
+
+class KubernetesReach(Reach):
+    """A pod. Its agent outlives a lost link for `timeouts.link`."""
+
+    kind = "kubernetes"
+    can_reattach = True
+
+    def __init__(self, host: str, spec: Spec) -> None:
+        self._host, self._spec = host, spec
+        self._connection: Connection | None = None
+        start = spec.timeouts.start
+        self.connect_timeout: float = _NO_LIMIT if start is None else start
+
+    def connect(self, job_id: str) -> Connection:
+        return self._open(job_id)
+
+    def bootstrap(self, connection: Connection) -> bytes:
+        self._connection = connection
+        return bootstrap.start_agent(connection.mark, in_pod=True)
+
+    def reconnect(
+        self, job_id: str, token: str, attempts: Mapping[str, int], attempt: Attempt
+    ) -> Connection:
+        connection = self._open(job_id, pod=self._facts.get("pod", ""))
+        found = bootstrap.reattach(connection.mark, token, job_id, dict(attempts))
+        connection.channel.send_bytes(found)
+        return connection
+
+    def end_former(
+        self, job_id: str, arguments: tuple[object, ...], attempt: Attempt
+    ) -> Connection:
+        return self._open(job_id, former=True)
+
+    def _open(self, job_id: str, *, pod: str = "", former: bool = False) -> Connection:
+        words = kubectl.prefix(self._spec.kubernetes)
+        reader, writer = os.pipe()
+        try:
+            keeper = _keeper_of(self._spec, job_id)
+            keeper.ask(writer, host=self._host, pod=pod, former=former)
+            script = _SCRIPT.format(
+                answer=reader,
+                no_pod=_EXIT_NO_POD,
+                no_agent=bootstrap.NO_AGENT,
+                exit_no_agent=bootstrap.EXIT_NO_AGENT,
+                facts=_FACTS.decode(),
+                kubectl=shlex.join(words),
+                container=pods.CONTAINER,
+                python=shlex.join(_PYTHON),
+            )
+            return open_connection(["/bin/sh", "-c", script], job_id, kept=[reader])
+        finally:
+            os.close(reader)
+            os.close(writer)
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        """Which pod the host is, from what its connection said first."""
+        channel = None if self._connection is None else self._connection.channel
+        noise = channel.noise if isinstance(channel, ChecksummedReceiver) else b""
+        _, found, rest = noise.rpartition(_FACTS)
+        with contextlib.suppress(ValueError):
+            facts: dict[str, str] = json.loads(rest.partition(b"\n")[0]) if found else {}
+            return facts
+        return {}
+
+    def address(self, hello: Hello, logins: Logins) -> str | None:
+        return "localhost" if len(logins) == 1 else self._facts.get("ip")
+
+    def not_started(self, error: OSError) -> Cause:
+        return Cause(Code.KUBECTL_NOT_STARTED, errno=error.errno or 0)
+
+    def diagnose(self, connection: Connection, status: int | None) -> Cause:
+        text = connection.stderr_text
+        said = _said_cause(text)
+        if said is not None:
+            return said
+        old = re.search(rf"{bootstrap.TOO_OLD} (\S+)", text)
+        if old is not None:
+            return Cause(Code.PYTHON_TOO_OLD, name=old[1])
+        if "python3" in text and ("not found" in text or "no such file" in text):
+            return Cause(Code.PYTHON_MISSING, text=kubectl.last_words(text))
+        return kubectl.failure(status or 0, text)
+
+    def is_transient(self, connection: Connection, status: int) -> bool:
+        text = connection.stderr_text
+        return _said_cause(text) is None and not _ENDED.search(text)
+
+    def loss(self, connection: Connection, status: int) -> Cause:
+        text = connection.stderr_text
+        said = _said_cause(text)
+        if said is not None:
+            return said
+        if _ENDED.search(text):
+            return agent_exited(status, kubectl.last_words(text))
+        return kubectl.failure(status, text, Code.KUBECTL_ENDED)
+
+    def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
+        pod = self._facts.get("pod", "")
+        if not pod or cause.code not in _TERMINATED:
+            return None
+        return Question(pod, partial(self._ask, pod))
+
+    def _ask(self, pod: str) -> Cause | None:
+        command = [*kubectl.prefix(self._spec.kubernetes), "get", "pod", pod, "-o", "json"]
+        try:
+            found = json.loads(kubectl.run(command, seconds=5.0))
+        except CauseError as error:
+            return pods.end(None, pod) if "NotFound" in error.cause.text else None
+        except (OSError, ValueError):
+            return None
+        return pods.end(found, pod)
+
+    def agent_is_gone(self, connection: Connection, status: int | None) -> bool:
+        said_so = bootstrap.NO_AGENT in connection.stderr_text
+        return said_so or status == bootstrap.EXIT_NO_AGENT
+
+    def outlives_job(self, pid: int) -> bool:
+        return _keeper is not None and _keeper.is_process(pid)
+
+    def release(self) -> Process | None:
+        return None if _keeper is None else _keeper.release()
+
+
+def _said_cause(text: str) -> Cause | None:
+    """Return the cause that the shell has printed for a host without a pod."""
+    for line in text.splitlines():
+        if line.startswith("{"):
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                return Cause.from_json(json.loads(line))
+    return None
+
+
+def make_reach(host: HostSpec, spec: Spec) -> Reach:
+    """Return the reach of a host of the spec."""
+    return KubernetesReach(host.name, spec)
