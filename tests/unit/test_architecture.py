@@ -356,7 +356,7 @@ LAYERS = (
         *("distrun.printed_progress", "distrun.progress_lines", "distrun.regular_file"),
         *("distrun.keras_version", "distrun.resources", "distrun.strategies"),
     },
-    {"distrun.codec", "distrun.slurm", "distrun.spec"},
+    {"distrun.codec", "distrun.kubernetes", "distrun.slurm", "distrun.spec"},
     {
         *("distrun.lint", "distrun.plan", "distrun.preflight", "distrun.stacks", "distrun.sync"),
         "distrun.verdict.model",

@@ -11,7 +11,7 @@ from typing import Callable, List, NoReturn, Optional, Tuple
 
 from distrun.agent.agent import Agent
 from distrun.agent.link import Link
-from distrun.agent.linux import labels, processes, syscalls
+from distrun.agent.linux import labels, private_dir, processes, syscalls
 from distrun.agent.protocol import KILL_GRACE, Order
 from distrun.agent.protocol.channel import Channel
 from distrun.agent.tasks import program
@@ -46,6 +46,7 @@ def main_over_ssh(
     from distrun.agent.protocol.framing import ChecksummedSender
     from distrun.agent.reattach import LivenessSocket, ReattachListener
 
+    private_dir.is_alone = in_pod
     lease_timer = syscalls.timer()
     liveness = LivenessSocket()
     agent, ours = os.pipe()

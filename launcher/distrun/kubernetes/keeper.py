@@ -39,8 +39,8 @@ _COMPLETION_SECONDS = 3.0
 """How long pods may take to complete after their agents."""
 _EVENTS_SECONDS = 3.0
 """How long Kubernetes may take to create a pod before it is asked why there is none."""
-_MARGIN = 0.1
-"""The part of the time for the start after which there is an answer."""
+_MARGIN = 5.0
+"""How long before the end of the time for the start there is an answer, at most."""
 
 
 class _Request(NamedTuple):
@@ -127,7 +127,7 @@ class Keeper:
             _reply(request, "failed", error.cause)
             return
         if not request.pod and self._start is not None:
-            self._due = time.monotonic() + self._start * (1 - _MARGIN)
+            self._due = time.monotonic() + self._start - min(_MARGIN, self._start / 4)
         self._requests.append(request)
 
     def _create(self) -> None:
@@ -284,19 +284,26 @@ class Keeper:
                 time.sleep(_RETRY_SECONDS)
         if self._watch is None:
             self._start_watch()
-        left = self._wait_for_end(due - time.monotonic())
+        left = self._wait_for_end(due - time.monotonic(), None)
         if left:
             print(f"not ended yet: {', '.join(left)}", file=sys.stderr)  # noqa: T201 - its log
         self._is_created = False
         self._pods.clear()
         self._of_host.clear()
 
-    def _wait_for_end(self, seconds: float, names: Collection[str] | None = None) -> list[str]:
-        """Wait until nothing runs in these pods, or in all. Returns those in which it may."""
+    def _wait_for_end(self, seconds: float, names: Collection[str] | None) -> list[str]:
+        """Wait until nothing runs in these pods; None: until all are gone, or about to go.
+
+        Returns those of which that is not so.
+        """
         due = time.monotonic() + seconds
         while True:
-            known = self._pods if names is None else set(names) & self._pods.keys()
-            left = [each for each in known if not pods.is_over(self._pods[each])]
+            known = self._pods if names is None else {each: self._pods.get(each) for each in names}
+            left = [
+                name
+                for name, pod in known.items()
+                if pod and not (pods.is_over(pod) and (names or pods.is_ending(pod)))
+            ]
             if not left or self._watch is None or due < time.monotonic():
                 return sorted(left)
             syscalls.wait_until_ready([self._watch.output.fileno()], [], due - time.monotonic())

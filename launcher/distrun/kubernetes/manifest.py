@@ -74,7 +74,12 @@ def _pod(spec: Spec, settings: KubernetesSpec, labels: dict[str, str]) -> dict[s
         "name": CONTAINER,
         "image": settings.image,
         "command": ["python3", "-I", "-S", "-c", code, str(math.ceil(lease) + _IDLE_SECONDS)],
-        "volumeMounts": [{"name": "distrun-shm", "mountPath": "/dev/shm"}],  # noqa: S108 - the pod's
+        # For logs and the program's files: an image may be read-only, and its user without a home.
+        "env": [{"name": "XDG_STATE_HOME", "value": "/distrun"}],
+        "volumeMounts": [
+            {"name": "distrun", "mountPath": "/distrun"},
+            {"name": "distrun-shm", "mountPath": "/dev/shm"},  # noqa: S108 - the pod's own
+        ],
     }
     wanted = {"cpu": settings.cpus, "memory": settings.memory}
     limits = {name: value for name, value in wanted.items() if value is not None}
@@ -98,7 +103,10 @@ def _pod(spec: Spec, settings: KubernetesSpec, labels: dict[str, str]) -> dict[s
         ],
         "containers": [container],
         # The runtime's own has 64 MB, too few for TensorFlow's and NCCL's shared memory.
-        "volumes": [{"name": "distrun-shm", "emptyDir": {"medium": "Memory"}}],
+        "volumes": [
+            {"name": "distrun", "emptyDir": {}},
+            {"name": "distrun-shm", "emptyDir": {"medium": "Memory"}},
+        ],
     }
     if settings.priority_class is not None:
         pod["priorityClassName"] = settings.priority_class

@@ -36,7 +36,8 @@ def is_ending(pod: Pod) -> bool:
 def is_over(pod: Pod) -> bool:
     """Whether nothing runs in it any more."""
     is_final = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return is_final or "terminated" in _container(pod).get("state", {})
+    state = _container(pod).get("state", {})
+    return is_final or "terminated" in state or (is_ending(pod) and "running" not in state)
 
 
 def obstacle(pod: Pod) -> tuple[Cause, bool]:

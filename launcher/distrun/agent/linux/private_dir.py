@@ -15,6 +15,8 @@ import stat
 from typing import Optional
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+is_alone = False
+"""Whether no other user has processes here: in a pod, where volumes are open to everybody."""
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -60,6 +62,8 @@ def changeable_by_others(path: str) -> Optional[str]:
     is sticky, such as /tmp, or writable only for the user's own group may be above the path. What
     does not exist is not checked.
     """
+    if is_alone:
+        return None
     try:
         status: Optional[os.stat_result] = os.lstat(path)
     except OSError:

@@ -32,9 +32,7 @@ class Overlay(Frozen):
         return FAILED if unknown else _plain(node)
 
     def json_schema(self) -> JsonSchema:
-        part = {"type": "object"}
-        properties = {"metadata": part, "spec": part}
-        return {"type": "object", "properties": properties, "additionalProperties": False}
+        return {"type": "object", "propertyNames": {"enum": ["metadata", "spec"]}}
 
 
 def _plain(node: Node) -> Any:

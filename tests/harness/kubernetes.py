@@ -1,0 +1,336 @@
+"""A Kubernetes cluster: a control plane here, and hosts of :mod:`harness.network` as nodes.
+
+    this machine: etcd, API server, controllers, scheduler --- switch --- h1, h2: a kubelet each
+
+The programs are built once a machine by tests/kubernetes/build.sh. No image is pulled, and nothing
+leaves the namespaces. There is no DNS, and no kube-proxy: pods reach each other by their addresses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness import network as networks
+from harness.requirements import missing, reason
+from harness.waiting import wait_until
+
+HOME = Path(os.environ.get("DISTRUN_TESTS_CACHE", "/var/cache/distrun-tests")) / "kubernetes-1.20.2"
+NODES = 2
+_DEADLINE = 120.0
+_BUILD = f"tests/kubernetes/build.sh {HOME}"
+_USERS = """\
+admin-token,admin,admin,system:masters
+kcm-token,system:kube-controller-manager,kcm,system:masters
+sched-token,system:kube-scheduler,sched
+user-token,alice,alice
+"""
+_CONTAINERD = """\
+version = 2
+root = "{folder}/root"
+state = "{folder}/state"
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper"]
+[grpc]
+  address = "{folder}/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "local/pause:1"
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+  disable_apparmor = true
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      BinaryName = "{home}/bin/runc"
+      SystemdCgroup = false
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{home}/cni"
+    conf_dir = "{folder}/cni"
+"""
+# Both need one of the user's inotify instances, of which other tests may have all for a moment.
+_BOOT = r"""
+export {path}
+start() {{
+    setsid {home}/bin/containerd -c {folder}/containerd.toml >>{folder}/containerd.log 2>&1 \
+        </dev/null &
+    until {ctr} version; do sleep 0.1; done
+}}
+start
+until {ctr} plugins ls | grep -q 'cri .*ok'; do kill $!; wait $!; sleep 0.5; start; done
+for image in {images}; do {ctr} -n k8s.io images import $image; done
+setsid sh -c 'while :; do {kubelet}; sleep 0.5; done' >>{folder}/kubelet.log 2>&1 </dev/null &
+"""
+_READ_ONLY = ("/usr", "/lib", "/lib64", "/bin")
+
+
+def why_not() -> str | None:
+    """Why such a cluster cannot be made here; None where it can."""
+    lacking = missing(("kubectl",)) or networks.why_not()
+    if lacking is None and not HOME.is_dir():
+        return reason(f"no Kubernetes has been built in {HOME}", _BUILD)
+    return lacking
+
+
+class Cluster:
+    """The cluster. `kubeconfig` is that of its administrator."""
+
+    def __init__(self, processes: set[int]) -> None:
+        self.network = networks.Network(processes)
+        self._processes = processes
+        self.folder = self.network.folder / "kubernetes"
+        self.nodes = self.network.hosts(NODES)
+        for name in ("keys", "etcd", "log"):
+            (self.folder / name).mkdir(parents=True)
+        self.kubeconfig = self.folder / "admin.kubeconfig"
+        self._write_keys()
+        self._control: dict[str, subprocess.Popen[bytes]] = {}
+        self._start_control_plane()
+        for number, node in enumerate(self.nodes, start=1):
+            self._start_node(number, node)
+        self._wait_for_nodes()
+
+    def _write_keys(self) -> None:
+        private, public = self.folder / "keys/sa.key", self.folder / "keys/sa.pub"
+        for command in (
+            ("genrsa", "-out", private, "2048"),
+            ("rsa", "-in", private, "-pubout", "-out", public),
+        ):
+            subprocess.run(("openssl", *command), check=True, capture_output=True)
+        rows = (
+            f"{node.name}-token,system:node:{node.name},{node.name},system:nodes\n"
+            for node in self.nodes
+        )
+        (self.folder / "keys/tokens.csv").write_text(_USERS + "".join(rows))
+        for name in ("admin", "kcm", "sched", "user", *(node.name for node in self.nodes)):
+            self.write_kubeconfig(name, f"{name}-token")
+
+    def write_kubeconfig(self, name: str, token: str) -> Path:
+        """Write the configuration of a user with that token."""
+        server = f"https://{self.network.gateway}:6443"
+        authority = str(self.folder / "keys/apiserver.crt")
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "c", "cluster": {"server": server, "certificate-authority": authority}}
+            ],
+            "users": [{"name": "u", "user": {"token": token}}],
+            "contexts": [
+                {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "default"}}
+            ],
+            "current-context": "c",
+        }
+        path = self.folder / f"{name}.kubeconfig"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    # The control plane ---------------------------------------------------------------------
+
+    def _hold(self, name: str, *command: str) -> None:
+        with (self.folder / "log" / f"{name}.log").open("ab") as log:
+            self._control[name] = networks.hold(*command, stderr=log)
+        self._processes.add(self._control[name].pid)
+
+    def _start_control_plane(self) -> None:
+        address = self.network.gateway
+        etcd = f"http://{address}:2379"
+        peers = f"http://{address}:2380"
+        self._hold(
+            "etcd", f"{HOME}/bin/etcd", "--data-dir", f"{self.folder}/etcd",
+            "--listen-client-urls", etcd, "--advertise-client-urls", etcd,
+            "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
+            "--initial-cluster", f"default={peers}", "--unsafe-no-fsync",
+        )  # fmt: skip
+        self.start_api_server()
+        keys = self.folder / "keys"
+        kcm, sched = self.folder / "kcm.kubeconfig", self.folder / "sched.kubeconfig"
+        self._hold(
+            "controllers", f"{HOME}/bin/kube-controller-manager", f"--kubeconfig={kcm}",
+            "--leader-elect=false", f"--service-account-private-key-file={keys}/sa.key",
+            f"--root-ca-file={keys}/apiserver.crt", "--port=0", "--secure-port=0",
+            "--controllers=*,-cloud-node-lifecycle,-service,-route",
+            "--feature-gates=TTLAfterFinished=true", "--node-monitor-grace-period=8s",
+            "--node-monitor-period=1s",
+        )  # fmt: skip
+        self._hold(
+            "scheduler", f"{HOME}/bin/kube-scheduler", f"--kubeconfig={sched}",
+            "--leader-elect=false", "--port=0", "--secure-port=0",
+        )  # fmt: skip
+
+    def start_api_server(self) -> None:
+        keys, address = self.folder / "keys", self.network.gateway
+        self._hold(
+            "apiserver", f"{HOME}/bin/kube-apiserver", f"--etcd-servers=http://{address}:2379",
+            f"--cert-dir={keys}", f"--bind-address={address}", "--secure-port=6443",
+            "--insecure-port=0", "--kubelet-preferred-address-types=InternalIP",
+            f"--token-auth-file={keys}/tokens.csv", "--authorization-mode=Node,RBAC",
+            "--service-cluster-ip-range=10.93.0.0/16", "--allow-privileged=true",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-signing-key-file={keys}/sa.key",
+            f"--service-account-key-file={keys}/sa.pub", "--feature-gates=TTLAfterFinished=true",
+            "--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none",
+        )  # fmt: skip
+        wait_until(
+            lambda: self.kubectl("get", "--raw", "/readyz", check=False) == "ok",
+            _DEADLINE,
+            "the API server is ready",
+        )
+
+    def kill_api_server(self) -> None:
+        self._control["apiserver"].kill()
+        self._control["apiserver"].wait()
+
+    # Nodes ---------------------------------------------------------------------------------
+
+    def _start_node(self, number: int, node: networks.Host) -> None:
+        folder = self.folder / node.name
+        for name in ("cni", "kubelet"):
+            (folder / name).mkdir(parents=True)
+        ranges: Any = [[{"subnet": f"10.92.{number}.0/24"}]]
+        ipam: dict[str, Any] = {"type": "host-local", "dataDir": f"{folder}/ipam", "ranges": ranges}
+        ipam["routes"] = [{"dst": "0.0.0.0/0"}]
+        bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipam": ipam}
+        plugins = [bridge, {"type": "loopback"}]
+        network = {"cniVersion": "0.4.0", "name": "pods", "plugins": plugins}
+        (folder / "cni/10.conflist").write_text(json.dumps(network))
+        (folder / "containerd.toml").write_text(_CONTAINERD.format(folder=folder, home=HOME))
+        (folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+        kubelet = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": node.address,
+            "healthzPort": 0,
+            "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": "/",
+            "cgroupsPerQOS": False,
+            "enforceNodeAllocatable": [],
+            "makeIPTablesUtilChains": False,
+            "failSwapOn": False,
+            "resolvConf": f"{folder}/resolv.conf",
+            "imageGCHighThresholdPercent": 100,
+            "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%",
+                             "imagefs.available": "0%", "nodefs.inodesFree": "0%"},
+            "nodeStatusUpdateFrequency": "1s",
+        }  # fmt: skip
+        (folder / "kubelet.yaml").write_text(yaml.safe_dump(kubelet))
+        # kubelet would ask a cloud's metadata service, and wait for it.
+        node.run("ip", "route", "del", "default")
+        node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        for other, each in enumerate(self.nodes, start=1):
+            if each is not node:
+                node.run("ip", "route", "add", f"10.92.{other}.0/24", "via", each.address)
+        path = f"PATH={HOME}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        ctr = f"{HOME}/bin/ctr -a {folder}/containerd.sock"
+        kubelet_command = (
+            f"{HOME}/bin/kubelet --config {folder}/kubelet.yaml --kubeconfig "
+            f"{self.folder}/{node.name}.kubeconfig --hostname-override {node.name} --node-ip "
+            f"{node.address} --root-dir {folder}/kubelet --cert-dir {folder}/keys "
+            "--container-runtime remote --container-runtime-endpoint "
+            f"unix://{folder}/containerd.sock --kernel-memcg-notification=false"
+        )
+        images = " ".join(str(each) for each in (HOME / "images").iterdir())
+        script = _BOOT.format(
+            path=path, ctr=ctr, home=HOME, folder=folder, images=images, kubelet=kubelet_command
+        )
+        node.run("sh", "-c", script)
+
+    def _wait_for_nodes(self) -> None:
+        def are_ready() -> bool:
+            lines = self.kubectl("get", "nodes", "--no-headers", check=False).splitlines()
+            return sum(line.split()[1] == "Ready" for line in lines) == NODES
+
+        wait_until(are_ready, _DEADLINE, "all nodes are ready")
+
+    # What tests ask ------------------------------------------------------------------------
+
+    def kubectl(self, *arguments: str, check: bool = True, given: str = "") -> str:
+        done = subprocess.run(
+            ("kubectl", f"--kubeconfig={self.kubeconfig}", *arguments),
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stderr
+        printed: str = done.stdout
+        return printed
+
+    def objects(self, kind: str = "jobs,pods") -> list[dict[str, Any]]:
+        """The objects of some kinds; a pod that has ended and is being removed does not count."""
+        items: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
+        return [each for each in items if not _is_removed(each)]
+
+    def pod_of(self, number: int) -> str:
+        """The name of the pod on a node."""
+        pods = [each for each in self.objects("pods") if each["status"].get("phase") == "Running"]
+        node = self.nodes[number].name
+        return str(
+            next(each["metadata"]["name"] for each in pods if each["spec"]["nodeName"] == node)
+        )
+
+    def mend(self) -> list[str]:
+        """Have it as new. Returns what was left in it."""
+        for node in self.nodes:
+            node.mend()
+        if self._control["apiserver"].poll() is not None:
+            self.start_api_server()
+        left = [f"{each['kind']} {each['metadata']['name']}" for each in self.objects()]
+        kinds = "jobs,pods,configmaps,pvc,resourcequotas,roles,rolebindings"
+        options = ("--all", "--force", "--grace-period=0", "--wait=false")
+        self.kubectl("delete", kinds, *options, check=False)
+        for node in self.nodes:
+            self.kubectl("uncordon", node.name)
+        return left
+
+    def close(self) -> None:
+        for each in reversed(self._control.values()):
+            each.kill()
+            each.wait()
+        self.network.close()
+
+
+def _is_removed(item: dict[str, Any]) -> bool:
+    """Whether nothing runs in a pod any more whose object its kubelet will remove."""
+    containers = item["status"].get("containerStatuses", ())
+    states = [each["state"] for each in containers if item["kind"] == "Pod"]
+    is_deleted = "deletionTimestamp" in item["metadata"]
+    return is_deleted and item["kind"] == "Pod" and not any("running" in each for each in states)
+
+
+def overlay(**variables: str) -> dict[str, Any]:
+    """What makes pods of the empty image like this machine: its programs, mounted."""
+    import sys
+
+    python = Path(sys.executable).resolve()
+    interpreters = {str(python.parents[1]), sys.prefix, sys.base_prefix}
+    folders = [*_READ_ONLY, *(each for each in sorted(interpreters) if not _is_below(each))]
+    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
+    mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]
+    for number, each in enumerate(folders):
+        # What is a link on this machine is a folder in the pod.
+        volumes.append({"name": f"m{number}", "hostPath": {"path": os.path.realpath(each)}})
+        mounts.append({"name": f"m{number}", "mountPath": each, "readOnly": True})
+    found = shutil.which("python3") or "/usr/bin/python3"
+    path = os.pathsep.join((str(python.parent), os.path.dirname(found), "/usr/bin", "/bin"))
+    container = {
+        "imagePullPolicy": "Never",
+        "env": [
+            {"name": name, "value": value}
+            for name, value in {"PATH": path, "HOME": "/tmp", **variables}.items()
+        ],
+        "volumeMounts": mounts,
+    }
+    return {"spec": {"containers": [container], "volumes": volumes}}
+
+
+def _is_below(path: str) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in _READ_ONLY)

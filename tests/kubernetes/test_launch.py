@@ -1,0 +1,88 @@
+"""A job whose hosts are pods, from its launch to the removal of everything."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from harness.command import Distrun, Status
+from harness.kubernetes import Cluster
+from harness.waiting import wait_until
+
+
+def _holds_nothing(cluster: Cluster) -> bool:
+    return not cluster.objects()
+
+
+def test_tasks_run_in_pods_and_find_each_other(
+    cluster: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
+) -> None:
+    """The pods are those of one Job, which is gone when `launch` returns."""
+    done = distrun("launch", pod_spec("hostname; echo $TF_CONFIG; df /dev/shm | tail -1"))
+
+    assert done.returncode == 0, done.stderr
+    lines = [line.partition(" | ")[2] for line in done.stdout.splitlines()]
+    assert len({line for line in lines if line.startswith("distrun-job-")}) == 2
+    configurations = [json.loads(line) for line in lines if line.startswith("{")]
+    workers = configurations[0]["cluster"]["worker"]
+    assert sorted(each.rpartition(".")[0] for each in workers) == ["10.92.1", "10.92.2"]
+    assert not any("shm 65536" in " ".join(line.split()) for line in lines)
+    wait_until(lambda: _holds_nothing(cluster), what="no object of the job is left")
+
+
+def test_a_job_is_seen_and_killed(
+    cluster: Cluster, distrun: Distrun, status: Status, pod_spec: Callable[..., Path]
+) -> None:
+    spec = pod_spec("echo up; sleep 300")
+    started = distrun("launch", "-d", spec)
+    assert started.returncode == 0, started.stderr
+
+    wait_until(lambda: distrun("logs").stdout.count("| up") == 2, what="both are up")
+    hosts = status()["hosts"]
+    killed = distrun("kill")
+
+    assert [each["name"] for each in hosts] == ["pod1", "pod2"]
+    assert killed.returncode == 0, killed.stderr
+    assert _holds_nothing(cluster)
+
+
+def test_nothing_is_left_if_the_supervisor_is_killed(
+    cluster: Cluster, distrun: Distrun, status: Status, pod_spec: Callable[..., Path]
+) -> None:
+    """`kill` and `resume` find nothing any more, and say so."""
+    started = distrun("launch", "-d", pod_spec("sleep 300"))
+    assert started.returncode == 0, started.stderr
+    psutil.Process(status()["supervisor_pid"]).send_signal(signal.SIGKILL)
+
+    wait_until(lambda: _holds_nothing(cluster), what="no object of the job is left")
+    killed = distrun("kill", started.stdout.strip())
+
+    assert killed.returncode == 0, killed.stderr
+    assert "nothing is left on pod1, pod2" in killed.stderr
+
+
+def test_what_keeps_pods_from_running_is_told_in_the_words_of_kubernetes(
+    cluster: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
+) -> None:
+    missing = distrun("launch", pod_spec("true", kubernetes={"image": "local/none:1"}))
+    wanted = {"cpus": 1000}
+    unscheduled = distrun("launch", pod_spec("true", kubernetes=wanted, timeouts={"start": "8s"}))
+    quota = json.dumps(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"},
+         "spec": {"hard": {"pods": "0"}}}
+    )  # fmt: skip
+    cluster.kubectl("create", "-f", "-", given=quota)
+    wait_until(lambda: "0/0" in cluster.kubectl("get", "quota", "few"), what="the quota counts")
+    refused = distrun("launch", pod_spec("true", timeouts={"start": "8s"}))
+
+    assert missing.returncode == 69
+    assert "the image local/none:1 cannot be used: ErrImageNeverPull" in missing.stderr
+    assert unscheduled.returncode in (69, 75)
+    assert "0/2 nodes are available: 2 Insufficient cpu" in unscheduled.stderr
+    assert refused.returncode in (69, 75)
+    assert "exceeded quota: few" in refused.stderr
+    wait_until(lambda: _holds_nothing(cluster), what="no object of the jobs is left")
