@@ -522,7 +522,12 @@ class JobStore:
         if matches:
             raise UsageError(f"{query!r} fits several jobs: {_joined_ids(matches)}")
         there = f"there are: {_joined_ids(folders)}" if folders else "there are no jobs yet"
-        raise UsageError(f"there is no job {query!r}", hint=there)
+        from distrun.spec.problems import nearest
+
+        names = [name for each in folders if (name := each.name())]
+        near = nearest(query, [*(each.job_id for each in folders), *names])
+        hint = f"did you mean {near!r}? {there}" if near else there
+        raise UsageError(f"there is no job {query!r}", hint=hint)
 
     def newest(self) -> JobFolder:
         """Return the job that was launched last. Raises UsageError if there are no jobs."""

@@ -185,3 +185,18 @@ def test_a_variable_in_quotes_can_be_a_number_or_a_text(
     quoted = text.replace('worker: "${WORKERS}"', 'worker: "3"')
     (distrun.cwd / "job.yaml").write_text(quoted)
     assert "write 3 without quotes" in distrun("validate", "job.yaml").stderr
+
+
+def test_a_misspelt_job_is_suggested(distrun: Distrun) -> None:
+    assert distrun("run", "--name", "training", "true").returncode == 0
+    for command in ("status", "logs", "kill"):
+        done = distrun(command, "traning")
+        assert done.returncode == 2
+        assert "did you mean 'training'?" in done.stderr
+
+
+def test_keys_of_roles_are_not_taken_for_others(distrun: Distrun) -> None:
+    (distrun.cwd / "x.yaml").write_text("strategy: default\ngpus: 2\nprogram: {script: mnist}\n")
+    text = distrun("validate", "x.yaml").stderr
+    assert "cluster.ps" not in text
+    assert "cluster: {worker: {count: 2, gpus: 1}}" in text

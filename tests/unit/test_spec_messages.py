@@ -44,7 +44,7 @@ def test_every_problem_is_told_with_its_place(
     error = _problems_of(folder, text)
 
     assert str(error).replace(str(folder), "{folder}").splitlines() == expected.strip().splitlines()
-    assert str(error).splitlines() == [str(problem) for problem in error.problems]
+    assert str(error) == "\n".join(map(str, error.problems))
 
 
 def test_the_cases_are_all_found() -> None:

@@ -98,7 +98,7 @@ def print_report(found: Checkup) -> None:
 
 
 def _rows(found: Checkup) -> list[dict[str, str | Text]]:
-    """One row for all hosts with the same result; the worst result of each subject first."""
+    """One row for all hosts with the same result: failures, then the subjects in their order."""
     hosts_by_result: dict[tuple[Subject, Grade, str], list[str]] = {}
     for check in found.checks:
         result = (check.subject, check.grade, cause_text(check.cause))
@@ -106,7 +106,12 @@ def _rows(found: Checkup) -> list[dict[str, str | Text]]:
     subjects = list(Subject)
     worst_first = [Grade.FAILED, Grade.WARNING, Grade.NOTE, Grade.OK]
     order = sorted(
-        hosts_by_result, key=lambda key: (subjects.index(key[0]), worst_first.index(key[1]))
+        hosts_by_result,
+        key=lambda key: (
+            key[1] is not Grade.FAILED,
+            subjects.index(key[0]),
+            worst_first.index(key[1]),
+        ),
     )
     return [
         {

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import yaml
 
 from distrun.frozen import Frozen
-from distrun.spec.problems import Mark, Problems, quoted
+from distrun.spec.problems import Mark, Problems, printable, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +44,8 @@ _WORDS: dict[str, bool | None] = {
     "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
 _LONGEST_NUMBER = 100
+_WIDEST = 72
+"""Characters of a line that are shown."""
 
 # All but YAML's printable characters (section 5.1). Python lets half surrogates through.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -194,7 +196,7 @@ def parse(
     except yaml.MarkedYAMLError as error:
         place = error.problem_mark or error.context_mark
         context = f"{error.context}, " if error.context else ""
-        hint = _syntax_hint(text, place.line) if place else ""
+        hint = _syntax_hint(text, place) if place else ""
         problems.add(composer.mark(place), f"not valid YAML: {context}{error.problem}", hint)
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # Errors of PyYAML's reader, and of escapes outside Unicode, have no position.
@@ -202,11 +204,16 @@ def parse(
     return None
 
 
-def _syntax_hint(text: str, line: int) -> str:
-    """A hint for a common mistake in the line of a syntax error, or ''."""
+def _syntax_hint(text: str, place: Any) -> str:
+    """A hint for the line of a syntax error: the line, and a caret below the place."""
     lines = text.split("\n")
-    culprit = lines[line] if line < len(lines) else ""
-    return "indent with spaces, not tabs" if re.match(r"\s*\t", culprit) else ""
+    culprit = lines[place.line] if place.line < len(lines) else ""
+    if re.match(r"\s*\t", culprit):
+        return "indent with spaces, not tabs"
+    start = max(0, place.column - _WIDEST // 2)
+    shown = printable(culprit[start : start + _WIDEST])
+    caret = " " * len(printable(culprit[start : place.column]))
+    return f"here:\n    {shown}\n    {caret}^" if shown else ""
 
 
 class _RejectedError(Exception):

@@ -37,6 +37,9 @@ def strategy_name(text: str) -> str:
 
 def _section_hint(name: str) -> str:
     """A hint for a key that belongs in a section, or ''."""
+    if name in ("gpus", "cpus"):
+        host = ", or for a host: hosts: [{name: localhost, gpus: 2}]" if name == "gpus" else ""
+        return f"write it for a role: cluster: {{worker: {{count: 2, {name}: 1}}}}{host}"
     sections = {"cluster": CLUSTER, "program": PROGRAM, "timeouts": TIMEOUTS, "restart": RESTART}
     for section, schema in sections.items():
         if any(key.name == name for key in schema.keys):
