@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 from distrun.frozen import Frozen, replace
 from distrun.verdict.messages import ARGUMENTS, unwrap
 from distrun.verdict.rules import Excerpt
+from distrun.verdict.traceback_forms import plain_lines
 from distrun.verdict.tracebacks import ASIDE, LOGGED, tracebacks, type_of, without_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from distrun.verdict.messages import Message
-    from distrun.verdict.tracebacks import Traceback
+    from distrun.verdict.traceback_forms import plain_lines
+from distrun.verdict.tracebacks import Traceback
 
 _HARMLESS_LOG = re.compile(r"[IW]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] ")
 _FATAL_LOG = re.compile(r"F\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F ")
@@ -33,11 +35,23 @@ _AT_EXIT = re.compile(
     r"Original exception was:|\S+/resource_tracker\.py:\d+: UserWarning:|  warnings\.warn\("
 )
 _ABORTS = ("Check failed", "terminate called", "pure virtual method", "what():", "Assertion `")
+_ERROR = re.compile(
+    r"^\s*(?:[\w.]+(?:Error|Exception)|ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal)\b ?:"
+    r"|: (?:fatal )?error: "
+    r"|\bcommand not found$|: not found$|\| (?:ERROR|CRITICAL) +\||\b(?:ERROR|CRITICAL)\b[ :\]-]"
+)
 _SIGTERM = re.compile(r"(?i)\bsigterm\b|signal 15\b|\bpreempt|\bterminat(?:e|ed|ion|ing)\b")
 _CURRENT_THREAD = "Current thread 0x"
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:,? in (.+))?$')
 """A frame of a traceback; without a function, the place of a syntax error."""
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
+_LIBRARIES = (
+    "/site-packages/",
+    "/dist-packages/",
+    "/lib/python3",
+    "/lib64/python3",
+    ".pyx",
+    ".pxd",
+)
 _GENERATED = ("<", "__autograph_generated_file")
 """How the names of files begin that no user wrote."""
 _CONVERTED = re.compile(r"(?<!\s)\s+\*+$")
@@ -52,13 +66,16 @@ _LAST_ABORT = 60
 _MOST_LATER_LINES = 3
 _MOST_LATER_LINES_EXIT_1 = 25
 """Python exits 1 after a traceback: the lines after it may then be a long message."""
+_MOST_LINES_AT_EXIT = 400
+"""What handlers at exit print, a summary for example; none of it names a step or an epoch."""
+_COUNTED = re.compile(r"(?i)\b(?:step|epoch|iter(?:ation)?|batch)\b\W{1,3}\d|\d/\d+ \[")
 _MOST_TRACEBACKS = 50
 """Only the last ones are analyzed: a log may have thousands, and they are compared in pairs."""
 _MOST_LINES = 5000
 """Only the last ones are analyzed: some lines are read once for each traceback."""
 _LONGEST_LINE = 8000
 """Characters of a line that are analyzed: the time of some patterns grows with its square."""
-_LONGEST = 400
+_LONGEST = 1000
 _BEFORE_MARK = 100
 
 
@@ -126,25 +143,34 @@ class LogAnalysis:
         text = _COLOUR.sub("", tail.raw[start:].decode("utf-8", "replace")).rstrip("\n")
         lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
         cut = [line[:_LONGEST_LINE] for line in lines]
-        self._raw = cut[-_MOST_LINES:]
+        self._raw, self._places = plain_lines(cut[-_MOST_LINES:])
         self.lines = [without_group(line) for line in self._raw]
         self._code = code
-        skipped = tail.raw.count(b"\n", 0, start) + len(cut) - len(self._raw)
+        skipped = tail.raw.count(b"\n", 0, start) + max(0, len(cut) - _MOST_LINES)
         self._first = skipped + 1 if tail.is_whole else None
         self._may_follow_end = functools.cache(lambda index: _may_follow_end(self.lines[index]))
 
     def line_number(self, index: int) -> int:
         """Return the number of a line in the log, from 1; if unknown, from the end: -1 is last."""
-        return index - len(self.lines) if self._first is None else self._first + index
+        place = self._places[index]
+        return place - self._places[-1] - 1 if self._first is None else self._first + place
 
     @cached_property
     def raised(self) -> Traceback | None:
         """The traceback of the exception that ended the program, else of one in another thread."""
-        most = _MOST_LATER_LINES_EXIT_1 if self._code == 1 else _MOST_LATER_LINES
         latest = reversed(self._tracebacks)
-        ends = list(itertools.takewhile(lambda each: self._later_lines(each) <= most, latest))
+        ends = list(itertools.takewhile(self._may_be_end, latest))
         main = (each for each in ends if not each.aside)
         return next(main, ends[0] if ends else None)
+
+    def _may_be_end(self, which: Traceback) -> bool:
+        """Whether the lines after a traceback may come from a program that ends by it."""
+        most = _MOST_LATER_LINES_EXIT_1 if self._code == 1 else _MOST_LATER_LINES
+        later = self._later_lines(which)
+        if later <= most or self._code != 1:
+            return later <= most
+        rest = self.lines[which.exception + 1 :]
+        return later <= _MOST_LINES_AT_EXIT and not any(map(_COUNTED.search, rest))
 
     @cached_property
     def _tracebacks(self) -> list[Traceback]:
@@ -200,7 +226,7 @@ class LogAnalysis:
         """The excerpts for the rules: the exception and its causes, else the last lines."""
         if self.raised is not None:
             return tuple(each for link in self.raised.chain() for each in self._of_exception(link))
-        last = self.last_line()
+        last = self.error_line()
         printed = () if last is None else (Excerpt(lines=((last, self.lines[last]),)),)
         return (*printed, *self._logged_errors, self._last_printed)
 
@@ -365,6 +391,14 @@ class LogAnalysis:
             if not (LOGGED.match(line) or _CONTINUED.match(line) or line.startswith(_NOISE)):
                 return index
         return None
+
+    def error_line(self) -> int | None:
+        """Return the last line near the end that says that it is an error, else the last line."""
+        last = self.last_line()
+        for index in range(last or 0, max(-1, (last or 0) - _LAST_LINES), -1):
+            if _ERROR.search(self.lines[index]) and not LOGGED.match(self.lines[index]):
+                return index
+        return last
 
     def quote(self, index: int, mark: str = "") -> str:
         """Return a line to show; of a long one, the part around `mark`."""

@@ -132,6 +132,7 @@ def _find_first(lines: Sequence[tuple[int, str]], texts: tuple[str, ...]) -> tup
 
 
 # fmt: off
+_LAYER = r"'(?:Sequential|Functional|Model|RNN|LSTM|GRU|SimpleRNN|Mean|Sum|\w*Accuracy)'"
 _OPTIMIZER = r"'(?:SGD|RMSprop|Ada\w+|Nadam|Ftrl|Lion|LossScaleOptimizer)'"
 _OLD_CODE = (
     Rule(Kind.TENSORFLOW1, Code.TENSORFLOW_1_CODE,
@@ -140,13 +141,19 @@ _OLD_CODE = (
              r"(?:not supported|not compatible|undefined|should be a function)\b.{0,24} eager exec",
              r"The Session graph is empty",
              r"object has no attribute 'make_(?:one_shot|initializable)_iterator'",
+             r"No module named 'tensorflow\.(?:python\.estimator|compat\.v1\.estimator|contrib)\b",
+             r"module '\S*keras\S*' has no attribute '(?:set|get|clear)_session'",
          )),
     Rule(Kind.KERAS3, Code.KERAS_2_CODE,
          missing=KERAS_2,
          patterns=(
-             r"has no attribute '(?:reset_states|(?:fit|evaluate|predict)_generator|add_update)'",
+             rf"{_LAYER} object has no attribute 'reset_states'",
+             r"has no attribute '(?:(?:fit|evaluate|predict)_generator|add_update)'",
              r"has no attribute '(?:get_(?:in|out)put_(?:shape_|mask_)?at|(?:in|out)bound_nodes)'",
-             rf"{_OPTIMIZER} object has no attribute '(?:lr|minimize|\w+_gradients)'",
+             rf"{_OPTIMIZER} object has no attribute '(?:lr|decay|minimize|get_updates)'",
+             rf"{_OPTIMIZER} object has no attribute '_?(?:get|compute|aggregate)_gradients'",
+             r"'LossScaleOptimizer' object has no attribute 'get_(?:un)?scaled_\w+'",
+             r"`keras\.optimizers\.legacy` is not supported in Keras 3",
              r"Argument\(s\) not recognized: \{'lr'",
              r"fit\(\) got an unexpected keyword argument '(?:workers|use_multipro|max_queue_size)",
              r"arguments passed to \w+: \{'(?:input_length|weights|batch_input_shape|autocast)'",
@@ -230,6 +237,13 @@ _SETUP = (
          line_patterns=(r"\S+: error while loading shared libraries: .*",)),
     Rule(Kind.PERMISSION, Code.PERMISSION_REFUSED,
          line_patterns=(r"[^']*: can't open file '.*': \[Errno (?:13|1)\] .*",)),
+    Rule(Kind.SCRIPT_NOT_FOUND, Code.SHELL_NOT_SET_UP,
+         any_of=("has not been properly configured to use 'conda", "before 'conda activate'"),
+         line_patterns=(
+             r".*\bhas not been properly configured to use 'conda .*",
+             r".*Run 'conda init' before 'conda .*",
+             r".*\b(?:conda|mamba|micromamba|module|pyenv|workon)(?:: command)? not found$",
+         )),
     Rule(Kind.SCRIPT_NOT_FOUND, Code.SCRIPT_NOT_FOUND,
          line_patterns=(r"\S+: can't open file '.*", r"\S+: can't find '__main__' module.*")),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
@@ -264,7 +278,12 @@ _RESOURCES = (
          any_of=("[Errno 24]", "[Errno 23]", "Too many open files"),
          line_patterns=(r".*: Too many open files(?: in system)?$",)),
     Rule(Kind.LIMIT, Code.PROCESSES_EXHAUSTED,
-         any_of=("can't start new thread", "creation via pthread_create() failed"),
+         any_of=(
+             "can't start new thread", "pthread_create", "Thread creation failed",
+             "Thread::Create failed", "what():  Resource temporarily unavailable",
+             "fork: Resource temporarily unavailable", "Failed to create thread",
+             "libgomp: Thread creation failed",
+         ),
          line_patterns=(
              r"\S+: (?:line )?\d+: Cannot fork$",  # dash
              r"\S+: (?:.*: )?fork: (?:retry: )?Resource temporarily unavailable$",  # bash
@@ -275,7 +294,15 @@ _RESOURCES = (
          types=("MemoryError", "_ArrayMemoryError"),
          any_of=(
              "OOM when allocating tensor", "std::bad_alloc", "Cannot allocate memory",
-             "Unable to allocate ", "Out of memory",
+             "Unable to allocate ", "Out of memory", "std::bad_array_new_length",
+             "Failed to allocate", "failed to allocate memory", "malloc failed", "mmap failed",
+         ),
+         line_patterns=(r"(?:tcmalloc|jemalloc|libgomp): .*\balloc",)),
+    Rule(Kind.EXCEPTION, Code.FILE_LOCKED,
+         any_of=("unable to lock file", "Unable to lock file", "database is locked"),
+         patterns=(
+             r"^BlockingIOError: \[Errno 11\].*(?:lock|\.h5|hdf5)",
+             r"^(?:filelock\.)?_?Timeout: The file lock '",
          )),
     Rule(Kind.PORT_TAKEN, Code.PORT_IN_USE,
          any_of=(

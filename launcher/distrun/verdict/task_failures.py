@@ -26,7 +26,7 @@ _PEER = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 _PORT = re.compile(r"(?<!\d)\d{4,5}(?!\d)")
 _TENSORFLOW_ERROR = "errors_impl."
 _INTERRUPT = "KeyboardInterrupt"
-_LONGEST_QUOTE = 240
+_LONGEST_QUOTE = 600
 
 
 class TaskFailure(Frozen):
@@ -70,7 +70,13 @@ def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
         return _preempted(task, log)
     if task.signal is not None or (number == SIGKILL and log.exception is None):
         return _killed(task, number or SIGKILL, log)
-    return failure_in_log(task, log) or _exit(task, log)
+    found = failure_in_log(task, log)
+    if found is not None and found.cause.code is Code.EXCEPTION_RAISED and (task.code or 1) > 1:
+        # An exception that nothing catches exits 1.
+        cause = found.cause._replace(code=Code.EXITED_AFTER_EXCEPTION, status=task.code)
+        evidence = (*found.evidence, exit_evidence(task))
+        return replace(found, cause=cause, evidence=evidence)
+    return found or _exit(task, log)
 
 
 def signal_of(task: TaskState) -> int | None:
@@ -213,7 +219,7 @@ def _preempted(task: TaskState, log: LogAnalysis) -> TaskFailure:
 
 
 def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
-    known = _by_rules(task, log, log.abort_excerpts, (Kind.HOST_MEMORY,))
+    known = _by_rules(task, log, log.abort_excerpts, (Kind.HOST_MEMORY, Kind.LIMIT))
     if known is None and log.crashed_after_exception:
         known = failure_in_log(task, log)
     if known is not None:
@@ -236,5 +242,7 @@ def _exit(task: TaskState, log: LogAnalysis) -> TaskFailure:
     kinds = {126: Kind.PERMISSION, 127: Kind.SCRIPT_NOT_FOUND}
     code = Code.SHELL_FAILED if task.code in kinds else Code.EXITED_BY_ITSELF
     cause = Cause(code, task=task.name, status=task.code)
-    evidence = (*last_line(task.name, log), exit_evidence(task))
+    at = log.error_line()
+    told = () if at is None else (log_line(task.name, log, at),)
+    evidence = (*told, exit_evidence(task))
     return TaskFailure(kinds.get(task.code or 0, Kind.EXIT), cause, evidence)

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
+from distrun.verdict.traceback_forms import START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,7 +18,6 @@ ASIDE = re.compile(
     r"|Exception in thread |Process \S+:$"
 )
 """The line above a traceback that is not the main thread's."""
-_START = "Traceback (most recent call last):"
 _GROUP_START = "Exception Group Traceback (most recent call last):"
 _HANDLING = "During handling of the above exception, another exception occurred:"
 _CAUSE = "The above exception was the direct cause of the following exception:"
@@ -103,7 +103,7 @@ def _spans(raw: Sequence[str], lines: Sequence[str]) -> list[tuple[int, int]]:
     inside = False
     for index, line in enumerate(lines):
         inside = inside and _IN_GROUP.match(raw[index]) is not None
-        if _START in line and not inside:
+        if START in line and not inside:
             starts.append(index)
         inside = inside or _GROUP_START in line
     return list(zip(starts, [*starts, len(lines)][1:], strict=True))
@@ -111,7 +111,7 @@ def _spans(raw: Sequence[str], lines: Sequence[str]) -> list[tuple[int, int]]:
 
 def _exception(lines: Sequence[str], first: int, stop: int) -> int | None:
     """Return the first line that is not indented more than the traceback's first line."""
-    before = lines[first].partition(_START)[0]
+    before = lines[first].partition(START)[0]
     prefix = before if before.isspace() else ""
     for index in range(first + 1, stop):
         line = lines[index].removeprefix(prefix)

@@ -322,6 +322,8 @@ class Code(StrEnum):
     MEMORY_EXHAUSTED = "memory_exhausted"  # text, name
     DISK_EXHAUSTED = "disk_exhausted"  # text, name
     FILES_EXHAUSTED = "files_exhausted"  # text, name
+    FILE_LOCKED = "file_locked"  # text, name
+    SHELL_NOT_SET_UP = "shell_not_set_up"  # text, name
     PROCESSES_EXHAUSTED = "processes_exhausted"  # text, name
     PORT_IN_USE = "port_in_use"  # text, name
     OWN_PORT_IN_USE = "own_port_in_use"  # text, name, port: the one held for the task
@@ -338,6 +340,7 @@ class Code(StrEnum):
     CRASHED = "crashed"  # signal or status; text, name
     SHELL_FAILED = "shell_failed"  # status: 126 or 127
     EXITED_BY_ITSELF = "exited_by_itself"  # status
+    EXITED_AFTER_EXCEPTION = "exited_after_exception"  # status, text, name
     EXITED_WHILE_NEEDED = "exited_while_needed"  # name: the role, if its tasks may be independent
     SUCCESS_QUALIFIED = "success_qualified"  # within: what speaks against the success
     LEFT_AT_WORK = "left_at_work"  # tasks, count: processes of each, text: the command of one

@@ -1,0 +1,181 @@
+"""Errors as loggers, pretty printers and native code write them: the cause, and the user's line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from distrun.cli.cause_text import cause_text
+from distrun.verdict.model import Kind
+
+from .test_verdict_words import alone
+
+PLAIN = (
+    'Traceback (most recent call last):\n  File "/u/t.py", line 12, in <module>\n    main()\n'
+    '  File "/u/t.py", line 6, in load\n    return rows["target"]\nKeyError: \'target\'\n'
+)
+RICH = """\
+{0}──── Traceback (most recent call last) ────{1}
+│ /u/t.py:12 in <module>                    │
+│                                           │
+│ ❱ 12 main()                               │
+│ /usr/lib/python3.11/json/decoder.py:6 in raw │
+│ /u/t.py:6 in load                         │
+│ ❱  6 │   return rows["target"]            │
+│ ╭─ locals ─╮                              │
+╰───────────────────────────────────────────╯
+KeyError: 'target'
+"""
+LOGURU = """\
+2026-11-25 10:00:00.123 | ERROR    | __main__:<module>:12 - An error has been caught
+Traceback (most recent call last):
+
+> File "/u/t.py", line 12, in <module>
+    main()
+    └ <function main at 0x7f>
+
+  File "/u/t.py", line 6, in load
+    return rows["target"]
+           └ {'label': 3}
+
+KeyError: 'target'
+"""
+IPYTHON = """\
+---------------------------------------------------------------------------
+KeyError                                  Traceback (most recent call last)
+File /u/t.py:12
+     10 def main():
+---> 12 main()
+
+File /u/t.py:6, in load(rows)
+      4 def load(rows):
+----> 6     return rows["target"]
+
+KeyError: 'target'
+"""
+PREFIXED = "".join(f"[1,0]<stderr>: {line}\n" for line in PLAIN.splitlines())
+LATER = "".join(f"wandb: summary {number}\n" for number in range(120))
+FORMS = {
+    "plain": PLAIN,
+    "rich": RICH.format("╭", "╮"),
+    "rich without letters": RICH.translate(str.maketrans("╭╮╰╯─│", "++++-|")).format("+", "+"),
+    "one JSON object a line": "start\n"
+    + json.dumps({"severity": "CRITICAL", "exception": PLAIN})
+    + "\n",
+    "JSON in JSON": json.dumps({"log": {"exc": [PLAIN]}}) + "\n",
+    "JSON after a prefix": "2026-11-25 stderr F " + json.dumps({"exc_info": PLAIN}) + "\n",
+    "logfmt": 'level=error msg="crash" exc="' + PLAIN.replace("\n", "\\n") + '"\n',
+    "loguru": LOGURU,
+    "IPython": IPYTHON,
+    "absl": "E1125 10:00:00.123456 139 t.py:12] fatal\n" + PLAIN,
+    "logging": "ERROR:root:crash\n" + PLAIN,
+    "a prefix for each line": PREFIXED,
+    "followed by 120 lines": PLAIN + LATER,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_traceback_in_any_form(form: str) -> None:
+    verdict = alone(FORMS[form])
+    assert verdict.kind is Kind.EXCEPTION
+    assert verdict.cause.text == "KeyError: 'target'"
+    assert verdict.cause.name == "t.py:6 in load"
+    assert [each.text for each in verdict.evidence][-1] == "KeyError: 'target'"
+
+
+def test_a_line_of_the_log_is_quoted_by_its_own_number() -> None:
+    log = "start\n" + json.dumps({"exception": PLAIN}) + "\nend\n"
+    assert {each.line for each in alone(log).evidence} == {2}
+
+
+def test_an_exception_before_more_training_did_not_end_it() -> None:
+    steps = "".join(f"step {number}\n" for number in range(120))
+    assert alone(PLAIN + steps).kind is Kind.EXIT
+
+
+def aborted(why: str) -> tuple[str, None, int]:
+    return f"step 3\n{why}\n", None, 6
+
+
+CAUSES = {
+    "threads in C++": (
+        *aborted("terminate called after throwing an instance of 'std::system_error'\n"
+                 "  what():  Resource temporarily unavailable"), Kind.LIMIT, "process or thread"),
+    "pthread_create": (
+        *aborted("F1125 10:00:00.123 139 env.cc:74] Check failed: ret == 0 (11 vs. 0)Thread x "
+                 "creation via pthread_create() failed."), Kind.LIMIT, "process or thread"),
+    "OpenBLAS": (
+        "OpenBLAS blas_thread_init: pthread_create failed for thread 3 of 4\n", 1, None,
+        Kind.LIMIT, "process or thread"),
+    "OpenMP": (
+        "\nlibgomp: Thread creation failed: Resource temporarily unavailable\n", 1, None,
+        Kind.LIMIT, "process or thread"),
+    "memory in C++": (
+        *aborted("terminate called after throwing an instance of 'std::bad_alloc'\n"
+                 "  what():  std::bad_alloc"), Kind.HOST_MEMORY, "out of memory"),
+    "TensorFlow's allocator": (
+        *aborted("F1125 10:00:00.123 139 mem.cc:9] Check failed: ptr != nullptr Failed to allocate "
+                 "8589934592 bytes"), Kind.HOST_MEMORY, "out of memory"),
+    "two writers of an HDF5 file": (
+        PLAIN.replace("KeyError: 'target'", '  File "h5py/h5f.pyx", line 122, in h5py.h5f.create\n'
+                      "BlockingIOError: [Errno 11] Unable to create file (unable to lock file)"),
+        1, None, Kind.EXCEPTION, "lock file), at t.py:6 in load"),
+    "conda": (
+        "\nCommandNotFoundError: Your shell has not been properly configured to use 'conda'."
+        "\nTo initialize your shell, run\n\n    $ conda init <SHELL_NAME>\n" + "  - bash\n" * 6
+        + "IMPORTANT: You may need to close and restart your shell after running 'conda init'.\n",
+        1, None, Kind.SCRIPT_NOT_FOUND, "configured to use 'conda'"),
+    "module": (
+        "t.sh: line 3: module: command not found\n", 127, None, Kind.SCRIPT_NOT_FOUND,
+        "only an interactive shell has: t.sh: line 3: module"),
+    "an error before its hint": (
+        "config error: no key 'lr'\nerror: bad config\nSee the help\nGood luck\n", 4, None,
+        Kind.EXIT, "exited 4 by itself"),
+    "an exit after an exception": (
+        PLAIN, 3, None, Kind.EXCEPTION, "exited 3 by itself, after it had printed KeyError"),
+    "a typo that Python corrects": (
+        PLAIN.replace("KeyError: 'target'", "AttributeError: 'Adam' object has no attribute "
+                      "'aply_gradients'. Did you mean: 'apply_gradients'?"), 1, None,
+        Kind.EXCEPTION, "Did you mean: 'apply_gradients'?"),
+    "one's own class": (
+        PLAIN.replace("KeyError: 'target'",
+                      "AttributeError: 'Env' object has no attribute 'reset_states'"), 1, None,
+        Kind.EXCEPTION, "'Env' object"),
+    "Keras 2's class": (
+        PLAIN.replace("KeyError: 'target'",
+                      "AttributeError: 'Sequential' object has no attribute 'reset_states'"), 1,
+        None, Kind.KERAS3, "'Sequential' object"),
+    "Keras 2's optimizer": (
+        PLAIN.replace("KeyError: 'target'", "AttributeError: 'LossScaleOptimizer' object has no "
+                      "attribute 'get_scaled_loss'"), 1, None, Kind.KERAS3, "get_scaled_loss"),
+    "Keras 2's module": (
+        PLAIN.replace("KeyError: 'target'", "ImportError: `keras.optimizers.legacy` is not "
+                      "supported in Keras 3. When using `tf.keras`, install tf_keras"), 1, None,
+        Kind.KERAS3, "keras.optimizers.legacy"),
+    "Estimator": (
+        PLAIN.replace("KeyError: 'target'",
+                      "ModuleNotFoundError: No module named 'tensorflow.python.estimator'"), 1,
+        None, Kind.TENSORFLOW1, "tensorflow.python.estimator"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CAUSES)
+def test_the_cause_in_native_and_other_words(what: str) -> None:
+    log, code, signal, kind, said = CAUSES[what]
+    verdict = alone(log, code, signal)
+    assert (verdict.kind, said in cause_text(verdict.cause)) == (kind, True), verdict
+
+
+def test_the_evidence_is_the_error_and_not_the_hint_after_it() -> None:
+    log, code, *_ = CAUSES["an error before its hint"]
+    assert alone(log, code).evidence[0].text == "error: bad config"
+
+
+def test_a_remedy_is_not_cut() -> None:
+    said = "Could not apply FILE based sharding: the dataset only has 1 file(s), which is not " + (
+        "enough. " * 30 + "Consider setting the auto sharding policy to DATA or OFF."
+    )
+    assert "to DATA or OFF" in cause_text(
+        alone(PLAIN.rpartition("KeyError")[0] + f"ValueError: {said}\n").cause
+    )
