@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from distrun import record, resumption, traces
-from distrun.agent.linux import job_processes
+from distrun.agent.linux import job_processes, syscalls
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.errors import EXIT_KILLED, DistrunError, HostError
 from distrun.events import HostCleared, JobEnded, Origin, Outcome, Result, StopRequested
@@ -235,9 +235,7 @@ def _clear_hosts(
         try:
             while (due := agents.next_due) is not None:
                 agents.watch_writing()
-                for key, _ in selector.select(min(_POLL_SECONDS, max(0.0, due - time.monotonic()))):
-                    if key.fileobj in selector.get_map():
-                        key.data()
+                syscalls.serve_ready(selector, min(_POLL_SECONDS, due - time.monotonic()))
                 agents.run_due()
         finally:
             agents.close()

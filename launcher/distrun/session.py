@@ -129,8 +129,7 @@ class Session:
         """
         while not (self.state.phase.is_final or until(self.state)):
             self._channel.watch_writing(self._selector)
-            for key, _ in self._selector.select(tick()):
-                key.data()
+            syscalls.serve_ready(self._selector, tick())
             if self._channel.ended and not self.state.phase.is_final:
                 self._on_supervisor_exit()
             yield
@@ -161,8 +160,7 @@ class Session:
         self._channel.send(protocol.Detach())
         while self._channel.pending:
             self._channel.watch_writing(self._selector)
-            for key, _ in self._selector.select():
-                key.data()
+            syscalls.serve_ready(self._selector)
         self._channel.close()
 
     def close(self) -> None:

@@ -107,10 +107,7 @@ class Agent:
         self._selector.register(self._wakeup, selectors.EVENT_READ, self._on_signal)
         while self._has_work():
             self._link.channel.watch_writing(self._selector)
-            for key, _ in self._selector.select(self._timeout()):
-                # An earlier event of this round may have closed it.
-                if self._selector.get_map().get(key.fd) is key:
-                    key.data()
+            syscalls.serve_ready(self._selector, self._timeout())
             self._on_time()
         self._finish()
 

@@ -155,9 +155,7 @@ class DryRun:
         tick = self._tick(self.preparation)
         waits.append(_LEAVE_SECONDS if self._is_releasing else syscalls.LONGEST_WAIT)
         timeout = min(waits if tick is None else [*waits, tick])
-        for key, _ in self._selector.select(timeout):
-            if key.fileobj in self._selector.get_map():
-                key.data()
+        syscalls.serve_ready(self._selector, timeout)
         self._hosts.run_due()
 
     def _on_signal(self) -> None:

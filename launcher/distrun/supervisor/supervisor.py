@@ -888,9 +888,7 @@ class Supervisor:
         times = [*self._timers.values(), *(each.next_due for each in others if each is not None)]
         dues = [deadline, *(each for each in times if each is not None)]
         left = min(dues) - time.monotonic()
-        for key, _ in self._selector.select(max(0.0, min(left, syscalls.LONGEST_WAIT))):
-            if key.fileobj in self._selector.get_map():
-                key.data()
+        syscalls.serve_ready(self._selector, max(0.0, min(left, syscalls.LONGEST_WAIT)))
 
     def _fire_timers(self) -> None:
         while self._timers:
@@ -1081,5 +1079,4 @@ class Supervisor:
         deadline = time.monotonic() + _FLUSH_SECONDS
         while self._clients.are_pending and time.monotonic() < deadline:
             self._clients.watch_writing()
-            for key, _ in self._selector.select(deadline - time.monotonic()):
-                key.data()
+            syscalls.serve_ready(self._selector, deadline - time.monotonic())
