@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import selectors
 import time
 from typing import TYPE_CHECKING
 
@@ -111,6 +110,16 @@ def request_stop(
     channel.send(protocol.StopJob(cause, signum, grace, EXIT_KILLED))
 
 
+def _receive(
+    channel: Channel[protocol.Notice, protocol.Request], seconds: float | None = None
+) -> list[protocol.Notice]:
+    """Send what is queued, and return what arrives first, within so many seconds."""
+    writers = [channel.writer] if channel.pending else []
+    syscalls.wait_until_ready([channel.reader], writers, seconds)
+    channel.flush()
+    return [message for _, message in channel.receive()]
+
+
 def wait_for_end(
     channel: Channel[protocol.Notice, protocol.Request],
     job_id: str,
@@ -130,24 +139,19 @@ def wait_for_end(
         DistrunError: the supervisor does not understand a request.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    with selectors.DefaultSelector() as selector:
-        selector.register(channel.reader, selectors.EVENT_READ)
-        while not channel.ended:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                raise WaitTimeoutError(f"job {job_id} has not ended yet")
-            channel.watch_writing(selector)
-            selector.select(None if left is None else min(left, syscalls.LONGEST_WAIT))
-            channel.flush()
-            for _, message in channel.receive():
-                if isinstance(message, protocol.JobEvent):
-                    event = events.decode(message.event)
-                    if event is not None:
-                        on_event(event)
-                elif isinstance(message, protocol.WatchStarted):
-                    on_answer()
-                else:
-                    _require_accepted(message)
+    while not channel.ended:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise WaitTimeoutError(f"job {job_id} has not ended yet")
+        for message in _receive(channel, left):
+            if isinstance(message, protocol.JobEvent):
+                event = events.decode(message.event)
+                if event is not None:
+                    on_event(event)
+            elif isinstance(message, protocol.WatchStarted):
+                on_answer()
+            else:
+                _require_accepted(message)
 
 
 def _require_accepted(message: protocol.Notice) -> None:
@@ -274,14 +278,10 @@ def take_stacks(
     channel = connect(folder)
     if channel is None:
         return None
-    with contextlib.closing(channel), selectors.DefaultSelector() as selector:
+    with contextlib.closing(channel):
         channel.send(protocol.TakeStacks(program, tasks, native))
-        selector.register(channel.reader, selectors.EVENT_READ)
         while not channel.ended:
-            channel.watch_writing(selector)
-            selector.select()
-            channel.flush()
-            for _, message in channel.receive():
+            for message in _receive(channel):
                 if isinstance(message, protocol.StacksTaken):
                     found = [from_json(ProcessStacks, each) for each in message.processes]
                     return Stacks(processes=found, silent=dict(message.silent))

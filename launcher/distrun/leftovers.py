@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import time
 from typing import TYPE_CHECKING
 
 from distrun import record, resumption, traces
-from distrun.agent.linux import job_processes, syscalls
+from distrun.agent.linux import job_processes
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.errors import EXIT_KILLED, DistrunError, HostError
 from distrun.events import HostCleared, JobEnded, Origin, Outcome, Result, StopRequested
@@ -218,27 +218,26 @@ def _clear_hosts(
 
     hosts = {**state.former_hosts, **state.hosts}
     searched = replace(state, former_hosts={name: hosts[name] for name in names})
-    found = find_former_agents(spec, state, searched, folder)
+    loop = Loop()
+    found = find_former_agents(loop, spec, state, searched, folder)
     # What Slurm started ends with its srun.
     cleared += set(names) - {each.name for each in found}
-    with selectors.DefaultSelector() as selector:
-        agents = FormerAgents(
-            *(selector, folder.job_id),
-            on_cleared=on_cleared,
-            on_lost_logs=lambda _host, _cause: None,
-            on_preserved=lambda _host, _preserved: None,
-            on_delay=lambda host, cause, _seconds: on_delay(host, cause),
-            on_error=lambda cause: errors.append(HostError(cause=cause)),
-            goes_on=True,
-        )
-        agents.clear(found)
-        try:
-            while (due := agents.next_due) is not None:
-                agents.watch_writing()
-                syscalls.serve_ready(selector, min(_POLL_SECONDS, due - time.monotonic()))
-                agents.run_due()
-        finally:
-            agents.close()
+    agents = FormerAgents(
+        *(loop, folder.job_id),
+        on_cleared=on_cleared,
+        on_lost_logs=lambda _host, _cause: None,
+        on_preserved=lambda _host, _preserved: None,
+        on_delay=lambda host, cause, _seconds: on_delay(host, cause),
+        on_error=lambda cause: errors.append(HostError(cause=cause)),
+        goes_on=True,
+    )
+    agents.clear(found)
+    try:
+        while agents:
+            loop.turn(_POLL_SECONDS)
+    finally:
+        agents.close()
+        loop.close()
     return cleared, errors
 
 

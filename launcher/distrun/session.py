@@ -6,7 +6,6 @@ The supervisor's events are replayed here as they arrive, so :attr:`Session.stat
 from __future__ import annotations
 
 import contextlib
-import selectors
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from distrun import events, held_package, lifecycle, supervisor_process
 from distrun.agent import protocol
 from distrun.agent.linux import job_processes, processes, syscalls
+from distrun.agent.loop import Loop
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import to_json
 from distrun.errors import DistrunError, InternalError
@@ -68,7 +68,7 @@ class Session:
         self._on_signal_received = on_signal
         self._on_transfer = on_transfer
         self._has_files = manifest is not None
-        self._selector = selectors.DefaultSelector()
+        self._loop = Loop()
         # If the supervisor dies, this process inherits its child processes.
         syscalls.become_subreaper()
         handlers = [(number, signal.getsignal(number)) for number in _STOPPING_SIGNALS]
@@ -86,16 +86,10 @@ class Session:
                 assumed_dead=() if resumed is None else resumed.assumed_dead,
             )
         )
-        self._selector.register(self._channel.reader, selectors.EVENT_READ, self._on_supervisor)
-        self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
-
-    def watch(self, descriptor: int, on_readable: Callable[[], None]) -> None:
-        """Call `on_readable` whenever the descriptor is readable during :meth:`run`."""
-        self._selector.register(descriptor, selectors.EVENT_READ, on_readable)
-
-    def unwatch(self, descriptor: int) -> None:
-        """End what :meth:`watch` began."""
-        self._selector.unregister(descriptor)
+        self._loop.watch(self._channel.reader, self._on_supervisor)
+        self._loop.watch(self._signals, self._on_signal)
+        self._loop.before_wait.append(lambda: self._channel.watch_writing(self._loop))
+        self.watch, self.unwatch = self._loop.watch, self._loop.unwatch
 
     @property
     def signals(self) -> int:
@@ -128,8 +122,7 @@ class Session:
             InternalError: the supervisor died; nothing of the job is left.
         """
         while not (self.state.phase.is_final or until(self.state)):
-            self._channel.watch_writing(self._selector)
-            syscalls.serve_ready(self._selector, tick())
+            self._loop.turn(tick())
             if self._channel.ended and not self.state.phase.is_final:
                 self._on_supervisor_exit()
             yield
@@ -159,8 +152,7 @@ class Session:
         """Leave the job running without this command."""
         self._channel.send(protocol.Detach())
         while self._channel.pending:
-            self._channel.watch_writing(self._selector)
-            syscalls.serve_ready(self._selector)
+            self._loop.turn()
         self._channel.close()
 
     def close(self) -> None:

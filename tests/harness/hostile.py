@@ -70,7 +70,7 @@ FILE = b"print(1)\n"
 DIGEST = hashlib.sha256(FILE).hexdigest()
 BEGIN = b"\nbegin\n"
 NO_PROCESSES = types.SimpleNamespace(
-    Ending=lambda *_, **__: types.SimpleNamespace(run_due=lambda: True, left=[]),
+    Ending=lambda *_, **__: types.SimpleNamespace(step=lambda: True, left=[]),
     reap=lambda *_: None,
     DEATH_SECONDS=0.0,
 )
@@ -348,12 +348,8 @@ class EmulatedReach(Reach):
 class InstantSelector(selectors.EpollSelector):
     """Never waits."""
 
-    were_ready = False
-
     def select(self, timeout: float | None = None) -> list[Any]:
-        ready = super().select(0)
-        self.were_ready = bool(ready)
-        return ready
+        return super().select(0)
 
 
 class World:
@@ -412,8 +408,8 @@ class World:
             mock.patch("distrun.supervisor.preparation.make_reach", self._make_reach),
             mock.patch(f"{supervisor}.Clients", self._as_clients),
             mock.patch(f"{supervisor}.record.EventLog", self._as_event_log),
-            mock.patch(f"{supervisor}.selectors.DefaultSelector", InstantSelector),
-            mock.patch(f"{supervisor}.syscalls.signal_pipe", return_value=self._signals[0]),
+            mock.patch("selectors.DefaultSelector", InstantSelector),
+            mock.patch("distrun.agent.linux.syscalls.signal_pipe", return_value=self._signals[0]),
             # Where no process can be made, questions are answered at once: a fork has a real clock.
             mock.patch("distrun.supervisor.hosts.inquiry.Inquiry", side_effect=BlockingIOError),
             mock.patch("time.monotonic", self._monotonic),
@@ -480,12 +476,6 @@ class World:
     def _pool(self) -> HostPool:
         return self._supervisor._hosts
 
-    @property
-    def _selector(self) -> InstantSelector:
-        selector = self._supervisor._selector
-        assert isinstance(selector, InstantSelector)
-        return selector
-
     def _monotonic(self) -> float:
         return self.now
 
@@ -501,7 +491,7 @@ class World:
         for host in self._pool._hosts.values():
             if host._connection is not None:
                 host._connection.channel.close()
-        self._selector.close()
+        self._supervisor._loop.close()
         for descriptor in self._signals:
             os.close(descriptor)
         shutil.rmtree(self._log_folder)
@@ -524,9 +514,6 @@ class World:
             add=bool,
             watching=set(),
             broadcast=encode_body,
-            watch_writing=bool,
-            next_due=None,
-            run_due=bool,
         )
 
     # Running --------------------------------------------------------------------------------
@@ -543,12 +530,11 @@ class World:
         """Deliver messages in both directions until there are no more."""
         is_busy = True
         while is_busy:
-            self._supervisor._wait()
-            self._supervisor._fire_timers()
+            was_ready = self._supervisor._loop.turn()
             if not self.state.phase.is_final:
                 self._supervisor._finish_if_released()
             answered = [agent.receive() for agent in self.agents.values()]
-            is_busy = any(answered) or self._selector.were_ready
+            is_busy = any(answered) or was_ready
 
     def measure_cpu(self) -> None:
         """Ask all hosts how much processor time their tasks have used."""

@@ -33,9 +33,10 @@ from typing import Any
 from unittest import mock
 
 from distrun.agent import agent_dir, orphans
-from distrun.agent.linux import job_processes, labels, private_dir, processes, syscalls
+from distrun.agent.linux import job_processes, labels, oom, private_dir, processes, syscalls
+from distrun.agent.logs import index
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.tasks import program, runner
+from distrun.agent.tasks import program
 from distrun.agent.tasks.ports import PortHolder, PortTakenError
 
 NOW = 1.7e9
@@ -814,7 +815,7 @@ class Machines:
             return str(current.machine.home) if at_home and current else real.state_folder()
 
         no_oom = types.SimpleNamespace(
-            next_due=float("inf"), update=lambda: None, find_kill=lambda *_: None
+            updated=float("inf"), update=lambda: None, find_kill=lambda *_: None
         )
         return [
             (time, "monotonic", self._monotonic),
@@ -855,5 +856,6 @@ class Machines:
             (agent_dir, "_try_writing", unless_full(real.trial)),
             (program, "execute", self._execute),
             (program, "write_marker", unless_full(real.marker)),
-            (runner, "OomWatch", lambda: no_oom),
+            (index, "Inotify", _Inotify),
+            (oom, "OomWatch", lambda: no_oom),
         ]

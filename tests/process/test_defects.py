@@ -28,14 +28,14 @@ while :; do sleep 1; done
 SUPERVISOR = "supervisor/supervisor"
 PLACES = {
     "a report": ("supervisor/hosts/host", "Host._handle", "TypeError"),
-    "a timer": (SUPERVISOR, "Supervisor._run_due", "RecursionError"),
+    "a timer": (SUPERVISOR, "Supervisor._check_wait_limit", "RecursionError"),
     "an action": (SUPERVISOR, "Supervisor._perform", "MemoryError"),
     "an observer": (SUPERVISOR, "Supervisor._on_task_exit", "AttributeError"),
     "the transitions": ("lifecycle/transitions", "step", "KeyError"),
     "the record": ("record", "EventLog.append", "UnicodeEncodeError.mro()[1]"),
     "a command's request": ("supervisor/clients", "Clients._accept", "AssertionError"),
     "a link's check": ("supervisor/hosts/report_checker", "ReportChecker.find_fault", "IndexError"),
-    "an exit of Python's own": (SUPERVISOR, "Supervisor._fire_timers", "SystemExit"),
+    "an exit of Python's own": (SUPERVISOR, "Supervisor._check_quiet", "SystemExit"),
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import selectors
 import struct
 import time
 import zlib
@@ -16,6 +15,7 @@ import pytest
 
 from distrun.agent import protocol
 from distrun.agent.linux.job_processes import Traces
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code, Report
 from distrun.agent.protocol.channel import encode
 from distrun.agent.protocol.framing import HEADER, MARK
@@ -87,9 +87,9 @@ class Clearing:
         self.host_folder, self.copies = folder / place, folder / "copies"
         for each in (self.host_folder, self.copies):
             each.mkdir(parents=True)
-        self.selector = selectors.DefaultSelector()
+        self.loop = Loop()
         self.agent = FormerAgent(
-            *("h1", reach),
+            *("h1", reach, self.loop),
             token="0" * 32,
             traces=Traces("", "", {}, ""),
             folder=str(self.host_folder),
@@ -101,14 +101,11 @@ class Clearing:
 
     def step(self, seconds: float = 0.0) -> None:
         """Handle what is due, and wait at most so long for messages."""
-        self.agent.check_exit(self.selector)
-        self.agent.run_due(self.selector)
+        self.agent.check_exit()
         if self.agent.should_connect:
-            self.agent.connect("job-1", self.selector)
-        if self.agent.connection is not None:
-            self.agent.connection.channel.watch_writing(self.selector)
-        for key, _ in self.selector.select(seconds):
-            key.data()
+            self.agent.connect("job-1")
+        self.agent.before_wait()
+        self.loop.turn(seconds)
 
     def run(self) -> None:
         """Clear the host in real time."""
@@ -118,8 +115,8 @@ class Clearing:
             self.step(0.05)
 
     def close(self) -> None:
-        self.agent.close(self.selector)
-        self.selector.close()
+        self.agent.close()
+        self.loop.close()
 
 
 Make = Callable[..., Clearing]

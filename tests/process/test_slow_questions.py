@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 import subprocess
 import sys
@@ -17,10 +16,11 @@ import pytest
 
 from distrun.agent import protocol
 from distrun.agent.linux import syscalls
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.events import HostLost
 from distrun.spec.loader import load
-from distrun.spec.model import SlurmNode
+from distrun.spec.model import SlurmNode, Spec
 from distrun.supervisor.hosts.inquiry import Inquiries, Inquiry, Question
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.hosts.srun import SrunReach
@@ -72,41 +72,34 @@ class Observer:
         self.unreachable.update(causes)
 
 
-class Loop:
+class MeasuredLoop(Loop):
     """A supervisor's loop around a pool; it measures its turns."""
 
-    def __init__(self, selector: selectors.BaseSelector, signals: Any) -> None:
-        self.selector, self.signals = selector, signals
-        self.pool: HostPool | None = None
+    def __init__(self) -> None:
+        super().__init__()
         self.longest = 0.0
-        selector.register(signals, selectors.EVENT_READ, self._on_signal)
-
-    def _on_signal(self) -> None:
-        self.signals.read(4096)
-        if self.pool is not None:
-            self.pool.check_exits()
 
     def turn_until(self, is_done: Callable[[], bool], seconds: float = 30.0) -> None:
         deadline = time.monotonic() + seconds
         while not is_done():
             assert time.monotonic() < deadline
-            ready = self.selector.select(0.05)
+            syscalls.wait_until_ready([self._selector.fileno()], seconds=0.05)
             began = time.monotonic()
-            for key, _ in ready:
-                if key.fileobj in self.selector.get_map():
-                    key.data()
-            if self.pool is not None:
-                self.pool.watch_writing()
-                self.pool.run_due()
+            self.turn(0.0)
             self.longest = max(self.longest, time.monotonic() - began)
+
+
+def make_pool(folder: Path, spec: Spec) -> tuple[MeasuredLoop, Observer, HostPool]:
+    loop, observer = MeasuredLoop(), Observer()
+    pool = HostPool(loop, spec, "job-1", folder, (), observer)
+    loop.watch_signals((signal.SIGCHLD,), lambda _: pool.check_exits())
+    return loop, observer, pool
 
 
 def slow_query(folder: Path, spec_file: str) -> None:
     """The loop of a process with one thread, as a supervisor is."""
     spec = load(spec_file)
-    signals = syscalls.signal_pipe((signal.SIGCHLD,))
-    loop, observer = Loop(selectors.DefaultSelector(), signals), Observer()
-    loop.pool = pool = HostPool(loop.selector, spec, "job-1", folder, (), observer)
+    loop, observer, pool = make_pool(folder, spec)
     pool.connect({"h1": SshReach("h1", spec)})
     loop.turn_until((folder / "asked").exists)
     began = time.monotonic()
@@ -125,9 +118,7 @@ def slow_query(folder: Path, spec_file: str) -> None:
 def slow_slurm(folder: Path, spec_file: str) -> None:
     """Slurm ends the steps on two nodes, and is asked once why, by no loop."""
     spec = load(spec_file)
-    signals = syscalls.signal_pipe((signal.SIGCHLD,))
-    loop, observer = Loop(selectors.DefaultSelector(), signals), Observer()
-    loop.pool = pool = HostPool(loop.selector, spec, "job-1", folder, (), observer)
+    loop, observer, pool = make_pool(folder, spec)
     given = SlurmNode(job="5", cores=1)
     pool.connect({name: SrunReach(name, given, spec) for name in ("h1", "h2", "h3")})
     hellos, faults = observer.reports[protocol.Hello], observer.reports[protocol.Fault]
@@ -161,14 +152,14 @@ def given_up(_folder: Path, _spec_file: str) -> None:
         os.spawnlp(os.P_WAIT, "sleep", "sleep", "600")
         raise AssertionError("it was ended before")
 
-    inquiry = Inquiry(selectors.DefaultSelector(), ask, answers.append, "job-1")
+    inquiry = Inquiry(Loop(), ask, answers.append, "job-1")
 
     def started() -> set[psutil.Process]:
         return descendants(os.getpid())
 
     wait_until(lambda: len(started()) == 2)
     both = started()
-    inquiry.give_up()
+    inquiry._give_up()
     assert answers == [None]
     wait_until(lambda: not any(map(alive, both)))
 
@@ -180,16 +171,15 @@ def answered(_folder: Path, _spec_file: str) -> None:
     def fail() -> Cause:
         raise ValueError
 
-    selector = selectors.DefaultSelector()
-    inquiries = Inquiries(selector, "job-1")
+    loop = Loop()
+    inquiries = Inquiries(loop, "job-1")
     for ask, expected in ((lambda: cause, cause), (fail, None)):
         answers: list[Cause | None] = []
         for _ in range(2):
             inquiries.ask(Question(ask.__name__, ask), answers.append)
         deadline = time.monotonic() + 20
         while not answers and time.monotonic() < deadline:
-            for key, _ in selector.select(1):
-                key.data()
+            loop.turn(1.0)
         assert answers == [expected] * 2
 
 

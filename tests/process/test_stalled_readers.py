@@ -7,7 +7,6 @@ import fcntl
 import os
 import re
 import select
-import selectors
 import signal
 import socket
 import subprocess
@@ -21,6 +20,7 @@ import pytest
 
 from distrun import jobstore
 from distrun.agent import protocol
+from distrun.agent.loop import Loop
 from distrun.agent.protocol.channel import Channel
 from distrun.jobstore import JobStore
 from distrun.supervisor.clients import Client, Clients
@@ -357,8 +357,8 @@ def test_a_signal_ends_a_wait_whose_result_nobody_reads(
 def test_progress_does_not_pile_up_for_a_command_that_is_suspended(tmp_path: Path) -> None:
     folder = jobstore.create(JobStore(tmp_path).new_folder("job"), b"x")
     count, tasks = 5000, ["worker:0", "worker:1"]
-    with folder.listen() as server, selectors.DefaultSelector() as selector:
-        clients = Clients(selector, server, lambda *_: None, lambda _: None)
+    with folder.listen() as server, contextlib.closing(Loop()) as loop:
+        clients = Clients(loop, server, lambda *_: None, lambda _: None)
         ours, theirs = (each.detach() for each in socket.socketpair())
         supervisors: Client = Channel(ours, ours, protocol.Request)
         command: Channel[protocol.Notice, protocol.Request] = Channel(
@@ -370,15 +370,13 @@ def test_progress_does_not_pile_up_for_a_command_that_is_suspended(tmp_path: Pat
             for task in tasks:
                 values = {"STEP": str(number), "NOTE": "x" * 1000}
                 clients.broadcast(protocol.Progress(task, values, 1.0))
-            clients.watch_writing()
+            loop.turn(0.0)
         assert len(supervisors._outgoing) < 10
         clients.broadcast(protocol.JobEvent({"event": "x"}))
         received: list[protocol.Notice] = []
-        while clients.are_pending:
+        while supervisors.pending:
             received += [message for _, message in command.receive()]
-            for key, _ in selector.select(0):
-                key.data()
-            clients.watch_writing()
+            loop.turn(0.0)
         received += [message for _, message in command.receive()]
         command.close()
         supervisors.close()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import selectors
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from distrun.agent import protocol
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.spec.loader import load
 from distrun.supervisor.hosts.host import Host, LinkState
@@ -61,21 +60,15 @@ class Observer:
         self.gone.append(cause)
 
 
-@pytest.fixture
-def selector() -> Iterator[selectors.BaseSelector]:
-    with selectors.DefaultSelector() as made:
-        yield made
-
-
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_login_that_has_not_read_the_agent_is_given_up_at_once(
-    distrun: Distrun, is_read: bool, selector: selectors.BaseSelector, tmp_path: Path
+    distrun: Distrun, is_read: bool, tmp_path: Path
 ) -> None:
     login, observer = Login(*(["wc", "-c"] if is_read else ["sleep", "60"])), Observer()
     host = Host(
         "h1",
         login,
-        selector=selector,
+        loop=Loop(),
         observer=cast("Any", observer),
         job_id="job-1",
         spec=load(str(distrun.write_spec("true", workers=1))),

@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = ROOT / "launcher"
 PACKAGE = LAUNCHER / "distrun"
 
-AGENT_FOR_THE_LAUNCHER = ("distrun.agent.protocol", "distrun.agent.linux")
-"""Two packages: what both ends of a link speak, and what both need of Linux."""
+AGENT_FOR_THE_LAUNCHER = ("distrun.agent.protocol", "distrun.agent.linux", "distrun.agent.loop")
+"""What both ends of a link speak, what both need of Linux, and how both wait."""
 FOR_TYPES_ALONE = {"typing_extensions"}
 PURE = {
     *("distrun.plan", "distrun.preflight", "distrun.lifecycle"),

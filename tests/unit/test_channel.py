@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-import selectors
 import socket
 import struct
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrun.agent import protocol
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import file_messages, probe_messages
 from distrun.agent.protocol.channel import MAX_FRAME, Channel, Outbox, ProtocolError, encode
 
@@ -160,17 +161,16 @@ def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair) -> N
     for message in sent:
         pair.channel.send(message)
     assert pair.channel.pending
-    with selectors.DefaultSelector() as selector:
+    with contextlib.closing(Loop()) as loop:
         descriptor = os.dup(pair.raw.fileno())
         reader: Channel[Any, Any] = Channel(descriptor, descriptor, protocol.Message)
         received: list[Any] = []
         while len(received) < len(sent):
-            pair.channel.watch_writing(selector)
-            for key, _ in selector.select(0):
-                key.data()
+            pair.channel.watch_writing(loop)
+            loop.turn(0.0)
             received += [message for _, message in reader.receive()]
-        pair.channel.watch_writing(selector)
-        assert not selector.get_map(), "nothing is waited for once all is sent"
+        pair.channel.watch_writing(loop)
+        assert not loop.is_watched(pair.channel.writer), "nothing is waited for once all is sent"
         reader.close()
     assert received == sent
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
-import selectors
 import socket
-import time
 from pathlib import Path
 
 import pytest
 
 from distrun.supervisor.clients import Clients
+from harness.loops import SimulatedLoop
 from harness.values import not_none
 
 
@@ -23,8 +22,8 @@ def test_a_connection_waits_while_too_many_files_are_open(
     monkeypatch.chdir(tmp_path)  # a short path
     server.bind("s")
     server.listen()
-    selector = selectors.DefaultSelector()
-    clients = Clients(selector, server, lambda *_: None, lambda *_: None)
+    loop = SimulatedLoop()
+    clients = Clients(loop, server, lambda *_: None, lambda *_: None)
     command = socket.socket(socket.AF_UNIX)
     command.connect("s")
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -32,20 +31,16 @@ def test_a_connection_waits_while_too_many_files_are_open(
     os.close(free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
     try:
-        for key, _ in selector.select(0):
-            key.data()
+        assert loop.turn(0.0)
         # Otherwise the supervisor would be woken again at once, without end.
-        assert selector.select(0) == []
+        assert not loop.turn(0.0)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    due = not_none(clients.next_due)
-    assert due <= time.monotonic() + 1.0
-    monkeypatch.setattr("time.monotonic", lambda: due)
-    clients.run_due()
-    for key, _ in selector.select(0):
-        key.data()
+    assert not_none(loop.next_call) <= 1.0
+    loop.call_next()
+    loop.turn(0.0)
     assert len(clients._clients) == 1
     clients._clients[0].close()
-    selector.close()
+    loop.close()
     command.close()
     server.close()

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from selectors import DefaultSelector
 from time import monotonic
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from distrun import events
 from distrun.agent.linux.processes import children
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import Code
 from distrun.cli.cause_text import cause_text
 from distrun.frozen import replace
@@ -35,6 +35,7 @@ from distrun.spec.model import (
 from distrun.spec.placeholders import fill, names
 from distrun.strategies import Role, Success
 from distrun.supervisor.ready_watch import ReadyWatch
+from harness.loops import SimulatedLoop
 from harness.requirements import need_tensorflow
 from harness.waiting import SOON, wait_until
 
@@ -255,33 +256,28 @@ def test_custom_roles_decide_no_success_and_fail_the_job(success: Success | None
 # The watch ---------------------------------------------------------------------------------
 
 
-def due_of(watch: ReadyWatch) -> float | None:
-    return watch.next_due
-
-
 @dataclass
 class Watching:
-    """A watch of one task, with the selector that its supervisor would wait with."""
+    """A watch of one task, with the loop of its supervisor, and what it has found."""
 
     watch: ReadyWatch
     log: Path
-    selector: DefaultSelector
+    loop: Loop
+    found: list[tuple[str, int]]
 
     def until_found(self) -> list[tuple[str, int]]:
         """Wait until the watch says that tasks are ready."""
-        while not (found := self.watch.check()):
-            due = self.watch.next_due
-            events = self.selector.select(SOON if due is None else max(0.0, due - monotonic()))
-            assert events or due is not None
-            for key, _ in events:
-                key.data()
-        return found
+        deadline = monotonic() + SOON
+        while not self.found:
+            assert monotonic() < deadline
+            self.loop.turn(SOON)
+        return [self.found.pop()]
 
     def finds_nothing(self) -> bool:
         """Whether a search reads all there is and does not find the line."""
-        self.watch.check()
-        wait_until(lambda: all(is_read(pid) for pid in searches()))
-        return not self.selector.select(0)
+        self.loop.turn(0.0)
+        wait_until(lambda: bool(searches()) and all(is_read(pid) for pid in searches()))
+        return not self.loop.turn(0.0)
 
 
 def searches() -> list[int]:
@@ -311,15 +307,15 @@ def watching(tmp_path: Path) -> Iterator[Callable[[str], Watching]]:
                 custom("proxy", ready=Ready.LINE, ready_line=line),
             )
         )
-        log, selector = tmp_path / "proxy-0.log", DefaultSelector()
-        watch = ReadyWatch(selector, plan.tasks, lambda _: log, monotonic)
-        made.append(Watching(watch, log, selector))
+        log, loop, found = tmp_path / "proxy-0.log", Loop(), list[tuple[str, int]]()
+        watch = ReadyWatch(loop, plan.tasks, lambda _: log, lambda *ready: found.append(ready))
+        made.append(Watching(watch, log, loop, found))
         return made[-1]
 
     yield start
     for each in made:
         each.watch.forget("proxy:0")
-        each.selector.close()
+        each.loop.close()
 
 
 def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(
@@ -328,16 +324,14 @@ def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(
     job = watching("^up [0-9]")
     watch, log = job.watch, job.log
     watch.start("worker:0", 0, 0)  # nothing starts after it
-    assert due_of(watch) is None
     watch.start("proxy:0", 0, 0)
-    assert due_of(watch) is not None
-    assert watch.check() == []  # there is no log yet
-    assert due_of(watch) is not None
+    job.loop.turn(0.0)
+    assert not searches()  # there is no log yet
     log.write_text("not up 1\nup")
+    wait_until(lambda: job.loop.turn(0.0) or bool(searches()))
     assert job.finds_nothing()
     log.write_text("not up 1\nup 2\n")
     assert job.until_found() == [("proxy:0", 0)]
-    assert due_of(watch) is None
 
     watch.forget("proxy:0")
     before = "not up 1\nup 2\n--- attempt 1, now: printed by the program ---\nup 3\n"
@@ -352,23 +346,30 @@ def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(
 
 def test_only_the_own_port_makes_a_task_ready(tmp_path: Path) -> None:
     made = planned(spec_of(role("worker", after=(Role("proxy"),)), custom("proxy")))
-    watch = ReadyWatch(DefaultSelector(), made.tasks, lambda _: tmp_path, lambda: 0.0)
+    found: list[tuple[str, int]] = []
+    watch = ReadyWatch(
+        SimulatedLoop(), made.tasks, lambda _: tmp_path, lambda *ready: found.append(ready)
+    )
     port = task(made, "proxy:0").port
     watch.start("proxy:0", 2, 0)
-    assert watch.on_listening("proxy:0", [port + 1]) == []
-    assert watch.on_listening("worker:0", [task(made, "worker:0").port]) == []
-    assert watch.on_listening("proxy:0", [1, port]) == [("proxy:0", 2)]
-    assert watch.on_listening("proxy:0", [1, port]) == []
+    watch.on_listening("proxy:0", [port + 1])
+    watch.on_listening("worker:0", [task(made, "worker:0").port])
+    assert found == []
+    watch.on_listening("proxy:0", [1, port])
+    watch.on_listening("proxy:0", [1, port])
+    assert found == [("proxy:0", 2)]
 
 
 def test_a_task_that_is_dropped_from_the_plan_is_not_waited_for(tmp_path: Path) -> None:
     proxy = custom("proxy", ready=Ready.LINE, ready_line="up")
     made = planned(spec_of(role("worker", after=(Role("proxy"),)), proxy))
-    watch = ReadyWatch(DefaultSelector(), made.tasks, lambda _: tmp_path, lambda: 0.0)
+    loop, log = SimulatedLoop(), tmp_path / "proxy-0.log"
+    watch = ReadyWatch(loop, made.tasks, lambda _: log, lambda *_: None)
     watch.start("proxy:0", 0, 0)
     watch.use_plan([each for each in made.tasks if each.name != "proxy:0"])
-    assert watch.check() == []
-    assert due_of(watch) is None
+    log.write_text("up\n")
+    loop.run(60.0)
+    assert not searches()
 
 
 # The check of scripts ----------------------------------------------------------------------

@@ -10,16 +10,12 @@ from distrun.supervisor.hosts.host_schedule import HostSchedule
 class FakeHost:
     """The part of a host that a schedule asks, and how often it did."""
 
-    def __init__(self, due: float | None = None, state: str = "up") -> None:
-        self.due, self.state, self.asked = due, state, 0
-
-    @property
-    def next_due(self) -> float | None:
-        self.asked += 1
-        return self.due
+    def __init__(self, state: str = "up") -> None:
+        self.state, self.asked = state, 0
 
     @property
     def is_connecting(self) -> bool:
+        self.asked += 1
         return self.state == "connecting"
 
     @property
@@ -36,38 +32,17 @@ def schedule_of(*hosts: Any) -> HostSchedule:
 
 
 def test_only_hosts_that_were_noted_are_asked() -> None:
-    hosts = [FakeHost(float(number)) for number in range(5)]
+    hosts = [FakeHost() for _ in range(5)]
     schedule: Any = schedule_of(*hosts)
-    assert [schedule.next_due, schedule.next_due] == [0.0, 0.0]
-    hosts[3].due = -1.0
+    assert schedule.connecting == 0
     schedule.note(hosts[3])
     assert schedule.active == [hosts[3]]
-    assert schedule.next_due == -1.0
     assert schedule.take_active() == [hosts[3]]
-    assert [host.asked for host in hosts] == [1, 1, 1, 3, 1]
-
-
-def test_deadlines_that_have_passed_and_that_have_changed() -> None:
-    early, late, never = FakeHost(1.0), FakeHost(2.0), FakeHost()
-    schedule: Any = schedule_of(early, late, never)
-    late.due = 5.0
-    schedule.note(late)
-    assert schedule.next_due == 1.0
-    assert schedule.pop_due(3.0) == [early]
-    assert schedule.active == [late, early]
-    assert schedule.next_due == 1.0, "it has the same deadline still"
-    early.due = None
-    schedule.note(early)
-    assert schedule.next_due == 5.0
-    late.due = 2.0
-    schedule.note(late)
-    late.due = 5.0
-    schedule.note(late)
-    assert schedule.pop_due(9.0) == [late]
+    assert [host.asked for host in hosts] == [1, 1, 1, 2, 1]
 
 
 def test_hosts_that_wait_for_a_connection_and_one_that_is_gone() -> None:
-    first, second = FakeHost(state="waiting"), FakeHost(7.0, state="waiting")
+    first, second = FakeHost("waiting"), FakeHost("waiting")
     schedule: Any = schedule_of(first, second)
     assert schedule.unconnected == [first, second]
     first.state = "connecting"
@@ -75,5 +50,5 @@ def test_hosts_that_wait_for_a_connection_and_one_that_is_gone() -> None:
     assert (schedule.connecting, schedule.unconnected) == (1, [second])
     schedule.remove(second)
     schedule.remove(first)
-    assert (schedule.connecting, schedule.unconnected, schedule.next_due) == (0, [], None)
+    assert (schedule.connecting, schedule.unconnected) == (0, [])
     assert schedule.active == []

@@ -210,7 +210,6 @@ def test_a_host_whose_link_ends_again_and_again_is_reconnected_ever_more_slowly(
             world.agents[GOOD].beat()
         world.settle()
         world._pool.check_exits()
-        world._pool.run_due()
         world.settle()
     losses = [each for each in world.record if isinstance(each, events.LinkLost)]
     assert 5 <= len(losses) <= 20  # within a minute
@@ -289,13 +288,14 @@ def test_a_host_that_returns_and_breaks_the_protocol_is_not_connected_again(worl
     world.agents[EVIL].exit()
     for _ in range(10):
         world.advance()
-    assert supervisor._returns.pop_due() == [EVIL]
+    tries = supervisor._returns._calls
+    assert tries[EVIL].when is None, "it is due"
     world.agents[EVIL] = Agent(EVIL, lambda body: [body.replace(b'"cores":2.0', b'"cores":-1.0')])
     world._pool.connect({EVIL: EmulatedReach(world.agents[EVIL])})
     world.settle()
     assert world.faults[EVIL].code is Code.REPORT_INVALID
     assert EVIL not in world._pool._hosts
-    assert supervisor._returns.next_due is None
+    assert tries[EVIL].when is None
 
 
 def test_each_request_to_stop_limits_the_wait_for_hosts_of_earlier_attempts(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from selectors import DefaultSelector
 
 import pytest
 
@@ -13,6 +12,7 @@ from distrun.agent.linux.syscalls import Inotify
 from distrun.jobstore import JobFolder
 from distrun.supervisor import log_progress
 from distrun.supervisor.log_progress import LogProgress
+from harness.loops import SimulatedLoop
 from harness.waiting import wait_until
 
 BAR = "\r  0%|          | {step}/100000 [00:01<00:09, 1.00it/s]"
@@ -24,16 +24,14 @@ class Job:
     names = ("worker:0", "worker:1")
 
     def __init__(self, folder: Path) -> None:
-        self.now = 0.0
         self.folder = JobFolder(folder)
         self.folder.logs.mkdir()
-        self.selector = DefaultSelector()
+        self.loop = SimulatedLoop()
         self.found: list[tuple[str, dict[str, str], bool]] = []
         self.watch = LogProgress(
-            self.selector,
+            self.loop,
             self.folder,
             lambda task, values, is_moving: self.found.append((task, dict(values), is_moving)),
-            lambda: self.now,
         )
 
     def log_of(self, task: str) -> Path:
@@ -45,18 +43,7 @@ class Job:
 
     def run(self, seconds: float = 10.0) -> int:
         """Do what is due in that time; how often there was something to do."""
-        end, turns = self.now + seconds, 0
-        while True:
-            for key, _ in self.selector.select(0):
-                key.data()
-                turns += 1
-            due = self.watch.next_due
-            if due is None or due > end:
-                self.now = end
-                return turns
-            self.now = max(self.now, due)
-            self.watch.check()
-            turns += 1
+        return self.loop.run(seconds)
 
     @property
     def last(self) -> dict[str, str]:
@@ -68,15 +55,15 @@ def job(tmp_path: Path) -> Iterator[Job]:
     job = Job(tmp_path)
     yield job
     job.watch.close()
-    assert not job.selector.get_map()
-    job.selector.close()
+    assert not job.loop.has_descriptors
+    job.loop.close()
 
 
 def test_nothing_is_done_while_no_log_grows(job: Job) -> None:
     for name in job.names:
         job.watch.start(name, 0)
     job.run()
-    assert job.watch.next_due is None
+    assert job.loop.next_call is None
     assert job.run(1e6) == 0
     job.write(BAR.format(step=10))
     assert 0 < job.run() < 5
@@ -218,17 +205,16 @@ def test_many_logs_are_read_in_several_turns(job: Job, monkeypatch: pytest.Monke
     for name in job.names:
         job.watch.start(name, 0)
         job.write(BAR.format(step=1), name)
-    job.now = job.watch.next_due or 0.0
-    job.watch.check()
+    job.loop.call_next()
     assert len(job.found) == 1
-    assert job.watch.next_due == job.now
-    job.watch.check()
+    assert job.loop.next_call == job.loop.time
+    job.loop.call_next()
     assert len(job.found) == 2
 
 
 def test_a_real_wait_ends_when_a_log_grows(job: Job) -> None:
     job.watch.start("worker:0", 0)
     job.run()
-    assert job.selector.select(0) == []
+    assert not job.loop.turn(0.0)
     job.write(BAR.format(step=5))
-    wait_until(lambda: bool(job.selector.select(0.1)))
+    wait_until(lambda: job.loop.turn(0.1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from distrun.supervisor.quiet import QUIET_SECONDS, SUSPECT_SECONDS, QuietWatch
+from harness.loops import SimulatedLoop
+from harness.values import not_none
 
 BUSY = 0.5
 HANGS = 0.002
@@ -15,12 +17,19 @@ class Tasks:
     """Two tasks at a time of their own, whose hosts answer at once."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.loop, self.is_running = SimulatedLoop(), True
         self.sizes = {"worker:0": 0, "worker:1": 0}
         self.shares = {"worker:0": HANGS, "worker:1": HANGS}
         self.measured = 0
         self.answering = ["worker:0", "worker:1"]
-        self.watch = QuietWatch(self.sizes.__getitem__, self.measure, lambda: self.now)
+        self.watch = QuietWatch(
+            *(self.loop, self.sizes.__getitem__, self.measure),
+            lambda: {*self.sizes} if self.is_running else set(),
+        )
+
+    @property
+    def now(self) -> float:
+        return self.loop.time
 
     def measure(self) -> None:
         self.measured += 1
@@ -29,13 +38,12 @@ class Tasks:
 
     def wait(self, seconds: float, *, running: bool = True) -> float | None:
         """Check whenever it is due. Returns when the job was called quiet, if it was."""
-        end = self.now + seconds
-        while self.watch.next_due <= end:
-            self.now = self.watch.next_due
-            self.watch.check(self.sizes.keys() if running else ())
+        self.is_running, end = running, self.now + seconds
+        while not_none(self.loop.next_call) <= end:
+            self.loop.call_next()
             if self.watch.is_quiet:
                 return self.now
-        self.now = end
+        self.loop.time = end
         return None
 
 
@@ -106,8 +114,7 @@ def test_a_job_that_does_not_run_is_not_quiet(tasks: Tasks) -> None:
 def test_a_quiet_job_may_do_something_again_and_be_quiet_again(tasks: Tasks) -> None:
     assert tasks.wait(600.0) is not None
     tasks.sizes["worker:0"] += 1
-    tasks.now = tasks.watch.next_due
-    tasks.watch.check(tasks.sizes.keys())
+    tasks.loop.call_next()
     assert not tasks.watch.is_quiet
     assert tasks.wait(600.0) is not None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from distrun.lifecycle import HostState, JobState, TaskPhase, TaskState
 from distrun.lifecycle.chunked_map import ChunkedMap
 from distrun.strategies import Role
 from distrun.supervisor.stack_collector import StackCollector, Stacks
+from harness.loops import SimulatedLoop
 
 LIBRARY = "/opt/venv/lib/python3.11/site-packages/tensorflow/python/ops.py"
 
@@ -101,8 +101,9 @@ class Collected:
     def __init__(self, program: Path) -> None:
         self.ordered: list[tuple[str, Order]] = []
         self.answers: list[Stacks] = []
+        self.loop = SimulatedLoop()
         self.collector = StackCollector(
-            lambda host, order: self.ordered.append((host, order)), lambda _: True
+            self.loop, lambda host, order: self.ordered.append((host, order)), lambda _: True
         )
         tasks = {
             f"worker:{n}": replace(TASK, name=f"worker:{n}", index=n, host=f"h{n}") for n in (0, 1)
@@ -135,15 +136,12 @@ def test_an_answer_that_cannot_be_read_names_its_host(collected: Collected) -> N
     assert found.silent.keys() == {"h1"}
 
 
-def test_a_host_that_is_lost_or_silent_is_not_waited_for(
-    collected: Collected, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_is_lost_or_silent_is_not_waited_for(collected: Collected) -> None:
     collected.answer("h0", GOOD)
     collected.answer("h0", GOOD)
     collected.answer("h1", GOOD, number=2)
     assert not collected.answers
-    monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic(): now + 60)  # noqa: B008
-    collected.collector.run_due()
+    collected.loop.run(60.0)
     assert collected.answers[0].silent == {"h1": "it has not answered in time"}
     assert len(collected.answers[0].processes) == 1
 

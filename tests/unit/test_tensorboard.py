@@ -13,13 +13,14 @@ from distrun.spec.model import ProgramKind, ProgramSpec, Spec, TensorBoardSpec
 from distrun.strategies import STRATEGIES
 from distrun.supervisor import tensorboard
 from distrun.supervisor.tensorboard import TensorBoard
+from harness.loops import SimulatedLoop
 
 
 class Started:
     """A TensorBoard at a time of its own, and what is told of it."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.loop = SimulatedLoop()
         self.events: list[events.Event] = []
         self.orders: list[protocol.StartTask] = []
         spec = Spec(
@@ -31,12 +32,12 @@ class Started:
             tensorboard=TensorBoardSpec(logdir="logs"),
         )
         self.board = TensorBoard(
+            self.loop,
             spec,
             "job-1",
             self.orders.append,  # type: ignore[arg-type]
             self.events.append,
-            lambda: self.now,
-            lambda: self.now,
+            self.loop.now,
         )
 
     @property
@@ -47,9 +48,7 @@ class Started:
         self.board.receive(protocol.TaskListening(tensorboard.NAME, 0, list(ports)))
 
     def wait(self) -> None:
-        assert self.board.next_due is not None
-        self.now = self.board.next_due
-        self.board.check()
+        assert self.loop.call_next()
 
     @property
     def texts(self) -> list[str | None]:
@@ -66,13 +65,13 @@ def test_its_address_is_told_when_it_listens_there(started: Started) -> None:
     assert not started.events
     started.listen(1, started.port)
     assert started.texts == [f"TensorBoard is at http://127.0.0.1:{started.port}/"]
-    assert started.board.next_due is None
+    assert started.loop.next_call is None
 
 
 def test_its_silence_is_told_once_and_it_may_answer_later(started: Started) -> None:
     started.wait()
     assert started.texts == ["TensorBoard has not answered for 60 s; see tensorboard.log"]
-    assert started.board.next_due is None
+    assert started.loop.next_call is None
     started.listen(started.port)
     assert started.texts[1:] == [f"TensorBoard is at http://127.0.0.1:{started.port}/"]
 
@@ -80,7 +79,7 @@ def test_its_silence_is_told_once_and_it_may_answer_later(started: Started) -> N
 def test_its_end_is_told_in_place_of_its_silence(started: Started) -> None:
     started.board.receive(protocol.TaskExited(tensorboard.NAME, 0, 1, None, 0.0))
     assert started.texts == ["TensorBoard ended by itself (1); see tensorboard.log"]
-    assert started.board.next_due is None
+    assert started.loop.next_call is None
 
 
 def test_a_port_that_needs_more_rights_is_not_called_taken(monkeypatch: pytest.MonkeyPatch) -> None:

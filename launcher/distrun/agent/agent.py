@@ -1,6 +1,6 @@
-"""The agent's loop: it executes orders, and reports what its tasks do in between.
+"""The agent: it executes orders, and reports what its tasks do in between.
 
-One thread and one selector. Nothing is polled: the end of a child arrives as SIGCHLD through a
+One thread and one loop. Nothing is polled: the end of a child arrives as SIGCHLD through a
 wakeup descriptor, the growth of logs through inotify, everything else over the link or as a
 deadline.
 """
@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import signal
 import socket
 import sys
 import time
 import traceback
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from distrun.agent import protocol
 from distrun.agent.link import Link
-from distrun.agent.linux import facts, private_dir, processes, syscalls
+from distrun.agent.linux import facts, private_dir, processes
 from distrun.agent.logs.task_logs import TaskLogs
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks.ports import PortHolder, PortTakenError
 from distrun.agent.tasks.runner import TaskRunner
@@ -60,18 +60,15 @@ class Agent:
         self._link = link
         self._addresses = addresses
         self._digest, self._modules = digest, modules
-        self._selector = selectors.DefaultSelector()
+        self._loop = Loop()
         self._ports = PortHolder()
-        self._tasks = TaskRunner(self._selector, link, self._ports)
+        self._tasks = TaskRunner(self._loop, link, self._ports)
         self._probe: Optional[Probe] = None
         self._stacks: Optional[StackDumper] = None
         self._logs: Optional[TaskLogs] = None
         self._dir: Optional[AgentDir] = None
         self._files: Optional[FileReceiver] = None
-        self._greeting: Optional[Tuple[float, Callable[[], None]]] = None
-        """When the supervisor is greeted although nvidia-smi has not answered, and by what."""
-        self._kill_due: Optional[float] = None
-        """When to kill the remaining processes; None until everything is being ended."""
+        self._is_ending = False
         self._has_started = False
         """Whether a task has been started."""
         self._keeps_logs = False
@@ -79,7 +76,7 @@ class Agent:
         self._guard = os.getppid()
         self.is_abandoned = False
         """Whether no supervisor will receive the logs any more."""
-        self._wakeup = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
+        self._loop.watch_signals((signal.SIGCHLD, signal.SIGTERM), self._on_signals)
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
 
@@ -103,16 +100,22 @@ class Agent:
                 os.write(2, text.encode("utf-8", "backslashreplace"))
 
     def _serve(self) -> None:
-        self._link.open(self._selector, self)
-        self._selector.register(self._wakeup, selectors.EVENT_READ, self._on_signal)
+        self._link.open(self._loop, self)
+        self._loop.before_wait.append(self._send)
         while self._has_work():
-            self._link.channel.watch_writing(self._selector)
-            syscalls.serve_ready(self._selector, self._timeout())
-            self._on_time()
+            has_files_to_copy = self._files is not None and self._files.has_work
+            self._loop.turn(0.0 if has_files_to_copy and not self._is_ending else None)
+            if self._files is not None and not self._is_ending:
+                self._files.work()
         self._finish()
 
+    def _send(self) -> None:
+        if self._logs is not None:
+            self._logs.stream()
+        self._link.channel.watch_writing(self._loop)
+
     def _has_work(self) -> bool:
-        if self._kill_due is None or self._tasks.has_tasks or processes.reap():
+        if not self._is_ending or self._tasks.has_tasks or processes.reap():
             return True
         return self._logs is not None and not (self.is_abandoned or self._logs.are_streamed)
 
@@ -142,52 +145,6 @@ class Agent:
 
         cache = BlobCache(os.fsencode(own.cache_path))
         return os.fsdecode(cache.store(self._digest, self._modules))
-
-    # Time ----------------------------------------------------------------------------------
-
-    def _timeout(self) -> Optional[float]:
-        dues = [due for due in self._dues() if due is not None]
-        return max(0.0, min(dues) - time.monotonic()) if dues else None
-
-    def _dues(self) -> List[Optional[float]]:
-        dues = self._link.dues + self._tasks.dues
-        if self._kill_due is not None and processes.children(os.getpid()):
-            dues.append(self._kill_due)
-        if self._probe is not None:
-            dues += self._probe.dues
-        if self._stacks is not None:
-            dues += self._stacks.dues
-        if self._greeting is not None:
-            dues.append(self._greeting[0])
-        if self._logs is not None:
-            dues.append(self._logs.due)
-        if self._dir is not None:
-            dues.append(self._dir.touch_due)
-        if self._files is not None and self._files.has_work and self._kill_due is None:
-            dues.append(time.monotonic())
-        return dues
-
-    def _on_time(self) -> None:
-        now = time.monotonic()
-        if self._logs is not None:
-            self._logs.on_time(now)
-        if self._probe is not None:
-            self._probe.on_time(now)
-        if self._stacks is not None:
-            self._stacks.on_time(now)
-        if self._greeting is not None and self._greeting[0] <= now:
-            self._greeting[1]()
-        self._link.on_time(now)
-        self._tasks.on_time(now)
-        if self._kill_due is not None and self._kill_due <= now:
-            self._tasks.kill_strays()
-            self._kill_due = now + processes.KILL_INTERVAL
-        if self._dir is not None:
-            self._dir.on_time(now)
-        if self._files is not None and self._kill_due is None:
-            self._files.work()
-        if self._logs is not None:
-            self._logs.stream()
 
     # The link ------------------------------------------------------------------------------
 
@@ -231,7 +188,7 @@ class Agent:
             if self._probe is None:
                 from distrun.agent.probe.probe import Probe
 
-                self._probe = Probe(self._selector, self._ports, self._link.report)
+                self._probe = Probe(self._loop, self._ports, self._link.report)
             self._probe.execute(order, "" if self._logs is None else self._logs.folder)
         elif self._dir is not None:
             if self._files is None:
@@ -247,9 +204,9 @@ class Agent:
             own = "" if self._dir is None else os.path.join(self._dir.path, "programs")
             cache = (None if self._dir is None else self._dir.cache_path) or own
             report, pids_of = self._link.report, self._tasks.pids_of
-            self._stacks = StackDumper(self._selector, report, pids_of, cache)
+            self._stacks = StackDumper(self._loop, report, pids_of, cache)
             self._tasks.helpers.append(self._stacks)
-        if self._kill_due is None:
+        if not self._is_ending:
             self._stacks.execute(order)
 
     def on_link_lost(self) -> None:
@@ -259,9 +216,8 @@ class Agent:
         if self._files is not None:
             self._files.pause()
 
-    def _on_signal(self) -> None:
-        numbers = os.read(self._wakeup.fileno(), 4096)
-        if signal.SIGTERM in numbers and self._kill_due is None:
+    def _on_signals(self, numbers: bytes) -> None:
+        if signal.SIGTERM in numbers and not self._is_ending:
             # The kernel sends this signal, too, when the guard has died.
             has_guard = os.getppid() == self._guard
             self._link.report_fault(Cause(Code.AGENT_TERMINATED if has_guard else Code.GUARD_DIED))
@@ -270,11 +226,17 @@ class Agent:
 
     def end_tasks(self, grace: float = protocol.KILL_GRACE) -> None:
         """End everything, then the agent: SIGTERM now, SIGKILL after `grace` seconds."""
-        if self._kill_due is None:
-            self._kill_due = time.monotonic() + grace
+        if not self._is_ending:
+            self._is_ending = True
+            self._loop.call_at(self._loop.now() + grace, self._kill_rest)
             if self._stacks is not None:
                 self._stacks.close()
             self._tasks.stop_all(grace)
+
+    def _kill_rest(self) -> None:
+        self._tasks.kill_strays()
+        if processes.children(os.getpid()):
+            self._loop.call_at(self._loop.now() + processes.KILL_INTERVAL, self._kill_rest)
 
     def abandon(self, grace: float = protocol.KILL_GRACE) -> None:
         """End everything; no supervisor will come back for the logs."""
@@ -307,22 +269,14 @@ class Agent:
         def work() -> protocol.Hello:
             return self._hello(order, folder, facts.gpus())
 
-        def follow() -> None:
-            found = call.result()
+        def follow(found: Optional[protocol.Message]) -> None:
             hello = found if isinstance(found, protocol.Hello) else self._hello(order, folder)
             self._link.report(hello._replace(pid=os.getpid(), at=time.time()))
-            self._selector.unregister(call)
-            call.close()
-            self._greeting = None
 
         try:
-            call = ForkedCall(work, time.monotonic() + facts.NVIDIA_SMI_SECONDS)
+            ForkedCall(self._loop, work, facts.NVIDIA_SMI_SECONDS, follow)
         except OSError:  # no process can be made now
             self._link.report(self._hello(order, folder))
-            return
-        self._greeting = call.due, follow
-        events = selectors.EVENT_READ
-        self._selector.register(call, events, lambda: follow() if call.read() else None)
 
     def _end_former(self, order: protocol.Configure) -> bool:
         """End what a lost agent of the job has left on this host. False: it does not end."""
@@ -352,9 +306,7 @@ class Agent:
                 Cause(Code.LOG_DIR_NOT_CREATED, path=order.folder, errno=number)
             )
             return None
-        return TaskLogs(
-            order.folder, None, self._link, self._selector, opened, limit=order.log_limit
-        )
+        return TaskLogs(order.folder, None, self._link, self._loop, opened, limit=order.log_limit)
 
     def _open_private_logs(self, order: protocol.Configure) -> Optional[TaskLogs]:
         # Imported here because most jobs run on the launching machine.
@@ -363,6 +315,7 @@ class Agent:
 
         try:
             self._dir = agent_dir.create(order.job_id, order.host)
+            self._loop.call_at(self._loop.now() + agent_dir.TOUCH_SECONDS, self._touch)
         except agent_dir.NoRoomError as error:
             self._link.report_fault(error.cause)
             self.abandon()
@@ -379,9 +332,14 @@ class Agent:
                 self._link.report_fault(cause)
                 self.abandon()
                 return None
-        return TaskLogs(
-            folder, LogStreamer(folder), self._link, self._selector, limit=order.log_limit
-        )
+        return TaskLogs(folder, LogStreamer(folder), self._link, self._loop, limit=order.log_limit)
+
+    def _touch(self) -> None:
+        from distrun.agent import agent_dir
+
+        if self._dir is not None:
+            self._dir.touch()
+        self._loop.call_at(self._loop.now() + agent_dir.TOUCH_SECONDS, self._touch)
 
     def _hello(
         self, order: protocol.Configure, folder: str, gpus: Sequence[int] = ()

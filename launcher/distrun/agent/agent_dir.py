@@ -14,7 +14,8 @@ from distrun.agent.protocol.causes import CauseError
 _AGENTS = "agents"
 _LONGEST_NAME = 48
 _OLD_SECONDS = 7 * 86400.0
-_TOUCH_SECONDS = 86400.0
+TOUCH_SECONDS = 86400.0
+"""How often :meth:`AgentDir.touch` must be called."""
 _TRIAL = b"\0" * 4096
 
 
@@ -29,8 +30,6 @@ class AgentDir:
         self.path = path
         self.files_path = os.path.join(path, "files")
         """Where the program's files are, once all have arrived."""
-        self.touch_due = time.monotonic() + _TOUCH_SECONDS
-        """When :meth:`on_time` has something to do."""
         self._parent = os.path.dirname(path)
         self._is_lasting = os.path.basename(self._parent) == _AGENTS
 
@@ -45,13 +44,8 @@ class AgentDir:
         left = self._sibling("left")
         return None if left is None else os.path.join(left, os.path.basename(self.path))
 
-    def on_time(self, now: float) -> None:
-        """Update the folder's time now and then: other agents remove folders that are old."""
-        if self.touch_due <= now:
-            self.touch_due += _TOUCH_SECONDS
-            self.touch()
-
     def touch(self) -> None:
+        """Update the folder's time: other agents remove folders that are old."""
         with contextlib.suppress(OSError):
             os.utime(self.path)
 

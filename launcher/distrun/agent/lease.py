@@ -45,9 +45,10 @@ class Lease:
         timer: Optional[int] = None,
     ) -> None:
         self._now = now
-        self._interval = heartbeat_interval(seconds)
+        self.interval = heartbeat_interval(seconds)
+        """Seconds between two heartbeats."""
         self._renewed = now()
-        self._next_heartbeat = self._renewed + self._interval
+        self._next_heartbeat = self._renewed + self.interval
         self._number = 0
         self._sent: Dict[int, float] = {}
         self._usable: Optional[float] = None
@@ -75,7 +76,7 @@ class Lease:
         """The next heartbeat, to be sent at once."""
         self._number += 1
         self._sent[self._number] = self._now()
-        self._next_heartbeat = self._now() + self._interval
+        self._next_heartbeat = self._now() + self.interval
         return Heartbeat(self._number)
 
     def acknowledge(self, number: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import select
-import selectors
 import socket
 import time
 from typing import TYPE_CHECKING, List, Optional, Tuple
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from distrun.agent.lease import Lease
+    from distrun.agent.loop import Handle, Loop
     from distrun.agent.reattach import ReattachListener
 
     class LinkUser(Protocol):
@@ -72,22 +73,21 @@ class Link:
         self._outbox: Outbox[protocol.Report] = Outbox()
         self._seconds: Optional[float] = 0.0
         self._lease: Optional[Lease] = None
-        self._lease_ends: Optional[float] = None
-        """When the lease ends. It began with the end of a link that has no heartbeats."""
         self._executed = 0
         """The number of the last order that was executed."""
-        self._decision_due: Optional[float] = None
-        """When to decide what the end of standard input means."""
+        self._decision: Optional[Handle] = None
+        """Decides what the end of standard input means."""
         self._client: Optional[socket.socket] = None
         """The client that passed the present link; it waits until this is closed."""
 
-    def open(self, selector: selectors.BaseSelector, user: LinkUser) -> None:
+    def open(self, loop: Loop, user: LinkUser) -> None:
         """Start to receive orders for `user`."""
-        self._selector = selector
+        self._loop = loop
         self._user = user
-        selector.register(self.channel.reader, selectors.EVENT_READ, self._on_readable)
+        self._next_check = loop.call_at(None, self._check_lease)
+        loop.watch(self.channel.reader, self._on_readable)
         if self._listener is not None:
-            selector.register(self._listener, selectors.EVENT_READ, self._on_client)
+            loop.watch(self._listener, self._on_client)
 
     def configure(self, lease: Optional[float]) -> None:
         """Set the lease in seconds; None: without end."""
@@ -97,6 +97,7 @@ class Link:
             from distrun.agent.lease import Lease
 
             self._lease = Lease(lease, protocol.KILL_GRACE, timer=self._lease_timer)
+            self._check_lease()
 
     @property
     def token(self) -> str:
@@ -106,7 +107,7 @@ class Link:
     @property
     def is_up(self) -> bool:
         """Whether the link can be written to."""
-        return not self.channel.broken and self._decision_due is None
+        return not self.channel.broken and self._decision is None
 
     # Sending -------------------------------------------------------------------------------
 
@@ -141,29 +142,19 @@ class Link:
 
     # Time ----------------------------------------------------------------------------------
 
-    @property
-    def dues(self) -> List[Optional[float]]:
-        """The times at which :meth:`on_time` has something to do."""
-        dues = [self._decision_due, self._lease_ends]
-        lease = self._lease
-        if lease is not None:
-            now, remaining = time.monotonic(), lease.remaining
-            is_expired = remaining is not None and remaining <= 0
-            if self.is_up and not is_expired:
-                dues.append(now + lease.until_heartbeat)
-            if remaining is not None and not self._user.is_abandoned:
-                dues.append(now + remaining)
-        return dues
+    def _check_lease(self) -> None:
+        """Send the heartbeat that is due, or end everything once the lease has expired.
 
-    def on_time(self, now: float) -> None:
-        if self._lease_ends is not None and self._lease_ends <= now:
-            self._lease_ends = None
-            self._user.abandon()
-        if self._decision_due is not None and self._decision_due <= now:
-            self._decide()
+        Acknowledged heartbeats only move its end further away: it is looked at with the next one.
+        """
         lease = self._lease
-        if lease is None or lease.remaining is None or lease.remaining > 0:
+        if lease is None:
+            return
+        if lease.remaining is None or lease.remaining > 0:
             self.send_heartbeat_if_due()
+            seconds = lease.until_heartbeat if self.is_up else lease.interval
+            left = math.inf if lease.remaining is None else lease.remaining
+            self._next_check.move(self._loop.now() + max(0.0, min(seconds, left)))
         elif not self._user.is_abandoned:
             # The launching side may only be slow: it learns why its tasks ended.
             self.report_fault(Cause(Code.LEASE_EXPIRED, seconds=self._seconds or 0.0))
@@ -175,7 +166,7 @@ class Link:
         try:
             orders = self.channel.receive()
         except ProtocolError as error:
-            self._selector.unregister(self.channel.reader)
+            self._loop.unwatch(self.channel.reader)
             self.report_fault(error.cause)
             if self._listener is None:
                 self._user.abandon()
@@ -184,7 +175,7 @@ class Link:
             return
         self._execute_all(orders)
         if self.channel.ended:
-            self._selector.unregister(self.channel.reader)
+            self._loop.unwatch(self.channel.reader)
             self._on_end()
 
     def _execute_all(self, orders: List[Tuple[int, protocol.Order]]) -> None:
@@ -218,17 +209,17 @@ class Link:
 
     def _on_end(self) -> None:
         if self._listener is not None:
-            self._decision_due = time.monotonic() + _DECISION_SECONDS
+            self._decision = self._loop.call_at(self._loop.now() + _DECISION_SECONDS, self._decide)
         elif self._seconds is None:
             return
         elif self._seconds > 0 and self._user.has_tasks:
-            self._lease_ends = time.monotonic() + self._seconds
+            self._loop.call_at(self._loop.now() + self._seconds, self._user.abandon)
         else:
             self._user.abandon()
 
     def _decide(self) -> None:
         """Find out whether the link was lost or the launching side has closed it."""
-        self._decision_due = None
+        self._decision = None
         is_lost = self._end_is_loss or self.channel.broken or _is_broken(self.channel.writer)
         if is_lost and self._lease is not None:
             self._detach()
@@ -239,11 +230,13 @@ class Link:
 
     def _detach(self) -> None:
         """Drop the present link; the lease continues."""
-        channel, self._decision_due = self.channel, None
+        channel = self.channel
+        if self._decision is not None:
+            self._decision.cancel()
+            self._decision = None
         if not channel.is_closed:  # else others may have its descriptors by now
-            for descriptor in {channel.reader, channel.writer}:
-                if descriptor in self._selector.get_map():
-                    self._selector.unregister(descriptor)
+            self._loop.unwatch(channel.reader)
+            self._loop.unwatch(channel.writer)
             channel.close()
         if self._client is not None:
             self._client.close()
@@ -255,14 +248,12 @@ class Link:
     def _on_client(self) -> None:
         client = None if self._listener is None else self._listener.accept()
         if client is not None:
-            self._selector.register(
-                client, selectors.EVENT_READ, lambda: self._on_descriptors(client)
-            )
+            self._loop.watch(client, lambda: self._on_descriptors(client))
 
     def _on_descriptors(self, client: socket.socket) -> None:
         from distrun.agent.reattach import receive_descriptors
 
-        self._selector.unregister(client)
+        self._loop.unwatch(client)
         descriptors = receive_descriptors(client)
         if descriptors is None or self._listener is None:
             client.close()
@@ -271,7 +262,8 @@ class Link:
         self._client = client
         self.channel = self._listener.open_channel(*descriptors)
         self.channel.joins = True
-        self._selector.register(self.channel.reader, selectors.EVENT_READ, self._on_readable)
+        self._loop.watch(self.channel.reader, self._on_readable)
+        self._check_lease()
 
 
 def _is_broken(descriptor: int) -> bool:

@@ -6,7 +6,6 @@ import os
 import re
 import resource
 import select
-import selectors
 import time
 from typing import TYPE_CHECKING
 
@@ -188,14 +187,11 @@ class Follower:
         `ended` is called when something was written or the descriptor `wake` is readable. It must
         read from that descriptor. Without `wake`, it is called at least four times a second.
         """
+        sources = [self.fileno(), *([] if wake is None else [wake])]
         end_poll = None if wake is not None else _END_POLL
-        with selectors.DefaultSelector() as selector:
-            selector.register(self, selectors.EVENT_READ)
-            if wake is not None:
-                selector.register(wake, selectors.EVENT_READ)
-            while not ended():
-                selector.select(self.poll_interval or end_poll)
-                yield from self.read()
+        while not ended():
+            syscalls.wait_until_ready(sources, seconds=self.poll_interval or end_poll)
+            yield from self.read()
         yield from self.finish()
 
     def close(self) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import selectors
-import time
 from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
-from distrun.agent.linux import peers
+from distrun.agent.linux import peers, syscalls
 from distrun.agent.protocol.channel import Channel, ProtocolError
 from distrun.errors import HostError
 
@@ -15,6 +13,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from distrun.agent.loop import Loop
     from distrun.agent.protocol import Notice, Request
 
 _RETRY_SECONDS = 1.0
@@ -35,12 +34,12 @@ class Clients:
 
     def __init__(
         self,
-        selector: selectors.BaseSelector,
+        loop: Loop,
         server: socket.socket,
         on_message: Callable[[Client, Request], None],
         on_end: Callable[[Client], None],
     ) -> None:
-        self._selector = selector
+        self._loop = loop
         self._server = server
         self._on_message = on_message
         self._on_end = on_end
@@ -49,34 +48,23 @@ class Clients:
         """The commands that are sent every event."""
         self._delayed: dict[Client, dict[tuple[type, str], Notice]] = {}
         """For each command that reads too slowly, the last progress of each task."""
-        self._accept_due: float | None = None
-        """When to accept connections again; None: they are accepted now."""
-        selector.register(server, selectors.EVENT_READ, self._accept)
+        loop.before_wait.append(self._watch_writing)
+        self._listen()
+
+    def _listen(self) -> None:
+        self._loop.watch(self._server, self._accept)
 
     def add(self, client: Client) -> None:
         self._clients.append(client)
-        self._selector.register(
-            client.reader, selectors.EVENT_READ, lambda: self._on_readable(client)
-        )
-
-    @property
-    def next_due(self) -> float | None:
-        """When :meth:`run_due` must be called."""
-        return self._accept_due
-
-    def run_due(self) -> None:
-        """Accept connections again, once it is time to."""
-        if self._accept_due is not None and self._accept_due <= time.monotonic():
-            self._accept_due = None
-            self._selector.register(self._server, selectors.EVENT_READ, self._accept)
+        self._loop.watch(client.reader, lambda: self._on_readable(client))
 
     def _accept(self) -> None:
         try:
             connection, _ = self._server.accept()
         except OSError:
-            # The connection waits. The selector would report it at once, without end.
-            self._selector.unregister(self._server)
-            self._accept_due = time.monotonic() + _RETRY_SECONDS
+            # The connection waits. The loop would be told of it at once, without end.
+            self._loop.unwatch(self._server)
+            self._loop.call_at(self._loop.now() + _RETRY_SECONDS, self._listen)
             return
         if not peers.of_connection(connection).is_same_user:
             connection.close()
@@ -98,9 +86,8 @@ class Clients:
             self._clients.remove(client)
             self.watching.discard(client)
             self._delayed.pop(client, None)
-            for descriptor in (client.reader, client.writer):
-                if descriptor in self._selector.get_map():
-                    self._selector.unregister(descriptor)
+            self._loop.unwatch(client.reader)
+            self._loop.unwatch(client.writer)
             client.close()
             self._on_end(client)
 
@@ -123,13 +110,18 @@ class Clients:
         for message in self._delayed.pop(client, {}).values():
             client.send(message)
 
-    def watch_writing(self) -> None:
+    def _watch_writing(self) -> None:
         for client in self._clients:
             if not client.pending:
                 self._send_delayed(client)
-            client.watch_writing(self._selector)
+            client.watch_writing(self._loop)
 
-    @property
-    def are_pending(self) -> bool:
-        """Whether a command has not read all its messages yet."""
-        return any(client.pending for client in self._clients)
+    def flush(self, seconds: float) -> None:
+        """Send the commands all their messages, but wait so many seconds at most."""
+        deadline = self._loop.now() + seconds
+        while pending := [client for client in self._clients if client.pending]:
+            if (left := deadline - self._loop.now()) <= 0:
+                break
+            syscalls.wait_until_ready([], [client.writer for client in pending], left)
+            for client in pending:
+                client.flush()

@@ -15,6 +15,7 @@ from distrun.agent.protocol import Cause, Code
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from distrun.agent.loop import Loop
     from distrun.plan import TaskPlan
 
 _READ_DELAYS = (1.0, 2.0, 4.0, 8.0)
@@ -41,18 +42,21 @@ class ClusterCheck:
         find_setter: returns where the program sets TF_CONFIG, as `train.py:6` or '', and whether
             every run does so; None: that is not known yet, and :meth:`check_unsure` is called
             once it is.
-        clock: in seconds.
+        on_mismatch: called with a mismatch that a log shows.
     """
 
     def __init__(
         self,
+        loop: Loop,
         tasks: Iterable[TaskPlan],
         read_served: Callable[[str], set[str]],
         find_setter: Callable[[], tuple[str, bool] | None],
-        clock: Callable[[], float],
+        on_mismatch: Callable[[Cause], None],
     ) -> None:
+        self._loop, self._on_mismatch = loop, on_mismatch
+        self._next = loop.call_at(None, self._read_due)
         self._tasks = {task.name: task for task in tasks if task.address}
-        self._read_served, self._find_setter, self._clock = read_served, find_setter, clock
+        self._read_served, self._find_setter = read_served, find_setter
         self._ports: dict[str, list[int]] = {}
         self._served: dict[str, set[str]] = {}
         self._at: defaultdict[Place, set[str]] = defaultdict(set)
@@ -90,27 +94,36 @@ class ClusterCheck:
         self._note(name, ports, self._served.get(name, set()))
         # At its own port, its address can only be that of a task on another host.
         if name not in self._served and not (self._is_at_own(name) and self._has_port_alone(name)):
-            self._reads[name] = (self._clock(), 0)
-        return self.check() or self._find(name)
+            self._reads[name] = (self._loop.now(), 0)
+        return self._read_logs() or self._find(name)
 
-    @property
-    def next_due(self) -> float | None:
-        """When :meth:`check` has something to do."""
-        dues = [due for due, _ in self._reads.values()]
-        return max(min(dues), self._resume_due) if dues else None
+    def close(self) -> None:
+        """Read no log any more."""
+        self._next.cancel()
 
-    def check(self) -> Cause | None:
-        """Read the logs that are due. Returns a mismatch that they show.
+    def _read_due(self) -> None:
+        cause = self._read_logs()
+        if cause is not None:
+            self._on_mismatch(cause)
+
+    def _read_logs(self) -> Cause | None:
+        """Read the logs that are due, and plan the next time. Returns a mismatch that they show.
 
         That takes at most a tenth of the time, whatever hosts report.
         """
-        now = self._clock()
+        found = self._read_until_mismatch()
+        first = min((due for due, _ in self._reads.values()), default=None)
+        self._next.move(None if first is None else max(first, self._resume_due))
+        return found
+
+    def _read_until_mismatch(self) -> Cause | None:
+        now = self._loop.now()
         for name, (due, count) in list(self._reads.items()):
             if due > now or self._resume_due > now:
                 continue
             del self._reads[name]  # added again at the end, so that each log has its turn
             served = self._read_served(name)
-            started, now = now, self._clock()
+            started, now = now, self._loop.now()
             self._resume_due = now + _PAUSE * (now - started)
             if served:
                 self._note(name, self._ports[name], served)

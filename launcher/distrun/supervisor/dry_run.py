@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import selectors
 import signal
 import tempfile
 import time
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from distrun import events
 from distrun.agent import protocol
-from distrun.agent.linux import syscalls
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import HostError, InvalidSpecError
 from distrun.plan import READ
@@ -100,11 +99,9 @@ class DryRun:
         self._tick = tick
         self._is_releasing = False
         self._seconds = spec.timeouts.start
-        self._due = None if self._seconds is None else time.monotonic() + self._seconds
-        """When hosts that have not answered are left out."""
-        self._selector = selectors.DefaultSelector()
-        self._signals = syscalls.signal_pipe((signal.SIGCHLD,))
-        self._hosts = HostPool(self._selector, spec, _JOB_ID, logs, READ, self)
+        self._loop = Loop()
+        self._loop.watch_signals((signal.SIGCHLD,), lambda _: self._hosts.check_exits())
+        self._hosts = HostPool(self._loop, spec, _JOB_ID, logs, READ, self)
         self.preparation = Preparation(
             spec, self._hosts.order, folder, has_preflight=checks_all, checks_all=checks_all
         )
@@ -118,7 +115,7 @@ class DryRun:
                 ends with its link.
         """
         try:
-            self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
+            self._wait_for_answers()
             self._hosts.connect(self.preparation.reaches)
             self._run_until_released()
         except BaseException:
@@ -133,34 +130,26 @@ class DryRun:
         while self._hosts and time.monotonic() < deadline:
             if self.preparation.is_finished and not self._is_releasing:
                 self._release()
-            self._wait()
-            if not self._is_releasing and self._due is not None and self._due <= time.monotonic():
-                self._fail_unanswered()
+            tick = self._tick(self.preparation)
+            longest = _LEAVE_SECONDS if self._is_releasing else None
+            self._loop.turn(longest if tick is None else min(tick, longest or tick))
+
+    def _wait_for_answers(self) -> None:
+        if self._seconds is not None:
+            self._loop.call_at(self._loop.now() + self._seconds, self._fail_unanswered)
 
     def _fail_unanswered(self) -> None:
         """Continue without the hosts that a launch would not wait for any longer, or end."""
+        if self._is_releasing:
+            return
+        self._wait_for_answers()
         seconds = self._seconds or 0.0
-        self._due = time.monotonic() + seconds
         for host, cause in self._hosts.unanswered(self.preparation.waiting_for, seconds).items():
             self._fail(host, cause)
 
     def _release(self) -> None:
         self._is_releasing = True
         self._hosts.shut_down()
-
-    def _wait(self) -> None:
-        self._hosts.watch_writing()
-        dues = (self._hosts.next_due, None if self._is_releasing else self._due)
-        waits = [max(0.0, due - time.monotonic()) for due in dues if due is not None]
-        tick = self._tick(self.preparation)
-        waits.append(_LEAVE_SECONDS if self._is_releasing else syscalls.LONGEST_WAIT)
-        timeout = min(waits if tick is None else [*waits, tick])
-        syscalls.serve_ready(self._selector, timeout)
-        self._hosts.run_due()
-
-    def _on_signal(self) -> None:
-        self._signals.read(4096)
-        self._hosts.check_exits()
 
     # Events of the pool --------------------------------------------------------------------
 

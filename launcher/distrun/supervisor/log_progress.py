@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from selectors import EVENT_READ
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux.syscalls import Inotify
@@ -13,8 +12,8 @@ from distrun.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from selectors import BaseSelector
 
+    from distrun.agent.loop import Loop
     from distrun.jobstore import JobFolder
     from distrun.printed_progress import PrintedProgress
 
@@ -54,21 +53,17 @@ class LogProgress:
     read at intervals, until none has grown.
 
     Args:
-        selector: calls the data of what is registered when it is readable.
         folder: the job's.
         on_progress: called with a task, its new progress, and whether a bar moves.
-        clock: in seconds.
     """
 
     def __init__(
         self,
-        selector: BaseSelector,
+        loop: Loop,
         folder: JobFolder,
         on_progress: Callable[[str, dict[str, str], bool], None],
-        clock: Callable[[], float],
     ) -> None:
-        self._selector, self._folder = selector, folder
-        self._on_progress, self._clock = on_progress, clock
+        self._loop, self._folder, self._on_progress = loop, folder, on_progress
         self._logs: dict[str, _Log] = {}
         self._sizes: dict[str, int] = {}
         """The size of each log when it was read last."""
@@ -76,13 +71,12 @@ class LogProgress:
         """The logs that are to be read before the next interval."""
         self._has_grown = False
         self._inotify: Inotify | None = None
-        self.next_due: float | None = None
-        """When to call :meth:`check`; None: when a log grows."""
+        self._next = loop.call_at(None, self._check)
 
     def start(self, task: str, log_start: int) -> None:
         """Watch an attempt: it runs now, and its output begins at this byte of its log."""
         self._logs[task] = _Log(log_start)
-        if self.next_due is None:
+        if self._next.when is None:
             self._resume()
 
     def stop(self, task: str) -> None:
@@ -95,7 +89,7 @@ class LogProgress:
         """Stop watching all tasks."""
         self._logs.clear()
         self._stop_waiting()
-        self.next_due = None
+        self._next.cancel()
 
     def read_rest(self, tasks: Iterable[str] | None = None) -> None:
         """Read logs to their present ends. Default: all."""
@@ -103,9 +97,9 @@ class LogProgress:
             if task in self._logs:
                 self._read(task)
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Read logs that have grown, for a short time."""
-        started = self._clock()
+        started = self._loop.now()
         if not self._turn:
             self._turn, self._has_grown = [*self._logs], False
         turn, self._turn = self._turn[:_LOGS_A_TURN], self._turn[_LOGS_A_TURN:]
@@ -116,16 +110,15 @@ class LogProgress:
         elif self._has_grown:
             interval = _INTERVAL
         elif self._wait_for_growth():
-            self.next_due = None
             return
         else:
             interval = _POLL_INTERVAL
-        now = self._clock()
-        self.next_due = now + max(interval, _PAUSE * (now - started))
+        now = self._loop.now()
+        self._next.move(now + max(interval, _PAUSE * (now - started)))
 
     def _resume(self) -> None:
         self._stop_waiting()
-        self.next_due = self._clock() + _INTERVAL
+        self._next.move(self._loop.now() + _INTERVAL)
 
     def _wait_for_growth(self) -> bool:
         """Have inotify report the next growth. Returns whether it does."""
@@ -139,13 +132,12 @@ class LogProgress:
             self._stop_waiting()  # this growth was not reported
             return False
         # It is closed at the first growth: a busy log would wake this process all the time.
-        self._selector.register(self._inotify.fileno(), EVENT_READ, self._resume)
+        self._loop.watch(self._inotify, self._resume)
         return True
 
     def _stop_waiting(self) -> None:
         if self._inotify is not None:
-            if self._inotify.fileno() in self._selector.get_map():
-                self._selector.unregister(self._inotify.fileno())
+            self._loop.unwatch(self._inotify)
             self._inotify.close()
             self._inotify = None
 

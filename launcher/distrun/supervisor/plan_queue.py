@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distrun import events
@@ -15,6 +16,7 @@ from distrun.supervisor.wait_limit import WaitLimit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from distrun.agent.loop import Loop
     from distrun.agent.protocol import Report
     from distrun.lifecycle import JobState, MakePlan
     from distrun.plan import Plan
@@ -43,6 +45,7 @@ class PlanQueue:
 
     def __init__(  # noqa: PLR0913 - most have names
         self,
+        loop: Loop,
         spec: Spec,
         preparation: Preparation,
         plan: Plan,
@@ -54,6 +57,7 @@ class PlanQueue:
         emit: Callable[[events.Event], None],
         use_plan: Callable[[Plan], tuple[events.TaskRecord, ...] | None],
     ) -> None:
+        self._loop = loop
         self._spec = spec
         self._preparation = preparation
         self._plan = plan
@@ -69,8 +73,7 @@ class PlanQueue:
         self._replanning: Replanning | None = None
         self._wait_limit: WaitLimit | None = None
         """How long the plan in progress may wait for hosts that others can replace."""
-        self._retry: tuple[float, MakePlan] | None = None
-        """When to try a plan again that failed between hosts that had worked before."""
+        loop.checks.append(self._check_wait_limit)
 
     def add(self, request: MakePlan) -> None:
         self._requests.append(request)
@@ -102,26 +105,10 @@ class PlanQueue:
             return {}
         return self._find_unanswered(self._replanning.waiting_for, self._wait_limit.seconds)
 
-    @property
-    def next_due(self) -> float | None:
-        """When to call :meth:`check_wait_limit`."""
-        limit = None if self._replanning is None else self._wait_limit
-        dues = [
-            None if limit is None else limit.next_due,
-            None if self._retry is None else self._retry[0],
-        ]
-        return min((due for due in dues if due is not None), default=None)
-
-    def check_wait_limit(self) -> None:
-        """Leave out new hosts that have not answered for too long, if others can replace them.
-
-        Also try a plan again that has failed, if it is time.
-        """
-        if self._retry is not None and self._retry[0] <= time.monotonic():
-            request, self._retry = self._retry[1], None
-            self.add(request)
+    def _check_wait_limit(self) -> None:
+        """Leave out new hosts that have not answered for too long, if others can replace them."""
         made, limit = self._replanning, self._wait_limit
-        if made is None or limit is None:
+        if made is None or limit is None or self._state().outcome is not None:
             return
         waiting = made.waiting_for
         limit.update(is_waiting=made.waits_for_new_hosts)
@@ -131,7 +118,10 @@ class PlanQueue:
                 made.unusable.update(self.unanswered)
                 self._finish()
             else:
-                self._wait_limit = WaitLimit(self._start_left(), time.monotonic)
+                self._wait_limit = self._new_wait_limit()
+
+    def _new_wait_limit(self) -> WaitLimit:
+        return WaitLimit(self._loop, self._start_left(), self._check_wait_limit)
 
     def _plan_next(self) -> None:
         """Start to make the next plan that was requested, if none is being made."""
@@ -143,7 +133,7 @@ class PlanQueue:
             renewed = {task.name for task in state.tasks.values() if state.has_new_agent(task)}
             lost = {task.name for task in state.tasks.values() if state.why_unusable(task)}
             self._training.interrupt(state.tasks.keys() - renewed - lost)
-            self._wait_limit = WaitLimit(self._start_left(), time.monotonic)
+            self._wait_limit = self._new_wait_limit()
             self._replanning = Replanning(
                 *(self._spec, self._preparation, request, self._plan),
                 renewed,
@@ -168,7 +158,8 @@ class PlanQueue:
             cause = made.failure or Cause(Code.NO_ROOM, tasks=made.request.tasks)
             restart = made.request.restart
             if made.may_pass:
-                self._retry = time.monotonic() + _RETRY_SECONDS, made.request
+                at = self._loop.now() + _RETRY_SECONDS
+                self._loop.call_at(at, partial(self.add, made.request))
             self._emit(events.PlanFailed(at=time.time(), restart=restart, cause=cause))
         else:
             self._use(made, made.plan)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from distrun.agent.loop import Loop
+
 QUIET_SECONDS = 120.0
 """A job is quiet after this time without any sign of its tasks."""
 SUSPECT_SECONDS = 20.0
@@ -25,26 +27,27 @@ class QuietWatch:
     Args:
         size_of_log: returns the size of a task's log in bytes.
         measure: has all hosts report the processor time of their tasks, to :meth:`record_cpu`.
-        clock: in seconds; it stops while the machine sleeps.
+        list_running: returns the tasks that run; none if the job is not running, or a link is lost.
     """
 
     def __init__(
         self,
+        loop: Loop,
         size_of_log: Callable[[str], int],
         measure: Callable[[], None],
-        clock: Callable[[], float],
+        list_running: Callable[[], Collection[str]],
     ) -> None:
-        self._size_of_log, self._measure, self._clock = size_of_log, measure, clock
+        self._loop = loop
+        self._size_of_log, self._measure, self._list_running = size_of_log, measure, list_running
         self._seconds = QUIET_SECONDS
-        self._last_sign = self._measured_at = clock()
+        self._last_sign = self._measured_at = loop.now()
         self._sizes: dict[str, int] = {}
         self._running: Collection[str] = ()
         self._used: dict[str, tuple[float, float]] = {}
         """The processor time that each task had used, and when that was measured."""
         self._idle: set[str] = set()
         """The tasks that have used none since the last sign of any task."""
-        self.next_due = clock() + QUIET_SECONDS / _CHECKS
-        """When :meth:`check` has something to do."""
+        self._next = loop.call_at(loop.now() + QUIET_SECONDS / _CHECKS, self._check)
         self.is_quiet = False
 
     @property
@@ -56,22 +59,17 @@ class QuietWatch:
         """Call the job quiet after this time."""
         if seconds != self._seconds:
             self._seconds = seconds
-            self.next_due = self._clock() + seconds / _CHECKS
+            self._next.move(self._loop.now() + seconds / _CHECKS)
 
     def record_sign(self) -> None:
         """Note that a task does something."""
-        self._last_sign = self._clock()
+        self._last_sign = self._loop.now()
         self._used, self._idle = {}, set()
         self.is_quiet = False
 
-    def check(self, running: Collection[str]) -> None:
-        """Look for signs.
-
-        Args:
-            running: the tasks that run; none if the job is not running, or a link is lost.
-        """
-        now = self._clock()
-        self.next_due = now + self._seconds / _CHECKS
+    def _check(self) -> None:
+        now, running = self._loop.now(), self._list_running()
+        self._next.move(now + self._seconds / _CHECKS)
         sizes = {task: self._size_of_log(task) for task in running}
         if not running or sizes != self._sizes:
             self._sizes, self._running = sizes, running
@@ -82,7 +80,7 @@ class QuietWatch:
 
     def record_cpu(self, seconds: Mapping[str, float]) -> None:
         """Note the processor time in seconds that the tasks of a host have used."""
-        now = self._clock()
+        now = self._loop.now()
         for task, used in seconds.items():
             before, measured_at = self._used.get(task, (used, now))
             passed = now - measured_at

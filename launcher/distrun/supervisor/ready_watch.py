@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 from functools import partial
-from selectors import EVENT_READ
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from distrun.agent.protocol import Cause, Code
@@ -20,8 +19,8 @@ from distrun.supervisor.hosts.local import isolated_python
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
-    from selectors import BaseSelector
 
+    from distrun.agent.loop import Loop
     from distrun.plan import TaskPlan
 
 _RETRY_SECONDS = 0.5
@@ -46,28 +45,24 @@ class ReadyWatch:
     """Watches the tasks that others start after, from their start until they are ready.
 
     Args:
-        selector: calls the data of what is registered when it is readable.
         tasks: the job's.
         log_of: returns the path of a task's log.
-        clock: in seconds.
+        on_ready: called with a task that is ready, and its attempt.
     """
 
     def __init__(
         self,
-        selector: BaseSelector,
+        loop: Loop,
         tasks: Iterable[TaskPlan],
         log_of: Callable[[str], Path],
-        clock: Callable[[], float],
+        on_ready: Callable[[str, int], None],
     ) -> None:
-        self._selector, self._log_of, self._clock = selector, log_of, clock
+        self._loop, self._log_of, self._on_ready = loop, log_of, on_ready
         self._tasks: dict[str, TaskPlan] = {}
         self._attempts: dict[str, _Attempt] = {}
         """The attempts that run and are not ready."""
         self._searches: dict[str, _Search] = {}
-        self._found: list[str] = []
-        """The tasks that have printed their line since the last check."""
-        self.next_due: float | None = None
-        """When to call :meth:`check`."""
+        self._next = loop.call_at(None, self._search_all)
         self.use_plan(tasks)
 
     def use_plan(self, tasks: Iterable[TaskPlan]) -> None:
@@ -84,30 +79,23 @@ class ReadyWatch:
         if name in self._tasks:
             self._attempts[name] = _Attempt(attempt, log_start)
             if self._tasks[name].ready is Ready.LINE:
-                self.next_due = self._clock()
+                self._next.move(self._loop.now())
 
     def forget(self, name: str) -> None:
         """Stop watching a task: its attempt has ended."""
         self._attempts.pop(name, None)
         self._end_search(name)
-        if name in self._found:
-            self._found.remove(name)
 
-    def on_listening(self, name: str, ports: Collection[int]) -> list[tuple[str, int]]:
-        """Return the task and its attempt if it is ready, now that it listens on these ports."""
+    def on_listening(self, name: str, ports: Collection[int]) -> None:
+        """Note the ports on which a task listens: it may be ready now."""
         task = self._tasks.get(name)
-        if task is None or task.ready is not Ready.PORT or task.port not in ports:
-            return []
-        return self._pop([name])
+        if task is not None and task.ready is Ready.PORT and task.port in ports:
+            self._note_ready(name)
 
-    def check(self) -> list[tuple[str, int]]:
-        """Return the tasks that have printed their line, and their attempts."""
-        self.next_due = None
-        ready, self._found = self._pop(self._found), []
+    def _search_all(self) -> None:
         for name in self._attempts:
             if self._tasks[name].ready is Ready.LINE and name not in self._searches:
                 self._search(name)
-        return ready
 
     @property
     def pids(self) -> set[int]:
@@ -125,9 +113,10 @@ class ReadyWatch:
                 causes.append(Cause(code, task=name, text=expression, count=count, total=total))
         return tuple(causes)
 
-    def _pop(self, names: Iterable[str]) -> list[tuple[str, int]]:
-        popped = ((name, self._attempts.pop(name, None)) for name in names)
-        return [(name, attempt.number) for name, attempt in popped if attempt is not None]
+    def _note_ready(self, name: str) -> None:
+        attempt = self._attempts.pop(name, None)
+        if attempt is not None:
+            self._on_ready(name, attempt.number)
 
     def _search(self, name: str) -> None:
         """Start a process that answers when the attempt has printed its line."""
@@ -142,23 +131,24 @@ class ReadyWatch:
                     command = isolated_python("distrun.supervisor.line_search", *args)
                     process = subprocess.Popen(command, stdin=log, stdout=answer)
             except OSError:
-                self.next_due = self._clock() + _RETRY_SECONDS
+                self._next.move(self._loop.now() + _RETRY_SECONDS)
                 return
             opened.pop_all()
         self._searches[name] = _Search(process, log, reader)
-        self._selector.register(reader, EVENT_READ, partial(self._on_answer, name))
+        self._loop.watch(reader, partial(self._on_answer, name))
 
     def _on_answer(self, name: str) -> None:
         has_printed = os.read(self._searches[name].answer, 1) != b""
         self._end_search(name)
         if has_printed:
-            self._found.append(name)
-        self.next_due = self._clock() + (0.0 if has_printed else _RETRY_SECONDS)
+            self._note_ready(name)
+        else:
+            self._next.move_forward(self._loop.now() + _RETRY_SECONDS)
 
     def _end_search(self, name: str) -> None:
         search = self._searches.pop(name, None)
         if search is not None:
-            self._selector.unregister(search.answer)
+            self._loop.unwatch(search.answer)
             os.close(search.answer)
             search.log.close()
             search.process.kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from distrun.lifecycle import TaskPhase
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from distrun.agent.loop import Loop
     from distrun.agent.protocol import Order, Report
     from distrun.lifecycle import JobState
 
@@ -42,9 +42,9 @@ class Stacks(Frozen, kw_only=True):
 
 class _Question:
     def __init__(
-        self, hosts: set[str], due: float, on_answer: Callable[[Stacks], None], answer: Stacks
+        self, hosts: set[str], on_answer: Callable[[Stacks], None], answer: Stacks
     ) -> None:
-        self.hosts, self.due, self.on_answer, self.answer = hosts, due, on_answer, answer
+        self.hosts, self.on_answer, self.answer = hosts, on_answer, answer
 
 
 def find_program() -> str | None:
@@ -65,17 +65,15 @@ class StackCollector:
     """
 
     def __init__(
-        self, order: Callable[[str, Order], None], has_own_files: Callable[[str], bool]
+        self,
+        loop: Loop,
+        order: Callable[[str, Order], None],
+        has_own_files: Callable[[str], bool],
     ) -> None:
-        self._order, self._has_own_files = order, has_own_files
+        self._loop, self._order, self._has_own_files = loop, order, has_own_files
         self._questions: dict[int, _Question] = {}
         self._last = 0
         self._program = ""
-
-    @property
-    def next_due(self) -> float | None:
-        """When :meth:`run_due` must be called."""
-        return min((question.due for question in self._questions.values()), default=None)
 
     def ask(
         self,
@@ -112,12 +110,13 @@ class StackCollector:
         self._program = program
         self._last += 1
         asked = tasks.keys() - lost
-        due = time.monotonic() + seconds
-        self._questions[self._last] = _Question(asked, due, on_answer, answer)
+        number = self._last
+        self._questions[number] = _Question(asked, on_answer, answer)
+        self._loop.call_at(self._loop.now() + seconds, lambda: self._answer(number))
         for host in asked:
             path = "" if self._has_own_files(host) else program
-            self._order(host, DumpStacks(self._last, tasks[host], native, path, digest, size))
-        self.run_due()
+            self._order(host, DumpStacks(number, tasks[host], native, path, digest, size))
+        self._answer_complete()
 
     def _send_program(self, host: str) -> None:
         packed = _packed(self._program, os.stat(self._program).st_mtime_ns)
@@ -142,7 +141,7 @@ class StackCollector:
             question.answer.processes.extend(found)
             if not found:
                 question.answer.silent[host] = "py-spy could not be run there"
-        self.run_due()
+        self._answer_complete()
 
     def forget_host(self, host: str) -> None:
         """A host is lost: its answer is not waited for."""
@@ -150,15 +149,17 @@ class StackCollector:
             if host in question.hosts:
                 question.hosts.remove(host)
                 question.answer.silent[host] = "it was lost"
-        self.run_due()
+        self._answer_complete()
 
-    def run_due(self) -> None:
-        """Deliver the answers that are complete, or have been waited for long enough."""
-        now = time.monotonic()
+    def _answer_complete(self) -> None:
         for number, question in list(self._questions.items()):
-            if question.hosts and question.due > now:
-                continue
-            del self._questions[number]
+            if not question.hosts:
+                self._answer(number)
+
+    def _answer(self, number: int) -> None:
+        """Deliver an answer: it is complete, or has been waited for long enough."""
+        question = self._questions.pop(number, None)
+        if question is not None:
             for host in question.hosts:
                 question.answer.silent[host] = "it has not answered in time"
             question.on_answer(question.answer)

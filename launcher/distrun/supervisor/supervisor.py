@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
-import selectors
 import signal
 import sys
 import time
@@ -22,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun import events, held_package, lifecycle, record
 from distrun.agent import protocol
-from distrun.agent.linux import syscalls
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.stack_messages import ProgramRequested, StacksDumped
 from distrun.codec import to_json
@@ -56,8 +54,9 @@ from distrun.supervisor.wait_limit import WaitLimit
 from distrun.verdict.model import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from distrun.agent.loop import Handle
     from distrun.agent.protocol import Report, Request
     from distrun.agent.protocol.file_messages import FilesPreserved
     from distrun.jobstore import JobFolder
@@ -128,7 +127,7 @@ class Supervisor:
         self._folder = folder
         self._spec = spec
         self._cause_text = cause_text
-        self._selector = selectors.DefaultSelector()
+        self._loop = Loop()
         self._last_change = 0.0 if former is None else folder.last_change()
         self._record = record.EventLog(str(folder.events_file))
         self._record_failed = False
@@ -139,7 +138,7 @@ class Supervisor:
         self._changes = changes
         self._assumed_dead = assumed_dead
         self._former_agents = FormerAgents(
-            *(self._selector, folder.job_id),
+            *(self._loop, folder.job_id),
             on_cleared=self._on_cleared,
             on_lost_logs=self._on_lost_logs,
             on_preserved=self._on_preserved,
@@ -150,10 +149,9 @@ class Supervisor:
             self._record.require_space()
             folder.absorb_unsent_reports(self._record)
             self._state = former
-        self._timers: dict[events.Timer, float] = {}
-        """When each timer expires, on the monotonic clock."""
+        self._timers: dict[events.Timer, Handle] = {}
         self._hosts = HostPool(
-            *(self._selector, spec, folder.job_id, folder.logs, READ, self),
+            *(self._loop, spec, folder.job_id, folder.logs, READ, self),
             find_others=self._find_own_processes,
         )
         if folder.descriptor is not None:
@@ -164,13 +162,15 @@ class Supervisor:
         self._manifest = manifest
         self._has_preflight = preflight
         self._plans: PlanQueue | None = None
-        self._returns = HostReturns(time.monotonic)
+        self._returns = HostReturns(self._loop, self._reconnect_host)
+        self._early_returns: list[str] = []
+        """Lost hosts to connect to once there is a plan."""
         self._training = TrainingGap(self.emit, time.time)
         if former is not None:
             self._training.resume(former, self._last_change)
         self._tasks: dict[str, TaskPlan] = {}
         self._starts = StartQueue(self._send_start)
-        self._progress = TaskProgress(self._selector, folder, self._on_progress, self._on_step)
+        self._progress = TaskProgress(self._loop, folder, self._on_progress, self._on_step)
         self._cluster: ClusterCheck | None = None
         self._quiet: QuietWatch | None = None
         self._tensorboard: TensorBoard | None = None
@@ -189,15 +189,13 @@ class Supervisor:
         self._is_setter_asked = False
         self._setter: tuple[str, bool] | None = None
         """Where the program sets TF_CONFIG: see :class:`.ClusterCheck`; None: not known yet."""
-        self._stacks = StackCollector(self._hosts.order, self._has_own_files)
-        self._signals = syscalls.signal_pipe((signal.SIGCHLD, signal.SIGTERM))
-        self._clients = Clients(
-            self._selector, folder.listen(), self._on_client, self._on_client_end
-        )
+        self._stacks = StackCollector(self._loop, self._hosts.order, self._has_own_files)
+        self._clients = Clients(self._loop, folder.listen(), self._on_client, self._on_client_end)
         self._launch: Client | None = launch
         self._clients.add(launch)
         self._clients.watching.add(launch)
-        self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
+        self._loop.watch_signals((signal.SIGCHLD, signal.SIGTERM), self._on_signals)
+        self._loop.checks += [self._check_quiet, self._check_wait_limit]
 
     def run(self, early: Sequence[Request]) -> None:
         """Run the job to its end. `early` are requests that its launch command has sent already."""
@@ -208,8 +206,7 @@ class Supervisor:
         self._clear_former_hosts()
         self._finish_if_released()
         while not self._state.phase.is_final:
-            self._wait()
-            self._fire_timers()
+            self._loop.turn()
             self._finish_if_released()
         self._progress.close()
         self._close()
@@ -218,7 +215,7 @@ class Supervisor:
         self._hosts.inquiries.close()
         self._record.release_reserve()
         self._folder.stop_listening()
-        self._flush_clients()
+        self._clients.flush(_FLUSH_SECONDS)
         # Commands whose connection has ended must not find the supervisor alive.
         self._folder.release_lock()
 
@@ -258,8 +255,7 @@ class Supervisor:
         self._hosts.abandon_lost()
         self._finish_if_released()
         while not self._state.phase.is_final and time.monotonic() < deadline:
-            self._wait(deadline)
-            self._fire_timers()
+            self._loop.turn(deadline - time.monotonic())
             self._finish_if_released()
 
     def _end_record(self, cause: Cause) -> None:
@@ -373,7 +369,7 @@ class Supervisor:
         elif isinstance(action, lifecycle.SetTimer):
             self._set_timer(action)
         elif isinstance(action, lifecycle.CancelTimer):
-            self._timers.pop(action.timer, None)
+            self._cancel_timer(action.timer)
         elif isinstance(action, lifecycle.Announce):
             self.emit(action.event)
         elif isinstance(action, lifecycle.MakePlan):
@@ -386,7 +382,19 @@ class Supervisor:
         seconds = action.seconds
         if action.timer == lifecycle.STALL and self._stall is not None:
             seconds = self._stall.start(self._state.training)
-        self._timers[action.timer] = time.monotonic() + seconds
+        self._set_timer_in(action.timer, seconds)
+
+    def _set_timer_in(self, timer: events.Timer, seconds: float) -> None:
+        self._cancel_timer(timer)
+        at = self._loop.now() + seconds
+        self._timers[timer] = self._loop.call_at(at, partial(self._on_timer, timer))
+
+    def _cancel_timer(self, timer: events.Timer) -> bool:
+        """Return whether it was set."""
+        handle = self._timers.pop(timer, None)
+        if handle is not None:
+            handle.cancel()
+        return handle is not None
 
     def _release_hosts(self) -> None:
         self._is_finishing = True
@@ -465,7 +473,7 @@ class Supervisor:
             if self._state.outcome is None:
                 self._prepare()
             return
-        agents = find_former_agents(self._spec, self._former, self._state, self._folder)
+        agents = find_former_agents(self._loop, self._spec, self._former, self._state, self._folder)
         assumed = [each for each in agents if each.name in self._assumed_dead]
         self._former_agents.clear([each for each in agents if each not in assumed])
         names = {agent.name for agent in agents}
@@ -522,7 +530,7 @@ class Supervisor:
             )
             preparation.deliver(delivery, self._manifest)
         self._preparation = preparation
-        self._wait_limit = WaitLimit(self._start_left, time.monotonic)
+        self._wait_limit = WaitLimit(self._loop, self._start_left, self._check_wait_limit)
         self._hosts.recall_lost(self._state.lost_agents, self._spec)
         self._hosts.connect(preparation.reaches)
         with contextlib.suppress(OSError):  # too few descriptors: the tasks' start says so
@@ -559,8 +567,9 @@ class Supervisor:
     @property
     def _start_left(self) -> float | None:
         """The seconds that are left of `timeouts.start`; None: its time does not run."""
-        due = self._timers.get(lifecycle.START)
-        return None if due is None else due - time.monotonic()
+        handle = self._timers.get(lifecycle.START)
+        due = None if handle is None else handle.when
+        return None if due is None else due - self._loop.now()
 
     def _on_fault(self, host: str, fault: protocol.Fault) -> None:
         self._leave_out_spares({host: fault.cause})
@@ -678,15 +687,14 @@ class Supervisor:
         if self._stall is not None:
             self._stall.forget(task)
 
-    def _report_ready(self, attempts: Iterable[tuple[str, int]]) -> None:
-        for task, attempt in attempts:
-            self.emit(events.TaskReady(at=time.time(), task=task, attempt=attempt))
+    def _report_ready(self, task: str, attempt: int) -> None:
+        self.emit(events.TaskReady(at=time.time(), task=task, attempt=attempt))
 
     def _on_listening(self, report: protocol.TaskListening) -> None:
         task = self._state.tasks[report.task]
         is_running = task.phase is lifecycle.TaskPhase.RUNNING and task.attempt == report.attempt
         if is_running and self._ready is not None:
-            self._report_ready(self._ready.on_listening(report.task, report.ports))
+            self._ready.on_listening(report.task, report.ports)
         if is_running and self._cluster is not None:
             self._report_cluster(self._cluster, self._cluster.record(report.task, report.ports))
 
@@ -725,7 +733,7 @@ class Supervisor:
         if records is None:
             return
         self._plans = PlanQueue(
-            *(self._spec, preparation, plan, self._training),
+            *(self._loop, self._spec, preparation, plan, self._training),
             state=lambda: self._state,
             start_left=lambda: self._start_left,
             find_unanswered=self._hosts.unanswered,
@@ -734,6 +742,8 @@ class Supervisor:
         )
         self.emit(events.JobPlanned(at=time.time(), tasks=records))
         self._start_tensorboard()
+        for host in self._early_returns:
+            self._reconnect_host(host)
 
     def _use_plan(self, plan: Plan) -> tuple[events.TaskRecord, ...] | None:
         """Write a plan down and start tasks by it from now on.
@@ -754,17 +764,20 @@ class Supervisor:
             if self._stall is not None:
                 self._stall.forget(dropped)
         self._hosts.set_logs_aside({task.name: task.host for task in plan.tasks})
+        if self._cluster is not None:
+            self._cluster.close()
         self._cluster = ClusterCheck(
-            plan.tasks,
-            self._analyzer.served_addresses,
-            self._find_setter,
-            time.monotonic,
+            *(self._loop, plan.tasks, self._analyzer.served_addresses, self._find_setter),
+            self._report_mismatch,
         )
         if self._stall is None and self._quiet is None:
-            self._quiet = QuietWatch(self._folder.size_of_log, self._measure_cpu, time.monotonic)
+            self._quiet = QuietWatch(
+                *(self._loop, self._folder.size_of_log, self._measure_cpu),
+                self._list_running,
+            )
         log_of = self._folder.log_of
         if self._ready is None:
-            self._ready = ReadyWatch(self._selector, plan.tasks, log_of, time.monotonic)
+            self._ready = ReadyWatch(self._loop, plan.tasks, log_of, self._report_ready)
         else:
             self._ready.use_plan(plan.tasks)
         return self._records(plan)
@@ -801,9 +814,7 @@ class Supervisor:
         """Start TensorBoard below an agent on this machine, which ends it with the job."""
         host, job_id = self._hosts.below_supervisor, self._folder.job_id
         order = None if host is None else partial(self._hosts.order, host)
-        self._tensorboard = TensorBoard(
-            self._spec, job_id, order, self.emit, time.monotonic, time.time
-        )
+        self._tensorboard = TensorBoard(self._loop, self._spec, job_id, order, self.emit, time.time)
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         preparation = self._preparation
@@ -863,60 +874,40 @@ class Supervisor:
         if host is None or host.fault is None or host.fault.code in _HARMLESS_FAULTS:
             self._returns.record_loss(name)
 
-    def _reconnect_hosts(self) -> None:
-        """Connect anew to hosts that were lost; one that answers can take over tasks."""
+    def _reconnect_host(self, host: str) -> None:
+        """Connect anew to a host that was lost; if it answers it can take over tasks."""
         preparation, state = self._preparation, self._state
         if preparation is None or state.outcome is not None or not state.has_restarts:
             return
-        for host in self._returns.pop_due():
+        if self._tasks:
             self._hosts.connect({host: preparation.reconnect(host)})
+        else:
+            self._early_returns.append(host)
 
     # Waiting -------------------------------------------------------------------------------
 
-    def _wait(self, deadline: float = math.inf) -> None:
-        self._hosts.watch_writing()
-        self._clients.watch_writing()
-        self._former_agents.watch_writing()
-        quiet = self._quiet if self._state.outcome is None else None
-        is_open = self._state.outcome is None and self._state.has_restarts
-        others = (
-            *(self._hosts, self._clients, self._ready, self._cluster, quiet, self._tensorboard),
-            *(self._former_agents, self._progress, self._stacks),
-            self._returns if is_open and self._tasks else None,
-            (self._plans or self._wait_limit) if self._state.outcome is None else None,
-        )
-        times = [*self._timers.values(), *(each.next_due for each in others if each is not None)]
-        dues = [deadline, *(each for each in times if each is not None)]
-        left = min(dues) - time.monotonic()
-        syscalls.serve_ready(self._selector, max(0.0, min(left, syscalls.LONGEST_WAIT)))
-
-    def _fire_timers(self) -> None:
-        while self._timers:
-            timer = min(self._timers, key=self._timers.__getitem__)
-            if self._timers[timer] > time.monotonic():
-                break
-            del self._timers[timer]
-            wait = None
-            if timer == lifecycle.STALL and self._stall is not None:
-                wait = self._stall.check(are_linked=self._are_linked)
-            if wait is not None:
-                self._timers[timer] = time.monotonic() + wait
-            elif timer == lifecycle.STALL and (program := find_program()) is not None:
-                self._stop_stalled(program)
-            else:
-                within = self._why_not_started() if timer == lifecycle.START else ()
-                self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
-        self._run_due()
+    def _on_timer(self, timer: events.Timer) -> None:
+        del self._timers[timer]
+        wait = None
+        if timer == lifecycle.STALL and self._stall is not None:
+            wait = self._stall.check(are_linked=self._are_linked)
+        if wait is not None:
+            self._set_timer_in(timer, wait)
+        elif timer == lifecycle.STALL and (program := find_program()) is not None:
+            self._stop_stalled(program)
+        else:
+            within = self._why_not_started() if timer == lifecycle.START else ()
+            self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
 
     def _stop_stalled(self, program: str) -> None:
         """Let the job's stall take its course, once it is known where the tasks stand."""
         training = self._state.training
         # Nothing may keep a job that hangs.
-        self._timers[lifecycle.STALL] = time.monotonic() + 2 * STALLED_SECONDS
+        self._set_timer_in(lifecycle.STALL, 2 * STALLED_SECONDS)
 
         def go_on(found: Stacks) -> None:
             is_same = self._state.training == training and self._state.outcome is None
-            if is_same and self._timers.pop(lifecycle.STALL, None) is not None:
+            if is_same and self._cancel_timer(lifecycle.STALL):
                 where = places(found.processes)
                 timer = lifecycle.STALL
                 self.emit(events.TimedOut(at=time.time(), timer=timer, places=where))
@@ -924,31 +915,10 @@ class Supervisor:
         names = set(self._state.tasks)
         self._stacks.ask(self._state, names, program, go_on, seconds=STALLED_SECONDS)
 
-    def _run_due(self) -> None:
-        if self._cluster is not None:
-            self._report_mismatch(self._cluster.check())
-        self._check_quiet()
-        if self._tensorboard is not None:
-            self._tensorboard.check()
-        due = self._progress.next_due
-        if due is not None and due <= time.monotonic():
-            self._progress.check()
-        due = None if self._ready is None else self._ready.next_due
-        if self._ready is not None and due is not None and due <= time.monotonic():
-            self._report_ready(self._ready.check())
-        self._hosts.run_due()
-        self._check_wait_limit()
-        if self._tasks:
-            self._reconnect_hosts()
-        for each in (self._clients, self._former_agents, self._stacks):
-            each.run_due()
-
     def _check_wait_limit(self) -> None:
         """Continue without hosts that have not answered if the job does not need them."""
         preparation, limit = self._preparation, self._wait_limit
-        if self._plans is not None:
-            self._plans.check_wait_limit()
-        elif preparation is not None and limit is not None:
+        if preparation is not None and limit is not None and self._plans is None:
             limit.update(is_waiting=preparation.waits_for_spares)
             if limit.is_over:
                 waiting = preparation.waiting_for
@@ -959,16 +929,18 @@ class Supervisor:
     def _are_linked(self) -> bool:
         return all(host.link_lost is None for host in self._state.hosts.values())
 
+    def _list_running(self) -> set[str]:
+        """Return the tasks that run; none if the job is not running, or a link is lost."""
+        state = self._state
+        is_running = state.phase is lifecycle.JobPhase.RUNNING and self._are_linked
+        tasks = state.tasks.values() if is_running else ()
+        return {task.name for task in tasks if task.phase is lifecycle.TaskPhase.RUNNING}
+
     def _check_quiet(self) -> None:
         """Note that all tasks do nothing, or that one does something again."""
         quiet, state = self._quiet, self._state
         if quiet is None or state.outcome is not None:
             return
-        if quiet.next_due <= time.monotonic():
-            is_running = state.phase is lifecycle.JobPhase.RUNNING and self._are_linked
-            tasks = state.tasks.values() if is_running else ()
-            running = lifecycle.TaskPhase.RUNNING
-            quiet.check({task.name for task in tasks if task.phase is running})
         if quiet.is_quiet == (state.quiet_since is not None):
             return
         suspect = None if self._cluster is None else self._cluster.suspect
@@ -994,8 +966,7 @@ class Supervisor:
             for host, cause in causes.items()
         )
 
-    def _on_signal(self) -> None:
-        numbers = os.read(self._signals.fileno(), 4096)
+    def _on_signals(self, numbers: bytes) -> None:
         if signal.SIGTERM in numbers and not self._stopped_within(_SAME_REQUEST_SECONDS):
             cause = Cause(Code.SUPERVISOR_SIGNALLED, signal=signal.SIGTERM)
             self._was_signalled, self._stop_requested_at = True, time.monotonic()
@@ -1073,10 +1044,3 @@ class Supervisor:
         self._hosts.limit_ends(0.0 if self._state.killing else grace)
         if self._state.killing:
             self._hosts.abandon_lost()
-
-    def _flush_clients(self) -> None:
-        """Send the last event to the commands, for at most two seconds."""
-        deadline = time.monotonic() + _FLUSH_SECONDS
-        while self._clients.are_pending and time.monotonic() < deadline:
-            self._clients.watch_writing()
-            syscalls.serve_ready(self._selector, deadline - time.monotonic())

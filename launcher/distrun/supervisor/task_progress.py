@@ -11,8 +11,8 @@ from distrun.supervisor.log_progress import LogProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from selectors import BaseSelector
 
+    from distrun.agent.loop import Loop
     from distrun.agent.protocol import UsageSampled
     from distrun.jobstore import JobFolder
 
@@ -29,7 +29,6 @@ class TaskProgress:
     epoch, what it prints does not count.
 
     Args:
-        selector: calls the data of what is registered when it is readable.
         folder: the job's.
         on_progress: called with a task's progress.
         on_step: called with a task, its step (None: it has only other progress), and whether
@@ -38,13 +37,13 @@ class TaskProgress:
 
     def __init__(
         self,
-        selector: BaseSelector,
+        loop: Loop,
         folder: JobFolder,
         on_progress: Callable[[Progress], None],
         on_step: Callable[[str, str | None, bool], None],
     ) -> None:
         self._on_progress, self._on_step = on_progress, on_step
-        self._logs = LogProgress(selector, folder, self._on_printed, time.monotonic)
+        self._logs = LogProgress(loop, folder, self._on_printed)
         self._history = HistoryLog(folder)
         self._reported: dict[str, dict[str, str]] = {}
         self._printed: dict[str, dict[str, str]] = {}
@@ -52,15 +51,6 @@ class TaskProgress:
         """By task, all that is known. Times are by this machine's clock."""
         self.step_at: dict[str, float] = {}
         """When each task's step changed last (Unix time)."""
-
-    @property
-    def next_due(self) -> float | None:
-        """When to call :meth:`check`."""
-        return self._logs.next_due
-
-    def check(self) -> None:
-        """Read what tasks have printed."""
-        self._logs.check()
 
     def start(self, task: str, log_start: int) -> None:
         """Read what an attempt prints: it runs now, and its output begins there in its log."""
@@ -75,7 +65,7 @@ class TaskProgress:
             known.pop(task, None)
 
     def read_rest(self, tasks: Iterable[str] | None = None) -> None:
-        """Read what tasks have printed since the last :meth:`check`. Default: all tasks."""
+        """Read what tasks have printed until now. Default: all tasks."""
         self._logs.read_rest(tasks)
 
     def close(self) -> None:

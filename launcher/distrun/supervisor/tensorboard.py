@@ -17,6 +17,7 @@ from distrun.supervisor.hosts.local import python_with_packages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distrun.agent.loop import Loop
     from distrun.agent.protocol import Report
     from distrun.spec.model import Spec, TensorBoardSpec
 
@@ -36,23 +37,21 @@ class TensorBoard:
     Args:
         order: sends an order to the host that runs it; None: no host can.
         emit: receives the events.
-        clock: in seconds.
         now: Unix time in seconds.
     """
 
     def __init__(
         self,
+        loop: Loop,
         spec: Spec,
         job_id: str,
         order: Callable[[protocol.Order], None] | None,
         emit: Callable[[events.Event], None],
-        clock: Callable[[], float],
         now: Callable[[], float],
     ) -> None:
-        self._emit, self._clock, self._now = emit, clock, now
+        self._emit, self._now = emit, now
         self._port = 0
-        self.next_due: float | None = None
-        """When :meth:`check` has something to do."""
+        self._deadline = loop.call_at(None, self._report_silence)
         if spec.tensorboard is None:
             return
         if order is None:
@@ -64,12 +63,12 @@ class TensorBoard:
             self._end(_start_failure(spec.tensorboard.port or 0, error))
             return
         order(start_order(spec.tensorboard, self._port, spec.program.workdir, job_id))
-        self.next_due = clock() + _ANSWER_SECONDS
+        self._deadline.move(loop.now() + _ANSWER_SECONDS)
 
     def receive(self, report: Report) -> None:
         """Handle what its agent reports of it."""
         if isinstance(report, protocol.TaskListening) and self._port in report.ports:
-            self.next_due = None
+            self._deadline.cancel()
             started = events.TensorBoardStarted(at=self._now(), address=address(self._port))
             self._emit(started)
         elif isinstance(report, protocol.TaskNotStarted):
@@ -78,15 +77,12 @@ class TensorBoard:
             code, number = Code.TENSORBOARD_EXITED, report.signal or 0
             self._end(Cause(code, status=report.code, signal=number, path=LOG))
 
-    def check(self) -> None:
-        """Report once if it does not answer."""
-        if self.next_due is not None and self.next_due <= self._clock():
-            self.next_due = None
-            cause = Cause(Code.TENSORBOARD_SILENT, seconds=_ANSWER_SECONDS, path=LOG)
-            self._emit(events.TensorBoardSilent(at=self._now(), cause=cause))
+    def _report_silence(self) -> None:
+        cause = Cause(Code.TENSORBOARD_SILENT, seconds=_ANSWER_SECONDS, path=LOG)
+        self._emit(events.TensorBoardSilent(at=self._now(), cause=cause))
 
     def _end(self, cause: Cause) -> None:
-        self.next_due = None
+        self._deadline.cancel()
         self._emit(events.TensorBoardEnded(at=self._now(), cause=cause))
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distrun.agent.loop import Loop
+
 _SHARE = 1 / 3
 """Of the time that is left: the rest is for the other hosts."""
 _SHORTEST = 1.0
@@ -19,32 +21,30 @@ class WaitLimit:
 
     Args:
         left: the seconds that are left of `timeouts.start`; None: it is off.
-        clock: in seconds.
+        check: called once the job has waited for too long.
     """
 
-    def __init__(self, left: float | None, clock: Callable[[], float]) -> None:
+    def __init__(self, loop: Loop, left: float | None, check: Callable[[], None]) -> None:
         share = (_WITHOUT_LIMIT if left is None else left) * _SHARE
         self.seconds = max(_SHORTEST, float(round(share)))
         """How long to wait altogether."""
-        self._clock = clock
+        self._now, self._end = loop.now, loop.call_at(None, check)
         self._waited = 0.0
         self._since: float | None = None
+        self._ends_at = 0.0
 
     def update(self, *, is_waiting: bool) -> None:
         """Note whether the job waits for such hosts now."""
         if is_waiting and self._since is None:
-            self._since = self._clock()
+            self._since = self._now()
+            self._ends_at = self._since + self.seconds - self._waited
+            self._end.move(self._ends_at)
         elif not is_waiting and self._since is not None:
-            self._waited += self._clock() - self._since
+            self._waited += self._now() - self._since
             self._since = None
-
-    @property
-    def next_due(self) -> float | None:
-        """When to stop waiting; None: the job does not wait."""
-        return None if self._since is None else self._since + self.seconds - self._waited
+            self._end.cancel()
 
     @property
     def is_over(self) -> bool:
         """Whether the job has waited for too long, and still waits."""
-        due = self.next_due
-        return due is not None and due <= self._clock()
+        return self._since is not None and self._ends_at <= self._now()

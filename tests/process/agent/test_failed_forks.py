@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-import selectors
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +16,7 @@ import pytest
 
 from distrun import supervisor_process
 from distrun.agent import protocol
+from distrun.agent.loop import Loop
 from distrun.agent.probe.forked_call import ForkedCall
 from distrun.agent.tasks import program
 from distrun.agent.tasks.gpu_usage import GpuUsage
@@ -45,8 +46,8 @@ def prepared(folder: Path) -> program.Start:
 
 
 def ask_for_gpus(_: Path) -> None:
-    with selectors.DefaultSelector() as selector:
-        usage = GpuUsage(selector)
+    with contextlib.closing(Loop()) as loop:
+        usage = GpuUsage(loop)
         usage.ask(time.monotonic(), 0.0)
         assert not usage.children
 
@@ -57,7 +58,7 @@ def connect_by_fork(_: Path) -> None:
 
 
 CASES: dict[str, Callable[[Path], object]] = {
-    "a call in a child": lambda _: ForkedCall(protocol.Report, 0.0),
+    "a call in a child": lambda _: ForkedCall(Loop(), protocol.Report, 0.0, print),
     "a task's program": lambda folder: program.execute(prepared(folder)),
     "a question for GPUs": ask_for_gpus,
     "the supervisor, early": lambda _: supervisor_process.start_early(),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import select
 import time
 from pathlib import Path
 
 import pytest
 
 from distrun.agent.logs.index import LogIndexer, index_of
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import INDEX_RECORD
 
 SECONDS = 30.0
@@ -21,9 +21,14 @@ class Logs:
     def __init__(self, folder: Path) -> None:
         self.paths = [str(folder / name) for name in ("worker-0.log", "worker-1.log")]
         self.grown: list[str] = []
-        self.indexer = LogIndexer(self.grown.append, None)
+        self.updates = 0
+        self.loop = Loop()
+        self.indexer = LogIndexer(self.loop, self.grown.append, self._on_update, None)
         for path in self.paths:
             self.indexer.add(path)
+
+    def _on_update(self) -> None:
+        self.updates += 1
 
     def write(self, number: int) -> None:
         with Path(self.paths[number]).open("ab") as log:
@@ -35,22 +40,21 @@ class Logs:
 
     def wait(self) -> None:
         """Wait for the next update, as the agent does, and do it."""
-        descriptor, due = self.indexer.descriptor, self.indexer.next_due
-        if due is None:
-            assert descriptor is not None
-            assert select.select([descriptor], [], [], SECONDS)[0], "no event"
-        else:
-            time.sleep(max(0.0, due - time.monotonic()))
-        self.indexer.update()
+        deadline, before = time.monotonic() + SECONDS, self.updates
+        while self.updates == before:
+            assert time.monotonic() < deadline, "no event"
+            self.loop.turn(SECONDS)
 
     def until_watched(self) -> None:
-        while self.indexer.next_due is not None:
+        while self.indexer._next.when is not None:
             self.wait()
 
     def watches(self) -> int:
         """How many files the kernel watches for the indexer."""
-        descriptor = self.indexer.descriptor
-        return Path(f"/proc/self/fdinfo/{descriptor}").read_text().count("inotify wd:")
+        inotify = self.indexer._inotify
+        if inotify is None:
+            return 0
+        return Path(f"/proc/self/fdinfo/{inotify.fileno()}").read_text().count("inotify wd:")
 
 
 @pytest.fixture
@@ -78,7 +82,7 @@ def test_a_log_that_grows_is_not_watched_until_it_pauses(logs: Logs) -> None:
 
 def test_a_log_is_watched_while_another_one_grows(logs: Logs) -> None:
     deadline = time.monotonic() + SECONDS
-    while logs.indexer.descriptor is None or logs.watches() == 0:
+    while logs.watches() == 0:
         assert time.monotonic() < deadline
         logs.write(0)
         logs.wait()

@@ -21,7 +21,8 @@ _KILLED = rb"oom-kill:.*,pid=(\d+),|Killed process (\d+) "
 """Compiled where it is first needed, because that takes time."""
 _RECORD_BYTES = 8192
 _MOST_RECORDS = 20000
-_UPDATE_SECONDS = 5.0
+UPDATE_SECONDS = 5.0
+"""How often :meth:`OomWatch.update` must be called while tasks run."""
 _SOON = 2.0
 """A task that dies within these seconds of a kill may have died of it."""
 
@@ -35,7 +36,7 @@ class _Mount(Struct):
 
 
 class OomWatch:
-    """Watches both sources. Call :meth:`update` at :attr:`next_due`."""
+    """Watches both sources."""
 
     def __init__(
         self,
@@ -55,12 +56,12 @@ class OomWatch:
         self._log = _open_kernel_log(kernel_log)
         for path in self._counters(os.getpid()):
             self._accounted[path] = _count(path)
-        self.next_due = clock() + _UPDATE_SECONDS
+        self.updated = clock()
+        """When :meth:`update` was called last."""
 
     def update(self) -> None:
         """Note the kills since the last update, and forget old ones."""
-        now = self._clock()
-        self.next_due = now + _UPDATE_SECONDS
+        now = self.updated = self._clock()
         self._read_log(now)
         self._killed = {
             pid: record for pid, record in self._killed.items() if now - record[1] <= _SOON

@@ -246,7 +246,8 @@ def reap(excluded: Container[int] = ()) -> bool:
 class Ending:
     """Ends every descendant of this process while its loop goes on, a round of signals at a time.
 
-    Call :meth:`run_due` at :attr:`next_due`. Use it in a subreaper that has inherited the processes
+    Call :meth:`step` every KILL_INTERVAL: the exit of a grandchild is no event for this process.
+    Use it in a subreaper that has inherited the processes
     of a dead child.
 
     Args:
@@ -268,12 +269,10 @@ class Ending:
         self._kill_at = clock() + grace
         self._give_up_at = self._kill_at + patience
         self._signalled: Dict[int, int] = {}
-        self.next_due = clock()
-        """When to call :meth:`run_due`. The exit of a grandchild is no event for this process."""
         self.left: List[Process] = []
         """The processes that were given up."""
 
-    def run_due(self) -> bool:
+    def step(self) -> bool:
         """Send a round of signals. Returns whether it is over: none is left, or all are given up.
 
         One call reaps what has ended before, so with no descendant the first call returns True.
@@ -291,7 +290,6 @@ class Ending:
                 self._signalled[process.pid] = process.started
                 send(process, signal.SIGTERM)
                 send(process, signal.SIGCONT)
-        self.next_due = now + KILL_INTERVAL
         return False
 
     def _remaining(self) -> Iterator[Process]:
@@ -356,6 +354,6 @@ def end_all(
     Returns those that were given up after `patience`.
     """
     ending = Ending(grace, excluded, clock, patience)
-    while not ending.run_due():
+    while not ending.step():
         time.sleep(KILL_INTERVAL)
     return ending.left

@@ -7,7 +7,6 @@ import ctypes
 import io
 import os
 import select
-import selectors
 import signal
 import struct
 import time
@@ -170,16 +169,6 @@ def wait_until_ready(
             poll.register(each, event)
     limit = None if seconds is None else 1000 * max(0.0, min(seconds, LONGEST_WAIT))
     return {each for each, _ in poll.poll(limit)}
-
-
-def serve_ready(selector: selectors.BaseSelector, seconds: Optional[float] = None) -> None:
-    """Wait as long at most, and call what is registered as the data of each ready descriptor.
-
-    What an earlier call has unregistered is not called, though its number may be in use again.
-    """
-    for key, _ in selector.select(seconds):
-        if selector.get_map().get(key.fd) is key:
-            key.data()
 
 
 def timer() -> int:

@@ -19,6 +19,7 @@ from typing import BinaryIO, Callable, Dict, List, Optional
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.linux.syscalls import Inotify
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Code
 
 INTERVAL = 0.1
@@ -38,12 +39,18 @@ class LogIndexer:
     """Writes the indexes of the logs given to :meth:`add`.
 
     If the user's inotify instances or watches are used up, the logs are polled instead.
-    `on_growth` is called with the path of each log that has grown, after its index was written.
-    `limit`: how many bytes of each log stay on the disk; None: all.
+    `on_growth` is called with the path of each log that has grown, after its index was written, and
+    `on_update` after all that have. `limit`: how many bytes of each log stay on disk; None: all.
     """
 
-    def __init__(self, on_growth: Callable[[str], None], limit: Optional[int]) -> None:
-        self._on_growth = on_growth
+    def __init__(
+        self,
+        loop: Loop,
+        on_growth: Callable[[str], None],
+        on_update: Callable[[], None],
+        limit: Optional[int],
+    ) -> None:
+        self._loop, self._on_growth, self._on_update = loop, on_growth, on_update
         self._limit = limit
         self.dropped: Dict[str, int] = {}
         """How many bytes at the start of each log are a hole, by path."""
@@ -57,13 +64,7 @@ class LogIndexer:
         self._watch_due = 0.0
         """When to watch new ones: once no task has started for a moment."""
         self._must_poll = False
-        self.next_due: Optional[float] = None
-        """When :meth:`update` is due; None: when :attr:`descriptor` becomes readable."""
-
-    @property
-    def descriptor(self) -> Optional[int]:
-        """The descriptor to wait for while :attr:`next_due` is None."""
-        return None if self._inotify is None else self._inotify.fileno()
+        self._next = loop.call_at(None, self._update)
 
     def add(self, path: str) -> None:
         """Create a log if it does not exist, and watch it. Raises OSError if that fails."""
@@ -74,13 +75,24 @@ class LogIndexer:
             _cut_torn_record(index)
         self._sizes[path] = os.stat(path).st_size
         self._unwatched[path] = None
-        self._watch_due = time.monotonic() + _FIRST_INTERVAL
-        if self.next_due is None:
-            self.next_due = self._watch_due
+        self._watch_due = self._loop.now() + _FIRST_INTERVAL
+        if self._next.when is None:
+            self._update_at(self._watch_due)
 
-    def update(self) -> None:
-        """Index the logs that have grown; the next update is due after INTERVAL."""
-        now = time.monotonic()
+    def _update_at(self, when: Optional[float]) -> None:
+        """Update at that time; None: once inotify reports growth.
+
+        Inotify is not waited for before: a busy log would wake the agent often.
+        """
+        self._next.move(when)
+        if when is not None:
+            self._loop.unwatch(self._inotify)
+        elif self._inotify is not None and not self._loop.is_watched(self._inotify):
+            self._loop.watch(self._inotify, self._update)
+
+    def _update(self) -> None:
+        """Index the logs that have grown; if any has, the next update follows after INTERVAL."""
+        now = self._loop.now()
         grown = set(filter(self.record, self._changed()))
         if not self._must_poll:
             still = [path for path in self._unwatched if path not in grown]
@@ -88,11 +100,12 @@ class LogIndexer:
                 self._watch(still)
                 grown.update(filter(self.record, still))  # by what was written in between
         if grown:
-            self.next_due = now + INTERVAL
+            self._update_at(now + INTERVAL)
         elif self._must_poll:
-            self.next_due = now + _IDLE_INTERVAL
+            self._update_at(now + _IDLE_INTERVAL)
         else:
-            self.next_due = self._watch_due if self._unwatched else None
+            self._update_at(self._watch_due if self._unwatched else None)
+        self._on_update()
 
     def _changed(self) -> List[str]:
         """The logs that may have grown since the last update."""

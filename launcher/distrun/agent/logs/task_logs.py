@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
 from distrun.agent.logs.index import LogIndexer, index_of
 from distrun.agent.protocol import Cause, LogEnded
@@ -13,6 +12,7 @@ from distrun.agent.protocol import Cause, LogEnded
 if TYPE_CHECKING:
     from distrun.agent.link import Link
     from distrun.agent.logs.streamer import LogStreamer
+    from distrun.agent.loop import Loop
 
 
 class TaskLogs:
@@ -28,7 +28,7 @@ class TaskLogs:
         folder: str,
         streamer: Optional[LogStreamer],
         link: Link,
-        selector: selectors.BaseSelector,
+        loop: Loop,
         opened: str = "",
         limit: Optional[int] = None,
     ) -> None:
@@ -36,12 +36,12 @@ class TaskLogs:
         self._opened = opened or folder
         self.streamer = streamer
         self._link = link
-        self._selector = selector
-        self._indexer = LogIndexer(self._on_log_growth, limit)
+        self._indexer = LogIndexer(loop, self._on_growth, self.check_disk, limit)
+        self.on_growth: Callable[[], None] = lambda: None
+        """Called when a log has grown."""
         if streamer is not None:
             streamer.dropped = self._indexer.dropped
         self._has_disk_fault = False
-        self._watch()
 
     def path(self, name: str) -> str:
         return os.path.join(self._opened, name)
@@ -64,17 +64,6 @@ class TaskLogs:
                 size = os.stat(path).st_size
                 self._link.report(LogEnded(os.path.basename(path), size))
 
-    @property
-    def due(self) -> Optional[float]:
-        """When :meth:`on_time` has something to do; None: when a log grows."""
-        return self._indexer.next_due
-
-    def on_time(self, now: float) -> None:
-        if self._indexer.next_due is not None and self._indexer.next_due <= now:
-            self._on_growth()
-        else:
-            self._watch()
-
     def stream(self) -> None:
         """Send as much of the logs as the link takes now."""
         if self.streamer is not None and self._link.is_up:
@@ -92,23 +81,8 @@ class TaskLogs:
             self._has_disk_fault = True
             self._link.report_fault(Cause(fault, path=self.folder))
 
-    def _watch(self) -> None:
-        """Wait for inotify only while no update is due: a busy log would wake the agent often."""
-        descriptor = self._indexer.descriptor
-        if descriptor is None:
-            return
-        registered = descriptor in self._selector.get_map()
-        if self._indexer.next_due is None and not registered:
-            self._selector.register(descriptor, selectors.EVENT_READ, self._on_growth)
-        elif self._indexer.next_due is not None and registered:
-            self._selector.unregister(descriptor)
-
-    def _on_growth(self) -> None:
-        self._indexer.update()
-        self.check_disk()
-        self._watch()
-
-    def _on_log_growth(self, path: str) -> None:
+    def _on_growth(self, path: str) -> None:
+        self.on_growth()
         if self.streamer is not None:
             # The index first: a reader of the copy needs the times of the bytes that follow.
             self.streamer.on_growth(index_of(path))

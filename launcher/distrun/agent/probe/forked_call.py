@@ -11,6 +11,7 @@ import signal
 from typing import Callable, NoReturn, Optional
 
 from distrun.agent.linux import processes, syscalls
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import Message, Report
 from distrun.agent.protocol.channel import ProtocolError, decode, encode_body
 from distrun.agent.tasks import program
@@ -19,17 +20,24 @@ from distrun.agent.tasks import program
 class ForkedCall:
     """A child that calls `work` and sends the report that `work` returns.
 
-    Register :meth:`fileno` with a selector and call :meth:`read` when it is readable.
-
     Args:
-        due: when to stop waiting for the report, on the monotonic clock.
+        seconds: how long to wait for the report.
+        follow: called with the report; None: the child failed, or took too long.
 
     Raises OSError if no process can be made.
     """
 
-    def __init__(self, work: Callable[[], Report], due: float) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        work: Callable[[], Report],
+        seconds: float,
+        follow: Callable[[Optional[Message]], object],
+    ) -> None:
         agent = os.getpid()
-        self.due = due
+        self.is_late = False
+        """Whether it took too long."""
+        self._loop, self._follow = loop, follow
         self._received = bytearray()
         pid, pipe = syscalls.fork_with_pipe()
         if pid == 0:
@@ -37,30 +45,36 @@ class ForkedCall:
         self.pid, self._reader = pid, pipe
         os.set_blocking(pipe, False)
         self._process = processes.find(pid)
+        loop.watch(pipe, self._read)
+        self._deadline = loop.call_at(loop.now() + seconds, self._give_up)
 
-    def fileno(self) -> int:
-        return self._reader
-
-    def read(self) -> bool:
-        """Read the bytes that have arrived. True at the end of the result."""
+    def _read(self) -> None:
         while True:
             try:
                 block = os.read(self._reader, 1 << 16)
             except BlockingIOError:
-                return False
+                return
             if not block:
-                return True
+                break
             self._received += block
+        self._finish()
 
-    def result(self) -> Optional[Message]:
-        """The report that `work` returned; None if the child failed or has not finished."""
+    def _give_up(self) -> None:
+        self.is_late = True
+        self._finish()
+
+    def _finish(self) -> None:
+        self.close()
         try:
-            return decode(bytes(self._received))[1]
+            found: Optional[Message] = decode(bytes(self._received))[1]
         except ProtocolError:
-            return None
+            found = None
+        self._follow(found)
 
     def close(self) -> None:
-        """Close the pipe, and kill the child if it is still running."""
+        """Kill the child if it is still running. Nothing follows any more."""
+        self._deadline.cancel()
+        self._loop.unwatch(self._reader)
         os.close(self._reader)
         if self._process is None:
             return

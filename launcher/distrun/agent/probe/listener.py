@@ -7,11 +7,12 @@ that do not end are closed for newer ones, so that the agent has descriptors lef
 
 from __future__ import annotations
 
-import selectors
 import socket
 import struct
+from functools import partial
 from typing import Dict, List
 
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks.ports import PortHolder
 
@@ -24,8 +25,8 @@ _MOST_PER_TURN = 64
 class Listener:
     """Listening sockets on the held ports, and the connections they have accepted."""
 
-    def __init__(self, selector: selectors.BaseSelector) -> None:
-        self._selector = selector
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
         self._listening: List[socket.socket] = []
         self._connections: Dict[int, socket.socket] = {}
         self._greeting = b""
@@ -41,15 +42,13 @@ class Listener:
                 errors.append(Cause(Code.PORT_NOT_LISTENING, port=port, errno=error.errno or 0))
                 continue
             self._listening.append(listening)
-            self._selector.register(
-                listening, selectors.EVENT_READ, lambda sock=listening: self._accept(sock)
-            )
+            self._loop.watch(listening, partial(self._accept, listening))
         return errors
 
     def close(self) -> None:
         """Stop listening, and close all connections."""
         for listening in self._listening:
-            self._selector.unregister(listening)
+            self._loop.unwatch(listening)
             listening.close()
         self._listening.clear()
         for connection in list(self._connections.values()):
@@ -71,12 +70,10 @@ class Listener:
             if len(self._connections) == _MOST_CONNECTIONS:
                 self._close(next(iter(self._connections.values())))
             self._connections[connection.fileno()] = connection
-            self._selector.register(
-                connection, selectors.EVENT_READ, lambda sock=connection: self._close(sock)
-            )
+            self._loop.watch(connection, partial(self._close, connection))
 
     def _close(self, connection: socket.socket) -> None:
         """Callers send nothing: a readable connection has ended."""
-        self._selector.unregister(connection)
+        self._loop.unwatch(connection)
         del self._connections[connection.fileno()]
         connection.close()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import selectors
 import time
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Optional
 
+from distrun.agent.loop import Loop
 from distrun.agent.probe import dialer, inspection
 from distrun.agent.probe.forked_call import ForkedCall
 from distrun.agent.probe.listener import Listener
-from distrun.agent.protocol import Cause, Code, Order, Report, probe_messages
+from distrun.agent.protocol import Cause, Code, Message, Order, Report, probe_messages
 from distrun.agent.tasks.ports import PortHolder
 
 _LATENESS = 5.0
@@ -22,15 +22,11 @@ class Probe:
     `report` sends a report to the supervisor.
     """
 
-    def __init__(
-        self, selector: selectors.BaseSelector, ports: PortHolder, report: Callable[[Report], None]
-    ) -> None:
-        self._selector = selector
+    def __init__(self, loop: Loop, ports: PortHolder, report: Callable[[Report], None]) -> None:
+        self._loop = loop
         self._ports = ports
         self._report = report
-        self._listener = Listener(selector)
-        self._calls: Dict[ForkedCall, Callable[[Cause], Report]] = {}
-        """Each running call, with the report to send if it fails."""
+        self._listener = Listener(loop)
 
     def execute(self, order: Order, log_dir: str) -> None:
         """Execute one order. `log_dir`: the folder of the tasks' logs."""
@@ -53,34 +49,14 @@ class Probe:
                 lambda cause: probe_messages.Inspected([], None, cause),
             )
 
-    @property
-    def dues(self) -> List[Optional[float]]:
-        """The times at which :meth:`on_time` has something to do."""
-        return [call.due for call in self._calls]
-
-    def on_time(self, now: float) -> None:
-        """End the calls that take too long."""
-        for call in [each for each in self._calls if each.due <= now]:
-            self._finish(call, Code.PROBE_TIMED_OUT)
-
     def _fork(
         self, work: Callable[[], Report], seconds: float, failed: Callable[[Cause], Report]
     ) -> None:
+        def follow(found: Optional[Message]) -> None:
+            code = Code.PROBE_TIMED_OUT if call.is_late else Code.PROBE_DIED
+            self._report(found if isinstance(found, Report) else failed(Cause(code)))
+
         try:
-            call = ForkedCall(work, time.monotonic() + seconds + _LATENESS)
+            call = ForkedCall(self._loop, work, seconds + _LATENESS, follow)
         except OSError as error:
             self._report(failed(Cause(Code.PROBE_NOT_STARTED, errno=error.errno or 0)))
-            return
-        self._calls[call] = failed
-        self._selector.register(call, selectors.EVENT_READ, lambda: self._on_readable(call))
-
-    def _on_readable(self, call: ForkedCall) -> None:
-        if call.read():
-            self._finish(call, Code.PROBE_DIED)
-
-    def _finish(self, call: ForkedCall, otherwise: Code) -> None:
-        failed = self._calls.pop(call)
-        self._selector.unregister(call)
-        result = call.result()
-        self._report(result if isinstance(result, Report) else failed(Cause(otherwise)))
-        call.close()

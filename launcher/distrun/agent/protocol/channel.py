@@ -14,7 +14,6 @@ import collections
 import itertools
 import json
 import os
-import selectors
 import struct
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Type
 
@@ -24,6 +23,8 @@ from distrun.agent.structs import Generic
 
 if TYPE_CHECKING:
     from typing import Deque, TypeVar
+
+    from distrun.agent.loop import Loop
 
     Received = TypeVar("Received", bound=Message)
     Sent = TypeVar("Sent", bound=Message)
@@ -116,7 +117,7 @@ def _kind(name: str) -> Type[Message]:
 class Channel(Generic[Received, Sent]):
     """Messages over a pair of descriptors; never blocks.
 
-    Register :attr:`reader` with a selector, call :meth:`receive` when it is readable, and
+    Have a loop watch :attr:`reader`, call :meth:`receive` when it is readable, and
     :meth:`watch_writing` before each wait. The channel owns its descriptors; one descriptor may
     serve both directions.
 
@@ -183,19 +184,16 @@ class Channel(Generic[Received, Sent]):
             if written < len(block):
                 self._outgoing.appendleft(block[written:])
 
-    def watch_writing(
-        self, selector: selectors.BaseSelector, on_ready: Optional[Callable[[], None]] = None
-    ) -> None:
-        """Write what is queued, and let the selector wait while the link accepts no more.
+    def watch_writing(self, loop: Loop, on_ready: Optional[Callable[[], None]] = None) -> None:
+        """Write what is queued, and have the loop wait while the link accepts no more.
 
-        The key's data is :meth:`flush`, or `on_ready`, to be called when it is ready.
+        It calls :meth:`flush`, or `on_ready`, once the link does.
         """
         self.flush()
-        registered = self.writer in selector.get_map()
-        if self.pending and not registered:
-            selector.register(self.writer, selectors.EVENT_WRITE, on_ready or self.flush)
-        elif registered and not self.pending:
-            selector.unregister(self.writer)
+        if not self.pending:
+            loop.unwatch(self.writer)
+        elif not loop.is_watched(self.writer):
+            loop.watch_writing(self.writer, on_ready or self.flush)
 
     def receive(self) -> List[Tuple[int, Received]]:
         """Whole messages that have arrived, with their numbers. Sets :attr:`ended` at the end.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import selectors
+import contextlib
 from typing import Optional, Set
 
 from distrun.agent.linux.gpus import GpusUsed, gpus_used
+from distrun.agent.loop import Loop
 from distrun.agent.probe.forked_call import ForkedCall
+from distrun.agent.protocol import Message
 
 _INTERVAL = 10.0
 """Seconds. nvidia-smi takes up to half a second of a core."""
@@ -16,8 +18,8 @@ _SECONDS = 20.0
 class GpuUsage:
     """Asks nvidia-smi from time to time, in a child: it may take long, or hang."""
 
-    def __init__(self, selector: selectors.BaseSelector) -> None:
-        self._selector = selector
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
         self._call: Optional[ForkedCall] = None
         self._next = 0.0
         self.latest: Optional[GpusUsed] = None
@@ -30,27 +32,19 @@ class GpuUsage:
 
     def ask(self, now: float, interval: float) -> None:
         """Ask, unless the last question was less than an interval ago (seconds)."""
-        if self._call is not None and self._call.due <= now:
-            self.close()
-            self.latest = None
         if self._call is None and now >= self._next:
             self._next = now + max(_INTERVAL, interval)
-            try:
-                self._call = ForkedCall(lambda: gpus_used(with_load=True), now + _SECONDS)
-            except OSError:
-                return  # no process can be made now
-            self._selector.register(self._call, selectors.EVENT_READ, self._on_readable)
+            with contextlib.suppress(OSError):  # no process can be made now
+                self._call = ForkedCall(
+                    self._loop, lambda: gpus_used(with_load=True), _SECONDS, self._on_answer
+                )
 
     def close(self) -> None:
         """End a question that has not been answered."""
         if self._call is not None:
-            self._selector.unregister(self._call)
             self._call.close()
             self._call = None
 
-    def _on_readable(self) -> None:
-        call = self._call
-        if call is not None and call.read():
-            answer = call.result()
-            self.close()
-            self.latest = answer if isinstance(answer, GpusUsed) else None
+    def _on_answer(self, answer: Optional[Message]) -> None:
+        self._call = None
+        self.latest = answer if isinstance(answer, GpusUsed) else None

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 import time
 from typing import TYPE_CHECKING, Dict, List, Optional, Protocol, Set, Tuple
 
 from distrun.agent import protocol
-from distrun.agent.linux import labels, processes
-from distrun.agent.linux.oom import OomWatch
+from distrun.agent.linux import labels, oom, processes
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program
 from distrun.agent.tasks.notify import MOST_KEYS, NotifySocket
@@ -20,6 +18,7 @@ from distrun.agent.tasks.usage import UsageSampler
 if TYPE_CHECKING:
     from distrun.agent.link import Link
     from distrun.agent.logs.task_logs import TaskLogs
+    from distrun.agent.loop import Handle, Loop
     from distrun.agent.tasks.ports import PortHolder
     from distrun.agent.tasks.usage import Totals
 
@@ -40,26 +39,27 @@ _AWAITED_PORT_CHECK_INTERVAL = 0.1
 class TaskRunner:
     """The tasks of one job on this host."""
 
-    def __init__(self, selector: selectors.BaseSelector, link: Link, ports: PortHolder) -> None:
-        self._selector = selector
+    def __init__(self, loop: Loop, link: Link, ports: PortHolder) -> None:
+        self._loop = loop
         self._link = link
         self._ports = ports
-        self._oom = OomWatch()
-        self._usage = UsageSampler(selector, link.report)
+        self._oom = oom.OomWatch()
+        self._next_oom_update = loop.call_at(None, self._update_oom)
+        self._usage = UsageSampler(loop, link.report, self._list_running)
         self.helpers: List[HasChildren] = [self._usage]
         """What has children of this process that belong to no task."""
         self._tasks: Dict[str, Task] = {}
-        self._timed: Dict[str, Task] = {}
-        """The tasks with a :attr:`Task.next_due`."""
-        self._paused: Dict[str, Task] = {}
-        """The tasks whose socket for progress has had its share of this moment."""
+        self._advances: Dict[str, Handle] = {}
+        """When each task has to be advanced, see :attr:`Task.due`."""
+        self._paused: Dict[str, Handle] = {}
+        """When to read on in a task's socket for progress that has had its share of this moment."""
         self._job_id = ""
         self._logs: Optional[TaskLogs] = None
         self._progress: Dict[str, Dict[str, str]] = {}
-        self._progress_due: Optional[float] = None
+        self._progress_report = loop.call_at(None, self._send_progress)
         self._last_start = 0.0
         self._last_output = 0.0
-        self._port_check_due: Optional[float] = None
+        self._port_check = loop.call_at(None, self._check_ports)
         self._all_listening: Dict[str, Tuple[int, int]] = {}
         """The listening sockets of this host at the last check, their ports and users."""
 
@@ -67,6 +67,7 @@ class TaskRunner:
         """Set the job of the tasks, and where their logs go. Call this before :meth:`start`."""
         self._job_id = job_id
         self._logs = logs
+        logs.on_growth = self._on_output
 
     def pids_of(self, name: str) -> List[int]:
         """The ids of a task's processes, its first one first; none if it does not run."""
@@ -124,21 +125,17 @@ class TaskRunner:
         self._link.report(protocol.TaskNotStarted(order.task, order.attempt, cause, time.time()))
 
     def _add(self, start: program.Start, execution: program.Execution) -> None:
-        task = Task(start, execution, time.monotonic())
+        task = Task(start, execution, self._loop.now())
         self._tasks[task.name] = task
+        self._advances[task.name] = self._loop.call_at(None, lambda: self._advance(task))
+        self._next_oom_update.move(self._oom.updated + oom.UPDATE_SECONDS)
         if task.port:
             self._all_listening = {}
             self._last_start = self._last_output = task.began
-            self._port_check_due = task.began + _FIRST_PORT_CHECK
-        self._selector.register(
-            execution.exec_status,
-            selectors.EVENT_READ,
-            lambda: self._on_exec_status(task, start.order),
-        )
+            self._plan_port_check(_FIRST_PORT_CHECK)
+        self._loop.watch(execution.exec_status, lambda: self._on_exec_status(task, start.order))
         if start.notify is not None:
-            self._selector.register(
-                start.notify, selectors.EVENT_READ, lambda: self._on_notify(task)
-            )
+            self._loop.watch(start.notify, lambda: self._on_notify(task))
 
     def stop(self, order: protocol.StopTask) -> None:
         """Start to stop a task, or shorten the time that it has left."""
@@ -162,51 +159,33 @@ class TaskRunner:
         """Send SIGKILL to all processes that belong to no task."""
         self._signal_strays(signal.SIGKILL)
 
-    # Time ----------------------------------------------------------------------------------
+    # Memory, ports and processor time ------------------------------------------------------
 
-    @property
-    def dues(self) -> List[Optional[float]]:
-        """The times at which :meth:`on_time` has something to do."""
-        dues = [task.next_due for task in self._timed.values()]
-        dues += [self._progress_due, self._port_check_due, self._usage.due]
-        dues.extend(task.notify.resume_due for task in self._paused.values() if task.notify)
+    def _list_running(self) -> List[Task]:
+        return [task for task in self._tasks.values() if task.is_running]
+
+    def _update_oom(self) -> None:
+        self._oom.update()
         if self._tasks:
-            dues.append(self._oom.next_due)
-        return dues
+            self._next_oom_update.move(self._oom.updated + oom.UPDATE_SECONDS)
 
-    def on_time(self, now: float) -> None:
-        if self._progress_due is not None and self._progress_due <= now:
-            self._send_progress()
-        if self._tasks and self._oom.next_due <= now:
-            self._oom.update()
-        for task in list(self._paused.values()):
-            if task.notify and (task.notify.resume_due or 0.0) <= now:
-                self._on_notify(task)
-        for task in list(self._timed.values()):
-            if task.next_due is not None and task.next_due <= now:
-                self._advance(task)
-        if self._port_check_due is not None:
-            self._schedule_port_check(now, self._port_check_due)
-        if self._usage.due is not None and self._usage.due <= now:
-            running = [task for task in self._tasks.values() if task.is_running]
-            self._usage.sample(running, now, time.time())
+    def _on_output(self) -> None:
+        """Check ports soon after output, then after ever longer times: servers start late."""
+        self._last_output = now = self._loop.now()
+        if self._port_check.when is not None:
+            self._port_check.move_forward(now + _port_check_delay((now - self._last_start) / 8))
 
-    # Ports and processor time --------------------------------------------------------------
-
-    def _schedule_port_check(self, now: float, due: float) -> None:
-        """Check soon after output, then after ever longer times: servers start after imports."""
-        if due <= now:
-            self._check_ports()
-            due = now + _port_check_delay(now - self._last_output)
-        if self._logs is not None and self._logs.due is not None:  # a log has just grown
-            self._last_output = now
-            due = min(due, now + _port_check_delay((now - self._last_start) / 8))
+    def _plan_port_check(self, seconds: float) -> None:
         unserved = [task for task in self._tasks.values() if task.needs_port_check]
         if any(task.is_awaited and task.port not in task.listening for task in unserved):
-            due = min(due, now + _AWAITED_PORT_CHECK_INTERVAL)
-        self._port_check_due = due if unserved else None
+            seconds = min(seconds, _AWAITED_PORT_CHECK_INTERVAL)
+        self._port_check.move(self._loop.now() + seconds if unserved else None)
 
     def _check_ports(self) -> None:
+        self._find_listening()
+        self._plan_port_check(_port_check_delay(self._loop.now() - self._last_output))
+
+    def _find_listening(self) -> None:
         # Imported here because short jobs need it never.
         from distrun.agent.linux import sock_diag
 
@@ -232,7 +211,7 @@ class TaskRunner:
                     ports.add(port)
             if sorted(ports) != task.listening:
                 task.listening = sorted(ports)
-                self._last_output = time.monotonic()  # soon bind what it leaves free
+                self._last_output = self._loop.now()  # soon bind what it leaves free
                 self._link.report(protocol.TaskListening(task.name, task.attempt, task.listening))
 
     def measure_cpu(self) -> None:
@@ -260,7 +239,7 @@ class TaskRunner:
     def _on_exec_status(self, task: Task, order: protocol.StartTask) -> None:
         if task.execution is None:
             return
-        self._selector.unregister(task.execution.exec_status)
+        self._loop.unwatch(task.execution.exec_status)
         cause = program.read_exec_status(task.execution, order)
         task.execution = None
         if cause is not None:
@@ -270,7 +249,7 @@ class TaskRunner:
         self._link.report(
             protocol.TaskStarted(task.name, task.attempt, task.pid, time.time(), task.log_start)
         )
-        self._usage.start(task, time.monotonic())
+        self._usage.start(task)
         self.on_child_exit()
         if task.name in self._tasks:
             self._advance(task)  # a stop may have been ordered meanwhile
@@ -323,22 +302,21 @@ class TaskRunner:
                     left_command=first,
                 )
             )
-        elif task.next_due is not None:
-            self._timed[task.name] = task
         else:
-            self._timed.pop(task.name, None)
+            self._advances[task.name].move(task.due)
 
     def _remove(self, task: Task) -> Totals:
         """Reap a task, all of whose processes have ended; returns what they have used."""
         if task.notify is not None:
             self._on_notify(task)
             self._send_progress()
-            if self._paused.pop(task.name, None) is None:
-                self._selector.unregister(task.notify)
+            self._loop.unwatch(task.notify)
+            if task.name in self._paused:
+                self._paused.pop(task.name).cancel()
         used = self._usage.end(task, task.reap())
         self._ports.rebind(task.port)
         del self._tasks[task.name]
-        self._timed.pop(task.name, None)
+        self._advances.pop(task.name).cancel()
         if self._logs is not None:
             self._logs.close(task.log)
         return used
@@ -413,19 +391,22 @@ class TaskRunner:
                         task.progress[key] = value
                 else:
                     notify.note_excess()
-            if self._progress_due is None or "SAVING" in values:  # it may take less than that
-                interval = 0.0 if "SAVING" in values else _PROGRESS_INTERVAL
-                self._progress_due = time.monotonic() + interval
+            interval = 0.0 if "SAVING" in values else _PROGRESS_INTERVAL  # it may take less
+            self._progress_report.move_forward(self._loop.now() + interval)
         for cause in notify.take_problems():
             self._link.report(protocol.ProgressIgnored(task.name, cause, time.time()))
 
     def _watch_notify(self, task: Task, notify: NotifySocket) -> None:
         """Wait for datagrams, but not before :attr:`NotifySocket.resume_due`."""
-        if notify.resume_due is not None and task.name not in self._paused:
-            self._selector.unregister(notify)
-            self._paused[task.name] = task
-        elif notify.resume_due is None and self._paused.pop(task.name, None) is not None:
-            self._selector.register(notify, selectors.EVENT_READ, lambda: self._on_notify(task))
+        resume, due = self._paused.get(task.name), notify.resume_due
+        if resume is not None and due is not None:
+            resume.move(due)
+        elif due is not None:
+            self._loop.unwatch(notify)
+            self._paused[task.name] = self._loop.call_at(due, lambda: self._on_notify(task))
+        elif resume is not None:
+            self._paused.pop(task.name).cancel()
+            self._loop.watch(notify, lambda: self._on_notify(task))
 
     def _is_of_task(self, name: str, pid: int) -> bool:
         """Whether a process belongs to a task.
@@ -447,7 +428,7 @@ class TaskRunner:
         for task, values in self._progress.items():
             self._link.send(protocol.Progress(task, values, time.time()))
         self._progress.clear()
-        self._progress_due = None
+        self._progress_report.cancel()
 
 
 def _port_check_delay(seconds: float) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import selectors
 import subprocess
 import time
 import zlib
@@ -13,8 +12,9 @@ from typing import Any, Callable, Dict, List, Optional, Set, Union
 
 from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.linux.regular import open_regular
+from distrun.agent.loop import Loop
 from distrun.agent.probe.forked_call import ForkedCall
-from distrun.agent.protocol import Order, Report
+from distrun.agent.protocol import Message, Order, Report
 from distrun.agent.protocol.stack_messages import (
     DumpStacks,
     ProgramData,
@@ -45,32 +45,22 @@ class StackDumper:
 
     def __init__(
         self,
-        selector: selectors.BaseSelector,
+        loop: Loop,
         report: Callable[[Report], None],
         pids_of: Callable[[str], List[int]],
         cache: str,
     ) -> None:
-        self._selector, self._report, self._pids_of = selector, report, pids_of
+        self._loop, self._report, self._pids_of = loop, report, pids_of
         self._cache = BlobCache(os.fsencode(cache))
         self._waiting: List[DumpStacks] = []
         """The orders that wait for the program."""
         self._received = bytearray()
-        self._calls: Dict[ForkedCall, int] = {}
-        """Each running call, with the number of its order."""
+        self._calls: Set[ForkedCall] = set()
 
     @property
     def children(self) -> Set[int]:
         """The children of this process that run the program."""
         return {call.pid for call in self._calls}
-
-    @property
-    def dues(self) -> List[Optional[float]]:
-        """The times at which :meth:`on_time` has something to do."""
-        return [call.due for call in self._calls]
-
-    def on_time(self, now: float) -> None:
-        for call in [call for call in self._calls if call.due <= now]:
-            self._finish(call)
 
     def execute(self, order: Order) -> None:
         if isinstance(order, ProgramData):
@@ -121,30 +111,25 @@ class StackDumper:
         pids = {task: self._pids_of(task)[:_MOST_PROCESSES] for task in order.tasks}
         due = time.monotonic() + _SECONDS
         program = order.program or self._cache.path(order.digest)
+        nothing = StacksDumped(order.number, "[]")
+
+        def follow(answer: Optional[Message]) -> None:
+            self._calls.remove(call)
+            self._report(answer if isinstance(answer, StacksDumped) else nothing)
+
+        def work() -> StacksDumped:
+            return _dump(order, program, pids, due)
+
         try:
-            call = ForkedCall(lambda: _dump(order, program, pids, due), due + 1)
+            call = ForkedCall(self._loop, work, _SECONDS + 1, follow)
         except OSError:
-            self._report(StacksDumped(order.number, "[]"))
-            return
-        self._calls[call] = order.number
-        self._selector.register(call, selectors.EVENT_READ, lambda: self._on_readable(call))
-
-    def _on_readable(self, call: ForkedCall) -> None:
-        if call.read():
-            self._finish(call)
-
-    def _finish(self, call: ForkedCall) -> None:
-        self._selector.unregister(call)
-        number = self._calls.pop(call)
-        answer = call.result()
-        call.close()
-        is_answer = isinstance(answer, StacksDumped)
-        self._report(answer if is_answer else StacksDumped(number, "[]"))  # type: ignore[arg-type]
+            self._report(nothing)
+        else:
+            self._calls.add(call)
 
     def close(self) -> None:
         """End what has not ended."""
-        for call in list(self._calls):
-            self._selector.unregister(call)
+        for call in self._calls:
             call.close()
         self._calls.clear()
 

@@ -55,7 +55,7 @@ class Task:
         """What those of its orphans that were reaped have used."""
         self.progress: Dict[str, str] = {}
         """The latest values that it has reported, of so many keys as are read."""
-        self.next_due: Optional[float] = None
+        self.due: Optional[float] = None
         """When :meth:`advance` is due without any event."""
         self.was_suspended = False
         """Whether it was suspended, e.g. by SIGSTOP, when it was first asked to stop."""
@@ -114,7 +114,7 @@ class Task:
 
     def advance(self, now: float) -> bool:
         """Send the signals that are due to the processes left. True once the task has ended."""
-        self.next_due = None
+        self.due = None
         if self.execution is not None:
             return self._advance_unexecuted(now)
         if self.exit is not None:
@@ -124,7 +124,7 @@ class Task:
             is_over = self._deadline is not None and self._deadline <= now
             if self._left_due is not None and not is_over:
                 if now < self._left_due:
-                    self.next_due = self._left_due
+                    self.due = self._left_due
                     return False
                 self._left_due = None
                 self.left = [processes.command(each.pid) for each in self.members()]
@@ -134,10 +134,10 @@ class Task:
             return False
         if now < self._deadline:
             self._signal_new(list(self.members()))
-            self.next_due = self._deadline
+            self.due = self._deadline
         else:
             self._kill()
-            self.next_due = now + processes.KILL_INTERVAL
+            self.due = now + processes.KILL_INTERVAL
         return False
 
     def _advance_unexecuted(self, now: float) -> bool:
@@ -145,7 +145,7 @@ class Task:
         if self._deadline is not None:
             if now >= self._deadline:
                 self._signal_group(signal.SIGKILL)
-            self.next_due = max(self._deadline, now + processes.KILL_INTERVAL)
+            self.due = max(self._deadline, now + processes.KILL_INTERVAL)
         return False
 
     def members(self) -> Iterator[processes.Process]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
-import selectors
+import time
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Set, Tuple
 
 from distrun.agent.linux import facts, processes
 from distrun.agent.protocol import UsageSampled
 
 if TYPE_CHECKING:
+    from distrun.agent.loop import Loop
     from distrun.agent.protocol import Report
     from distrun.agent.tasks.gpu_usage import GpuUsage
     from distrun.agent.tasks.task import Task
@@ -59,10 +60,13 @@ class UsageSampler:
 
     Args:
         report: sends a report, which is kept until the supervisor has it.
+        list_running: returns the tasks that run.
     """
 
-    def __init__(self, selector: selectors.BaseSelector, report: Callable[[Report], None]) -> None:
-        self._selector, self._report = selector, report
+    def __init__(
+        self, loop: Loop, report: Callable[[Report], None], list_running: Callable[[], List[Task]]
+    ) -> None:
+        self._loop, self._report, self._list_running = loop, report, list_running
         self._records: Dict[str, _Record] = {}
         self._last_start = 0.0
         self._idle_rounds = 0
@@ -70,29 +74,27 @@ class UsageSampler:
         self._gpus: Optional[GpuUsage] = None
         self._has_gpus: Optional[bool] = None
         """Whether this host has nvidia-smi; None: not known yet."""
-        self.due: Optional[float] = None
-        """When :meth:`sample` is due, by the monotonic clock."""
+        self._next = loop.call_at(None, self._sample)
 
     @property
     def children(self) -> Set[int]:
         """The children of this process that belong to no task, and end by themselves."""
         return set() if self._gpus is None else self._gpus.children
 
-    def start(self, task: Task, now: float) -> None:
-        """Sample a task from now on. `now` is monotonic, in seconds."""
+    def start(self, task: Task) -> None:
+        """Sample a task from now on."""
         self._records[task.name] = _Record()
-        self._last_start, self._idle_rounds = now, 0
-        first = now + _FIRST_INTERVAL
-        self.due = first if self.due is None else min(self.due, first)
+        self._last_start, self._idle_rounds = self._loop.now(), 0
+        self._next.move_forward(self._last_start + _FIRST_INTERVAL)
 
-    def sample(self, tasks: List[Task], now: float, at: float) -> None:
-        """Report what these tasks use now. `now` is monotonic, `at` is Unix time, in seconds."""
+    def _sample(self) -> None:
+        tasks, now, at = self._list_running(), self._loop.now(), time.time()
         interval = max(_FIRST_INTERVAL, (now - self._last_start) / _SAMPLES_PER_AGE)
         is_idle = [self._sample_task(task, now, at) for task in tasks]
         self._idle_rounds = self._idle_rounds + 1 if all(is_idle) else 0
         longest = max(interval, _LONGEST_IDLE_INTERVAL)
         interval = min(interval * 2 ** min(self._idle_rounds, 3), longest)
-        self.due = now + interval if self._records else None
+        self._next.move(now + interval if self._records else None)
         if self._has_gpus is None:
             self._has_gpus = facts.find_nvidia_smi() is not None
         if self._has_gpus:
@@ -126,7 +128,7 @@ class UsageSampler:
             # Imported here because few hosts have GPUs.
             from distrun.agent.tasks.gpu_usage import GpuUsage
 
-            self._gpus = GpuUsage(self._selector)
+            self._gpus = GpuUsage(self._loop)
         self._gpus.ask(now, interval)
 
     def end(self, task: Task, spent: List[processes.ChildUsage]) -> Totals:
@@ -138,7 +140,7 @@ class UsageSampler:
         """
         record = self._records.pop(task.name, None) or _Record()
         if not self._records:
-            self.due = None
+            self._next.cancel()
             if self._gpus is not None:
                 self._gpus.close()
         peaks = [each.peak for each in spent if each.peak is not None]

@@ -134,13 +134,13 @@ class OrderDeadlines:
         self._next = None
 
     @property
-    def next_due(self) -> float | None:
+    def first(self) -> float | None:
         """When to call :meth:`pop_expired`."""
         return self._next if self._paused_at is None else None
 
     def pop_expired(self) -> tuple[str, str] | None:
         """Return an order that was not executed in time, by its name and task, and forget it."""
-        if self.next_due is None or self.next_due > time.monotonic():
+        if self.first is None or self.first > time.monotonic():
             return None
         first = min(self._dues, key=self._dues.__getitem__, default=None)
         if first is not None and self._dues[first] <= time.monotonic():

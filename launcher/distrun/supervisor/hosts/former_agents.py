@@ -8,7 +8,6 @@ agent is over: it is counted from now, because the earlier supervisor may have d
 from __future__ import annotations
 
 import math
-import selectors
 import time
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distrun.agent.linux.job_processes import Traces
+    from distrun.agent.loop import Loop
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
     from distrun.spec.model import Spec
@@ -68,6 +68,7 @@ class FormerAgent:
         self,
         name: str,
         reach: Reach,
+        loop: Loop,
         *,
         token: str,
         traces: Traces,
@@ -81,6 +82,8 @@ class FormerAgent:
     ) -> None:
         self.name = name
         self.reach = reach
+        self._loop = loop
+        self._alarm = loop.call_at(None, self._on_time)
         self._token = token
         self._traces = (traces.token, traces.namespace, traces.first, traces.job_id)
         self._folder = folder
@@ -140,10 +143,12 @@ class FormerAgent:
         """The seconds for which its agent may still have a lease; None: without end."""
         return None if self._lease is None else max(0.0, self._lease_ends - time.monotonic())
 
-    @property
-    def next_due(self) -> float | None:
-        """When :meth:`run_due` must be called."""
-        return None if self.is_finished else min(self._due, self._stop_due, self._slow_due)
+    def before_wait(self) -> None:
+        """Send what is queued, and wait for the next deadline."""
+        if self.connection is not None:
+            self.connection.channel.watch_writing(self._loop)
+        due = math.inf if self.should_connect else self._due
+        self._alarm.move(min(due, self._stop_due, self._slow_due))
 
     @property
     def delay(self) -> Cause | None:
@@ -157,7 +162,7 @@ class FormerAgent:
         is_due = self._due <= time.monotonic()
         return not self.is_finished and self.connection is None and is_due
 
-    def connect(self, job_id: str, selector: selectors.BaseSelector) -> None:
+    def connect(self, job_id: str) -> None:
         """Start a login."""
         attempt = self._reconnect.next_attempt
         self._tries += 1
@@ -172,9 +177,7 @@ class FormerAgent:
             self._retry_later(self.reach.not_started(error))
             return
         self.connection = connection
-        selector.register(
-            connection.channel.reader, selectors.EVENT_READ, lambda: self._on_readable(selector)
-        )
+        self._loop.watch(connection.channel.reader, self._on_readable)
 
     def stop(self, *, at_once: bool) -> None:
         """Limit the wait, because the job ends: to a minute, or to the end of a longer lease.
@@ -188,7 +191,7 @@ class FormerAgent:
             seconds = max(seconds, _CLEARING_SECONDS)
         self._stop_due = min(self._stop_due, time.monotonic() + seconds)
 
-    def run_due(self, selector: selectors.BaseSelector) -> None:
+    def _on_time(self) -> None:
         """Give up a login that takes too long."""
         now = time.monotonic()
         if self._slow_due <= now:
@@ -200,17 +203,17 @@ class FormerAgent:
         elif self.connection is None:
             return  # the next login is due
         if self._has_ended:
-            self._finish(selector)
+            self._finish()
         elif self._logs_began is not None and min(self._logs_due, self._stop_due) <= now:
             # The rest stays on the host.
             self._mirror.failure = Cause(Code.LOGS_TOO_SLOW)
-            self._finish(selector)
+            self._finish()
         else:
             known = self.failure if self.connection is None else None
-            self.close(selector)
+            self.close()
             self._retry_later(known or Cause(Code.SSH_NOT_ANSWERED))
 
-    def check_exit(self, selector: selectors.BaseSelector) -> None:
+    def check_exit(self) -> None:
         """Handle the exit of the login."""
         connection = self.connection
         if connection is None or not connection.channel.ended:
@@ -220,43 +223,42 @@ class FormerAgent:
             return
         connection.read_stderr()
         if self._has_ended or self.reach.agent_is_gone(connection, status):
-            self._finish(selector)
+            self._finish()
             return
         alive = tasks_alive(status, connection.stderr_text)
         cause = self.reach.loss(connection, status)
-        self.close(selector)
+        self.close()
         self._is_alive = bool(alive)
         if alive:
             cause = Cause(Code.FORMER_TASKS_ALIVE, host=self.name, text=alive)
         self._retry_later(cause)
 
-    def _finish(self, selector: selectors.BaseSelector) -> None:
+    def _finish(self) -> None:
         """The host has said that nothing is left."""
-        self.close(selector)
+        self.close()
         self._index_rest()
         self.failure, self.is_cleared = None, True
         if self._mirror.failure is not None:
             left = Cause(Code.LOGS_LEFT_ON_HOST, host=self.name, path=self._folder)
             self.lost_logs = left._replace(within=(self._mirror.failure,))
 
-    def close(self, selector: selectors.BaseSelector) -> None:
+    def close(self) -> None:
         """Close the login, if there is one."""
+        self._alarm.cancel()
         connection, self.connection = self.connection, None
-        if connection is None:
-            return
-        for descriptor in (connection.channel.reader, connection.channel.writer):
-            if descriptor in selector.get_map():
-                selector.unregister(descriptor)
-        connection.close()
+        if connection is not None:
+            self._loop.unwatch(connection.channel.reader)
+            self._loop.unwatch(connection.channel.writer)
+            connection.close()
 
-    def _on_readable(self, selector: selectors.BaseSelector) -> None:
+    def _on_readable(self) -> None:
         connection = self.connection
         if connection is None:
             return
         try:
             messages = connection.channel.receive()
         except ProtocolError as error:
-            self.close(selector)
+            self.close()
             self._retry_later(error.cause)
             return
         for _, message in messages:
@@ -272,15 +274,15 @@ class FormerAgent:
                 self._due = time.monotonic() + _EXIT_SECONDS
                 connection.channel.send(protocol.Ack(0))
             else:
-                self.close(selector)
+                self.close()
                 self._retry_later(Cause(Code.REPORT_UNASKED, name=name))
                 return
             if self._mirror.failure is not None:
-                self._finish(selector)
+                self._finish()
                 return
         if connection.channel.ended:
-            selector.unregister(connection.channel.reader)
-            self.check_exit(selector)
+            self._loop.unwatch(connection.channel.reader)
+            self.check_exit()
 
     def _write_log(self, part: protocol.LogData) -> None:
         """Write a part of a log. Only what is new gives the host more time."""
@@ -339,7 +341,7 @@ class FormerAgents:
 
     def __init__(
         self,
-        selector: selectors.BaseSelector,
+        loop: Loop,
         job_id: str,
         on_cleared: Callable[[FormerAgent], None],
         on_lost_logs: Callable[[str, Cause], None],
@@ -349,7 +351,9 @@ class FormerAgents:
         *,
         goes_on: bool = False,
     ) -> None:
-        self._selector = selector
+        self._loop = loop
+        loop.checks.append(self._check)
+        loop.before_wait.append(self._before_wait)
         self._job_id = job_id
         self._agents: list[FormerAgent] = []
         self._on_cleared = on_cleared
@@ -363,21 +367,23 @@ class FormerAgents:
     def clear(self, agents: list[FormerAgent]) -> None:
         """Start to clear hosts."""
         self._agents = agents
+        self._loop.call_at(self._loop.now(), self._check)
 
-    @property
-    def next_due(self) -> float | None:
-        """When :meth:`run_due` must be called, on the monotonic clock."""
-        dues = [agent.next_due for agent in self._agents]
-        return min((due for due in dues if due is not None), default=None)
+    def __len__(self) -> int:
+        """The number of agents that have not been cleared."""
+        return len(self._agents)
 
-    def run_due(self) -> None:
+    def _before_wait(self) -> None:
+        for agent in self._agents:
+            agent.before_wait()
+
+    def _check(self) -> None:
         """Start logins that are due, and handle those that have ended."""
         for agent in self._agents:
-            agent.check_exit(self._selector)
-            agent.run_due(self._selector)
+            agent.check_exit()
         free = _MAX_CONNECTING - sum(agent.connection is not None for agent in self._agents)
         for agent in [each for each in self._agents if each.should_connect][: max(0, free)]:
-            agent.connect(self._job_id, self._selector)
+            agent.connect(self._job_id)
         for agent in self._agents:
             delay = agent.delay
             if delay is not None and not agent.is_finished and agent.name not in self._delayed:
@@ -410,15 +416,10 @@ class FormerAgents:
         for agent in self._agents:
             agent.stop(at_once=at_once)
 
-    def watch_writing(self) -> None:
-        for agent in self._agents:
-            if agent.connection is not None:
-                agent.connection.channel.watch_writing(self._selector)
-
     def close(self) -> None:
         """Give up: the job ends, or a host cannot be cleared."""
         for agent in self._agents:
-            agent.close(self._selector)
+            agent.close()
         self._agents = []
 
 
@@ -428,11 +429,12 @@ def make_former_reach(name: str, spec: Spec) -> Reach:
 
 
 def find_former_agents(
-    spec: Spec, former: JobState, resumed: JobState, folder: JobFolder
+    loop: Loop, spec: Spec, former: JobState, resumed: JobState, folder: JobFolder
 ) -> list[FormerAgent]:
     """Return what must be ended on other hosts before a resumed job starts.
 
     Args:
+        loop: that of this process.
         spec: the job's, as it is resumed.
         former: the job's state before it was resumed.
         resumed: its state now.
@@ -450,6 +452,7 @@ def find_former_agents(
             FormerAgent(
                 name,
                 make_former_reach(name, spec),
+                loop,
                 token=host.token,
                 traces=traces.of_host(folder, former, name),
                 folder=host.folder,

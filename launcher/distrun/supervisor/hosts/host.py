@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import random
-import selectors
 import time
 from enum import Enum
 from functools import partial
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
+    from distrun.agent.loop import Loop
     from distrun.agent.protocol import Order, Report
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.file_delivery import FileSender
@@ -120,7 +120,7 @@ class Host:
         name: str,
         reach: Reach,
         *,
-        selector: selectors.BaseSelector,
+        loop: Loop,
         observer: HostObserver,
         job_id: str,
         spec: Spec,
@@ -141,7 +141,8 @@ class Host:
         self._variables = variables
         self._log_limit, lease = spec.log_max_size, spec.timeouts.link
         self._lease = lease if reach.can_reattach or reach.has_lease else 0.0
-        self._selector = selector
+        self._loop = loop
+        self._alarm = loop.call_at(None, self._on_time)
         self._observer = observer
         self._connection: Connection | None = None
         self._asked: OnAnswer | None = None
@@ -166,7 +167,7 @@ class Host:
         self._is_replaying = False
         """Whether reports are ignored until the agent has answered that."""
         self._due: float | None = None
-        """When the present state ends, see :meth:`run_due`."""
+        """When the present state ends, see :meth:`_on_state_expired`."""
         self._attempts = 0
         self._up_since = 0.0
         self._reconnect = ReconnectPolicy(reach.connect_timeout or 0.0, lease)
@@ -335,9 +336,11 @@ class Host:
         """Whether :meth:`reconnect` should be called as soon as there is a slot for it."""
         return self.state is LinkState.LOST and self._has_passed(self._due)
 
-    @property
-    def next_due(self) -> float | None:
-        """When :meth:`run_due` must be called."""
+    def set_alarm(self) -> None:
+        """Wait for the next deadline. Call this in each turn in which something has changed."""
+        self._alarm.move(self._find_deadline())
+
+    def _find_deadline(self) -> float | None:
         if self.state is LinkState.GONE:
             return None
         if self.has_announced_exit:
@@ -347,15 +350,16 @@ class Host:
         if self.state is LinkState.UP:
             dues.append(self._lost_at)
         if self.state in _AFTER_HELLO:
-            dues += [self._lease_ends_at, self._deadlines.next_due]
+            dues += [self._lease_ends_at, self._deadlines.first]
         if self._connection is not None:
             dues.append(self._connection.channel.ack_due)
         return min((due for due in dues if due is not None), default=None)
 
-    def run_due(self) -> None:
+    def _on_time(self) -> None:
         """Handle the deadlines that have passed, except that for :meth:`reconnect`."""
         if self.state is LinkState.GONE:
             return
+        self._observer.on_activity(self)
         if self.has_announced_exit:
             if self._has_passed(self._exit_due):
                 self._mark_gone(Cause(Code.AGENT_SHUT_DOWN))
@@ -416,7 +420,7 @@ class Host:
     def watch_writing(self) -> None:
         if self._connection is not None:
             self._connection.channel.watch_writing(
-                self._selector, lambda: self._observer.on_activity(self)
+                self._loop, lambda: self._observer.on_activity(self)
             )
 
     def check_exit(self) -> None:
@@ -485,14 +489,10 @@ class Host:
         self._connection = connection
         self._watch(connection)
         if connection.stderr is not None:
-            self._selector.register(
-                connection.stderr, selectors.EVENT_READ, lambda: self._on_stderr(connection)
-            )
+            self._loop.watch(connection.stderr, lambda: self._on_stderr(connection))
 
     def _watch(self, connection: Connection) -> None:
-        self._selector.register(
-            connection.channel.reader, selectors.EVENT_READ, lambda: self._on_readable(connection)
-        )
+        self._loop.watch(connection.channel.reader, lambda: self._on_readable(connection))
 
     def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
@@ -505,17 +505,13 @@ class Host:
             return
         channel = connection.channel
         for descriptor in (channel.reader, channel.writer, connection.stderr):
-            self._unregister(descriptor)
+            self._loop.unwatch(descriptor)
         connection.close()
-
-    def _unregister(self, descriptor: int | None) -> None:
-        if descriptor is not None and descriptor in self._selector.get_map():
-            self._selector.unregister(descriptor)
 
     def _on_stderr(self, connection: Connection) -> None:
         self._observer.on_activity(self)
-        if not connection.read_stderr() and connection.stderr is not None:
-            self._selector.unregister(connection.stderr)
+        if not connection.read_stderr():
+            self._loop.unwatch(connection.stderr)
         if self.state is LinkState.RECONNECTING and self.reach.agent_is_gone(connection, None):
             self._mark_agent_gone()
         elif self.state is LinkState.CONNECTING and self.reach.forget_copy(connection):
@@ -541,7 +537,7 @@ class Host:
         """Note that nothing more will come, unless something is held back."""
         is_read = self._held is None and connection is self._connection
         if is_read and connection.channel.ended:
-            self._unregister(connection.channel.reader)
+            self._loop.unwatch(connection.channel.reader)
             if self.reach.can_reattach and not self.has_announced_exit:
                 self._set_due(_EXIT_SECONDS)
             elif self.reach.is_below_supervisor and not self.has_announced_exit:
@@ -575,7 +571,7 @@ class Host:
     def _discard(self, connection: Connection) -> None:
         connection.channel.discard()
         if connection.channel.ended:
-            self._unregister(connection.channel.reader)
+            self._loop.unwatch(connection.channel.reader)
             self.check_exit()
 
     def _on_exit(self, connection: Connection, status: int) -> None:
@@ -622,7 +618,7 @@ class Host:
                 return
             if self._asked is not None:
                 self._held = messages[index + 1 :]
-                self._unregister(connection.channel.reader)
+                self._loop.unwatch(connection.channel.reader)
                 break
         if last:
             connection.channel.acknowledge(last)

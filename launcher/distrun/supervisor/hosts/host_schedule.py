@@ -1,9 +1,7 @@
-"""Which hosts have something to do: so a turn of the loop takes no time for all the others."""
+"""Which hosts have changed: so a turn of the loop takes no time for all the others."""
 
 from __future__ import annotations
 
-import heapq
-from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class HostSchedule:
-    """The deadlines of a pool's hosts, and those that wait for a connection.
+    """The hosts of a pool that have changed, and those that wait for a connection.
 
     Whatever may change a host has to be noted, before or after. It is active then, until the next
     turn of the loop has taken it.
@@ -19,25 +17,17 @@ class HostSchedule:
 
     def __init__(self) -> None:
         self._noted: dict[Host, None] = {}
-        self._order = count()
-        self._places: dict[Host, int] = {}
-        """A number for each host, because hosts themselves have no order."""
-        self._dues: dict[Host, float | None] = {}
-        self._heap: list[tuple[float, int, Host]] = []
-        """The deadlines, the next one first, with some that have changed since."""
         self._connecting: set[Host] = set()
         self._unconnected: dict[Host, None] = {}
 
     def note(self, host: Host) -> None:
         """Note that a host changes now."""
-        if host not in self._places:
-            self._places[host] = next(self._order)
         self._noted[host] = None
 
     def remove(self, host: Host) -> None:
         """Forget a host."""
-        for each in (self._noted, self._places, self._dues, self._unconnected):
-            each.pop(host, None)
+        self._noted.pop(host, None)
+        self._unconnected.pop(host, None)
         self._connecting.discard(host)
 
     @property
@@ -64,32 +54,8 @@ class HostSchedule:
         self._update()
         return list(self._unconnected)
 
-    @property
-    def next_due(self) -> float | None:
-        """The next deadline of a host."""
-        self._update()
-        while self._heap and self._dues.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
-
-    def pop_due(self, now: float) -> list[Host]:
-        """Return the hosts whose deadlines have passed; they are active then."""
-        found = []
-        while self._heap and self._heap[0][0] <= now:
-            due, _, host = heapq.heappop(self._heap)
-            if self._dues.get(host) == due:
-                self._dues[host] = None  # it is added again, if it is still the same
-                self.note(host)
-                found.append(host)
-        return found
-
     def _update(self) -> None:
         for host in self._noted:
-            due = host.next_due
-            if due != self._dues.get(host):
-                self._dues[host] = due
-                if due is not None:
-                    heapq.heappush(self._heap, (due, self._places[host], host))
             if host.is_connecting:
                 self._connecting.add(host)
             else:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import signal
 import threading
 import time
@@ -22,6 +21,8 @@ from distrun.forked_process import ForkedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from distrun.agent.loop import Loop
 
     OnAnswer = Callable[[Any], None]
 
@@ -53,8 +54,8 @@ class Inquiries:
         job_id: for the variables of the forks.
     """
 
-    def __init__(self, selector: selectors.BaseSelector, job_id: str) -> None:
-        self._selector, self._job_id = selector, job_id
+    def __init__(self, loop: Loop, job_id: str) -> None:
+        self._loop, self._job_id = loop, job_id
         self.kept: tuple[int, ...] = ()
         """Descriptors that the forks need."""
         self._running: dict[str, Inquiry] = {}
@@ -78,7 +79,7 @@ class Inquiries:
             follow = partial(self._on_answer, question)
             try:
                 self._running[about] = Inquiry(
-                    self._selector, question.ask, follow, self._job_id, self.kept
+                    self._loop, question.ask, follow, self._job_id, self.kept
                 )
             except OSError:
                 follow(to_json(question.ask()))
@@ -102,16 +103,6 @@ class Inquiries:
     @property
     def pids(self) -> set[int]:
         return {each.pid for each in self._running.values()}
-
-    @property
-    def next_due(self) -> float | None:
-        """When to call :meth:`run_due`."""
-        return min((each.due for each in self._running.values()), default=None)
-
-    def run_due(self) -> None:
-        for each in list(self._running.values()):
-            if each.due <= time.monotonic():
-                each.give_up()
 
     def _on_answer(self, question: Question, found: Any) -> None:
         about, answer = question.about, None
@@ -140,17 +131,15 @@ class Inquiry:
 
     def __init__(
         self,
-        selector: selectors.BaseSelector,
+        loop: Loop,
         ask: Callable[[], Any],
         on_answer: OnAnswer,
         job_id: str,
         kept: tuple[int, ...] = (),
     ) -> None:
-        self._selector = selector
+        self._loop = loop
         self._on_answer = on_answer
         self._answer = b""
-        self.due = time.monotonic() + _SECONDS
-        """When to call :meth:`give_up`."""
         self._reader, writer = os.pipe()
         try:
             self._process = ForkedProcess(
@@ -167,16 +156,18 @@ class Inquiry:
         finally:
             os.close(writer)
         self.pid: int = self._process.pid
-        selector.register(self._reader, selectors.EVENT_READ, self._on_readable)
+        loop.watch(self._reader, self._on_readable)
+        self._deadline = loop.call_at(loop.now() + _SECONDS, self._give_up)
 
-    def give_up(self) -> None:
+    def _give_up(self) -> None:
         """End it without an answer."""
         self._answer = b""
         self._finish()
 
     def close(self) -> None:
         """End it; nobody needs the answer."""
-        self._selector.unregister(self._reader)
+        self._deadline.cancel()
+        self._loop.unwatch(self._reader)
         os.close(self._reader)
         with contextlib.suppress(OSError):  # it has ended; nobody has reaped it yet
             os.killpg(self.pid, signal.SIGKILL)

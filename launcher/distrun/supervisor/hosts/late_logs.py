@@ -20,10 +20,10 @@ from distrun.supervisor.hosts.former_agents import FormerAgent, make_former_reac
 from distrun.supervisor.hosts.log_mirror import LogMirror
 
 if TYPE_CHECKING:
-    import selectors
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from distrun.agent.loop import Loop
     from distrun.lifecycle import LostAgent
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.host import Host
@@ -69,13 +69,15 @@ class LateLogs:
 
     def __init__(
         self,
-        selector: selectors.BaseSelector,
+        loop: Loop,
         job_id: str,
         logs: Path,
         limit: int | None,
         on_event: Callable[[events.Event], None],
     ) -> None:
-        self._selector = selector
+        self._loop = loop
+        loop.checks.append(self._check)
+        loop.before_wait.append(self._before_wait)
         self._job_id = job_id
         self._logs = logs
         self._limit = limit
@@ -138,14 +140,15 @@ class LateLogs:
 
     def finish(self) -> None:
         """Try all hosts a last time, because the job ends: a host may have been reachable again."""
-        self._last_due = time.monotonic() + _LAST_SECONDS
+        self._last_due = self._loop.now() + _LAST_SECONDS
+        self._loop.call_at(self._last_due, self._check)
         self._start(list(self._lost))
 
     def abandon(self) -> None:
         """Wait for no host any more: the job must end at once."""
         self._last_due = time.monotonic()
         for _, agent in self._receiving:
-            agent.close(self._selector)
+            agent.close()
         missing = [*self._lost, *(lost for lost, _ in self._receiving)]
         self._lost, self._receiving = [], []
         for lost in missing:
@@ -155,7 +158,7 @@ class LateLogs:
         for lost in found:
             self._lost.remove(lost)
             agent = FormerAgent(
-                *(lost.name, lost.reach),
+                *(lost.name, lost.reach, self._loop),
                 token=lost.token,
                 traces=Traces(forked_process.token(), "", {}, self._job_id),
                 folder=lost.folder,
@@ -167,6 +170,7 @@ class LateLogs:
                 attempts=lost.attempts,
             )
             self._receiving.append((lost, agent))
+            self._loop.call_at(self._loop.now(), self._check)
 
     @property
     def pids(self) -> set[int]:
@@ -174,31 +178,21 @@ class LateLogs:
         connections = [agent.connection for _, agent in self._receiving]
         return {each.process.pid for each in connections if each is not None}
 
-    @property
-    def next_due(self) -> float | None:
-        """When :meth:`run_due` must be called, on the monotonic clock."""
-        dues = [agent.next_due for _, agent in self._receiving]
-        if self._last_due is not None and any(not a.has_logs_begun for _, a in self._receiving):
-            dues.append(self._last_due)
-        return min((due for due in dues if due is not None), default=None)
-
-    def watch_writing(self) -> None:
+    def _before_wait(self) -> None:
         for _, agent in self._receiving:
-            if agent.connection is not None:
-                agent.connection.channel.watch_writing(self._selector)
+            agent.before_wait()
 
-    def run_due(self) -> None:
+    def _check(self) -> None:
         """Start logins that are due, and handle those that have ended."""
         is_over = self._last_due is not None and self._last_due <= time.monotonic()
         free = _MAX_CONNECTING - len(self.pids)
         for lost, agent in list(self._receiving):
-            agent.check_exit(self._selector)
-            agent.run_due(self._selector)
+            agent.check_exit()
             if agent.should_connect and free > 0:
-                agent.connect(self._job_id, self._selector)
+                agent.connect(self._job_id)
                 free -= 1
             if agent.is_finished or (is_over and not agent.has_logs_begun):
-                agent.close(self._selector)
+                agent.close()
                 self._receiving.remove((lost, agent))
                 self._on_end(lost, agent)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import sys
 import time
 from functools import partial
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from distrun.agent.loop import Loop
     from distrun.agent.protocol import Order, Report
     from distrun.forked_process import Process
     from distrun.lifecycle import LostAgent
@@ -88,7 +88,7 @@ class HostPool:
 
     def __init__(
         self,
-        selector: selectors.BaseSelector,
+        loop: Loop,
         spec: Spec,
         job_id: str,
         logs: Path,
@@ -98,20 +98,23 @@ class HostPool:
     ) -> None:
         self._make_host = partial(
             Host,
-            selector=selector,
+            loop=loop,
             observer=self,
             job_id=job_id,
             spec=spec,
             logs=logs,
             variables=variables,
         )
+        self._loop = loop
         self._observer = observer
         self._hosts: dict[str, Host] = {}
         self._schedule = HostSchedule()
-        self.inquiries = Inquiries(selector, job_id)
+        self.inquiries = Inquiries(loop, job_id)
         self._late_logs = LateLogs(
-            *(selector, job_id, logs, spec.log_max_size), on_event=observer.on_event
+            *(loop, job_id, logs, spec.log_max_size), on_event=observer.on_event
         )
+        loop.checks.append(self._fill_slots)
+        loop.before_wait.append(self._before_wait)
         self._former: dict[str, Mapping[str, int]] = {}
         """The last attempts of tasks that a lost host may have left."""
         self._reaches: dict[str, Reach] = {}
@@ -119,6 +122,7 @@ class HostPool:
         self._find_others = find_others
         self._endings: list[tuple[processes.Ending, Callable[[list[int]], None]]] = []
         """What hosts have left below this process and is being ended, and what follows then."""
+        self._next_endings = loop.call_at(None, self._run_endings)
         self._is_ending = False
         self._removals: list[Process] = []
         """The processes that remove hosts which the job has created."""
@@ -254,12 +258,12 @@ class HostPool:
             if host.reach.is_below_supervisor and host.pid is not None:
                 processes.resume(host.pid)
 
-    def watch_writing(self) -> None:
+    def _before_wait(self) -> None:
         for host in self._schedule.active:
             host.send_files()
         for host in self._schedule.take_active():
             host.watch_writing()
-        self._late_logs.watch_writing()
+            host.set_alarm()
 
     def find_interruption(self, cause: Cause, follow: Callable[[Cause], None]) -> None:
         """Call `follow` with why this process gets SIGTERM, if the hosts' cluster has sent it."""
@@ -285,30 +289,15 @@ class HostPool:
         self._run_endings()
         self._fill_slots()
 
-    @property
-    def next_due(self) -> float | None:
-        """When :meth:`run_due` must be called, on the monotonic clock."""
-        dues = [self._schedule.next_due, self._late_logs.next_due, self.inquiries.next_due]
-        dues += [ending.next_due for ending, _ in self._endings]
-        return min((due for due in dues if due is not None), default=None)
-
-    def run_due(self) -> None:
-        """Handle the deadlines that have passed."""
-        for host in self._schedule.pop_due(time.monotonic()):
-            host.run_due()
-        self._late_logs.run_due()
-        self.inquiries.run_due()
-        if any(ending.next_due <= time.monotonic() for ending, _ in self._endings):
-            self._run_endings()
-        self._fill_slots()
-
     def _run_endings(self) -> None:
         """Go on to end what hosts have left."""
         for each in list(self._endings):
             ending, follow = each
-            if ending.run_due():
+            if ending.step():
                 self._endings.remove(each)
                 follow([process.pid for process in ending.left])
+        if self._endings:
+            self._next_endings.move(self._loop.now() + processes.KILL_INTERVAL)
 
     def _fill_slots(self) -> None:
         """Connect waiting hosts while there are free slots."""
@@ -399,10 +388,11 @@ class HostPool:
         self._give_up_hosts()
         excluded = _Excluded(self._own_pids, self._reaches)
         ending = processes.Ending(KILL_GRACE, excluded, patience=processes.DEATH_SECONDS)
-        if ending.run_due():
+        if ending.step():
             follow([])
         else:
             self._endings.append((ending, follow))
+            self._next_endings.move(self._loop.now() + processes.KILL_INTERVAL)
 
     def _with_left(self, host: Host, cause: Cause, left: list[int]) -> Cause:
         """Return why a host is gone, with its processes that do not die.

@@ -1,0 +1,122 @@
+"""The loop: calls at a time, descriptors, and what an error leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import distrun
+from distrun.agent.loop import Loop
+from harness.loops import SimulatedLoop
+
+
+def _close(loop: Loop, number: int, called: list[str]) -> None:
+    loop.unwatch(number)
+    os.close(number)
+
+
+def _reuse(loop: Loop, number: int, called: list[str]) -> None:
+    """Another pipe gets the number of the descriptor, and is watched."""
+    _close(loop, number, called)
+    reader, writer = os.pipe()
+    os.write(writer, b"x")
+    os.close(writer)
+    if reader != number:
+        os.dup2(reader, number)
+        os.close(reader)
+    loop.watch(number, lambda: called.append("new"))
+
+
+@pytest.mark.parametrize(("replace", "later"), [(_close, []), (_reuse, ["new"])])
+def test_a_descriptor_that_an_earlier_call_closed_is_not_served(
+    replace: Callable[[Loop, int, list[str]], None], later: list[str]
+) -> None:
+    called: list[str] = []
+    pipes = [os.pipe() for _ in range(2)]
+    numbers = [reader for reader, _ in pipes]
+
+    def on_ready(own: int, other: int) -> None:
+        called.append("old")
+        loop.unwatch(own)
+        replace(loop, other, called)
+
+    with contextlib.closing(Loop()) as loop:
+        for own, other in (numbers, numbers[::-1]):
+            loop.watch(own, partial(on_ready, own, other))
+        for _, writer in pipes:
+            os.write(writer, b"x")
+        assert loop.turn(0.0)
+        assert called == ["old"]
+        loop.turn(0.0)
+        assert called == ["old", *later]
+    for _, writer in pipes:
+        os.close(writer)
+    for number in numbers:
+        with contextlib.suppress(OSError):  # the one that was closed
+            os.close(number)
+
+
+def test_calls_are_made_in_order_of_their_times_and_may_be_moved() -> None:
+    loop, called = SimulatedLoop(), list[str]()
+    handles = {
+        name: loop.call_at(at, partial(called.append, name))
+        for name, at in (("b", 2.0), ("a", 1.0), ("later", 3.0), ("cancelled", 1.5), ("c", 9.0))
+    }
+    handles["unset"] = loop.call_at(None, partial(called.append, "unset"))
+    handles["cancelled"].cancel()
+    handles["later"].move(5.0)
+    handles["c"].move(2.5)
+    assert loop.run(4.0) == 3
+    assert called == ["a", "b", "c"]
+    assert loop.next_call == 5.0
+    handles["later"].move_forward(7.0)
+    assert loop.next_call == 5.0
+    handles["a"].move(4.5)
+    handles["c"].move(6.0)
+    handles["c"].move(4.5)
+    handles["c"].move(6.0)
+    loop.run(100.0)
+    assert called == ["a", "b", "c", "a", "later", "c"]
+    assert loop.next_call is None
+
+
+def test_a_call_that_schedules_itself_again_leaves_time_for_descriptors() -> None:
+    loop, turns = SimulatedLoop(), list[float]()
+
+    def again() -> None:
+        turns.append(loop.time)
+        handle.move(loop.time)
+        other.cancel()
+
+    handle = loop.call_at(0.0, again)
+    other = loop.call_at(0.0, pytest.fail)
+    for count in range(1, 4):
+        loop.turn(0.0)
+        assert len(turns) == count
+
+
+def test_an_error_in_a_call_leaves_the_others() -> None:
+    loop, called = SimulatedLoop(), list[str]()
+    loop.call_at(1.0, called.pop)
+    loop.call_at(2.0, lambda: called.append("other"))
+    loop.time = 3.0
+    with pytest.raises(IndexError):
+        loop.turn(0.0)
+    loop.turn(0.0)
+    assert called == ["other"]
+
+
+def test_there_is_one_loop() -> None:
+    folder = Path(distrun.__file__).parent
+    places = [
+        str(path.relative_to(folder))
+        for path in sorted(folder.rglob("*.py"))
+        if "DefaultSelector()" in path.read_text()
+    ]
+    own_processes = ["agent/probe/dialer.py", "kubernetes/keeper.py"]
+    assert places == ["agent/loop.py", *own_processes]
