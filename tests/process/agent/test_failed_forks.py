@@ -52,13 +52,18 @@ def ask_for_gpus(_: Path) -> None:
         assert not usage.children
 
 
+def call_in_child(_: Path) -> None:
+    with contextlib.closing(Loop()) as loop:
+        ForkedCall(loop, protocol.Report, 0.0, print)
+
+
 def connect_by_fork(_: Path) -> None:
     local.become_supervisor()
     local.LocalReach().connect("job-a")
 
 
 CASES: dict[str, Callable[[Path], object]] = {
-    "a call in a child": lambda _: ForkedCall(Loop(), protocol.Report, 0.0, print),
+    "a call in a child": call_in_child,
     "a task's program": lambda folder: program.execute(prepared(folder)),
     "a question for GPUs": ask_for_gpus,
     "the supervisor, early": lambda _: supervisor_process.start_early(),
