@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 
 _PROGRESS_INTERVAL = 0.5
-_FIRST_PORT_CHECK = 15.0
-"""Seconds after a start. A task that prints something is checked before."""
 _LONGEST_PORT_CHECK_INTERVAL = 30.0
 _AWAITED_PORT_CHECK_INTERVAL = 0.1
 
@@ -132,7 +130,7 @@ class TaskRunner:
         if task.port:
             self._all_listening = {}
             self._last_start = self._last_output = task.began
-            self._plan_port_check(_FIRST_PORT_CHECK)
+            self._plan_port_check(_port_check_delay(0.0))
         self._loop.watch(execution.exec_status, lambda: self._on_exec_status(task, start.order))
         if start.notify is not None:
             self._loop.watch(start.notify, lambda: self._on_notify(task))
