@@ -386,6 +386,8 @@ class TaskExited(Event):
         oom: what shows that the kernel killed it because memory ran out.
         suspended: whether it was suspended (SIGSTOP) when distrun stopped it.
         was_stopping: whether its agent had received distrun's order to stop it.
+        contact: of an exit 0, `met`: another process was connected to a port on which it listened;
+            `alone`: none was; `silent`: it never listened; empty: that is not known.
     """
 
     task: str
@@ -396,6 +398,7 @@ class TaskExited(Event):
     oom: Cause | None = None
     suspended: bool = False
     was_stopping: bool = True
+    contact: str = ""
 
 
 class TaskEnded(Event):

@@ -114,3 +114,42 @@ def test_a_task_that_leaves_long_before_the_others_is_told(distrun: Distrun) -> 
     done = distrun.launch(python(code))
     last = "worker:1 exited 0 at step 19, long before worker:0, which came to step 199"
     assert last in done.stderr
+
+
+SOCKETS = """
+import json, os, socket, time
+listener = socket.create_server(("", int(os.environ["DISTRUN_ADDRESS"].rpartition(":")[2])),
+                                reuse_port=True)
+whose = {whose}
+name, port = whose.rsplit(":", 1)
+end = time.monotonic() + 60
+while True:
+    try:
+        connection = socket.create_connection(("127.0.0.1", int(port)))
+        break
+    except OSError:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+time.sleep(6)
+"""
+OTHER = (
+    "json.loads(os.environ['TF_CONFIG'])['cluster']['worker'][1 - int(os.environ['DISTRUN_RANK'])]"
+)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("sleep 6", "worker:0, worker:1 never listened on a port: each ran by itself"),
+        (SOCKETS.format(whose="os.environ['DISTRUN_ADDRESS']"), "were never connected: each"),
+        (SOCKETS.format(whose=OTHER), ""),
+    ],
+    ids=["silent", "alone", "met"],
+)
+def test_members_that_never_met_are_told_by_their_sockets(
+    script: str, said: str, distrun: Distrun
+) -> None:
+    done = distrun.launch(script if script.startswith("sleep") else f"exec {python(script)}")
+    assert done.returncode == 0, done.stderr
+    assert said in done.stderr
+    assert len(distrun.status()["warnings"]) == bool(said)

@@ -164,6 +164,8 @@ class TaskState(Frozen, kw_only=True):
     reported: dict[str, str] = field(default_factory=dict)
     """The progress that it reported last; set once it has exited."""
     used: Used = Used()
+    contact: str = ""
+    """Whether it listened, and another process came: see :class:`distrun.events.TaskExited`."""
     left: int = 0
     """How many of its last attempt's processes were at work after the first had exited."""
     left_command: str = ""

@@ -231,6 +231,7 @@ def _(event: events.TaskExited, state: JobState) -> restarts.Transition:
         signal=event.signal,
         oom=event.oom,
         was_suspended=event.suspended,
+        contact=event.contact,
         stopped_by_us=task.phase is TaskPhase.STOPPING and event.was_stopping,
     )
     state = state.with_tasks([exited])

@@ -54,6 +54,7 @@ def success_verdict(
         *_left_at_work(done),
         *_hidden_exceptions(done, log_of, shell_text),
         *_left_behind(state, done, log_of),
+        *_without_contact(state),
     ]
     merged: defaultdict[Cause, list[str]] = defaultdict(list)
     for cause, _ in found:
@@ -131,6 +132,23 @@ def _left_behind(
             text=_place(reached[task.name]), name=first.name, expected=_place(reached[first.name])
         )
         yield cause, (() if at is None else (log_line(task.name, log, at),))
+
+
+def without_contact(state: JobState) -> str:
+    """Return `silent` if no task of a cluster ever listened, `alone` if none reached another."""
+    training = [task for task in state.tasks.values() if task.role in _TRAINS]
+    has_peers = len(training) > 1 and state.row.tf_config
+    contacts = {task.contact for task in training if not task.owns_tf_config}
+    return contacts.pop() if has_peers and contacts in ({"silent"}, {"alone"}) else ""
+
+
+def _without_contact(state: JobState) -> Iterator[Found]:
+    codes = {"silent": Code.NEVER_LISTENED, "alone": Code.TRAINED_ALONE}
+    contact = without_contact(state)
+    if contact:
+        for task in state.tasks.values():
+            if task.role in _TRAINS:
+                yield Cause(codes[contact], task=task.name), ()
 
 
 def may_be_behind(done: list[TaskState]) -> bool:

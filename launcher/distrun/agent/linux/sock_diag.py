@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import struct
-from typing import Dict, Iterator, Set, Tuple
+from typing import Dict, Iterator, List, Set, Tuple
 
 _NETLINK_SOCK_DIAG = 4  # linux/netlink.h
 _SOCK_DIAG_BY_FAMILY = 20  # linux/sock_diag.h
@@ -19,7 +19,8 @@ _UDIAG_SHOW_NAME_AND_UID = 0x41
 _ANY_STATE = 0xFFFFFFFF
 _INET_DIAG_REQUEST = struct.Struct("=BBHI48x")  # linux/inet_diag.h, as all _INET*
 _INET_DIAG_PORT, _INET_DIAG_UID_AND_INODE = 4, 64
-_LISTENING = 10  # net/tcp_states.h
+_ESTABLISHED, _TIME_WAIT, _LISTENING = 1, 6, 10  # net/tcp_states.h
+_INET_DIAG_PORTS, _INET_DIAG_INODE = 4, 68
 _NETLINK_SECONDS = 5.0
 
 
@@ -36,6 +37,23 @@ def listening_ports() -> Dict[str, Tuple[int, int]]:
                 uid, inode = struct.unpack_from("=II", answer, _INET_DIAG_UID_AND_INODE)
                 (port,) = struct.unpack_from(">H", answer, _INET_DIAG_PORT)
                 found["socket:[{}]".format(inode)] = port, uid
+    return found
+
+
+def connections(are_closed: bool = False) -> List[Tuple[int, int, str]]:
+    """Local port, remote port and name in /proc/PID/fd of each TCP connection.
+
+    `are_closed`: of those that were closed in the last minute instead.
+    """
+    state = _TIME_WAIT if are_closed else _ESTABLISHED
+    found: List[Tuple[int, int, str]] = []
+    for family in (socket.AF_INET, socket.AF_INET6):
+        request = _INET_DIAG_REQUEST.pack(family, socket.IPPROTO_TCP, 0, 1 << state)
+        with contextlib.suppress(OSError):
+            for answer in _dump(request):
+                local, remote = struct.unpack_from(">HH", answer, _INET_DIAG_PORTS)
+                (inode,) = struct.unpack_from("=I", answer, _INET_DIAG_INODE)
+                found.append((local, remote, "socket:[{}]".format(inode)))
     return found
 
 

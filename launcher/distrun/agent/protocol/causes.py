@@ -348,6 +348,8 @@ class Code(StrEnum):
     # tasks; text: where it was then, name: the task that came furthest, expected: to where
     LEFT_BEHIND = "left_behind"
     PREEMPTED_SILENTLY = "preempted_silently"
+    NEVER_LISTENED = "never_listened"  # tasks
+    TRAINED_ALONE = "trained_alone"  # tasks
     SUSPENDED = "suspended"
     NOT_ANSWERING = "not_answering"
     # text: the address, or port; name: the address in the plan; tasks: others with that address

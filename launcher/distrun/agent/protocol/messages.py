@@ -329,7 +329,8 @@ class TaskExited(Report):
 
     `lived` is in seconds, by a monotonic clock. `oom` shows that the kernel killed it because
     memory ran out. `suspended`: it was suspended when it was asked to stop. `was_stopping`: the
-    agent had received the order to stop it.
+    agent had received the order to stop it. `contact`, of an exit 0: `met`, if another process was
+    connected to a port on which it listened; `alone`, if none was; `silent`, if it never listened.
     """
 
     parts = (("oom", read_optional_cause),)
@@ -342,6 +343,7 @@ class TaskExited(Report):
     oom: Optional[Cause] = None
     suspended: bool = False
     was_stopping: bool = True
+    contact: str = ""
 
 
 class TaskEnded(Report):

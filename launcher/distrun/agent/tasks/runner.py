@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _PROGRESS_INTERVAL = 0.5
 _LONGEST_PORT_CHECK_INTERVAL = 30.0
 _AWAITED_PORT_CHECK_INTERVAL = 0.1
+_CONTACT_CHECK_SECONDS = 0.5
 
 
 class TaskRunner:
@@ -177,7 +178,12 @@ class TaskRunner:
         unserved = [task for task in self._tasks.values() if task.needs_port_check]
         if any(task.is_awaited and task.port not in task.listening for task in unserved):
             seconds = min(seconds, _AWAITED_PORT_CHECK_INTERVAL)
-        self._port_check.move(self._loop.now() + seconds if unserved else None)
+        now = self._loop.now()
+        unmet = [task for task in self._tasks.values() if task.port and not task.has_met]
+        if unmet:  # ten times in its life, so that what is seen is all of it
+            age = (now - self._last_start) / 10
+            seconds = min(seconds, _port_check_delay(age, _CONTACT_CHECK_SECONDS))
+        self._port_check.move(now + seconds if unserved or unmet else None)
 
     def _check_ports(self) -> None:
         self._find_listening()
@@ -190,10 +196,12 @@ class TaskRunner:
         for task in self._tasks.values():
             if task.needs_port_check and task.port in task.listening:
                 task.shares_port = self._ports.rebind(task.port)
+        self._check_contacts([task for task in self._tasks.values() if task.has_listened])
         before, self._all_listening = self._all_listening, sock_diag.listening_ports()
         if self._all_listening == before:
             return  # reading the descriptors of all tasks would take longer
         for task in [each for each in self._tasks.values() if each.needs_port_check]:
+            # The program's own sockets: a port that it listens on may be another than the task's.
             names = {name for each in task.members() for name in sock_diag.sockets_of(each.pid)}
             ports = {self._all_listening[name][0] for name in names & self._all_listening.keys()}
             for name, (port, user) in self._all_listening.items():
@@ -207,10 +215,38 @@ class TaskRunner:
                     return
                 if task.is_awaited:  # a container's listener is nobody's child here
                     ports.add(port)
+            task.has_listened = task.has_listened or bool(ports)
             if sorted(ports) != task.listening:
                 task.listening = sorted(ports)
                 self._last_output = self._loop.now()  # soon bind what it leaves free
                 self._link.report(protocol.TaskListening(task.name, task.attempt, task.listening))
+
+    def _check_contacts(self, tasks: List[Task]) -> None:
+        """See whether another process is connected to a port that a task listens on."""
+        from distrun.agent.linux import sock_diag
+
+        tasks = [task for task in tasks if not task.has_met]
+        all_connections = sock_diag.connections() if tasks else []
+        for task in tasks:
+            ports = {task.port, *task.listening}
+            task.contact_checks += 1
+            remote = {(far, near) for near, far, _ in all_connections if near in ports}
+            if not remote:
+                continue
+            names = {name for each in task.members() for name in sock_diag.sockets_of(each.pid)}
+            own = {(near, far) for near, far, name in all_connections if name in names}
+            task.has_met = bool(remote - own)
+
+    def _contact(self, task: Task) -> str:
+        """What is known of a task that has just exited: see :meth:`Task.contact`."""
+        contact = task.contact(self._loop.now())
+        if contact == "silent":
+            # Imported here because most tasks need it never.
+            from distrun.agent.linux import sock_diag
+
+            closed = sock_diag.connections(are_closed=True)
+            return "" if any(task.port in each[:2] for each in closed) else contact
+        return contact
 
     def measure_cpu(self) -> None:
         """Report how much processor time each task has used."""
@@ -272,6 +308,7 @@ class TaskRunner:
                 oom=self._oom_kill(task),
                 suspended=task.was_suspended,
                 was_stopping=task.is_stopping,
+                contact=self._contact(task) if code == 0 else "",
             )
         )
 
@@ -429,5 +466,5 @@ class TaskRunner:
         self._progress_report.cancel()
 
 
-def _port_check_delay(seconds: float) -> float:
-    return min(max(1.0, seconds), _LONGEST_PORT_CHECK_INTERVAL)
+def _port_check_delay(seconds: float, least: float = 1.0) -> float:
+    return min(max(least, seconds), _LONGEST_PORT_CHECK_INTERVAL)

@@ -20,6 +20,9 @@ from distrun.agent.tasks.program import Execution, Start
 
 _ENDING_SECONDS = 0.5
 """How long the processes of a program may take to end after its first one, on a busy host, too."""
+_LEAST_CONTACT_CHECKS = 3
+_LEAST_SECONDS_SEEN = 5.0
+"""A server of a shorter attempt may not have been seen."""
 
 
 class Exit(Struct):
@@ -47,6 +50,12 @@ class Task:
         """Whether the agent holds its port, or what its program has left free of it."""
         self.listening: List[int] = []
         """The ports that it was found to listen on, sorted."""
+        self.has_listened = False
+        """Whether any of its processes was seen to listen on a port."""
+        self.contact_checks = 0
+        """How often it was looked for such a connection in vain."""
+        self.has_met = False
+        """Whether another process was seen to be connected to such a port."""
         self.pid = execution.pid
         self.execution: Optional[Execution] = execution
         self.exit: Optional[Exit] = None
@@ -82,6 +91,14 @@ class Task:
         """Whether it runs, has a port, and another user could listen on it, or it does not."""
         is_served = self.shares_port and self.port in self.listening
         return self.port > 0 and self.exit is None and not is_served
+
+    def contact(self, now: float) -> str:
+        """`met`, `alone`: it listened, and none came; `silent`: it never listened; '': unknown."""
+        if not self.port or now - self.began < _LEAST_SECONDS_SEEN:
+            return ""
+        if self.has_met or not self.has_listened:
+            return "met" if self.has_met else "silent"
+        return "alone" if self.contact_checks >= _LEAST_CONTACT_CHECKS else ""
 
     def wait(self) -> Optional[os.waitid_result]:
         """How the first process has ended; None: it has not. It stays unreaped."""

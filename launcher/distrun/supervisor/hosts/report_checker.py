@@ -197,6 +197,8 @@ class ReportChecker:
                 _check_cause(cause)
             if isinstance(report, messages.TaskEnded):
                 _check_name(report.left_command, "left_command")
+            elif isinstance(report, messages.TaskExited):
+                _check_name(report.contact, "contact")
             if isinstance(report, _OF_TASKS):
                 return self._check_task(report)
             return self._check_answer(name, report)
