@@ -422,10 +422,14 @@ class TaskEnded(Event):
 
 
 class FirstStep(Event):
-    """The attempt has reported or printed its first step. `at` is by the supervisor's clock."""
+    """The attempt has reported or printed its first step. `at` is by the supervisor's clock.
+
+    `values` are its progress then, by the keys of a report.
+    """
 
     task: str
     attempt: int
+    values: dict[str, str] = field(default_factory=dict)
 
 
 class SavingStarted(Event):

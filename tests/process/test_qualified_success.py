@@ -153,3 +153,30 @@ def test_members_that_never_met_are_told_by_their_sockets(
     assert done.returncode == 0, done.stderr
     assert said in done.stderr
     assert len(distrun.status()["warnings"]) == bool(said)
+
+
+RESUMES = """
+import os, pathlib, time
+me = os.environ["DISTRUN_TASK"]
+if os.environ["DISTRUN_ATTEMPT"] == "0":
+    raise SystemExit(1)
+first = {first} if me == "worker:1" else 41
+print("Restored from", f"/ckpt/{{me}}/ckpt-{{first - 1}}", flush=True)
+for step in range(first, first + 20):
+    print(f"step {{step}}: loss 0.5", flush=True)
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize("first", [1, 41])
+def test_replicas_that_resume_at_different_steps_are_told(first: int, distrun: Distrun) -> None:
+    restart = {"max": 1, "backoff": "10ms"}
+    done = distrun.launch(f"exec {python(RESUMES.format(first=first))}", restart=restart)
+    assert done.returncode == 0, done.stderr
+    told = (
+        "the tasks began at different steps after the restart, and trained different weights: "
+        "worker:0 at step 41 (from /ckpt/worker:0/ckpt-40); worker:1 at step 1 "
+        "(from /ckpt/worker:1/ckpt-0)"
+    )
+    assert (told in done.stderr) == (first == 1)
+    assert len(distrun.status()["warnings"]) == (first == 1)

@@ -146,6 +146,8 @@ class TaskState(Frozen, kw_only=True):
     exited_at: float | None = None
     ended_at: float | None = None
     first_step_at: float | None = None
+    first_step: dict[str, str] = field(default_factory=dict)
+    """Its progress then: EPOCH and STEP."""
     is_saving: bool = False
     """Whether it has reported that it saves."""
     saves: int = 0

@@ -278,7 +278,7 @@ def _canceled(task: TaskState, at: float) -> TaskState:
 @_step.register
 def _(event: events.FirstStep, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
-    return state.with_tasks([replace(task, first_step_at=event.at)]), []
+    return state.with_tasks([replace(task, first_step_at=event.at, first_step=event.values)]), []
 
 
 @_step.register

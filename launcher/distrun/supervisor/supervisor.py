@@ -631,7 +631,11 @@ class Supervisor:
         self._clients.broadcast(progress)
         known = self._state.tasks.get(progress.task)
         if known is not None and known.first_step_at is None and "STEP" in progress.values:
-            self.emit(events.FirstStep(at=progress.at, task=progress.task, attempt=known.attempt))
+            values = {k: v for k, v in progress.values.items() if k in ("EPOCH", "STEP")}
+            attempt = known.attempt
+            self.emit(
+                events.FirstStep(at=progress.at, task=progress.task, attempt=attempt, values=values)
+            )
         if known is not None:
             self._record_saving(known, progress)
         if known is not None and known.is_in_group:

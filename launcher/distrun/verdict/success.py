@@ -29,6 +29,12 @@ _COUNT = re.compile(
     r"(?i)[^a-z]{0,40}(?:[a-z]{1,12}[ _])?(?P<name>epoch|step|iter(?:ation)?|batch)"
     r"[\s:=#\[(]{1,4}(?P<count>\d{1,9})\b"
 )
+_RESTORED = re.compile(
+    r"(?i)\b(?:restor|resum|load|continu|reading)\w*\b.{0,80}?[\s'\"=:(]"
+    r"(?P<path>/\S+|\S*(?:ckpt|checkpoint|/)\S+)"
+)
+_FEWEST = 2
+_REPORT_SECONDS = 1.0
 _PIPE = re.compile(r"(?<![|>])\|(?![|])")
 
 
@@ -55,6 +61,7 @@ def success_verdict(
         *_hidden_exceptions(done, log_of, shell_text),
         *_left_behind(state, done, log_of),
         *_without_contact(state),
+        *_uneven_starts(state, log_of),
     ]
     merged: defaultdict[Cause, list[str]] = defaultdict(list)
     for cause, _ in found:
@@ -117,7 +124,7 @@ def _left_behind(
     training = [task for task in training if _position(reached[task.name])]
     if not training:
         return
-    first = max(training, key=lambda task: _position(reached[task.name]) or (0.0, 0.0))
+    first = max(training, key=lambda task: _place_of(reached[task.name]))
     for task in training:
         if not _is_far_behind(reached[task.name], reached[first.name]):
             continue
@@ -151,6 +158,47 @@ def _without_contact(state: JobState) -> Iterator[Found]:
                 yield Cause(codes[contact], task=task.name), ()
 
 
+def starts_are_uneven(state: JobState) -> bool:
+    """Whether tasks that train together began at different steps, after a restart or a resume."""
+    began = _began(state)
+    places = {_place_of(task.first_step) for task in began}
+    if len(began) < _FEWEST or not any(task.attempt for task in began):
+        return False
+    (first, one), (last, other) = min(places), max(places)
+    return first != last or other - one > max(_FEWEST_STEPS, *map(_steps_unseen, began))
+
+
+def _began(state: JobState) -> list[TaskState]:
+    return [
+        task
+        for task in state.tasks.values()
+        if task.role in _TRAINS
+        and _position(task.first_step)
+        and state.rule(task).restarts is Scope.GROUP
+    ]
+
+
+def _steps_unseen(task: TaskState) -> float:
+    """Return how many steps a task may take before its first report is read."""
+    seconds = (task.exited_at or 0.0) - (task.first_step_at or 0.0)
+    steps = _place_of(task.reported)[1] - _place_of(task.first_step)[1]
+    return steps / seconds * _REPORT_SECONDS if seconds > 0 else 0.0
+
+
+def _uneven_starts(state: JobState, log_of: Callable[[TaskState], LogAnalysis]) -> Iterator[Found]:
+    if not starts_are_uneven(state):
+        return
+    starts, quoted = [], []
+    for task in _began(state)[:_MOST_SHOWN]:
+        log = log_of(task)
+        found = next(filter(None, map(_RESTORED.search, log.lines)), None)
+        path = "" if found is None else found["path"].rstrip(".,;:'\")")
+        starts.append(Cause(Code.BEGAN_AT, task=task.name, text=_place(task.first_step), path=path))
+        if found is not None:
+            quoted.append(log_line(task.name, log, log.lines.index(found.string)))
+    yield Cause(Code.STARTS_UNEVEN, within=tuple(starts)), tuple(quoted)
+
+
 def may_be_behind(done: list[TaskState]) -> bool:
     """Whether the first of these tasks exited long before the last."""
     training = [task for task in done if task.role in _TRAINS]
@@ -169,12 +217,16 @@ def _printed(log: LogAnalysis) -> dict[str, str]:
     return {}
 
 
+def _place_of(values: Mapping[str, str]) -> tuple[float, float]:
+    return _position(values) or (0.0, 0.0)
+
+
 def _position(values: Mapping[str, str]) -> tuple[float, float] | None:
     try:
         numbers = (float(values.get("EPOCH", 0)), float(values.get("STEP", 0)))
     except ValueError:
         return None
-    return numbers if any(numbers) else None
+    return numbers if any(key in values for key in ("EPOCH", "STEP")) else None
 
 
 def _place(values: Mapping[str, str]) -> str:
@@ -183,7 +235,7 @@ def _place(values: Mapping[str, str]) -> str:
 
 
 def _is_far_behind(own: Mapping[str, str], peer: Mapping[str, str]) -> bool:
-    (epoch, step), (last_epoch, last_step) = _position(own) or (0, 0), _position(peer) or (0, 0)
+    (epoch, step), (last_epoch, last_step) = _place_of(own), _place_of(peer)
     if epoch != last_epoch:
         return last_epoch - epoch >= max(1.0, last_epoch * _FAR_BEHIND)
     return last_step - step >= max(_FEWEST_STEPS, last_step * _FAR_BEHIND)

@@ -350,6 +350,8 @@ class Code(StrEnum):
     PREEMPTED_SILENTLY = "preempted_silently"
     NEVER_LISTENED = "never_listened"  # tasks
     TRAINED_ALONE = "trained_alone"  # tasks
+    STARTS_UNEVEN = "starts_uneven"  # within: a BEGAN_AT of each task
+    BEGAN_AT = "began_at"  # task, text: the step, path: of the checkpoint, if known
     SUSPENDED = "suspended"
     NOT_ANSWERING = "not_answering"
     # text: the address, or port; name: the address in the plan; tasks: others with that address

@@ -418,6 +418,8 @@ class TaskRunner:
         values = notify.receive()
         self._watch_notify(task, notify)
         if values:
+            is_urgent = "SAVING" in values  # it may take less than that
+            is_urgent = is_urgent or ("STEP" in values and "STEP" not in task.progress)
             progress = self._progress.setdefault(task.name, {})
             for key, value in values.items():
                 if key in progress or len(progress) < MOST_KEYS:
@@ -426,7 +428,7 @@ class TaskRunner:
                         task.progress[key] = value
                 else:
                     notify.note_excess()
-            interval = 0.0 if "SAVING" in values else _PROGRESS_INTERVAL  # it may take less
+            interval = 0.0 if is_urgent else _PROGRESS_INTERVAL
             self._progress_report.move_forward(self._loop.now() + interval)
         for cause in notify.take_problems():
             self._link.report(protocol.ProgressIgnored(task.name, cause, time.time()))
