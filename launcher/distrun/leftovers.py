@@ -213,8 +213,11 @@ def _clear_hosts(
     cleared: list[str] = []
     errors: list[DistrunError] = []
 
-    def on_cleared(agent: FormerAgent) -> None:
-        cleared.append(agent.name)
+    def on_finished(agent: FormerAgent) -> None:
+        if agent.error is None:
+            cleared.append(agent.name)
+        else:
+            errors.append(HostError(cause=agent.error))
 
     hosts = {**state.former_hosts, **state.hosts}
     searched = replace(state, former_hosts={name: hosts[name] for name in names})
@@ -224,19 +227,15 @@ def _clear_hosts(
     cleared += set(names) - {each.name for each in found}
     agents = FormerAgents(
         *(loop, folder.job_id),
-        on_cleared=on_cleared,
-        on_lost_logs=lambda _host, _cause: None,
-        on_preserved=lambda _host, _preserved: None,
-        on_delay=lambda host, cause, _seconds: on_delay(host, cause),
-        on_error=lambda cause: errors.append(HostError(cause=cause)),
-        goes_on=True,
+        on_finished=on_finished,
+        on_delay=lambda agent, cause: on_delay(agent.name, cause),
     )
     agents.clear(found)
     try:
         while agents:
             loop.turn(_POLL_SECONDS)
     finally:
-        agents.close()
+        agents.give_up()
         loop.close()
     return cleared, errors
 

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
     from distrun.agent.loop import Handle
     from distrun.agent.protocol import Report, Request
-    from distrun.agent.protocol.file_messages import FilesPreserved
     from distrun.jobstore import JobFolder
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
@@ -138,12 +137,7 @@ class Supervisor:
         self._changes = changes
         self._assumed_dead = assumed_dead
         self._former_agents = FormerAgents(
-            *(self._loop, folder.job_id),
-            on_cleared=self._on_cleared,
-            on_lost_logs=self._on_lost_logs,
-            on_preserved=self._on_preserved,
-            on_delay=self._on_not_cleared,
-            on_error=self._on_uncleared,
+            *(self._loop, folder.job_id, self._on_cleared, self._on_not_cleared)
         )
         if former is not None:
             self._record.require_space()
@@ -398,7 +392,7 @@ class Supervisor:
 
     def _release_hosts(self) -> None:
         self._is_finishing = True
-        self._former_agents.close()
+        self._former_agents.give_up()
         self._hosts.shut_down()
         may_have_lost = self._state.replaces_hosts or self._former is not None
         if may_have_lost and not self._state.killing:
@@ -485,6 +479,14 @@ class Supervisor:
             self._on_cleared(agent)
 
     def _on_cleared(self, agent: FormerAgent) -> None:
+        if agent.error is not None:
+            self._former_agents.give_up()
+            self._abort(HostError(cause=agent.error))
+            return
+        if (lost := agent.lost_logs) is not None:
+            self.emit(events.LogsIncomplete(at=time.time(), host=agent.name, cause=lost))
+        if (preserved := agent.preserved) is not None:
+            self.emit(events.FilesPreserved(host=agent.name, **preserved._asdict()))
         received = {} if agent.failure is None else agent.received
         if agent.failure is not None and self._former is not None:
             tasks = self._former.tasks.values()
@@ -500,17 +502,9 @@ class Supervisor:
         if not self._state.former_hosts and self._state.outcome is None:
             self._prepare()
 
-    def _on_lost_logs(self, host: str, cause: Cause) -> None:
-        self.emit(events.LogsIncomplete(at=time.time(), host=host, cause=cause))
-
-    def _on_preserved(self, host: str, preserved: FilesPreserved) -> None:
-        self.emit(events.FilesPreserved(host=host, **preserved._asdict()))
-
-    def _on_not_cleared(self, host: str, cause: Cause, seconds: float | None) -> None:
-        self.emit(events.HostNotCleared(at=time.time(), host=host, cause=cause, seconds=seconds))
-
-    def _on_uncleared(self, cause: Cause) -> None:
-        self._abort(HostError(cause=cause))
+    def _on_not_cleared(self, agent: FormerAgent, cause: Cause) -> None:
+        left = agent.lease_left
+        self.emit(events.HostNotCleared(at=time.time(), host=agent.name, cause=cause, seconds=left))
 
     def _prepare(self) -> None:
         try:

@@ -26,7 +26,7 @@ from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS, ReconnectPolicy
 from distrun.supervisor.hosts.report_checker import LONGEST_PATH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from distrun.agent.linux.job_processes import Traces
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.reach import Connection, Reach
 
-_MAX_CONNECTING = 16
+MAX_CONNECTING = 16
+"""How many hosts may be connecting at a time: each ssh client takes 80 ms of a core here."""
 _CLEARING_SECONDS = 60.0
 """How long a host may take from the login until it has sent the next part of its logs."""
 _EXIT_SECONDS = 2.0
@@ -327,46 +328,30 @@ class FormerAgent:
 
 
 class FormerAgents:
-    """All hosts that must be cleared before a resumed job starts.
+    """Clears hosts of what earlier agents have left there, so many at a time.
 
     Args:
-        on_cleared: called once for each agent, which has a failure if its host could not say so.
-        on_lost_logs: called before that if the host keeps the rest of its logs, with why.
-        on_preserved: called before that if tasks wrote files among the program's files there.
-        on_delay: called once for a host that does not answer, with why, and the seconds for which
-            its agent may still have a lease; None: without end.
-        on_error: called if a host cannot be cleared; the others are then given up.
-        goes_on: whether the others are cleared all the same.
+        on_finished: called once for each agent, which has an error if its host cannot be cleared.
+        on_delay: called once for a host that does not answer, before that.
     """
 
     def __init__(
         self,
         loop: Loop,
         job_id: str,
-        on_cleared: Callable[[FormerAgent], None],
-        on_lost_logs: Callable[[str, Cause], None],
-        on_preserved: Callable[[str, FilesPreserved], None],
-        on_delay: Callable[[str, Cause, float | None], None],
-        on_error: Callable[[Cause], None],
-        *,
-        goes_on: bool = False,
+        on_finished: Callable[[FormerAgent], None],
+        on_delay: Callable[[FormerAgent, Cause], None] = lambda _agent, _cause: None,
     ) -> None:
-        self._loop = loop
+        self._loop, self._job_id = loop, job_id
+        self._on_finished, self._on_delay = on_finished, on_delay
+        self._agents: list[FormerAgent] = []
+        self._delayed: set[str] = set()
         loop.checks.append(self._check)
         loop.before_wait.append(self._before_wait)
-        self._job_id = job_id
-        self._agents: list[FormerAgent] = []
-        self._on_cleared = on_cleared
-        self._on_lost_logs = on_lost_logs
-        self._on_preserved = on_preserved
-        self._on_delay = on_delay
-        self._on_error = on_error
-        self._goes_on = goes_on
-        self._delayed: set[str] = set()
 
-    def clear(self, agents: list[FormerAgent]) -> None:
+    def clear(self, agents: Iterable[FormerAgent]) -> None:
         """Start to clear hosts."""
-        self._agents = agents
+        self._agents += agents
         self._loop.call_at(self._loop.now(), self._check)
 
     def __len__(self) -> int:
@@ -381,29 +366,18 @@ class FormerAgents:
         """Start logins that are due, and handle those that have ended."""
         for agent in self._agents:
             agent.check_exit()
-        free = _MAX_CONNECTING - sum(agent.connection is not None for agent in self._agents)
+        free = MAX_CONNECTING - sum(agent.connection is not None for agent in self._agents)
         for agent in [each for each in self._agents if each.should_connect][: max(0, free)]:
             agent.connect(self._job_id)
-        for agent in self._agents:
-            delay = agent.delay
-            if delay is not None and not agent.is_finished and agent.name not in self._delayed:
+        for agent in list(self._agents):
+            if agent not in self._agents:
+                continue  # given up after the end of another one
+            if agent.is_finished:
+                self._agents.remove(agent)
+                self._on_finished(agent)
+            elif agent.delay is not None and agent.name not in self._delayed:
                 self._delayed.add(agent.name)
-                self._on_delay(agent.name, delay, agent.lease_left)
-        finished = [agent for agent in self._agents if agent.is_finished]
-        self._agents = [agent for agent in self._agents if not agent.is_finished]
-        for agent in finished:
-            if agent.error is not None and self._goes_on:
-                self._on_error(agent.error)
-                continue
-            if agent.error is not None:
-                self.close()
-                self._on_error(agent.error)
-                return
-            if agent.lost_logs is not None:
-                self._on_lost_logs(agent.name, agent.lost_logs)
-            if agent.preserved is not None:
-                self._on_preserved(agent.name, agent.preserved)
-            self._on_cleared(agent)
+                self._on_delay(agent, agent.delay)
 
     @property
     def pids(self) -> set[int]:
@@ -416,11 +390,12 @@ class FormerAgents:
         for agent in self._agents:
             agent.stop(at_once=at_once)
 
-    def close(self) -> None:
-        """Give up: the job ends, or a host cannot be cleared."""
-        for agent in self._agents:
+    def give_up(self, agents: Iterable[FormerAgent] | None = None) -> None:
+        """Wait no longer for these hosts, or for all, without a call of `on_finished`."""
+        given_up = list(self._agents if agents is None else agents)
+        for agent in given_up:
             agent.close()
-        self._agents = []
+        self._agents = [agent for agent in self._agents if agent not in given_up]
 
 
 def make_former_reach(name: str, spec: Spec) -> Reach:

@@ -16,7 +16,7 @@ from distrun.agent.linux.job_processes import Traces
 from distrun.agent.protocol import Cause, Code
 from distrun.frozen import Frozen
 from distrun.jobstore import log_name
-from distrun.supervisor.hosts.former_agents import FormerAgent, make_former_reach
+from distrun.supervisor.hosts.former_agents import FormerAgent, FormerAgents, make_former_reach
 from distrun.supervisor.hosts.log_mirror import LogMirror
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from distrun.supervisor.hosts.host import Host
     from distrun.supervisor.hosts.reach import Reach
 
-_MAX_CONNECTING = 16
 _LAST_SECONDS = 5.0
 """How long a lost host may take to answer at the end of the job."""
 
@@ -76,16 +75,15 @@ class LateLogs:
         on_event: Callable[[events.Event], None],
     ) -> None:
         self._loop = loop
-        loop.checks.append(self._check)
-        loop.before_wait.append(self._before_wait)
+        self._agents = FormerAgents(loop, job_id, self._on_end)
         self._job_id = job_id
         self._logs = logs
         self._limit = limit
         self._on_event = on_event
         self._lost: list[_LostAgent] = []
-        self._receiving: list[tuple[_LostAgent, FormerAgent]] = []
-        self._last_due: float | None = None
-        """When hosts that have not answered are given up, because the job ends."""
+        self._receiving: dict[FormerAgent, _LostAgent] = {}
+        self._is_last = False
+        """Whether hosts are tried a last time, because the job ends."""
 
     def __len__(self) -> int:
         """The number of hosts from which logs are being received."""
@@ -135,22 +133,27 @@ class LateLogs:
 
     def receive(self, name: str) -> None:
         """Start to receive logs from a host that has been reached again."""
-        if self._last_due is None:
+        if not self._is_last:
             self._start([lost for lost in self._lost if lost.name == name])
 
     def finish(self) -> None:
         """Try all hosts a last time, because the job ends: a host may have been reachable again."""
-        self._last_due = self._loop.now() + _LAST_SECONDS
-        self._loop.call_at(self._last_due, self._check)
+        self._is_last = True
+        self._loop.call_at(self._loop.now() + _LAST_SECONDS, self._give_up_silent)
         self._start(list(self._lost))
+
+    def _give_up_silent(self) -> None:
+        silent = [agent for agent in self._receiving if not agent.has_logs_begun]
+        self._agents.give_up(silent)
+        for agent in silent:
+            self._on_end(agent)
 
     def abandon(self) -> None:
         """Wait for no host any more: the job must end at once."""
-        self._last_due = time.monotonic()
-        for _, agent in self._receiving:
-            agent.close()
-        missing = [*self._lost, *(lost for lost, _ in self._receiving)]
-        self._lost, self._receiving = [], []
+        self._is_last = True
+        self._agents.give_up()
+        missing = [*self._lost, *self._receiving.values()]
+        self._lost, self._receiving = [], {}
         for lost in missing:
             self._report_missing(lost, lost.cause)
 
@@ -169,36 +172,18 @@ class LateLogs:
                 late=lost.mirror,
                 attempts=lost.attempts,
             )
-            self._receiving.append((lost, agent))
-            self._loop.call_at(self._loop.now(), self._check)
+            self._receiving[agent] = lost
+            self._agents.clear([agent])
 
     @property
     def pids(self) -> set[int]:
         """The processes of the logins on this machine."""
-        connections = [agent.connection for _, agent in self._receiving]
-        return {each.process.pid for each in connections if each is not None}
+        return self._agents.pids
 
-    def _before_wait(self) -> None:
-        for _, agent in self._receiving:
-            agent.before_wait()
-
-    def _check(self) -> None:
-        """Start logins that are due, and handle those that have ended."""
-        is_over = self._last_due is not None and self._last_due <= time.monotonic()
-        free = _MAX_CONNECTING - len(self.pids)
-        for lost, agent in list(self._receiving):
-            agent.check_exit()
-            if agent.should_connect and free > 0:
-                agent.connect(self._job_id)
-                free -= 1
-            if agent.is_finished or (is_over and not agent.has_logs_begun):
-                agent.close()
-                self._receiving.remove((lost, agent))
-                self._on_end(lost, agent)
-
-    def _on_end(self, lost: _LostAgent, agent: FormerAgent) -> None:
+    def _on_end(self, agent: FormerAgent) -> None:
+        lost = self._receiving.pop(agent)
         failure = agent.failure if agent.is_finished else lost.cause
-        if failure is not None and self._last_due is None and lost.mirror.failure is None:
+        if failure is not None and not self._is_last and lost.mirror.failure is None:
             self._lost.append(lost)  # it may be reached again
             return
         if lost.received:

@@ -13,6 +13,7 @@ from distrun import events
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
+from distrun.supervisor.hosts.former_agents import MAX_CONNECTING
 from distrun.supervisor.hosts.host import Host
 from distrun.supervisor.hosts.host_schedule import HostSchedule
 from distrun.supervisor.hosts.inquiry import Inquiries
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
     from distrun.supervisor.hosts.file_delivery import FileSender
     from distrun.supervisor.hosts.inquiry import OnAnswer, Question
     from distrun.supervisor.hosts.reach import Reach
-
-_MAX_CONNECTING = 16
-"""How many hosts may be connecting at a time: each ssh client takes 80 ms of a core here."""
-
 
 _MOST_NAMED = 20
 """How many processes a cause names that do not die."""
@@ -301,7 +298,7 @@ class HostPool:
 
     def _fill_slots(self) -> None:
         """Connect waiting hosts while there are free slots."""
-        free = _MAX_CONNECTING - self._schedule.connecting
+        free = MAX_CONNECTING - self._schedule.connecting
         fresh = []
         for host in self._schedule.unconnected if free > 0 else ():
             if free <= 0:
