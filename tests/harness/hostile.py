@@ -487,7 +487,7 @@ class World:
             patch.stop()
         for agent in self.agents.values():
             agent.close()
-        self._supervisor._progress.close()
+        self._supervisor._running.progress.close()
         for host in self._pool._hosts.values():
             if host._connection is not None:
                 host._connection.channel.close()
@@ -520,7 +520,7 @@ class World:
 
     @property
     def progress(self) -> dict[str, protocol.Progress]:
-        return self._supervisor._progress.latest
+        return self._supervisor._running.progress.latest
 
     @property
     def state(self) -> lifecycle.JobState:
@@ -545,7 +545,7 @@ class World:
         """Ask all hosts where the threads of their tasks stand."""
         program = self.folder / "py-spy"
         program.write_bytes(b"a program")
-        stacks = self._supervisor._stacks
+        stacks = self._supervisor._running.stacks
         stacks.ask(self.state, list(self.state.tasks), str(program), lambda _: None)
         self.settle()
 

@@ -30,12 +30,16 @@ PLACES = {
     "a report": ("supervisor/hosts/host", "Host._handle", "TypeError"),
     "a timer": (SUPERVISOR, "Supervisor._check_wait_limit", "RecursionError"),
     "an action": (SUPERVISOR, "Supervisor._perform", "MemoryError"),
-    "an observer": (SUPERVISOR, "Supervisor._on_task_exit", "AttributeError"),
+    "an observer": ("supervisor/running_tasks", "RunningTasks.end", "AttributeError"),
     "the transitions": ("lifecycle/transitions", "step", "KeyError"),
     "the record": ("record", "EventLog.append", "UnicodeEncodeError.mro()[1]"),
     "a command's request": ("supervisor/clients", "Clients._accept", "AssertionError"),
     "a link's check": ("supervisor/hosts/report_checker", "ReportChecker.find_fault", "IndexError"),
-    "an exit of Python's own": (SUPERVISOR, "Supervisor._check_quiet", "SystemExit"),
+    "an exit of Python's own": (
+        "supervisor/running_tasks",
+        "RunningTasks._check_quiet",
+        "SystemExit",
+    ),
 }
 
 

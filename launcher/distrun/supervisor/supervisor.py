@@ -22,7 +22,6 @@ from distrun import events, held_package, lifecycle, record
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.stack_messages import ProgramRequested, StacksDumped
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError, InternalError
 from distrun.frozen import replace
@@ -32,7 +31,6 @@ from distrun.stacks import places
 from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
-from distrun.supervisor.cluster_check import ClusterCheck
 from distrun.supervisor.disk_sync import DiskSync
 from distrun.supervisor.event_queue import EventQueue
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
@@ -42,14 +40,10 @@ from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.plan_queue import PlanQueue
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
-from distrun.supervisor.quiet import SUSPECT_SECONDS, QuietWatch
-from distrun.supervisor.ready_watch import ReadyWatch
-from distrun.supervisor.stack_collector import STALLED_SECONDS, StackCollector, find_program
-from distrun.supervisor.stall import StallWatch
+from distrun.supervisor.running_tasks import RunningTasks
+from distrun.supervisor.stack_collector import STALLED_SECONDS, find_program
 from distrun.supervisor.start_queue import StartQueue
-from distrun.supervisor.task_progress import TaskProgress
 from distrun.supervisor.tensorboard import TensorBoard
-from distrun.supervisor.training_gap import TrainingGap
 from distrun.supervisor.wait_limit import WaitLimit
 from distrun.verdict.model import Verdict
 
@@ -75,8 +69,6 @@ _SYNC_SECONDS = 10.0
 """How long the end of a job waits for a slow disk. Nothing of the job runs then."""
 _SAME_REQUEST_SECONDS = 1.0
 _LAUNCH_SECONDS = 5.0
-_MOST_SAVES = 2000
-"""Of one attempt, that are recorded."""
 _HARMLESS_FAULTS = (
     *(Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
     *(Code.POD_DELETED, Code.POD_PREEMPTED),
@@ -159,19 +151,9 @@ class Supervisor:
         self._returns = HostReturns(self._loop, self._reconnect_host)
         self._early_returns: list[str] = []
         """Lost hosts to connect to once there is a plan."""
-        self._training = TrainingGap(self.emit, time.time)
-        if former is not None:
-            self._training.resume(former, self._last_change)
         self._tasks: dict[str, TaskPlan] = {}
         self._starts = StartQueue(self._send_start)
-        self._progress = TaskProgress(self._loop, folder, self._on_progress, self._on_step)
-        self._cluster: ClusterCheck | None = None
-        self._quiet: QuietWatch | None = None
         self._tensorboard: TensorBoard | None = None
-        self._ready: ReadyWatch | None = None
-        self._stall: StallWatch | None = None
-        if spec.timeouts.stall is not None:
-            self._stall = StallWatch(spec.timeouts.stall, folder.size_of_log, time.monotonic)
         self._is_finishing, self._stop_requested_at = False, -_LAUNCH_SECONDS
         self._was_signalled = False
         """Whether the last request to stop was a signal to this process."""
@@ -180,16 +162,21 @@ class Supervisor:
         """The failures that are being analyzed: whether a restart follows, and the answer."""
         self._failures = 0
         """How many have been."""
-        self._is_setter_asked = False
-        self._setter: tuple[str, bool] | None = None
-        """Where the program sets TF_CONFIG: see :class:`.ClusterCheck`; None: not known yet."""
-        self._stacks = StackCollector(self._loop, self._hosts.order, self._has_own_files)
         self._clients = Clients(self._loop, folder.listen(), self._on_client, self._on_client_end)
         self._launch: Client | None = launch
         self._clients.add(launch)
         self._clients.watching.add(launch)
         self._loop.watch_signals((signal.SIGCHLD, signal.SIGTERM), self._on_signals)
-        self._loop.checks += [self._check_quiet, self._check_wait_limit]
+        self._loop.checks.append(self._check_wait_limit)
+        self._running = RunningTasks(
+            *(self._loop, folder, spec, self._hosts, self._analyzer),
+            state=lambda: self._state,
+            emit=self.emit,
+            broadcast=self._clients.broadcast,
+            has_own_files=self._has_own_files,
+        )
+        if former is not None:
+            self._running.training.resume(former, self._last_change)
 
     def run(self, early: Sequence[Request]) -> None:
         """Run the job to its end. `early` are requests that its launch command has sent already."""
@@ -202,7 +189,7 @@ class Supervisor:
         while not self._state.phase.is_final:
             self._loop.turn()
             self._finish_if_released()
-        self._progress.close()
+        self._running.close()
         self._close()
 
     def _close(self) -> None:
@@ -352,8 +339,7 @@ class Supervisor:
 
     def _perform(self, action: lifecycle.Action) -> None:
         if isinstance(action, lifecycle.StartTask):
-            self._progress.forget(action.task)
-            self._training.start(action.task)
+            self._running.expect(action.task)
             self._starts.add(self._tasks[action.task].host, action)
         elif isinstance(action, lifecycle.StopTask):
             host = self._state.tasks[action.task].host
@@ -373,10 +359,8 @@ class Supervisor:
             self._release_hosts()
 
     def _set_timer(self, action: lifecycle.SetTimer) -> None:
-        seconds = action.seconds
-        if action.timer == lifecycle.STALL and self._stall is not None:
-            seconds = self._stall.start(self._state.training)
-        self._set_timer_in(action.timer, seconds)
+        wait = self._running.watch_stall() if action.timer == lifecycle.STALL else None
+        self._set_timer_in(action.timer, action.seconds if wait is None else wait)
 
     def _set_timer_in(self, timer: events.Timer, seconds: float) -> None:
         self._cancel_timer(timer)
@@ -414,9 +398,7 @@ class Supervisor:
         self._analyze()  # the logs of other hosts are all here now
         if self._analyses:
             return
-        self._progress.read_rest()
-        for task in self._progress.latest:
-            self._record_progress(task)
+        self._running.record_rest()
         self.emit(events.JobEnded(at=time.time(), outcome=self._state.outcome))
 
     def _analyze(self) -> None:
@@ -552,7 +534,7 @@ class Supervisor:
             self._on_task_report(host, report, kind)
         elif isinstance(report, protocol.Fault):
             self._on_fault(host, report)
-        elif not self._on_observation(host, report) and self._state.outcome is None:
+        elif not self._running.receive(host, report) and self._state.outcome is None:
             preparation.receive(host, report)
             self._start_if_prepared(preparation)
             if self._plans is not None:
@@ -598,125 +580,20 @@ class Supervisor:
         task = self._state.tasks.get(report.task)
         return task is None or task.host != host
 
-    def _on_observation(self, host: str, report: Report) -> bool:
-        """Note what tasks do while they run. Returns whether the report says that."""
-        if isinstance(report, (protocol.Progress, protocol.UsageSampled)):
-            report = report._replace(at=report.at + self._state.hosts[host].behind)
-        if isinstance(report, protocol.Progress):
-            self._progress.record(report)
-        elif isinstance(report, protocol.TaskListening):
-            self._on_listening(report)
-        elif isinstance(report, protocol.UsageSampled):
-            self._progress.record_usage(report)
-        elif isinstance(report, protocol.CpuMeasured):
-            if self._quiet is not None:
-                here = {task.name for task in self._state.tasks.values() if task.host == host}
-                used = {task: used for task, used in report.seconds.items() if task in here}
-                self._quiet.record_cpu(used)
-        elif isinstance(report, (StacksDumped, ProgramRequested)):
-            self._stacks.receive(host, report)
-        else:
-            return False
-        return True
-
-    def _on_progress(self, progress: protocol.Progress) -> None:
-        if self._quiet is not None:
-            self._quiet.record_sign()
-        self._clients.broadcast(progress)
-        known = self._state.tasks.get(progress.task)
-        if known is not None and known.first_step_at is None and "STEP" in progress.values:
-            values = {k: v for k, v in progress.values.items() if k in ("EPOCH", "STEP")}
-            attempt = known.attempt
-            self.emit(
-                events.FirstStep(at=progress.at, task=progress.task, attempt=attempt, values=values)
-            )
-        if known is not None:
-            self._record_saving(known, progress)
-        if known is not None and known.is_in_group:
-            is_printed = not self._progress.reports_steps(progress.task)
-            self._training.record(progress.task, progress.values, is_printed=is_printed)
-
-    def _record_saving(self, task: lifecycle.TaskState, progress: protocol.Progress) -> None:
-        is_saving = progress.values.get("SAVING") == "1"
-        if is_saving is not task.is_saving and task.saves < _MOST_SAVES:
-            kind = events.SavingStarted if is_saving else events.SavingEnded
-            self.emit(kind(at=progress.at, task=task.name, attempt=task.attempt))
-
-    def _on_step(self, task: str, step: str | None, is_moving: bool) -> None:
-        known = self._state.tasks.get(task)
-        is_running = known is not None and known.phase is lifecycle.TaskPhase.RUNNING
-        if self._stall is not None and is_running:  # a log may arrive after its task's exit
-            self._stall.record(task, step, is_moving=is_moving)
-
-    def _record_progress(self, task: str) -> None:
-        """Record the last progress of a task's attempt, if it is not recorded yet."""
-        last = self._progress.latest.get(task)
-        if last is not None and last.values != self._state.tasks[task].reported:
-            step_at = self._progress.step_at.get(task)
-            self.emit(
-                events.TaskReported(at=last.at, task=task, values=last.values, step_at=step_at)
-            )
-
     def _on_task_report(self, host: str, report: Any, kind: type[events.Event]) -> None:
         event = kind(**report._asdict())
         match report:
-            case protocol.TaskStarted(task=task, attempt=attempt, log_start=log_start):
+            case protocol.TaskStarted(task=task):
                 self.emit(event)
                 self._starts.on_answer(host, task)
-                self._progress.start(task, log_start)
-                if self._ready is not None:
-                    self._ready.start(task, attempt, log_start)
+                self._running.start(report)
             case protocol.TaskNotStarted(task=task):
                 self.emit(event)
                 self._starts.on_answer(host, task)
             case protocol.TaskExited(task=task):
-                self._on_task_exit(task, event)
+                self._running.end(task, event)
             case _:
                 self.emit(event)
-
-    def _on_task_exit(self, task: str, event: events.Event) -> None:
-        self._progress.read_rest([task])
-        self._record_progress(task)
-        if self._cluster is not None:
-            self._cluster.forget(task)
-        if self._ready is not None:
-            self._ready.forget(task)
-        self.emit(event)
-        if self._stall is not None:
-            self._stall.forget(task)
-
-    def _report_ready(self, task: str, attempt: int) -> None:
-        self.emit(events.TaskReady(at=time.time(), task=task, attempt=attempt))
-
-    def _on_listening(self, report: protocol.TaskListening) -> None:
-        task = self._state.tasks[report.task]
-        is_running = task.phase is lifecycle.TaskPhase.RUNNING and task.attempt == report.attempt
-        if is_running and self._ready is not None:
-            self._ready.on_listening(report.task, report.ports)
-        if is_running and self._cluster is not None:
-            self._report_cluster(self._cluster, self._cluster.record(report.task, report.ports))
-
-    def _report_cluster(self, check: ClusterCheck, cause: Cause | None) -> None:
-        self._report_mismatch(cause)
-        if check.suspect is not None and self._quiet is not None:
-            self._quiet.limit(SUSPECT_SECONDS)
-
-    def _report_mismatch(self, cause: Cause | None) -> None:
-        if cause is not None and self._state.outcome is None:
-            self.emit(events.ClusterMismatched(at=time.time(), cause=cause))
-
-    def _find_setter(self) -> tuple[str, bool] | None:
-        """Return where the program sets TF_CONFIG; None: that is being found out."""
-        if not self._is_setter_asked:
-            self._is_setter_asked = True
-            question = Question("setter", self._analyzer.find_tf_config_line, tuple[str, bool])
-            self._hosts.inquiries.ask(question, self._on_setter)
-        return self._setter
-
-    def _on_setter(self, setter: tuple[str, bool] | None) -> None:
-        self._setter = setter or ("", False)
-        if self._cluster is not None:
-            self._report_cluster(self._cluster, self._cluster.check_unsure())
 
     def _start_if_prepared(self, preparation: Preparation) -> None:
         if self._tasks or self._state.outcome is not None or not preparation.is_finished:
@@ -731,7 +608,7 @@ class Supervisor:
         if records is None:
             return
         self._plans = PlanQueue(
-            *(self._loop, self._spec, preparation, plan, self._training),
+            *(self._loop, self._spec, preparation, plan, self._running.training),
             state=lambda: self._state,
             start_left=lambda: self._start_left,
             find_unanswered=self._hosts.unanswered,
@@ -757,27 +634,8 @@ class Supervisor:
             self._abort(HostError(cause=cause))
             return None
         former, self._tasks = self._tasks, {task.name: task for task in plan.tasks}
-        for dropped in former.keys() - self._tasks.keys():
-            self._progress.forget(dropped)
-            if self._stall is not None:
-                self._stall.forget(dropped)
         self._hosts.set_logs_aside({task.name: task.host for task in plan.tasks})
-        if self._cluster is not None:
-            self._cluster.close()
-        self._cluster = ClusterCheck(
-            *(self._loop, plan.tasks, self._analyzer.served_addresses, self._find_setter),
-            self._report_mismatch,
-        )
-        if self._stall is None and self._quiet is None:
-            self._quiet = QuietWatch(
-                *(self._loop, self._folder.size_of_log, self._measure_cpu),
-                self._list_running,
-            )
-        log_of = self._folder.log_of
-        if self._ready is None:
-            self._ready = ReadyWatch(self._loop, plan.tasks, log_of, self._report_ready)
-        else:
-            self._ready.use_plan(plan.tasks)
+        self._running.use_plan(plan.tasks, former.keys() - self._tasks.keys())
         return self._records(plan)
 
     def _records(self, plan: Plan) -> tuple[events.TaskRecord, ...]:
@@ -802,11 +660,7 @@ class Supervisor:
 
     def _find_own_processes(self) -> set[int]:
         """Return the children of this process that serve it, and no host."""
-        searching = set() if self._ready is None else self._ready.pids
-        return searching | self._former_agents.pids
-
-    def _measure_cpu(self) -> None:
-        self._hosts.order_all(protocol.MeasureCpu())
+        return self._running.pids | self._former_agents.pids
 
     def _start_tensorboard(self) -> None:
         """Start TensorBoard below an agent on this machine, which ends it with the job."""
@@ -849,7 +703,7 @@ class Supervisor:
             return
         self._abort_by_agent(event.host, event.cause)
         preparation.held_ports.pop(event.host, None)
-        self._stacks.forget_host(event.host)
+        self._running.stacks.forget_host(event.host)
         if preparation.delivery is not None:
             preparation.delivery.forget(event.host)
         if host is not None:
@@ -886,9 +740,7 @@ class Supervisor:
 
     def _on_timer(self, timer: events.Timer) -> None:
         del self._timers[timer]
-        wait = None
-        if timer == lifecycle.STALL and self._stall is not None:
-            wait = self._stall.check(are_linked=self._are_linked)
+        wait = self._running.check_stall() if timer == lifecycle.STALL else None
         if wait is not None:
             self._set_timer_in(timer, wait)
         elif timer == lifecycle.STALL and (program := find_program()) is not None:
@@ -911,7 +763,7 @@ class Supervisor:
                 self.emit(events.TimedOut(at=time.time(), timer=timer, places=where))
 
         names = set(self._state.tasks)
-        self._stacks.ask(self._state, names, program, go_on, seconds=STALLED_SECONDS)
+        self._running.stacks.ask(self._state, names, program, go_on, seconds=STALLED_SECONDS)
 
     def _check_wait_limit(self) -> None:
         """Continue without hosts that have not answered if the job does not need them."""
@@ -923,38 +775,12 @@ class Supervisor:
                 silent = self._hosts.unanswered(waiting, limit.seconds)
                 self._leave_out_spares({**self._hosts.unreachable, **silent})
 
-    @property
-    def _are_linked(self) -> bool:
-        return all(host.link_lost is None for host in self._state.hosts.values())
-
-    def _list_running(self) -> set[str]:
-        """Return the tasks that run; none if the job is not running, or a link is lost."""
-        state = self._state
-        is_running = state.phase is lifecycle.JobPhase.RUNNING and self._are_linked
-        tasks = state.tasks.values() if is_running else ()
-        return {task.name for task in tasks if task.phase is lifecycle.TaskPhase.RUNNING}
-
-    def _check_quiet(self) -> None:
-        """Note that all tasks do nothing, or that one does something again."""
-        quiet, state = self._quiet, self._state
-        if quiet is None or state.outcome is not None:
-            return
-        if quiet.is_quiet == (state.quiet_since is not None):
-            return
-        suspect = None if self._cluster is None else self._cluster.suspect
-        if not quiet.is_quiet:
-            self.emit(events.TasksActive(at=time.time()))
-        elif suspect is not None:
-            self._report_mismatch(suspect)
-        else:
-            silent = time.monotonic() - quiet.since
-            self.emit(events.TasksQuiet(at=time.time(), since=time.time() - silent))
-
     def _why_not_started(self) -> tuple[Cause, ...]:
         """Return what delays the start: unanswered questions to hosts, or slow searches."""
         silent = {} if self._plans is None else self._plans.unanswered
-        if self._ready is not None and not silent:
-            return self._ready.behind()
+        behind = self._running.why_not_ready()
+        if behind is not None and not silent:
+            return behind
         preparation, seconds = self._preparation, self._spec.timeouts.start or 0.0
         if preparation is None:
             return ()
@@ -989,7 +815,7 @@ class Supervisor:
             self._take_stacks(client, message)
         elif isinstance(message, protocol.Watch):
             self._clients.watching.add(client)
-            for progress in self._progress.latest.values():
+            for progress in self._running.progress.latest.values():
                 client.send(progress)
             client.send(protocol.WatchStarted())
 
@@ -1000,7 +826,8 @@ class Supervisor:
                 client.send(protocol.StacksTaken(processes, found.silent))
 
         names = set(request.tasks or self._state.tasks)
-        self._stacks.ask(self._state, names, request.program, answer, native=request.native)
+        stacks = self._running.stacks
+        stacks.ask(self._state, names, request.program, answer, native=request.native)
 
     def _has_own_files(self, host: str) -> bool:
         return self._preparation is None or self._preparation.has_own_logs(host)
