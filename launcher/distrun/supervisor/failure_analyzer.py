@@ -8,12 +8,14 @@ import re
 import sys
 import time
 import traceback
+from collections import deque
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.events import Result, TaskStarted
+from distrun.events import Result, TaskStarted, VerdictReached
 from distrun.frozen import replace
 from distrun.regular_file import data_start, open_regular_file
+from distrun.supervisor.hosts.inquiry import Question
 from distrun.verdict.model import Kind, Verdict
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
     from distrun.lifecycle import JobState
     from distrun.spec.model import Spec
+    from distrun.supervisor.hosts.inquiry import Inquiries
     from distrun.verdict.failures import Failure
     from distrun.verdict.log_analysis import LogTail
     from distrun.verdict.model import Replacement
@@ -224,3 +227,62 @@ class FailureAnalyzer:
 def _log_defect() -> None:
     with contextlib.suppress(OSError):
         traceback.print_exc(file=sys.stderr)
+
+
+class Verdicts:
+    """Has failures analyzed while the job goes on, and records the verdicts in their order.
+
+    Args:
+        inquiries: run the analyses.
+        emit: called with the verdicts.
+    """
+
+    def __init__(
+        self, analyzer: FailureAnalyzer, inquiries: Inquiries, emit: Callable[[Event], None]
+    ) -> None:
+        self._analyzer, self._inquiries, self._emit = analyzer, inquiries, emit
+        self._analyses: deque[tuple[Outcome | None, list[Verdict | None]]] = deque()
+        """The failures that are being analyzed: the outcome, if the job has ended with it, and the
+        answer."""
+        self._count = 0
+
+    def on_event(self, before: JobState, event: Event, after: JobState) -> None:
+        """Have a failure analyzed after which the job continues."""
+        judge = self._analyzer.on_event(before, event, after)
+        if judge is not None:
+            self._find(judge, None)
+
+    def find_last(self, state: JobState) -> bool:
+        """Find out why the job failed, if it did and that is not known yet.
+
+        Returns whether a verdict is being waited for.
+        """
+        outcome = state.outcome
+        is_begun = any(each is not None for each, _ in self._analyses)
+        if outcome is not None and outcome.verdict is None and not is_begun:
+            judge = self._analyzer.on_end(state)
+            if judge is not None:
+                self._find(judge, outcome)
+        return bool(self._analyses)
+
+    def _find(self, judge: Judge, outcome: Outcome | None) -> None:
+        answer: list[Verdict | None] = []
+        self._count += 1
+        self._analyses.append((outcome, answer))
+
+        def on_answer(verdict: Verdict | None) -> None:
+            answer.append(verdict)
+            while self._analyses and self._analyses[0][1]:
+                self._record(*self._analyses.popleft())
+
+        self._inquiries.ask(Question(f"failure {self._count}", judge, Verdict), on_answer)
+
+    def _record(self, outcome: Outcome | None, answer: list[Verdict | None]) -> None:
+        (verdict,) = answer
+        if verdict is None and outcome is not None:
+            verdict = self._analyzer.without_analysis(outcome)
+        if verdict is not None:
+            before_restart = outcome is None
+            self._emit(
+                VerdictReached(at=time.time(), verdict=verdict, before_restart=before_restart)
+            )

@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 import traceback
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +32,9 @@ from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.disk_sync import DiskSync
 from distrun.supervisor.event_queue import EventQueue
-from distrun.supervisor.failure_analyzer import FailureAnalyzer
+from distrun.supervisor.failure_analyzer import FailureAnalyzer, Verdicts
 from distrun.supervisor.host_returns import HostReturns
 from distrun.supervisor.hosts.former_agents import FormerAgents, find_former_agents
-from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.plan_queue import PlanQueue
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
@@ -45,7 +43,6 @@ from distrun.supervisor.stack_collector import STALLED_SECONDS, find_program
 from distrun.supervisor.start_queue import StartQueue
 from distrun.supervisor.tensorboard import TensorBoard
 from distrun.supervisor.wait_limit import WaitLimit
-from distrun.verdict.model import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +52,6 @@ if TYPE_CHECKING:
     from distrun.jobstore import JobFolder
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
-    from distrun.supervisor.failure_analyzer import Judge
     from distrun.supervisor.hosts.former_agents import FormerAgent
     from distrun.supervisor.stack_collector import Stacks
     from distrun.sync.manifest import Manifest
@@ -102,7 +98,7 @@ class Supervisor:
         OSError: the folder cannot be written.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0915 - what a launch or a resume decides
+    def __init__(  # noqa: PLR0913 - what a launch or a resume decides
         self,
         folder: JobFolder,
         spec: Spec,
@@ -158,10 +154,7 @@ class Supervisor:
         self._was_signalled = False
         """Whether the last request to stop was a signal to this process."""
         self._analyzer = FailureAnalyzer(folder, spec)
-        self._analyses: deque[tuple[bool, list[Verdict | None]]] = deque()
-        """The failures that are being analyzed: whether a restart follows, and the answer."""
-        self._failures = 0
-        """How many have been."""
+        self._verdicts = Verdicts(self._analyzer, self._hosts.inquiries, self.emit)
         self._clients = Clients(self._loop, folder.listen(), self._on_client, self._on_client_end)
         self._launch: Client | None = launch
         self._clients.add(launch)
@@ -291,9 +284,7 @@ class Supervisor:
         self._clients.broadcast(protocol.JobEvent(written))
         before = self._state
         self._state, actions = lifecycle.step(before, event)
-        judge = self._analyzer.on_event(before, event, self._state)
-        if judge is not None:
-            self._find_verdict(judge, before_restart=True)
+        self._verdicts.on_event(before, event, self._state)
         for action in actions:
             self._perform(action)
         canceled = self._starts.pop_canceled()
@@ -382,7 +373,7 @@ class Supervisor:
         if may_have_lost and not self._state.killing:
             self._hosts.finish_late_logs()
         if self._preparation is None or self._preparation.has_all_logs_here:
-            self._analyze()  # while the agents end
+            self._verdicts.find_last(self._state)  # while the agents end
 
     def _send_start(self, start: lifecycle.StartTask) -> None:
         if self._preparation is not None:
@@ -395,46 +386,10 @@ class Supervisor:
         """End the job once all its agents have ended."""
         if self._state.outcome is None or not self._is_finishing or self._hosts:
             return
-        self._analyze()  # the logs of other hosts are all here now
-        if self._analyses:
+        if self._verdicts.find_last(self._state):  # the logs of other hosts are all here now
             return
         self._running.record_rest()
         self.emit(events.JobEnded(at=time.time(), outcome=self._state.outcome))
-
-    def _analyze(self) -> None:
-        """Find out why the job failed, if it did and that is not known yet."""
-        outcome = self._state.outcome
-        is_begun = any(not before_restart for before_restart, _ in self._analyses)
-        if outcome is None or outcome.verdict is not None or is_begun:
-            return
-        judge = self._analyzer.on_end(self._state)
-        if judge is not None:
-            self._find_verdict(judge, before_restart=False)
-
-    def _find_verdict(self, judge: Judge, *, before_restart: bool) -> None:
-        """Have a failure analyzed. Verdicts are recorded in the order of the failures."""
-        answer: list[Verdict | None] = []
-        self._failures += 1
-        self._analyses.append((before_restart, answer))
-
-        def on_answer(verdict: Verdict | None) -> None:
-            answer.append(verdict)
-            while self._analyses and self._analyses[0][1]:
-                self._record_verdict(*self._analyses.popleft())
-
-        self._hosts.inquiries.ask(Question(f"failure {self._failures}", judge, Verdict), on_answer)
-
-    def _record_verdict(self, before_restart: bool, answer: list[Verdict | None]) -> None:
-        (verdict,) = answer
-        outcome = self._state.outcome
-        if verdict is None and not before_restart and outcome is not None:
-            verdict = self._analyzer.without_analysis(outcome)
-        if verdict is not None:
-            self.emit(
-                events.VerdictReached(
-                    at=time.time(), verdict=verdict, before_restart=before_restart
-                )
-            )
 
     def _record_failure(self, error: OSError) -> events.Aborted:
         path, errno = self._folder.shown(self._folder.events_file), error.errno or 0
