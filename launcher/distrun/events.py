@@ -388,6 +388,7 @@ class TaskExited(Event):
         was_stopping: whether its agent had received distrun's order to stop it.
         contact: of an exit 0, `met`: another process was connected to a port on which it listened;
             `alone`: none was; `silent`: it never listened; empty: that is not known.
+        child: the last of its other processes that a signal killed, which distrun did not send.
     """
 
     task: str
@@ -399,6 +400,7 @@ class TaskExited(Event):
     suspended: bool = False
     was_stopping: bool = True
     contact: str = ""
+    child: Cause | None = None
 
 
 class TaskEnded(Event):

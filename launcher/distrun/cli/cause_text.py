@@ -330,6 +330,12 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     # Evidence does not repeat the task that a clause begins with.
     "subject": lambda c: f"{c.task} " if c.task else "",
     "tasks": lambda c: format_names(c.tasks),
+    "child_advice": lambda c: (
+        f"memory ran out{'' if c.within else ', perhaps (see dmesg)'}: use fewer worker processes, "
+        "a smaller batch or cache"
+        if c.signal == signal.SIGKILL
+        else "a fault in native code of the child: see the lines that it printed last"
+    ),
     "all_inner": lambda c: "; ".join(map(cause_text, c.within)),
     "task_names": lambda c: format_task_names(c.tasks),
     "processes": lambda c: "1 process" if c.count == 1 else f"{c.count} processes",

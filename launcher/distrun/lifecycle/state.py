@@ -166,6 +166,8 @@ class TaskState(Frozen, kw_only=True):
     reported: dict[str, str] = field(default_factory=dict)
     """The progress that it reported last; set once it has exited."""
     used: Used = Used()
+    child: Cause | None = None
+    """The last of its other processes that a signal killed, which distrun did not send."""
     contact: str = ""
     """Whether it listened, and another process came: see :class:`distrun.events.TaskExited`."""
     left: int = 0

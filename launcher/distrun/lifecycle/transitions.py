@@ -232,6 +232,7 @@ def _(event: events.TaskExited, state: JobState) -> restarts.Transition:
         oom=event.oom,
         was_suspended=event.suspended,
         contact=event.contact,
+        child=event.child,
         stopped_by_us=task.phase is TaskPhase.STOPPING and event.was_stopping,
     )
     state = state.with_tasks([exited])

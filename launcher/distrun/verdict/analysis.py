@@ -20,6 +20,7 @@ from distrun.verdict.task_failures import (
     CRASH_SIGNALS,
     SIGTERM_CAUGHT,
     TaskFailure,
+    child_failure,
     exit_cause,
     exit_evidence,
     failure_in_log,
@@ -365,6 +366,9 @@ class _Analysis:
         timeouts = self._failure.timeouts
         if timer is TimerKind.STALL:
             cause = Cause(Code.STALLED, seconds=timeouts.stall or 0.0)
+            child = self._child_of_stalled()
+            if child is not None:
+                return self._verdict_on(child, [child], [])
             return self._where_tasks_were(self._with_odd_one(cause))
         code, seconds = {
             TimerKind.START: (Code.JOB_DID_NOT_START, timeouts.start),
@@ -376,6 +380,19 @@ class _Analysis:
             evidence.append(Evidence(task=None, source=Source.LOGS, cause=nothing))
         cause = Cause(code, seconds=seconds or 0.0)
         return Verdict(task=None, kind=Kind.TIMEOUT, cause=cause, evidence=tuple(evidence))
+
+    def _child_of_stalled(self) -> TaskFailure | None:
+        """Blame a process or a thread of a task that waits for it without end."""
+        for name in self._failure.members:
+            task, log = self._failure.tasks[name], self._log(name)
+            index = log.interrupted_at
+            where = () if index is None else (log_line(name, log, index),)
+            if task.child is not None:
+                return child_failure(task, where)
+            found = failure_in_log(task, log) if log.raised and log.raised.aside else None
+            if found is not None and not found.is_echo:
+                return replace(found, evidence=(*found.evidence, *where))
+        return None
 
     def _with_odd_one(self, cause: Cause) -> Cause:
         """Name the tasks that stood elsewhere than the others, if that is known."""

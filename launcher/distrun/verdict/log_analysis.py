@@ -331,7 +331,9 @@ class LogAnalysis:
         """The deepest frame in the user's own files, with the index of its line."""
         link = self.raised
         while link is not None:
-            own = self._own_frames(range(link.first, link.stop))
+            is_before = self.crash is not None and self.crash > link.exception
+            stop = min(link.stop, self.crash or 0) if is_before else link.stop
+            own = self._own_frames(range(link.first, stop))
             if own:
                 return own[-1]
             link = link.linked

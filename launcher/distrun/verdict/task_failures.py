@@ -25,6 +25,12 @@ SIGTERM_CAUGHT = re.compile("SIGTERM caught at")
 _PEER = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 _PORT = re.compile(r"(?<!\d)\d{4,5}(?!\d)")
 _TENSORFLOW_ERROR = "errors_impl."
+_OF_CHILD = re.compile(
+    r"BrokenProcessPool|\bEmpty$|exited unexpectedly|terminated abruptly|died (?:unexpectedly|with)"
+    r"|killed by signal|EOFError|BrokenPipeError|ConnectionResetError|exit ?code:? -\d"
+)
+"""What a program says if one of its own processes has gone."""
+_OOM = (Code.OOM_KILL_LOGGED, Code.OOM_KILL_COUNTED)
 _INTERRUPT = "KeyboardInterrupt"
 _LONGEST_QUOTE = 600
 
@@ -70,13 +76,29 @@ def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
         return _preempted(task, log)
     if task.signal is not None or (number == SIGKILL and log.exception is None):
         return _killed(task, number or SIGKILL, log)
+    return _by_log(task, log)
+
+
+def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
+    """Return why a task exited by itself: by its log, and by what happened to its children."""
     found = failure_in_log(task, log)
+    if task.child is not None and (found is None or _OF_CHILD.search(found.cause.text)):
+        return child_failure(task, () if found is None else found.evidence)
     if found is not None and found.cause.code is Code.EXCEPTION_RAISED and (task.code or 1) > 1:
         # An exception that nothing catches exits 1.
         cause = found.cause._replace(code=Code.EXITED_AFTER_EXCEPTION, status=task.code)
         evidence = (*found.evidence, exit_evidence(task))
         return replace(found, cause=cause, evidence=evidence)
     return found or _exit(task, log)
+
+
+def child_failure(task: TaskState, evidence: Sequence[Evidence] = ()) -> TaskFailure:
+    """Return that a signal has killed one of a task's processes, with what the task said of it."""
+    child = task.child or Cause(Code.CHILD_KILLED)
+    is_oom = any(each.code in _OOM for each in child.within)
+    kind = Kind.HOST_MEMORY if is_oom else Kind.KILLED if child.signal == SIGKILL else Kind.CRASH
+    how = Evidence(task=task.name, source=Source.KERNEL, host=task.host, cause=child)
+    return TaskFailure(kind, child._replace(task=task.name), (how, *evidence))
 
 
 def signal_of(task: TaskState) -> int | None:

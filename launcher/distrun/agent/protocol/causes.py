@@ -334,6 +334,7 @@ class Code(StrEnum):
     PEERS_LOST = "peers_lost"  # text, name
     EXCEPTION_RAISED = "exception_raised"  # text, name
     INTERRUPTED = "interrupted"  # name
+    CHILD_KILLED = "child_killed"  # task, pid, signal; within: what shows that memory ran out
     KILLED_FOR_MEMORY = "killed_for_memory"  # host
     KILLED_FROM_OUTSIDE = "killed_from_outside"  # signal, status: where a shell reports it
     PREEMPTED = "preempted"  # signal or status

@@ -331,9 +331,10 @@ class TaskExited(Report):
     memory ran out. `suspended`: it was suspended when it was asked to stop. `was_stopping`: the
     agent had received the order to stop it. `contact`, of an exit 0: `met`, if another process was
     connected to a port on which it listened; `alone`, if none was; `silent`, if it never listened.
+    `child`: the last of its other processes that a signal killed, which distrun did not send.
     """
 
-    parts = (("oom", read_optional_cause),)
+    parts = (("oom", read_optional_cause), ("child", read_optional_cause))
     task: str
     attempt: int
     code: Optional[int]
@@ -344,6 +345,7 @@ class TaskExited(Report):
     suspended: bool = False
     was_stopping: bool = True
     contact: str = ""
+    child: Optional[Cause] = None
 
 
 class TaskEnded(Report):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from typing import TYPE_CHECKING, Dict, List, Optional, Protocol, Set, Tuple
 
 from distrun.agent import protocol
-from distrun.agent.linux import labels, oom, processes
+from distrun.agent.linux import child_deaths, labels, oom, processes
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program
 from distrun.agent.tasks.notify import MOST_KEYS, NotifySocket
@@ -33,6 +34,8 @@ _PROGRESS_INTERVAL = 0.5
 _LONGEST_PORT_CHECK_INTERVAL = 30.0
 _AWAITED_PORT_CHECK_INTERVAL = 0.1
 _CONTACT_CHECK_SECONDS = 0.5
+_OF_CRASHES = (4, 5, 6, 7, 8, 9, 11, 31)
+"""SIGKILL, and the signals that a program causes itself."""
 
 
 class TaskRunner:
@@ -56,6 +59,7 @@ class TaskRunner:
         self._logs: Optional[TaskLogs] = None
         self._progress: Dict[str, Dict[str, str]] = {}
         self._progress_report = loop.call_at(None, self._send_progress)
+        self._deaths: Optional[socket.socket] = None
         self._last_start = 0.0
         self._last_output = 0.0
         self._port_check = loop.call_at(None, self._check_ports)
@@ -65,6 +69,9 @@ class TaskRunner:
     def configure(self, job_id: str, logs: TaskLogs) -> None:
         """Set the job of the tasks, and where their logs go. Call this before :meth:`start`."""
         self._job_id = job_id
+        self._deaths = child_deaths.open_socket()
+        if self._deaths is not None:
+            self._loop.watch(self._deaths, self._note_deaths)
         self._logs = logs
         logs.on_growth = self._on_output
 
@@ -294,6 +301,7 @@ class TaskRunner:
             code, signum = task.exit.code, task.exit.signal
         if self._logs is not None:
             self._logs.record(task.log)
+        self._note_deaths()
         # The task's last progress precedes its exit, however soon the exit followed.
         self._on_notify(task)
         self._send_progress()
@@ -309,8 +317,21 @@ class TaskRunner:
                 suspended=task.was_suspended,
                 was_stopping=task.is_stopping,
                 contact=self._contact(task) if code == 0 else "",
+                child=task.child,
             )
         )
+
+    def _note_deaths(self) -> None:
+        """Note which processes of tasks signals have killed."""
+        deaths = [] if self._deaths is None else list(child_deaths.read(self._deaths))
+        for pid, signum, parent in deaths:
+            for task in self._tasks.values() if signum in _OF_CRASHES else ():
+                if pid == task.pid or task.is_stopping:
+                    continue
+                if parent == task.pid or any(each.pid == parent for each in task.members()):
+                    oom = self._oom.find_kill(pid, False) if signum == signal.SIGKILL else None
+                    within = () if oom is None else (oom,)
+                    task.child = Cause(Code.CHILD_KILLED, pid=pid, signal=signum, within=within)
 
     def _oom_kill(self, task: Task) -> Optional[Cause]:
         """What shows that the kernel killed a task because memory ran out; None if nothing does.

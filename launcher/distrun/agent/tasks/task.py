@@ -14,7 +14,7 @@ import time
 from typing import Dict, Iterator, List, Optional
 
 from distrun.agent.linux import labels, processes
-from distrun.agent.protocol import KILL_GRACE
+from distrun.agent.protocol import KILL_GRACE, Cause
 from distrun.agent.structs import Struct
 from distrun.agent.tasks.program import Execution, Start
 
@@ -50,6 +50,8 @@ class Task:
         """Whether the agent holds its port, or what its program has left free of it."""
         self.listening: List[int] = []
         """The ports that it was found to listen on, sorted."""
+        self.child: Optional[Cause] = None
+        """The last of its other processes that a signal killed, which distrun did not send."""
         self.has_listened = False
         """Whether any of its processes was seen to listen on a port."""
         self.contact_checks = 0
