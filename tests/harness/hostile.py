@@ -407,7 +407,7 @@ class World:
             mock.patch("distrun.supervisor.hosts.pool.processes", NO_PROCESSES),
             mock.patch("distrun.supervisor.preparation.make_reach", self._make_reach),
             mock.patch(f"{supervisor}.Clients", self._as_clients),
-            mock.patch(f"{supervisor}.record.EventLog", self._as_event_log),
+            mock.patch("distrun.record.EventLog", self._as_event_log),
             mock.patch("selectors.DefaultSelector", InstantSelector),
             mock.patch("distrun.agent.linux.syscalls.signal_pipe", return_value=self._signals[0]),
             # Where no process can be made, questions are answered at once: a fork has a real clock.

@@ -185,7 +185,7 @@ class World:
             self.last_state = supervisor._state
             supervisor._clients._server.close()
             with contextlib.suppress(OSError):
-                supervisor._record.close()
+                supervisor._record._log.close()
         for connection in list(self.clients):
             if connection.near is self._process and not connection.is_closed:
                 connection.is_closed = True

@@ -17,7 +17,7 @@ import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distrun import events, held_package, lifecycle, record
+from distrun import events, held_package, lifecycle
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
@@ -30,12 +30,12 @@ from distrun.stacks import places
 from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
-from distrun.supervisor.disk_sync import DiskSync
 from distrun.supervisor.event_queue import EventQueue
 from distrun.supervisor.failure_analyzer import FailureAnalyzer, Verdicts
 from distrun.supervisor.host_returns import HostReturns
 from distrun.supervisor.hosts.former_agents import FormerAgents, find_former_agents
 from distrun.supervisor.hosts.pool import HostPool
+from distrun.supervisor.job_record import JobRecord
 from distrun.supervisor.plan_queue import PlanQueue
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
 from distrun.supervisor.running_tasks import RunningTasks
@@ -61,8 +61,6 @@ _ENDING_SECONDS = 3.0
 _MOST_WORDS = 200
 """Characters of an error in the cause of the job's end."""
 _FLUSH_SECONDS = 2.0
-_SYNC_SECONDS = 10.0
-"""How long the end of a job waits for a slow disk. Nothing of the job runs then."""
 _SAME_REQUEST_SECONDS = 1.0
 _LAUNCH_SECONDS = 5.0
 _HARMLESS_FAULTS = (
@@ -116,9 +114,7 @@ class Supervisor:
         self._cause_text = cause_text
         self._loop = Loop()
         self._last_change = 0.0 if former is None else folder.last_change()
-        self._record = record.EventLog(str(folder.events_file))
-        self._record_failed = False
-        self._disk = DiskSync()
+        self._record = JobRecord(folder, is_resumed=former is not None)
         self._events = EventQueue(self._handle)
         self._state = lifecycle.JobState()
         self._former = former
@@ -128,8 +124,6 @@ class Supervisor:
             *(self._loop, folder.job_id, self._on_cleared, self._on_not_cleared)
         )
         if former is not None:
-            self._record.require_space()
-            folder.absorb_unsent_reports(self._record)
             self._state = former
         self._timers: dict[events.Timer, Handle] = {}
         self._hosts = HostPool(
@@ -241,9 +235,7 @@ class Supervisor:
             cause=cause,
         )
         event = events.JobEnded(at=time.time(), outcome=outcome)
-        with contextlib.suppress(Exception):  # the disk may be full, or the record what has failed
-            self._record.append(event)
-            self._sync(event)
+        self._record.write_last(event)
         self._clients.broadcast(protocol.JobEvent(events.encode(event)))
 
     def _first_event(self) -> events.Event:
@@ -278,8 +270,9 @@ class Supervisor:
         self._events.add(event)
 
     def _handle(self, event: events.Event) -> None:
-        written = self._write(event)
+        written = self._record.write(event)
         if written is None:
+            self._events.add_first(self._record.failure, event)
             return
         self._clients.broadcast(protocol.JobEvent(written))
         before = self._state
@@ -290,41 +283,6 @@ class Supervisor:
         canceled = self._starts.pop_canceled()
         if canceled:
             self.emit(events.StartsCanceled(at=time.time(), tasks=canceled))
-
-    def _write(self, event: events.Event) -> dict[str, Any] | None:
-        """Append an event to the record, and return it as written.
-
-        None: that failed for the first time, and the event follows the job's failure.
-        """
-        try:
-            written = self._record.append(event)
-        except OSError as error:
-            with contextlib.suppress(OSError):  # its log is on the same disk
-                print(f"the record cannot be written: {error}", file=sys.stderr)  # noqa: T201
-            if not self._record_failed:
-                self._record_failed = True
-                self._events.add_first(self._record_failure(error), event)
-                return None
-        else:
-            self._sync(event)
-            return written
-        with contextlib.suppress(OSError):
-            return self._record.append(event)
-        return events.encode(event)
-
-    def _sync(self, event: events.Event) -> None:
-        """See that plan, verdict and end survive this machine. The end is told only after that."""
-        folder = self._folder
-        if isinstance(event, events.JobPlanned):
-            self._disk.start(folder.lasting_files())
-        elif isinstance(event, (events.VerdictReached, events.JobEnded)):
-            self._disk.start([str(folder.events_file)])
-        if isinstance(event, events.JobEnded):
-            try:
-                self._disk.wait(_SYNC_SECONDS)
-            except OSError as error:
-                with contextlib.suppress(OSError):  # its log is on the same disk
-                    print(f"the record may not be on disk: {error}", file=sys.stderr)  # noqa: T201
 
     # The lifecycle's actions ---------------------------------------------------------------
 
@@ -390,11 +348,6 @@ class Supervisor:
             return
         self._running.record_rest()
         self.emit(events.JobEnded(at=time.time(), outcome=self._state.outcome))
-
-    def _record_failure(self, error: OSError) -> events.Aborted:
-        path, errno = self._folder.shown(self._folder.events_file), error.errno or 0
-        cause = Cause(Code.RECORD_NOT_WRITTEN, path=path, errno=errno, name="DISTRUN_HOME")
-        return events.Aborted(at=time.time(), cause=cause, exit_code=HostError.exit_code)
 
     # Hosts ---------------------------------------------------------------------------------
 
