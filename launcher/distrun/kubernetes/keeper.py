@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import signal
 import socket
 import subprocess
@@ -23,6 +22,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distrun.agent.linux import syscalls
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.kubernetes import kubectl, pods
@@ -66,10 +66,12 @@ class Keeper:
         self._name: str = self._job["metadata"]["name"]
         self._start: float | None = settings["start"]
         self._is_created: bool = settings["adopts"]
-        self._due: float | None = None
-        """When requests that wait fail."""
-        self._selector = selectors.DefaultSelector()
-        self._signals = syscalls.signal_pipe((signal.SIGTERM, signal.SIGCHLD))
+        self._loop = Loop()
+        self._loop.watch_signals((signal.SIGTERM, signal.SIGCHLD), self._on_signals)
+        self._loop.checks.append(self._answer_all)
+        self._deadline = self._loop.call_at(None, self._fail_late)
+        self._next_watch = self._loop.call_at(None, self._watch_again)
+        self._next_look = self._loop.call_at(None, self._look_for_pods)
         self._ends = False
         self._is_released = False
         """Whether all agents have ended."""
@@ -78,31 +80,23 @@ class Keeper:
         self._of_host: dict[str, str] = {}
         """The name of each host's pod."""
         self._watch: _Watch | None = None
-        self._watch_due = 0.0
-        self._events_due = 0.0
         self._refusal: Cause | None = None
         """Why Kubernetes creates no pods, if it said so."""
 
     def run(self) -> None:
         """Serve until the supervisor has gone, or SIGTERM; then delete the Job."""
-        self._selector.register(self._control, selectors.EVENT_READ, self._on_request)
-        self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
+        self._loop.watch(self._control, self._on_request)
+        if self._is_created:
+            self._next_watch.move(self._loop.now())
         while not self._ends:
-            dues = (self._due, self._events_due or None, self._watch_due or None)
-            due = min((each for each in dues if each is not None), default=None)
-            timeout = None if due is None else max(0.0, due - time.monotonic())
-            for key, _ in self._selector.select(timeout):
-                key.data()
-            if not self._ends:
-                self._on_time()
-                self._answer_all()
+            self._loop.turn()
         if self._is_created:
             self._remove()
         if self._watch is not None:
             self._watch.close()
 
-    def _on_signal(self) -> None:
-        self._ends = self._ends or signal.SIGTERM in self._signals.read(4096)
+    def _on_signals(self, numbers: bytes) -> None:
+        self._ends = self._ends or signal.SIGTERM in numbers
 
     # Requests ------------------------------------------------------------------------------
 
@@ -127,7 +121,8 @@ class Keeper:
             _reply(request, "failed", error.cause)
             return
         if not request.pod and self._start is not None:
-            self._due = time.monotonic() + self._start - min(_MARGIN, self._start / 4)
+            seconds = self._start - min(_MARGIN, self._start / 4)
+            self._deadline.move(self._loop.now() + seconds)
         self._requests.append(request)
 
     def _create(self) -> None:
@@ -145,16 +140,19 @@ class Keeper:
             self._remove()
             kubectl.run(command, json.dumps(self._job))
         self._is_created = True
-        self._events_due = time.monotonic() + _EVENTS_SECONDS
-        self._watch_due = time.monotonic()
+        self._next_look.move(self._loop.now() + _EVENTS_SECONDS)
+        self._next_watch.move(self._loop.now())
 
     def _answer_all(self) -> None:
-        self._requests = waiting = [each for each in self._requests if not self._answer(each)]
-        if not any(not each.pod for each in waiting):
-            self._due = None
-        elif self._due is not None and self._due <= time.monotonic():
-            self._due = None
-            self._fail(self._obstacle()[0])
+        if self._ends:
+            return
+        self._requests = [each for each in self._requests if not self._answer(each)]
+        if all(each.pod for each in self._requests):
+            self._deadline.cancel()
+
+    def _fail_late(self) -> None:
+        self._answer_all()
+        self._fail(self._obstacle()[0])
 
     def _answer(self, request: _Request) -> bool:
         """Answer a request, if that can be done now."""
@@ -192,16 +190,15 @@ class Keeper:
 
     # Pods ----------------------------------------------------------------------------------
 
-    def _on_time(self) -> None:
-        now = time.monotonic()
-        if self._is_created and self._watch is None and self._watch_due <= now:
-            self._watch_due = 0.0
+    def _look_for_pods(self) -> None:
+        """Ask why there is no pod, if there is none."""
+        if not self._pods:
+            self._refusal = self._why_no_pods()
+            self._next_look.move(self._loop.now() + _EVENTS_SECONDS)
+
+    def _watch_again(self) -> None:
+        if self._is_created and self._watch is None:
             self._start_watch()
-        if self._events_due and self._events_due <= now:
-            self._events_due = 0.0
-            if not self._pods:
-                self._refusal = self._why_no_pods()
-                self._events_due = now + _EVENTS_SECONDS
 
     def _start_watch(self) -> None:
         command = [*self._kubectl, "get", "pods", "-l", f"job-name={self._name}", "-o", "json"]
@@ -209,12 +206,12 @@ class Keeper:
             listed = json.loads(kubectl.run(command))["items"]
             self._watch = _Watch([*command, "--watch", "--output-watch-events"])
         except (CauseError, OSError) as error:
-            self._watch_due = time.monotonic() + _RETRY_SECONDS
+            self._next_watch.move(self._loop.now() + _RETRY_SECONDS)
             if isinstance(error, CauseError) and _is_refused(error.cause):
                 self._fail(error.cause)
             return
         self._pods = {pods.name_of(each): each for each in listed}
-        self._selector.register(self._watch.output, selectors.EVENT_READ, self._on_watch)
+        self._loop.watch(self._watch.output, self._on_watch)
 
     def _on_watch(self) -> None:
         self._read_watch()
@@ -232,9 +229,10 @@ class Keeper:
             elif kind in ("ADDED", "MODIFIED"):
                 self._pods[pods.name_of(pod)] = pod
         if watch.ended:
-            self._selector.unregister(watch.output)
+            self._loop.unwatch(watch.output)
             watch.close()
-            self._watch, self._watch_due = None, time.monotonic() + _RETRY_SECONDS
+            self._watch = None
+            self._next_watch.move(self._loop.now() + _RETRY_SECONDS)
 
     def _obstacle(self) -> tuple[Cause, bool]:
         """Return why not all pods run, and whether that is no matter of waiting."""
