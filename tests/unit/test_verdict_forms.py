@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from distrun.cli.cause_text import cause_text
+from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.verdict.log_analysis import LogAnalysis, LogTail
+from distrun.verdict.lone_calls import find_lone_call
 from distrun.verdict.model import Kind
 
 from .test_verdict_words import alone
@@ -179,3 +181,43 @@ def test_a_remedy_is_not_cut() -> None:
     assert "to DATA or OFF" in cause_text(
         alone(PLAIN.rpartition("KeyError")[0] + f"ValueError: {said}\n").cause
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "successor"),
+    [
+        ("'MirroredStrategy' object has no attribute 'experimental_run_v2'", "strategy.run"),
+        ("module 'x' has no attribute 'CollectiveHints'", "CommunicationOptions"),
+    ],
+)
+def test_a_name_that_was_replaced_gets_its_successor(said: str, successor: str) -> None:
+    verdict = alone(PLAIN.replace("KeyError: 'target'", f"AttributeError: {said}"))
+    assert successor in (cause_advice(verdict.cause) or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("if chief:\n    model.evaluate(data)\n", "2 calls evaluate"),
+        ("if rank == 0:\n    x = 1\nelse:\n    s.reduce(x)\n", "4 calls reduce"),
+        ("if task_id:\n    m.save('a')\nelse:\n    m.save('b')\n", ""),
+        ("if epochs > 3:\n    m.save('a')\n", ""),
+        ("if chief:\n    print('saved')\n", ""),
+        ("if chief:\n  (", ""),
+    ],
+)
+def test_a_call_of_one_task_alone_is_found(text: str, found: str) -> None:
+    assert find_lone_call(text) == found
+
+
+def test_children_that_were_forked_are_told_in_a_stall() -> None:
+    dump = (
+        "Fatal Python error: Aborted\n\nCurrent thread 0x01 (most recent call first):\n"
+        '  File "/u/t.py", line 12 in main\nFatal Python error: Aborted\n\n'
+        "Current thread 0x01 (most recent call first):\n"
+        '  File "/usr/lib/python3.11/multiprocessing/pool.py", line 114 in worker\n'
+        '  File "/usr/lib/python3.11/multiprocessing/popen_fork.py", line 71 in _launch\n'
+        '  File "/u/t.py", line 11 in main\n'
+    )
+    assert LogAnalysis(LogTail(dump.encode())).forks_at == "t.py:11 in main"
+    assert LogAnalysis(LogTail(dump.replace("_launch", "poll").encode())).forks_at == ""

@@ -336,6 +336,12 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
         if c.signal == signal.SIGKILL
         else "a fault in native code of the child: see the lines that it printed last"
     ),
+    "check_args": lambda c: (
+        "check the arguments after the script; options of `distrun run` stand before it: "
+        "distrun run -n 2 train.py --epochs 3"
+        if c.path
+        else "check `program.args`, the roles' own `args`, and everything after `--`"
+    ),
     "all_inner": lambda c: "; ".join(map(cause_text, c.within)),
     "task_names": lambda c: format_task_names(c.tasks),
     "processes": lambda c: "1 process" if c.count == 1 else f"{c.count} processes",

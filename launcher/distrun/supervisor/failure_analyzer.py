@@ -40,6 +40,7 @@ _SUSPECT = re.compile(
     rb"|sigterm|signal 15|preempt|terminat"
 )
 """What the log of a task that has failed may have: a traceback in any form, or a signal."""
+_BY_RUN = "distrun run"
 _KERAS_CODES = (Code.KERAS_2_CODE, Code.KERAS_3_USED)
 _MOST_SCRIPT_BYTES = 64 * 1024
 _MOST_SECONDS = 5.0
@@ -200,9 +201,25 @@ class FailureAnalyzer:
         cause = verdict.cause
         if cause.code in _KERAS_CODES and self._spec.program.keras is not None:
             cause = cause._replace(version=str(self._spec.program.keras))
+        elif cause.code is Code.ARGUMENTS_REFUSED and self._spec.origin is not None:
+            by_run = self._spec.origin.file == _BY_RUN
+            cause = cause._replace(path=_BY_RUN if by_run else "")
+        elif cause.code is Code.COLLECTIVES_MISMATCHED:
+            cause = cause._replace(path=self._call_of_one())
         elif verdict.kind is Kind.CLUSTER_MISMATCH and not cause.path:
             cause = cause._replace(path=self.find_tf_config_line()[0])
         return replace(verdict, cause=cause)
+
+    def _call_of_one(self) -> str:
+        """Return where the script makes a call for one task alone that all must make, or ''."""
+        from distrun.verdict.lone_calls import find_lone_call
+
+        for path in self._spec.scripts:
+            with contextlib.suppress(OSError), open_regular_file(path, follow_link=True) as file:
+                found = find_lone_call(file.read(_MOST_SCRIPT_BYTES).decode("utf-8", "replace"))
+                if found:
+                    return f"{os.path.basename(path)}:{found}"
+        return ""
 
     def find_tf_config_line(self) -> tuple[str, bool]:
         """Return where the program sets TF_CONFIG, as `train.py:6`, and whether it certainly does.

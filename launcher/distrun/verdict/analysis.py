@@ -407,6 +407,7 @@ class _Analysis:
         evidence: list[Evidence] = []
         for name in self._failure.members[:_MOST_TASKS_QUOTED]:
             log = self._log(name)
+            cause = cause if cause.path else cause._replace(path=log.forks_at)
             index = log.interrupted_at
             quoted = last_line(name, log) if index is None else (log_line(name, log, index),)
             evidence.extend(quoted)

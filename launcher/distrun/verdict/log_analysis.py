@@ -366,6 +366,17 @@ class LogAnalysis:
         own = self._own_frames(range(next(current, self.crash), len(self.lines)))
         return own[0][0] if own else None
 
+    @property
+    def forks_at(self) -> str:
+        """Where it forked a child that stood somewhere else; empty: none has printed it."""
+        starts = [i for i, line in enumerate(self.lines) if _CURRENT_THREAD in line]
+        for first, stop in zip(starts, [*starts, len(self.lines)][1:], strict=True):
+            if any("popen_fork.py" in self.lines[i] and "_launch" in self.lines[i]
+                   for i in range(first, stop)):  # fmt: skip
+                own = self._own_frames(range(first, stop))
+                return str(own[-1][1]) if own else ""
+        return ""
+
     def _own_frames(self, where: range) -> list[tuple[int, Frame]]:
         found = []
         for index in where:

@@ -31,6 +31,17 @@ TENSORFLOW_1 = frozenset(
     for module, names in {**removed.TENSORFLOW_1, "": _TOP_LEVEL}.items()
     for name in names
 )
+SUCCESSORS = {
+    "experimental_run_v2": "strategy.run",
+    "experimental_make_numpy_dataset": "tf.data.Dataset.from_tensor_slices",
+    "experimental_distribute_datasets_from_function": "distribute_datasets_from_function",
+    "CollectiveCommunication": "tf.distribute.experimental.CommunicationImplementation",
+    "CollectiveHints": "tf.distribute.experimental.CommunicationOptions",
+    "experimental_list_devices": "tf.config.list_logical_devices",
+    "export_saved_model": "tf.saved_model.save",
+    "load_from_saved_model": "tf.saved_model.load",
+}
+"""Names that TensorFlow 2 once had, and what stands in their place."""
 _LOSSES = (
     "kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error mean_squared_error "
     "mean_squared_logarithmic_error"

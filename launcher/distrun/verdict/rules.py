@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol.causes import Code
 from distrun.frozen import Frozen
 from distrun.verdict.model import Kind
-from distrun.verdict.old_names import KERAS_2, TENSORFLOW_1, missing_name
+from distrun.verdict.old_names import KERAS_2, SUCCESSORS, TENSORFLOW_1, missing_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -213,6 +213,11 @@ _SETUP = (
          )),
     Rule(Kind.IMPORT_ERROR, Code.NAME_NOT_IN_MODULE,
          patterns=(r"cannot import name '", rf"No module named '(?!(?:{_NAMESPACES})\.)\w+\.\w")),
+    Rule(Kind.EXCEPTION, Code.NAME_REPLACED,
+         patterns=(
+             rf"has no attribute '(?:{'|'.join(SUCCESSORS)})'",
+             rf"cannot import name '(?:{'|'.join(SUCCESSORS)})'",
+         )),
     Rule(Kind.EXCEPTION, Code.NAME_NOT_IN_MODULE,
          patterns=(r"^AttributeError: .*\bmodule '\S+' has no attribute ",)),
     Rule(Kind.IMPORT_ERROR, Code.MODULE_NOT_IMPORTED,

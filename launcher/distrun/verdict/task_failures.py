@@ -9,6 +9,7 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, replace
 from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED
 from distrun.verdict.model import Evidence, Kind, Source
+from distrun.verdict.old_names import SUCCESSORS
 from distrun.verdict.rules import RULES
 
 if TYPE_CHECKING:
@@ -181,6 +182,8 @@ def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: st
     evidence = _error_lines(task, log, index, mark)
     if rule.is_echo:
         return TaskFailure(rule.kind, cause, evidence, True, _peers(log.text, task.name))
+    if rule.code is Code.NAME_REPLACED:
+        cause = cause._replace(expected=SUCCESSORS[mark.rstrip("'").rpartition("'")[2]])
     if rule.code is Code.PORT_IN_USE:
         cause = _with_port(cause, task, log)
     return TaskFailure(rule.kind, cause, evidence)

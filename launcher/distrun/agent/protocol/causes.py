@@ -296,13 +296,16 @@ class Code(StrEnum):
     # seconds, tasks: those still starting; within: the hosts, or what the tasks wait for
     START_TIMED_OUT = "start_timed_out"
     RUN_TIMED_OUT = "run_timed_out"  # seconds
-    STALLED = "stalled"  # seconds; tasks, name and text: those that stood elsewhere, and where
+    # seconds; tasks, name and text: those that stood elsewhere, and where; path: where a program
+    # that waits for its children has forked them
+    STALLED = "stalled"
     TASKS_QUIET = "tasks_quiet"  # seconds
 
     # What a verdict has found. `task` is the task; `text` is quoted from its log; `name` is the
     # place in the user's program, as `train.py:6 in main`.
     COLLECTIVES_LATE = "collectives_late"  # text, name
-    COLLECTIVES_MISMATCHED = "collectives_mismatched"  # text, name; without task
+    # text, name; path: a call that only some tasks make, as `train.py:15 calls evaluate`; no task
+    COLLECTIVES_MISMATCHED = "collectives_mismatched"
     GROUP_SIZES_DIFFER = "group_sizes_differ"  # text, name; without task
     KERAS_3_USED = "keras_3_used"  # text, name; version: program.keras, if that is set
     KERAS_2_CODE = "keras_2_code"  # text, name; version: as above
@@ -316,12 +319,13 @@ class Code(StrEnum):
     INPUT_EMPTY = "input_empty"  # text, name
     LIBRARY_NOT_LOADED = "library_not_loaded"  # text, name
     SCRIPT_NOT_FOUND = "script_not_found"  # text, name
-    ARGUMENTS_REFUSED = "arguments_refused"  # text, name
+    ARGUMENTS_REFUSED = "arguments_refused"  # text, name; path: `distrun run`, if that gave them
     PERMISSION_REFUSED = "permission_refused"  # text, name
     GPU_MEMORY_EXHAUSTED = "gpu_memory_exhausted"  # text, name
     MEMORY_EXHAUSTED = "memory_exhausted"  # text, name
     DISK_EXHAUSTED = "disk_exhausted"  # text, name
     FILES_EXHAUSTED = "files_exhausted"  # text, name
+    NAME_REPLACED = "name_replaced"  # text, name; expected: what stands in its place
     FILE_LOCKED = "file_locked"  # text, name
     SHELL_NOT_SET_UP = "shell_not_set_up"  # text, name
     PROCESSES_EXHAUSTED = "processes_exhausted"  # text, name
