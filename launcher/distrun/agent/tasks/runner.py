@@ -186,7 +186,7 @@ class TaskRunner:
         if any(task.is_awaited and task.port not in task.listening for task in unserved):
             seconds = min(seconds, _AWAITED_PORT_CHECK_INTERVAL)
         now = self._loop.now()
-        unmet = [task for task in self._tasks.values() if task.port and not task.has_met]
+        unmet = [task for task in self._tasks.values() if task.has_listened and not task.has_met]
         if unmet:  # ten times in its life, so that what is seen is all of it
             age = (now - self._last_start) / 10
             seconds = min(seconds, _port_check_delay(age, _CONTACT_CHECK_SECONDS))
