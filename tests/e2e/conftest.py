@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ import pytest
 from harness import training
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from harness.command import Distrun
     from harness.preloaded import PreloadedPython
     from harness.training import Alone, RunPython, Workers
 
@@ -30,3 +34,14 @@ def workers(preloaded: PreloadedPython) -> Workers:
 def run_python(preloaded: PreloadedPython) -> RunPython:
     """Run a script, or `-c` and code, to its end; returns its output."""
     return partial(training.run_python, preloaded)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_speaks_against_a_success(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each test, see that no training which succeeded is told with a warning."""
+    has_jobs = "distrun" in request.fixturenames
+    distrun: Distrun | None = request.getfixturevalue("distrun") if has_jobs else None
+    yield
+    if distrun is not None:
+        jobs = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
+        assert [each["warnings"] for each in jobs if each["warnings"]] == []
