@@ -45,6 +45,8 @@ HIDDEN = "exited 0 although the log ends in an uncaught exception: ValueError: b
     [
         ("{0} 2>&1 | tee log", "its exit code is hidden at sh -c:1: "),
         ("# a | b\n{0} 2>&1 |\n  tee log", "its exit code is hidden at sh -c:2: "),
+        ("n=$(echo 1 | cat)\n{0} || true", "its exit code is hidden at sh -c:2: "),
+        ("n=$(echo 1 | cat); {0}; exit 0", ""),
         ("{0} || true", "its exit code is hidden at sh -c:1: "),
         ("{0}; echo done; echo saved", ""),
         ("{0} > log 2>&1; cat log; exit 0", ""),

@@ -40,7 +40,10 @@ _ERROR = re.compile(
     r"|: (?:fatal )?error: "
     r"|\bcommand not found$|: not found$|\| (?:ERROR|CRITICAL) +\||\b(?:ERROR|CRITICAL)\b[ :\]-]"
 )
-_SIGTERM = re.compile(r"(?i)\bsigterm\b|signal 15\b|\bpreempt|\bterminat(?:e|ed|ion|ing)\b")
+_SIGTERM = re.compile(
+    r"(?i)\bsigterm\b|\bsignal (?:15|term)\b|\bpreempt(?:ed|ion)\b"
+    r"|\bterminat(?:e|ion) (?:signal|request|notice)|\breceived? termination"
+)
 _CURRENT_THREAD = "Current thread 0x"
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:,? in (.+))?$')
 """A frame of a traceback; without a function, the place of a syntax error."""

@@ -35,7 +35,9 @@ _RESTORED = re.compile(
 )
 _FEWEST = 2
 _REPORT_SECONDS = 1.0
-_PIPE = re.compile(r"(?<![|>])\|(?![|])")
+_PIPE = re.compile(r"(?<!>)\|")
+_INNER = re.compile(r"\$\([^)]*\)|`[^`]*`|'[^']*'|\"[^\"]*\"")
+"""The parts of a line whose exit code is another's: of substitutions and quoted texts."""
 
 
 def success_verdict(
@@ -107,12 +109,13 @@ def _hider(name: str, text: str) -> str:
     """Return the line of a shell script that hides an exit code, as `train.sh:2: ...`, or ''."""
     if "pipefail" in text:
         return ""
-    lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1)]
-    code = [(n, line) for n, line in lines if line and not line.startswith("#")]
-    for number, line in code:
-        if "||" in line or _PIPE.search(line):
-            return f"{name}:{number}: {line}"
-    return ""
+    found = [
+        (number, line.strip())
+        for number, line in enumerate(text.splitlines(), 1)
+        if _PIPE.search(_INNER.sub("", line)) and not line.lstrip().startswith("#")
+    ]
+    found = [each for each in found if "py" in each[1]] or found
+    return "{}:{}: {}".format(name, *found[-1]) if found else ""
 
 
 def _left_behind(
@@ -144,9 +147,13 @@ def _left_behind(
 def without_contact(state: JobState) -> str:
     """Return `silent` if no task of a cluster ever listened, `alone` if none reached another."""
     training = [task for task in state.tasks.values() if task.role in _TRAINS]
-    has_peers = len(training) > 1 and state.row.tf_config
     contacts = {task.contact for task in training if not task.owns_tf_config}
-    return contacts.pop() if has_peers and contacts in ({"silent"}, {"alone"}) else ""
+    if len(training) < _FEWEST or not state.row.tf_config or len(contacts) != 1:
+        return ""
+    # Who trains with parameter servers may connect to those alone.
+    has_servers = any(task.role is Role.PS for task in state.tasks.values())
+    known = ("silent",) if has_servers else ("silent", "alone")
+    return next((each for each in contacts if each in known), "")
 
 
 def _without_contact(state: JobState) -> Iterator[Found]:
@@ -236,6 +243,8 @@ def _place(values: Mapping[str, str]) -> str:
 
 def _is_far_behind(own: Mapping[str, str], peer: Mapping[str, str]) -> bool:
     (epoch, step), (last_epoch, last_step) = _place_of(own), _place_of(peer)
+    if any((key in own) != (key in peer) for key in ("EPOCH", "STEP")):
+        return False  # lines of two forms
     if epoch != last_epoch:
         return last_epoch - epoch >= max(1.0, last_epoch * _FAR_BEHIND)
     return last_step - step >= max(_FEWEST_STEPS, last_step * _FAR_BEHIND)
