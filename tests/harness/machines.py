@@ -33,7 +33,15 @@ from typing import Any
 from unittest import mock
 
 from distrun.agent import agent_dir, orphans
-from distrun.agent.linux import job_processes, labels, oom, private_dir, processes, syscalls
+from distrun.agent.linux import (
+    child_deaths,
+    job_processes,
+    labels,
+    oom,
+    private_dir,
+    processes,
+    syscalls,
+)
 from distrun.agent.logs import index
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program
@@ -612,20 +620,20 @@ class Machines:
     def step(self, limit: float) -> bool:
         """Let time pass to the next moment at which something happens, `limit` at the latest."""
         self.settle()
-        due = self._next_due()
+        due = self._next_moment()
         is_over = due is None or due > limit
         self.now = limit if due is None else max(self.now, min(due, limit))
         self.settle()
         return not is_over
 
-    def _next_due(self) -> float | None:
+    def _next_moment(self) -> float | None:
         programs = [each for each in self.processes.values() if isinstance(each, Program)]
-        dues = [
+        moments = [
             self._calls[0][0] if self._calls else None,
             *(each.due for each in programs if each.can_run),
             *(each.due for each in self.connections),
         ]
-        return min((due for due in dues if due is not None), default=None)
+        return min((due for due in moments if due is not None), default=None)
 
     # Processes ----------------------------------------------------------------------------
 
@@ -857,5 +865,6 @@ class Machines:
             (program, "execute", self._execute),
             (program, "write_marker", unless_full(real.marker)),
             (index, "Inotify", _Inotify),
+            (child_deaths, "open_socket", lambda: None),
             (oom, "OomWatch", lambda: no_oom),
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -111,11 +112,10 @@ def test_an_error_in_a_call_leaves_the_others() -> None:
     assert called == ["other"]
 
 
-def test_there_is_one_loop() -> None:
+def test_there_is_one_loop_and_nothing_is_asked_when_it_is_due() -> None:
     folder = Path(distrun.__file__).parent
-    places = [
-        str(path.relative_to(folder))
-        for path in sorted(folder.rglob("*.py"))
-        if "DefaultSelector()" in path.read_text()
-    ]
+    texts = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.py")}
+    places = sorted(path for path, text in texts.items() if "DefaultSelector()" in text)
     assert places == ["agent/loop.py", "agent/probe/dialer.py"]  # which runs in a fork
+    asked = re.compile(r"\b(next_due|run_due|on_time|dues)\b")
+    assert not [path for path, text in texts.items() if asked.search(text)]

@@ -84,7 +84,7 @@ class FormerAgent:
         self.name = name
         self.reach = reach
         self._loop = loop
-        self._alarm = loop.call_at(None, self._on_time)
+        self._alarm = loop.call_at(None, self._on_alarm)
         self._token = token
         self._traces = (traces.token, traces.namespace, traces.first, traces.job_id)
         self._folder = folder
@@ -192,7 +192,7 @@ class FormerAgent:
             seconds = max(seconds, _CLEARING_SECONDS)
         self._stop_due = min(self._stop_due, time.monotonic() + seconds)
 
-    def _on_time(self) -> None:
+    def _on_alarm(self) -> None:
         """Give up a login that takes too long."""
         now = time.monotonic()
         if self._slow_due <= now:

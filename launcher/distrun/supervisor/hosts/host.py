@@ -142,7 +142,7 @@ class Host:
         self._log_limit, lease = spec.log_max_size, spec.timeouts.link
         self._lease = lease if reach.can_reattach or reach.has_lease else 0.0
         self._loop = loop
-        self._alarm = loop.call_at(None, self._on_time)
+        self._alarm = loop.call_at(None, self._on_alarm)
         self._observer = observer
         self._connection: Connection | None = None
         self._asked: OnAnswer | None = None
@@ -346,16 +346,16 @@ class Host:
         if self.has_announced_exit:
             return self._exit_due
         # A host that waits for a slot is connected when another host frees one.
-        dues = [] if self.should_connect or self.should_reconnect else [self._due]
+        deadlines = [] if self.should_connect or self.should_reconnect else [self._due]
         if self.state is LinkState.UP:
-            dues.append(self._lost_at)
+            deadlines.append(self._lost_at)
         if self.state in _AFTER_HELLO:
-            dues += [self._lease_ends_at, self._deadlines.first]
+            deadlines += [self._lease_ends_at, self._deadlines.first]
         if self._connection is not None:
-            dues.append(self._connection.channel.ack_due)
-        return min((due for due in dues if due is not None), default=None)
+            deadlines.append(self._connection.channel.ack_due)
+        return min((due for due in deadlines if due is not None), default=None)
 
-    def _on_time(self) -> None:
+    def _on_alarm(self) -> None:
         """Handle the deadlines that have passed, except that for :meth:`reconnect`."""
         if self.state is LinkState.GONE:
             return
