@@ -34,6 +34,8 @@ _PROGRESS_INTERVAL = 0.5
 _LONGEST_PORT_CHECK_INTERVAL = 30.0
 _AWAITED_PORT_CHECK_INTERVAL = 0.1
 _CONTACT_CHECK_SECONDS = 0.5
+_UNSEEN_PART = 0.2
+"""The part of a task's life, at its end, in which it may begin to listen without being seen."""
 _OF_CRASHES = (4, 5, 6, 7, 8, 9, 11, 31)
 """SIGKILL, and the signals that a program causes itself."""
 
@@ -61,6 +63,7 @@ class TaskRunner:
         self._progress_report = loop.call_at(None, self._send_progress)
         self._deaths: Optional[socket.socket] = None
         self._last_start = 0.0
+        self._looked_at = 0.0
         self._last_output = 0.0
         self._port_check = loop.call_at(None, self._check_ports)
         self._all_listening: Dict[str, Tuple[int, int]] = {}
@@ -186,10 +189,11 @@ class TaskRunner:
         if any(task.is_awaited and task.port not in task.listening for task in unserved):
             seconds = min(seconds, _AWAITED_PORT_CHECK_INTERVAL)
         now = self._loop.now()
+        age = now - self._last_start
+        seconds = min(seconds, _port_check_delay(age * _UNSEEN_PART))
         unmet = [task for task in self._tasks.values() if task.has_listened and not task.has_met]
-        if unmet:  # ten times in its life, so that what is seen is all of it
-            age = (now - self._last_start) / 10
-            seconds = min(seconds, _port_check_delay(age, _CONTACT_CHECK_SECONDS))
+        if unmet:
+            seconds = min(seconds, _port_check_delay(age / 10, _CONTACT_CHECK_SECONDS))
         self._port_check.move(now + seconds if unserved or unmet else None)
 
     def _check_ports(self) -> None:
@@ -204,6 +208,7 @@ class TaskRunner:
             if task.needs_port_check and task.port in task.listening:
                 task.shares_port = self._ports.rebind(task.port)
         self._check_contacts([task for task in self._tasks.values() if task.has_listened])
+        self._looked_at = self._loop.now()
         before, self._all_listening = self._all_listening, sock_diag.listening_ports()
         if self._all_listening == before:
             return  # reading the descriptors of all tasks would take longer
@@ -246,8 +251,11 @@ class TaskRunner:
 
     def _contact(self, task: Task) -> str:
         """What is known of a task that has just exited: see :meth:`Task.contact`."""
-        contact = task.contact(self._loop.now())
+        now = self._loop.now()
+        contact = task.contact(now)
         if contact == "silent":
+            if now - self._looked_at > 1.5 + (now - task.began) * _UNSEEN_PART:
+                return ""  # it may have listened since
             # Imported here because most tasks need it never.
             from distrun.agent.linux import sock_diag
 
