@@ -56,16 +56,19 @@ class RunningTasks:
         broadcast: Callable[[protocol.Progress], None],
         has_own_files: Callable[[str], bool],
     ) -> None:
-        self._loop, self._folder, self._hosts, self._analyzer = loop, folder, hosts, analyzer
+        self._loop, self._hosts, self._analyzer = loop, hosts, analyzer
         self._state, self._emit, self._broadcast = state, emit, broadcast
         self.progress = TaskProgress(loop, folder, self._on_progress, self._on_step)
         self.training = TrainingGap(emit, time.time)
         self.stacks = StackCollector(loop, hosts.order, has_own_files)
         seconds = spec.timeouts.stall
         self._stall = None if seconds is None else StallWatch(seconds, folder.size_of_log, loop.now)
-        self._quiet: QuietWatch | None = None
-        self._cluster: ClusterCheck | None = None
-        self._ready: ReadyWatch | None = None
+        self._quiet = None
+        if self._stall is None:
+            size_of_log, running = folder.size_of_log, self._list_running
+            self._quiet = QuietWatch(loop, size_of_log, self._measure_cpu, running)
+        self._cluster = self._check_cluster(())
+        self._ready = ReadyWatch(loop, (), folder.log_of, self._report_ready)
         self._is_setter_asked = False
         self._setter: tuple[str, bool] | None = None
         """Where the program sets TF_CONFIG: see :class:`.ClusterCheck`; None: not known yet."""
@@ -77,20 +80,15 @@ class RunningTasks:
             self.progress.forget(task)
             if self._stall is not None:
                 self._stall.forget(task)
-        if self._cluster is not None:
-            self._cluster.close()
-        self._cluster = ClusterCheck(
-            *(self._loop, tasks, self._analyzer.served_addresses, self._find_setter),
-            self._report_mismatch,
+        self._cluster.close()
+        self._cluster = self._check_cluster(tasks)
+        self._ready.use_plan(tasks)
+
+    def _check_cluster(self, tasks: Sequence[TaskPlan]) -> ClusterCheck:
+        read_served = self._analyzer.served_addresses
+        return ClusterCheck(
+            self._loop, tasks, read_served, self._find_setter, self._report_mismatch
         )
-        if self._stall is None and self._quiet is None:
-            size_of_log, running = self._folder.size_of_log, self._list_running
-            self._quiet = QuietWatch(self._loop, size_of_log, self._measure_cpu, running)
-        if self._ready is None:
-            log_of = self._folder.log_of
-            self._ready = ReadyWatch(self._loop, tasks, log_of, self._report_ready)
-        else:
-            self._ready.use_plan(tasks)
 
     # An attempt ----------------------------------------------------------------------------
 
@@ -102,17 +100,14 @@ class RunningTasks:
     def start(self, report: protocol.TaskStarted) -> None:
         """An attempt runs."""
         self.progress.start(report.task, report.log_start)
-        if self._ready is not None:
-            self._ready.start(report.task, report.attempt, report.log_start)
+        self._ready.start(report.task, report.attempt, report.log_start)
 
     def end(self, task: str, event: events.Event) -> None:
         """An attempt ends with this event: all that it has reported comes before."""
         self.progress.read_rest([task])
         self._record_progress(task)
-        if self._cluster is not None:
-            self._cluster.forget(task)
-        if self._ready is not None:
-            self._ready.forget(task)
+        self._cluster.forget(task)
+        self._ready.forget(task)
         self._emit(event)
         if self._stall is not None:
             self._stall.forget(task)
@@ -184,14 +179,14 @@ class RunningTasks:
 
     # Readiness, and where tasks serve ------------------------------------------------------
 
-    def why_not_ready(self) -> tuple[Cause, ...] | None:
-        """Return what delays searches for lines in logs; None: there is no plan yet."""
-        return None if self._ready is None else self._ready.behind()
+    def why_not_ready(self) -> tuple[Cause, ...]:
+        """Return what delays searches for lines in logs."""
+        return self._ready.behind()
 
     @property
     def pids(self) -> set[int]:
         """The processes that search logs."""
-        return set() if self._ready is None else self._ready.pids
+        return self._ready.pids
 
     def _report_ready(self, task: str, attempt: int) -> None:
         self._emit(events.TaskReady(at=time.time(), task=task, attempt=attempt))
@@ -199,15 +194,14 @@ class RunningTasks:
     def _on_listening(self, report: protocol.TaskListening) -> None:
         task = self._state().tasks[report.task]
         is_running = task.phase is lifecycle.TaskPhase.RUNNING and task.attempt == report.attempt
-        if is_running and self._ready is not None:
+        if is_running:
             self._ready.on_listening(report.task, report.ports)
-        if is_running and self._cluster is not None:
-            self._report_cluster(self._cluster, self._cluster.record(report.task, report.ports))
+            self._report_cluster(self._cluster.record(report.task, report.ports))
 
-    def _report_cluster(self, check: ClusterCheck, cause: Cause | None) -> None:
+    def _report_cluster(self, cause: Cause | None) -> None:
         if cause is not None:
             self._report_mismatch(cause)
-        if check.suspect is not None and self._quiet is not None:
+        if self._cluster.suspect is not None and self._quiet is not None:
             self._quiet.limit(SUSPECT_SECONDS)
 
     def _report_mismatch(self, cause: Cause) -> None:
@@ -224,8 +218,7 @@ class RunningTasks:
 
     def _on_setter(self, setter: tuple[str, bool] | None) -> None:
         self._setter = setter or ("", False)
-        if self._cluster is not None:
-            self._report_cluster(self._cluster, self._cluster.check_unsure())
+        self._report_cluster(self._cluster.check_unsure())
 
     # Signs of life -------------------------------------------------------------------------
 
@@ -264,11 +257,10 @@ class RunningTasks:
             return
         if quiet.is_quiet == (state.quiet_since is not None):
             return
-        suspect = None if self._cluster is None else self._cluster.suspect
         if not quiet.is_quiet:
             self._emit(events.TasksActive(at=time.time()))
-        elif suspect is not None:
-            self._report_mismatch(suspect)
+        elif self._cluster.suspect is not None:
+            self._report_mismatch(self._cluster.suspect)
         else:
             silent = self._loop.now() - quiet.since
             self._emit(events.TasksQuiet(at=time.time(), since=time.time() - silent))

@@ -686,9 +686,8 @@ class Supervisor:
     def _why_not_started(self) -> tuple[Cause, ...]:
         """Return what delays the start: unanswered questions to hosts, or slow searches."""
         silent = {} if self._plans is None else self._plans.unanswered
-        behind = self._running.why_not_ready()
-        if behind is not None and not silent:
-            return behind
+        if self._tasks and not silent:
+            return self._running.why_not_ready()
         preparation, seconds = self._preparation, self._spec.timeouts.start or 0.0
         if preparation is None:
             return ()
