@@ -64,8 +64,9 @@ _SOURCE_ONLY = (
     *("distrun.agent.linux.sock_diag", "distrun.agent.linux.gpus", "distrun.agent.tasks.gpu_usage"),
     *("distrun.agent.orphans", "distrun.agent.linux.job_processes"),
     *("distrun.agent.protocol.stack_messages", "distrun.agent.tasks.stacks"),
+    *("distrun.agent.linux.child_deaths", "distrun.agent.probe.inspection"),
 )
-"""Modules that so few agents need that they are not sent compiled."""
+"""Modules that so few agents need, or that are so short, that they are not sent compiled."""
 
 _FIRST = """\
 import os, sys
