@@ -165,19 +165,23 @@ if os.environ["DISTRUN_ATTEMPT"] == "0":
 first = {first} if me == "worker:1" else 41
 print("Restored from", f"/ckpt/{{me}}/ckpt-{{first - 1}}", flush=True)
 for step in range(first, first + 20):
-    print(f"step {{step}}: loss 0.5", flush=True)
+    print(f"{line}", flush=True)
     time.sleep(0.05)
 """
 
 
 @pytest.mark.parametrize("first", [1, 41])
-def test_replicas_that_resume_at_different_steps_are_told(first: int, distrun: Distrun) -> None:
+@pytest.mark.parametrize("line", ["step {step}: loss 0.5", "Epoch {step}: loss 0.5", "step {step}"])
+def test_replicas_that_resume_at_different_steps_are_told(
+    line: str, first: int, distrun: Distrun
+) -> None:
     restart = {"max": 1, "backoff": "10ms"}
-    done = distrun.launch(f"exec {python(RESUMES.format(first=first))}", restart=restart)
+    done = distrun.launch(f"exec {python(RESUMES.format(first=first, line=line))}", restart=restart)
     assert done.returncode == 0, done.stderr
+    name = line.partition(" ")[0].lower()
     told = (
         "the tasks began at different steps after the restart, and trained different weights: "
-        "worker:0 at step 41 (from /ckpt/worker:0/ckpt-40); worker:1 at step 1 "
+        f"worker:0 at {name} 41 (from /ckpt/worker:0/ckpt-40); worker:1 at {name} 1 "
         "(from /ckpt/worker:1/ckpt-0)"
     )
     assert (told in done.stderr) == (first == 1)

@@ -131,12 +131,12 @@ class FailureAnalyzer:
 
     def _is_suspect(self, state: JobState) -> bool:
         """Whether anything may speak against a success: few jobs need the time of an analysis."""
-        from distrun.verdict.success import may_be_behind, starts_are_uneven, without_contact
+        from distrun.verdict.success import may_be_behind, without_contact
 
         tasks = [task for task in state.tasks.values() if task.code == 0]
         if any(task.left for task in tasks) or may_be_behind(tasks):
             return True
-        if without_contact(state) or starts_are_uneven(state):
+        if without_contact(state) or any(task.attempt for task in tasks):
             return True
         logs = _Logs(self._folder, self._output_starts, {})
         return any(_SUSPECT.search(logs.read(task.name).raw) for task in tasks)

@@ -13,7 +13,7 @@ from distrun.verdict.model import Evidence, Kind, Verdict
 from distrun.verdict.task_failures import exception_cause, log_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from distrun.lifecycle import JobState, TaskState
     from distrun.verdict.log_analysis import LogTail
@@ -123,7 +123,9 @@ def _left_behind(
 ) -> Iterator[Found]:
     """Find tasks that exited 0 long before the others, at an earlier step: preemptions, mostly."""
     training = [task for task in done if task.role in _TRAINS]
-    reached = {task.name: task.reported or _printed(log_of(task)) for task in training}
+    reached = {
+        task.name: task.reported or _printed(reversed(log_of(task).lines)) for task in training
+    }
     training = [task for task in training if _position(reached[task.name])]
     if not training:
         return
@@ -165,26 +167,6 @@ def _without_contact(state: JobState) -> Iterator[Found]:
                 yield Cause(codes[contact], task=task.name), ()
 
 
-def starts_are_uneven(state: JobState) -> bool:
-    """Whether tasks that train together began at different steps, after a restart or a resume."""
-    began = _began(state)
-    places = {_place_of(task.first_step) for task in began}
-    if len(began) < _FEWEST or not any(task.attempt for task in began):
-        return False
-    (first, one), (last, other) = min(places), max(places)
-    return first != last or other - one > max(_FEWEST_STEPS, *map(_steps_unseen, began))
-
-
-def _began(state: JobState) -> list[TaskState]:
-    return [
-        task
-        for task in state.tasks.values()
-        if task.role in _TRAINS
-        and _position(task.first_step)
-        and state.rule(task).restarts is Scope.GROUP
-    ]
-
-
 def _steps_unseen(task: TaskState) -> float:
     """Return how many steps a task may take before its first report is read."""
     seconds = (task.exited_at or 0.0) - (task.first_step_at or 0.0)
@@ -193,14 +175,27 @@ def _steps_unseen(task: TaskState) -> float:
 
 
 def _uneven_starts(state: JobState, log_of: Callable[[TaskState], LogAnalysis]) -> Iterator[Found]:
-    if not starts_are_uneven(state):
+    """Find whether tasks that train together began at different steps, after a restart."""
+    again = [
+        task
+        for task in state.tasks.values()
+        if task.role in _TRAINS and task.attempt and state.rule(task).restarts is Scope.GROUP
+    ]
+    began = {task.name: task.first_step or _printed(log_of(task).lines) for task in again}
+    again = [task for task in again if _position(began[task.name])]
+    if len({tuple(sorted(began[task.name])) for task in again}) != 1 or len(again) < _FEWEST:
+        return  # not known, or lines of two forms
+    places = {_place_of(began[task.name]) for task in again}
+    (first, one), (last, other) = min(places), max(places)
+    if first == last and other - one <= max(_FEWEST_STEPS, *map(_steps_unseen, again)):
         return
     starts, quoted = [], []
-    for task in _began(state)[:_MOST_SHOWN]:
+    for task in again[:_MOST_SHOWN]:
         log = log_of(task)
         found = next(filter(None, map(_RESTORED.search, log.lines)), None)
         path = "" if found is None else found["path"].rstrip(".,;:'\")")
-        starts.append(Cause(Code.BEGAN_AT, task=task.name, text=_place(task.first_step), path=path))
+        place = _place(began[task.name])
+        starts.append(Cause(Code.BEGAN_AT, task=task.name, text=place, path=path))
         if found is not None:
             quoted.append(log_line(task.name, log, log.lines.index(found.string)))
     yield Cause(Code.STARTS_UNEVEN, within=tuple(starts)), tuple(quoted)
@@ -215,9 +210,9 @@ def may_be_behind(done: list[TaskState]) -> bool:
     return _left_early(training[0], training[-1])
 
 
-def _printed(log: LogAnalysis) -> dict[str, str]:
-    """Return the last epoch or step in a log, of lines that progress is not read from."""
-    for line in reversed(log.lines):
+def _printed(lines: Iterable[str]) -> dict[str, str]:
+    """Return the first epoch or step in lines, of those that progress is not read from, too."""
+    for line in lines:
         found = _COUNT.match(line)
         if found is not None:
             return {"EPOCH" if found["name"].lower() == "epoch" else "STEP": found["count"]}
