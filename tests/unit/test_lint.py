@@ -152,6 +152,8 @@ BAD = [
     (MWM, TF + "class Net(tf.keras.Model):\n  def call(self, x):\n    return tf.to_float(x)", "4:12",
      "tf.to_float"),
     (MWM, TF + "for each in []:\n    tf.to_float(1)", "3:5", "tf.to_float"),
+    (MWM, TF + "def main(r):\n  tf.config.experimental_connect_to_cluster(r)\nmain(1)", "3:3",
+     "waits here for servers"),
     # Keras 2
     (MWM, TF + "m = tf.keras.metrics.Mean()\nfor _ in range(2): m.reset_states()", "3:20",
      "reset_states() of metrics.Mean"),
@@ -304,10 +306,10 @@ def test_what_is_right_or_undecided_is_not(lint: Any, strategy: str, code: str) 
 
 
 def test_every_rule_has_a_mistake() -> None:
-    assert len(RULES) == 12
+    assert len(RULES) == 13
     words = " ".join(words for *_, words in BAD)
     parts = ("creates", "TF_CONFIG", "line 2", "never starts", "every task", "TensorFlow 1")
-    for part in (*parts, "notebook"):
+    for part in (*parts, "notebook", "waits here for servers"):
         assert part in words
 
 

@@ -46,6 +46,23 @@ def own_cluster(program: Program, around: Surroundings) -> Iterator[Problem]:
             return  # it is read first: what is written may be made of that
 
 
+def early_connection(program: Program, around: Surroundings) -> Iterator[Problem]:
+    """Members of a group start their servers with the strategy: one that connects first waits."""
+    if not around.strategy.tf_config or Role.PS in around.strategy.roles:
+        return
+    for step in steps(program):
+        if not step.is_certain or not isinstance(step.node, ast.Call):
+            continue
+        name = only_name(program.names(step.module, function_of(step.use)))
+        if name.endswith(".experimental_connect_to_cluster"):
+            yield problem(
+                step.module,
+                step.node,
+                "each task waits here for servers that only the strategy starts",
+                "remove this line: the strategy connects to the cluster by itself",
+            )
+
+
 def tf_config_lines(program: Program) -> Iterator[tuple[Module, int, bool]]:
     """Where the program sets TF_CONFIG, and whether every run does so; the certain lines first."""
     for step in steps(program):

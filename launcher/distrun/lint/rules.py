@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from distrun.lint.cluster_rules import joining_chief, own_cluster, servers
+from distrun.lint.cluster_rules import early_connection, joining_chief, own_cluster, servers
 from distrun.lint.import_rules import missing_module, notebook
 from distrun.lint.keras_rules import keras_2
 from distrun.lint.rule import Surroundings, unchecked_problem, why_unchecked
@@ -56,6 +56,7 @@ PROGRAM_RULES: tuple[Rule, ...] = (tensorflow_1, keras_2, missing_module, notebo
 RULES: tuple[Rule, ...] = (
     another_strategy,
     own_cluster,
+    early_connection,
     late_strategy,
     servers,
     joining_chief,
