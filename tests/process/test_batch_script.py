@@ -28,10 +28,10 @@ NAMES = {
     "dashes": b"--help",
     "escapes": b"a\x1b[31mred\x1b]0;title\x07",
     "per cent": b"%j-%x",
-    "trailing line break": b"a\n",
-    "long": b"a" * 250,
     "glob": b"*?[a]{b,c}~!#&;|<>",
+    "trailing line break": b"a\n",
 }  # fmt: skip
+FOLDERS = {"all": b"/".join(NAMES.values()), "long": b"a" * 250}
 
 
 def written(distrun: Distrun, *args: str, cwd: Path | None = None) -> bytes:
@@ -49,14 +49,15 @@ def run(script: bytes, **variables: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FOLDERS)
 def test_any_name_of_a_folder_is_survived(
     distrun: Distrun, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    odd = os.fsdecode(NAMES[name])
-    folder, home = distrun.cwd / odd, distrun.cwd / f"home {odd}"[:250]
-    folder.mkdir()
-    home.mkdir(mode=0o700)
+    """Each of the names is that of a folder above the job's, and above DISTRUN_HOME."""
+    odd = os.fsdecode(FOLDERS[name])
+    folder, home = distrun.cwd / odd, distrun.cwd / f"home {odd[:240]}"
+    folder.mkdir(parents=True)
+    home.mkdir(mode=0o700, parents=True)
     (folder / "job.yaml").write_text(SPEC)
     monkeypatch.setenv("DISTRUN_HOME", str(home))
     script = written(distrun, "--name=-x", "--set=program.args=[--help]", cwd=folder)
@@ -68,27 +69,25 @@ def test_any_name_of_a_folder_is_survived(
     (job,) = (home / "jobs").iterdir()
     assert job.name.endswith("-7"), "it has become the job of Slurm's number"
     assert (job / "spec.yaml").read_text() == SPEC
-    found = [path for path in (*folder.iterdir(), *distrun.cwd.iterdir()) if path.name == "owned"]
-    assert found == []
+    assert not list(distrun.cwd.rglob("owned"))
 
 
 @pytest.mark.parametrize("python_path", [None, ":", ".", "/nowhere:"])
-@pytest.mark.parametrize("module", ["click", "distrun", "sitecustomize", "linecache"])
 def test_it_imports_nothing_from_the_folder_of_the_job(
-    distrun: Distrun, module: str, python_path: str | None, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, python_path: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (distrun.cwd / "job.yaml").write_text(SPEC)
     script = written(distrun)
-    (distrun.cwd / f"{module}.py").write_text(
-        f"open({str(distrun.cwd / 'owned')!r}, 'w').close()\n"
-    )
+    for module in ("click", "distrun", "sitecustomize", "linecache"):
+        owned = str(distrun.cwd / f"owned-{module}")
+        (distrun.cwd / f"{module}.py").write_text(f"open({owned!r}, 'w').close()\n")
     variables = {} if python_path is None else {"PYTHONPATH": python_path}
     if python_path is None:
         monkeypatch.delenv("PYTHONPATH", raising=False)
     done = run(script, **variables)
     assert b"Traceback" not in done.stderr
     assert b"distrun: " in done.stderr
-    assert not (distrun.cwd / "owned").exists()
+    assert not list(distrun.cwd.glob("owned*"))
 
 
 def test_the_path_of_the_shell_that_submits_is_absolute_on_the_nodes(

@@ -60,8 +60,10 @@ def launch(distrun: Distrun, spec: Path) -> tuple[subprocess.Popen[str], set[psu
     return process, {root, *root.children(recursive=True)}
 
 
-@pytest.mark.parametrize("once", [True, False], ids=["once", "again and again"])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("place", "once"),
+    [*((each, True) for each in PLACES), ("a report", False), ("the record", False)],
+)
 def test_a_defect_in_the_supervisor_ends_the_job(
     distrun: Distrun, package: ChangedPackage, place: str, once: bool
 ) -> None:
@@ -92,8 +94,7 @@ def test_a_defect_in_the_supervisor_ends_the_job(
         assert not [task for task in ended["tasks"] if task["state"] in ("running", "starting")]
 
 
-@pytest.mark.parametrize("once", [True, False], ids=["once", "again and again"])
-@pytest.mark.parametrize("target", ["on_child_exit", "_report_exit"])
+@pytest.mark.parametrize(("target", "once"), [("on_child_exit", True), ("_report_exit", False)])
 def test_a_defect_in_an_agent_is_distruns(
     distrun: Distrun, package: ChangedPackage, target: str, once: bool
 ) -> None:

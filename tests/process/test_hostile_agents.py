@@ -64,12 +64,6 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("attack", "told"),
     [
-        ("infinite-number", "not a message of this protocol"),
-        ("text-for-a-number", "attempt is '0'"),
-        ("time", "at is 1e+300"),
-        ("surrogate", "task is"),
-        ("newline", "no task of this host"),
-        ("unknown-task", "worker:7, which is no task of this host"),
         ("foreign-exit", "chief:0, which is no task of this host"),
         ("own-words", "distrun: it succeeded"),
         ("hello", "Hello"),
@@ -96,12 +90,7 @@ def test_an_attack_is_told_and_the_job_goes_on(
 
 @pytest.mark.parametrize(
     ("command", "answer"),
-    [
-        ("plan", "PortsHeld"),
-        ("doctor", "PortsHeld"),
-        ("doctor", "Inspected"),
-        ("launch", "Inspected"),
-    ],
+    [("doctor", "PortsHeld"), ("launch", "Inspected")],
 )
 def test_a_host_that_does_not_answer_is_named_in_time(
     run_attacked: Callable[..., Any], command: str, answer: str
@@ -126,9 +115,7 @@ def test_long_texts_of_a_host_are_cut(run_attacked: Callable[..., Any]) -> None:
     assert len(done.stderr) < 60_000
 
 
-@pytest.mark.parametrize(
-    "address", [*("224.0.0.1", "255.255.255.255", "0.0.0.0", "ff02::1"), "2001:db8::1%$(touch ran)"]
-)
+@pytest.mark.parametrize("address", ["0.0.0.0", "2001:db8::1%$(touch ran)"])
 def test_a_host_with_an_impossible_address_is_a_fault(
     run_attacked: Callable[..., Any], address: str
 ) -> None:

@@ -80,7 +80,7 @@ def test_a_caller_may_leave_many_descriptors_open(
     assert "Traceback" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("limit", [8, 10, 12, 14, 16, 18, 20, 22, 25, 30, 40, 64])
+@pytest.mark.parametrize("limit", [8, 12, 14, 17, 20, 25, 35, 64])
 def test_too_few_descriptors_are_told_as_that(
     limit: int, distrun: Distrun, write_spec: WriteSpec
 ) -> None:
@@ -104,7 +104,7 @@ LINES = [
     *("clean -n --all", "completion bash"),
 ]
 TOO_LITTLE = {
-    **{f"ulimit -n {limit}": OPEN_FILES for limit in (5, 12, 26)},
+    **{f"ulimit -n {limit}": OPEN_FILES for limit in (5, 26)},
     "ulimit -v 30000": "raise the limit on memory",
 }
 

@@ -64,7 +64,7 @@ def test_the_record_grows_with_the_tasks_only(distrun: Distrun, distrun_home: Pa
     assert sizes[1] < 5 * sizes[0]
 
 
-@pytest.mark.parametrize("how", ["kill", "SIGINT", "SIGTERM", "killed launch", "stopped agent"])
+@pytest.mark.parametrize("how", ["kill", "SIGINT", "killed launch", "stopped agent"])
 def test_a_stop_precedes_further_starts(how: str, distrun: Distrun, distrun_home: Path) -> None:
     spec = distrun.write_spec("exec sleep 1000", workers=MANY)
     launch = distrun.start("launch", spec, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -91,7 +91,7 @@ def test_a_stop_precedes_further_starts(how: str, distrun: Distrun, distrun_home
     elif how == "killed launch":
         launch.kill()
     else:
-        launch.send_signal(signal.Signals[how])
+        launch.send_signal(signal.SIGINT)
     launch.wait(60)
     wait_until(lambda: count(events_of(distrun_home), "JobEnded"), what="the job's end")
     events = events_of(distrun_home)
@@ -104,7 +104,7 @@ def test_a_stop_precedes_further_starts(how: str, distrun: Distrun, distrun_home
     tasks = distrun.status()["tasks"]
     assert {task["state"] for task in tasks} == {"stopped"}
     assert sum(task["pid"] is not None for task in tasks) == all_started
-    if how in ("SIGINT", "SIGTERM"):
-        assert launch.returncode == 128 + signal.Signals[how]
+    if how == "SIGINT":
+        assert launch.returncode == 130
         assert "never started" in not_none(launch.stderr).read().decode()
     assert "were not started" in distrun("events").stdout

@@ -225,7 +225,6 @@ def kill_all_of_distrun(status: Status, job: str) -> int:
 
 
 ENVIRONMENTS = {
-    "whole": f"{IGNORES_TERM}",
     "without the job's variables": f"exec env {WITHOUT} sh -c '{IGNORES_TERM}'",
     "emptied": f"exec env -i sh -c '{IGNORES_TERM}'",
 }
@@ -266,8 +265,9 @@ def test_a_daemon_of_a_lost_job_that_hides_is_found_when_all_else_has_been_kille
     assert not alive(pid)
 
 
-@pytest.mark.parametrize("command", ["resume", "kill"])
-@pytest.mark.parametrize("copies", ["the job's id", "all of a task's variables"])
+@pytest.mark.parametrize(
+    ("command", "copies"), [("resume", "the job's id"), ("kill", "all of a task's variables")]
+)
 def test_a_shell_that_has_exported_variables_of_the_job_is_left_alone(
     command: str, copies: str, distrun: Distrun
 ) -> None:
