@@ -236,9 +236,9 @@ def removed_error(folder: JobFolder) -> HostError:
     return HostError(f"{what}; its result is unknown", hint=f"its record was: {folder.path}")
 
 
-def progress(folder: JobFolder) -> dict[str, dict[str, str]]:
-    """Return what each task of a running job reported last through DISTRUN_NOTIFY."""
-    found: dict[str, dict[str, str]] = {}
+def progress(folder: JobFolder) -> dict[str, protocol.Progress]:
+    """Return what each task of a running job has reported or printed last."""
+    found: dict[str, protocol.Progress] = {}
     try:
         channel = connect(folder, _ANSWER_SECONDS)
     except InternalError:
@@ -252,7 +252,7 @@ def progress(folder: JobFolder) -> dict[str, dict[str, str]]:
             syscalls.wait_until_ready([channel.reader], (), deadline - time.monotonic())
             for _, message in channel.receive():
                 if isinstance(message, protocol.Progress):
-                    found[message.task] = message.values
+                    found[message.task] = message
                 elif isinstance(message, protocol.WatchStarted):
                     return found
     return found

@@ -185,6 +185,14 @@ class JobFolder:
         except OSError:
             return 0
 
+    def last_output(self, task: str) -> float | None:
+        """Return when a task's log was written last, in Unix seconds; None: nothing is in it."""
+        try:
+            status = self.log_of(task).lstat()
+        except OSError:
+            return None
+        return status.st_mtime if status.st_size else None
+
     def end_line(self, task: str) -> int:
         """End an unfinished last line of a task's log. Returns the log's size in bytes."""
         flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -500,13 +508,14 @@ class JobStore:
     def find(self, query: str | None) -> JobFolder:
         """Return the job with that id, the newest of that name, or the one with that prefix.
 
-        None stands for the newest job.
+        None stands for the only running job; if none or several run, for the newest one.
 
         Raises:
             UsageError: there is no such job, or the prefix fits several.
         """
         if query is None:
-            return self.newest()
+            running = self.running()
+            return running[0] if len(running) == 1 else self.newest()
         if not query:  # it would be the prefix of every id
             raise UsageError("the name of a job cannot be empty")
         folders = self.folders()

@@ -1,6 +1,6 @@
-"""The launch command's side of a job: starts the supervisor and follows it.
+"""A command's side of a job: follows its supervisor, which the launch command starts.
 
-The supervisor's events are replayed here as they arrive, so :attr:`Session.state` is the job's.
+The supervisor's events are replayed here as they arrive, so the session's state is the job's.
 """
 
 from __future__ import annotations
@@ -32,64 +32,45 @@ _STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _EXIT_SECONDS = 10.0
 
 
-class Session:
-    """Follows one job from the start of its supervisor until the job ends or is detached.
+class FollowedJob:
+    """Follows one job by what its supervisor sends, and passes signals on.
 
     Args:
-        folder: the job's; the supervisor creates it.
-        preflight: whether other hosts are checked before the first task starts.
+        folder: the job's.
         on_event: called with each event and the state that it leads to.
-        on_signal: called with the number of a signal that asks for the job's end.
-        on_transfer: called with the progress of sending files to other hosts.
-        manifest: the files that other hosts are sent; None: nothing is sent.
-        resumed: what to resume; None: the job is new.
+        on_signal: called with the number of a signal that asks for an end.
+        on_transfer: called with the progress of sending files to other hosts; None: none are sent.
     """
+
+    _channel: Channel[protocol.Notice, protocol.Request]
 
     def __init__(
         self,
         folder: JobFolder,
-        spec: Spec,
         *,
-        preflight: bool,
         on_event: Callable[[events.Event, lifecycle.JobState], None],
         on_signal: Callable[[int], None],
-        on_transfer: Callable[[file_messages.TransferProgress], None],
-        manifest: Manifest | None,
-        resumed: Resumption | None = None,
+        on_transfer: Callable[[file_messages.TransferProgress], None] | None,
     ) -> None:
         self.folder = folder
         self.state = lifecycle.JobState()
-        self._former = None if resumed is None else resumed.former
         self.progress: dict[str, dict[str, str]] = {}
         """What each task reported last through DISTRUN_NOTIFY."""
-        self.has_answered = True
-        """Whether the supervisor has answered since :meth:`check_supervisor`."""
         self._on_event = on_event
         self._on_signal_received = on_signal
         self._on_transfer = on_transfer
-        self._has_files = manifest is not None
         self._loop = Loop()
-        # If the supervisor dies, this process inherits its child processes.
-        syscalls.become_subreaper()
         handlers = [(number, signal.getsignal(number)) for number in _STOPPING_SIGNALS]
         # Under nohup, SIGHUP is ignored, and stays so.
         self._handlers = [each for each in handlers if each != (signal.SIGHUP, signal.SIG_IGN)]
         self._signals = syscalls.signal_pipe([number for number, _ in self._handlers])
-        self._channel, self._process = _start_supervisor(folder.job_id)
-        held_package.hold()  # before a task can run
-        files = None if manifest is None else to_json(manifest)
-        path, job, version = str(folder.path), to_json(spec), protocol.PROTOCOL
-        changes = None if resumed is None else resumed.changes
-        self._channel.send(
-            protocol.OpenJob(
-                *(version, folder.job_id, path, job, spec.source, preflight, files, changes),
-                assumed_dead=() if resumed is None else resumed.assumed_dead,
-            )
-        )
-        self._loop.watch(self._channel.reader, self._on_supervisor)
         self._loop.watch(self._signals, self._on_signal)
-        self._loop.before_wait.append(lambda: self._channel.watch_writing(self._loop))
         self.watch, self.unwatch = self._loop.watch, self._loop.unwatch
+
+    def _follow(self, channel: Channel[protocol.Notice, protocol.Request]) -> None:
+        self._channel = channel
+        self._loop.watch(channel.reader, self._on_supervisor)
+        self._loop.before_wait.append(lambda: channel.watch_writing(self._loop))
 
     @property
     def signals(self) -> int:
@@ -127,9 +108,100 @@ class Session:
                 self._on_supervisor_exit()
             yield
 
+    def _on_supervisor(self) -> None:
+        for _, message in self._channel.receive():
+            self._on_message(message)
+
+    def _on_message(self, message: Notice) -> None:
+        if isinstance(message, protocol.Refused):
+            error = DistrunError(cause=message.cause)
+            error.exit_code = message.exit_code
+            raise error
+        if isinstance(message, protocol.Progress):
+            self.progress[message.task] = message.values
+        if self._on_transfer is not None:
+            from distrun.agent.protocol.file_messages import TransferProgress
+
+            if isinstance(message, TransferProgress):
+                self._on_transfer(message)
+        if isinstance(message, protocol.JobEvent):
+            event = events.decode(message.event)
+            if event is not None:
+                self._step(event)
+
+    def _on_signal(self) -> None:
+        for number in self.read_signals():
+            self._on_signal_received(number)
+
+    def _step(self, event: events.Event) -> None:
+        if isinstance(event, events.TaskStarted):
+            self.progress.pop(event.task, None)  # the previous attempt's
+        self.state, _ = lifecycle.step(self.state, event)
+        self._on_event(event, self.state)
+
     def stop(self, order: protocol.StopJob) -> None:
         """Ask the supervisor to stop the job; the second request kills it at once."""
         self._channel.send(order)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def _on_supervisor_exit(self) -> None:
+        """Take the job's end from the record. Raises InternalError if it has none."""
+        raise NotImplementedError
+
+
+class Session(FollowedJob):
+    """Starts the supervisor of one job and follows it until the job ends or is detached.
+
+    Args:
+        folder: the job's; the supervisor creates it.
+        preflight: whether other hosts are checked before the first task starts.
+        on_event: called with each event and the state that it leads to.
+        on_signal: called with the number of a signal that asks for the job's end.
+        on_transfer: called with the progress of sending files to other hosts.
+        manifest: the files that other hosts are sent; None: nothing is sent.
+        resumed: what to resume; None: the job is new.
+    """
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        spec: Spec,
+        *,
+        preflight: bool,
+        on_event: Callable[[events.Event, lifecycle.JobState], None],
+        on_signal: Callable[[int], None],
+        on_transfer: Callable[[file_messages.TransferProgress], None],
+        manifest: Manifest | None,
+        resumed: Resumption | None = None,
+    ) -> None:
+        super().__init__(
+            folder,
+            on_event=on_event,
+            on_signal=on_signal,
+            on_transfer=None if manifest is None else on_transfer,
+        )
+        self._former = None if resumed is None else resumed.former
+        self.has_answered = True
+        """Whether the supervisor has answered since :meth:`check_supervisor`."""
+        # If the supervisor dies, this process inherits its child processes.
+        syscalls.become_subreaper()
+        channel, self._process = _start_supervisor(folder.job_id)
+        held_package.hold()  # before a task can run
+        files = None if manifest is None else to_json(manifest)
+        path, job, version = str(folder.path), to_json(spec), protocol.PROTOCOL
+        changes = None if resumed is None else resumed.changes
+        channel.send(
+            protocol.OpenJob(
+                *(version, folder.job_id, path, job, spec.source, preflight, files, changes),
+                assumed_dead=() if resumed is None else resumed.assumed_dead,
+            )
+        )
+        self._follow(channel)
+
+    def stop(self, order: protocol.StopJob) -> None:
+        super().stop(order)
         processes.resume(self._process.pid)
 
     def check_supervisor(self) -> None:
@@ -157,41 +229,19 @@ class Session:
 
     def close(self) -> None:
         """Wait for the exit of the supervisor of an ended job, but not for one that hangs."""
-        self._channel.close()
+        super().close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_EXIT_SECONDS)
 
-    def _on_supervisor(self) -> None:
-        for _, message in self._channel.receive():
-            self._on_message(message)
-
     def _on_message(self, message: Notice) -> None:
-        if isinstance(message, protocol.Refused):
-            error = DistrunError(cause=message.cause)
-            error.exit_code = message.exit_code
-            raise error
         if isinstance(message, protocol.WatchStarted):
             self.has_answered = True
-        if isinstance(message, protocol.Progress):
-            self.progress[message.task] = message.values
-        if self._has_files:
-            from distrun.agent.protocol.file_messages import TransferProgress
+        super()._on_message(message)
 
-            if isinstance(message, TransferProgress):
-                self._on_transfer(message)
-        if isinstance(message, protocol.JobEvent):
-            event = events.decode(message.event)
-            if isinstance(event, events.TaskStarted):
-                self.progress.pop(event.task, None)  # the previous attempt's
-            if event is not None:
-                if isinstance(event, events.JobResumed) and self._former is not None:
-                    self.state = self._former
-                self.state, _ = lifecycle.step(self.state, event)
-                self._on_event(event, self.state)
-
-    def _on_signal(self) -> None:
-        for number in self.read_signals():
-            self._on_signal_received(number)
+    def _step(self, event: events.Event) -> None:
+        if isinstance(event, events.JobResumed) and self._former is not None:
+            self.state = self._former
+        super()._step(event)
 
     def _on_supervisor_exit(self) -> None:
         status = self._process.wait()

@@ -210,7 +210,11 @@ def test_logs_leave_them_out_as_well(distrun: Distrun, detached: Detach) -> None
         done = distrun("logs", *options)
         assert done.stdout == kept, options
         counted = "distrun: 3 start-up lines left out (see --all-output)\n"
-        assert done.stderr == ("" if "-n" in options else counted)
+        if options == ("-f",):
+            assert done.stderr.startswith(f"{job} succeeded in ")
+            assert f" · {counted.removeprefix('distrun: ')}" in done.stderr
+        else:
+            assert done.stderr == ("" if "-n" in options else counted)
     assert distrun("logs", "-n", "1").stdout == "worker:0 | second\n"
     for options in (("--all-output",), ("--raw",), ("--json",), ("--grep", ".")):
         done = distrun("logs", *options)
@@ -242,7 +246,10 @@ def test_logs_say_that_tasks_have_printed_only_startup_lines(
     assert sorted(stdout.decode().splitlines()) == ["worker:1 | done", "worker:2 | done"]
     lines = errors.read_text().splitlines(keepends=True)
     assert len(lines) == 2, "said once, and counted at the end"
-    assert lines[1] == distrun("logs", job).stderr == f"{counted}; worker:0 printed nothing else\n"
+    who = f"{counted}; worker:0 printed nothing else\n"
+    assert distrun("logs", job).stderr == who
+    assert lines[1].startswith(f"{job} succeeded in ")
+    assert lines[1].endswith(f" · {who.removeprefix('distrun: ')}")
     assert distrun("logs", job, "-t", "worker:1").stderr == counted.replace("6", "2") + "\n"
 
 
@@ -259,7 +266,9 @@ def test_following_says_at_once_that_nothing_else_has_been_printed(
     wait_until(lambda: errors.read_text() == silent)
     go.touch()
     assert follow.communicate(timeout=60)[0].decode() == "worker:0 | done\n"
-    assert errors.read_text() == f"{silent}{counted}\n"
+    last = errors.read_text().removeprefix(silent)
+    assert last.startswith(f"{job} succeeded in ")
+    assert last.endswith(f" · {counted.removeprefix('distrun: ')}\n")
 
 
 @pytest.mark.parametrize("end", ["exit 3", "kill -SEGV $$"])

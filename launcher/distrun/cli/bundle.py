@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--keep-names", is_flag=True, help="Keep the names of users and hosts.")
 def command(job: str | None, output: str | None, keep_names: bool) -> int:
-    """Pack all records of a job into one archive, for a bug report. Default: the newest job.
+    """Pack all records of a job into one archive, for a bug report. Default: the running job.
 
     The archive has the record, the plan, the spec, the ends of the logs, what the tasks used, the
     report and the versions. Secrets, and the names and addresses of users and hosts, are replaced:

@@ -196,7 +196,7 @@ def _jobs(store: JobStore, *, running: bool) -> Iterator[CompletionItem[Any]]:
 
 
 def _tasks(store: JobStore, job: str | None) -> Iterator[CompletionItem[Any]]:
-    state = (store.find(job) if job else store.newest()).state()
+    state = store.find(job or None).state()
     for name, task in state.tasks.items():
         yield CompletionItem(name, help=task.phase.value)
 

@@ -1,4 +1,4 @@
-"""The report that `launch` prints at the end of a job that did not succeed."""
+"""What `launch`, `attach`, `logs -f` and `wait` print at the end of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distrun.cli.event_text import resumed_text
 from distrun.cli.job_view import JobView
 from distrun.cli.progress import progress_words
 from distrun.cli.text_format import format_count, format_duration, format_names, format_time
-from distrun.cli.verdict_text import labelled, replacement_text, verdict_lines
+from distrun.cli.verdict_text import labelled, replacement_text, steps_text, verdict_lines
 from distrun.errors import DistrunError
 from distrun.events import Origin, Outcome, Result
 from distrun.jobstore import JobFolder
@@ -79,12 +79,22 @@ def failure_report(
     return lines
 
 
+def closing_lines(
+    folder: JobFolder, state: JobState, *, shown: Container[str] = (), left_out: str = ""
+) -> list[str]:
+    """Return what `launch`, `attach` and `logs -f` end with; the arguments of `failure_report`."""
+    if state.outcome is not None and state.outcome.result is not Result.SUCCEEDED:
+        return failure_report(folder, state, shown=shown, left_out=left_out)
+    return [end_line(folder, state, left_out=left_out)]
+
+
 def end_line(folder: JobFolder, state: JobState, *, left_out: str = "") -> str:
     """Return one line that says how a job ended, for `launch` and `wait`."""
     outcome, job = state.outcome, JobView(folder=folder, state=state, supervisor=None)
     lived = _lived(state)
     if outcome is None or outcome.result is Result.SUCCEEDED:
-        how = ["succeeded" + (f" in {lived}" if lived else ""), *job.warnings]
+        how = ["succeeded" + (f" in {lived}" if lived else ""), _cost_of_restarts(folder, state)]
+        how += job.warnings
         how.append(", ".join(progress_words(job.progress, at_end=True)))
     else:
         cause, *_ = cause_text(_failure(outcome)).split("\n")
@@ -96,6 +106,25 @@ def end_line(folder: JobFolder, state: JobState, *, left_out: str = "") -> str:
         how.append(f"exit code {outcome.exit_code}, {_whose(outcome)}")
     parts = [f"{state.job_id} {how[0]}", *how[1:], f"logs: distrun logs {state.job_id}", left_out]
     return printable(" · ".join(filter(None, parts)))
+
+
+def _cost_of_restarts(folder: JobFolder, state: JobState) -> str:
+    """Return `after 2 restarts: 41 s without a step, 120 steps repeated`; empty without any."""
+    if not state.restarts_made:
+        return ""
+    text = f"after {format_count(state.restarts_made, 'restart')}"
+    with contextlib.suppress(OSError):
+        gaps = [
+            event
+            for event in record.read(str(folder.events_file))
+            if isinstance(event, events.TrainingContinued) and event.is_restart
+        ]
+        if gaps:
+            lost = format_duration(sum(each.seconds for each in gaps))
+            counts = [each.repeated_steps for each in gaps if each.repeated_steps is not None]
+            steps = steps_text(sum(counts) if len(counts) == len(gaps) else None)
+            text += f": {lost} without a step, {steps}"
+    return text
 
 
 def _lived(state: JobState) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from distrun.agent.protocol.causes import Code
 from distrun.cli import console
 from distrun.cli.cause_text import cause_text
 from distrun.cli.json_output import output_json, progress_json
+from distrun.cli.progress import TimeLeft, number
 from distrun.codec import to_json
 from distrun.events import Outcome, Result
 from distrun.frozen import Frozen
@@ -33,12 +35,19 @@ from distrun.spec.problems import printable
 from distrun.verdict.model import Kind, Replacement
 
 if TYPE_CHECKING:
+    from distrun.agent.protocol import Progress
     from distrun.cli.usage import Usage
     from distrun.slurm.queued_job import QueuedJob
     from distrun.timing import AttemptTiming
 
 LOST = "lost"
 """The phase of a job whose record has no end and whose supervisor has died."""
+
+
+_SAMPLES = 60
+"""From which the time left is estimated: of two minutes, or more of a long job."""
+_FEWEST_STEPS, _BEHIND = 5, 0.05
+"""By how many steps, and by which share of them, a task is behind the others."""
 
 
 class TaskView(Frozen, kw_only=True):
@@ -50,6 +59,8 @@ class TaskView(Frozen, kw_only=True):
         log: the path of its log.
         usage: what it uses now; None if it does not run, or is not known yet.
         used: what all its attempts have used; the present one as far as it was sampled.
+        progress_at: when it reported its progress, in Unix seconds; None: it does not run.
+        last_output_at: when its log was written last; None: it does not run.
     """
 
     state: TaskState
@@ -59,6 +70,8 @@ class TaskView(Frozen, kw_only=True):
     usage: Usage | None
     used: Used
     progress: Mapping[str, str]
+    progress_at: float | None = None
+    last_output_at: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the task as `status --json` prints it."""
@@ -84,6 +97,8 @@ class TaskView(Frozen, kw_only=True):
             "usage": to_json(self.usage),
             "used": to_json(self.used),
             "progress": progress_json(self.progress),
+            "progress_at": self.progress_at,
+            "last_output_at": self.last_output_at,
         }
 
 
@@ -97,6 +112,8 @@ class JobView(Frozen, kw_only=True):
     tensorboard: str | None = None
     timing: Sequence[AttemptTiming] = ()
     """Where the time of its attempts went, if that was asked for."""
+    told: Mapping[str, Progress] | None = None
+    """What its tasks reported last; None: the supervisor is asked when somebody needs it."""
     queued: QueuedJob | None = None
     """What Slurm says of a submitted job, if its supervisor is not on this machine."""
 
@@ -159,10 +176,65 @@ class JobView(Frozen, kw_only=True):
     @property
     def progress(self) -> Mapping[str, str]:
         """The progress that the first of its tasks which reports any has reported last."""
-        latest = control.progress(self.folder) if self.is_running else {}
-        tasks = self.state.tasks.values()
-        found = (latest.get(task.name, task.reported) for task in tasks)
+        found = (values for values, _ in self._reports.values())
         return next(filter(None, found), {})
+
+    @cached_property
+    def _reports(self) -> dict[str, tuple[Mapping[str, str], float | None]]:
+        """What each task has reported last, and when it did; None: an earlier attempt."""
+        told = self.told
+        if told is None:
+            told = control.progress(self.folder) if self.is_running else {}
+        return {
+            task.name: (told[task.name].values, told[task.name].at)
+            if task.name in told
+            else (task.reported, None)
+            for task in self.state.tasks.values()
+        }
+
+    @property
+    def progress_at(self) -> float | None:
+        """When `progress` was reported, in Unix seconds; None: unknown, or by an ended attempt."""
+        return next((at for values, at in self._reports.values() if values), None)
+
+    @cached_property
+    def time_left(self) -> float | None:
+        """The seconds until the first task that reports its work has done it, or the one behind."""
+        found = (name for name, (values, at) in self._reports.items() if values and at)
+        name = self._behind[0] if self._behind is not None else next(found, None)
+        if name is None or not self.is_running or self.state.outcome is not None:
+            return None
+        values, at = self._reports[name]
+        left = TimeLeft()
+        for sample in history.last(self.folder, name, _SAMPLES):
+            if sample.attempt == self.state.tasks[name].attempt:
+                told = {key: str(value) for key, value in sample.progress.items()}
+                left.update(name, told, sample.at)
+        left.update(name, values, at or 0.0)
+        return left.update(name, values, max(at or 0.0, time.time()))
+
+    @property
+    def behind(self) -> str | None:
+        """Which running task has done clearly fewer steps than the others of its role."""
+        if self._behind is None:
+            return None
+        name, least, usual = self._behind
+        return f"{name} is behind: step {least:,.0f}, the others are at {usual:,.0f}"
+
+    @cached_property
+    def _behind(self) -> tuple[str, float, float] | None:
+        """The task that is behind, its step, and that of the others."""
+        found: dict[str, list[tuple[float, str]]] = {}
+        for name, (values, at) in self._reports.items():
+            step, epoch = number(values.get("STEP", "")), number(values.get("EPOCH", "0"))
+            if at is not None and step is not None and epoch is not None:
+                found.setdefault(f"{name.partition(':')[0]} {epoch}", []).append((step, name))
+        for steps in found.values():
+            (least, name), *others = sorted(steps)
+            usual = others[len(others) // 2][0] if others else least
+            if usual - least >= max(_FEWEST_STEPS, usual * _BEHIND):
+                return name, least, usual
+        return None
 
     @property
     def used(self) -> list[Used]:
@@ -245,6 +317,9 @@ class JobView(Frozen, kw_only=True):
             "exit_code": outcome.exit_code if outcome else None,
             "origin": outcome.origin.value if outcome else None,
             "warnings": self.warnings,
+            "time_left_seconds": self.time_left,
+            "progress_at": self.progress_at,
+            "behind": self.behind,
             "folder": str(self.folder.path),
             "slurm": self._slurm_json(),
         }
@@ -347,7 +422,7 @@ def job_view(folder: JobFolder, *, is_timed: bool = False) -> JobView:
         if task.pid is not None and not task.has_ended and task.host in visible
     }
     has_supervisor = job.supervisor is not None
-    progress = control.progress(folder) if has_supervisor else {}
+    told = control.progress(folder) if has_supervisor else {}
     usage = measure(list(pids.values())) if has_supervisor else {}
     tasks = (
         TaskView(
@@ -357,13 +432,17 @@ def job_view(folder: JobFolder, *, is_timed: bool = False) -> JobView:
             log=str(folder.log_of(task.name)),
             usage=_usage(job, task, usage.get(pids.get(task.name, 0))),
             used=_used(folder, task),
-            progress=progress.get(task.name, task.reported),
+            progress=told[task.name].values if task.name in told else task.reported,
+            progress_at=told[task.name].at if task.name in told else None,
+            last_output_at=None if task.has_ended else folder.last_output(task.name),
         )
         for task in state.tasks.values()
     )
     address = _tensorboard(folder) if job.is_running else None
     timing = job_timing(folder) if is_timed else ()
-    return dataclasses.replace(job, tasks=tuple(tasks), tensorboard=address, timing=timing)
+    return dataclasses.replace(
+        job, tasks=tuple(tasks), tensorboard=address, timing=timing, told=told
+    )
 
 
 def _usage(job: JobView, task: TaskState, measured: Usage | None) -> Usage | None:

@@ -1,4 +1,4 @@
-"""What `distrun launch` shows while a job runs."""
+"""What `distrun launch` and `distrun attach` show while a job runs."""
 
 from __future__ import annotations
 
@@ -40,8 +40,20 @@ class LaunchView:
         self._bar = TransferBar()
         self._started = time.monotonic()
         self._phase = "preparing the hosts"
+        self._question = ""
         self._findings = 0
         self._advice: set[str] = set()
+
+    def began_before(self, seconds: float) -> None:
+        """Show that the job has been running for so many seconds."""
+        self._started -= max(0.0, seconds)
+
+    def ask(self, question: str) -> None:
+        """Show a question in the status line's place; an empty one removes it."""
+        self._question = question
+        if question and not self.has_status_line:
+            self.print(question)
+        self._terminal.show_status(question)
 
     @property
     def has_status_line(self) -> bool:
@@ -68,6 +80,8 @@ class LaunchView:
 
     def _status_line(self, state: JobState, progress: Mapping[str, Mapping[str, str]]) -> str:
         """Tasks up, progress, elapsed time and id; the phase until the tasks are planned."""
+        if self._question:
+            return self._question
         seconds = time.monotonic() - self._started
         stopping = self._stopping() if state.outcome else ""
         if not state.tasks:

@@ -1,4 +1,4 @@
-"""A job that `distrun launch` runs: its output, its messages and its result."""
+"""A job that `launch` runs or `attach` shows: its output, its messages and its result."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from distrun.cli.spec_warnings import warning_lines
 from distrun.cli.streams import discard, discard_when_stalled, failure_text, text_stream
 from distrun.cli.text_format import format_names
 from distrun.errors import DistrunError, OutputError
-from distrun.events import Event, JobPlanned, Result, TaskExited
+from distrun.events import Event, JobPlanned, TaskExited
 from distrun.frozen import replace
-from distrun.jobstore import JobStore
+from distrun.jobstore import JobFolder, JobStore
 from distrun.lifecycle import JobState
-from distrun.logs import Follower, StartupFilter, View
+from distrun.logs import Follower, StartupFilter, TaskLog, View
 from distrun.resumption import Resumption
-from distrun.session import Session, all_executed
+from distrun.session import FollowedJob, Session, all_executed
 from distrun.spec.model import Spec
 from distrun.supervisor import tensorboard
 from distrun.sync.manifest import Manifest
@@ -56,36 +56,19 @@ def without_missing_tensorboard(spec: Spec) -> Spec:
     return replace(spec, tensorboard=None)
 
 
-class LaunchedJob:
-    """Runs one job: passes its events to the view, and signals to its supervisor.
+class ShownJob:
+    """Shows a job until it ends: the output of its tasks, messages about its events, its result.
 
     Args:
-        spec: the job's.
-        preflight: whether other hosts are checked first.
-        manifest: the files that other hosts are sent.
-        detach: whether to leave the job running once its programs were executed.
+        folder: the job's.
         tasks: names or roles of the tasks whose output is shown; empty: all.
         all_output: show each line of each task, also start-up lines.
-        resumed: the job, if it is not a new one.
-        asked_to_stop: returns what a signal stands for, if another machine's command has sent it.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        *,
-        preflight: bool,
-        manifest: Manifest | None,
-        detach: bool,
-        tasks: tuple[str, ...],
-        all_output: bool,
-        resumed: Resumption | None = None,
-        asked_to_stop: Callable[[], StopJob | None] = lambda: None,
-    ) -> None:
-        self._spec = spec
-        self._detach = detach
-        self._asked_to_stop = asked_to_stop
-        self._slurm_job = next((host.slurm.job for host in spec.hosts if host.slurm), None)
+    _session: FollowedJob
+
+    def __init__(self, folder: JobFolder, *, tasks: tuple[str, ...], all_output: bool) -> None:
+        self.folder = folder
         self._wanted = tasks
         self._startup = None if all_output else StartupFilter()
         self._output = Output(1)
@@ -100,75 +83,21 @@ class LaunchedJob:
         """The tasks whose output is shown."""
         self._has_shown_all = False
         self._stop_requested = False
-        self._signals = 0
-        self._check: ProgramCheck | None = None
-        """The checks of the program that run beside the job."""
-        self._return_due: float | None = None
-        """When to return without the job's end, after the third signal."""
-        self._exit_code = 0
-        """The exit code then."""
-        self._terminal_is_gone = False
-        store = JobStore.default()
-        self.folder = store.new_folder(spec.name) if resumed is None else resumed.folder
-        self._log_starts: dict[str, int] = {}
-        """The sizes of logs that a resumed job has already: they are not shown again."""
-        if resumed is not None:
-            logs = task_logs(self.folder, list(resumed.former.tasks))
-            self._log_starts = {log.task: log.extent().size for log in logs}
-        self._session = Session(
-            self.folder,
-            spec,
-            preflight=preflight,
-            on_event=self._on_event,
-            on_signal=self._on_signal,
-            on_transfer=lambda message: self._view.show_transfer(message, self._session.state),
-            manifest=manifest,
-            resumed=resumed,
-        )
-
-    def check_program(self) -> None:
-        """Check the program while the job starts and runs, and print the warnings.
-
-        The job's end does not wait for them.
-        """
-        try:
-            self._check = ProgramCheck(self._spec)
-        except OSError as error:
-            self._view.print(f"the program is not checked: {error}")
-            return
-        self._session.watch(self._check.fileno(), self._on_checked)
-
-    def _on_checked(self) -> None:
-        if self._check is not None and self._check.read():
-            self._end_check()
-
-    def _end_check(self) -> None:
-        """Print the warnings, or that there are no more checks."""
-        check, self._check = self._check, None
-        if check is None:
-            return
-        self._session.unwatch(check.fileno())
-        with contextlib.closing(check):
-            warnings = check.warnings_within(_CHECK_SECONDS)
-            if warnings:
-                self._view.print_lines(warning_lines(warnings))
 
     def run(self) -> int:
-        """Return the exit code: the job's, or 0 if it was left running."""
+        """Return the exit code: the job's, or another one if it was left running."""
         messages = text_stream(self._messages, sys.stderr, line_buffering=True)
         try:
             with contextlib.redirect_stderr(messages):
                 try:
                     state = self._run()
-                    code = 0 if state is None else self._result(state)
+                    code = self._left_running() if state is None else self._result(state)
                 finally:
                     self._finish_writing()
         finally:
             self._session.restore_signals()
             if self._stop_requested:
                 discard_when_stalled()  # an error may still be printed
-        if state is None:
-            self._print_job_id()
         return code
 
     def _run(self) -> JobState | None:
@@ -176,49 +105,18 @@ class LaunchedJob:
         session, view = self._session, self._view
         session.watch(self._output.progress, self._on_written)
         try:
-            for _ in session.run(
-                all_executed if self._detach else lambda _: False, self._sleep_time
-            ):
+            for _ in session.run(self._is_enough, self._sleep_time):
                 self._refresh()
-                if self._return_due is not None and self._return_due <= time.monotonic():
-                    raise self._unended_error()
-            if self._detach and all_executed(session.state) and not self._stop_requested:
-                self._detach_from_job()
-                self._end_check()
+            if self._leave():
                 return None
             session.close()
             view.clear_status()
             self._show_rest()
-            self._end_check()
         finally:
-            if self._check is not None:
-                self._check.close()
             view.close()
             if self._follower is not None:
                 self._follower.close()
         return session.state
-
-    def _detach_from_job(self) -> None:
-        """Leave the job running without this command.
-
-        A job that has ended already is treated the same way: all its tasks were executed. So the
-        result of a detached launch does not depend on how fast the job ends.
-        """
-        self._view.clear_status()
-        if self._session.state.phase.is_final:
-            self._session.close()
-        else:
-            self._session.detach()
-
-    def _print_job_id(self) -> None:
-        """Print the id of the job that was left running. The launch succeeds even if this fails."""
-        job_id = self.folder.job_id
-        try:
-            console.print_text(job_id)
-            sys.stdout.flush()
-        except (OutputError, BrokenPipeError) as error:
-            discard(sys.stdout)
-            console.print_message(f"job {job_id} was started, but its id was not printed: {error}")
 
     def _show_rest(self) -> None:
         """Show the output that is still to be shown when the job has ended."""
@@ -258,8 +156,6 @@ class LaunchedJob:
 
     def _sleep_time(self) -> float | None:
         """Seconds to wait for the next event; None: without limit, as nothing needs redrawing."""
-        if self._return_due is not None and not self._session.state.phase.is_final:
-            return max(0.0, self._return_due - time.monotonic())
         follower = None if self._is_paused else self._follower
         poll_interval = None if follower is None else follower.poll_interval
         return poll_interval or (_REDRAW_SECONDS if self._view.has_status_line else None)
@@ -275,7 +171,7 @@ class LaunchedJob:
                 self._on_signal(signal.SIGHUP)
             else:
                 # Like any program in a pipe: end when nobody reads the output.
-                self._stop(Cause(Code.OUTPUT_READER_GONE), 128 + signal.SIGPIPE)
+                self._on_reader_gone()
         self._report_failure()
 
     def _report_failure(self) -> None:
@@ -288,7 +184,7 @@ class LaunchedJob:
 
     def _on_event(self, event: Event, state: JobState) -> None:
         is_first_plan = isinstance(event, JobPlanned) and self._follower is None
-        if is_first_plan and state.tasks and not self._detach:
+        if is_first_plan and state.tasks and self._shows_output:
             self._view.show_plan(state)
             self._follow_logs(state)
         if self._follower is not None and isinstance(event, TaskExited):
@@ -304,10 +200,11 @@ class LaunchedJob:
         colour = console.uses_colour(sys.stdout)
         view = View(tasks, colour=colour, startup=self._startup)
         self._chosen = chosen_tasks(tasks, self._wanted)
+        logs = task_logs(self.folder, self._chosen)
         self._follower = Follower(
-            task_logs(self.folder, self._chosen),
+            logs,
             view,
-            starts=[self._log_starts.get(task, 0) for task in self._chosen],
+            starts=self._log_starts(logs, view),
             fold=self._startup is not None and self._output.is_terminal,
             watch_after=_WATCH_SECONDS,
         )
@@ -329,6 +226,206 @@ class LaunchedJob:
         if self._is_paused and can_write and self._follower is not None:
             self._is_paused = False
             self._session.watch(self._follower.fileno(), self._show_output)
+
+    def _result(self, state: JobState) -> int:
+        outcome = state.outcome
+        if outcome is None:
+            return 0
+        if not self.folder.events_file.exists():
+            text = f"the job's record, {self.folder.path}, was removed while the job ran"
+            lost = self._follower is not None and self._follower.has_lost_output
+            console.print_message(f"{text}; output since then is lost" if lost else text)
+        if self._follower is not None:
+            on_dropped = DroppedOutput([self.folder])
+            for task, size in self._follower.dropped.items():
+                on_dropped(task, size)
+        from distrun.cli.end_report import closing_lines
+
+        left_out = left_out_text(0 if self._startup is None else self._startup.count)
+        lines = closing_lines(self.folder, state, shown=self._shown_tasks(), left_out=left_out)
+        console.print_lines(lines, bold=0 if len(lines) == 1 else 1)
+        return outcome.exit_code
+
+    def _shown_tasks(self) -> list[str]:
+        """The tasks whose last lines the reader of the report has seen."""
+        return self._chosen if self._has_shown_all and self._output.shares(self._messages) else []
+
+    # What the two commands do differently ----------------------------------------------------
+
+    _shows_output = True
+    """Whether the tasks' output is shown at all."""
+
+    def _is_enough(self, state: JobState) -> bool:
+        """Whether this command need not follow the job to its end."""
+        raise NotImplementedError
+
+    def _leave(self) -> bool:
+        """Leave the job running if that is asked for; return whether it is."""
+        raise NotImplementedError
+
+    def _left_running(self) -> int:
+        """Return the exit code for a job that was left running."""
+        return 0
+
+    def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:
+        """Return the offset in each log from which its output is shown."""
+        raise NotImplementedError
+
+    def _on_signal(self, number: int) -> None:
+        raise NotImplementedError
+
+    def _on_reader_gone(self) -> None:
+        raise NotImplementedError
+
+
+class LaunchedJob(ShownJob):
+    """Runs one job: passes its events to the view, and signals to its supervisor.
+
+    Args:
+        spec: the job's.
+        preflight: whether other hosts are checked first.
+        manifest: the files that other hosts are sent.
+        detach: whether to leave the job running once its programs were executed.
+        tasks: names or roles of the tasks whose output is shown; empty: all.
+        all_output: show each line of each task, also start-up lines.
+        resumed: the job, if it is not a new one.
+        asked_to_stop: returns what a signal stands for, if another machine's command has sent it.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        preflight: bool,
+        manifest: Manifest | None,
+        detach: bool,
+        tasks: tuple[str, ...],
+        all_output: bool,
+        resumed: Resumption | None = None,
+        asked_to_stop: Callable[[], StopJob | None] = lambda: None,
+    ) -> None:
+        store = JobStore.default()
+        folder = store.new_folder(spec.name) if resumed is None else resumed.folder
+        super().__init__(folder, tasks=tasks, all_output=all_output)
+        self._spec = spec
+        self._detach = detach
+        self._shows_output = not detach
+        self._asked_to_stop = asked_to_stop
+        self._slurm_job = next((host.slurm.job for host in spec.hosts if host.slurm), None)
+        self._signals = 0
+        self._check: ProgramCheck | None = None
+        """The checks of the program that run beside the job."""
+        self._return_due: float | None = None
+        """When to return without the job's end, after the third signal."""
+        self._exit_code = 0
+        """The exit code then."""
+        self._terminal_is_gone = False
+        self._is_left = False
+        self._shown_before: dict[str, int] = {}
+        """The sizes of logs that a resumed job has already: they are not shown again."""
+        if resumed is not None:
+            logs = task_logs(self.folder, list(resumed.former.tasks))
+            self._shown_before = {log.task: log.extent().size for log in logs}
+        self._session: Session = Session(
+            self.folder,
+            spec,
+            preflight=preflight,
+            on_event=self._on_event,
+            on_signal=self._on_signal,
+            on_transfer=lambda message: self._view.show_transfer(message, self._session.state),
+            manifest=manifest,
+            resumed=resumed,
+        )
+
+    def check_program(self) -> None:
+        """Check the program while the job starts and runs, and print the warnings.
+
+        The job's end does not wait for them.
+        """
+        try:
+            self._check = ProgramCheck(self._spec)
+        except OSError as error:
+            self._view.print(f"the program is not checked: {error}")
+            return
+        self._session.watch(self._check.fileno(), self._on_checked)
+
+    def _on_checked(self) -> None:
+        if self._check is not None and self._check.read():
+            self._end_check()
+
+    def _end_check(self) -> None:
+        """Print the warnings, or that there are no more checks."""
+        check, self._check = self._check, None
+        if check is None:
+            return
+        self._session.unwatch(check.fileno())
+        with contextlib.closing(check):
+            warnings = check.warnings_within(_CHECK_SECONDS)
+            if warnings:
+                self._view.print_lines(warning_lines(warnings))
+
+    def run(self) -> int:
+        """Return the exit code: the job's, or 0 if it was left running."""
+        code = super().run()
+        if self._is_left:
+            self._print_job_id()
+        return code
+
+    def _run(self) -> JobState | None:
+        try:
+            state = super()._run()
+            self._end_check()
+        finally:
+            if self._check is not None:
+                self._check.close()
+        return state
+
+    def _is_enough(self, state: JobState) -> bool:
+        return self._detach and all_executed(state)
+
+    def _leave(self) -> bool:
+        self._is_left = self._is_enough(self._session.state) and not self._stop_requested
+        if self._is_left:
+            self._detach_from_job()
+        return self._is_left
+
+    def _detach_from_job(self) -> None:
+        """Leave the job running without this command.
+
+        A job that has ended already is treated the same way: all its tasks were executed. So the
+        result of a detached launch does not depend on how fast the job ends.
+        """
+        self._view.clear_status()
+        if self._session.state.phase.is_final:
+            self._session.close()
+        else:
+            self._session.detach()
+
+    def _print_job_id(self) -> None:
+        """Print the id of the job that was left running. The launch succeeds even if this fails."""
+        job_id = self.folder.job_id
+        try:
+            console.print_text(job_id)
+            sys.stdout.flush()
+        except (OutputError, BrokenPipeError) as error:
+            discard(sys.stdout)
+            console.print_message(f"job {job_id} was started, but its id was not printed: {error}")
+
+    def _sleep_time(self) -> float | None:
+        if self._return_due is not None and not self._session.state.phase.is_final:
+            return max(0.0, self._return_due - time.monotonic())
+        return super()._sleep_time()
+
+    def _refresh(self) -> None:
+        super()._refresh()
+        if self._return_due is not None and self._return_due <= time.monotonic():
+            raise self._unended_error()
+
+    def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:  # noqa: ARG002
+        return [self._shown_before.get(log.task, 0) for log in logs]
+
+    def _on_reader_gone(self) -> None:
+        self._stop(Cause(Code.OUTPUT_READER_GONE), 128 + signal.SIGPIPE)
 
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name
@@ -367,10 +464,6 @@ class LaunchedJob:
 
         return step_end.of_job(self._slurm_job) is not None
 
-    def _stop(self, cause: Cause, exit_code: int) -> None:
-        self._stop_requested = True
-        self._session.stop(StopJob(cause, signal.SIGTERM, None, exit_code))
-
     def _unended_error(self) -> DistrunError:
         """Kill a supervisor that does not answer; say what still runs, and how to end it."""
         state, job_id = self._session.state, self.folder.job_id
@@ -397,30 +490,6 @@ class LaunchedJob:
         error.exit_code = self._exit_code
         return error
 
-    def _result(self, state: JobState) -> int:
-        outcome = state.outcome
-        if outcome is None:
-            return 0
-        if not self.folder.events_file.exists():
-            text = f"the job's record, {self.folder.path}, was removed while the job ran"
-            lost = self._follower is not None and self._follower.has_lost_output
-            console.print_message(f"{text}; output since then is lost" if lost else text)
-        if self._follower is not None:
-            on_dropped = DroppedOutput([self.folder])
-            for task, size in self._follower.dropped.items():
-                on_dropped(task, size)
-        from distrun.cli.end_report import end_line, failure_report
-
-        left_out = left_out_text(0 if self._startup is None else self._startup.count)
-        if outcome.result is Result.SUCCEEDED:
-            console.print_lines([end_line(self.folder, state, left_out=left_out)])
-        else:
-            report = failure_report(
-                self.folder, state, shown=self._shown_tasks(), left_out=left_out
-            )
-            console.print_lines(report, bold=1)
-        return outcome.exit_code
-
-    def _shown_tasks(self) -> list[str]:
-        """The tasks whose last lines the reader of the report has seen."""
-        return self._chosen if self._has_shown_all and self._output.shares(self._messages) else []
+    def _stop(self, cause: Cause, exit_code: int) -> None:
+        self._stop_requested = True
+        self._session.stop(StopJob(cause, signal.SIGTERM, None, exit_code))

@@ -16,7 +16,7 @@ from distrun.cli import console
 from distrun.cli.console import JSON_VERSION, uses_colour
 from distrun.cli.left_out import failed_tasks, gpu_tasks, left_out_text
 from distrun.cli.options import all_output_option, job_argument, task_option
-from distrun.errors import UsageError
+from distrun.errors import DistrunError, UsageError
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes, parse_duration
 
@@ -89,12 +89,13 @@ def command(
     until: float | None,
     **style: Any,
 ) -> int:
-    """Show the output of jobs' tasks, merged by time. Default: the newest job.
+    """Show the output of jobs' tasks, merged by time. Default: the running job.
 
     TensorFlow's harmless start-up lines are left out, but not of a failed task's last lines, and
     not with --all-output, --grep, --json or --raw. A message on stderr counts them.
 
-    With several jobs, the prefix of a line begins with the job's id.
+    With several jobs, the prefix of a line begins with the job's id. -f ends with the job's result
+    on stderr.
 
     \b
       distrun logs -f
@@ -152,8 +153,10 @@ def command(
             failing = list if startup is None else lambda: failed_tasks(state())
             find = partial(joined_logs, folders[0])
             _write(followed(logs, view, supervised, find, failed=failing, **reading))
-        else:
-            _write(merged(logs, view, until=until, failed=failed, **reading))
+            is_seen = sys.stdout.isatty() and view.grep is None
+            _tell_end(folders[0], startup, chosen[folders[0]] if is_seen else [])
+            return 0
+        _write(merged(logs, view, until=until, failed=failed, **reading))
         if startup is not None and startup.count and (startup.silent or last is None):
             _tell_left_out(startup, names)
     return 0
@@ -163,6 +166,20 @@ def _tell_left_out(startup: StartupFilter, tasks: Sequence[str]) -> None:
     silent = startup.silent
     named = [task for task in tasks if task in silent]
     console.print_message(left_out_text(startup.count, named))
+
+
+def _tell_end(folder: JobFolder, startup: StartupFilter | None, shown: Sequence[str]) -> None:
+    """Print how a job has ended, as `launch` does. `shown`: the tasks whose end was just shown."""
+    from distrun.cli.end_report import closing_lines
+    from distrun.control import wait_for_final_state
+
+    left_out = "" if startup is None else left_out_text(startup.count, [*startup.silent])
+    try:
+        state = wait_for_final_state(folder)
+    except DistrunError as error:  # it was lost: its output is complete all the same
+        console.print_error(error)
+        return
+    console.print_lines(closing_lines(folder, state, shown=shown, left_out=left_out))
 
 
 def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
@@ -176,13 +193,13 @@ def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
     try:
         found = {folder.job_id: folder for folder in map(store.find, jobs)}
     except UsageError as error:
-        names = store.newest().state().task_names if store.folders() else []
+        names = store.find(None).state().task_names if store.folders() else []
         named = [each for each in jobs if chosen_tasks([*names], (each,))]
         if named and error.hint:
             others = "".join(f"{each} " for each in jobs if each not in named)
             error.hint = f"to show one task: distrun logs {printable(others)}-t {named[0]}"
         raise
-    return list(found.values()) or [store.newest()]
+    return list(found.values()) or [store.find(None)]
 
 
 def task_logs(folder: JobFolder, tasks: Iterable[str], *, labelled: bool = False) -> list[TaskLog]:

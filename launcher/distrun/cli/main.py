@@ -31,6 +31,7 @@ _COMMANDS = {
     "ps": "List jobs.",
     "status": "Show one job's tasks.",
     "logs": "Show tasks' output.",
+    "attach": "Show a running job as `launch` does.",
     "stacks": "Show where each task stands, without stopping it.",
     "kill": "Stop jobs.",
     "resume": "Continue a job that failed, was killed or was lost.",
@@ -55,7 +56,7 @@ _OF_OTHER_TOOLS = {
     **dict.fromkeys(("top", "watch"), "distrun status --watch"),
     **dict.fromkeys(("list", "ls", "jobs", "get", "squeue"), "distrun ps -a"),
     **dict.fromkeys(("describe", "inspect", "show", "info"), "distrun status JOB"),
-    **dict.fromkeys(("tail", "follow", "attach"), "distrun logs -f"),
+    **dict.fromkeys(("tail", "follow"), "distrun logs -f"),
     **dict.fromkeys(("rm", "remove", "delete", "prune"), "distrun clean"),
     **dict.fromkeys(("check", "lint"), "distrun validate SPEC"),
     **dict.fromkeys(("config", "render"), "distrun plan SPEC"),
@@ -138,6 +139,9 @@ def distrun() -> None:
 
     The command line, or a YAML file, names the program and the cluster. distrun starts every task
     with its TF_CONFIG, shows the output of all tasks, and leaves no process behind.
+
+    JOB is a job's id, its name or a unique prefix. Without it, it is the only running job, else the
+    newest.
 
     \b
       distrun run -n 2 train.py      run a script with two workers

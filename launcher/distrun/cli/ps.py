@@ -10,41 +10,64 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import json_option
-from distrun.cli.text_format import format_duration, format_time, format_used
+from distrun.cli.text_format import age_text, format_duration, format_time, format_used
+
+_FAILED = ("failed", "lost")
 
 
 @click.command("ps")
 @click.option("-a", "--all", "everything", is_flag=True, help="List ended jobs, too.")
+@click.option(
+    "-n",
+    "last",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="List the last N jobs, ended ones too.",
+)
+@click.option("--failed", is_flag=True, help="List the jobs that failed or were lost.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the ids.")
 @json_option
-def command(everything: bool, as_json: bool) -> int:
+def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_json: bool) -> int:
     """List the running jobs, the newest last. With -a, list all jobs.
 
     CAUSE is why a job failed (see `distrun explain`), or what stopped it.
-    CPU is the processor time of all its tasks, MEM the highest memory of one of them. LAST is the
-    progress that a task reported last.
+    CPU is the processor time of all its tasks, MEM the highest memory of one of them. LEFT is about
+    how long it takes until its steps are done. LAST is the progress that a task reported last, and
+    when.
 
     \b
       distrun ps
       distrun ps -a --json
+      distrun clean $(distrun ps --failed -q)
     """
     from distrun.cli.job_view import job_summaries, tell_record_fault
     from distrun.cli.json_output import progress_json
     from distrun.jobstore import JobStore
 
     store = JobStore.default()
+    everything = everything or failed or last is not None
     folders = store.folders() if everything else store.running()
+    folders = folders if failed else folders[-(last or 0) :]
     jobs = [job for job in job_summaries(folders) if everything or job.is_running]
+    if failed:
+        jobs = [job for job in jobs if job.phase in _FAILED][-(last or 0) :]
+    if quiet and not as_json:
+        for job in jobs:
+            console.print_text(job.folder.job_id)
+        return 0
     rows = [{**job.summary(), "cause": job.cause_word} for job in jobs]
-    last = [job.progress for job in jobs]
+    progress = [job.progress for job in jobs]
     if as_json:
         shown = [
             {**row, "progress": progress_json(values)}
-            for row, values in zip(rows, last, strict=True)
+            for row, values in zip(rows, progress, strict=True)
         ]
         console.print_json({"jobs": shown})
     elif rows:
-        _print_table(rows, last)
+        _print_table(rows, progress)
         for job in jobs:
+            for each in filter(None, (job.behind, *(job.warnings if job.is_running else ()))):
+                console.print_message(f"{job.folder.job_id}: {each}")
             if job.is_lost:
                 tell_record_fault(job.folder)
             if job.is_lost and job.resume_command is not None:
@@ -52,6 +75,7 @@ def command(everything: bool, as_json: bool) -> int:
                 console.print_message(what)
     else:
         none = "no jobs yet" if everything else "no job is running; -a lists ended jobs, too"
+        none = "no job has failed" if failed else none
         console.print_message(none)
     return 0
 
@@ -68,6 +92,7 @@ def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> N
         Column("STRATEGY", drop_rank=6),
         Column("STARTED", drop_rank=5),
         Column("TIME", right=True),
+        Column("LEFT", right=True, drop_rank=2),
         Column("CPU", right=True, drop_rank=7),
         Column("MEM", right=True, drop_rank=7),
         Column("LAST", drop_rank=2),
@@ -88,7 +113,10 @@ def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
         "STATE": styled(row["state"]),
         "EXIT": "" if code is None else str(code),
         "CAUSE": row["cause"] or "",
-        "LAST": " ".join(progress_words(last)),
+        "LEFT": ""
+        if row["time_left_seconds"] is None
+        else format_duration(row["time_left_seconds"]),
+        "LAST": ", ".join(filter(None, (" ".join(progress_words(last)), _age(row)))),
         "TASKS": f"{row['running_task_count']}/{tasks}" if row["running"] else str(tasks),
         "STRATEGY": row["strategy"],
         "STARTED": format_time(row["created_at"]) if row["created_at"] else "",
@@ -96,6 +124,10 @@ def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
         "CPU": _used(row, "cpu_seconds", format_duration),
         "MEM": _used(row, "peak_memory_bytes", format_bytes),
     }
+
+
+def _age(row: dict[str, Any]) -> str:
+    return "" if row["progress_at"] is None else age_text(row["progress_at"])
 
 
 def _used(row: dict[str, Any], name: str, form: Callable[[float], str]) -> str:

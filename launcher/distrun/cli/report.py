@@ -22,7 +22,7 @@ from distrun.cli.options import job_argument, task_option
 )
 @task_option
 def command(job: str | None, output: str | None, tasks: tuple[str, ...]) -> int:
-    """Write what happened to a job as one HTML page. Default: the newest job.
+    """Write what happened to a job as one HTML page. Default: the running job.
 
     The page has the outcome and its cause, a timeline of the tasks, curves of metrics, processor,
     memory and GPUs over the same time, restarts and what they cost, the tasks that differ from the

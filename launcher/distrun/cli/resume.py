@@ -55,7 +55,8 @@ def command(
     from distrun.cli.launch import launch
     from distrun.jobstore import JobStore
 
-    folder = JobStore.default().find(job)
+    store = JobStore.default()
+    folder = store.newest() if job is None else store.find(job)
     supervisor = folder.supervisor_pid()
     if supervisor is not None:
         raise resumption.running_error(folder, supervisor)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def command(
     job: str | None, tasks: tuple[str, ...], native: bool, all_threads: bool, as_json: bool
 ) -> int:
-    """Show what each task of a running job executes, not stopping it. Default: the newest job.
+    """Show what each task of a running job executes, not stopping it. Default: the running job.
 
     Each Python thread is shown with its calls, the innermost first. Tasks whose main threads have
     the same stack are one entry; the entry with the fewest tasks comes first: in a job that hangs,

@@ -26,7 +26,7 @@ _WATCH_SECONDS = 1.0
 )
 @click.option("-w", "--watch", is_flag=True, help="Redraw every second until the job ends.")
 def command(job: str | None, as_json: bool, timing: bool, watch: bool) -> int:
-    """Show the state of a job and of each of its tasks. Default: the newest job.
+    """Show the state of a job and of each of its tasks. Default: the running job.
 
     CPU, memory and GPU memory are sums over a task's whole process tree. Once a task has ended,
     they are its processor time and the peak of its memory, over all its attempts.

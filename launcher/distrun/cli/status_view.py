@@ -21,6 +21,7 @@ from distrun.cli.progress import progress_words
 from distrun.cli.queue_text import queue_text
 from distrun.cli.table import Column, make_table, styled
 from distrun.cli.text_format import (
+    age_text,
     format_count,
     format_duration,
     format_names,
@@ -161,7 +162,8 @@ def _notes_on_attempts(job: JobView) -> list[str]:
 
 
 def _notes_while_running(job: JobView) -> list[str]:
-    notes = []
+    notes = [f"about {format_duration(job.time_left)} left"] if job.time_left is not None else []
+    notes += [job.behind] if job.behind is not None else []
     if job.state.quiet_since is not None and job.state.outcome is None:
         notes.append(quiet_text(max(0.0, time.time() - job.state.quiet_since)))
         notes.append(quiet_advice(job.folder.job_id))
@@ -232,6 +234,8 @@ def _row(task: TaskView) -> dict[str, str | Text]:
     state, usage = task.state, task.usage
     exit_code = "" if state.code is None else str(state.code)
     gpu = None if usage is None else usage.gpu_memory_bytes
+    is_running = state.phase is TaskPhase.RUNNING
+    progress = " ".join(progress_words(task.progress, is_running=is_running))
     return {
         "TASK": state.name,
         "STATE": _phase(task),
@@ -243,10 +247,18 @@ def _row(task: TaskView) -> dict[str, str | Text]:
         "MEM": _memory(task),
         "GPU MEM": format_bytes(gpu) if gpu else "",
         "TIME": _duration(task),
-        "PROGRESS": " ".join(
-            progress_words(task.progress, is_running=state.phase is TaskPhase.RUNNING)
-        ),
+        "PROGRESS": ", ".join(filter(None, (progress, _last_sign(task)))),
     }
+
+
+def _last_sign(task: TaskView) -> str:
+    """Return how long ago a running task reported progress, or else printed something."""
+    if task.state.phase is not TaskPhase.RUNNING or task.phase == LOST:
+        return ""
+    if task.progress_at is not None:
+        return age_text(task.progress_at)
+    at = task.last_output_at
+    return "" if at is None or task.progress else f"printed {age_text(at)}"
 
 
 def _cpu(task: TaskView) -> str:

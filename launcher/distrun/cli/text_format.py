@@ -35,6 +35,12 @@ def format_duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
+def age_text(at: float) -> str:
+    """`4 s ago`: how long ago a Unix time was."""
+    seconds = max(0.0, time.time() - at)
+    return f"{int(seconds)} s ago" if seconds < 60 else f"{format_duration(seconds)} ago"
+
+
 def format_time(at: float) -> str:
     """A Unix time as the local time of day, with the date unless it is today."""
     # The record of an earlier version may have any number.

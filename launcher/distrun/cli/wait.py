@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "--timeout", type=duration, metavar="D", help="Stop waiting after D and exit with 124."
 )
 def command(jobs: tuple[str, ...], timeout: float | None) -> int:
-    """Wait until jobs have ended, and exit with their result. Default: the newest job.
+    """Wait until jobs have ended, and exit with their result. Default: the running job.
 
     For each job, one line on stderr says how it ended.
 
@@ -36,7 +36,7 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
     from distrun.jobstore import JobStore
 
     store = JobStore.default()
-    folders = [store.find(job) for job in jobs] or [store.newest()]
+    folders = [store.find(job) for job in jobs] or [store.find(None)]
     deadline = None if timeout is None else time.monotonic() + timeout
     outcomes = []
     unverified: list[JobFolder] = []

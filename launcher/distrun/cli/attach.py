@@ -1,0 +1,160 @@
+"""`distrun attach`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import termios
+import time
+import tty
+from typing import TYPE_CHECKING
+
+import click
+
+from distrun.cli.launched_job import ShownJob
+from distrun.cli.options import all_output_option, job_argument, task_option
+
+if TYPE_CHECKING:
+    from distrun.jobstore import JobFolder
+    from distrun.lifecycle import JobState
+    from distrun.logs import TaskLog, View
+
+_LAST_LINES = 20
+"""Of the output before: how much of it is shown."""
+
+
+@click.command("attach")
+@job_argument(running=True)
+@task_option
+@all_output_option
+def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
+    """Show a running job as `distrun launch` does, from any terminal. Default: the running job.
+
+    It begins with the last lines of the output. Ctrl-C asks whether to stop the job, or only to
+    leave it (`d`); without a keyboard, it leaves. The job does not depend on this command, and any
+    number of them may be attached. The exit code is the job's; 0 if you leave.
+
+    \b
+      id=$(distrun launch job.yaml -d) && distrun attach "$id"
+      distrun attach mnist -t chief
+    """
+    from distrun.cli.cause_text import advise_about
+    from distrun.cli.job_view import tell_record_fault
+    from distrun.cli.logs import check_choice
+    from distrun.errors import UsageError
+    from distrun.jobstore import JobStore
+
+    folder = JobStore.default().find(job)
+    advise_about(folder)
+    tell_record_fault(folder)
+    if folder.is_elsewhere:
+        what = f"job {folder.job_id} runs in Slurm, on another machine"
+        raise UsageError(what, hint=f"to follow it: distrun logs -f {folder.job_id}")
+    names = folder.state().task_names
+    if names:
+        check_choice([names], tasks)
+    return _AttachedView(folder, tasks=tasks, all_output=all_output).run()
+
+
+class _AttachedView(ShownJob):
+    """Shows a job that another command has launched."""
+
+    def __init__(self, folder: JobFolder, *, tasks: tuple[str, ...], all_output: bool) -> None:
+        from distrun.attached_job import AttachedJob
+
+        super().__init__(folder, tasks=tasks, all_output=all_output)
+        self._exit_code: int | None = None
+        """With which to leave the job running; None: it is followed."""
+        self._old_terminal: list[object] | None = None
+        """The settings of a terminal that reads single keys; None: no question is open."""
+        session = AttachedJob(folder, on_event=self._on_event, on_signal=self._on_signal)
+        self._session: AttachedJob = session
+        self._view.began_before(time.time() - session.state.created_at)
+        if session.state.tasks:
+            self._view.show_plan(session.state)
+            self._follow_logs(session.state)
+
+    def run(self) -> int:
+        try:
+            return super().run()
+        finally:
+            self._end_question()
+
+    def _is_enough(self, state: JobState) -> bool:  # noqa: ARG002 - of the other class
+        return self._exit_code is not None
+
+    def _leave(self) -> bool:
+        if self._exit_code is None or self._session.state.phase.is_final:
+            return False
+        self._session.close()
+        return True
+
+    def _left_running(self) -> int:
+        if not self._output.is_gone:
+            self._view.print(
+                f"job {self.folder.job_id} goes on; to return: distrun attach {self.folder.job_id}"
+            )
+        return self._exit_code or 0
+
+    def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:
+        from distrun.cli.left_out import failed_tasks
+        from distrun.logs import line_ends, merged
+
+        ends = line_ends(logs)
+        failed = failed_tasks(self._session.state)
+        self._view.write_output(merged(logs, view, last=_LAST_LINES, ends=ends, failed=failed))
+        return ends
+
+    def _on_reader_gone(self) -> None:
+        self._exit_code = 128 + signal.SIGPIPE
+
+    # Ctrl-C --------------------------------------------------------------------------------
+
+    def _on_signal(self, number: int) -> None:
+        """Ask what Ctrl-C means. Any other signal, and a second one, leaves the job."""
+        is_question = number == signal.SIGINT and not self._stop_requested
+        if not is_question or self._old_terminal is not None or not self._ask():
+            self._end_question()
+            self._exit_code = 128 + number
+
+    def _ask(self) -> bool:
+        """Ask whether to stop the job; return whether there is a keyboard to answer with."""
+        try:
+            if os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
+                return False
+            self._old_terminal = termios.tcgetattr(sys.stdin)
+            tty.setcbreak(sys.stdin, termios.TCSADRAIN)
+        except (OSError, ValueError, AttributeError, termios.error):
+            return False
+        self._view.ask("s stops the job, d leaves it running, other keys continue")
+        self._session.watch(sys.stdin.fileno(), self._on_key)
+        return True
+
+    def _end_question(self) -> None:
+        old, self._old_terminal = self._old_terminal, None
+        if old is None:
+            return
+        self._view.ask("")
+        with contextlib.suppress(OSError, termios.error):
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, old)  # type: ignore[arg-type]
+        with contextlib.suppress(KeyError):
+            self._session.unwatch(sys.stdin.fileno())
+
+    def _on_key(self) -> None:
+        from distrun.agent.protocol import Cause, Code, StopJob
+        from distrun.errors import EXIT_KILLED
+
+        try:
+            key = os.read(sys.stdin.fileno(), 1)
+        except OSError:
+            key = b""
+        self._end_question()
+        if key in (b"s", b"S"):
+            self._stop_requested = True
+            self._view.print(f"stopping job {self.folder.job_id}; Ctrl-C leaves it")
+            cause = Cause(Code.STOPPED_BY_COMMAND, name="distrun attach")
+            self._session.stop(StopJob(cause, signal.SIGTERM, None, EXIT_KILLED))
+        elif key in (b"d", b"D", b""):
+            self._exit_code = 0
