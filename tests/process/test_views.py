@@ -62,7 +62,7 @@ def test_status_shows_progress_and_fits_80_columns(
     assert "CPU" in windows[80].text()
     assert "\x1b[38;5;28mrunning" in windows[80].seen
     titles = columns_of(windows[160].text().splitlines()[1])
-    assert " ".join(titles) == "TASK STATE HOST PID ATTEMPT CPU MEM TIME PROGRESS"
+    assert " ".join(titles) == "TASK STATE HOST PID ATTEMPT CPU MEM TIME SEEN PROGRESS"
     (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
     assert "last reported epoch 1, step 120" in distrun("events").stdout

@@ -243,7 +243,7 @@ class ShownJob:
 
         left_out = left_out_text(0 if self._startup is None else self._startup.count)
         lines = closing_lines(self.folder, state, shown=self._shown_tasks(), left_out=left_out)
-        console.print_lines(lines, bold=0 if len(lines) == 1 else 1)
+        console.print_lines(lines, bold=None if len(lines) == 1 else 1)
         return outcome.exit_code
 
     def _shown_tasks(self) -> list[str]:

@@ -32,8 +32,8 @@ def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_js
 
     CAUSE is why a job failed (see `distrun explain`), or what stopped it.
     CPU is the processor time of all its tasks, MEM the highest memory of one of them. LEFT is about
-    how long it takes until its steps are done. LAST is the progress that a task reported last, and
-    when.
+    how long it takes until its steps are done. LAST is the progress that a task reported last, SEEN
+    when that was.
 
     \b
       distrun ps
@@ -92,9 +92,10 @@ def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> N
         Column("STRATEGY", drop_rank=6),
         Column("STARTED", drop_rank=5),
         Column("TIME", right=True),
-        Column("LEFT", right=True, drop_rank=2),
+        Column("LEFT", right=True, drop_rank=3),
         Column("CPU", right=True, drop_rank=7),
         Column("MEM", right=True, drop_rank=7),
+        Column("SEEN", right=True, drop_rank=3),
         Column("LAST", drop_rank=2),
     )
     width = console.rich_console().width
@@ -116,7 +117,8 @@ def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
         "LEFT": ""
         if row["time_left_seconds"] is None
         else format_duration(row["time_left_seconds"]),
-        "LAST": ", ".join(filter(None, (" ".join(progress_words(last)), _age(row)))),
+        "LAST": " ".join(progress_words(last)),
+        "SEEN": "" if row["progress_at"] is None else age_text(row["progress_at"]),
         "TASKS": f"{row['running_task_count']}/{tasks}" if row["running"] else str(tasks),
         "STRATEGY": row["strategy"],
         "STARTED": format_time(row["created_at"]) if row["created_at"] else "",
@@ -124,10 +126,6 @@ def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
         "CPU": _used(row, "cpu_seconds", format_duration),
         "MEM": _used(row, "peak_memory_bytes", format_bytes),
     }
-
-
-def _age(row: dict[str, Any]) -> str:
-    return "" if row["progress_at"] is None else age_text(row["progress_at"])
 
 
 def _used(row: dict[str, Any], name: str, form: Callable[[float], str]) -> str:

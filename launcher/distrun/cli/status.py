@@ -29,7 +29,8 @@ def command(job: str | None, as_json: bool, timing: bool, watch: bool) -> int:
     """Show the state of a job and of each of its tasks. Default: the running job.
 
     CPU, memory and GPU memory are sums over a task's whole process tree. Once a task has ended,
-    they are its processor time and the peak of its memory, over all its attempts.
+    they are its processor time and the peak of its memory, over all its attempts. SEEN is when the
+    task reported its progress, or printed something.
 
     \b
       distrun status

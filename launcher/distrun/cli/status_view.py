@@ -47,6 +47,7 @@ _COLUMNS = (
     Column("MEM", right=True, drop_rank=2),
     Column("GPU MEM", right=True, drop_rank=2),
     Column("TIME", right=True, drop_rank=1),
+    Column("SEEN", right=True, drop_rank=3),
     Column("PROGRESS"),
 )
 _DROP_FIRST = 9
@@ -247,7 +248,8 @@ def _row(task: TaskView) -> dict[str, str | Text]:
         "MEM": _memory(task),
         "GPU MEM": format_bytes(gpu) if gpu else "",
         "TIME": _duration(task),
-        "PROGRESS": ", ".join(filter(None, (progress, _last_sign(task)))),
+        "SEEN": _last_sign(task),
+        "PROGRESS": progress,
     }
 
 
@@ -258,7 +260,7 @@ def _last_sign(task: TaskView) -> str:
     if task.progress_at is not None:
         return age_text(task.progress_at)
     at = task.last_output_at
-    return "" if at is None or task.progress else f"printed {age_text(at)}"
+    return "" if at is None else age_text(at)
 
 
 def _cpu(task: TaskView) -> str:
