@@ -111,13 +111,15 @@ class RunLoader:
         options = self._options
         strategy = self._given_strategy(document)
         found = self._find_strategy(draft) if strategy is None else None
+        slots = sum(host.slots or 1 for host in draft.hosts)
+        is_group = options.has_chief or (options.workers or slots) > 1
+        usual = USUAL if is_group else _SINGLE
         if found is not None:
             strategy = Scalar(found[2], found[0])
-            self.choices.append(f"strategy: {found[0]}, because {found[2]} creates {found[1]}")
-        slots = sum(host.slots or 1 for host in draft.hosts)
+            if found[0] != usual:  # else it is as without the script
+                self.choices.append(f"strategy: {found[0]}, because {found[2]} creates {found[1]}")
         if strategy is None:
-            is_group = options.has_chief or (options.workers or slots) > 1
-            strategy = Scalar(document.mark, USUAL if is_group else _SINGLE)
+            strategy = Scalar(document.mark, usual)
         row = STRATEGIES.get(strategy.text)
         kind = self._choose_kind(document, draft, row)
         if row is not None and kind is not None and kind.text == Workers.INDEPENDENT.value:
