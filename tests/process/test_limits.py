@@ -99,7 +99,13 @@ LINES = [
     *("launch job.yaml", "launch -d job.yaml", "run -n 2 true.py", "resume ended", "plan job.yaml"),
     *("plan job.yaml --json", "doctor job.yaml", "validate job.yaml", "submit job.yaml", "ps -a"),
     *("status ended", "status --json", "logs ended", "logs -f ended", "events ended", "stacks"),
-    *("wait ended", "report ended -o x.html", "report in.tar.gz -o x.html", "kill ended"),
+    *(
+        "wait ended",
+        "attach ended",
+        "report ended -o x.html",
+        "report in.tar.gz -o x.html",
+        "kill ended",
+    ),
     *("bundle ended -o x.tar.gz", "init", "init keras_fit -o x.yaml", "schema", "explain 69"),
     *("clean -n --all", "completion bash"),
 ]

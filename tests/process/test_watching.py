@@ -19,9 +19,9 @@ def test_status_and_ps_say_how_far_it_is_and_which_task_is_behind(
     script = STEPS.format(go=tmp_path / "go")
     job = distrun.detached(script, workers=3)
     wait_until(lambda: (distrun.status()["behind"] or "").startswith("worker:1"), timeout=60)
-    wait_until(lambda: distrun.status()["time_left_seconds"] is not None, timeout=60)
+    wait_until(lambda: distrun.status()["seconds_left"] is not None, timeout=60)
     found = distrun.status()
-    assert found["time_left_seconds"] > 1
+    assert found["seconds_left"] > 1
     for task in found["tasks"]:
         assert 0 < task["progress_at"] - task["started_at"] < 60
         assert 0 < task["last_output_at"] - task["started_at"] < 60
@@ -35,7 +35,7 @@ def test_status_and_ps_say_how_far_it_is_and_which_task_is_behind(
     (tmp_path / "go").touch()
     assert distrun("wait", job).returncode == 0
     ended = distrun.status(job)
-    assert (ended["behind"], ended["time_left_seconds"], ended["progress_at"]) == (None,) * 3
+    assert (ended["behind"], ended["seconds_left"], ended["progress_at"]) == (None,) * 3
     assert "ago" not in distrun("status", job).stdout
 
 

@@ -143,6 +143,7 @@ def test_a_known_secret_is_found_however_it_is_written(secret: str) -> None:
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=8, max_size=40))
 def test_no_way_to_write_a_secret_in_a_file_shows_it(secret: str) -> None:
     assume(secret not in own_words() and len(secret.strip()) >= 8 and not secret.isdigit())
+    assume("localhost" not in secret)  # an address of this machine stays as a key
     redactor = Redactor([secret])
     values = {"a": secret, "b": [f"<{secret}>"], "c": json.dumps({"d": secret}), secret: 1}
     shown = redactor.json(json.dumps(values))

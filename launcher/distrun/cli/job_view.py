@@ -317,7 +317,7 @@ class JobView(Frozen, kw_only=True):
             "exit_code": outcome.exit_code if outcome else None,
             "origin": outcome.origin.value if outcome else None,
             "warnings": self.warnings,
-            "time_left_seconds": self.time_left,
+            "seconds_left": self.time_left,
             "progress_at": self.progress_at,
             "behind": self.behind,
             "folder": str(self.folder.path),

@@ -38,7 +38,7 @@ def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_js
     \b
       distrun ps
       distrun ps -a --json
-      distrun clean $(distrun ps --failed -q)
+      distrun ps --failed -n 5
     """
     from distrun.cli.job_view import job_summaries, tell_record_fault
     from distrun.cli.json_output import progress_json
@@ -114,9 +114,7 @@ def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
         "STATE": styled(row["state"]),
         "EXIT": "" if code is None else str(code),
         "CAUSE": row["cause"] or "",
-        "LEFT": ""
-        if row["time_left_seconds"] is None
-        else format_duration(row["time_left_seconds"]),
+        "LEFT": "" if row["seconds_left"] is None else format_duration(row["seconds_left"]),
         "LAST": " ".join(progress_words(last)),
         "SEEN": "" if row["progress_at"] is None else age_text(row["progress_at"]),
         "TASKS": f"{row['running_task_count']}/{tasks}" if row["running"] else str(tasks),
