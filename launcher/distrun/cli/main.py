@@ -46,6 +46,8 @@ _COMMANDS = {
     "completion": "Print a shell's completion script.",
 }
 """What each command does, in the order of the help. Each is a module with a click `command`."""
+_NO_MEMORY = "failed to map segment"
+"""What the dynamic linker says of a module in C for which there is no memory."""
 _GUARDED = ("plan", "doctor", "validate", "submit")
 """They start ssh clients, agents or interpreters, but no supervisor."""
 _OF_BATCH_SCRIPTS = "batch-run"
@@ -186,6 +188,11 @@ def _run_guarded() -> int:
     except (OSError, MemoryError) as error:
         console.print_error(_host_error(error))
         return HostError.exit_code
+    except ImportError as error:
+        if _NO_MEMORY not in str(error):
+            raise
+        console.print_error(_host_error(MemoryError()))
+        return HostError.exit_code
 
 
 def _run() -> int:  # noqa: PLR0911 - one line for each way to end
@@ -218,6 +225,9 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         number = signals.signal_of(error)
         if number is not None:
             return 128 + number
+        if isinstance(error, ImportError) and _NO_MEMORY in str(error):
+            console.print_error(_host_error(MemoryError()))
+            return HostError.exit_code
         traceback.print_exc()
         console.print_message("this is a defect in distrun: please report it with the lines above")
         return InternalError.exit_code
