@@ -195,7 +195,7 @@ def _run_guarded() -> int:
         return HostError.exit_code
 
 
-def _run() -> int:  # noqa: PLR0911 - one line for each way to end
+def _run() -> int:  # noqa: C901, PLR0911 - one line for each way to end
     if "_DISTRUN_COMPLETE" in os.environ:
         importlib.import_module("distrun.cli.completion").register()
     signals.install()
