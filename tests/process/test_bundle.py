@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import shlex
 import signal
 import socket
