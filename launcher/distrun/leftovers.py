@@ -65,7 +65,7 @@ def end_here(known: Traces) -> Ended:
     ended = job_processes.end_all(known, KILL_GRACE)
     if ended.left:
         pids = " ".join(str(each.pid) for each in ended.left)
-        raise HostError(cause=Cause(Code.FORMER_TASKS_ALIVE, host="localhost", text=pids))
+        raise HostError(cause=Cause(Code.PROCESSES_NOT_ENDED, text=pids))
     return ended
 
 

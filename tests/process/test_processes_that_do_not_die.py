@@ -40,8 +40,7 @@ def test_kill_ends_a_job_and_names_a_task_that_does_not_die(
     wait_until(lambda: not supervisor.is_running() or supervisor.status() == "zombie", timeout=20)
     named = f"do not die, not even by SIGKILL: {task}"
     assert done.returncode == 69
-    # On a busy machine the command finds it before the supervisor has told it.
-    assert named in done.stderr or f"do not end on localhost: {task}" in done.stderr
+    assert named in done.stderr
     assert '"JobEnded"' in distrun("events", job, "--json").stdout
     assert named in distrun("events", job).stdout
 

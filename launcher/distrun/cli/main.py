@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import errno
 import importlib
 import io
@@ -19,6 +20,8 @@ from distrun.cli import console, signals, streams
 from distrun.errors import DistrunError, HostError, InternalError, OutputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from click.shell_completion import CompletionItem
 
 _COMMANDS = {
@@ -180,27 +183,35 @@ def refuse(error: OSError | MemoryError) -> NoReturn:
     os._exit(HostError.exit_code)
 
 
+@contextlib.contextmanager
+def _want_of_memory() -> Iterator[None]:
+    """Raise MemoryError where there is no memory for a module in C."""
+    try:
+        yield
+    except ImportError as error:
+        if _NO_MEMORY in str(error):
+            raise MemoryError from error
+        raise
+
+
 def _run_guarded() -> int:
     try:
-        from distrun.cli.guarded_command import run_guarded
+        with _want_of_memory():
+            from distrun.cli.guarded_command import run_guarded
 
-        return run_guarded(_run)
+            return run_guarded(_run)
     except (OSError, MemoryError) as error:
         console.print_error(_host_error(error))
         return HostError.exit_code
-    except ImportError as error:
-        if _NO_MEMORY not in str(error):
-            raise
-        console.print_error(_host_error(MemoryError()))
-        return HostError.exit_code
 
 
-def _run() -> int:  # noqa: C901, PLR0911 - one line for each way to end
+def _run() -> int:  # noqa: PLR0911 - one line for each way to end
     if "_DISTRUN_COMPLETE" in os.environ:
         importlib.import_module("distrun.cli.completion").register()
     signals.install()
     try:
-        result = distrun.main(prog_name="distrun", standalone_mode=False)
+        with _want_of_memory():
+            result = distrun.main(prog_name="distrun", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.Exit as error:
         return error.exit_code
@@ -225,9 +236,6 @@ def _run() -> int:  # noqa: C901, PLR0911 - one line for each way to end
         number = signals.signal_of(error)
         if number is not None:
             return 128 + number
-        if isinstance(error, ImportError) and _NO_MEMORY in str(error):
-            console.print_error(_host_error(MemoryError()))
-            return HostError.exit_code
         traceback.print_exc()
         console.print_message("this is a defect in distrun: please report it with the lines above")
         return InternalError.exit_code
