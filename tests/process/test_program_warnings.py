@@ -238,12 +238,11 @@ def test_an_interpreter_that_does_not_answer_is_told_and_strict_fails(
 CRASHING = """\
 import sys
 from distrun.lint import rules
-from distrun.lint.worker_rules import missing_chief
 
 def crash(program, around):
     raise KeyError("a defect")
 
-rules.RULES = tuple(crash if each is missing_chief else each for each in rules.RULES)
+rules.RULES = tuple(crash if each is rules.missing_chief else each for each in rules.RULES)
 from distrun.__main__ import main
 main()
 """

@@ -34,10 +34,7 @@ PURE = {
     *("distrun.printed_progress", "distrun.progress_lines", "distrun.strategies"),
     *("distrun.timeline", "distrun.timing"),
     *("distrun.report.outliers", "distrun.report.series", "distrun.verdict"),
-    *("distrun.lint.module", "distrun.lint.flow", "distrun.lint.removed", "distrun.lint.rule"),
-    *("distrun.lint.rules", "distrun.lint.operations", "distrun.lint.cluster_rules"),
-    *("distrun.lint.import_rules", "distrun.lint.keras_rules", "distrun.lint.strategy_rules"),
-    *("distrun.lint.tensorflow_rules", "distrun.lint.program"),
+    *("distrun.lint.module", "distrun.lint.old_names", "distrun.lint.rule", "distrun.lint.rules"),
 }
 PURE_STDLIB = {
     *("__future__", "abc", "ast", "base64", "bisect", "collections", "contextlib", "copy"),
@@ -354,7 +351,7 @@ LAYERS = (
         "distrun.held_package",
         "distrun.frozen",
         *("distrun.printed_progress", "distrun.progress_lines", "distrun.regular_file"),
-        *("distrun.keras_version", "distrun.resources", "distrun.strategies"),
+        *("distrun.tensorflow_versions", "distrun.resources", "distrun.strategies"),
     },
     {"distrun.codec", "distrun.kubernetes", "distrun.slurm", "distrun.spec"},
     {

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code
 from distrun.frozen import Frozen, replace
-from distrun.keras_version import LEGACY_KERAS, is_keras_2, needs_tf_keras
 from distrun.spec.model import ProgramKind
 from distrun.spec.problems import Mark, Problem
 from distrun.strategies import STRATEGIES
+from distrun.tensorflow_versions import LEGACY_KERAS, is_keras_2, needs_tf_keras
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from distrun.lint.interpreter import Answer, NoAnswerError
-    from distrun.lint.program import Program
-    from distrun.lint.sources import Sources, SyntaxFault
+    from distrun.lint.module import Step
+    from distrun.lint.program import Program, SyntaxFault
     from distrun.spec.model import HostSpec, Spec
 
 _BUNDLED_NEEDS = ("numpy", "tensorflow", "tf_keras")
@@ -68,13 +68,13 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
             checked.add(target)
             found += _lacking_problems(part, here, target)
             continue
+        from distrun.lint.program import Program, shown_path
         from distrun.lint.rule import unchecked_problem, why_unchecked
-        from distrun.lint.sources import Sources, shown_path
 
         checked.add(target)
         try:
-            sources = Sources(target.folder, target.path, target.package)
-            found += _judge(part, here, target, sources)
+            program = Program(target.folder, target.path, target.package)
+            found += _judge(part, here, target, program)
         except Exception as error:  # noqa: BLE001 - a defect must not keep a job from starting
             found.append(unchecked_problem(shown_path(target.path), why_unchecked(error)))
     return tuple(found)
@@ -116,35 +116,52 @@ def find_strategy(spec: Spec) -> tuple[str, str, Mark] | None:
 
     None if that is not plain, and for programs that are not Python, and the bundled jobs.
     """
-    from distrun.lint.program import TooComplexError
     from distrun.lint.rule import STRATEGIES_BY_CLASS
-    from distrun.lint.strategy_rules import created_strategy
+    from distrun.lint.rules import created_strategy
 
+    found = _find(spec, created_strategy)
+    return None if found is None else (STRATEGIES_BY_CLASS[found[0]], *found)
+
+
+def find_independent_workers(spec: Spec) -> tuple[str, Mark] | None:
+    """Return the name in the program that shows that its workers train by themselves, and where.
+
+    None if nothing does. No interpreter is started, and nothing of the program is run.
+    """
+    from distrun.lint.rule import short_name
+    from distrun.lint.rules import independent_workers
+
+    found = _find(spec, independent_workers)
+    return None if found is None else (short_name(found[0]), found[1])
+
+
+def _find(
+    spec: Spec, find: Callable[[Program], tuple[Step, str] | None]
+) -> tuple[str, Mark] | None:
+    """Return what is found in the spec's program, and where; None if it cannot be read."""
     try:
         program = _read_program(spec)
-        found = None if program is None else created_strategy(program)
-    except (RecursionError, TooComplexError):
+        found = None if program is None else find(program)
+    except RecursionError:
         return None
     if found is None:
         return None
-    module, call, name = found
-    assert isinstance(call.node, ast.Call)  # noqa: S101
-    mark = Mark(module.shown, call.node.lineno, module.column(call.node))
-    return STRATEGIES_BY_CLASS[name], name, mark
+    step, name = found
+    assert isinstance(step.node, ast.expr)  # noqa: S101
+    return name, Mark(step.module.shown, step.node.lineno, step.module.column(step.node))
 
 
-def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources) -> list[Problem]:
-    from distrun.lint.import_rules import imported_modules
+def _judge(spec: Spec, here: HostSpec | None, target: _Target, program: Program) -> list[Problem]:
     from distrun.lint.interpreter import NoAnswerError, ask
+    from distrun.lint.program import shown_path
     from distrun.lint.rule import Surroundings, unchecked_problem
-    from distrun.lint.rules import PROGRAM_RULES, RULES, check
-    from distrun.lint.sources import shown_path
+    from distrun.lint.rules import PROGRAM_RULES, RULES, check, imported_modules
     from distrun.lint.values import says_port
 
     env = _variables(spec)
-    imported = imported_modules(sources.program) if sources.program else ()
+    imported = imported_modules(program) if program.modules else ()
     names = list(itertools.islice(imported, _MOST_IMPORTED))
-    unread = {} if target.is_installed else sources.unread
+    unread = {} if target.is_installed else program.unread
     unchecked = [unchecked_problem(file, why) for file, why in unread.items()]
     if len(imported) > len(names):
         why = f"more than {_MOST_IMPORTED} modules are imported, and the others are not looked for"
@@ -161,7 +178,7 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
             answer = ask(
                 target.python,
                 names,
-                sources.files,
+                program.files,
                 folder=target.folder,
                 workdir=here.workdir or spec.program.workdir,
                 env={**here.env, **env},
@@ -169,12 +186,12 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
         except NoAnswerError as error:
             unchecked += _unanswered(spec, error)
         env = {**os.environ, **here.env, **env}
-    faults = _faults(sources, answer)
+    faults = _faults(program, answer)
     if answer is not None:
         faulty = {each.file for each in faults}
-        unchecked += [_newer_syntax(each) for each in sources.faults if each.file not in faulty]
+        unchecked += [_newer_syntax(each) for each in program.faults if each.file not in faulty]
     found = [_syntax_problem(each, answer) for each in faults]
-    if sources.program is None:
+    if not program.modules:
         is_absent = answer is not None and top in answer.missing
         return [_absent_problem(target)] if is_absent else [*found, *unchecked]
     uses_keras_2 = is_keras_2(env.get(LEGACY_KERAS))
@@ -193,7 +210,7 @@ def _judge(spec: Spec, here: HostSpec | None, target: _Target, sources: Sources)
         as_module=_as_module(target),
     )
     trains = any(not role.role.is_custom for role in spec.roles)
-    found += check(sources.program, around, RULES if trains else PROGRAM_RULES)
+    found += check(program, around, RULES if trains else PROGRAM_RULES)
     return [*found, *unchecked]
 
 
@@ -226,9 +243,10 @@ def _read_program(spec: Spec) -> Program | None:
     target = _find_target(spec, spec.local_host)
     if target is None or _is_bundled(target.path):
         return None
-    from distrun.lint.sources import Sources
+    from distrun.lint.program import Program
 
-    return Sources(target.folder, target.path, target.package).program
+    program = Program(target.folder, target.path, target.package)
+    return program if program.modules else None
 
 
 def find_tf_config_line(spec: Spec) -> tuple[str, bool]:
@@ -236,37 +254,12 @@ def find_tf_config_line(spec: Spec) -> tuple[str, bool]:
 
     The place is empty if none is found.
     """
+    from distrun.lint.rules import tf_config_lines
+
     program = _read_program(spec)
-    if program is None:
-        return "", False
-    from distrun.lint.cluster_rules import tf_config_lines
-
-    for module, line, is_certain in tf_config_lines(program):
-        return f"{os.path.basename(module.shown)}:{line}", is_certain
+    for shown, line, is_certain in tf_config_lines(program) if program is not None else ():
+        return f"{os.path.basename(shown)}:{line}", is_certain
     return "", False
-
-
-def find_independent_workers(spec: Spec) -> tuple[str, Mark] | None:
-    """Return the name in the program that shows that its workers train by themselves, and where.
-
-    None if nothing does. No interpreter is started, and nothing of the program is run.
-    """
-    from distrun.lint.program import TooComplexError
-
-    try:
-        program = _read_program(spec)
-        if program is None:
-            return None
-        from distrun.lint.rule import short_name
-        from distrun.lint.worker_rules import independent_workers
-
-        found = independent_workers(program)
-    except (RecursionError, TooComplexError):
-        return None
-    if found is None:
-        return None
-    module, node, name = found
-    return short_name(name), Mark(module.shown, node.lineno, module.column(node))
 
 
 def needed_modules(spec: Spec) -> tuple[str, ...]:
@@ -279,11 +272,10 @@ def needed_modules(spec: Spec) -> tuple[str, ...]:
         return ()
     if _is_bundled(target.path):
         return _BUNDLED_NEEDS
-    from distrun.lint.import_rules import imported_modules
-    from distrun.lint.sources import Sources
+    from distrun.lint.rules import imported_modules
 
     try:
-        program = Sources(target.folder, target.path, target.package).program
+        program = _read_program(spec)
         return () if program is None else tuple(imported_modules(program))
     except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
         return ()
@@ -327,12 +319,12 @@ def _variables(spec: Spec) -> dict[str, str]:
     return env
 
 
-def _faults(sources: Sources, answer: Answer | None) -> list[SyntaxFault]:
+def _faults(program: Program, answer: Answer | None) -> list[SyntaxFault]:
     """What the program's interpreter cannot parse; if it was not asked, what this one cannot."""
-    from distrun.lint.sources import SyntaxFault, shown_path
+    from distrun.lint.program import SyntaxFault, shown_path
 
     if answer is None or answer.errors is None:
-        return sources.faults
+        return program.faults
     return [SyntaxFault(file, shown_path(file), *each) for file, each in answer.errors.items()]
 
 

@@ -1,170 +1,226 @@
-"""The modules of a program together: what a name in one of them means."""
+"""The modules of a program: the script, and those beside it that it imports."""
 
 from __future__ import annotations
 
 import ast
+import functools
+import io
+import os
+import tokenize
+import warnings
 from typing import TYPE_CHECKING
 
-from distrun.lint.module import UNKNOWN
+from distrun.frozen import Frozen
+from distrun.lint.module import Import, Module, Step
+from distrun.regular_file import open_regular_file, read_regular_file
 
 if TYPE_CHECKING:
-    from distrun.lint.module import Binding, Function, Module, Scope, Use
+    from collections.abc import Iterator
 
-_ANYTHING = frozenset({UNKNOWN})
-_MOST_NAMES = 64
-"""With more meanings than these, a name may have any: their number can double with each line."""
-_LONGEST_NAME = 300
-"""Characters. Each call and attribute makes a name longer: `a().b().c()`."""
-_MOST_QUESTIONS = 2_000_000
-"""How often the rules may ask what a name means: that takes seconds, and a launch waits for it."""
+    from distrun.lint.module import Function
+
+_LARGEST_FILE = 1 << 19
+_MOST_MODULES = 200
+_MOST_BYTES = 1 << 19
+"""Reading more would take seconds."""
+_RUNNERS = ("absl.app.run", "tensorflow.compat.v1.app.run", "fire.Fire")
+"""Functions that call the function that they are given."""
 
 
-class TooComplexError(Exception):
-    """A program takes too long to examine."""
+class SyntaxFault(Frozen):
+    """Why a file could not be parsed. Line and column count from 1."""
+
+    file: str
+    shown: str
+    line: int
+    column: int
+    message: str
 
 
 class Program:
-    """The modules of the program that were read.
+    """Reads a program.
+
+    Args:
+        folder: where Python looks for modules first.
 
     Attributes:
-        modules: by name; the script first, as `__main__`.
-        is_complete: whether all modules beside the script that it imports were read.
+        modules: by name, the script first, as `__main__`. Empty if that could not be parsed.
+        words: the words of all modules.
         beside: the first names of modules that are beside the script.
-        absent: modules that packages beside the script do not have, but that are imported.
+        files: the files that were read.
+        faults: those that could not be parsed.
+        unread: why modules could not be read, by the path that messages name them with.
     """
 
-    def __init__(
-        self,
-        modules: list[Module],
-        *,
-        is_complete: bool,
-        beside: frozenset[str],
-        absent: frozenset[str] = frozenset(),
-    ) -> None:
-        self.modules = {module.name: module for module in modules}
-        self.is_complete = is_complete
-        self.beside = beside
-        self.absent = absent
-        self.words: frozenset[str] = frozenset().union(*(each.words for each in modules))
-        self._questions = 0
-        self._names: dict[ast.AST, frozenset[str]] = {}
-        self._meanings: dict[tuple[Scope, str], frozenset[str]] = {}
+    def __init__(self, folder: str, script: str, package: str = "") -> None:
+        self._folder = folder
+        self.modules: dict[str, Module] = {}
+        self.beside: set[str] = set()
+        self.files: list[str] = []
+        self.faults: list[SyntaxFault] = []
+        self.unread: dict[str, str] = {}
+        self._bytes = 0
+        waiting = [("__main__", script, package)]
+        while waiting:
+            name, path, package = waiting.pop(0)
+            if len(self.modules) >= _MOST_MODULES or self._bytes >= _MOST_BYTES:
+                what = f"the first {_MOST_MODULES}, or {_MOST_BYTES >> 10} KB, are read"
+                self.unread[shown_path(script)] = f"of its modules, {what}"
+                break
+            module = None if name in self.modules else self._read(name, path, package)
+            if module is not None:
+                self.modules[name] = module
+                waiting += [each for found in module.imports for each in self._files_of(found)]
+        self.words = frozenset[str]().union(*(each.words for each in self.modules.values()))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all modules beside the script that it imports were read."""
+        return not self.faults and not self.unread
+
+    def steps(self) -> Iterator[Step]:
+        """All steps of all modules."""
+        return (step for module in self.modules.values() for step in module.steps)
+
+    @functools.cached_property
+    def run(self) -> tuple[Step, ...]:
+        """The steps of a run, from its first: functions and modules where it enters them first."""
+        return tuple(self._enter(self.modules["__main__"], None, set(), is_guarded=False))
+
+    def _enter(
+        self, module: Module, function: Function | None, entered: set[object], *, is_guarded: bool
+    ) -> Iterator[Step]:
+        start = (module.name, function)
+        if start in entered or isinstance(function, ast.AsyncFunctionDef):
+            return
+        entered.add(start)
+        if function and any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(function)):
+            return
+        for step in module.blocks[function]:
+            guarded = is_guarded or step.context.is_guarded
+            yield step._replace(context=step.context._replace(is_guarded=guarded))
+            if step.context.is_certain:
+                for inner, called in self._entered_by(step):
+                    yield from self._enter(inner, called, entered, is_guarded=guarded)
+
+    def _entered_by(self, step: Step) -> Iterator[tuple[Module, Function | None]]:
+        module, node = step.module, step.node
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for each in module.imported(node):
+                found = (self.modules.get(name) for name in _names(each))
+                yield from ((inner, None) for inner in found if inner is not None)
+        elif isinstance(node, ast.Call):
+            name = step.name
+            if name in _RUNNERS:
+                name = module.name_of(node.args[0]) if node.args else f"{module.name}.main"
+            for one in (name, f"{name}().__init__"):
+                called = self.function(one)
+                yield from [] if called is None else [called]
 
     def function(self, name: str) -> tuple[Module, Function] | None:
-        """The function that a call of this dotted name runs, if the program has it.
+        """The function of this dotted name, if the program has it; a method: `m.C().method`."""
+        for module in self.modules.values():
+            found = module.functions.get(name.removeprefix(f"{module.name}."))
+            if found is not None and name.startswith(f"{module.name}."):
+                return module, found
+        return None
 
-        It may be a method, as `__main__.Trainer().train`.
-        """
-        owner, _, last = name.rpartition(".")
-        if owner.endswith("()"):
-            return self._method(owner.removesuffix("()"), last)
-        module = self.modules.get(owner)
-        if module is None or len(module.scope.bindings.get(last, ())) != 1:
+    def lacks(self, name: str) -> bool:
+        """Whether a package beside the script lacks a module, and does not make it otherwise."""
+        parent, _, last = name.rpartition(".")
+        package = self.modules.get(parent)
+        if package is None or package.package != parent or name in self.modules:
+            return False
+        if package.words & {"__path__", "__getattr__", "modules"}:
+            return False
+        try:
+            inside = os.listdir(os.path.join(self._folder, *parent.split(".")))
+        except OSError:
+            return False
+        return not any(each.partition(".")[0] == last for each in inside)
+
+    # Files ---------------------------------------------------------------------------------
+
+    def _files_of(self, each: Import) -> Iterator[tuple[str, str, str]]:
+        """Name, file and package of each module beside the script that an import may run."""
+        top = each.name.partition(".")[0]
+        if top not in self.beside and not self._is_beside(top):
+            return
+        self.beside.add(top)
+        for name in _names(each):
+            path = os.path.join(self._folder, *name.split("."))
+            init = os.path.join(path, "__init__.py")
+            if os.path.isfile(init):
+                yield name, init, name
+            elif os.path.isfile(f"{path}.py"):
+                yield name, f"{path}.py", name.rpartition(".")[0]
+
+    def _is_beside(self, top: str) -> bool:
+        """Whether something in the folder is a module of this name, also an extension module."""
+        path = os.path.join(self._folder, top)
+        if (
+            not top
+            or os.path.isdir(path)
+            or any(map(os.path.isfile, (f"{path}.py", f"{path}.pyc")))
+        ):
+            return bool(top)
+        return any(each.startswith(f"{top}.") for each in self._extensions)
+
+    @functools.cached_property
+    def _extensions(self) -> list[str]:
+        try:
+            return [each for each in os.listdir(self._folder) if each.endswith(".so")]
+        except OSError:
+            return []
+
+    def _read(self, name: str, path: str, package: str) -> Module | None:
+        shown = shown_path(path)
+        text = read_regular_file(path, largest=_LARGEST_FILE)
+        if text is None:
+            self.unread[shown] = _why_unread(path)
             return None
-        return (module, module.functions[last]) if last in module.functions else None
-
-    def constructor(self, name: str) -> tuple[Module, Function] | None:
-        """The `__init__` of a class, if the program has it."""
-        return self._method(name, "__init__")
-
-    def _method(self, class_name: str, name: str) -> tuple[Module, Function] | None:
-        owner, _, last = class_name.rpartition(".")
-        module = self.modules.get(owner)
-        if module is None or len(module.scope.bindings.get(last, ())) != 1:
-            return None
-        found = module.classes.get(last)
-        methods = [] if found is None else [
-            each for each in found.body
-            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name == name
-        ]  # fmt: skip
-        return (module, methods[0]) if len(methods) == 1 else None
-
-    def names(self, module: Module, use: Use) -> frozenset[str]:
-        """The dotted names that the node of a use may stand for; UNKNOWN among them if any may.
-
-        What a call returns is named by the call: `keras.Model()`, and its method
-        `keras.Model().fit`.
-
-        Raises:
-            TooComplexError: the rules have asked for too many names.
-        """
-        self._questions += 1
-        if self._questions > _MOST_QUESTIONS:
-            raise TooComplexError
-        found = self._names.get(use.node)
-        if found is None:
-            found = self._names[use.node] = self._resolve(module, use.node, use.scope)
-        return found
-
-    def _resolve(self, module: Module, node: ast.AST, scope: Scope) -> frozenset[str]:
-        if isinstance(node, ast.Name):
-            return self._resolve_name(module, node.id, scope)
-        if isinstance(node, ast.Attribute):
-            return self._resolve_attribute(module, node, scope)
-        if not isinstance(node, ast.Call):
-            return _ANYTHING
-        found = set[str]()
-        for name in self._resolve(module, node.func, scope):
-            function = self.function(name)
-            if function is None:
-                found.add(name and f"{name}()")
-            else:
-                found |= self._resolve_result(*function)
-        return _limited(found)
-
-    def _resolve_name(self, module: Module, name: str, scope: Scope) -> frozenset[str]:
-        owner = scope.owner(name)
-        if owner is None:
-            return _ANYTHING if module.has_star else frozenset({f"builtins.{name}"})
-        known = self._meanings.get((owner, name))
-        if known is None:
-            self._meanings[owner, name] = _ANYTHING  # for a meaning that depends on itself
-            values = [(each, owner) for each in owner.bindings[name]]
-            known = self._meanings[owner, name] = self._resolve_all(module, values)
-        return known
-
-    def _resolve_all(self, module: Module, values: list[tuple[Binding, Scope]]) -> frozenset[str]:
-        found = set[str]()
-        for value, scope in values:
-            if isinstance(value, ast.expr):
-                found |= self._resolve(module, value, scope)
-            else:
-                found.add(value or UNKNOWN)
-            if len(found) > _MOST_NAMES:
-                break
-        return _limited(found)
-
-    def _resolve_attribute(
-        self, module: Module, node: ast.Attribute, scope: Scope
-    ) -> frozenset[str]:
-        if isinstance(node.value, ast.Name) and node.value.id == "self":
-            values = module.attributes.get(node.attr)
-            if values is None:
-                name = scope.enclosing_class
-                return frozenset({f"{name}().{node.attr}"}) if name else _ANYTHING
-            key = (module.scope, f"self.{node.attr}")
-            if key not in self._meanings:
-                self._meanings[key] = _ANYTHING
-                self._meanings[key] = self._resolve_all(module, values)
-            return self._meanings[key]
-        inner = self._resolve(module, node.value, scope)
-        return _limited({name and f"{name}.{node.attr}" for name in inner})
-
-    def _resolve_result(self, module: Module, function: Function) -> frozenset[str]:
-        """The names of what a function may return."""
-        key = (module.scopes[function], "return")
-        if key not in self._meanings:
-            self._meanings[key] = _ANYTHING
-            values: list[tuple[Binding, Scope]] = []
-            for node in ast.walk(function):
-                if isinstance(node, ast.Yield | ast.YieldFrom | ast.Lambda):
-                    return _ANYTHING
-                if isinstance(node, ast.Return):
-                    values.append((node.value, module.scopes[function]))
-            self._meanings[key] = self._resolve_all(module, values) or _ANYTHING
-        return self._meanings[key]
+        self.files.append(path)
+        self._bytes += len(text)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = ast.parse(text)
+            if not text.isascii():  # comments, too, must be in the file's encoding
+                text.decode(tokenize.detect_encoding(io.BytesIO(text).readline)[0])
+            return Module(name, shown, text, tree, package)
+        except SyntaxError as error:
+            place = (error.lineno or 1, error.offset or 1)
+            self.faults.append(SyntaxFault(path, shown, *place, error.msg))
+        except ValueError as error:  # not the file's encoding; before Python 3.12: a null byte
+            self.faults.append(SyntaxFault(path, shown, 1, 1, str(error)))
+        except (RecursionError, MemoryError):
+            self.unread[shown] = "it nests too deeply"  # for this interpreter
+        return None
 
 
-def _limited(names: set[str]) -> frozenset[str]:
-    is_small = len(names) <= _MOST_NAMES and max(map(len, names), default=0) <= _LONGEST_NAME
-    return frozenset(names) if is_small else _ANYTHING
+def _names(each: Import) -> list[str]:
+    """The modules that an import may run, packages first."""
+    parts = each.name.split(".")
+    above = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    return [*above, *(f"{each.name}.{member}" for member in each.members)]
+
+
+def _why_unread(path: str) -> str:
+    try:
+        with open_regular_file(path, follow_link=True) as file:
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return "it is no regular file" if os.path.lexists(path) else "it is not on this machine"
+    except (OSError, ValueError) as error:
+        return f"it cannot be read ({getattr(error, 'strerror', None) or error})"
+    is_large = size > _LARGEST_FILE
+    return f"it is larger than {_LARGEST_FILE >> 10} KB" if is_large else "it cannot be read"
+
+
+def shown_path(path: str) -> str:
+    """A path as messages name it: relative to the current folder, if it is below that."""
+    try:
+        inside = os.path.relpath(path)
+    except (OSError, ValueError):  # the current folder is gone
+        return path
+    return path if inside.split(os.sep)[0] == os.pardir else inside

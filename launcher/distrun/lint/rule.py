@@ -1,4 +1,4 @@
-"""What rules are given, and what several of them ask of a program."""
+"""What the rules are given, and what several of them ask."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
-from distrun.lint.module import UNKNOWN, Use
-from distrun.lint.program import TooComplexError
 from distrun.spec.problems import Problem
 from distrun.strategies import STRATEGIES, Role, Strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distrun.lint.module import Function, Module
+    from distrun.lint.module import Step
     from distrun.lint.program import Program
 
 COLLECTIVE = "MultiWorkerMirroredStrategy"
@@ -58,9 +54,10 @@ class Surroundings(Frozen, kw_only=True):
     as_module: str = ""
 
 
-def problem(module: Module, node: ast.AST, message: str, hint: str = "") -> Problem:
-    assert isinstance(node, ast.expr | ast.stmt)  # noqa: S101
-    return Problem(module.shown, node.lineno, module.column(node), message, hint)
+def problem(step: Step, message: str, hint: str = "") -> Problem:
+    assert isinstance(step.node, ast.expr | ast.stmt)  # noqa: S101
+    column = step.module.column(step.node)
+    return Problem(step.module.shown, step.node.lineno, column, message, hint)
 
 
 def unchecked_problem(file: str, why: str) -> Problem:
@@ -70,8 +67,6 @@ def unchecked_problem(file: str, why: str) -> Problem:
 
 def why_unchecked(error: Exception) -> str:
     """Say why a check has failed."""
-    if isinstance(error, TooComplexError):
-        return "it would take too long"
     if isinstance(error, RecursionError):
         return "it nests too deeply"
     if isinstance(error, MemoryError):
@@ -80,66 +75,18 @@ def why_unchecked(error: Exception) -> str:
     return f"the check has failed ({text}): this is a defect in distrun, please report it"
 
 
-def runs(program: Program, use: Use) -> bool:
+def runs(program: Program, step: Step) -> bool:
     """Whether the code runs for all that can be seen, and what it raises ends the program."""
-    context = use.context
-    return (
-        not context.is_conditional
-        and not context.is_guarded
-        and all(_may_be_called(program, each) for each in context.functions)
+    context = step.context
+    return not (context.is_conditional or context.is_guarded) and all(
+        each.name in program.words
+        or each.name.startswith("__")
+        or bool(each.decorator_list)
+        or each in step.module.overriding
+        for each in context.functions
     )
-
-
-def _may_be_called(program: Program, function: Function) -> bool:
-    is_special = function.name.startswith("__") and function.name.endswith("__")
-    return (
-        is_special
-        or function.name in program.words
-        or bool(function.decorator_list)
-        or any(function in module.overriding for module in program.modules.values())
-    )
-
-
-def only_name(names: frozenset[str]) -> str:
-    """The dotted name, if there is only one."""
-    return next(iter(names)) if len(names) == 1 else UNKNOWN
-
-
-def function_of(call: Use) -> Use:
-    assert isinstance(call.node, ast.Call)  # noqa: S101
-    return call._replace(node=call.node.func)
 
 
 def short_name(name: str) -> str:
     """A dotted name as programs write it, with `tf` for tensorflow."""
     return re.sub(r"^tensorflow\b", "tf", name)
-
-
-def references(program: Program) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Dotted names that certainly mean only one thing, in code that runs; imports are some."""
-    for module in program.modules.values():
-        plain = _plain_imports(module)
-        for each in module.imports:
-            if each.node in plain:
-                yield module, each.node, each.name
-                yield from ((module, each.node, f"{each.name}.{one}") for one in each.members)
-        for use in module.uses:
-            name = only_name(program.names(module, use))
-            if "." in name and runs(program, use):
-                yield module, use.node, name
-
-
-def _plain_imports(module: Module) -> set[ast.AST]:
-    """Imports at the top of a module, on no condition."""
-    return {node for node in module.tree.body if isinstance(node, ast.Import | ast.ImportFrom)}
-
-
-def patches_package(program: Program, package: str) -> bool:
-    """Whether the program assigns to names of a package."""
-    return any(
-        name.startswith(f"{package}.")
-        for module in program.modules.values()
-        for use in module.assigned
-        for name in program.names(module, use)
-        if "()" not in name
-    )

@@ -6,7 +6,7 @@ import functools
 import json
 from typing import TYPE_CHECKING, Any
 
-from distrun import keras_version
+from distrun import tensorflow_versions
 from distrun.agent.protocol import Cause, Code  # at run time too: distrun.codec reads the hints
 from distrun.codec import to_json
 from distrun.errors import InvalidSpecError
@@ -321,7 +321,7 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
         "PYTHONFAULTHANDLER": "1",
         "TF_GRPC_REUSE_PORT": "true",
         **dict(strategy.env),
-        **keras_version.VARIABLES[spec.program.keras],
+        **tensorflow_versions.VARIABLES[spec.program.keras],
     }
     names = {*facts.environ, *spec.program.pass_env}
     if _is_in_group(job, placed) and "PYTHONHASHSEED" not in names:

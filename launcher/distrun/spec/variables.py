@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
-from distrun.keras_version import LEGACY_KERAS, is_keras_2
 from distrun.spec import placeholders
 from distrun.spec.model import TORCHRUN
 from distrun.spec.problems import Mark, quoted
 from distrun.spec.schema import Located, Section
+from distrun.tensorflow_versions import LEGACY_KERAS, is_keras_2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
