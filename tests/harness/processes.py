@@ -9,10 +9,11 @@ import psutil
 
 
 def alive(process: psutil.Process | int) -> bool:
-    """Tell whether a process (or process id) still runs; a zombie does not."""
+    """Tell whether a process (or process id) still runs; a zombie without threads does not."""
     try:
         found = psutil.Process(process) if isinstance(process, int) else process
-        return found.is_running() and found.status() != psutil.STATUS_ZOMBIE
+        is_zombie = found.status() == psutil.STATUS_ZOMBIE and found.num_threads() == 1
+        return found.is_running() and not is_zombie
     except psutil.NoSuchProcess:
         return False
 

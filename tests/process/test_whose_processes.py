@@ -20,6 +20,7 @@ from distrun.agent.linux import facts, job_processes, labels, processes
 from distrun.agent.linux.job_processes import Traces
 from harness.command import Distrun, Status
 from harness.processes import alive, descendants
+from harness.values import not_none
 from harness.waiting import wait_until
 
 TOKEN = uuid.uuid4().hex
@@ -224,7 +225,17 @@ def kill_all_of_distrun(status: Status, job: str) -> int:
     return int(shown["tasks"][0]["pid"])
 
 
+THREAD = f"""exec {sys.executable} -c '
+import ctypes, signal, threading, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+threading.Thread(target=time.sleep, args=[600]).start()
+open("up", "w").close()
+ctypes.CDLL(None).pthread_exit(None)
+'"""
+"""Its first thread is a zombie, which /proc shows as the process's state."""
+
 ENVIRONMENTS = {
+    "of a program whose first thread has ended": THREAD,
     "without the job's variables": f"exec env {WITHOUT} sh -c '{IGNORES_TERM}'",
     "emptied": f"exec env -i sh -c '{IGNORES_TERM}'",
 }
@@ -236,6 +247,9 @@ def test_the_tasks_of_a_lost_job_are_found_whatever_their_environment_is(
 ) -> None:
     job = distrun.detached(ENVIRONMENTS[environment], workers=1)
     wait_until((distrun.cwd / "up").exists)
+    if ENVIRONMENTS[environment] == THREAD:
+        pid = distrun.status(job)["tasks"][0]["pid"]
+        wait_until(lambda: not_none(processes.find(pid)).state == "Z")
     task = kill_all_of_distrun(distrun.status, job)
     cleaned = distrun("clean", "--all")
     assert cleaned.stdout == "", "its task still writes its log"
@@ -311,3 +325,27 @@ def test_a_shell_that_has_exported_variables_of_the_job_is_left_alone(
         shell.wait()
         shell.stdin.close()
         shell.stdout.close()
+
+
+LARGE = """
+import os, subprocess, time
+memory = bytearray(1 << 29)
+memory[:: os.sysconf("SC_PAGE_SIZE")] = b"x" * (len(memory) // os.sysconf("SC_PAGE_SIZE"))
+subprocess.Popen(["sh", "note", "it"])
+time.sleep(600)
+"""
+"""A program that takes a while to end, in which it is no zombie and has no environment."""
+
+
+def test_a_process_is_the_jobs_while_the_leader_of_its_session_is_ending(
+    start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "large.py").write_text(LARGE)
+    start(f"echo $$ >pid-leader; exec env {MARKS} {sys.executable} large.py", limit=LOW)
+    leader, it = pid_in(tmp_path, "leader"), pid_in(tmp_path, "it")
+    os.kill(leader, signal.SIGKILL)
+    looks = 0
+    while (process := processes.find(leader)) is not None and not process.is_zombie:
+        assert it in by_marks()
+        looks += process.is_exiting
+    assert looks

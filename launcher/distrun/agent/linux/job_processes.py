@@ -121,8 +121,9 @@ class _Machine:
         process = self._all[top]
         if _first(process, traces) is not None or _labelled(process, traces.job_id) is not None:
             return True
-        leader = self._all[top].session
-        return not self._all[top].terminal and (leader not in self._all or leader in self._roots)
+        leader = self._all.get(process.session)
+        has_leader = leader is not None and not leader.is_exiting
+        return not process.terminal and (not has_leader or process.session in self._roots)
 
     def members(self) -> List[Member]:
         if not self._roots:

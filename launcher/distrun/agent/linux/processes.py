@@ -16,6 +16,8 @@ from typing import Callable, Container, Dict, Iterator, List, Optional, Set, Tup
 
 from distrun.agent.structs import Struct
 
+_EXITING = 0x4
+"""PF_EXITING in include/linux/sched.h."""
 _LONGEST_COMMAND = 120
 KILL_INTERVAL = 0.02
 """Seconds between two rounds of signals to processes that are being ended."""
@@ -28,7 +30,8 @@ class Process(Struct):
 
     `started` (clock ticks since boot) distinguishes it from a later process with the same id.
     `ticks` is the processor time that it and its reaped children have used. `terminal` is the
-    number of its controlling terminal; 0: it has none.
+    number of its controlling terminal; 0: it has none. `is_exiting`: it has lost its memory, with
+    that its environment, and perhaps its files, but is no zombie yet.
     """
 
     pid: int
@@ -39,10 +42,13 @@ class Process(Struct):
     state: str
     ticks: int
     terminal: int
+    threads: int = 1
+    is_exiting: bool = False
 
     @property
     def is_zombie(self) -> bool:
-        return self.state in ("Z", "X")
+        """Whether all of it has ended. Other threads can live on after the first one."""
+        return self.state in ("Z", "X") and self.threads <= 1
 
     @property
     def is_suspended(self) -> bool:
@@ -59,7 +65,11 @@ def find(pid: int) -> Optional[Process]:
     rest = raw[raw.rindex(b")") + 2 :].split()
     parent, group, session, terminal = map(int, rest[1:5])
     state, ticks = rest[0].decode("ascii"), sum(map(int, rest[11:15]))
-    return Process(pid, parent, group, session, int(rest[19]), state, ticks, terminal)
+    is_exiting = bool(int(rest[6]) & _EXITING)
+    return Process(
+        *(pid, parent, group, session, int(rest[19]), state, ticks, terminal),
+        *(int(rest[17]), is_exiting),
+    )
 
 
 def read_short(path: str) -> bytes:
