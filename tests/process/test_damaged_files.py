@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from distrun.report import plots
 from harness.command import Distrun, WriteSpec
 from harness.damaged_records import DEEP, HUGE, MISSING, VALUES, _paths, run_here
 
@@ -41,10 +40,8 @@ def changed(text: str, chooser: random.Random) -> str:
 
 
 @pytest.fixture
-def files(distrun: Distrun, write_spec: WriteSpec, monkeypatch: pytest.MonkeyPatch) -> Path:
+def files(distrun: Distrun, write_spec: WriteSpec) -> Path:
     """The folder of a job that has failed."""
-    drawn = {size.name: "<svg/>" for size in plots.SIZES}  # as drawing takes half a second
-    monkeypatch.setattr(plots, "_plot", lambda title, *_: plots.Plot(title=title, images=drawn))
     assert distrun("launch", write_spec("echo hello; sleep 0.5; exit 3")).returncode == 3
     (folder,) = (distrun.home / "jobs").iterdir()
     return folder

@@ -171,28 +171,6 @@ def test_tasks_can_be_chosen(distrun: Distrun, report: Callable[..., str]) -> No
     assert "worker:7" in refused.stderr
 
 
-def test_own_settings_of_matplotlib_change_nothing(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert distrun.launch("exit 0").returncode == 0
-    (distrun.cwd / "own").mkdir()
-    (distrun.cwd / "own" / "matplotlibrc").write_text("font.size: 40\nlines.linewidth: 9\n")
-    plain = distrun("report", "-o", "-", env={**os.environ, "DISTRUN_HOME": str(distrun.home)})
-    assert plain.returncode == 0, plain.stderr
-    for name, value in (
-        ("MATPLOTLIBRC", str(distrun.cwd / "own" / "matplotlibrc")),
-        ("MPLBACKEND", "none-such"),
-    ):
-        env = {**os.environ, "DISTRUN_HOME": str(distrun.home), name: value}
-        done = distrun("report", "-o", "-", env=env)
-        assert (done.returncode, done.stderr) == (0, "")
-        plots = [
-            page[page.index("<figure>") : page.index("</figure>")]
-            for page in (plain.stdout, done.stdout)
-        ]
-        assert plots[0] == plots[1], name
-
-
 def test_the_page_goes_where_it_is_asked_to(distrun: Distrun) -> None:
     assert distrun("launch", distrun.write_spec("exit 0"), cwd=distrun.cwd).returncode == 0
     (folder,) = (distrun.home / "jobs").iterdir()

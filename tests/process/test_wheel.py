@@ -98,7 +98,7 @@ def test_the_installed_command_launches_a_script(
     assert configs["worker:0"]["cluster"] == configs["worker:1"]["cluster"]
     assert len(set(configs["worker:0"]["cluster"]["worker"])) == 2
     for words, lacking in (
-        (["report"], "a report needs jinja2 and matplotlib"),
+        (["report"], "a report needs jinja2"),
         (["stacks"], "py-spy is not installed here"),
         (
             ["launch", "bundled.yaml", "--strict"],

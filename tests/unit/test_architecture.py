@@ -173,10 +173,10 @@ def jobs_are_free_of_distrun(module: Module) -> Iterator[Violation]:
 
 
 def heavy_packages_have_one_place(module: Module) -> Iterator[Violation]:
-    """Only the command line writes in colour, only reports plot; jobs alone need TensorFlow."""
-    of_reports = dict.fromkeys(("jinja2", "matplotlib"), ("distrun.report",))
-    places = {"rich": ("distrun.cli",), **of_reports}
-    nowhere = dict.fromkeys(("tensorflow", "tf_keras", "keras", "numpy", "launcher"), ())
+    """Only the command line writes in colour, only reports have templates."""
+    places = {"rich": ("distrun.cli",), "jinja2": ("distrun.report",)}
+    heavy = ("tensorflow", "tf_keras", "keras", "numpy", "matplotlib", "launcher")
+    nowhere = dict.fromkeys(heavy, ())
     if module.within("distrun"):
         for line, name in module.imports:
             allowed: tuple[str, ...] | None = {**places, **nowhere}.get(top(name))

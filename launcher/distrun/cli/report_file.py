@@ -29,7 +29,7 @@ def make_page(folder: JobFolder, tasks: Sequence[str] = (), about: About | None 
     from distrun.redaction import Redactor, secret_values
     from distrun.report.page import Report, render
 
-    _require("jinja2", "matplotlib")
+    _require("jinja2")
 
     if tasks:
         from distrun.cli.logs import check_choice, chosen_tasks

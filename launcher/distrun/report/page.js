@@ -11,18 +11,13 @@
 
   const plots = [...document.querySelectorAll("svg.plot")].map((svg) => {
     const [, , , height] = svg.getAttribute("viewBox").split(" ").map(Number);
-    // The clip must not move with what it clips.
-    for (const path of svg.querySelectorAll(".data > path")) {
-      path.parentNode.setAttribute("clip-path", path.getAttribute("clip-path"));
-      path.removeAttribute("clip-path");
-    }
     const labels = document.createElementNS(namespace, "g");
     svg.append(labels);
     return {
       svg, labels, height,
       left: Number(svg.dataset.left), right: Number(svg.dataset.right),
       ticks: Number(svg.dataset.ticks),
-      axis: svg.querySelector('[id$="matplotlib.axis_1"]'),
+      times: svg.querySelector(".times"),
     };
   });
 
@@ -46,7 +41,7 @@
       for (const path of plot.svg.querySelectorAll(".data > path")) {
         path.setAttribute("transform", `matrix(${scale} 0 0 1 ${shift} 0)`);
       }
-      plot.axis.style.display = isWhole ? "" : "none";
+      plot.times.style.display = isWhole ? "" : "none";
       plot.labels.replaceChildren();
       if (isWhole) continue;
       const step = nice.find((each) => (to - from) / each <= plot.ticks) || to - from;
@@ -55,7 +50,6 @@
         text.setAttribute("x", plot.left + ((at - from) / (to - from)) * width);
         text.setAttribute("y", plot.height - 6);
         text.setAttribute("text-anchor", "middle");
-        text.setAttribute("style", "font-size: 9px; fill: var(--muted)");
         text.textContent = duration(at);
         plot.labels.append(text);
       }

@@ -1,22 +1,16 @@
 """The plots of a report as SVG: a timeline of the tasks, and curves over the same time axis.
 
-matplotlib draws them. Their colours are variables of the page's style sheet, so that they follow
-the reader's light or dark mode.
+Their colours are variables of the page's style sheet, so that they follow the reader's light or
+dark mode. They are drawn again every few seconds while a page is served.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import html
-import io
 import itertools
-import logging
 import math
-import os
 import re
-import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distrun.cli.text_format import format_duration
 from distrun.frozen import Frozen
@@ -27,23 +21,10 @@ from distrun.timeline import Activity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from distrun.report.series import Panel, Point
     from distrun.timeline import Span
 
-_COLOURS = {
-    "#010000": "ink",
-    "#020000": "muted",
-    "#030000": "grid",
-    "#040000": "mark",
-    **{f"#05{number:02x}00": f"line-{number}" for number in range(8)},
-    **{f"#06{number:02x}00": activity.name.lower() for number, activity in enumerate(Activity)},
-}
-"""What matplotlib draws with, and the names of the style sheet's variables."""
-_HEX = {name: colour for colour, name in _COLOURS.items()}
-_DASHES = ((0, ()), (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
+_DASHES = ("", "7 3", "2 2", "8 2 2 2")
 MARK = "◆"
 """Stands beside a task that differs from the others."""
 COLOURS = 8
@@ -68,11 +49,17 @@ _MOST_POINTS = 20_000
 """Of all curves together, in one size."""
 _MOST_POINTS_A_LINE, _FEWEST_POINTS_A_LINE = 600, 30
 _ROW = 18
-"""Points of height of a task's row."""
+"""Pixels of height of a task's row."""
+_CURVES_HEIGHT = 118
+_TOP, _BOTTOM = 6, 20
+"""Pixels above and below what is drawn."""
+_MOST_Y_TICKS = 4
+_LARGEST = 1e300
+"""Of a value that is drawn."""
 
 
 class Size(Frozen):
-    """How wide plots are, in points; the margins beside the axes, and the highest number of ticks.
+    """How wide plots are, in pixels; the margins beside the axes, and the highest number of ticks.
 
     `name` is the class of the style sheet.
     """
@@ -116,7 +103,7 @@ def line_style(number: int) -> tuple[int, int]:
 
 def dashes_as_svg(number: int) -> str:
     """Return the dashes of a task's lines as SVG's `stroke-dasharray`."""
-    return " ".join(map(str, _DASHES[line_style(number)[1]][1]))
+    return _DASHES[line_style(number)[1]]
 
 
 def timeline(
@@ -130,8 +117,25 @@ def timeline(
         marks: the times of restarts.
         axis: the time that is shown.
     """
-    shown = _joined(spans, axis.seconds / SIZES[0].width)
-    draw = functools.partial(_draw_timeline, tasks, shown, axis)
+    rows = {task: number for number, task in enumerate(tasks)}
+    labels = [f"{MARK} {task}" if is_marked else task for task, is_marked in tasks.items()]
+    least = axis.seconds / SIZES[0].width / 2
+    bars = []
+    for span in _joined(spans, axis.seconds / SIZES[0].width):
+        start, end = axis.after(span.start), axis.after(span.end)
+        offset, height = _HEIGHTS[span.activity]
+        top, bottom = (rows[span.task] + offset) * _ROW, (rows[span.task] + offset + height) * _ROW
+        bars.append((span, start, max(end, start + least), top, bottom))
+
+    def draw(canvas: _Canvas) -> None:
+        for row, label in enumerate(labels):
+            canvas.label((row + 0.5) * _ROW, _cut(label, canvas.size.left // 6))
+        for span, start, end, top, bottom in bars:
+            left, right = canvas.x(start), canvas.x(end)
+            path = f"M{left:.2f} {top + _TOP:.2f}H{right:.2f}V{bottom + _TOP:.2f}H{left:.2f}Z"
+            style = f'fill="var(--{span.activity.name.lower()})"'
+            canvas.data("span", _span_text(span), path, style)
+
     return _plot("Tasks", draw, marks, axis, len(tasks) * _ROW)
 
 
@@ -147,65 +151,109 @@ def curves(
         axis: the time that is shown.
         lines: how many there are in all panels.
     """
-    draw = functools.partial(_draw_curves, panel, numbers, axis, lines)
-    return _plot(panel.title, draw, marks, axis, 118)
+    share = _MOST_POINTS // max(1, lines)
+    most = min(max(share, _FEWEST_POINTS_A_LINE), _MOST_POINTS_A_LINE)
+    shown = {task: thinned(panel.curves.get(task, ()), most) for task in numbers}
+    values = [value for points in shown.values() for _, value in points if not math.isnan(value)]
+    low, high = _range(values, is_metric=not panel.unit)
+
+    def draw(canvas: _Canvas) -> None:
+        for value in _value_ticks(low, high):
+            text = _bytes(value) if panel.unit == "bytes" else _number(value)
+            canvas.label(canvas.y(value, low, high) - _TOP, text, has_line=True)
+        fewer = max(most * canvas.size.width // SIZES[0].width, _FEWEST_POINTS_A_LINE)
+        for task, points in shown.items():
+            if not points:
+                continue
+            path, is_gap = [], True
+            for at, value in _with_dashes(thinned(points, fewer), axis.seconds / 200):
+                if not math.isnan(value):
+                    x, y = canvas.x(axis.after(at)), canvas.y(value, low, high)
+                    path.append(f"{'M' if is_gap else 'L'}{x:.2f} {y:.2f}")
+                is_gap = math.isnan(value)
+            colour, dashes = line_style(numbers[task])
+            style = f'fill="none" stroke="var(--line-{colour})" stroke-width="1.4"'
+            style += f' stroke-dasharray="{_DASHES[dashes]}"' if dashes else ""
+            canvas.data(f'task" data-task="{numbers[task]}', task, "".join(path), style)
+
+    return _plot(panel.title, draw, marks, axis, _CURVES_HEIGHT)
+
+
+class _Canvas:
+    """A plot in one size, while it is drawn."""
+
+    def __init__(self, size: Size, axis: TimeAxis, height: int) -> None:
+        self.size = size
+        self._seconds, self._height = axis.seconds, height
+        self._labels: list[str] = []
+        self._data: list[str] = []
+
+    def x(self, seconds: float) -> float:
+        """Return where so many seconds after the start are."""
+        width = self.size.width - self.size.left - self.size.right
+        return self.size.left + seconds / self._seconds * width
+
+    def y(self, value: float, low: float, high: float) -> float:
+        """Return where a value is on an axis from `low` to `high`."""
+        share = (min(max(value, -_LARGEST), _LARGEST) - low) / (high - low)
+        return _TOP + (1 - share) * self._height
+
+    def label(self, down: float, text: str, *, has_line: bool = False) -> None:
+        """Write a text to the left of what is drawn, so many pixels below its top."""
+        y, left = down + _TOP, self.size.left
+        right = self.size.width - self.size.right
+        line = f'<path class="grid" d="M{left} {y:.2f}H{right}"/>' if has_line else ""
+        text = html.escape(text)
+        self._labels.append(
+            f'{line}<text x="{left - 6}" y="{y + 3:.2f}" text-anchor="end">{text}</text>'
+        )
+
+    def data(self, kind: str, title: str, path: str, style: str) -> None:
+        """Draw a path that the page's script zooms, with a tooltip."""
+        title = html.escape(title)
+        self._data.append(
+            f'<g class="data {kind}"><title>{title}</title><path d="{path}" {style}/></g>'
+        )
+
+    def as_svg(self, title: str) -> str:
+        """Return it as an element of a page."""
+        size, bottom = self.size, self._height + _TOP
+        right = size.width - size.right
+        times = [
+            f'<path class="grid" d="M{self.x(at):.2f} {_TOP}V{bottom}"/>'
+            f'<text x="{self.x(at):.2f}" y="{bottom + 14}" text-anchor="middle">'
+            f"{_short_duration(at)}</text>"
+            for at in _ticks(self._seconds, size.ticks)
+        ]
+        clip = f"{size.name}-{re.sub('[^a-z0-9]', '', title.lower())}"
+        return (
+            f'<svg class="plot {size.name}" viewBox="0 0 {size.width} {bottom + _BOTTOM}" '
+            f'role="img" aria-label="{html.escape(title)}" data-left="{size.left}" '
+            f'data-right="{right}" data-ticks="{size.ticks}">'
+            f'<clipPath id="{clip}"><rect x="{size.left}" y="{_TOP}" '
+            f'width="{right - size.left}" height="{self._height}"/></clipPath>'
+            f'<g class="times">{"".join(times)}</g><g>{"".join(self._labels)}</g>'
+            f'<path class="grid" d="M{size.left} {_TOP}H{right}V{bottom}H{size.left}Z"/>'
+            f'<g clip-path="url(#{clip})">{"".join(self._data)}</g></svg>'
+        )
 
 
 def _plot(
     title: str,
-    draw: Callable[[Axes, Size], dict[str, str]],
+    draw: Callable[[_Canvas], None],
     marks: Sequence[float],
     axis: TimeAxis,
     height: int,
 ) -> Plot:
     images = {}
-    with _settings(title):
-        for size in SIZES:
-            figure, axes = _make_axes(size, axis, height)
-            texts = draw(axes, size)
-            for at in marks:
-                transform = axes.get_xaxis_transform()
-                (line,) = axes.plot([axis.after(at)] * 2, [0, 1], transform=transform)
-                line.set(color=_HEX["mark"], linewidth=1, linestyle=(0, (3, 2)), gid="mark")
-            images[size.name] = _as_svg(figure, size, title, texts)
+    for size in SIZES:
+        canvas = _Canvas(size, axis, height)
+        draw(canvas)
+        for at in marks:
+            path = f"M{canvas.x(axis.after(at)):.2f} {_TOP}V{_TOP + height}"
+            canvas.data("mark", "restart", path, 'stroke="var(--mark)" stroke-dasharray="3 2"')
+        images[size.name] = canvas.as_svg(title)
     return Plot(title=title, images=images)
-
-
-@contextlib.contextmanager
-def _settings(title: str) -> Iterator[None]:
-    """Draw without the user's own settings of matplotlib, and without its messages."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    os.environ.pop("MPLBACKEND", None)  # one that is not installed fails the import
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's library reserves memory for each
-    bytes(128 << 20)  # where there is less, that library exits
-    import matplotlib as mpl
-
-    settings: dict[Any, Any] = {**mpl.rcParamsDefault, "svg.fonttype": "none"}
-    settings.update({"svg.hashsalt": title, "path.simplify": False, "backend": "svg"})
-    with mpl.rc_context(settings), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # such as that a font lacks a character
-        yield
-
-
-def _make_axes(size: Size, axis: TimeAxis, height: int) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure
-
-    top, bottom = 6, 20
-    whole = height + top + bottom
-    figure = Figure(figsize=(size.width / 72, whole / 72))
-    figure.patch.set_visible(False)
-    wide = (size.width - size.left - size.right) / size.width
-    axes = figure.add_axes((size.left / size.width, bottom / whole, wide, height / whole))
-    axes.patch.set_visible(False)
-    axes.set_xlim(0, axis.seconds)
-    axes.set_xticks(list(_ticks(axis.seconds, size.ticks)))
-    axes.xaxis.set_major_formatter(lambda value, _: _short_duration(value))
-    axes.tick_params(length=3, labelsize=9, color=_HEX["muted"], labelcolor=_HEX["muted"])
-    for spine in axes.spines.values():
-        spine.set(color=_HEX["grid"], linewidth=0.8)
-    axes.grid(color=_HEX["grid"], linewidth=0.5)
-    axes.set_axisbelow(True)
-    return figure, axes
 
 
 def _ticks(seconds: float, most: int) -> Iterator[float]:
@@ -222,31 +270,6 @@ def _short_duration(seconds: float) -> str:
         count, seconds = divmod(round(seconds), size)
         parts += [f"{count} {unit}"] if count else []
     return " ".join(parts[:2])
-
-
-def _draw_timeline(
-    tasks: Mapping[str, bool], spans: Sequence[Span], axis: TimeAxis, axes: Axes, size: Size
-) -> dict[str, str]:
-    from matplotlib.patches import Rectangle
-
-    rows = {task: number for number, task in enumerate(tasks)}
-    axes.set_ylim(len(tasks), 0)
-    axes.set_yticks([row + 0.5 for row in rows.values()])
-    labels = [f"{MARK} {task}" if is_marked else task for task, is_marked in tasks.items()]
-    axes.set_yticklabels([_cut(label, size.left // 6) for label in labels])
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False, axis="y")
-    least = axis.seconds / size.width / 2
-    texts = {}
-    for number, span in enumerate(spans):
-        start, end = axis.after(span.start), axis.after(span.end)
-        offset, height = _HEIGHTS[span.activity]
-        corner = (start, rows[span.task] + offset)
-        bar = Rectangle(corner, max(end - start, least), height, linewidth=0)
-        bar.set(facecolor=_HEX[span.activity.name.lower()], gid=f"span-{number}")
-        axes.add_patch(bar)
-        texts[f"span-{number}"] = _span_text(span)
-    return texts
 
 
 def _cut(text: str, longest: int) -> str:
@@ -282,29 +305,6 @@ def _joined(spans: Sequence[Span], least: float) -> list[Span]:
     return joined
 
 
-def _draw_curves(
-    panel: Panel, numbers: Mapping[str, int], axis: TimeAxis, lines: int, axes: Axes, size: Size
-) -> dict[str, str]:
-    share = _MOST_POINTS * size.width // SIZES[0].width // max(1, lines)
-    most = min(max(share, _FEWEST_POINTS_A_LINE), _MOST_POINTS_A_LINE)
-    texts = {}
-    values: list[float] = []
-    for task, number in numbers.items():
-        shortest = axis.seconds / 200
-        points = _with_dashes(thinned(panel.curves.get(task, ()), most), shortest)
-        if not points:
-            continue
-        colour, dashes = line_style(number)
-        times = [axis.after(at) for at, _ in points]
-        (line,) = axes.plot(times, [value for _, value in points])
-        line.set(color=_HEX[f"line-{colour}"], linestyle=_DASHES[dashes], linewidth=1.4)
-        line.set_gid(f"task-{number}")
-        texts[f"task-{number}"] = task
-        values += [value for _, value in points if not math.isnan(value)]
-    _set_range(axes, panel.unit, values)
-    return texts
-
-
 def _with_dashes(points: Sequence[Point], length: float) -> list[Point]:
     """Return them with a short line in place of each point that has no neighbour."""
     shown: list[Point] = []
@@ -315,17 +315,21 @@ def _with_dashes(points: Sequence[Point], length: float) -> list[Point]:
     return shown
 
 
-def _set_range(axes: Axes, unit: str, values: Sequence[float]) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    low, high = min(values, default=0.0), max(values, default=1.0)
-    if unit:
-        low = 0.0
+def _range(values: Sequence[float], *, is_metric: bool) -> tuple[float, float]:
+    """Return the lowest and the highest value of an axis: that of a metric need not show 0."""
+    low = max(min(values, default=0.0), -_LARGEST) if is_metric else 0.0
+    high = min(max(values, default=1.0), _LARGEST)
     space = (high - low) * 0.06 or max(abs(high) * 0.1, 1e-9)
-    axes.set_ylim(low if unit else low - space, high + space)
-    axes.yaxis.set_major_locator(MaxNLocator(4))
-    text = _bytes if unit == "bytes" else _number
-    axes.yaxis.set_major_formatter(lambda value, _: text(value))
+    return (low - space if is_metric else low), high + space
+
+
+def _value_ticks(low: float, high: float) -> Iterator[float]:
+    """Return round values from `low` to `high`."""
+    least = (high - low) / _MOST_Y_TICKS
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10, 20) if factor * power >= least)
+    first = math.ceil(low / step)
+    return (number * step for number in range(first, math.floor(high / step) + 1))
 
 
 def _bytes(value: float) -> str:
@@ -336,37 +340,3 @@ def _number(value: float) -> str:
     if abs(value) < 1e-12:
         return "0"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
-
-
-def _as_svg(figure: Figure, size: Size, title: str, texts: dict[str, str]) -> str:
-    """Return a figure as an element of a page."""
-    written = io.StringIO()
-    figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    svg = written.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, count=1, flags=re.DOTALL)
-    whole = re.search(r'viewBox="([^"]*)"', svg)
-    box = whole[1] if whole is not None else ""
-    name = html.escape(title, quote=True)
-    start = (
-        f'<svg class="plot {size.name}" viewBox="{box}" role="img" aria-label="{name}" '
-        f'data-left="{size.left}" data-right="{size.width - size.right}" '
-        f'data-ticks="{size.ticks}">'
-    )
-    svg = start + svg[svg.index(">") + 1 :]
-    svg = re.sub(r"#0[1-6]\d\d00\b", lambda found: f"var(--{_COLOURS[found[0]]})", svg)
-    svg = re.sub(r"(?<=\d)\.(\d\d)\d+(?=[^<>]*>)", r".\1", svg)  # not in texts
-    svg = re.sub(r"; font-family: [^;\"]*", "", svg)
-    svg = re.sub(r"\s*\n\s*", " ", svg)
-    svg = re.sub(r'<g id="((?:span|task|mark)[-\d]*)">', functools.partial(_group, texts), svg)
-    prefix = f"{size.name}-{re.sub('[^a-z0-9]', '', title.lower())}-"
-    svg = re.sub(r' id="([^"]*)"', rf' id="{prefix}\1"', svg)
-    return re.sub(r'(url\(|href=")#', rf"\1#{prefix}", svg)
-
-
-def _group(texts: dict[str, str], found: re.Match[str]) -> str:
-    """Return the beginning of a group that the page's script finds, with its tooltip."""
-    kind, _, number = found[1].partition("-")
-    text = texts.get(found[1], "restart")
-    task = f' data-task="{number}"' if kind == "task" else ""
-    return f'<g class="data {kind}"{task}><title>{html.escape(text)}</title>'
