@@ -121,9 +121,11 @@ class _Machine:
         process = self._all[top]
         if _first(process, traces) is not None or _labelled(process, traces.job_id) is not None:
             return True
-        leader = self._all.get(process.session)
-        has_leader = leader is not None and not leader.is_exiting
-        return not process.terminal and (not has_leader or process.session in self._roots)
+        if process.terminal or process.session in self._roots:
+            return not process.terminal
+        # It may have begun to end before its environment was read.
+        leader = processes.find(process.session)
+        return leader is None or leader.is_exiting
 
     def members(self) -> List[Member]:
         if not self._roots:
