@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrun import __version__
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -32,7 +30,7 @@ def versions(program: ProgramSpec) -> dict[str, str]:
     Args:
         program: its interpreter on this machine counts; a command has none.
     """
-    found = {"distrun": __version__}
+    found = {"distrun": sys.modules["distrun"].__version__}  # the package of this module
     named = program.python or (program.interpreter.path if program.interpreter else "")
     if not named and program.argv:
         return found

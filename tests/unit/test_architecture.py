@@ -368,7 +368,7 @@ LAYERS = (
     },
     {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
     {"distrun.supervisor_process"},
-    {"distrun.control", "distrun.leftovers", "distrun.session"},
+    {"distrun.control", "distrun.leftovers", "distrun.session", "distrun.installed"},
     {"distrun.bundle", "distrun.cli", "distrun", "distrun.report"},
     {"distrun.__main__", "distrun.supervisor.main"},
 )
