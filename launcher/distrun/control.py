@@ -259,15 +259,21 @@ def progress(folder: JobFolder) -> dict[str, protocol.Progress]:
 
 
 def take_stacks(
-    folder: JobFolder, program: str, tasks: Sequence[str], *, native: bool
+    folder: JobFolder,
+    program: str,
+    tasks: Sequence[str],
+    *,
+    native: bool = False,
+    seconds: int = 0,
 ) -> Stacks | None:
     """Return where the tasks of a job stand; None if its supervisor has ended.
 
     Args:
         folder: the job's.
-        program: the path of py-spy.
+        program: the path of py-spy; '': there is none.
         tasks: the names of those that are asked for; none means all.
         native: whether to show frames of C and C++ functions, too.
+        seconds: record for so long; 0: look once.
 
     Raises:
         DistrunError: the supervisor does not understand the request.
@@ -279,7 +285,7 @@ def take_stacks(
     if channel is None:
         return None
     with contextlib.closing(channel):
-        channel.send(protocol.TakeStacks(program, tasks, native))
+        channel.send(protocol.TakeStacks(program, tasks, native, seconds))
         while not channel.ended:
             for message in _receive(channel):
                 if isinstance(message, protocol.StacksTaken):

@@ -48,8 +48,6 @@ class JobCreated(Event):
     """How many bytes of each log are kept; None: all."""
     strict: bool = False
     """Whether a success that anything speaks against is a failure."""
-    versions: dict[str, str] = field(default_factory=dict)
-    """Of distrun, and of Python and TensorFlow of the tasks on the launching machine."""
 
 
 class JobResumed(JobCreated):

@@ -54,6 +54,32 @@ class Thread(Frozen, kw_only=True):
         return next((frame for frame in self.frames if not frame.is_of_library), None)
 
 
+class Recording(Frozen, kw_only=True):
+    """Some seconds of a process. Moments are milliseconds since its beginning."""
+
+    frames: tuple[tuple[str, str, int, str], ...]
+    """Function, file, line, and the text of that line if it is of the user's program."""
+    stacks: tuple[tuple[int, ...], ...]
+    """Indices of frames, the innermost first."""
+    threads: tuple[tuple[tuple[float, int], ...], ...]
+    """For each thread, its stacks: the moment from which on, and the index."""
+    readings: tuple[tuple[float, float, float], ...]
+    """Moment, CPU milliseconds of the process, and those that its threads waited for a core."""
+    throttled: float
+    """Seconds for which the quota of its cgroup kept it from running."""
+    host_busy: float
+    """CPU seconds that all processes of its host have used."""
+    host_cores: int
+    cores: int
+    """Those that it may use."""
+    quota: float
+    """Cores that its cgroup may use; 0: as many as there are."""
+    nice: int
+    swapped_bytes: int
+    clock_mhz: int
+    """0: unknown."""
+
+
 class ProcessStacks(Frozen, kw_only=True):
     """The threads of one process of a task. `error`: why they are not known; '': they are."""
 
@@ -61,6 +87,7 @@ class ProcessStacks(Frozen, kw_only=True):
     pid: int
     threads: tuple[Thread, ...] = ()
     error: str = ""
+    recording: Recording | None = None
 
     @property
     def is_python(self) -> bool:
@@ -130,8 +157,17 @@ def _process(value: dict[str, Any]) -> ProcessStacks:
         }
         for each in value.get("threads", ())
     ]
-    fields = {"task": value["task"], "pid": value["pid"], "error": value.get("error", "")}
-    return from_json(ProcessStacks, {**fields, "threads": threads})
+    fields = {key: value[key] for key in ("task", "pid", "error", "recording") if key in value}
+    found = from_json(ProcessStacks, {**fields, "threads": threads})
+    recording = found.recording
+    if recording is not None:
+        used = {n for stack in recording.stacks for n in stack}
+        seen = {n for thread in recording.threads for _, n in thread}
+        if not used <= set(range(len(recording.frames))):
+            raise ValueError("a stack has a frame that is not listed")
+        if not seen <= set(range(len(recording.stacks))):
+            raise ValueError("a thread has a stack that is not listed")
+    return found
 
 
 def places(processes: list[ProcessStacks]) -> tuple[Place, ...]:

@@ -120,6 +120,11 @@ class Strategy(Frozen, kw_only=True):
         is_other = workers is Workers.INDEPENDENT and self.independent is not None
         return self.independent if is_other and self.independent else self
 
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether the workers take each step together: none can go on without the others."""
+        return self.roles[Role.WORKER].restarts is Scope.GROUP
+
     def success_of(self, roles: Collection[Role]) -> Success:
         """Which tasks decide the success of a job with these roles."""
         has_chief = self.success is not Success.CHIEF or Role.CHIEF in roles

@@ -117,7 +117,7 @@ def test_the_examples_work(distrun: Distrun, bash: Callable[..., Any], command: 
     assert examples, "no example"
     text = " ".join(examples)
     if re.search(r"mnist|status|logs|events|wait|kill", text) and command != "init":
-        job = "-d sleeps.yaml" if command == "stacks" else "job.yaml"
+        job = "-d sleeps.yaml" if command in ("stacks", "profile") else "job.yaml"
         assert bash(f"distrun launch {job}").returncode == 0
     if "night" in text:
         assert bash("distrun launch job.yaml -d --name night").returncode == 0

@@ -30,7 +30,7 @@ AGENT_FOR_THE_LAUNCHER = ("distrun.agent.protocol", "distrun.agent.linux", "dist
 """What both ends of a link speak, what both need of Linux, and how both wait."""
 FOR_TYPES_ALONE = {"typing_extensions"}
 PURE = {
-    *("distrun.plan", "distrun.preflight", "distrun.lifecycle"),
+    *("distrun.advice", "distrun.plan", "distrun.preflight", "distrun.lifecycle"),
     *("distrun.printed_progress", "distrun.progress_lines", "distrun.strategies"),
     *("distrun.timeline", "distrun.timing"),
     *("distrun.report.outliers", "distrun.report.series", "distrun.verdict"),
@@ -360,7 +360,7 @@ LAYERS = (
     },
     {"distrun.events"},
     {"distrun.lifecycle", "distrun.preflight.judgement", "distrun.record"},
-    {"distrun.verdict", "distrun.jobstore"},
+    {"distrun.advice", "distrun.verdict", "distrun.jobstore"},
     {
         *("distrun.history", "distrun.redaction", "distrun.slurm.queued_job"),
         *("distrun.slurm.submission", "distrun.timeline", "distrun.timing"),
@@ -368,7 +368,7 @@ LAYERS = (
     },
     {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
     {"distrun.supervisor_process"},
-    {"distrun.control", "distrun.leftovers", "distrun.session", "distrun.installed"},
+    {"distrun.control", "distrun.leftovers", "distrun.session"},
     {"distrun.bundle", "distrun.cli", "distrun", "distrun.report"},
     {"distrun.__main__", "distrun.supervisor.main"},
 )

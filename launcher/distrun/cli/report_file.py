@@ -29,7 +29,7 @@ def make_page(folder: JobFolder, tasks: Sequence[str] = (), about: About | None 
     from distrun.redaction import Redactor, secret_values
     from distrun.report.page import Report, render
 
-    require("jinja2")
+    _require("jinja2")
 
     if tasks:
         from distrun.cli.logs import check_choice, chosen_tasks
@@ -42,7 +42,7 @@ def make_page(folder: JobFolder, tasks: Sequence[str] = (), about: About | None 
     return page.encode("utf-8", "replace").decode()  # without lone surrogates
 
 
-def require(*names: str) -> None:
+def _require(*names: str) -> None:
     """Raise HostError if this interpreter lacks one of these packages."""
     if lacking := [name for name in names if importlib.util.find_spec(name) is None]:
         raise HostError(

@@ -40,7 +40,7 @@ def command(
     from distrun.jobstore import JobStore
 
     folder = JobStore.default().find(job)
-    found = _take(folder, tasks, native=native)
+    found = take(folder, tasks, native=native)
     if as_json:
         console.print_json({"job_id": folder.job_id, **stacks_json(found)})
     else:
@@ -49,25 +49,29 @@ def command(
     return 0 if is_known else HostError.exit_code
 
 
-def _take(folder: JobFolder, tasks: tuple[str, ...], *, native: bool) -> Stacks:
+def take(
+    folder: JobFolder, tasks: tuple[str, ...], *, native: bool = False, seconds: int = 0
+) -> Stacks:
+    """Ask the supervisor of a job. `seconds`: record for so long, also without py-spy."""
     from distrun import control
     from distrun.cli.logs import check_choice, chosen_tasks
     from distrun.errors import HostError, UsageError
     from distrun.supervisor.stack_collector import find_program
 
+    command = "profile" if seconds else "stacks"
     if folder.is_elsewhere:
         number = folder.state().batch_id
         raise HostError(
             f"the supervisor of job {folder.job_id} is not on this machine",
-            hint=f"run it there: srun --jobid {number} --overlap distrun stacks {folder.job_id}",
+            hint=f"run it there: srun --jobid {number} --overlap distrun {command} {folder.job_id}",
         )
     program = find_program()
-    if program is None:
+    if program is None and not seconds:
         raise HostError("py-spy is not installed here", hint="pip install py-spy")
     names = list(folder.state().tasks)
     check_choice([names], tasks)
     names = chosen_tasks(names, tasks) if tasks else []
-    found = control.take_stacks(folder, program, names, native=native)
+    found = control.take_stacks(folder, program or "", names, native=native, seconds=seconds)
     if found is None:
         raise UsageError(
             f"job {folder.job_id} has ended: nothing of it runs",

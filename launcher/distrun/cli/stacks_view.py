@@ -33,7 +33,10 @@ def stacks_json(found: Stacks) -> dict[str, Any]:
             {"tasks": list(entry.tasks), "place": entry.process.place}
             for entry in stacks.fold(found.processes)
         ],
-        "processes": [to_json(process) for process in found.processes],
+        "processes": [
+            {name: value for name, value in to_json(process).items() if name != "recording"}
+            for process in found.processes
+        ],
         "hosts_without_answer": found.silent,
     }
 
@@ -45,7 +48,7 @@ def stacks_view(found: Stacks, *, all_threads: bool) -> Group:
         if lines:
             lines.append(Text())
         lines += _entry(entry, all_threads=all_threads)
-    lines += [_note(text) for text in _problems(found)]
+    lines += [_note(text) for text in problems(found)]
     return Group(*lines)
 
 
@@ -94,10 +97,14 @@ def _note(text: str) -> Text:
     return Text(printable(text))
 
 
-def _problems(found: Stacks) -> list[str]:
+def problems(found: Stacks) -> list[str]:
     """Return what is not known, and why, one line each."""
     notes = [f"{host}: {why}" for host, why in found.silent.items()]
-    known = {process.task for process in found.processes if process.threads}
+    known = {
+        process.task
+        for process in found.processes
+        if process.threads or (process.recording is not None and process.recording.threads)
+    }
     errors: dict[str, list[str]] = {}
     for process in found.processes:
         if process.error and (process.task not in known or process.is_python):

@@ -525,6 +525,12 @@ class JobState(Frozen, kw_only=True):
         """What the strategy means."""
         return STRATEGIES[self.strategy].with_workers(self.workers)
 
+    @property
+    def synchronous_tasks(self) -> list[TaskState]:
+        """The tasks that take each step together; none if the strategy does not do that."""
+        tasks = self.tasks.values() if self.row.is_synchronous else ()
+        return [task for task in tasks if task.role in (Role.CHIEF, Role.WORKER)]
+
     def rule(self, task: TaskState) -> RoleRule:
         """Return what the strategy says of a task's role."""
         rule = self.row.rule(task.role)

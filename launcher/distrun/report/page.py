@@ -446,8 +446,8 @@ def render(report: Report, redact: Callable[[str], str] = str) -> str:
         began=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(report.axis.start)),
         made_at=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(report.made_at)),
         versions=report.versions,
-        style=part("page.css"),
-        script=part("page.js"),
+        style=_part("page.css"),
+        script=_part("page.js"),
     )
 
 
@@ -461,8 +461,7 @@ def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 @functools.cache
-def part(name: str) -> str:
-    """Return a file of this folder that pages contain."""
+def _part(name: str) -> str:
     return held_package.read(str(Path(__file__).with_name(name))).decode("utf-8")
 
 

@@ -84,16 +84,18 @@ class StackCollector:
         *,
         seconds: float = _SECONDS,
         native: bool = False,
+        recorded: int = 0,
     ) -> None:
         """Ask the hosts where those of the tasks stand that run.
 
         Args:
             state: the job's.
             names: the tasks'.
-            program: the path of py-spy.
+            program: the path of py-spy; '': there is none, which suffices for recordings.
             on_answer: called once, with what has been answered.
             seconds: how long to wait for hosts.
             native: whether to show frames of C and C++ functions, too.
+            recorded: record for so many seconds; 0: look once.
         """
         tasks: dict[str, list[str]] = {}
         for task in state.tasks.values():
@@ -102,7 +104,9 @@ class StackCollector:
         lost = {name for name in tasks if state.hosts[name].link_lost is not None}
         answer = Stacks(silent=dict.fromkeys(sorted(lost), "its link is lost"))
         try:
-            digest, size = _identity(program, os.stat(program).st_mtime_ns)
+            digest, size = "", 0
+            if program:
+                digest, size = _identity(program, os.stat(program).st_mtime_ns)
         except OSError as error:
             problem = f"{program} cannot be read: {os.strerror(error.errno or 0)}"
             on_answer(replace(answer, silent=dict.fromkeys(tasks, problem)))
@@ -112,10 +116,11 @@ class StackCollector:
         asked = tasks.keys() - lost
         number = self._last
         self._questions[number] = _Question(asked, on_answer, answer)
-        self._loop.call_at(self._loop.now() + seconds, lambda: self._answer(number))
+        self._loop.call_at(self._loop.now() + seconds + recorded, lambda: self._answer(number))
         for host in asked:
             path = "" if self._has_own_files(host) else program
-            self._order(host, DumpStacks(number, tasks[host], native, path, digest, size))
+            order = DumpStacks(number, tasks[host], native, path, digest, size, recorded)
+            self._order(host, order)
         self._answer_complete()
 
     def _send_program(self, host: str) -> None:

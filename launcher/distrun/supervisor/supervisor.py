@@ -15,7 +15,6 @@ import sys
 import time
 import traceback
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from distrun import events, held_package, lifecycle
@@ -92,7 +91,6 @@ class Supervisor:
         former: the state of a job that is resumed; None: the job is new.
         changes: the `--set` of a job that is resumed.
         assumed_dead: the hosts of which a person says that nothing of earlier attempts runs there.
-        versions: of what is installed on this machine, for the record.
 
     Raises:
         OSError: the folder cannot be written.
@@ -110,10 +108,8 @@ class Supervisor:
         former: lifecycle.JobState | None = None,
         changes: tuple[str, ...] = (),
         assumed_dead: tuple[str, ...] = (),
-        versions: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._folder = folder
-        self._versions = dict(versions)
         self._spec = spec
         self._cause_text = cause_text
         self._loop = Loop()
@@ -251,7 +247,6 @@ class Supervisor:
             "strategy": spec.strategy,
             "success": spec.success,
             "strict": spec.strict,
-            "versions": self._versions,
             "spec_file": self._folder.shown(self._folder.spec_file),
             "supervisor_pid": os.getpid(),
             "timeouts": spec.timeouts,
@@ -738,8 +733,10 @@ class Supervisor:
                 client.send(protocol.StacksTaken(processes, found.silent))
 
         names = set(request.tasks or self._state.tasks)
-        stacks = self._running.stacks
-        stacks.ask(self._state, names, request.program, answer, native=request.native)
+        program, native, recorded = request.program, request.native, request.seconds
+        self._running.stacks.ask(
+            self._state, names, program, answer, native=native, recorded=recorded
+        )
 
     def _has_own_files(self, host: str) -> bool:
         return self._preparation is None or self._preparation.has_own_logs(host)

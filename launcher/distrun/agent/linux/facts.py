@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Dict, Iterable, List, Optional, Sequence
+from typing import Dict, Iterable, List, Optional, Sequence, Union
 
 from distrun.agent.linux.regular import LARGEST_SCRIPT, open_regular
 from distrun.agent.structs import Struct
@@ -86,24 +86,38 @@ def libc() -> str:
 def usable_cores() -> float:
     """Cores, counting CPU affinity and the cgroup's quota."""
     cores = float(len(os.sched_getaffinity(0)))
-    quota = _cgroup_quota()
+    quota = cgroup_quota()
     return min(cores, quota) if quota else cores
 
 
-def _cgroup_quota() -> float:
-    """The tightest quota of this process's cgroups, in cores; 0 if there is none."""
+def cgroup_quota(pid: Union[int, str] = "self") -> float:
+    """The tightest quota of a process's cgroups, in cores; 0 if there is none."""
     quotas = []
-    for folder in _cgroup_folders():
+    for folder in _cgroup_folders(pid):
         limit, period = _read_quota(folder)
         if limit > 0 and period > 0:
             quotas.append(limit / period)
     return min(quotas) if quotas else 0.0
 
 
-def _cgroup_folders() -> List[str]:
-    """The folders whose quota binds this process: its cgroup and those above it."""
+def throttled_seconds(pid: int) -> float:
+    """For how long the tightest cgroup of a process has kept it from running, in all."""
+    most = 0.0
+    for folder in _cgroup_folders(pid):
+        try:
+            with open(os.path.join(folder, "cpu.stat"), encoding="ascii") as file:
+                found = {name: int(value) for name, value in map(str.split, file)}
+        except (OSError, ValueError):
+            continue
+        seconds = found.get("throttled_usec", 0) / 1e6, found.get("throttled_time", 0) / 1e9
+        most = max(most, *seconds)
+    return most
+
+
+def _cgroup_folders(pid: Union[int, str]) -> List[str]:
+    """The folders whose quota binds a process: its cgroup and those above it."""
     try:
-        with open("/proc/self/cgroup", encoding="ascii", errors="replace") as file:
+        with open("/proc/{}/cgroup".format(pid), encoding="ascii", errors="replace") as file:
             lines = [line.strip().split(":", 2) for line in file]
     except OSError:
         return []

@@ -433,8 +433,6 @@ class OpenJob(Request):
     changes: Optional[Sequence[str]] = None
     """The job that is resumed has these `--set`; None: the job is new."""
     assumed_dead: Sequence[str] = ()
-    versions: Optional[Dict[str, str]] = None
-    """Of distrun, and of Python and TensorFlow of the tasks on the launching machine."""
 
 
 class Detach(Request):
@@ -456,11 +454,15 @@ class Watch(Request):
 
 
 class TakeStacks(Request):
-    """Answer with :class:`StacksTaken`. `program`: the path of py-spy. `tasks`: none means all."""
+    """Answer with :class:`StacksTaken`. `program`: the path of py-spy. `tasks`: none means all.
+
+    `seconds`: record for so long, also without a program; 0: look once.
+    """
 
     program: str
     tasks: Sequence[str]
     native: bool
+    seconds: int
 
 
 # From the supervisor to the commands -------------------------------------------------------

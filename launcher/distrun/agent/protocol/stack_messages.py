@@ -14,6 +14,7 @@ class DumpStacks(Order):
 
     `number` identifies the answer. The program is at the path `program`, or, on another host, it is
     sent: it has that SHA-256 and size (bytes). `native`: with the frames of C and C++ functions.
+    `seconds`: record for so long instead, also without a program (no digest); 0: look once.
     """
 
     number: int
@@ -22,6 +23,7 @@ class DumpStacks(Order):
     program: str
     digest: str
     size: int
+    seconds: int
 
 
 class ProgramData(Order):

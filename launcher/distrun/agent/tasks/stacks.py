@@ -21,6 +21,7 @@ from distrun.agent.protocol.stack_messages import (
     ProgramRequested,
     StacksDumped,
 )
+from distrun.agent.tasks import profile
 
 _SECONDS = 15.0
 """For all tasks of this host."""
@@ -69,9 +70,10 @@ class StackDumper:
                 self._use_received()
         elif isinstance(order, DumpStacks):
             found = None
-            if not order.program:
+            is_here = bool(order.program or not order.digest)
+            if not is_here:
                 found = self._cache.open(order.digest, order.size)
-            if order.program or found is not None:
+            if is_here or found is not None:
                 self._start(order)
             else:
                 self._waiting.append(order)
@@ -110,7 +112,7 @@ class StackDumper:
     def _start(self, order: DumpStacks) -> None:
         pids = {task: self._pids_of(task)[:_MOST_PROCESSES] for task in order.tasks}
         due = time.monotonic() + _SECONDS
-        program = order.program or self._cache.path(order.digest)
+        program = order.program or (self._cache.path(order.digest) if order.digest else "")
         nothing = StacksDumped(order.number, "[]")
 
         def follow(answer: Optional[Message]) -> None:
@@ -121,7 +123,7 @@ class StackDumper:
             return _dump(order, program, pids, due)
 
         try:
-            call = ForkedCall(self._loop, work, _SECONDS + 1, follow)
+            call = ForkedCall(self._loop, work, _SECONDS + 1 + order.seconds, follow)
         except OSError:
             self._report(nothing)
         else:
@@ -147,6 +149,10 @@ def _dump(
     order: DumpStacks, path: Union[str, bytes], pids: Dict[str, List[int]], due: float
 ) -> StacksDumped:
     found: List[Dict[str, Any]] = []
+    if order.seconds:
+        program = _in_memory(path) if path else None
+        found = profile.record(program, pids, order.seconds, _MOST_BYTES)
+        return StacksDumped(order.number, json.dumps(found))
     program = _in_memory(path)
     size = 0
     for task, processes in pids.items():

@@ -64,6 +64,8 @@ _SOURCE_ONLY = (
     *("distrun.agent.linux.sock_diag", "distrun.agent.linux.gpus", "distrun.agent.tasks.gpu_usage"),
     *("distrun.agent.orphans", "distrun.agent.linux.job_processes"),
     *("distrun.agent.protocol.stack_messages", "distrun.agent.tasks.stacks"),
+    *("distrun.agent.tasks.profile", "distrun.agent.protocol.file_messages"),
+    *("distrun.agent.linux.peers", "distrun.agent.lease"),
     *("distrun.agent.linux.child_deaths", "distrun.agent.probe.inspection"),
 )
 """Modules that so few agents need, or that are so short, that they are not sent compiled."""

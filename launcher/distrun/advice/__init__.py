@@ -1,0 +1,1 @@
+"""Pure: what makes a job slow."""

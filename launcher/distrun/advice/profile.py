@@ -1,0 +1,351 @@
+"""Where the time of tasks goes, and the task that the others wait for.
+
+The stack of the main thread tells what a task does, the CPU time of the same moment whether it
+works or waits: the threads of TensorFlow that do the work have no Python stacks. In a group that
+works in step, everybody has the same time for a step. So the task that waits least is the one that
+the others wait for, and the job is as slow as that: if it had as little to do as the next slowest
+one, the job would gain the difference.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from bisect import bisect_right
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from distrun.frozen import Frozen
+from distrun.stacks import Frame, ProcessStacks, Recording
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+LEAST_GAIN = 0.1
+"""Of the job's time: what costs less is not worth a word."""
+_LEAST_SHARE = 0.05
+_ALWAYS = 0.9
+"""A generator that runs so much of the time never waits for the steps: they wait for it."""
+_LEAST_CORES = 0.5
+"""Of a host, used by others."""
+_LEAST_SWAPPED = 100 << 20
+_CLOCK_RATIO = 0.85
+
+
+class Kind(str, Enum):
+    """What a task does, in the order in which it is shown."""
+
+    STEP = "step"
+    BUSY = "busy"
+    """It used the CPU, and its stacks are not known."""
+    NO_CORE = "waiting for a core"
+    WAITING = "waiting for others"
+    IDLE = "idle"
+    INPUT = "waiting for input"
+    TRACING = "tracing"
+    SAVING = "saving"
+    EVALUATION = "evaluation"
+    PRINTING = "printing"
+    OWN = "own Python"
+    IMPORTING = "importing"
+    SERVING = "serving"
+
+
+_NAMED = (
+    (Kind.SERVING, r"(?:^|\.)join [^ ]*/server_lib\.py$"),
+    (Kind.SAVING, r"(?:^|\.)_*(?:save(?:_[a-z_]+)?|(?:write_|make_)?checkpoint) "),
+    (Kind.EVALUATION, r"(?:^|[._])(?:evaluat(?:e|ion)|validat(?:e|ion)|test)(?:_[a-z_]+)? "),
+    (Kind.TRACING, r"(?:func_graph_from_py_func|trace_function|converted_call) [^ ]*/tensorflow/"),
+    (Kind.INPUT, r"__next__ [^ ]*/(?:iterator_ops|input_lib|data_adapter|dataloader)\.py$"),
+    (Kind.INPUT, r"(?:_next_internal|get_next\w*) [^ ]*/(?:gen_dataset_ops|iterator_ops)\.py$"),
+)
+"""A stack with a frame whose function and file look so is of that kind: the first that fits."""
+_INNER = (
+    (Kind.IMPORTING, r" <frozen importlib"),
+    (Kind.PRINTING, r" [^ ]*/(?:rich|tqdm|loguru|absl/logging|logging)/[^ /]*\.py$"),
+    (Kind.PRINTING, r" [^ ]*/(?:progbar|io_utils|generic_utils)\.py$"),
+    (Kind.STEP, r" [^ ]*/(?:tensorflow|keras|tf_keras|torch|jax|jaxlib)/"),
+)
+"""The same of the frames of libraries that the user's innermost function has called."""
+_OWN_INPUT = re.compile(
+    r"(?:^|\.)(?:(?:load|read|next|get|fetch|make|prepare)_\w*(?:batch|data|example|sample|image)"
+    r"|generat(?:e|or))"
+)
+"""The user's innermost function, if it has called no library."""
+_PRINTS = re.compile(r"\bprint\(|\b(?:stdout|stderr)\.(?:write|flush)\(")
+_GENERATORS = re.compile(r" [^ ]*/(?:script_ops|from_generator_op)\.py$")
+"""Frames of threads in which TensorFlow calls the user's generator."""
+_OUTERMOST = ("<module>", "_run_module_as_main")
+
+
+_COMMON = (Kind.STEP, Kind.NO_CORE, Kind.WAITING, Kind.BUSY, Kind.IDLE)
+"""What every task does."""
+
+
+class Obstacle(str, Enum):
+    """What sets the task apart that the others wait for."""
+
+    MORE_OF_A_KIND = "more_of_a_kind"
+    THROTTLED = "throttled"
+    NICE = "nice"
+    BUSY_NEIGHBOUR = "busy_neighbour"
+    FEWER_CORES = "fewer_cores"
+    NO_CORE = "no_core"
+    SWAPPED = "swapped"
+    SLOWER_CLOCK = "slower_clock"
+    LONGER_STEPS = "longer_steps"
+
+
+class Reason(Frozen, kw_only=True):
+    """An obstacle with its numbers: of this task, and of most others."""
+
+    obstacle: Obstacle
+    amount: float
+    usual: float = 0.0
+    kind: Kind | None = None
+    place: str = ""
+
+
+class TaskProfile(Frozen, kw_only=True):
+    """Where the time of a task went. `shares`: of `seconds`; `places`: the user's lines."""
+
+    task: str
+    seconds: float
+    cpu_seconds: float
+    shares: dict[Kind, float]
+    places: dict[Kind, str]
+    recording: Recording
+
+    @property
+    def starved(self) -> float:
+        """For how much of a step it gets no core."""
+        delay, step = (self.shares.get(kind, 0.0) for kind in (Kind.NO_CORE, Kind.STEP))
+        return delay / max(0.01, delay + step)
+
+    @property
+    def own(self) -> float:
+        """The share of the time in which it waits for nobody."""
+        return 1 - self.shares.get(Kind.WAITING, 0.0) - self.shares.get(Kind.IDLE, 0.0)
+
+
+class Straggler(Frozen, kw_only=True):
+    """The task that the others wait for. `gain`: the share of its time that the job would save."""
+
+    task: str
+    gain: float
+    reasons: tuple[Reason, ...]
+
+
+class Timeline:
+    """The stacks of a recording, by moment."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.frames = [Frame(name, file, line) for name, file, line, _ in recording.frames]
+        self._recording = recording
+        self._keys = [f"{each.function} {each.file}" for each in self.frames]
+        self._kinds: dict[int, Kind] = {}
+        threads = sorted(recording.threads, key=self._is_main, reverse=True)
+        self.main = threads[0] if threads else ()
+        self.others = threads[1:]
+
+    def _is_main(self, thread: Sequence[tuple[float, int]]) -> bool:
+        stack = self._recording.stacks[thread[0][1]] if thread else ()
+        return bool(stack) and self.frames[stack[-1]].function in _OUTERMOST
+
+    def stack_at(self, thread: Sequence[tuple[float, int]], moment: float) -> int | None:
+        """Return the index of the stack that a thread has; None if it has none, or is not known."""
+        index = bisect_right(thread, moment, key=lambda each: each[0]) - 1
+        if index < 0 or index == len(thread) - 1:  # the last one is the end of the samples
+            return None
+        stack = thread[index][1]
+        return stack if self._recording.stacks[stack] else None
+
+    def kind(self, stack: int) -> Kind:
+        """Return what a main thread with that stack does."""
+        if stack not in self._kinds:
+            self._kinds[stack] = self._classify(self._recording.stacks[stack])
+        return self._kinds[stack]
+
+    def _classify(self, stack: Sequence[int]) -> Kind:
+        depth = next((n for n, i in enumerate(stack) if not self.frames[i].is_of_library), None)
+        inner = stack if depth is None else stack[:depth]
+        for rules, frames in ((_NAMED, stack), (_INNER, inner)):
+            for kind, form in rules:
+                if any(re.search(form, self._keys[i]) for i in frames):
+                    return kind
+        if stack and _PRINTS.search(self._recording.frames[stack[0]][3]):
+            return Kind.PRINTING
+        is_input = depth == 0 and _OWN_INPUT.search(self._keys[stack[0]])
+        return Kind.INPUT if is_input else Kind.OWN
+
+    def place(self, stack: int) -> str:
+        """Return the innermost line of the user's program; '' if there is none."""
+        frames = (self.frames[i] for i in self._recording.stacks[stack])
+        own = next((each for each in frames if not each.is_of_library), None)
+        return "" if own is None else f"{own.function}, {own.place}"
+
+    def generator_at(self, moment: float) -> int | None:
+        """Return the stack of a thread that is in the user's generator then."""
+        for thread in self.others:
+            stack = self.stack_at(thread, moment)
+            if stack is not None:
+                frames = self._recording.stacks[stack]
+                if any(_GENERATORS.search(self._keys[i]) for i in frames) and self.place(stack):
+                    return stack
+        return None
+
+
+def profile(process: ProcessStacks) -> TaskProfile | None:
+    """Return where the time of a process went; None if that is not known."""
+    recording = process.recording
+    if recording is None or len(recording.readings) < 2:
+        return None
+    timeline = Timeline(recording)
+    times = dict.fromkeys(Kind, 0.0)
+    places: dict[Kind, dict[str, float]] = {}
+    spans = [*_spans(recording, [moment for moment, *_ in timeline.main])]
+    generators = [timeline.generator_at(moment) for moment, *_ in spans]
+    is_bound = sum(each is not None for each in generators) > _ALWAYS * len(spans)
+    for (moment, length, active, delay), generator in zip(spans, generators, strict=True):
+        stack = timeline.stack_at(timeline.main, moment)
+        if stack is None:
+            busy = (Kind.BUSY, active - delay, ""), (Kind.NO_CORE, delay, "")
+            parts = [*busy, (Kind.IDLE, 1 - active, "")]
+        else:
+            kind, place = timeline.kind(stack), timeline.place(stack)
+            parts = [(kind, 1.0, place)]
+            if kind is Kind.STEP and generator is not None:
+                idle = 1.0 if is_bound else 1 - active
+                parts = [(kind, 1 - idle, place), (Kind.INPUT, idle, timeline.place(generator))]
+            elif kind is Kind.STEP:
+                parts = [(kind, active - delay, place), (Kind.NO_CORE, delay, place)]
+                parts.append((Kind.WAITING, 1 - active, place))
+        for kind, share, place in parts:
+            times[kind] += length * share
+            of_kind = places.setdefault(kind, {})
+            of_kind[place] = of_kind.get(place, 0.0) + length * share
+    total = sum(times.values())
+    first, last = recording.readings[0], recording.readings[-1]
+    return TaskProfile(
+        task=process.task,
+        seconds=(last[0] - first[0]) / 1e3,
+        cpu_seconds=(last[1] - first[1]) / 1e3,
+        shares={kind: times[kind] / total for kind in Kind if times[kind] > 0},
+        places={kind: max(each, key=lambda place: each[place]) for kind, each in places.items()},
+        recording=recording,
+    )
+
+
+def _spans(
+    recording: Recording, moments: Sequence[float]
+) -> Iterable[tuple[float, float, float, float]]:
+    """Yield the times between two readings; if stacks were sampled, only while they were.
+
+    Each is its middle, its length, and two shares of it: when the process was active, or waited for
+    a core, and when it waited for a core.
+    """
+    readings = recording.readings
+    delays = _delays(readings)
+    throttled = recording.throttled * 1e3 / max(1.0, readings[-1][0] - readings[0][0])
+    for (before, used, _), (after, used_after, _), waited in zip(
+        readings, readings[1:], delays, strict=False
+    ):
+        length, middle = after - before, (before + after) / 2
+        if length <= 0 or (moments and not moments[0] <= middle < moments[-1]):
+            continue
+        running = min(1.0, max(0.0, used_after - used) / length)
+        delay = min(1.0 - running, max(waited, throttled))
+        yield middle, length, running + delay, delay
+
+
+def _delays(readings: Sequence[tuple[float, float, float]]) -> list[float]:
+    """Return how much the threads waited for a core, between any two readings."""
+    rates = [0.0] * (len(readings) - 1)
+    start = 0
+    for end in range(1, len(readings)):
+        if readings[end][2] != readings[start][2] or end == len(readings) - 1:
+            length = readings[end][0] - readings[start][0]
+            grown = max(0.0, readings[end][2] - readings[start][2])
+            rates[start:end] = [grown / max(1.0, length)] * (end - start)
+            start = end
+    return rates
+
+
+def straggler(
+    profiles: Sequence[TaskProfile], members: Collection[str], hosts: Mapping[str, str]
+) -> Straggler | None:
+    """Return the task that the others wait for; None if none costs a tenth of the time.
+
+    Args:
+        profiles: of the same seconds.
+        members: the tasks that take each step together.
+        hosts: where each task runs.
+    """
+    group = sorted((each for each in profiles if each.task in members), key=lambda each: each.own)
+    if len(group) < 2:
+        return None
+    slowest, others = group[-1], group[:-1]
+    gain = slowest.own - others[-1].own
+    if gain < LEAST_GAIN:
+        return None
+    reasons = _reasons(slowest, others, _neighbours(slowest, profiles, hosts))
+    return Straggler(task=slowest.task, gain=gain, reasons=tuple(reasons))
+
+
+def _neighbours(
+    slowest: TaskProfile, profiles: Sequence[TaskProfile], hosts: Mapping[str, str]
+) -> float:
+    """Return the cores of its host that processes use which are not of this job."""
+    host = hosts.get(slowest.task)
+    used = sum(each.cpu_seconds for each in profiles if hosts.get(each.task) == host)
+    return max(0.0, slowest.recording.host_busy - used) / max(0.1, slowest.seconds)
+
+
+def _reasons(
+    slowest: TaskProfile, others: Sequence[TaskProfile], neighbours: float
+) -> Iterable[Reason]:
+    mine, usual = slowest.recording, [each.recording for each in others]
+    for kind, share in slowest.shares.items():
+        median = statistics.median(each.shares.get(kind, 0.0) for each in others)
+        if kind not in _COMMON and share - median >= _LEAST_SHARE:
+            yield Reason(
+                obstacle=Obstacle.MORE_OF_A_KIND,
+                amount=share,
+                usual=median,
+                kind=kind,
+                place=slowest.places.get(kind, ""),
+            )
+    found = [*_kept_from_cores(slowest, others, neighbours)]
+    if mine.swapped_bytes - max(each.swapped_bytes for each in usual) >= _LEAST_SWAPPED:
+        found.append(Reason(obstacle=Obstacle.SWAPPED, amount=mine.swapped_bytes))
+    clock = statistics.median(each.clock_mhz for each in usual)
+    if 0 < mine.clock_mhz < _CLOCK_RATIO * clock:
+        amount = mine.clock_mhz
+        found.append(Reason(obstacle=Obstacle.SLOWER_CLOCK, amount=amount, usual=clock))
+    step = slowest.shares.get(Kind.STEP, 0.0)
+    median = statistics.median(each.shares.get(Kind.STEP, 0.0) for each in others)
+    if step - median >= _LEAST_SHARE:
+        found.append(Reason(obstacle=Obstacle.LONGER_STEPS, amount=step, usual=median))
+    yield from found
+
+
+def _kept_from_cores(
+    slowest: TaskProfile, others: Sequence[TaskProfile], neighbours: float
+) -> Iterable[Reason]:
+    mine, usual = slowest.recording, [each.recording for each in others]
+    throttled = mine.throttled / max(0.1, slowest.seconds)
+    cores = statistics.median(each.cores for each in usual)
+    starved = statistics.median(each.starved for each in others)
+    nice = statistics.median(each.nice for each in usual)
+    if throttled >= _LEAST_SHARE:
+        yield Reason(obstacle=Obstacle.THROTTLED, amount=throttled, usual=mine.quota)
+    if mine.cores < cores:
+        yield Reason(obstacle=Obstacle.FEWER_CORES, amount=mine.cores, usual=cores)
+    if throttled >= _LEAST_SHARE or slowest.starved - starved < LEAST_GAIN:
+        return
+    yield Reason(obstacle=Obstacle.NO_CORE, amount=slowest.starved, usual=starved)
+    if mine.nice > nice:
+        yield Reason(obstacle=Obstacle.NICE, amount=mine.nice, usual=nice)
+    if neighbours >= _LEAST_CORES:
+        cores = mine.host_cores
+        yield Reason(obstacle=Obstacle.BUSY_NEIGHBOUR, amount=neighbours, usual=cores)

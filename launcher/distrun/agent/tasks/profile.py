@@ -1,0 +1,226 @@
+"""What the threads of tasks execute over some seconds, by py-spy, and the CPU that they get."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from distrun.agent.linux import facts, processes
+from distrun.agent.linux.regular import LARGEST_SCRIPT, open_regular
+
+_RATE = 50
+"""Samples, and readings of the CPU time, a second."""
+_READINGS_PER_DELAY = 5
+"""How many readings there are for one of the run queues, which are a file for each thread."""
+_SPARE_SECONDS = 10.0
+"""How much longer than asked py-spy may take: it first reads the program's symbols."""
+_MOST_FRAMES = 100
+_LONGEST_NAME = 300
+_INSTALLED = ("-packages/", "/lib/python3", "<frozen ")
+
+
+class _Recording:
+    """The samples of one process, and readings: milliseconds, CPU ms, ms of waiting for a core."""
+
+    def __init__(self, task: str, pid: int, program: Optional[int], seconds: int) -> None:
+        self._found: Dict[str, Any] = {"task": task, "pid": pid}
+        self._pid, self._began = pid, time.time()
+        self._before = _surroundings(pid)
+        self._readings: List[Tuple[float, float, float]] = []
+        self._delay = 0.0
+        self._output, self._messages = os.memfd_create("profile", 0), os.memfd_create("errors", 0)
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        if program is None:
+            return
+        command = ["/proc/self/fd/{}".format(program), "record", "--pid", str(pid)]
+        command += ["--duration", str(seconds), "--rate", str(_RATE), "--idle", "--nonblocking"]
+        command += ["--full-filenames", "--format", "chrometrace"]
+        command += ["--output", "/proc/self/fd/{}".format(self._output)]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._messages,
+                stderr=self._messages,
+                pass_fds=[program, self._output],
+            )
+        except OSError as error:
+            os.write(self._messages, "py-spy: {}".format(error.strerror).encode())
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def read(self) -> None:
+        """Note the CPU time of now."""
+        if len(self._readings) % _READINGS_PER_DELAY == 0:
+            self._delay = _delay(self._pid)
+        now = time.time() - self._began
+        self._readings.append(
+            (round(1e3 * now, 1), round(1e3 * cpu_seconds(self._pid), 1), self._delay)
+        )
+
+    def result(self) -> Dict[str, Any]:
+        """Its part of the answer."""
+        if self._process is not None and not self.has_ended:
+            self._process.kill()
+            self._process.wait()
+        after = _surroundings(self._pid)
+        recording: Dict[str, Any] = {
+            "readings": self._readings,
+            **{name: after[name] - before for name, before in self._before.items()},
+            **_state(self._pid),
+        }
+        recording.update(frames=[], stacks=[], threads=[])
+        self._found["recording"] = recording
+        try:
+            self._add_stacks(recording)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            words = _content(self._messages).decode("utf-8", "replace").strip().splitlines()
+            self._found["error"] = (words or ["there was no time left"])[-1][:_LONGEST_NAME]
+        return self._found
+
+    def _add_stacks(self, recording: Dict[str, Any]) -> None:
+        events = json.loads(_content(self._output))
+        frames: Dict[Tuple[str, str, int], int] = {}
+        stacks: Dict[Tuple[int, ...], int] = {}
+        calls: Dict[int, List[int]] = {}
+        changes: Dict[int, Dict[int, int]] = {}
+        for event in events:
+            thread, at, where = event["tid"], int(event["ts"]), event["args"]
+            open_calls = calls.setdefault(thread, [])
+            if event["ph"] == "B":
+                key = str(event["name"]), str(where["filename"]), int(where["line"] or 0)
+                open_calls.append(frames.setdefault(key, len(frames)))
+            else:
+                open_calls.pop()
+            stack = tuple(open_calls[: -_MOST_FRAMES - 1 : -1])
+            # The last change of a moment is the stack that was seen.
+            changes.setdefault(thread, {})[at] = stacks.setdefault(stack, len(stacks))
+        ended = os.fstat(self._output).st_mtime - self._began
+        offset = 1e3 * ended - max(int(event["ts"]) for event in events) / 1e3
+        recording["threads"] = [
+            [(round(at / 1e3 + offset, 1), stack) for at, stack in each.items()]
+            for each in changes.values()
+        ]
+        recording["stacks"] = list(stacks)
+        recording["frames"] = [
+            (name[:_LONGEST_NAME], file[:1000], line, _line(self._pid, file, line))
+            for name, file, line in frames
+        ]
+
+
+def record(
+    program: Optional[int], pids: Dict[str, List[int]], seconds: int, most_bytes: int
+) -> List[Dict[str, Any]]:
+    """Record, of each task, the process that has used most CPU time, all at the same time.
+
+    Args:
+        program: a descriptor of py-spy; None: only the CPU time is read.
+        pids: the ids of each task's processes.
+        seconds: how long.
+        most_bytes: of all samples.
+    """
+    recordings = [
+        _Recording(task, max(each, key=cpu_seconds), program, seconds)
+        for task, each in pids.items()
+        if each
+    ]
+    began = time.monotonic()
+    while True:
+        passed = time.monotonic() - began
+        is_over = passed >= seconds and all(each.has_ended for each in recordings)
+        if is_over or passed >= seconds + _SPARE_SECONDS:
+            break
+        for each in recordings:
+            each.read()
+        time.sleep(1 / _RATE)
+    found, size = [], 0
+    for answer in (each.result() for each in recordings):
+        size += len(json.dumps(answer))
+        if size > most_bytes:
+            answer["recording"].update(frames=[], stacks=[], threads=[])
+            answer["error"] = "there are too many samples: ask for fewer tasks or seconds"
+        found.append(answer)
+    return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """The CPU time of a process, without its children; 0 if it has ended.
+
+    Its clock has nanoseconds, /proc only ticks. See clock_getcpuclockid(3) for its number.
+    """
+    try:
+        return time.clock_gettime(~pid << 3 | 2)
+    except OSError:
+        return 0.0
+
+
+def _delay(pid: int) -> float:
+    """Milliseconds for which threads could run, and waited for a core."""
+    folder = "/proc/{}/task/".format(pid)
+    found = 0
+    for thread in _try(lambda: os.listdir(folder), []):
+        path = folder + thread + "/schedstat"
+        found += _try(lambda path=path: int(processes.read_short(path).split()[1]), 0)  # type: ignore[misc]
+    return round(found / 1e6, 1)
+
+
+def _surroundings(pid: int) -> Dict[str, float]:
+    """What is counted up: seconds."""
+    return {
+        "throttled": facts.throttled_seconds(pid),
+        "host_busy": _try(_busy_seconds, 0.0),
+    }
+
+
+def _busy_seconds() -> float:
+    words = [int(word) for word in processes.read_short("/proc/stat").split(b"\n")[0].split()[1:9]]
+    return (sum(words) - words[3] - words[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def _state(pid: int) -> Dict[str, Any]:
+    """What sets a process apart from others."""
+    return {
+        "cores": _try(lambda: len(os.sched_getaffinity(pid)), 0),
+        "quota": facts.cgroup_quota(pid),
+        "nice": _try(lambda: os.getpriority(os.PRIO_PROCESS, pid), 0),
+        "swapped_bytes": 1024 * _try(lambda: _number("/proc/{}/status".format(pid), "VmSwap:"), 0),
+        "clock_mhz": _try(lambda: _number("/proc/cpuinfo", "cpu MHz"), 0),
+        "host_cores": os.cpu_count() or 0,
+    }
+
+
+def _number(path: str, name: str) -> int:
+    """The first whole number in the line of a file that begins with a name."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        line = next(line for line in file if line.startswith(name))
+    return int(float(next(word for word in line.split() if word[0].isdigit())))
+
+
+def _try(read: Callable[[], Any], default: Any) -> Any:
+    try:
+        return read()
+    except (OSError, ValueError, LookupError, StopIteration):
+        return default
+
+
+def _line(pid: int, file: str, line: int) -> str:
+    """A line of the user's program."""
+    if any(each in file for each in _INSTALLED):
+        return ""
+    path = os.path.join("/proc/{}/cwd".format(pid), file)
+
+    def read() -> str:
+        with open(open_regular(path, os.O_RDONLY), "rb") as opened:
+            text = opened.read(LARGEST_SCRIPT).split(b"\n")[line - 1]
+        return text.strip().decode("utf-8", "replace")[:_LONGEST_NAME]
+
+    return str(_try(read, ""))
+
+
+def _content(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)

@@ -1,0 +1,111 @@
+"""`distrun profile` of programs whose frames look like TensorFlow's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from distrun import stacks
+from harness.command import Distrun
+from harness.json_page import PAGE, Reader
+from harness.terminal import OpenTerminal
+from harness.waiting import wait_until
+
+EXECUTE = """\
+import os, socket, time
+n, rank = int(os.environ["DISTRUN_WORLD_SIZE"]), int(os.environ["DISTRUN_RANK"])
+others = []
+server = socket.socket(socket.AF_UNIX)
+if rank == 0:
+    server.bind("all-reduce.new")
+    server.listen()
+    os.rename("all-reduce.new", "all-reduce")
+    others = [server.accept()[0] for _ in range(n - 1)]
+else:
+    while not os.path.exists("all-reduce"):
+        time.sleep(0.02)
+    server.connect("all-reduce")
+def quick_execute():
+    end = time.process_time() + 0.005
+    while time.process_time() < end:
+        pass
+    if rank:
+        server.send(b"x")
+        server.recv(1)
+    for other in others:
+        other.recv(1)
+    for other in others:
+        other.send(b"x")
+"""
+TRAIN = """\
+import os, sys, time
+sys.path.insert(0, "site-packages")
+from tensorflow import execute
+def save_model():
+    time.sleep(0.1)
+print("trains", flush=True)
+while True:
+    execute.quick_execute()
+    if os.environ["DISTRUN_TASK"] == "worker:1":
+        save_model()
+"""
+
+
+def write_program(folder: Path) -> str:
+    """Write it into a folder; returns a shell script that becomes it."""
+    library = folder / "site-packages" / "tensorflow"
+    library.mkdir(parents=True)
+    (library / "execute.py").write_text(EXECUTE)
+    (library / "__init__.py").write_text("")
+    (folder / "train.py").write_text(TRAIN)
+    return f"cd {shlex.quote(str(folder))}; {shlex.quote(sys.executable)} train.py"
+
+
+def test_the_task_that_the_others_wait_for_is_named_with_its_line(
+    distrun: Distrun, tmp_path: Path, terminal: OpenTerminal
+) -> None:
+    distrun.detached(write_program(tmp_path), workers=2)
+    wait_until(lambda: distrun("logs").stdout.count("trains") == 2, timeout=60)
+    file = tmp_path / "job.json"
+    done = distrun("profile", "--seconds", "2", "--json", "-o", str(file))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    reader = Reader(PAGE.read_text())
+    reader.check("profile", found)
+    assert reader.faults == []
+    assert not reader.missing("profile", found)
+    shares = {
+        task["task"]: {each["kind"]: each["share"] for each in task["kinds"]}
+        for task in found["tasks"]
+    }
+    assert shares["worker:0"]["waiting for others"] > 0.4
+    assert shares["worker:1"]["saving"] > 0.4
+    assert (found["straggler"]["task"], found["straggler"]["gain"] > 0.3) == ("worker:1", True)
+    reason = found["straggler"]["reasons"][0]
+    assert (reason["kind"], reason["place"]) == ("saving", "save_model, train.py:5")
+    profiles = json.loads(file.read_text())["profiles"]
+    assert {"worker:0", "worker:1"} <= {each["name"] for each in profiles}
+
+    window = terminal("profile", "--seconds", "1", columns=80)
+    wait_until(window.ended, timeout=30)
+    lines = window.text().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("the others wait for worker:1" in line for line in lines)
+
+    folder = tmp_path / "bin"  # an interpreter beside which there is no py-spy
+    folder.mkdir()
+    (folder / "python3").symlink_to(sys.executable)
+    site = [str(Path(stacks.__file__).parents[1]), *(p for p in sys.path if "site-packages" in p)]
+    env = {**os.environ, "PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(site)}
+    distrun.argv = (str(folder / "python3"), "-m", "distrun")
+    done = distrun("profile", "--seconds", "1", env=env)
+    distrun.argv = (sys.executable, "-m", "distrun")
+    assert done.returncode == 0, done.stderr
+    assert {"busy", "idle"} <= {line.split()[0] for line in done.stdout.splitlines()[1:]}
+    assert "without py-spy here: pip install py-spy" in done.stdout
+    assert {task["state"] for task in distrun.status()["tasks"]} == {"running"}
+    assert distrun("kill").returncode == 0
+    assert distrun("profile").returncode == 2

@@ -1,0 +1,260 @@
+"""Where the time goes, by samples: frames as py-spy names them, and CPU time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from distrun import stacks
+from distrun.advice.profile import Kind, Obstacle, TaskProfile, profile, straggler
+from distrun.cli.profile_view import profile_view, reason_text, speedscope
+from distrun.frozen import replace
+from distrun.supervisor.stack_collector import Stacks
+from harness.values import not_none
+
+TF = "/v/lib/python3.11/site-packages/tensorflow/python/"
+KERAS = "/v/lib/python3.11/site-packages/tf_keras/src/"
+STDLIB = "/usr/lib/python3.11/"
+TRAIN = ("train", "/home/u/train.py", 41)
+MODULE = ("<module>", "/home/u/train.py", 60)
+EXECUTE = ("quick_execute", f"{TF}eager/execute.py", 53)
+CALL = ("Function.__call__", f"{TF}eager/polymorphic_function/polymorphic_function.py", 833)
+SAVES = ("CheckpointManager.save", f"{TF}checkpoint/checkpoint_management.py", 808)
+STEP = (EXECUTE, CALL, TRAIN, MODULE)
+GENERATOR = (
+    ("batches", "/home/u/data.py", 7),
+    ("generator_py_func", f"{TF}data/ops/from_generator_op.py", 210),
+    ("FuncRegistry.__call__", f"{TF}ops/script_ops.py", 149),
+)
+Frames = tuple[tuple[Any, ...], ...]
+
+
+def recorded(
+    *parts: tuple[Frames, float, float],
+    task: str = "worker:0",
+    others: tuple[tuple[Frames, float], ...] = (),
+    wait: float = 0.0,
+    **more: Any,
+) -> stacks.ProcessStacks:
+    """What a host sends. `parts`: frames of the main thread, seconds, and cores in use meanwhile.
+
+    `others`: the same of a second thread. `wait`: for a core, a share of the time.
+    """
+    frames: dict[Any, int] = {}
+    seen: dict[Any, int] = {}
+
+    def thread(spans: Any) -> list[tuple[float, int]]:
+        found, at = [], 0.0
+        for each, seconds in (*spans, ((), 0.0)):
+            indices = tuple(frames.setdefault((*frame, "")[:4], len(frames)) for frame in each)
+            found.append((at, seen.setdefault(indices, len(seen))))
+            at += 1000 * seconds
+        return found
+
+    main = thread([(each, seconds) for each, seconds, _ in parts])
+    readings, used, at = [], 0.0, 0.0
+    for _, seconds, cores in parts:
+        for _ in range(round(seconds * 50)):
+            readings.append((at, used, wait * at))
+            used, at = used + 20 * cores, at + 20
+    readings.append((at, used, wait * at))
+    recording = {
+        "threads": [*([thread(others)] if others else []), main],
+        "readings": readings,
+        "throttled": 0.0,
+        "host_busy": used / 1000,
+        "host_cores": 8,
+        "cores": 8,
+        "quota": 0.0,
+        "nice": 0,
+        "swapped_bytes": 0,
+        "clock_mhz": 3000,
+        **more,
+    }
+    recording.update(frames=list(frames), stacks=list(seen))
+    (found,) = stacks.decode(json.dumps([{"task": task, "pid": 7, "recording": recording}]))
+    return found
+
+
+def profiled(*parts: Any, **more: Any) -> TaskProfile:
+    return not_none(profile(recorded(*parts, **more)))
+
+
+@pytest.mark.parametrize(
+    ("frames", "kind"),
+    [
+        ((("join", f"{TF}training/server_lib.py", 300), MODULE), Kind.SERVING),
+        ((EXECUTE, SAVES, TRAIN, MODULE), Kind.SAVING),
+        ((("save_model", "/home/u/train.py", 12), MODULE), Kind.SAVING),
+        ((EXECUTE, ("Model.evaluate", f"{KERAS}engine/training.py", 9), TRAIN), Kind.EVALUATION),
+        ((EXECUTE, ("Training.test", "/home/u/train.py", 9), MODULE), Kind.EVALUATION),
+        ((EXECUTE, ("distributed_test_step", "/home/u/train.py", 9)), Kind.EVALUATION),
+        (
+            (("func_graph_from_py_func", f"{TF}framework/func_graph.py", 9), CALL, TRAIN, MODULE),
+            Kind.TRACING,
+        ),
+        (
+            (("OwnedIterator.__next__", f"{TF}data/ops/iterator_ops.py", 7), TRAIN, MODULE),
+            Kind.INPUT,
+        ),
+        ((("load_batch", "/home/u/data.py", 12), TRAIN, MODULE), Kind.INPUT),
+        (((*TRAIN, "print('loss', loss)"), MODULE), Kind.PRINTING),
+        ((EXECUTE, (*TRAIN, "print(float(loss))"), MODULE), Kind.STEP),
+        ((("emit", f"{STDLIB}logging/__init__.py", 1113), TRAIN, MODULE), Kind.PRINTING),
+        ((("tqdm.display", "/v/site-packages/tqdm/std.py", 5), TRAIN, MODULE), Kind.PRINTING),
+        ((EXECUTE, ("PreemptionCheckpointHandler.run", f"{TF}failure.py", 9), TRAIN), Kind.STEP),
+        ((("f", "/v/site-packages/numpy/core.py", 5), TRAIN, MODULE), Kind.OWN),
+        ((TRAIN, MODULE), Kind.OWN),
+        ((("_find_and_load", "<frozen importlib._bootstrap>", 7), MODULE), Kind.IMPORTING),
+        # A program that another one imports trains all the same.
+        ((*STEP[:3], ("_find_and_load", "<frozen importlib._bootstrap>", 7), MODULE), Kind.STEP),
+    ],
+)
+def test_a_stack_tells_what_a_task_does(frames: Frames, kind: Kind) -> None:
+    found = profiled((frames, 1.0, 1.0))
+    assert found.shares == {kind: pytest.approx(1.0)}
+
+
+def test_cpu_time_tells_a_step_from_waiting_and_lines_are_the_users() -> None:
+    found = profiled((STEP, 0.6, 2.0), (STEP, 0.3, 0.0), ((TRAIN, MODULE), 0.1, 1.0))
+    assert found.shares == {
+        Kind.STEP: pytest.approx(0.6), Kind.WAITING: pytest.approx(0.3),
+        Kind.OWN: pytest.approx(0.1),
+    }  # fmt: skip
+    assert found.places[Kind.STEP] == "train, train.py:41"
+    assert found.own == pytest.approx(0.7)
+
+
+def test_who_waits_for_a_core_does_not_wait_for_others() -> None:
+    found = profiled((STEP, 1.0, 0.25), wait=0.5)
+    assert found.shares[Kind.NO_CORE] == pytest.approx(0.5, abs=0.02)
+    assert found.shares[Kind.WAITING] == pytest.approx(0.25, abs=0.02)
+
+
+def test_a_step_that_waits_for_a_generator_waits_for_input() -> None:
+    alternating = [(STEP, 0.3, 0.0), (STEP, 0.2, 1.0)]
+    found = profiled(*alternating, others=((GENERATOR, 0.3), ((), 0.2)))
+    assert found.shares[Kind.INPUT] == pytest.approx(0.6)
+    assert found.places[Kind.INPUT] == "batches, data.py:7"
+    never_waits = profiled((STEP, 0.5, 1.0), others=((GENERATOR, 0.5),))
+    assert never_waits.shares[Kind.INPUT] == pytest.approx(1.0)
+
+
+def test_without_stacks_a_task_is_busy_or_idle() -> None:
+    process = recorded((STEP, 0.4, 1.0), (STEP, 0.6, 0.0))
+    recording = replace(not_none(process.recording), threads=(), stacks=(), frames=())
+    found = not_none(profile(replace(process, recording=recording)))
+    assert found.shares == {Kind.BUSY: pytest.approx(0.4), Kind.IDLE: pytest.approx(0.6)}
+    assert found.own == pytest.approx(0.4)
+
+
+def slow(*parts: Any, **more: Any) -> Any:
+    """The straggler where worker:1 is as said, and the others wait half of the time."""
+    usual = [(STEP, 0.5, 1.0), (STEP, 0.5, 0.0)]
+    profiles = [profiled(*usual, task=f"worker:{n}") for n in (0, 2)]
+    profiles.append(profiled(*parts, task="worker:1", **more))
+    return straggler(profiles, {"worker:0", "worker:1", "worker:2"}, {"worker:1": "h"})
+
+
+@pytest.mark.parametrize(
+    ("parts", "more", "obstacles"),
+    [
+        ([(STEP, 0.5, 1.0), ((SAVES, TRAIN), 0.5, 0.1)], {}, [Obstacle.MORE_OF_A_KIND]),
+        ([(STEP, 0.5, 1.0), ((TRAIN, MODULE), 0.5, 0.0)], {}, [Obstacle.MORE_OF_A_KIND]),
+        ([(STEP, 1.0, 1.0)], {}, [Obstacle.LONGER_STEPS]),
+        ([(STEP, 1.0, 0.4)], {"throttled": 0.6, "quota": 0.4}, [Obstacle.THROTTLED]),
+        ([(STEP, 1.0, 0.4)], {"wait": 0.6, "nice": 10}, [Obstacle.NO_CORE, Obstacle.NICE]),
+        (
+            [(STEP, 1.0, 0.4)],
+            {"wait": 0.6, "host_busy": 7.9},
+            [Obstacle.NO_CORE, Obstacle.BUSY_NEIGHBOUR],
+        ),
+        ([(STEP, 1.0, 1.0)], {"cores": 1}, [Obstacle.FEWER_CORES, Obstacle.LONGER_STEPS]),
+        (
+            [(STEP, 1.0, 1.0)],
+            {"swapped_bytes": 1 << 30, "clock_mhz": 1200},
+            [Obstacle.SWAPPED, Obstacle.SLOWER_CLOCK, Obstacle.LONGER_STEPS],
+        ),
+    ],
+)
+def test_the_task_that_the_others_wait_for_is_named_with_what_sets_it_apart(
+    parts: Any, more: dict[str, Any], obstacles: list[Obstacle]
+) -> None:
+    found = slow(*parts, **more)
+    assert found.task == "worker:1"
+    assert found.gain == pytest.approx(0.5, abs=0.02)
+    assert [each.obstacle for each in found.reasons] == obstacles
+    assert all(reason_text(each) for each in found.reasons)
+
+
+def test_no_task_is_named_where_none_is_slower_than_another_by_a_tenth() -> None:
+    assert slow((STEP, 0.5, 1.0), (STEP, 0.5, 0.0)) is None
+    assert slow((STEP, 0.58, 1.0), (STEP, 0.42, 0.0)) is None
+    # Two that are slow: without one, the job waits for the other.
+    slow_ones = [profiled((STEP, 1.0, 1.0), task=f"worker:{n}") for n in range(2)]
+    fast = profiled((STEP, 0.5, 1.0), (STEP, 0.5, 0.0), task="worker:2")
+    assert straggler([*slow_ones, fast], {"worker:0", "worker:1", "worker:2"}, {}) is None
+    # Workers of parameter servers wait for nobody.
+    assert straggler([slow_ones[0], fast], set(), {}) is None
+
+
+def test_many_tasks_are_ten_lines_of_80_columns() -> None:
+    processes = [
+        recorded((STEP, 1.0, 1.0 if n == 17 else 0.3), task=f"worker:{n}") for n in range(64)
+    ]
+    profiles = [not_none(profile(each)) for each in processes]
+    found = straggler(profiles, {each.task for each in profiles}, {})
+    view = profile_view(profiles, found, Stacks(processes=processes), 80, has_program=True)
+    from rich.console import Console
+
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(view)
+    lines = capture.get().splitlines()
+    assert len(lines) <= 10
+    assert lines[0].split() == ["worker:17", "worker", "(63)", "line"]
+    assert any("wait for worker:17" in line for line in lines)
+
+
+def test_the_file_has_all_tasks_with_the_outermost_frame_first() -> None:
+    profiles = [profiled((STEP, 1.0, 1.0), task=f"worker:{n}") for n in range(2)]
+    made = speedscope(profiles, "job")
+    assert [each["name"] for each in made["profiles"]] == ["worker:0", "worker:1"]
+    names = [made["shared"]["frames"][i]["name"] for i in made["profiles"][1]["samples"][0]]
+    assert names == ["<module>", "train", "Function.__call__", "quick_execute"]
+    assert len(made["shared"]["frames"]) == 4
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"stacks": [[9]]},
+        {"threads": [[[0, 9]]]},
+        {"readings": [[0, 1]]},
+        {"readings": [[0, 1, float("nan")]]},
+        {"frames": [["f", "a.py", "3", ""]]},
+        {"nice": None},
+    ],
+)
+def test_a_recording_that_no_host_can_have_is_refused(damage: dict[str, Any]) -> None:
+    whole = {
+        "frames": [["f", "a.py", 3, ""]],
+        "stacks": [[0], []],
+        "threads": [[[0, 0], [20, 1]]],
+        "readings": [[0, 0, 0], [20, 20, 0]],
+        "throttled": 0.0,
+        "host_busy": 1.0,
+        "host_cores": 1,
+        "cores": 1,
+        "quota": 0.0,
+        "nice": 0,
+        "swapped_bytes": 0,
+        "clock_mhz": 0,
+    }
+    answer = [{"task": "worker:0", "pid": 7, "recording": whole}]
+    assert profile(stacks.decode(json.dumps(answer))[0]) is not None
+    answer[0]["recording"] = {**whole, **damage}
+    with pytest.raises(ValueError, match=r".*"):
+        stacks.decode(json.dumps(answer))
