@@ -99,6 +99,30 @@ def fail_by(kind: type[events.Event], cause: Cause) -> tuple[Verdict, Outcome]:
     return verdict, job.outcome
 
 
+@pytest.mark.parametrize(
+    ("kind", "outer", "code"),
+    [
+        ("login_refused", Code.HOST_UNUSABLE, Code.LOGIN_REFUSED),
+        ("login_refused", Code.JUMP_HOST_FAILED, Code.HOST_KEY_CHANGED),
+        ("host_unknown", Code.HOST_UNUSABLE, Code.SSH_NAME_NOT_RESOLVED),
+        ("host_down", Code.HOST_UNUSABLE, Code.SSH_PORT_CLOSED),
+        ("no_python", Code.HOST_UNUSABLE, Code.PYTHON_TOO_OLD),
+        ("no_tensorflow", Code.PREFLIGHT_FAILED, Code.TENSORFLOW_MISSING),
+        ("import_error", Code.PREFLIGHT_FAILED, Code.MODULES_MISSING),
+        ("network", Code.PREFLIGHT_FAILED, Code.PORTS_UNREACHABLE),
+        ("host_unfit", Code.PREFLIGHT_FAILED, Code.CLOCK_DIFFERS),
+        ("no_room", Code.HOST_UNUSABLE, Code.POD_UNSCHEDULABLE),
+        ("scheduler", Code.HOST_UNUSABLE, Code.POD_IMAGE_MISSING),
+        ("record", Code.RECORD_NOT_WRITTEN, Code.FILE_NOT_WRITTEN),
+        ("defect", Code.AGENT_FAILED, Code.AGENT_DEFECT),
+    ],
+)
+def test_a_failure_that_is_no_tasks_has_a_kind(kind: str, outer: Code, code: Code) -> None:
+    verdict, _ = fail_by(events.Aborted, Cause(outer, host="h2", within=(Cause(code),)))
+    assert (verdict.kind.value, verdict.task) == (kind, None)
+    assert verdict.repeats_outcome
+
+
 def test_a_collective_mismatch_has_the_words_of_each_side_and_blames_nobody() -> None:
     found = [each for each in rows("rules") if each.kind == Kind.COLLECTIVE_MISMATCH]
     assert len(found) >= 6

@@ -34,7 +34,6 @@ from distrun.events import Origin, Result
 from distrun.lifecycle import TaskPhase
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
-from distrun.verdict.model import Kind
 
 _COLUMNS = (
     Column("TASK"),
@@ -135,7 +134,7 @@ def job_notes(job: JobView) -> list[str]:
         verdict = job.state.verdict
         is_of_outcome = outcome is not None and outcome.verdict == verdict
         has_succeeded = outcome is not None and outcome.result is Result.SUCCEEDED
-        is_past = not is_of_outcome and (has_succeeded or verdict.kind is Kind.OTHER)
+        is_past = not is_of_outcome and (has_succeeded or verdict.repeats_outcome)
         is_success = is_of_outcome and has_succeeded
         notes += job.warnings if is_success else []
         notes += evidence_lines(verdict) if is_success else verdict_lines(verdict, is_past=is_past)

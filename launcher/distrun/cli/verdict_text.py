@@ -7,7 +7,7 @@ import re
 from distrun.agent.protocol.causes import Code
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.cli.text_format import format_count, format_duration
-from distrun.verdict.model import Evidence, Kind, Replacement, Source, Verdict
+from distrun.verdict.model import Evidence, Replacement, Source, Verdict
 
 _PLACES = {
     Source.LOGS: "their logs",
@@ -31,7 +31,7 @@ def verdict_lines(verdict: Verdict, *, is_past: bool = False) -> list[str]:
     task failed.
     """
     is_past = is_past and verdict.task is None
-    if _repeats_outcome(verdict):
+    if verdict.repeats_outcome:
         return [] if is_past else _advice_lines(verdict)
     cause = labelled("cause", f"{cause_text(verdict.cause)} ({verdict.kind.value})")
     lines = [cause, *evidence_lines(verdict)]
@@ -73,7 +73,7 @@ def labelled(label: str, text: str) -> str:
 
 def evidence_lines(verdict: Verdict) -> list[str]:
     """Return the evidence and the advice. A line that the cause quotes is shown by its place."""
-    if _repeats_outcome(verdict):
+    if verdict.repeats_outcome:
         return []
     cause = cause_text(verdict.cause)
     quoted: dict[str, list[str]] = {}  # by place: what it shows that the cause does not say
@@ -126,8 +126,3 @@ def evidence_place(evidence: Evidence) -> str:
 def evidence_text(evidence: Evidence) -> str:
     """Return the quotation, or the words of the cause."""
     return evidence.text if evidence.cause is None else cause_text(evidence.cause)
-
-
-def _repeats_outcome(verdict: Verdict) -> bool:
-    """Whether the verdict only repeats why distrun ended the job; that is shown above it."""
-    return verdict.task is None and verdict.kind is Kind.OTHER

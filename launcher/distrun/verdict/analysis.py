@@ -42,7 +42,43 @@ _MOST_LOGS = 96
 _MOST_ECHOES_EXAMINED = 16
 _MOST_TASKS_QUOTED = 4
 _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
-_TAKEN = (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_NAME_TAKEN)
+_JOB_KINDS = {
+    Kind.PORT_TAKEN: (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_NAME_TAKEN),
+    Kind.LOGIN_REFUSED: (
+        *(Code.LOGIN_REFUSED, Code.HOST_KEY_CHANGED, Code.HOST_KEY_UNKNOWN),
+        *(Code.NO_COMMON_ALGORITHM, Code.ACCOUNT_RUNS_NO_COMMANDS, Code.INPUT_TAKEN_BY_LOGIN),
+        *(Code.SSH_OPTION_REFUSED, Code.SSH_CONFIGURATION_REFUSED),
+    ),
+    Kind.HOST_UNKNOWN: (Code.SSH_NAME_NOT_RESOLVED,),
+    Kind.NO_PYTHON: (
+        *(Code.PYTHON_MISSING, Code.PYTHON_TOO_OLD, Code.PYTHON_NOT_EXECUTABLE),
+        *(Code.PYTHON_NOT_RUNNING, Code.INTERPRETER_UNUSABLE),
+    ),
+    Kind.NO_TENSORFLOW: (Code.TENSORFLOW_MISSING,),
+    Kind.IMPORT_ERROR: (Code.MODULES_MISSING, Code.TF_KERAS_MISSING),
+    Kind.SCRIPT_NOT_FOUND: (Code.SCRIPT_UNUSABLE, Code.PROGRAM_UNUSABLE),
+    Kind.PROXY: (Code.PROXY_BETWEEN_HOSTS, Code.PEERS_BEHIND_PROXY),
+    Kind.NETWORK: (
+        *(Code.PORTS_UNREACHABLE, Code.PORTS_NOT_DIALLED, Code.ADDRESS_SHARED),
+        *(Code.LOOPBACK_IN_CLUSTER, Code.LOOPBACK_OF_HOST),
+    ),
+    Kind.NO_ROOM: (Code.NO_ROOM, Code.TOO_FEW_SLOTS, Code.TOO_FEW_GPUS, Code.POD_UNSCHEDULABLE),
+    Kind.SCHEDULER: tuple(
+        each for each in Code if each.value.startswith(("slurm_", "srun_", "pod_", "kubectl_"))
+    ),
+    Kind.RECORD: (Code.PLAN_NOT_WRITTEN, Code.RECORD_NOT_WRITTEN, Code.JOB_FOLDER_NOT_CREATED),
+    Kind.HOST_UNFIT: (
+        *(Code.WORKDIR_UNUSABLE, Code.CLOCK_DIFFERS, Code.FILES_REFUSED, Code.SCRIPT_DIFFERS),
+        *(Code.PYTHON_DIFFERS, Code.TENSORFLOW_DIFFERS, Code.INSPECTION_FAILED),
+        *(Code.AGENT_NOT_STARTED, Code.AGENT_NOT_CONFIGURED, Code.HOST_NOT_PREPARED),
+        *(Code.FREE_PORTS_NOT_HELD, Code.TOO_FEW_FREE_PORTS, Code.PORTS_REFUSED),
+        *(Code.ONE_MACHINE_TWICE, Code.FORMER_TASKS_ALIVE, Code.PROC_MISSING),
+        Code.PREFLIGHT_FAILED,
+    ),
+    Kind.LIMIT: (Code.TF_CONFIG_TOO_LONG,),
+    Kind.HOST_DOWN: (Code.HOST_UNUSABLE, Code.NO_HOST_ANSWERED, Code.FORMER_HOST_UNREACHABLE),
+}
+"""The kinds of failures that are no task's, the more specific first, and the causes of each."""
 _NO_SINGLE_TASK = (Code.COLLECTIVES_MISMATCHED, Code.GROUP_SIZES_DIFFER)
 _LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _START_KINDS = {
@@ -347,7 +383,7 @@ class _Analysis:
             raise TypeError(f"no job fails by {type(trigger).__name__}")
         host = "" if isinstance(trigger, events.Aborted) else trigger.host
         reason = trigger.cause
-        kind, cause = Kind.OTHER, reason
+        cause = reason
         if reason.is_disk_full:
             kind = Kind.DISK_FULL
             variable = next((each.name for each in _chain(reason) if each.name), "")
@@ -355,8 +391,10 @@ class _Analysis:
         elif host:
             code = Code.HOST_LOST if isinstance(trigger, events.HostLost) else Code.HOST_FAILED
             kind, cause = Kind.HOST_LOST, Cause(code, host=host, within=(reason,))
-        elif any(each.code in _TAKEN for each in _chain(reason)):
-            kind = Kind.PORT_TAKEN
+        else:
+            codes = {each.code for each in _chain(reason)}
+            found = (kind for kind, causes in _JOB_KINDS.items() if not codes.isdisjoint(causes))
+            kind = next(found, Kind.OTHER)
         source = Source.HOST if host else Source.DISTRUN
         evidence = Evidence(task=None, source=source, host=host, cause=reason)
         return Verdict(task=None, kind=kind, cause=cause, evidence=(evidence,))
@@ -473,7 +511,7 @@ def _defect(trigger: events.Aborted | events.HostLost | events.HostFault) -> Ver
     elif cause.code not in (Code.AGENT_FAILED, Code.SUPERVISOR_FAILED):
         return None
     evidence = Evidence(task=None, source=Source.DISTRUN, cause=cause)
-    return Verdict(task=None, kind=Kind.OTHER, cause=cause, evidence=(evidence,))
+    return Verdict(task=None, kind=Kind.DEFECT, cause=cause, evidence=(evidence,))
 
 
 def _not_started(trigger: events.TaskNotStarted) -> Verdict:

@@ -40,6 +40,17 @@ class Kind(str, Enum):
     UNRESPONSIVE = "unresponsive"
     CONNECTION_LOST = "connection_lost"
     HOST_LOST = "host_lost"
+    LOGIN_REFUSED = "login_refused"
+    HOST_UNKNOWN = "host_unknown"
+    HOST_DOWN = "host_down"
+    HOST_UNFIT = "host_unfit"
+    NO_PYTHON = "no_python"
+    NO_TENSORFLOW = "no_tensorflow"
+    NETWORK = "network"
+    NO_ROOM = "no_room"
+    SCHEDULER = "scheduler"
+    RECORD = "record"
+    DEFECT = "defect"
     TIMEOUT = "timeout"
     STALLED = "stalled"
     QUALIFIED = "qualified"
@@ -124,3 +135,9 @@ class Verdict(Frozen, kw_only=True):
     echoes: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
     replacement: Replacement | None = None
+
+    @property
+    def repeats_outcome(self) -> bool:
+        """Whether it only repeats why distrun ended the job."""
+        own = all(e.source is Source.DISTRUN and e.cause == self.cause for e in self.evidence)
+        return self.task is None and own and (self.kind is Kind.OTHER or bool(self.evidence))
