@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +37,19 @@ sys.exit(int(os.environ["DISTRUN_ATTEMPT"]) == 0 and os.environ["DISTRUN_TASK"] 
 """
 
 
-@pytest.fixture
-def unpacked(distrun: Distrun) -> Callable[..., dict[str, bytes]]:
-    """Make a bundle of the newest job; its files."""
+class Unpacking:
+    """Makes bundles of jobs and reads them."""
 
-    def make(*args: str) -> dict[str, bytes]:
-        path = distrun.cwd / "bundle.tar.gz"
-        done = distrun("bundle", "-o", path, *args)
+    def __init__(self, distrun: Distrun) -> None:
+        self._distrun = distrun
+        self.said = ""
+        """What the last `bundle` printed on stderr."""
+
+    def __call__(self, *args: str) -> dict[str, bytes]:
+        """Make a bundle of the newest job; its files."""
+        path = self._distrun.cwd / "bundle.tar.gz"
+        done = self._distrun("bundle", "-o", path, *args)
+        self.said = done.stderr
         assert done.returncode == 0, done.stderr
         assert f"distrun: wrote {path}\n" in done.stderr  # after what is said of a damaged record
         with tarfile.open(path) as archive:
@@ -57,12 +62,15 @@ def unpacked(distrun: Distrun) -> Callable[..., dict[str, bytes]]:
                 for each in members
             }
 
-    return make
-
 
 @pytest.fixture
-def secretive(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
-    """A job that has ended, with secrets in its spec, its variables, its arguments, its output."""
+def unpacked(distrun: Distrun) -> Unpacking:
+    return Unpacking(distrun)
+
+
+def test_it_has_no_secrets_means_the_same_and_can_be_read_elsewhere(
+    distrun: Distrun, unpacked: Unpacking, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DATA_KEYS", PASSED)
     script = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(PRINTS)} --password {TYPED}"
     program = {
@@ -73,13 +81,8 @@ def secretive(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
     spec = distrun.write_spec("", program=program, restart={"max": 1, "backoff": "50ms"})
     assert distrun("launch", spec).returncode == 0
     (path,) = (distrun.home / "jobs").iterdir()
-    return JobFolder(path)
-
-
-def test_it_has_no_secrets_and_no_names(
-    secretive: JobFolder, unpacked: Callable[..., dict[str, bytes]], distrun: Distrun
-) -> None:
     files = unpacked()
+    assert "replaced      2 host names, 1 user name, 1 address, " in unpacked.said
     assert {"bundle.json", "report.html", "README.txt", "plan.json", "spec.yaml"} <= files.keys()
     assert {"events.jsonl", "logs/worker-0.log", "logs/worker-0.idx"} <= files.keys()
     everything = b"\n".join(files.values())
@@ -94,28 +97,16 @@ def test_it_has_no_secrets_and_no_names(
     assert log.count("[secret-") in (4, 8), "four in each attempt that has printed"
     assert "connecting host-" in log
     assert "at address-1:2222" in log
-    told = distrun("bundle", "-o", "again.tar.gz").stderr
-    assert "replaced      2 host names, 1 user name, 1 address, " in told
 
-
-def test_names_can_be_kept_and_secrets_not(
-    secretive: JobFolder, unpacked: Callable[..., dict[str, bytes]]
-) -> None:
-    everything = b"\n".join(unpacked("--keep-names").values())
-    assert socket.gethostname().encode() in everything
-    assert b"10.7.8.9:2222" in everything
-    for hidden in (SECRET, PASSED, TYPED):
-        assert hidden.encode() not in everything, hidden
-
-
-def test_its_record_means_the_same(
-    secretive: JobFolder, unpacked: Callable[..., dict[str, bytes]], tmp_path: Path
-) -> None:
-    unpacked()
-    with opened(tmp_path / "bundle.tar.gz") as (folder, about):
+    monkeypatch.setenv("DISTRUN_HOME", str(distrun.cwd / "nothing"))
+    monkeypatch.delenv("DATA_KEYS")
+    odd = distrun.cwd / "an odd 'name'.tar.gz"
+    (distrun.cwd / "bundle.tar.gz").rename(odd)
+    with opened(odd) as (folder, about):
         assert not record.is_damaged(str(folder.events_file))
         ours, theirs = (
-            lifecycle.replay(record.read(str(each.events_file))) for each in (secretive, folder)
+            lifecycle.replay(record.read(str(each.events_file)))
+            for each in (JobFolder(path), folder)
         )
         assert (about.phase, about.is_running) == ("succeeded", False)
         assert theirs.tasks == {
@@ -125,25 +116,26 @@ def test_its_record_means_the_same(
         assert (theirs.phase, theirs.restarts_made) == (ours.phase, 1)
         place = folder.path
     assert not place.exists()
+    done = distrun("report", odd, "-o", "-")
+    assert done.returncode == 0, done.stderr
+    for shown in (f"<title>{path.name}: succeeded</title>", "worker:1 exited 1", "numpy"):
+        assert shown in done.stdout
+    assert str(distrun.cwd) not in done.stdout
 
 
-def test_a_log_is_cut_and_its_times_stay(
-    distrun: Distrun, unpacked: Callable[..., dict[str, bytes]]
-) -> None:
-    script = "seq -f 'line %.0f' 200000; sleep 0.3; echo MY_TOKEN=abcdefgh; sleep 0.3; echo last"
+def test_a_log_is_cut_and_its_times_stay(distrun: Distrun, unpacked: Unpacking) -> None:
+    script = "seq -f 'line %.0f' 130000; sleep 0.3; echo MY_TOKEN=abcdefgh; sleep 0.3; echo last"
     assert distrun.launch(script, workers=1).returncode == 0
-    files = unpacked()
-    log = files["logs/worker-0.log"]
+    log = unpacked()["logs/worker-0.log"]
     assert 900_000 < len(log) < 1_200_000
     assert log.startswith(b"line ")
-    assert log.endswith(b"line 200000\nMY_TOKEN=[secret-1]\nlast\n")
+    assert log.endswith(b"line 130000\nMY_TOKEN=[secret-1]\nlast\n")
     assert b"before are left out" not in log
-    assert " MB before are left out" in distrun("bundle", "-o", distrun.cwd / "b.tar.gz").stderr
+    assert "before are left out" in unpacked.said
     (path,) = (distrun.home / "jobs").iterdir()
-    original = JobFolder(path)
     with opened(distrun.cwd / "bundle.tar.gz") as (folder, _):
         times = []
-        for each in (original, folder):
+        for each in (JobFolder(path), folder):
             task = TaskLog("", str(each.log_of("worker:0")), str(each.index_of("worker:0")))
             size = task.extent().size
             times.append([round(at, 3) for at, _ in task.spans(size - 40, size)])
@@ -151,83 +143,45 @@ def test_a_log_is_cut_and_its_times_stay(
         assert len(times[0]) >= 2
 
 
-def test_it_can_be_read_elsewhere(
-    secretive: JobFolder,
-    distrun: Distrun,
-    unpacked: Callable[..., dict[str, bytes]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    unpacked()
-    monkeypatch.setenv("DISTRUN_HOME", str(distrun.cwd / "nothing"))
-    monkeypatch.delenv("DATA_KEYS")
-    page = distrun.cwd / "page.html"
-    odd = distrun.cwd / "an odd 'name'.tar.gz"
-    (distrun.cwd / "bundle.tar.gz").rename(odd)
-    done = distrun("report", odd, "-o", page)
-    assert done.returncode == 0, done.stderr
-    text = page.read_text()
-    assert f"<title>{secretive.job_id}: succeeded</title>" in text
-    assert "worker:1 exited 1" in text
-    assert "connecting host-1" in text
-    assert "numpy" in text, "the versions of packages"
-    assert str(distrun.cwd) not in text
-
-
-def test_a_running_job_can_be_packed(
-    distrun: Distrun, unpacked: Callable[..., dict[str, bytes]]
-) -> None:
-    job = distrun.detached(f"echo hello; touch {distrun.cwd}/began; exec sleep 600")
-    wait_until((distrun.cwd / "began").exists)
+def test_a_running_job_can_be_packed(distrun: Distrun, unpacked: Unpacking) -> None:
+    job = distrun.detached("echo hello; exec sleep 600")
     files = unpacked(job)
     assert json.loads(files["bundle.json"])["is_running"]
-    page = distrun.cwd / "page.html"
-    assert distrun("report", distrun.cwd / "bundle.tar.gz", "-o", page).returncode == 0
-    assert f"<title>{job}: running</title>" in page.read_text()
-    assert "supervisor died" not in page.read_text()
+    page = distrun("report", distrun.cwd / "bundle.tar.gz", "-o", "-").stdout
+    assert f"<title>{job}: running</title>" in page
+    assert "supervisor died" not in page
     assert distrun("kill", job).returncode == 0
 
 
 def test_a_damaged_record_is_packed_as_far_as_it_goes(
-    distrun: Distrun, unpacked: Callable[..., dict[str, bytes]]
-) -> None:
-    job = distrun.detached("exit 3")
-    wait_until(lambda: distrun.status(job)["state"] == "failed")
-    events = distrun.home / "jobs" / job / "events.jsonl"
-    events.write_bytes(b'\xff\x00{"event": 5\n' + events.read_bytes())
-    assert unpacked()["events.jsonl"].startswith(b'\xff{"event": 5\n')
-
-
-def test_a_record_that_lost_its_plan_has_the_logs(
-    distrun: Distrun, unpacked: Callable[..., dict[str, bytes]]
+    distrun: Distrun, unpacked: Unpacking
 ) -> None:
     job = distrun.detached("echo hello; exit 3")
     wait_until(lambda: distrun.status(job)["state"] == "failed")
     events = distrun.home / "jobs" / job / "events.jsonl"
-    events.write_bytes(b"")
+    events.write_bytes(b'\xff\x00{"event": 5\n' + events.read_bytes())
+    assert unpacked()["events.jsonl"].startswith(b'\xff{"event": 5\n')
+    events.write_bytes(b"")  # without a plan, too
     files = unpacked()
     assert any(b"hello\n" in text for name, text in files.items() if name.startswith("logs/"))
     assert files["events.jsonl"] == b""
 
 
-def test_what_came_too_late_is_in_it(
-    distrun: Distrun, unpacked: Callable[..., dict[str, bytes]]
-) -> None:
+def test_what_came_too_late_is_in_it(distrun: Distrun, unpacked: Unpacking) -> None:
     job = distrun.detached("echo MY_TOKEN=longer-than-its-replacement; echo second", workers=1)
     wait_until(lambda: distrun.status(job)["state"] == "succeeded")
     logs = distrun.home / "jobs" / job / "logs"
-    log = (logs / "worker-0.log").read_bytes()
-    before = log.index(b"second")
+    before = (logs / "worker-0.log").read_bytes().index(b"second")
     (logs / f"worker-0.{before}-17.late").write_bytes(b"came late, API_KEY=abcdefgh\n")
     exited = {"event": "TaskExited", "at": 5e9, "task": "worker:0", "attempt": 0, "code": 7}
     (logs / "unsent-reports.jsonl").write_text(json.dumps(exited) + "\n")
-    files = unpacked()
+    unpacked()
     with opened(distrun.cwd / "bundle.tar.gz") as (folder, _):
         ((late, (part,)),) = folder.late_logs().items()
         shown = late.read_bytes()
         assert shown[part[0] :] == b"second\n"
         assert part[1].read_bytes() == b"came late, API_KEY=[secret-2]\n"
         assert [event.at for event in record.read(str(folder.unsent_reports_file))] == [5e9]
-    assert "logs/unsent-reports.jsonl" in files
 
 
 NAMED = """\
@@ -239,7 +193,7 @@ print("hf_abcdefghijklmnopqrstuvwxyz012345 at postgres://anna:urls-secret@gpu7/d
 
 
 def test_nothing_of_a_user_is_left(
-    distrun: Distrun, unpacked: Callable[..., dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, unpacked: Unpacking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = distrun.cwd / "home" / "anna"
     place.mkdir(parents=True)
@@ -270,9 +224,6 @@ def test_nothing_of_a_user_is_left(
             f"distrun-{json.loads(files['bundle.json'])['job_id']}"
         }
         assert "distrun-user-1-mnist-" in archived.getnames()[0]
-    with opened(distrun.cwd / "bundle.tar.gz") as (folder, _):
-        assert folder.state().outcome is not None
-        assert not record.is_damaged(str(folder.events_file))
     kept = b"\n".join(unpacked("--keep-names").values())
     assert b"/home/anna/data" in kept
     assert b"gpu7.lab.example" in kept
@@ -352,8 +303,6 @@ def header(name: str, **fields: Any) -> bytes:
 
 HOSTILE = {
     "nothing": b"",
-    "text": b"hello",
-    "empty": archive(about=None),
     "wrong checksum": damaged(archive(("distrun-job-aaa/events.jsonl", b"x")), at=-8),
     "damaged header": gzip.compress(
         damaged(gzip.decompress(archive(("distrun-job-aaa/events.jsonl", b"x"))), at=1030)
@@ -362,18 +311,13 @@ HOSTILE = {
     "more behind its end": archive() + gzip.compress(b"\0" * (2 << 20)),
     "endless name": gzip.compress(header("x", size=1 << 33, type=tarfile.GNUTYPE_LONGNAME)),
     "endless attributes": gzip.compress(header("x", size=1 << 33, type=tarfile.XHDTYPE)),
-    "many attributes": gzip.compress(header("x", type=tarfile.XHDTYPE) * 3000),
     "sparse": gzip.compress(header("distrun-job-aaa/events.jsonl", type=tarfile.GNUTYPE_SPARSE)),
     "huge about": archive(about={**ABOUT, "versions": {"Python": "3" * (2 << 20)}}),
     "no about": archive(("distrun-job-aaa/events.jsonl", b""), about=None),
     "odd about": archive(about=[1]),
     "later version": archive(about={**ABOUT, "version": 2}),
-    "of no time": archive(about={**ABOUT, "made_at": float("inf")}),
     "of no number": archive(about={**ABOUT, "made_at": float("nan")}),
-    "of the year 99999": archive(about={**ABOUT, "made_at": 3.1e12}),
-    "of long ago": archive(about={**ABOUT, "made_at": -1e18}),
     "of a huge number": archive(about={**ABOUT, "made_at": 10**400}),
-    "of true": archive(about={**ABOUT, "made_at": True}),
     "of a version that is true": archive(about={**ABOUT, "version": True}),
     "a longer file than is packed": gzip.compress(
         header("distrun-job-aaa/events.jsonl", size=(64 << 20) + 1)
@@ -382,19 +326,12 @@ HOSTILE = {
     "absolute": archive(("/tmp/distrun-job-aaa/x", b"x")),
     "another job": archive(("distrun-job-bbb/events.jsonl", b"x")),
     "unknown file": archive(("distrun-job-aaa/x.sh", b"x")),
-    "deep": archive(("distrun-job-aaa/logs/a/b.log", b"x")),
-    "hidden": archive(("distrun-job-aaa/logs/.log", b"x")),
     "twice": archive(*2 * [("distrun-job-aaa/events.jsonl", b"x")]),
     "link": archive(
         ("distrun-job-aaa/events.jsonl", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"})
     ),
-    "hard link": archive(
-        ("distrun-job-aaa/events.jsonl", {"type": tarfile.LNKTYPE, "linkname": "/etc/passwd"})
-    ),
     "fifo": archive(("distrun-job-aaa/events.jsonl", {"type": tarfile.FIFOTYPE})),
-    "device": archive(("distrun-job-aaa/events.jsonl", {"type": tarfile.CHRTYPE})),
     "folder": archive(("distrun-job-aaa/events.jsonl", {"type": tarfile.DIRTYPE})),
-    "10 GB": gzip.compress(header("distrun-job-aaa/events.jsonl", size=10 << 30)),
     "less than nothing": gzip.compress(header("distrun-job-aaa/events.jsonl", size=-1)),
 }
 
@@ -434,7 +371,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(
         pass
 
 
-def test_the_command_says_what_it_refuses(distrun: Distrun) -> None:
+def test_the_command_says_what_it_refuses_and_marks_what_is_no_text(distrun: Distrun) -> None:
     path = distrun.cwd / "x.tar.gz"
     path.write_bytes(HOSTILE["link"])
     refused = distrun("report", path, "-o", "-")
@@ -443,10 +380,6 @@ def test_the_command_says_what_it_refuses(distrun: Distrun) -> None:
     missing = distrun("report", distrun.cwd / "none.tar.gz")
     assert missing.returncode == 69
     assert "none.tar.gz" in missing.stderr
-
-
-def test_a_text_that_is_no_text_is_shown_with_marks(distrun: Distrun, tmp_path: Path) -> None:
-    path = tmp_path / "x.tar.gz"
     path.write_bytes(archive(about={**ABOUT, "versions": {"Python": "\ud8003.11"}}))
     done = distrun("report", path, "-o", "-")
     assert (done.returncode, done.stderr) == (0, "")

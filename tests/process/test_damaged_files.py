@@ -14,7 +14,7 @@ import pytest
 from harness.command import Distrun, WriteSpec
 from harness.damaged_records import DEEP, HUGE, MISSING, VALUES, _paths, run_here
 
-CASES = 60
+CASES = 30
 ODD_TEXTS = ("\ud8000", "1e400", "\0", "<b>", "x" * 200_000)
 COMMANDS = (
     *(("status",), ("status", "--timing"), ("ps", "-a", "--json"), ("logs", "--timestamps")),

@@ -30,13 +30,14 @@ def damaged(distrun: Distrun, tmp_path: Path) -> Record:
 
 def test_a_field_of_any_event_may_have_any_value(damaged: Record) -> None:
     chooser = random.Random()
-    for number, path in damaged.places():
+    places = list(damaged.places())
+    for number, path in chooser.sample(places, len(places) // 2):
         line = damaged.damage(number, path, chooser.choice(VALUES))
         print(line[:2000])  # shown if the test fails
         command = chooser.choice(COMMANDS)
         damaged.check(command, number, *run_here(command))
     (planned,) = (each for each, line in enumerate(damaged.lines) if b'"JobPlanned"' in line)
-    for value in VALUES:  # logs are found by the names
+    for value in chooser.sample(VALUES, 8):  # logs are found by the names
         damaged.damage(planned, ("tasks", 0, "name"), value)
         damaged.check(("logs",), planned, *run_here(("logs",)))
 
@@ -58,9 +59,9 @@ def test_a_line_may_be_anything_and_a_result_that_is_damaged_is_not_success(
     assert {task["exit_code"] for task in status()["tasks"]} == {None, 4, 5}
     for line in LINES:
         damaged.write(number - 1, line)
-        for command in random.sample(COMMANDS, 3):
-            done = distrun(*command)
-            damaged.check(command, number - 1, done.returncode, done.stdout, done.stderr)
+        command = random.choice(COMMANDS)
+        done = distrun(*command)
+        damaged.check(command, number - 1, done.returncode, done.stdout, done.stderr)
     assert distrun("clean", "--all").returncode == 0
     assert not damaged.path.exists()
 
@@ -71,11 +72,11 @@ def test_a_running_job_may_have_process_ids_that_there_are_not(
     job_id = detached("exec sleep 600", workers=1)
     record = distrun.home / "jobs" / job_id / "events.jsonl"
     lines = list(map(json.loads, record.read_text().splitlines()))
-    for pid in (1 << 31, 1 << 40, 10**30, -1, 0, 1.5, "1"):
+    for pid in (1 << 31, 10**30, -1, 0, 1.5):
         changed = ({**each, "pid": pid} if "pid" in each else each for each in lines)
         record.write_text("".join(json.dumps(each) + "\n" for each in changed))
-        for command in (("status",), ("status", "--json"), ("ps",), ("events",)):
-            done = distrun(*command)
+        for command in ("status", "ps"):
+            done = distrun(command)
             assert (done.returncode, done.stderr) == (0, ""), pid
     assert distrun("kill").returncode == 0
 
@@ -103,30 +104,31 @@ TOLD = {
     **dict.fromkeys(("ps -a", "status", "status --json", "status --timing", "logs"), 0),
     **dict.fromkeys(("logs --json", "logs -f", "events", "events --json", "events -f"), 0),
     **dict.fromkeys(("report -o page.html", "bundle -o job.tar.gz", "kill JOB"), 0),
-    **dict.fromkeys(("wait", "wait --timeout 1s", "resume", "resume -d"), 69),
+    **dict.fromkeys(("wait", "resume"), 69),
 }
 
 
-@pytest.mark.parametrize("fault", CUT)
 def test_a_record_that_is_cut_to_nothing_is_told_by_all_commands(
-    distrun: Distrun, detached: Detach, status: Status, fault: str
+    distrun: Distrun, detached: Detach, status: Status
 ) -> None:
     job_id = detached("echo hello", workers=1)
     distrun("wait")
-    record, kept = distrun.home / "jobs" / job_id / "events.jsonl", CUT[fault]
-    for line, code in TOLD.items():
+    record = distrun.home / "jobs" / job_id / "events.jsonl"
+
+    def cut(fault: str) -> None:
         record.unlink(missing_ok=True)
+        kept = CUT[fault]
         if kept is not None:
             record.write_bytes(kept)
-        done = distrun(*line.replace("JOB", job_id).split())
-        assert done.returncode == code, (line, done.stderr)
-        text = "is damaged" if line.startswith("resume") else fault
-        assert f"the record of job {job_id} {text}" in done.stderr, (line, done.stderr)
-        assert "to continue it" not in done.stdout + done.stderr, line
-    record.unlink(missing_ok=True)
-    if kept is not None:
-        record.write_bytes(kept)
-    job = status()
-    assert (job["state"], job["record_fault"], job["resume_command"]) == ("lost", fault, None)
-    (listed,) = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
-    assert (listed["record_fault"], listed["resume_command"]) == (fault, None)
+
+    for fault, lines in (("is missing", list(TOLD)), *((each, ["logs", "wait"]) for each in CUT)):
+        for line in lines:
+            cut(fault)
+            done = distrun(*line.replace("JOB", job_id).split())
+            assert done.returncode == TOLD[line], (line, done.stderr)
+            text = "is damaged" if line.startswith("resume") else fault
+            assert f"the record of job {job_id} {text}" in done.stderr, (line, done.stderr)
+            assert "to continue it" not in done.stdout + done.stderr, line
+        cut(fault)
+        job = status()
+        assert (job["state"], job["record_fault"], job["resume_command"]) == ("lost", fault, None)

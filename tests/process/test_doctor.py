@@ -12,8 +12,6 @@ import yaml
 
 from harness.command import Distrun
 from harness.requirements import need_tensorflow
-from harness.terminal import OpenTerminal
-from harness.waiting import wait_until
 
 FAILED = 69
 
@@ -34,24 +32,10 @@ def write_job(folder: Path, script: str, **program: object) -> Path:
     return path
 
 
-def test_the_bundled_job_needs_tensorflow_and_numpy(distrun: Distrun, bare_python: str) -> None:
-    spec = distrun.cwd / "job.yaml"
-    spec.write_text("{strategy: default, program: {script: mnist}}")
-    failed = distrun("doctor", spec, "--set", f"program.python={bare_python}")
-    assert failed.returncode == FAILED
-    assert (
-        f"{bare_python} has no numpy, tensorflow, tf_keras: the program imports them"
-        in failed.stdout
-    )
-    assert "failed: the job cannot run" in failed.stderr
-    assert "modules: install them" in failed.stdout
-
-
 @pytest.mark.parametrize(
     ("script", "missing"),
     [
         ("import numpy\nimport tensorflow as tf\n", "numpy, tensorflow"),
-        ("from keras import layers\nimport os, json\n", "keras"),
         ("import beside\n", "numpy"),
         ("try:\n    import numpy\nexcept ImportError:\n    numpy = None\n", None),
         ("import json\nimport beside_too\n", None),
@@ -74,16 +58,12 @@ def test_a_script_needs_what_it_imports(
         assert f" has no {missing}: " in checks[0]["text"]
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_this_machine_alone(
-    distrun: Distrun, terminal: OpenTerminal, bare_python: str, columns: int
-) -> None:
+def test_this_machine_alone(distrun: Distrun, bare_python: str) -> None:
     need_tensorflow()
-    window = terminal("doctor", columns=columns)
-    wait_until(window.ended, timeout=60)
-    assert window.process.returncode == 0, window.text()
-    assert "modules" in window.text()
-    assert "failed" not in window.text()
+    done = distrun("doctor")
+    assert done.returncode == 0, done.stdout
+    assert "modules" in done.stdout
+    assert "failed" not in done.stdout
     without = distrun("doctor", "--set", f"program.python={bare_python}")
     assert without.returncode == FAILED
     assert "has no numpy, tensorflow, tf_keras" in without.stdout

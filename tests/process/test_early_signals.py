@@ -26,7 +26,7 @@ main()
 """Sends a signal while a class is created: Python before 3.12 replaces what is raised there."""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_a_class_is_created(distrun: Distrun, number: signal.Signals) -> None:
     script = IN_A_CLASS.format(number=int(number))
     done = subprocess.run(

@@ -33,11 +33,8 @@ sys.exit(attempt == "0")
     ("inherited", "program", "is_kept"),
     [
         ({}, {}, True),
-        ({}, {"memory": "keep"}, True),
         ({}, {"memory": "system"}, False),
         ({"MALLOC_ARENA_MAX": "4"}, {}, False),
-        ({"GLIBC_TUNABLES": ""}, {"memory": "keep"}, False),
-        ({}, {"env": {"LD_PRELOAD": ""}}, False),
     ],
 )
 def test_tasks_have_what_the_plan_shows_also_when_they_restart(

@@ -58,9 +58,7 @@ def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folde
     assert distrun("clean", "--all", **run).stdout == f"{job['job_id']}\n"
 
 
-@pytest.mark.parametrize(
-    "name", ["a\nb", "a\x1b[31m", "a\x9b", "a\u202eb", "a\u2028b", "a\x7f", "\t"]
-)
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[31m", "a\u202eb"])
 def test_a_name_that_would_act_on_a_terminal_is_refused(distrun: Distrun, name: str) -> None:
     spec = distrun.write_spec("exit 0")
     for args in (["--name", name], ["--set", f"name={json.dumps(name)}"]):
@@ -74,9 +72,7 @@ def test_a_name_that_would_act_on_a_terminal_is_refused(distrun: Distrun, name: 
     assert re.match(rf"{re.escape(str(spec))}:\d+:\d+: name has a line break", done.stderr)
 
 
-@pytest.mark.parametrize(
-    "odd", ["\x9b31m", "\x05", "\u202e", "\u2066", "\x1b[31m", "\x08", "\udc9b"]
-)
+@pytest.mark.parametrize("odd", ["\x9b31m", "\u202e", "\x1b[31m", "\udc9b"])
 def test_wrong_usage_and_specs_are_told_without_control_characters(
     distrun: Distrun, odd: str
 ) -> None:
@@ -102,8 +98,8 @@ def test_wrong_usage_and_specs_are_told_without_control_characters(
         assert all(line.isprintable() for line in (done.stdout + done.stderr).split("\n")), done
 
 
-@pytest.mark.parametrize("output", ["../up.yaml", "$(touch owned).yaml", "new\nline.yaml"])
-def test_init_writes_what_it_is_told_and_no_more(distrun: Distrun, output: str) -> None:
+def test_init_writes_what_it_is_told_and_no_more(distrun: Distrun) -> None:
+    output = "../$(touch owned)\n.yaml"
     folder = distrun.cwd / "here"
     folder.mkdir()
     done = distrun("init", "script", "-o", output, cwd=folder)
@@ -112,27 +108,13 @@ def test_init_writes_what_it_is_told_and_no_more(distrun: Distrun, output: str) 
     again = distrun("init", "script", "-o", output, cwd=folder)
     assert again.returncode == 2
     assert "exists already" in again.stderr
-    assert not (folder / "owned").exists()
-
-
-def test_a_template_is_no_path(distrun: Distrun) -> None:
+    assert not list(distrun.cwd.rglob("owned"))
     (distrun.cwd / "mine.yaml").write_text("# mine\n")
-    for name in (str(distrun.cwd / "mine"), "../mine", "mine", "scirpt"):
+    for name in ("../mine", "mine", "scirpt"):
         done = distrun("init", name)
         assert done.returncode == 2
         assert "there is no template" in done.stderr
     assert "did you mean 'script'?" in done.stderr
-
-
-def test_init_lists_templates_in_a_line_each(distrun: Distrun) -> None:
-    lines = distrun("init").stdout.splitlines()
-    assert len(lines) >= 3
-    assert max(map(len, lines)) <= 80
-    for line in lines:
-        name, says = re.split(r"  +", line)
-        assert says.endswith(".")
-        written = distrun("init", name, "-o", "-").stdout
-        assert written.startswith(f"# {says}\n")
 
 
 @pytest.mark.parametrize("key", ["hostfile", "script"])

@@ -29,7 +29,7 @@ def run_attacked(distrun: Distrun) -> Callable[..., subprocess.Popen[str]]:
     ssh.chmod(0o755)
 
     def run(
-        attack: str, *command: str, chief: str = SLEEP, slots: int = 3, **timeouts: str
+        attack: str, *command: str, chief: str = SLEEP, **timeouts: str
     ) -> subprocess.Popen[str]:
         script = (
             f"case $DISTRUN_TASK in chief:0) {chief};; evaluator:0) sleep 1000;; "
@@ -39,7 +39,7 @@ def run_attacked(distrun: Distrun) -> Callable[..., subprocess.Popen[str]]:
             script,
             strategy="parameter_server",
             cluster={"chief": 1, "worker": 1, "ps": 1, "evaluator": 1},
-            hosts=[{"name": "good", "slots": slots}, {"name": "evil", "slots": 4 - slots}],
+            hosts=[{"name": "good", "slots": 3}, {"name": "evil", "slots": 1}],
             placement="pack",
             timeouts={"link": "20s", **timeouts},
             program={"command": ["sh", "-c", script], "sync": "off", "workdir": str(distrun.cwd)},
@@ -66,9 +66,7 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
     [
         ("foreign-exit", "chief:0, which is no task of this host"),
         ("own-words", "distrun: it succeeded"),
-        ("hello", "Hello"),
         ("claims-4-gib", "4294967295 bytes"),
-        ("flood", "not a message of this protocol"),
     ],
 )
 def test_an_attack_is_told_and_the_job_goes_on(
@@ -88,52 +86,14 @@ def test_an_attack_is_told_and_the_job_goes_on(
     assert not set(text) & set("\x1b\x07\u202e")
 
 
-@pytest.mark.parametrize(
-    ("command", "answer"),
-    [("doctor", "PortsHeld"), ("launch", "Inspected")],
-)
-def test_a_host_that_does_not_answer_is_named_in_time(
-    run_attacked: Callable[..., Any], command: str, answer: str
+def test_doctor_names_a_host_that_does_not_answer_in_time(
+    run_attacked: Callable[..., Any],
 ) -> None:
     """Its agent lives, and sends signs of life."""
-    done = ended(run_attacked(f"without={answer}", command, start="10s"))
-    order = "HoldPorts" if answer == "PortsHeld" else "Inspect"
-    expected = f"its agent did not answer {order} within 10 s"
+    done = ended(run_attacked("without=PortsHeld", "doctor", start="5s"))
     said = " ".join((done.stdout + done.stderr).split())
-    assert f"evil cannot be prepared: {expected}" in said, said
-    assert done.returncode == (75 if command == "launch" else 69)
-
-
-def test_long_texts_of_a_host_are_cut(run_attacked: Callable[..., Any]) -> None:
-    launch = run_attacked(
-        "long-faults", "launch", "--no-preflight", chief="sleep 3; echo trained; exit 0"
-    )
-    done = ended(launch)
-    assert done.returncode == 0, done.stderr[-1000:]
-    assert "evil cannot continue: " in done.stderr
-    assert "A ... (cut)" in done.stderr
-    assert len(done.stderr) < 60_000
-
-
-@pytest.mark.parametrize("address", ["0.0.0.0", "2001:db8::1%$(touch ran)"])
-def test_a_host_with_an_impossible_address_is_a_fault(
-    run_attacked: Callable[..., Any], address: str
-) -> None:
-    done = ended(run_attacked(f"address={address}", "plan", link="2s"))  # its agent lives as long
-    assert done.returncode == 69, done.stderr
-    assert f"a Hello with a value that it cannot have: address is '{address}'" in done.stderr
-
-
-def test_a_hosts_own_name_is_no_command_of_other_hosts(
-    run_attacked: Callable[..., Any], tmp_path: Path
-) -> None:
-    """A host without a known address is dialled by its own name, unless that is no name."""
-    chief = "echo the server is at {address:ps:0}; exit 0"
-    command = ("launch", "--no-preflight")
-    done = ended(run_attacked("hostname=x$(touch ran)", *command, chief=chief, slots=2))
-    assert done.returncode == 0, done.stderr
-    assert "the server is at evil:" in done.stdout
-    assert not (tmp_path / "ran").exists()
+    assert "evil cannot be prepared: its agent did not answer HoldPorts within 5 s" in said, said
+    assert done.returncode == 69
 
 
 def test_an_agent_that_exits_again_and_again_does_not_keep_the_job(

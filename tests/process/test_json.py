@@ -175,19 +175,3 @@ def test_no_kind_and_no_field_is_described_that_does_not_exist(page: str, reader
     used = {field for fields in described.values() for field in fields} | own
     tops = {path.partition(".")[0].removesuffix("[]") for path in reader.tables["events"]}
     assert tops == used
-
-
-def test_times_and_sizes_are_named_with_their_units(reader: Reader) -> None:
-    """There is one way: Unix seconds `at`, seconds, bytes."""
-    words = ("millis", "_ms", "nanos", "_ns", "minutes", "time", "duration", "_kb", "_mb", "date")
-    for section, table in reader.tables.items():
-        for path in table:
-            name = path.rpartition(".")[2].removesuffix("[]")
-            is_exempt = name in ("timeouts", "timer")
-            assert is_exempt or not any(word in name for word in words), (section, path)
-
-
-@pytest.mark.parametrize("value", [{"version": "2"}, {"version": True}, {"jobs": {}}, {"new": 1}])
-def test_the_comparison_finds_what_is_wrong(value: dict[str, Any], reader: Reader) -> None:
-    reader.check("ps", value)
-    assert len(reader.faults) == 1

@@ -54,8 +54,11 @@ def run(text: str, number: int, distrun: Distrun, **keys: object) -> str:
     return str(done.stderr)
 
 
-@pytest.mark.parametrize("text", [POOL, RUN, SILENT], ids=["pool", "subprocess", "no word"])
-@pytest.mark.parametrize(("number", "kind"), [(9, "killed"), (11, "crash")])
+@pytest.mark.parametrize(
+    ("text", "number", "kind"),
+    [(POOL, 9, "killed"), (RUN, 11, "crash"), (SILENT, 9, "killed")],
+    ids=["pool", "subprocess", "no word"],
+)
 def test_the_child_is_named_with_its_signal(
     text: str, number: int, kind: str, distrun: Distrun
 ) -> None:
@@ -81,13 +84,7 @@ def test_a_stall_after_a_thread_has_failed_is_its_echo(distrun: Distrun) -> None
     assert "failed with ValueError: bad record, at own.py:2 in read (exception)" in said
 
 
-@pytest.mark.parametrize("number", [15, 2])
-def test_a_child_that_its_program_terminates_is_no_cause(number: int, distrun: Distrun) -> None:
-    text = RUN.replace("check=True)", "check=False), 1 / 0")
-    said = run(text, number, distrun)
-    assert "failed with ZeroDivisionError: division by zero" in said
-
-
-def test_a_killed_child_does_not_hide_another_error(distrun: Distrun) -> None:
+@pytest.mark.parametrize("number", [15, 9])
+def test_a_child_that_is_ended_does_not_hide_another_error(number: int, distrun: Distrun) -> None:
     text = RUN.replace("check=True)", "check=False), {}['lr']")
-    assert "failed with KeyError: 'lr'" in run(text, 9, distrun)
+    assert "failed with KeyError: 'lr'" in run(text, number, distrun)

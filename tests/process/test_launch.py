@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,38 +15,13 @@ import pytest
 
 from harness.command import Distrun
 from harness.processes import alive, survivors
-from harness.training import held_port
 from harness.values import not_none
 from harness.waiting import wait_until
 
 
-def test_output_has_a_prefix_and_the_exit_code_is_0(distrun: Distrun) -> None:
-    done = distrun.launch("echo out $DISTRUN_TASK; echo err >&2")
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [
-        "worker:0 | err",
-        "worker:0 | out worker:0",
-        "worker:1 | err",
-        "worker:1 | out worker:1",
-    ]
-
-
-def test_tf_config_is_what_tensorflow_reads(distrun: Distrun) -> None:
-    with held_port() as first, held_port() as second:
-        addresses = [f"localhost:{first}", f"localhost:{second}"]
-        spec = distrun.write_spec('echo "$TF_CONFIG"', cluster={"worker": addresses})
-        plan = distrun("plan", "--json", spec)
-    assert plan.returncode == 0, plan.stderr
-    planned = [task["env"]["TF_CONFIG"] for task in json.loads(plan.stdout)["plan"]["tasks"]]
-    assert planned == [
-        f'{{"cluster": {{"worker": ["localhost:{first}", "localhost:{second}"]}}, '
-        f'"task": {{"type": "worker", "index": {index}}}}}'
-        for index in (0, 1)
-    ]
-
-
 def test_tasks_get_the_plan(distrun: Distrun) -> None:
-    done = distrun.launch('echo "$TF_CONFIG $DISTRUN_ATTEMPT $DISTRUN_STRATEGY"', 3)
+    done = distrun.launch('echo "$TF_CONFIG $DISTRUN_ATTEMPT $DISTRUN_STRATEGY" >&2', 3)
+    assert done.returncode == 0, done.stderr
     configs = {}
     for line in done.stdout.splitlines():
         prefix, text = line.split(" | ", 1)
@@ -57,9 +33,12 @@ def test_tasks_get_the_plan(distrun: Distrun) -> None:
     assert clusters[0] == clusters[1] == clusters[2]
     assert len(set(clusters[0]["worker"])) == 3
     assert configs["worker:2"]["task"] == {"type": "worker", "index": 2}
+    assert sorted(configs["worker:2"]) == ["cluster", "task"]
 
 
-def test_a_failure_is_the_exit_code_and_the_report_names_it(distrun: Distrun) -> None:
+def test_a_failure_is_the_exit_code_and_the_report_names_it_when_nothing_is_left(
+    distrun: Distrun,
+) -> None:
     spec = distrun.write_spec(
         "touch up-$DISTRUN_TASK; test $DISTRUN_TASK = worker:1 || exec sleep 600; "
         "until test -e up-worker:0 && test -e up-worker:2; do sleep 0.02; done; "
@@ -80,12 +59,7 @@ def test_a_failure_is_the_exit_code_and_the_report_names_it(distrun: Distrun) ->
     assert report.splitlines()[-1] == "distrun: exit code 3, worker:1's own"
     job = distrun.status()
     assert (job["state"], job["exit_code"], job["origin"]) == ("failed", 3, "task")
-
-
-def test_a_signal_is_128_more_and_named(distrun: Distrun) -> None:
-    done = distrun.launch("[ $DISTRUN_TASK = worker:1 ] && kill -9 $$; sleep 600")
-    assert done.returncode == 137
-    assert "worker:1 was killed by SIGKILL" in done.stderr
+    assert survivors(job["job_id"]) == []
 
 
 def test_a_program_that_is_not_there(distrun: Distrun) -> None:
@@ -99,8 +73,6 @@ def test_a_program_that_is_not_there(distrun: Distrun) -> None:
 
 
 def test_a_taken_port_is_named_before_anything_starts(distrun: Distrun) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         spec = distrun.write_spec(
@@ -113,30 +85,12 @@ def test_a_taken_port_is_named_before_anything_starts(distrun: Distrun) -> None:
     assert not (distrun.cwd / "started").exists()
 
 
-def test_eight_sleepers_are_gone_once_a_failure_is_told(distrun: Distrun) -> None:
-    spec = distrun.write_spec(
-        "touch up-$DISTRUN_TASK; test $DISTRUN_TASK = worker:8 || exec sleep 600; "
-        "until test $(ls | grep -c up-) = 9; do sleep 0.02; done; exit 1",
-        9,
-    )
-    done = distrun("launch", spec)
-    assert done.returncode == 1
-    job_id = not_none(re.search(r"job (\S+):", done.stderr))[1]
-    assert survivors(job_id) == []
-
-
-def test_success_needs_all_workers(distrun: Distrun) -> None:
-    spec = distrun.write_spec("[ $DISTRUN_TASK = worker:0 ] && exit 0; sleep 0.3; exit 5")
-    assert distrun("launch", spec).returncode == 5
-
-
-def test_what_a_task_leaves_behind_does_not_keep_the_job(distrun: Distrun) -> None:
-    done = distrun.launch("setsid sleep 600 & sleep 600 & exit 0")
+def test_input_is_at_its_end_and_what_a_task_leaves_does_not_keep_the_job(
+    distrun: Distrun,
+) -> None:
+    script = "setsid sleep 600 & sleep 600 & cat; echo over"
+    done = distrun("launch", distrun.write_spec(script), stdin=subprocess.PIPE)
     assert done.returncode == 0
-
-
-def test_cat_sees_the_end_of_its_input(distrun: Distrun) -> None:
-    done = distrun("launch", distrun.write_spec("cat; echo over"), stdin=subprocess.PIPE)
     assert sorted(done.stdout.splitlines()) == ["worker:0 | over", "worker:1 | over"]
 
 
@@ -182,14 +136,6 @@ def test_a_launch_that_stood_still_to_the_end_tells_how_the_job_ended(distrun: D
     assert launch.wait(30) == 0
 
 
-def test_dry_run_starts_nothing(distrun: Distrun) -> None:
-    done = distrun("launch", "--dry-run", distrun.write_spec("touch started"))
-    assert done.returncode == 0, done.stderr
-    assert "worker:1" in done.stdout
-    assert not (distrun.cwd / "started").exists()
-    assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == []
-
-
 def test_arguments_after_two_dashes_reach_the_program(distrun: Distrun) -> None:
     spec = distrun.write_spec("", program={"command": ["echo"], "args": ["a"]})
     done = distrun("launch", spec, "--", "--epochs", "3", "two words")
@@ -199,9 +145,8 @@ def test_arguments_after_two_dashes_reach_the_program(distrun: Distrun) -> None:
     }
 
 
-@pytest.mark.parametrize("folder", ['it\'s "here" $(touch x)', "new\nline", "déjà vu"])
-def test_hostile_paths_only_name(distrun: Distrun, folder: Path) -> None:
-    place = distrun.cwd / folder
+def test_hostile_paths_only_name(distrun: Distrun) -> None:
+    place = distrun.cwd / 'it\'s "here" $(touch x)\ndéjà vu'
     place.mkdir()
     (place / "job.py").write_text(
         "import os, sys; print(os.path.dirname(sys.argv[0]) == os.getcwd())"
@@ -254,7 +199,7 @@ def test_a_launch_under_nohup_survives_the_hangup(distrun: Distrun) -> None:
 SERVE_AND_CHECK = Path(__file__).parent / "programs" / "meet_peers.py"
 
 
-def test_ten_jobs_in_parallel_meet_no_stranger(distrun: Distrun) -> None:
+def test_five_jobs_in_parallel_meet_no_stranger(distrun: Distrun) -> None:
     spec = distrun.cwd / "meet.yaml"
     spec.write_text(
         "strategy: multi_worker_mirrored\ncluster: {worker: 2}\n"
@@ -262,7 +207,7 @@ def test_ten_jobs_in_parallel_meet_no_stranger(distrun: Distrun) -> None:
     )
     launches = [
         distrun.start("launch", spec, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        for _ in range(10)
+        for _ in range(5)
     ]
     for launch in launches:
         output, _ = launch.communicate(timeout=200)

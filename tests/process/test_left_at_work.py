@@ -19,17 +19,9 @@ def test_what_was_still_at_work_is_told_everywhere(distrun: Distrun) -> None:
     assert distrun("report", "-o", "-").stdout.count(LEFT) == 2  # how it ended; its events
 
 
-def test_several_tasks_that_left_the_same_are_told_once(distrun: Distrun) -> None:
-    spec = distrun.write_spec("sleep 600 & sleep 600 & exit 0", workers=3)
-    last = distrun("launch", spec).stderr.splitlines()[-1]
-    told = "worker:0 to worker:2 exited 0 with 2 processes still at work, which distrun ended"
-    assert last.count(f"{told}: sleep 600") == 1
-
-
 @pytest.mark.parametrize(
     "script",
     [
-        "true & exit 0",
         "mkfifo $$; cat $$ & exec 3>$$; exit 0",  # as the helpers of multiprocessing end
         "sleep 600 & exit 3",  # a failure needs no qualification
         "sleep 600 & wait",  # it is stopped

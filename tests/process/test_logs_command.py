@@ -65,21 +65,6 @@ def is_known(log: Path) -> bool:
     )
 
 
-def test_a_progress_bar_is_shown_as_one_line(distrun: Distrun) -> None:
-    bar = (
-        "for i in 1 2 3; do printf 'epoch %s\\r' $i; done; printf 'epoch 3 done\\n'; "
-        "printf '\\033[2K\\033[1A10%%\\b\\b\\b20%%\\r\\n'; printf '50%%\\r60%%\\r'"
-    )
-    launched = distrun.launch(bar, workers=1)
-    logged = distrun("logs")
-    for text in (launched.stdout, logged.stdout):
-        assert text.splitlines()[0] == "worker:0 | epoch 3 done"
-        assert text.splitlines()[-1] == "worker:0 | 60%"
-        assert all(line.startswith("worker:0 | ") for line in text.split("\n")[:-1])
-        assert not re.search(r"[\r\b\x1b]", text)
-    assert "epoch 1\repoch 2\r" in distrun("logs", "--raw", text=False).stdout.decode()
-
-
 def test_the_first_and_the_last_page_read_only_a_part_of_100_mb(distrun: Distrun) -> None:
     spec = distrun.write_spec(MUCH)
     done = distrun("launch", spec, stdout=subprocess.DEVNULL, timeout=250)
@@ -102,19 +87,3 @@ def test_the_first_and_the_last_page_read_only_a_part_of_100_mb(distrun: Distrun
 def read_so_far(process: subprocess.Popen[bytes]) -> int:
     """The bytes that a process has read from files, while it waits for its pipe to be read."""
     return psutil.Process(process.pid).io_counters().read_chars
-
-
-def test_follow_from_the_last_lines_to_the_end_of_the_job(distrun: Distrun) -> None:
-    distrun.detached(
-        "seq 1 5; touch up; until test -e go; do sleep 0.05; done; echo the end", workers=1
-    )
-    wait_until((distrun.cwd / "up").exists, timeout=30)
-    follower = distrun.start("logs", "-f", "-n", "2", stdout=subprocess.PIPE, text=True)
-    output = not_none(follower.stdout)
-    assert [output.readline() for _ in range(2)] == [
-        "worker:0 | 4\n",
-        "worker:0 | 5\n",
-    ]
-    (distrun.cwd / "go").touch()
-    assert not_none(follower.stdout).read() == "worker:0 | the end\n"
-    assert follower.wait(30) == 0

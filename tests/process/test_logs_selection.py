@@ -71,6 +71,7 @@ def test_json(distrun: Distrun) -> None:
 
 def test_several_jobs_and_all_jobs(distrun: Distrun) -> None:
     ids = []
+    assert distrun("logs", "--all-jobs").returncode == 0  # there are none
     for number, name in enumerate(("one", "two", "three")):
         ids.append(distrun.detached(f"echo Error {number}; echo fine", name=name, workers=1))
         distrun("wait")
@@ -96,26 +97,19 @@ def test_several_jobs_and_all_jobs(distrun: Distrun) -> None:
         assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_without_jobs_all_is_nothing(distrun: Distrun) -> None:
-    done = distrun("logs", "--all-jobs")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-@pytest.mark.parametrize("columns", [80, 120])
-def test_the_last_events(distrun: Distrun, terminal: OpenTerminal, columns: int) -> None:
+def test_the_last_events(distrun: Distrun, terminal: OpenTerminal) -> None:
     distrun.detached("exit 3")
     distrun("wait")
     everything = distrun("events", "--json").stdout.splitlines()
     assert distrun("events", "--json", "-n", "2").stdout.splitlines() == everything[-2:]
     assert distrun("events", "-n", "0").stdout == ""
-    for many in ("1000", "9" * 30):
-        assert distrun("events", "-n", many).stdout == distrun("events").stdout
+    assert distrun("events", "-n", "9" * 30).stdout == distrun("events").stdout
     assert distrun("events", "-f", "-n", "1").stdout == distrun("events", "-n", "1").stdout
-    window = terminal("events", "-n", "1", columns=columns)
+    window = terminal("events", "-n", "1", columns=80)
     wait_until(window.ended)
     assert "failed" in window.text()
     assert "started" not in window.text()
-    assert max(map(len, window.text().splitlines())) <= columns
+    assert max(map(len, window.text().splitlines())) <= 80
 
 
 def test_the_last_events_are_followed_by_all_that_happen(distrun: Distrun) -> None:
@@ -131,22 +125,18 @@ def test_the_last_events_are_followed_by_all_that_happen(distrun: Distrun) -> No
 @pytest.mark.parametrize(
     "script",
     [
-        "head -c 200000000 /dev/zero | tr '\\0' x; exit 1",
-        "truncate -s 4T /proc/self/fd/1; echo cut; echo after; exit 1",
+        "head -c 60000000 /dev/zero | tr '\\0' x; exit 1",
         "echo first; truncate -s 4T /proc/self/fd/1; echo cut; echo after; exit 1",
     ],
-    ids=["no newline", "a hole", "a hole after a line"],
+    ids=["no newline", "a hole after a line"],
 )
 def test_the_last_lines_of_a_failed_task_are_found_in_a_log_of_few_newlines(
     distrun: Distrun, script: str
 ) -> None:
     """Before, this took time that grew with the square of the log's size, and memory with it."""
-    command = ["sh", "-c", script]
-    launched = distrun(
-        "launch", "-d", distrun.write_spec("", workers=1, program={"command": command}), timeout=60
-    )
-    assert distrun("wait", launched.stdout.strip(), timeout=60).returncode == 1
+    job = distrun.detached(script, workers=1)
+    assert distrun("wait", job, timeout=60).returncode == 1
     done = distrun("logs", timeout=60)
     assert done.returncode == 0
-    assert len(done.stdout) > 200_000_000 or done.stdout.endswith("worker:0 | after\n")
+    assert len(done.stdout) > 60_000_000 or done.stdout.endswith("worker:0 | after\n")
     assert distrun("logs", "-n", "3", timeout=60).stdout.endswith(done.stdout[-10:])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -19,7 +18,6 @@ from distrun.agent import protocol
 from distrun.agent.loop import Loop
 from distrun.agent.probe.forked_call import ForkedCall
 from distrun.agent.tasks import program
-from distrun.agent.tasks.gpu_usage import GpuUsage
 from distrun.supervisor.hosts import local
 from distrun.supervisor.hosts.ssh import open_connection
 from harness.agents import MakeHost, script
@@ -45,13 +43,6 @@ def prepared(folder: Path) -> program.Start:
     return program.Start(order, str(folder / "log"), {}, None, label=1, log_start=0)
 
 
-def ask_for_gpus(_: Path) -> None:
-    with contextlib.closing(Loop()) as loop:
-        usage = GpuUsage(loop)
-        usage.ask(time.monotonic(), 0.0)
-        assert not usage.children
-
-
 def call_in_child(_: Path) -> None:
     with contextlib.closing(Loop()) as loop:
         ForkedCall(loop, protocol.Report, 0.0, print)
@@ -65,7 +56,6 @@ def connect_by_fork(_: Path) -> None:
 CASES: dict[str, Callable[[Path], object]] = {
     "a call in a child": call_in_child,
     "a task's program": lambda folder: program.execute(prepared(folder)),
-    "a question for GPUs": ask_for_gpus,
     "the supervisor, early": lambda _: supervisor_process.start_early(),
     "the supervisor": lambda _: supervisor_process.start("job-a"),
     "the agent, early": lambda _: local.fork_agent(),
@@ -101,7 +91,7 @@ def test_an_agent_that_can_start_nothing_keeps_nothing_open(
     full.touch()
     argv = script(tmp_path, "program.py", "")
     before = pipes(host.pid)
-    for _ in range(5):
+    for _ in range(2):
         host.start("worker:0", *argv, **notify)
         assert host.expect(protocol.TaskNotStarted).cause.errno == errno.EAGAIN
     assert pipes(host.pid) == before

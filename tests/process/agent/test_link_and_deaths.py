@@ -9,8 +9,6 @@ import time
 import psutil
 
 from distrun.agent import protocol
-from distrun.cli.cause_text import cause_text
-from distrun.supervisor.hosts.local import LocalReach
 from harness.agents import (
     TIMEOUT,
     Host,
@@ -51,24 +49,6 @@ def test_a_lease_lets_tasks_live_on_without_a_supervisor(make_host: MakeHost) ->
     wait_until(lambda: not alive(task.pid), timeout=TIMEOUT)
     assert time.monotonic() - begun > 0.9
     assert host.link.process.wait(TIMEOUT) == 0
-
-
-def test_the_agents_death_ends_all_and_is_told(any_host: Host) -> None:
-    family = mixed_family(any_host)
-    os.kill(any_host.pid, signal.SIGKILL)
-    wait_until(lambda: not [each for each in family if alive(each)], timeout=TIMEOUT)
-    assert any_host.expect_end() == 128 + signal.SIGKILL
-    death = LocalReach().loss(any_host.link, any_host.link.process.wait())
-    assert cause_text(death) == "its agent was killed by SIGKILL"
-
-
-def test_the_guards_death_ends_all_and_the_agent(any_host: Host) -> None:
-    family = mixed_family(any_host)
-    os.kill(any_host.guard, signal.SIGKILL)
-    wait_until(lambda: not [each for each in family if alive(each)], timeout=TIMEOUT)
-    assert any_host.expect(protocol.Fault).cause.code is protocol.Code.GUARD_DIED
-    assert any_host.expect_end() == -signal.SIGKILL
-    wait_until(lambda: not alive(any_host.pid), timeout=TIMEOUT)
 
 
 def test_sigterm_to_the_agent_is_a_fault_and_ends_all(host: Host) -> None:

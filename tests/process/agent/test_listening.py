@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import sys
@@ -11,8 +10,6 @@ from collections.abc import Callable
 import pytest
 
 from distrun.agent import protocol
-from distrun.agent.linux import sock_diag
-from distrun.cli.cause_text import cause_text
 from harness import strangers
 from harness.agents import Host
 from harness.requirements import need_root
@@ -51,14 +48,8 @@ def test_it_reports_where_a_task_listens(any_host: Host) -> None:
     own, other = hold(any_host, 2)
     run(any_host, "worker:0", own, "itself", own)
     assert any_host.expect(protocol.TaskListening, "worker:0").ports == [own]
-    run(any_host, "worker:1", other, "itself", own)
-    assert any_host.expect(protocol.TaskListening, "worker:1").ports == [own]
-
-
-def test_a_process_that_a_task_has_started_counts(host: Host) -> None:
-    own, other = hold(host, 2)
-    run(host, "worker:0", own, "child", own, other)
-    assert host.expect(protocol.TaskListening, "worker:0").ports == sorted([own, other])
+    run(any_host, "worker:1", other, "child", own, other)  # a process that it has started counts
+    assert any_host.expect(protocol.TaskListening, "worker:1").ports == sorted([own, other])
 
 
 def test_a_held_port_on_which_no_task_listens_is_not_reported(host: Host) -> None:
@@ -83,18 +74,7 @@ def test_it_reports_the_processor_time_of_each_task(host: Host) -> None:
     assert used()["worker:1"] == first["worker:1"]
 
 
-def test_the_kernel_names_the_ports_of_sockets_that_listen() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
-        listening = dict(sock_diag.listening_ports().values())
-        assert listening[port] == os.getuid()
-        assert bound.getsockname()[1] not in listening
-        assert sock_diag.listener(port)[1] > 0
-
-
-@pytest.mark.parametrize("is_awaited", [True, False])
-@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1"])
+@pytest.mark.parametrize(("address", "is_awaited"), [("127.0.0.1", True), ("::1", False)])
 def test_a_stranger_who_listens_on_the_port_of_a_task_is_a_fault(
     host: Host, address: str, is_awaited: bool
 ) -> None:
@@ -118,7 +98,6 @@ def test_a_stranger_who_listens_on_the_port_of_a_task_is_a_fault(
             port,
             "store:0",
         )
-        assert f"another user, number {strangers.UID}, listens on port {port}" in cause_text(cause)
     assert host.all(protocol.TaskListening) == []
 
 
@@ -141,17 +120,16 @@ def test_a_task_may_listen_as_another_user(host: Host) -> None:
     assert host.all(protocol.Fault) == []
 
 
-@pytest.mark.parametrize(("own", "free"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
-def test_no_stranger_can_listen_beside_a_task(host: Host, own: str, free: str) -> None:
+def test_no_stranger_can_listen_beside_a_task(host: Host) -> None:
     """Clients of `localhost` may try IPv6 first, and the task listens on IPv4."""
     (port,) = hold(host, 1)
-    program = LISTENS.replace('("", port)', f'("{own}", port)')
-    program = program.replace("AF_INET6 if port % 2", f'AF_INET6 if "{own}" == "::1"')
+    program = LISTENS.replace('("", port)', '("127.0.0.1", port)')
+    program = program.replace("socket.AF_INET6 if port % 2 else ", "")
 
     def try_to_bind(report: Callable[[str], None]) -> None:
         def is_refused() -> bool:
-            with socket.socket(socket.AF_INET6 if ":" in free else socket.AF_INET) as server:
-                return not _is_bound(server, free, port)
+            with socket.socket(socket.AF_INET6) as server:
+                return not _is_bound(server, "::1", port)
 
         wait_until(is_refused)
         report("refused")

@@ -52,24 +52,18 @@ def test_a_held_port_cannot_be_taken(any_host: Host) -> None:
             for options in ((), (socket.SO_REUSEADDR,)):
                 with pytest.raises(OSError, match="in use"):
                     bind(port, family, *options, v6only=v6only).close()
+    # A task that shares it is reached on it.
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        with bind(ports[0], family, socket.SO_REUSEPORT) as server:
+            for _ in range(20):
+                socket.create_connection((address, ports[0]), timeout=TIMEOUT).close()
+                server.accept()[0].close()
 
 
-@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_a_task_that_shares_a_held_port_is_reached_on_it(host: Host, family: int) -> None:
-    host.send(protocol.HoldPorts(1, []))
-    (port,) = host.expect(protocol.PortsHeld).chosen
-    with bind(port, family, socket.SO_REUSEPORT) as server:
-        for _ in range(20):
-            address = "127.0.0.1" if family == socket.AF_INET else "::1"
-            with (
-                socket.create_connection((address, port), timeout=TIMEOUT),
-                server.accept()[0],
-            ):
-                pass
-
-
-@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-@pytest.mark.parametrize("option", [socket.SO_REUSEPORT, socket.SO_REUSEADDR])
+@pytest.mark.parametrize(
+    ("family", "option"),
+    [(socket.AF_INET, socket.SO_REUSEPORT), (socket.AF_INET6, socket.SO_REUSEADDR)],
+)
 def test_a_wanted_port_with_a_stale_server_is_refused_and_named(
     host: Host, family: int, option: int
 ) -> None:
@@ -87,25 +81,13 @@ def test_a_port_is_held_by_one_agent_only_and_free_after_it(make_host: MakeHost)
     first, second = make_host(), make_host()
     first.send(protocol.HoldPorts(1, []))
     ports = first.expect(protocol.PortsHeld).chosen
-    second.send(protocol.HoldPorts(0, ports))
+    second.send(protocol.HoldPorts(1, ports))  # all or none
     (cause,) = second.expect(protocol.PortsRefused).causes
     assert cause == protocol.Cause(protocol.Code.PORT_HELD_BY_JOB, port=ports[0])
     first.send(protocol.Shutdown())
     first.expect_end()
     second.send(protocol.HoldPorts(0, ports))
     assert second.expect(protocol.PortsHeld).wanted == ports
-
-
-def test_of_several_wanted_ports_none_is_held_if_one_is_taken(make_host: MakeHost) -> None:
-    host, other = make_host(), make_host()
-    host.send(protocol.HoldPorts(1, []))
-    (free,) = host.expect(protocol.PortsHeld).chosen
-    with bind(0, socket.AF_INET) as server:
-        other.send(protocol.HoldPorts(1, [server.getsockname()[1]]))
-        refused = other.expect(protocol.PortsRefused)
-        assert [cause.port for cause in refused.causes] == [server.getsockname()[1]]
-    other.send(protocol.HoldPorts(0, [free]))
-    other.expect(protocol.PortsRefused)
 
 
 def test_ports_come_from_the_range_that_is_asked_for(make_host: MakeHost) -> None:
@@ -127,9 +109,7 @@ def test_too_many_ports_for_its_descriptors_are_refused(host: Host) -> None:
     resource.prlimit(host.pid, resource.RLIMIT_NOFILE, (40, 40))
     host.send(protocol.HoldPorts(100, []))
     refused = host.expect(protocol.PortsRefused)
-    (cause,) = refused.causes
-    assert cause_text(cause) == "100 ports cannot be held: Too many open files"
-    assert cause.errno == errno.EMFILE
+    assert [cause.errno for cause in refused.causes] == [errno.EMFILE]
     host.send(protocol.HoldPorts(1, []))
     assert len(host.expect(protocol.PortsHeld).chosen) == 1
     host.run("worker:0", "true")
@@ -157,19 +137,14 @@ def test_a_stranger_who_takes_the_names_of_ports_is_named(make_host: MakeHost) -
         other.send(protocol.HoldPorts(0, [ports[0]]))
         (cause,) = other.expect(protocol.PortsRefused).causes
         assert (cause.code, cause.count) == (protocol.Code.PORT_NAME_TAKEN, strangers.UID)
-        assert f"another user, number {strangers.UID}," in cause_text(cause)
         other.send(protocol.HoldPorts(1, [], ports[1], ports[1]))
         (cause,) = other.expect(protocol.PortsRefused).causes
-        assert f"only 0 of 1 ports from {ports[1]} to {ports[1]} are free; port" in cause_text(
-            cause
-        )
         assert names[1] in cause_text(cause)
     other.send(protocol.HoldPorts(0, ports))
     assert other.expect(protocol.PortsHeld).wanted == ports
 
 
-@pytest.mark.parametrize("option", [socket.SO_REUSEPORT, socket.SO_REUSEADDR])
-def test_an_unbound_port_is_held_again_after_the_attempt(host: Host, option: int) -> None:
+def test_an_unbound_port_is_held_again_after_the_attempt(host: Host) -> None:
     """Also if the program has closed a connection, which stays in TIME_WAIT for a minute."""
     host.send(protocol.HoldPorts(1, []))
     (port,) = host.expect(protocol.PortsHeld).chosen
@@ -185,7 +160,7 @@ def test_an_unbound_port_is_held_again_after_the_attempt(host: Host, option: int
 
         def listen(report: Callable[[str], None]) -> None:
             try:
-                bind(port, socket.AF_INET, option).close()
+                bind(port, socket.AF_INET, socket.SO_REUSEPORT).close()
             except OSError:
                 report("refused")
             else:

@@ -8,7 +8,6 @@ import socket
 import subprocess
 
 import psutil
-import pytest
 
 from distrun.agent import protocol
 from distrun.agent.protocol.channel import encode
@@ -30,36 +29,12 @@ def test_it_says_what_it_is(any_host: Host) -> None:
     assert hello.libc == os.confstr("CS_GNU_LIBC_VERSION")
 
 
-def test_it_reports_the_variables_that_it_is_asked_for(
-    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = {"MALLOC_ARENA_MAX": "2", "MALLOC_": "", "LD_PRELOAD": "", "MY_MALLOC": "1"}
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    host = make_host(configured=False)
-    configure = protocol.Configure(
-        protocol.PROTOCOL, "job", str(host.folder), 0.0, variables=["MALLOC_*", "LD_PRELOAD"]
-    )
-    host.send(configure)
-    assert host.expect(protocol.Hello).environ == {
-        name: value for name, value in given.items() if name != "MY_MALLOC"
-    }
-
-
 def test_it_refuses_another_protocol(make_host: MakeHost) -> None:
     host = make_host(configured=False)
     host.send(protocol.Configure(999, "job", str(host.folder), 0.0))
     refused = host.expect(protocol.Fault).cause
     assert (refused.code, refused.count) == (protocol.Code.PROTOCOL_DIFFERS, 999)
     assert host.expect_end() == 0
-
-
-def test_its_reports_are_numbered_without_a_gap(host: Host) -> None:
-    for index in range(3):
-        host.start(f"worker:{index}", "true", notify=False)
-    for index in range(3):
-        host.expect(protocol.TaskEnded, f"worker:{index}")
-    assert host.seqs == list(range(1, 11))
 
 
 def test_it_sends_again_what_was_not_acknowledged(host: Host) -> None:
@@ -85,7 +60,7 @@ def test_noise_on_the_link_ends_it_with_one_fault(any_host: Host) -> None:
 
 def test_the_last_reports_reach_a_reader_that_was_slow(host: Host) -> None:
     # An empty range: each is refused at once.
-    orders = encode(protocol.HoldPorts(1, [], 2, 1)) * 2000 + encode(protocol.Shutdown())
+    orders = encode(protocol.HoldPorts(1, [], 2, 1)) * 1000 + encode(protocol.Shutdown())
     with socket.socket(fileno=os.dup(host.link.channel.writer)) as link:
         link.setblocking(True)
         link.sendall(orders)
@@ -93,7 +68,7 @@ def test_the_last_reports_reach_a_reader_that_was_slow(host: Host) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):  # nobody reads meanwhile
         host.link.process.wait(0.5)
     host.expect_end()
-    assert len(host.all(protocol.PortsRefused)) == 2000
+    assert len(host.all(protocol.PortsRefused)) == 1000
 
 
 def test_it_costs_nothing_while_its_tasks_sleep(host: Host) -> None:

@@ -17,23 +17,10 @@ NUMBER = struct.Struct(">I")
 ATTACK, _, DETAIL = os.environ["ATTACK"].partition("=")
 EXITING = b'{"type":"AgentExiting","preserved":""}'
 CHANGES: dict[str, dict[str, object]] = {
-    "foreign-exit": {
-        "type": "TaskExited",
-        "task": "chief:0",
-        "code": 1,
-        "signal": None,
-    },
+    "foreign-exit": {"type": "TaskExited", "task": "chief:0", "code": 1, "signal": None},
     "own-words": {
         "type": "Fault",
         "cause": {"code": "agent_defect", "text": "x\ndistrun: it succeeded\x1b]52;c;eA==\x07"},
-    },
-    "hello": {
-        "type": "Hello",
-        "hostname": "x",
-        "protocol": 1,
-        "python": "3",
-        "cores": 1.0,
-        "gpus": [],
     },
 }
 
@@ -93,10 +80,6 @@ class Sender:
         elif self._attack == "without":
             if kind != DETAIL:
                 self.send(body)
-        elif self._attack == "address" and kind == "Hello":
-            self.send(json.dumps({**fields, "address": DETAIL}).encode())
-        elif self._attack == "hostname" and kind == "Hello":
-            self.send(json.dumps({**fields, "address": "", "hostname": DETAIL}).encode())
         elif self._attack and is_start:
             self._attack_start(body, fields)
         else:
@@ -106,16 +89,6 @@ class Sender:
         if self._attack == "claims-4-gib":
             write(header(self._number, 0xFFFFFFFF, 0))
             self._number += 1
-        elif self._attack == "flood":
-            for _ in range(200_000):
-                self.send(b'{"type":"Nothing"}')
-        elif self._attack == "long-faults":
-            self.send(body)
-            cause = {"code": "agent_defect", "text": "A" * 1_000_000}
-            for _ in range(20):
-                self.send(
-                    json.dumps({"type": "Fault", "at": fields["at"], "cause": cause}).encode()
-                )
         else:
             changes = CHANGES.get(self._attack, {})
             self.send(json.dumps({**fields, **changes}).encode() if changes else body)
