@@ -113,21 +113,37 @@ def last(folder: JobFolder, task: str, count: int) -> list[Sample]:
 
 def read(folder: JobFolder, tasks: Iterable[str]) -> dict[str, list[Sample]]:
     """Return the samples by task, in the order of time. Lines that are damaged are skipped."""
-    found: dict[str, list[Sample]] = {}
-    for task in tasks:
-        samples = _read(folder.history_of(task))
-        if samples:
-            found[task] = sorted(samples, key=lambda each: each.at)
-    return found
+    return HistoryReader(folder).read(tasks)
 
 
-def _read(path: Path) -> list[Sample]:
-    try:
-        with open_regular_file(path) as file:
-            lines = file.read(_MOST_BYTES).splitlines()
-    except OSError:
-        return []
-    return _decoded(lines)
+class HistoryReader:
+    """Reads the samples of one job again and again: each time only what is new."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._known: dict[str, tuple[int, int, list[Sample]]] = {}
+        """The inode of each task's file, how much of it was read, and the samples in it."""
+
+    def read(self, tasks: Iterable[str]) -> dict[str, list[Sample]]:
+        """Return all samples, as :func:`read` does."""
+        found = {task: self._read(task) for task in tasks}
+        return {task: sorted(each, key=lambda one: one.at) for task, each in found.items() if each}
+
+    def _read(self, task: str) -> list[Sample]:
+        try:
+            with open_regular_file(self._folder.history_of(task)) as file:
+                status = os.fstat(file.fileno())
+                inode, offset, samples = self._known.get(task, (0, 0, []))
+                if inode != status.st_ino or status.st_size < offset:  # it was thinned
+                    offset, samples = 0, []
+                file.seek(offset)
+                text = file.read(_MOST_BYTES)
+        except OSError:
+            return []
+        text = text[: text.rfind(b"\n") + 1]
+        samples = [*samples, *_decoded(text.splitlines())]
+        self._known[task] = (status.st_ino, offset + len(text), samples)
+        return samples
 
 
 def _decoded(lines: list[bytes]) -> list[Sample]:
@@ -157,7 +173,8 @@ def _thin(path: Path) -> int:
 
     The last one of each attempt is kept.
     """
-    samples = _read(path)
+    with open_regular_file(path) as file:
+        samples = _decoded(file.read(_MOST_BYTES).splitlines())
     spacing = (samples[-1].at - samples[0].at) / (MOST_SAMPLES // 2) if samples else 0.0
     kept: list[Sample] = []
     for sample, after in zip(samples, [*samples[1:], None], strict=True):

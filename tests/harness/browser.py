@@ -39,11 +39,11 @@ def browser(folder: Path) -> Iterator[Chrome]:
         driver.quit()
 
 
-def open_page(driver: Chrome, page: Path, width: int) -> None:
-    """Open a page in a viewport of so many CSS pixels."""
+def open_page(driver: Chrome, page: Path | str, width: int) -> None:
+    """Open a page, a file or an address, in a viewport of so many CSS pixels."""
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    driver.get(page.as_uri())
+    driver.get(page if isinstance(page, str) else page.as_uri())
 
 
 def run(driver: Chrome, script: str, *args: Any) -> Any:

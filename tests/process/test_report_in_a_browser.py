@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distrun.cli.report_file import make_page, write_page
+from distrun.report.server import LivePage, PageServer
 from harness.long_job import write_long_job
+from harness.waiting import wait_until
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -171,3 +174,46 @@ def test_it_is_complete_without_javascript_and_on_paper(chromium: Chrome, page: 
     assert run(chromium, "return document.getElementById('controls').hidden")
     assert len(run(chromium, SHOWN)) >= 10
     assert base64.b64decode(printed["data"]).startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_served_page_renews_itself_and_keeps_what_is_open(
+    chromium: Chrome, tmp_path: Path, width: int
+) -> None:
+    from harness.browser import complaints, open_page, run
+
+    job = write_long_job(tmp_path / "jobs" / "live-aaaaaa", hosts=2)
+    record = job.events_file.read_text().splitlines(keepends=True)
+    job.events_file.write_text("".join(record[:-3]))
+    live = LivePage(
+        job,
+        make=lambda samples, _: make_page(job, samples=samples, refresh=0.2, may_stop=True),
+        take_stacks=lambda: "worker:1 <b>stands</b>",
+        may_stop=True,
+    )
+    with PageServer(live, 0) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        open_page(chromium, server.url, width)
+        run(chromium, "document.querySelector('#logs details').open = true")
+        run(chromium, "document.querySelector('[data-action=stacks]').disabled = false")
+        for button in ("#controls [data-zoom=in]", "#legend input", "[data-action=stacks]"):
+            run(chromium, f"document.querySelector('{button}').click()")
+        run(chromium, "document.querySelector('#controls [data-zoom=in]').focus()")
+        shown = "return document.getElementById('answer').textContent"
+        wait_until(lambda: run(chromium, shown) == "worker:1 <b>stands</b>", timeout=30)
+        job.events_file.write_text("".join(record))
+        wait_until(lambda: chromium.title == "live-aaaaaa: succeeded", timeout=30)
+        told = "return document.getElementById('outcome').innerText"
+        wait_until(lambda: "succeeded in" in run(chromium, told), timeout=30)
+        assert run(chromium, "return document.activeElement.dataset.zoom") == "in"
+        assert run(chromium, "return document.querySelector('#logs details').open")
+        assert not run(chromium, "return document.querySelector('#legend input').checked")
+        assert run(chromium, shown) == "worker:1 <b>stands</b>"
+        assert run(chromium, "return document.querySelector('.times').style.display") == "none"
+        assert run(chromium, "return document.documentElement.scrollWidth") <= width
+        foreign = "return performance.getEntriesByType('resource').map((each) => each.name)"
+        assert all(name.startswith(server.url) for name in run(chromium, foreign))
+        assert complaints(chromium) == []
+        server.shutdown()
+    words = "return document.getElementById('connection').innerText"
+    wait_until(lambda: "has ended" in run(chromium, words), timeout=30)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from distrun.cli import console
 from distrun.cli.options import job_argument, task_option
+from distrun.errors import UsageError
+
+if TYPE_CHECKING:
+    from distrun.history import HistoryReader
+    from distrun.jobstore import JobFolder
+
+_POLL_SECONDS = 3600.0
+"""A signal ends the wait for a request at once."""
+_STACKS_WIDTH = 200
 
 
 @click.command("report")
@@ -21,7 +33,22 @@ from distrun.cli.options import job_argument, task_option
     help="The page to write; - is stdout. Default: distrun-JOB.html.",
 )
 @task_option
-def command(job: str | None, output: str | None, tasks: tuple[str, ...]) -> int:
+@click.option("--serve", is_flag=True, help="Show the page live in a browser, until Ctrl-C.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Of 127.0.0.1, with --serve. Default: any that is free.",
+)
+@click.option("--allow-stop", is_flag=True, help="With --serve: the page may stop the job.")
+def command(
+    job: str | None,
+    output: str | None,
+    tasks: tuple[str, ...],
+    serve: bool,
+    port: int | None,
+    allow_stop: bool,
+) -> int:
     """Write what happened to a job as one HTML page. Default: the running job.
 
     The page has the outcome and its cause, a timeline of the tasks, curves of metrics, processor,
@@ -31,15 +58,26 @@ def command(job: str | None, output: str | None, tasks: tuple[str, ...]) -> int:
 
     In place of a job, name an archive of `distrun bundle`, of this machine or of another one.
 
+    With --serve, nothing is written: the page is at the address that is printed, only for those who
+    know it and only on this machine. It follows the job without a reload, and shows where the tasks
+    stand at a click. From another machine, forward its port: ssh -L PORT:127.0.0.1:PORT HOST.
+
     \b
       distrun report
       distrun report mnist -o mnist.html
+      distrun report --serve mnist
       distrun bundle mnist -o mnist.tar.gz && distrun report mnist.tar.gz
     """
     from distrun.cli.job_view import tell_record_fault
     from distrun.cli.report_file import make_page, write_page
     from distrun.jobstore import JobStore
 
+    if serve:
+        if output is not None or (job or "").endswith(".tar.gz"):
+            raise UsageError("--serve shows a job of this machine, and writes no file")
+        return _serve(JobStore.default().find(job), tasks, port or 0, may_stop=allow_stop)
+    if port is not None or allow_stop:
+        raise UsageError("--port and --allow-stop are only for --serve")
     if job is not None and job.endswith(".tar.gz"):
         from distrun.bundle.reader import opened
 
@@ -56,3 +94,35 @@ def command(job: str | None, output: str | None, tasks: tuple[str, ...]) -> int:
     write_page(page, path)
     console.print_message(f"wrote {path}")
     return 0
+
+
+def _serve(folder: JobFolder, tasks: tuple[str, ...], port: int, *, may_stop: bool) -> int:
+    """Show the live page until Ctrl-C."""
+    from distrun.cli.report_file import make_page
+    from distrun.report.server import LivePage, PageServer
+
+    def make(samples: HistoryReader, refresh: float) -> str:
+        return make_page(folder, tasks, samples=samples, refresh=refresh, may_stop=may_stop)
+
+    live = LivePage(folder, make=make, take_stacks=lambda: _stacks(folder), may_stop=may_stop)
+    live.page()  # what keeps it from being made is told here
+    with PageServer(live, port) as server, contextlib.suppress(KeyboardInterrupt):
+        console.print_text(server.url)
+        sys.stdout.flush()
+        console.print_message(
+            f"this address shows job {folder.job_id} until Ctrl-C; whoever knows it sees the page"
+        )
+        server.serve_forever(_POLL_SECONDS)
+    return 0
+
+
+def _stacks(folder: JobFolder) -> str:
+    """Return where the tasks of a job stand, as text."""
+    from rich.console import Console
+
+    from distrun.cli.stacks import take
+    from distrun.cli.stacks_view import stacks_view
+
+    shown = io.StringIO()
+    Console(file=shown, width=_STACKS_WIDTH).print(stacks_view(take(folder), all_threads=False))
+    return shown.getvalue()

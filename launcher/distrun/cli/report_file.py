@@ -15,16 +15,28 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from distrun.bundle.contents import About
+    from distrun.history import HistoryReader
     from distrun.jobstore import JobFolder
 
 
-def make_page(folder: JobFolder, tasks: Sequence[str] = (), about: About | None = None) -> str:
+def make_page(
+    folder: JobFolder,
+    tasks: Sequence[str] = (),
+    about: About | None = None,
+    *,
+    samples: HistoryReader | None = None,
+    refresh: float | None = None,
+    may_stop: bool = False,
+) -> str:
     """Return the page as HTML.
 
     Args:
         folder: the job's.
         tasks: those to draw, as `-t` names them; empty: all.
         about: the bundle that the job is in, if it is in one.
+        samples: reads the job's samples.
+        refresh: after how many seconds a page that is served asks for the next one.
+        may_stop: whether such a page may stop the job.
     """
     from distrun.redaction import Redactor, secret_values
     from distrun.report.page import Report, render
@@ -38,7 +50,9 @@ def make_page(folder: JobFolder, tasks: Sequence[str] = (), about: About | None 
         check_choice([names], tuple(tasks))
         tasks = chosen_tasks(names, tuple(tasks))
     redactor = Redactor(() if about is not None else secret_values(folder), mask="***")
-    page = render(Report(folder, tasks, about), redactor)
+    page = render(
+        Report(folder, tasks, about, samples), redactor, refresh=refresh, may_stop=may_stop
+    )
     return page.encode("utf-8", "replace").decode()  # without lone surrogates
 
 

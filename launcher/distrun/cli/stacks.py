@@ -50,9 +50,15 @@ def command(
 
 
 def take(
-    folder: JobFolder, tasks: tuple[str, ...], *, native: bool = False, seconds: int = 0
+    folder: JobFolder, tasks: tuple[str, ...] = (), *, native: bool = False, seconds: int = 0
 ) -> Stacks:
-    """Ask the supervisor of a job. `seconds`: record for so long, also without py-spy."""
+    """Return where the tasks of a running job stand; `tasks` as `-t` names them, or all.
+
+    `seconds`: record for so long, also without py-spy.
+
+    Raises:
+        DistrunError: it has ended, or they cannot be taken from here.
+    """
     from distrun import control
     from distrun.cli.logs import check_choice, chosen_tasks
     from distrun.errors import HostError, UsageError

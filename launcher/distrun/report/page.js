@@ -1,25 +1,34 @@
 "use strict";
-// Zooms all plots to the same time, and hides the lines of tasks. The page is complete without.
+// Zooms all plots to the same time, hides the lines of tasks, and renews a page that is served. The
+// page is complete without.
 (() => {
-  const whole = Number(document.body.dataset.seconds);
   const nice = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800,
     21600, 43200, 86400, 172800, 604800, 1209600, 2592000, 7776000, 31536000];
   const units = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]];
   const namespace = "http://www.w3.org/2000/svg";
+  let whole = Number(document.body.dataset.seconds);
   let from = 0;
   let to = whole;
+  let plots = [];
+  let isDragging = false;
+  const switchedOff = new Set();
+  const known = new WeakMap();
 
-  const plots = [...document.querySelectorAll("svg.plot")].map((svg) => {
+  function plotOf(svg) {
+    if (known.has(svg)) return known.get(svg);
     const [, , , height] = svg.getAttribute("viewBox").split(" ").map(Number);
     const labels = document.createElementNS(namespace, "g");
     svg.append(labels);
-    return {
+    const plot = {
       svg, labels, height,
       left: Number(svg.dataset.left), right: Number(svg.dataset.right),
       ticks: Number(svg.dataset.ticks),
       times: svg.querySelector(".times"),
     };
-  });
+    known.set(svg, plot);
+    makeDraggable(plot);
+    return plot;
+  }
 
   function duration(seconds) {
     if (seconds < 60) return seconds ? `${Number(seconds.toFixed(1))} s` : "0";
@@ -70,11 +79,8 @@
     later: () => zoom(from + (to - from) / 2, to + (to - from) / 2),
     all: () => zoom(0, whole),
   };
-  for (const button of document.querySelectorAll("[data-zoom]")) {
-    button.addEventListener("click", actions[button.dataset.zoom]);
-  }
 
-  for (const plot of plots) {
+  function makeDraggable(plot) {
     let begin = null;
     let selection = null;
     const position = (event) => {
@@ -87,6 +93,7 @@
     plot.svg.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
       begin = position(event);
+      isDragging = true;
       selection = document.createElementNS(namespace, "rect");
       selection.setAttribute("class", "selection");
       selection.setAttribute("height", plot.height);
@@ -106,6 +113,7 @@
       selection.remove();
       const [first, last] = [Math.min(begin, x), Math.max(begin, x)];
       begin = null;
+      isDragging = false;
       if (event.type === "pointerup" && last - first > 4) zoom(time(first), time(last));
     };
     plot.svg.addEventListener("pointerup", end);
@@ -113,26 +121,126 @@
     plot.svg.addEventListener("dblclick", actions.all);
   }
 
-  const boxes = [...document.querySelectorAll("#legend input")];
+  const boxes = () => [...document.querySelectorAll("#legend input")];
   function show() {
-    for (const box of boxes) {
+    for (const box of boxes()) {
+      box.disabled = false;
+      box.checked = !switchedOff.has(box.dataset.task);
       for (const line of document.querySelectorAll(`.task[data-task="${box.dataset.task}"]`)) {
         line.classList.toggle("hidden", !box.checked);
       }
     }
   }
-  for (const box of boxes) {
-    box.disabled = false;
-    box.addEventListener("change", show);
+  document.addEventListener("change", (event) => {
+    if (!event.target.matches("#legend input")) return;
+    if (event.target.checked) switchedOff.delete(event.target.dataset.task);
+    else switchedOff.add(event.target.dataset.task);
+    show();
+  });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (button === null) return;
+    if ("zoom" in button.dataset) actions[button.dataset.zoom]();
+    if ("action" in button.dataset) act(button);
+    if (!("tasks" in button.dataset)) return;
+    switchedOff.clear();
+    for (const box of boxes()) {
+      const isShown = button.dataset.tasks === "all"
+        || (button.dataset.tasks === "marked" && "marked" in box.dataset);
+      if (!isShown) switchedOff.add(box.dataset.task);
+    }
+    show();
+  });
+
+  function begin() {
+    plots = [...document.querySelectorAll("svg.plot")].map(plotOf);
+    draw();
+    show();
+    for (const name of ["controls", "actions"]) {
+      const shown = document.getElementById(name);
+      if (shown !== null) shown.hidden = false;
+    }
   }
-  for (const button of document.querySelectorAll("[data-tasks]")) {
-    button.addEventListener("click", () => {
-      for (const box of boxes) {
-        box.checked = button.dataset.tasks === "all"
-          || (button.dataset.tasks === "marked" && "marked" in box.dataset);
+  begin();
+
+  // The rest is of a page that is served: `data-refresh` has the seconds until the next one.
+  const parts = "#header, main > section";
+  const inputs = "button, input, summary, a";
+  const sent = new Map([...document.querySelectorAll(parts)].map((part) => [part.id, ""]));
+
+  async function act(button) {
+    if ("ask" in button.dataset && !confirm(button.dataset.ask)) return;
+    const answer = document.getElementById("answer");
+    answer.hidden = false;
+    answer.textContent = "…";
+    try {
+      const response = await fetch(button.dataset.action, { method: "POST" });
+      answer.textContent = await response.text();
+    } catch {
+      answer.textContent = "no answer";
+    }
+  }
+
+  // A part that somebody uses keeps its state.
+  function renew(old, made) {
+    const selection = getSelection();
+    if (isDragging || (!selection.isCollapsed && selection.containsNode(old, true))) return false;
+    const isOpen = [...old.querySelectorAll("details")].map((each) => each.open);
+    const answer = old.querySelector("#answer");
+    const scrolled = [...old.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
+    old.replaceWith(made);
+    made.querySelectorAll("details").forEach((each, at) => { each.open = isOpen[at] ?? each.open; });
+    made.querySelectorAll(".scroll").forEach((each, at) => { each.scrollLeft = scrolled[at] ?? 0; });
+    if (answer !== null) made.querySelector("#answer").replaceWith(answer);
+    return true;
+  }
+
+  function renewAll(made) {
+    const shown = new Map([...document.querySelectorAll(parts)].map((part) => [part.id, part]));
+    const next = [...made.querySelectorAll(parts)];
+    const html = new Map(next.map((part) => [part.id, part.outerHTML]));
+    const user = document.activeElement.closest(parts);
+    const focused = user && [...user.querySelectorAll(inputs)].indexOf(document.activeElement);
+    const isSame = next.length === shown.size && next.every((part) => shown.has(part.id));
+    if (isSame) {
+      for (const part of next) {
+        if (html.get(part.id) === sent.get(part.id)) continue;
+        if (renew(shown.get(part.id), part)) sent.set(part.id, html.get(part.id));
       }
-      show();
-    });
+    } else {
+      document.getElementById("header").replaceWith(made.getElementById("header"));
+      document.querySelector("main").replaceWith(made.querySelector("main"));
+      for (const [id, text] of html) sent.set(id, text);
+    }
+    document.title = made.title;
+    const isWhole = to === whole;
+    whole = Number(made.body.dataset.seconds);
+    document.body.dataset.refresh = made.body.dataset.refresh;
+    if (isWhole && from === 0) to = whole;
+    begin();
+    const input = user && document.getElementById(user.id)?.querySelectorAll(inputs)[focused];
+    input?.focus({ preventScroll: true });
   }
-  document.getElementById("controls").hidden = false;
+
+  async function refresh() {
+    const connection = document.getElementById("connection");
+    let problem = "";
+    try {
+      const response = await fetch("", { cache: "no-store" });
+      const text = await response.text();
+      if (response.ok) renewAll(new DOMParser().parseFromString(text, "text/html"));
+      else problem = text;
+    } catch {
+      problem = "distrun report --serve has ended, or cannot be reached: this is the last it has sent";
+    }
+    connection.textContent = problem;
+    connection.hidden = !problem;
+    setTimeout(wait, 1000 * document.body.dataset.refresh);
+  }
+
+  function wait() {
+    if (!document.hidden) refresh();
+    else document.addEventListener("visibilitychange", wait, { once: true });
+  }
+  if ("refresh" in document.body.dataset) setTimeout(wait, 1000 * document.body.dataset.refresh);
 })();

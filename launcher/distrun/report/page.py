@@ -40,6 +40,8 @@ from distrun.timeline import Activity, spans
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from jinja2 import Template
+
     from distrun.bundle.contents import About
     from distrun.cli.job_view import TaskView
     from distrun.jobstore import JobFolder
@@ -68,10 +70,15 @@ class Report:
         folder: the job's.
         tasks: those to draw; empty: all, or those that matter most if there are very many.
         about: the bundle that the job is in, if it is in one.
+        samples: reads the job's samples.
     """
 
     def __init__(
-        self, folder: JobFolder, tasks: Sequence[str] = (), about: About | None = None
+        self,
+        folder: JobFolder,
+        tasks: Sequence[str] = (),
+        about: About | None = None,
+        samples: history.HistoryReader | None = None,
     ) -> None:
         advise_about(folder)
         self.folder, self._about = folder, about
@@ -93,7 +100,7 @@ class Report:
         self.axis = self._time_axis(until)
         self.all_tasks = self._all_tasks()
         self.tasks = [each for each in self.all_tasks if each in tasks] or self._most_important()
-        self.samples = history.read(folder, self.tasks)
+        self.samples = (samples or history.HistoryReader(folder)).read(self.tasks)
 
     @staticmethod
     def _with_all_used(task: TaskView) -> TaskState:
@@ -374,13 +381,8 @@ def outlier_text(outlier: Outlier) -> str:
     return f"{'slowest' if outlier.is_slow else 'odd'}: {words}"
 
 
-def render(report: Report, redact: Callable[[str], str] = str) -> str:
-    """Return the page.
-
-    Args:
-        report: what it shows.
-        redact: returns a text without what must not be shown.
-    """
+@functools.cache
+def _template() -> Template:
     import jinja2
 
     templates = jinja2.Environment(
@@ -390,6 +392,25 @@ def render(report: Report, redact: Callable[[str], str] = str) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    return templates.get_template("page.html")
+
+
+def render(
+    report: Report,
+    redact: Callable[[str], str] = str,
+    *,
+    refresh: float | None = None,
+    may_stop: bool = False,
+) -> str:
+    """Return the page.
+
+    Args:
+        report: what it shows.
+        redact: returns a text without what must not be shown.
+        refresh: after how many seconds a page that is served asks for the next one; None: it is a
+            file.
+        may_stop: whether such a page may stop the job.
+    """
     events_shown, events_left_out = report.event_lines()
     job = report.job
     texts = {
@@ -420,9 +441,11 @@ def render(report: Report, redact: Callable[[str], str] = str) -> str:
             for span in report.bars()
         ],
     }
-    return templates.get_template("page.html").render(
+    return _template().render(
         **_redacted(texts, redact),
         is_running=report.is_running,
+        refresh=refresh,
+        may_stop=may_stop,
         events_left_out=events_left_out,
         plots=report.plots(),
         sizes=plots.SIZES,
