@@ -158,6 +158,15 @@ class Distrun:
         agent = int(job["hosts"][0]["agent_pid"])
         return agent if who == "agent" else psutil.Process(agent).ppid()
 
+    def lose(self, job: str) -> int:
+        """Kill a job's supervisor, guard and agent at once. Returns the task that lives on."""
+        shown = self.status(job)
+        agent = int(shown["hosts"][0]["agent_pid"])
+        for pid in (psutil.Process(agent).ppid(), agent, int(shown["supervisor_pid"])):
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: self.status(job)["state"] == "lost")
+        return int(shown["tasks"][0]["pid"])
+
     def _with_defaults(self, options: dict[str, Any]) -> dict[str, Any]:
         return {"stdin": subprocess.DEVNULL, "cwd": self.cwd, **options}
 

@@ -54,17 +54,7 @@ def test_the_record_has_the_cluster_once(distrun: Distrun, distrun_home: Path) -
         assert "TF_CONFIG" not in {**plan["env"], **task["env"]}
 
 
-def test_the_record_grows_with_the_tasks_only(distrun: Distrun, distrun_home: Path) -> None:
-    sizes = []
-    for workers in (15, 60):
-        done = distrun.launch("true", workers=workers, name=f"w{workers}")
-        assert done.returncode == 0, done.stderr
-        (path,) = distrun_home.glob(f"jobs/w{workers}-*/plan.json")
-        sizes.append(path.stat().st_size)
-    assert sizes[1] < 5 * sizes[0]
-
-
-@pytest.mark.parametrize("how", ["kill", "SIGINT", "killed launch", "stopped agent"])
+@pytest.mark.parametrize("how", ["SIGINT", "stopped agent"])
 def test_a_stop_precedes_further_starts(how: str, distrun: Distrun, distrun_home: Path) -> None:
     spec = distrun.write_spec("exec sleep 1000", workers=MANY)
     launch = distrun.start("launch", spec, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -79,7 +69,6 @@ def test_a_stop_precedes_further_starts(how: str, distrun: Distrun, distrun_home
         (host,) = (e for e in events_of(distrun_home) if e["event"] == "HostReady")
         agent = host["agent_pid"]
         os.kill(agent, signal.SIGSTOP)
-    if how in ("kill", "stopped agent"):
         # All tasks could start in the time that the command takes to connect.
         supervisor = events_of(distrun_home)[0]["supervisor_pid"]
         os.kill(supervisor, signal.SIGSTOP)
@@ -88,8 +77,6 @@ def test_a_stop_precedes_further_starts(how: str, distrun: Distrun, distrun_home
         os.kill(supervisor, signal.SIGCONT)
         _, told = killing.communicate(timeout=SOON)
         assert killing.returncode == 0, told
-    elif how == "killed launch":
-        launch.kill()
     else:
         launch.send_signal(signal.SIGINT)
     launch.wait(60)

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,6 @@ import yaml
 
 from distrun.plan.variables import RANKS
 from harness.command import Distrun, Json
-from harness.terminal import OpenTerminal
-from harness.training import held_port
-from harness.waiting import wait_until
 
 SECRETS = {
     "HF_TOKEN": "hunter2-a",
@@ -120,24 +116,6 @@ def test_the_text_has_everything_that_the_json_has(distrun: Distrun) -> None:
     assert max(map(len, short)) <= 80
 
 
-def test_two_plans_differ_in_provisional_ports_alone(distrun: Distrun) -> None:
-    spec = write(distrun.cwd, tensorboard={"logdir": "logs"})
-
-    def without_ports(text: str) -> str:
-        return re.sub(r"localhost:\d+", "localhost:N", text)
-
-    for args in ((), ("--json",)):
-        first, second = distrun("plan", spec, *args).stdout, distrun("plan", spec, *args).stdout
-        assert "localhost:" in first
-        assert without_ports(first) == without_ports(second)
-    with ExitStack() as ports:  # addresses that are written are no choice
-        roles = ("chief", "worker", "ps")
-        written = {each: [f"localhost:{ports.enter_context(held_port())}"] for each in roles}
-        spec = write(distrun.cwd, cluster=written)
-        assert distrun("plan", spec).stdout == distrun("plan", spec).stdout != ""
-        assert not any(task["port_is_provisional"] for task in plan_of(distrun, spec)["tasks"])
-
-
 def test_a_plan_is_what_a_dry_run_shows_and_starts_nothing(distrun: Distrun) -> None:
     spec = write(distrun.cwd, cluster={"worker": 1}, strategy="mirrored")
     planned, dry = distrun("plan", spec), distrun("launch", "--dry-run", spec)
@@ -146,17 +124,6 @@ def test_a_plan_is_what_a_dry_run_shows_and_starts_nothing(distrun: Distrun) -> 
     assert "unset  TF_CONFIG" in planned.stdout
     assert distrun("ps", "-a", "--json").stdout == distrun("ps", "--json").stdout
     assert plan_of(distrun, spec)["tasks"][0]["tf_config"] is None
-
-
-def test_nothing_is_cut_off_on_a_narrow_terminal(terminal: OpenTerminal, tmp_path: Path) -> None:
-    spec = write(tmp_path)
-    window = terminal("plan", spec, columns=50)
-    wait_until(window.ended, timeout=30)
-    assert window.process.returncode == 0
-    text = window.text()
-    assert "x" * 300 in text
-    assert re.findall(r"^(worker:2|evaluator:0) .*(?:localhost:\d+\*|none)", text, re.MULTILINE)
-    assert set(tf_configs(text)) >= {"chief:0", "ps:1"}
 
 
 def test_secrets_are_masked_in_output_and_real_in_the_task(distrun: Distrun) -> None:
@@ -176,28 +143,6 @@ def test_secrets_are_masked_in_output_and_real_in_the_task(distrun: Distrun) -> 
     assert "PLAIN=seen" in text
     assert "HF_TOKEN=***" in text
     assert plan_of(distrun, spec)["tasks"][0]["env"]["DB_PASSWORD_2"] == "***"
-
-
-def test_gpus_and_threads_are_in_the_table(distrun: Distrun) -> None:
-    hosts = [{"name": "localhost", "gpus": [0, 2, 5]}]
-    cluster = {"chief": 1, "worker": {"count": 2, "cpus": 7}, "ps": 1}
-    spec = write(distrun.cwd, hosts=hosts, cluster=cluster)
-    done = distrun("plan", spec)
-    assert done.returncode == 0, done.stderr
-    rows = table(done.stdout)
-    assert rows["TASK"] == ["TASK", "HOST", "ADDRESS", "GPUS", "THREADS"]
-    gpus = [rows[name][3] for name in ("chief:0", "worker:0", "worker:1")]
-    assert sorted(gpus) == ["0", "2", "5"]
-    assert rows["worker:1"][4] == "7"
-    assert rows["ps:0"][3] == "none"
-
-
-def test_a_tf_config_from_the_spec_is_shown_unchanged(distrun: Distrun) -> None:
-    program = {"command": [sys.executable], "env": {"TF_CONFIG": "what I like"}}
-    program["tf_config"] = "mine"
-    spec = write(distrun.cwd, program=program)
-    assert "TF_CONFIG=what I like" in distrun("plan", spec).stdout
-    assert plan_of(distrun, spec)["tasks"][0]["tf_config"] is None
 
 
 def test_tasks_run_in_the_active_environment_and_a_failed_import_says_so(

@@ -1,4 +1,4 @@
-"""`ps -a`: why each job ended, in a word, and the progress that it reported last."""
+"""`ps`: why each job ended, in a word, how far each is, and which jobs are listed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
 import yaml
 
 from harness.command import Distrun
@@ -33,10 +32,7 @@ def launch(distrun: Distrun, folder: Path, name: str, then: str) -> str:
     return str(done.stdout.strip())
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_a_cause_in_a_word_and_the_last_metric(
-    distrun: Distrun, terminal: OpenTerminal, columns: int
-) -> None:
+def test_a_cause_in_a_word_and_the_last_metric(distrun: Distrun, terminal: OpenTerminal) -> None:
     good = launch(distrun, distrun.cwd, "good", "pass")
     bad = launch(distrun, distrun.cwd, "bad", "import no_such_module")
     distrun("wait", good, bad)
@@ -65,11 +61,61 @@ def test_a_cause_in_a_word_and_the_last_metric(
     }
     for job_id in (good, bad, killed, running):
         assert rows[job_id]["progress"]["LOSS"] == 0.164, job_id
-    window = terminal("ps", "-a", columns=columns)
+    window = terminal("ps", "-a", columns=80)
     wait_until(window.ended)
     lines = window.text().splitlines()
-    assert max(map(len, lines)) <= columns
+    assert max(map(len, lines)) <= 80
     [line] = [line for line in lines if line.startswith(bad)]
     assert "import_error" in line
     assert "epoch 3 step 120 loss 0.164" in line
     distrun("kill")
+
+
+def test_ps_lists_some_jobs(distrun: Distrun) -> None:
+    jobs = []
+    for name, code in (("a", 0), ("b", 3), ("c", 0), ("d", 4)):
+        distrun.launch(f"exit {code}", name=name)
+        jobs.append(distrun.status()["job_id"])
+
+    def ids(*args: str) -> list[str]:
+        return str(distrun("ps", "-q", *args).stdout).split()
+
+    assert ids() == []
+    assert ids("-a") == jobs
+    assert ids("-n", "2") == jobs[2:]
+    assert ids("--failed") == [jobs[1], jobs[3]]
+    assert ids("--failed", "-n", "1") == [jobs[3]]
+    assert distrun("ps", "-n", "0").returncode == 2
+    assert distrun("ps", "--failed").stdout.splitlines()[1].startswith(jobs[1])
+
+
+STEPS = (
+    "pause=0.1; test $DISTRUN_TASK = worker:1 && pause=0.4; i=0; "
+    "while [ ! -e {go} ]; do i=$((i+1)); echo step $i/9000 loss 0.$i; sleep $pause; done"
+)
+
+
+def test_status_and_ps_say_how_far_it_is_and_which_task_is_behind(
+    distrun: Distrun, tmp_path: Path
+) -> None:
+    script = STEPS.format(go=tmp_path / "go")
+    job = distrun.detached(script, workers=3)
+    wait_until(lambda: (distrun.status()["behind"] or "").startswith("worker:1"), timeout=60)
+    wait_until(lambda: distrun.status()["seconds_left"] is not None, timeout=60)
+    found = distrun.status()
+    assert found["seconds_left"] > 1
+    for task in found["tasks"]:
+        assert 0 < task["progress_at"] - task["started_at"] < 60
+        assert 0 < task["last_output_at"] - task["started_at"] < 60
+    text = distrun("status").stdout
+    assert "worker:1 is behind: step " in text
+    assert " left\n" in text
+    assert " s ago" in text
+    listed = distrun("ps")
+    assert " s ago" in listed.stdout
+    assert f"distrun: {job}: worker:1 is behind: step" in listed.stderr
+    (tmp_path / "go").touch()
+    assert distrun("wait", job).returncode == 0
+    ended = distrun.status(job)
+    assert (ended["behind"], ended["seconds_left"], ended["progress_at"]) == (None,) * 3
+    assert "ago" not in distrun("status", job).stdout

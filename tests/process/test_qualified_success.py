@@ -44,11 +44,7 @@ HIDDEN = "exited 0 although the log ends in an uncaught exception: ValueError: b
     ("script", "hider"),
     [
         ("{0} 2>&1 | tee log", "its exit code is hidden at sh -c:1: "),
-        ("# a | b\n{0} 2>&1 |\n  tee log", "its exit code is hidden at sh -c:2: "),
         ("n=$(echo 1 | cat)\n{0} || true", "its exit code is hidden at sh -c:2: "),
-        ("n=$(echo 1 | cat); {0}; exit 0", ""),
-        ("{0} || true", "its exit code is hidden at sh -c:1: "),
-        ("{0}; echo done; echo saved", ""),
         ("{0} > log 2>&1; cat log; exit 0", ""),
     ],
 )
@@ -68,9 +64,7 @@ def test_an_exception_that_ends_the_log(script: str, hider: str, distrun: Distru
     "code",
     [
         "import traceback\ntry: 1 / 0\nexcept ArithmeticError: traceback.print_exc()\nprint('up')",
-        "import atexit\natexit.register(lambda: 1 / 0)",  # Python only mentions it
         "print('ValueError: none')",
-        "print('Error: retried'); print('done')",
     ],
 )
 def test_an_exception_after_which_it_went_on_is_none(code: str, distrun: Distrun) -> None:
@@ -89,8 +83,10 @@ def test_strict_makes_it_a_failure(how: str, distrun: Distrun) -> None:
     assert distrun.launch("exit 0", success={"strict": True}).returncode == 0
 
 
-@pytest.mark.parametrize("said", ["caught SIGTERM, saved", "Received signal 15", "preempted"])
-@pytest.mark.parametrize("line", ["step {}", "step {}/100 loss 0.1", "Iteration {}: loss 0.1"])
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [("caught SIGTERM, saved", "step {}"), ("preempted", "Iteration {}: loss 0.1")],
+)
 def test_a_sigterm_that_another_sent_is_a_preemption(
     said: str, line: str, distrun: Distrun
 ) -> None:
@@ -106,16 +102,6 @@ def test_a_sigterm_that_another_sent_is_a_preemption(
     assert done.returncode == 0
     told = "worker:1 was preempted: it exited 0 at step 20 after a SIGTERM that distrun did not"
     assert told in done.stderr
-
-
-def test_a_task_that_leaves_long_before_the_others_is_told(distrun: Distrun) -> None:
-    code = (
-        "import os, time\nmost = 20 if os.environ['DISTRUN_TASK'] == 'worker:1' else 200\n"
-        "for n in range(most): print('step', n, flush=True); time.sleep(0.01)"
-    )
-    done = distrun.launch(python(code))
-    last = "worker:1 exited 0 at step 19, long before worker:0, which came to step 199"
-    assert last in done.stderr
 
 
 SOCKETS = """
@@ -170,8 +156,9 @@ for step in range(first, first + 20):
 """
 
 
-@pytest.mark.parametrize("first", [1, 41])
-@pytest.mark.parametrize("line", ["step {step}: loss 0.5", "Epoch {step}: loss 0.5", "step {step}"])
+@pytest.mark.parametrize(
+    ("line", "first"), [("step {step}: loss 0.5", 1), ("Epoch {step}", 1), ("step {step}", 41)]
+)
 def test_replicas_that_resume_at_different_steps_are_told(
     line: str, first: int, distrun: Distrun
 ) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 import pytest
 
 from harness.command import Distrun
@@ -82,60 +79,6 @@ def test_a_program_meets_at_a_port_in_its_arguments(distrun: Distrun) -> None:
     assert done.stdout == "chief:0  | met ['1', '2']\n"
 
 
-def test_every_task_has_ranks(distrun: Distrun) -> None:
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "ADDRESS", "ADDRESSES")
-    show = "; ".join(f"echo $DISTRUN_TASK {name} ${{DISTRUN_{name}-none}}" for name in names)
-    proxy = {"command": ["sh", "-c", f"{show}; touch up-$DISTRUN_TASK; exec sleep 600"]}
-    spec = distrun.write_spec(
-        f"{show}; touch up-$DISTRUN_TASK; [ $DISTRUN_TASK = chief:0 ] || exec sleep 600; "
-        "while [ $(ls up-* | wc -l) -lt 7 ]; do sleep 0.02; done",
-        strategy="parameter_server",
-        cluster={**CLUSTER, "ps": 2, "evaluator": 1, "proxy": proxy},
-        timeouts={"grace": "100ms"},
-    )
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
-    lines = re.findall(r"\| (\w+:\d) (\w+) (.*)", done.stdout)
-    shown = {(task, name): value for task, name, value in lines}
-    ranks = {task: (shown[task, "RANK"], shown[task, "WORLD_SIZE"]) for task, _ in shown}
-    assert ranks == {
-        "chief:0": ("0", "3"),
-        "worker:0": ("1", "3"),
-        "worker:1": ("2", "3"),
-        "ps:0": ("0", "2"),
-        "ps:1": ("1", "2"),
-        "evaluator:0": ("0", "1"),
-        "proxy:0": ("0", "1"),
-    }
-    assert all(shown[task, "LOCAL_RANK"] == rank for task, (rank, _) in ranks.items())
-    (text,) = {value for (_, name), value in shown.items() if name == "ADDRESSES"}
-    addresses = json.loads(text)
-    assert list(addresses) == ["chief", "worker", "ps", "proxy"]
-    assert shown["worker:1", "ADDRESS"] == addresses["worker"][1]
-    assert shown["evaluator:0", "ADDRESS"] == "none"
-
-
-def test_placeholders_are_replaced_and_other_braces_stay(distrun: Distrun) -> None:
-    args = ['{"a": {"rank": {rank}}}', "{name}", "{{rank}}", "{role}-{index}", "{ rank }", "{}"]
-    spec = distrun.write_spec(
-        "",
-        cluster=CLUSTER,
-        program={
-            "command": ["sh", "-c", 'printf "%s\\n" "$@" "$WHO"', "sh", "at {rank}"],
-            "args": args,
-            "env": {"WHO": "{role} {index} of {host}"},
-        },
-    )
-    done = distrun("launch", spec, "--", "last {rank}")
-    assert done.returncode == 0, done.stderr
-    lines = [line.removeprefix("worker:1 | ") for line in done.stdout.splitlines()]
-    expected = [
-        *("at 2", '{"a": {"rank": 2}}', "{name}", "{rank}", "worker-1", "{ rank }", "{}"),
-        *("last 2", "worker 1 of localhost"),
-    ]
-    assert [line for line in lines if line in expected] == expected
-
-
 def test_a_program_binds_the_port_of_its_address_if_the_spec_says_so(distrun: Distrun) -> None:
     (distrun.cwd / "train.py").write_text(RENDEZVOUS + OWN_ADDRESS)
     program = {"script": "train.py"}
@@ -154,25 +97,3 @@ def test_a_program_binds_the_port_of_its_address_if_the_spec_says_so(distrun: Di
     assert "or write `program.binds_port: true`" in done.stderr
     asked = distrun("validate", spec, "--set", "program.binds_port=false")
     assert "warning" not in asked.stderr
-
-    # A comment decides nothing, and a command is no Python.
-    (distrun.cwd / "train.py").write_text("# DISTRUN_ADDRESS\nprint('DISTRUN_ADDRESSES')\n")
-    assert "warning" not in distrun("validate", spec).stderr
-    command = ["sh", "-c", "nc -l $DISTRUN_ADDRESS"]
-    spec = distrun.write_spec("", cluster=CLUSTER, program={"command": command})
-    warned = distrun("validate", spec).stderr
-    assert warned.startswith("program.command: warning: the program uses DISTRUN_ADDRESS")
-    assert "binds_port: true" in warned
-
-
-def test_every_task_has_a_port_that_it_binds(distrun: Distrun) -> None:
-    shown = "echo ${DISTRUN_ADDRESS-none}"
-    program = {"command": ["sh", "-c", shown], "binds_port": True}
-    for keys in (
-        {"strategy": "mirrored", "cluster": {"worker": 1}},
-        {"cluster": {"worker": 1, "evaluator": 1}},
-    ):
-        done = distrun("launch", distrun.write_spec("", program=program, **keys))
-        assert done.returncode == 0, done.stderr
-        assert re.search(r"localhost:\d+", done.stdout)
-        assert "none" not in done.stdout

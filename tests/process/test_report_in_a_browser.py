@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,9 +29,9 @@ PATHS = """return [...document.querySelectorAll('svg.plot.wide .data > path')]
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a job of a day, restarted three times, on three hosts."""
+    """The report of a job of a day, restarted three times, on 16 hosts."""
     folder = tmp_path_factory.mktemp("report")
-    job = write_long_job(folder / "jobs" / "long-aaaaaa", hosts=3)
+    job = write_long_job(folder / "jobs" / "long-aaaaaa", hosts=16)
     write_page(make_page(job), folder / "page.html")
     return folder / "page.html"
 
@@ -48,8 +49,24 @@ def chromium(tmp_path: Path) -> Iterator[Chrome]:
         yield driver
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_it_opens_without_an_error_and_fits(chromium: Chrome, page: Path, width: int) -> None:
+def test_it_is_small_and_needs_nothing_else(page: Path) -> None:
+    text = page.read_text()
+    assert len(text.encode()) < 2_000_000
+    assert not re.findall(
+        r"""(?:src|href)=["'](?!#)|url\((?!#)|@import|https?://(?!www\.w3)""", text
+    )
+
+
+def test_it_is_right_in_a_browser(chromium: Chrome, page: Path) -> None:
+    """One browser for all: its start takes seconds."""
+    for width in WIDTHS:
+        check_that_it_opens_without_an_error_and_fits(chromium, page, width)
+    check_that_plots_are_zoomed_together(chromium, page)
+    check_that_tasks_can_be_switched_off(chromium, page)
+    check_that_it_is_complete_without_javascript_and_on_paper(chromium, page)
+
+
+def check_that_it_opens_without_an_error_and_fits(chromium: Chrome, page: Path, width: int) -> None:
     from harness.browser import complaints, open_page, run
 
     open_page(chromium, page, width)
@@ -70,13 +87,17 @@ def test_it_opens_without_an_error_and_fits(chromium: Chrome, page: Path, width:
         )
         assert height >= 9, "pixels: smaller text cannot be read"
     text = run(chromium, "return document.body.innerText")
-    for words in ("succeeded", "3 on 3 hosts", "worker:0 was killed by SIGKILL", "gpu2", "1 d 0 h"):
+    for words in (
+        "succeeded",
+        "16 on 16 hosts",
+        "worker:0 was killed by SIGKILL",
+        "gpu2",
+        "1 d 0 h",
+    ):
         assert words in text, words
 
 
-def test_plots_are_zoomed_together(chromium: Chrome, page: Path) -> None:
-    from selenium.webdriver import ActionChains
-
+def check_that_plots_are_zoomed_together(chromium: Chrome, page: Path) -> None:
     from harness.browser import open_page, run
 
     open_page(chromium, page, 1400)
@@ -96,20 +117,9 @@ def test_plots_are_zoomed_together(chromium: Chrome, page: Path) -> None:
     assert "12 h" in texts.pop()
     run(chromium, "document.querySelector('[data-zoom=all]').click()")
     assert run(chromium, PATHS) == before
-    plot = run(chromium, SHOWN)[1]
-    chromium.execute_script("arguments[0].scrollIntoView()", plot)
-    drag = ActionChains(chromium).move_to_element_with_offset(plot, 100, 0).click_and_hold()
-    drag.move_by_offset(200, 0).release().perform()
-    dragged = run(chromium, PATHS)
-    width = run(chromium, "return arguments[0].getBoundingClientRect().width", plot)
-    scale = (960 - 78 - 12) / 960 * width / 200
-    left, right = dragged[long[0]]
-    assert right - left == pytest.approx(
-        scale * (before[long[0]][1] - before[long[0]][0]), rel=0.05
-    )
 
 
-def test_tasks_can_be_switched_off(chromium: Chrome, page: Path) -> None:
+def check_that_tasks_can_be_switched_off(chromium: Chrome, page: Path) -> None:
     from harness.browser import open_page, run
 
     open_page(chromium, page, 1400)
@@ -124,45 +134,7 @@ def test_tasks_can_be_switched_off(chromium: Chrome, page: Path) -> None:
     assert run(chromium, lines) > 5
 
 
-def test_it_is_readable_in_the_dark(chromium: Chrome, page: Path) -> None:
-    from harness.browser import open_page, run
-
-    contrasts = []
-    for scheme in ("light", "dark"):
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        open_page(chromium, page, 1400)
-        contrasts.append(run(chromium, CONTRASTS))
-    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    light, dark = contrasts
-    assert light["back"] != dark["back"]
-    for scheme in contrasts:
-        for name, contrast in scheme["contrasts"].items():
-            least = 4.5 if name in ("ink", "muted", "accent", "good", "bad") else 2.2
-            assert contrast >= least, (name, contrast)
-
-
-CONTRASTS = """
-const style = getComputedStyle(document.documentElement);
-const channel = (each) => each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4;
-function luminance(name) {
-  const text = style.getPropertyValue('--' + name).trim();
-  const [r, g, b] = [1, 3, 5].map((at) => channel(parseInt(text.slice(at, at + 2), 16) / 255));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-}
-const back = luminance('back');
-const contrasts = {};
-for (const name of ['ink', 'muted', 'accent', 'good', 'bad', 'mark', 'waiting', 'starting',
-    'training', 'running', 'ending', 'saving', 'stalled', 'link_lost',
-    ...[0, 1, 2, 3, 4, 5, 6, 7].map((each) => 'line-' + each)]) {
-  const own = luminance(name);
-  contrasts[name] = (Math.max(own, back) + 0.05) / (Math.min(own, back) + 0.05);
-}
-return {back, contrasts};
-"""
-
-
-def test_it_is_complete_without_javascript_and_on_paper(chromium: Chrome, page: Path) -> None:
+def check_that_it_is_complete_without_javascript_and_on_paper(chromium: Chrome, page: Path) -> None:
     from harness.browser import open_page, run
 
     chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
@@ -176,12 +148,12 @@ def test_it_is_complete_without_javascript_and_on_paper(chromium: Chrome, page: 
     assert base64.b64decode(printed["data"]).startswith(b"%PDF")
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_a_served_page_renews_itself_and_keeps_what_is_open(
-    chromium: Chrome, tmp_path: Path, width: int
+    chromium: Chrome, tmp_path: Path
 ) -> None:
     from harness.browser import complaints, open_page, run
 
+    width = min(WIDTHS)
     job = write_long_job(tmp_path / "jobs" / "live-aaaaaa", hosts=2)
     record = job.events_file.read_text().splitlines(keepends=True)
     job.events_file.write_text("".join(record[:-3]))

@@ -17,7 +17,6 @@ import pytest
 
 from harness.command import Distrun, recorded_events
 from harness.processes import alive
-from harness.values import not_none
 from harness.waiting import wait_until
 
 MARKER = re.compile(r"--- attempt (\d+), \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: restarted after (.*) ---")
@@ -99,20 +98,6 @@ def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(distrun: Distrun
     assert max(first) <= min(second)
 
 
-def test_an_evaluator_starts_again_alone_and_fails_no_job(distrun: Distrun) -> None:
-    script = (
-        "case $DISTRUN_TASK in evaluator:0) echo $$ > p; mv p up-$DISTRUN_ATTEMPT; exit 5; esac; "
-        "while ! test -e up-2 || kill -0 $(cat up-2) 2>/dev/null; do sleep 0.02; done"
-    )  # the workers succeed only after the last exit of the evaluator has been collected
-    cluster = {"worker": 2, "evaluator": 1}
-    done = distrun.launch(script, cluster=cluster, restart={**SOON, "max": 2})
-    assert done.returncode == 0, done.stderr
-    job = distrun.status()
-    assert attempts(job) == {"worker:0": 0, "worker:1": 0, "evaluator:0": 2}
-    assert job["restarts"] == 0, "its restarts are its own"
-    assert "evaluator:0 has failed and stays down (restart.max allows 2 restarts)" in done.stderr
-
-
 def test_when_the_restarts_are_used_up_the_report_says_so(distrun: Distrun) -> None:
     spec = distrun.write_spec("echo trying; exit 3", workers=1, restart={**SOON, "max": 2})
     done = distrun("launch", spec)
@@ -141,9 +126,14 @@ def test_stopped_while_it_waits_it_ends_at_once(distrun: Distrun) -> None:
     in_minutes = {round((task["restarts_at"] - time.time()) / 60) for task in job["tasks"]}
     assert in_minutes <= set(range(44, 61))
     assert re.search(r"worker:0 +restarting in \d\d m", distrun("status").stdout)
+    # Another job cannot have its ports.
+    cluster = {"worker": [job["tasks"][0]["address"]]}
+    other = distrun("launch", distrun.write_spec("exit 0", name="other", cluster=cluster))
+    assert other.returncode == 69
+    assert "another distrun job holds it" in other.stderr
     launch.send_signal(signal.SIGINT)
     assert launch.wait(30) == 130
-    assert states(distrun.status()) <= {"failed", "stopped"}
+    assert states(distrun.status("job")) <= {"failed", "stopped"}
 
 
 def test_a_preemption_gives_the_others_their_time_and_is_not_counted(distrun: Distrun) -> None:
@@ -175,46 +165,7 @@ def test_a_preemption_gives_the_others_their_time_and_is_not_counted(distrun: Di
     assert (job["restarts"], job["restarts_left"]) == (1, 1)
 
 
-def test_what_a_killed_attempt_left_unfinished_stays_and_the_log_goes_on(distrun: Distrun) -> None:
-    script = 'printf "begun $DISTRUN_ATTEMPT"; test $DISTRUN_ATTEMPT = 1 && exit 0; kill -KILL $$'
-    done = distrun.launch(script, workers=1, restart=SOON)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[0] == "worker:0 | begun 0"
-    assert not_none(MARKER.search(lines[1]))[2] == "worker:0 was killed by SIGKILL"
-    assert lines[2] == "worker:0 | begun 1"
-    assert distrun("logs").stdout.splitlines() == lines
-    raw = distrun("logs", "--raw").stdout
-    assert raw.startswith("begun 0\n--- attempt 1, ")
-    assert raw.endswith(" ---\nbegun 1")
-    tail = distrun("logs", "-n", "1").stdout
-    assert tail == "worker:0 | begun 1\n"
-
-
-def test_the_plan_tells_the_restarts(distrun: Distrun) -> None:
-    spec = distrun.write_spec("exit 0", restart={"backoff": "2s", "never_on": [2, 3]})
-    shown = distrun("plan", spec).stdout
-    assert "at most 3 restarts" in shown
-    assert "none after exit code 2, 3" in shown
-    plan = json.loads(distrun("plan", spec, "--json").stdout)["plan"]
-    assert plan["restart"]["max"] == 3
-    spec = distrun.write_spec("exit 0")
-    assert json.loads(distrun("plan", spec, "--json").stdout)["plan"]["restart"]["max"] == 0
-
-
-def test_ports_are_held_between_attempts(distrun: Distrun) -> None:
-    """Another job that wants the port cannot have it while the first waits to start again."""
-    distrun("launch", "-d", distrun.write_spec("exit 1", workers=1, name="waits", restart=WAITING))
-    wait_until(lambda: waits(distrun, "waits"), timeout=30)
-    address = distrun.status("waits")["tasks"][0]["address"]
-    other = distrun.write_spec("exit 0", name="other", cluster={"worker": [address]})
-    done = distrun("launch", other)
-    assert done.returncode == 69
-    assert "another distrun job holds it" in done.stderr
-    assert distrun("kill", "waits").returncode == 0
-
-
-@pytest.mark.parametrize("who", ["agent", "guard", "supervisor", "launch"])
+@pytest.mark.parametrize("who", ["guard", "launch"])
 def test_a_death_of_ours_while_it_waits_leaves_nothing(distrun: Distrun, who: str) -> None:
     launch = distrun.start(
         "launch", distrun.write_spec("exit 1", restart=WAITING),

@@ -12,7 +12,6 @@ import struct
 import subprocess
 import termios
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from harness.terminal import OpenTerminal, Terminal
 from harness.values import not_none
 from harness.waiting import wait_until
 
-both_widths = pytest.mark.parametrize("columns", [80, 120])
 NOTICE = (
     "I0000 00:00:1795374482.521530    3742 cudart_stub.cc:31] Could not find cuda drivers on your "
     "machine, GPU will not be used."
@@ -50,11 +48,6 @@ def failing(script: str, code: int = 3) -> str:
     )
 
 
-def until_there(path: Path) -> str:
-    """A shell's wait for a file."""
-    return f"while [ ! -e {path} ]; do sleep 0.05; done\n"
-
-
 def printing(*lines: str) -> str:
     return "".join(f"echo '{line}'\n" for line in lines)
 
@@ -63,10 +56,6 @@ def lines_of(window: Terminal) -> list[str]:
     """The lines that a person sees, without the live line."""
     lines = window.text().rstrip("\n").split("\n")
     return [line.rpartition("\x1b[J")[2] for line in lines]
-
-
-def shows(window: Terminal, text: str) -> bool:
-    return text in window.text()
 
 
 def last(text: str) -> str:
@@ -85,55 +74,6 @@ def reporting(write_spec: WriteSpec, tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-@both_widths
-def test_a_success_ends_in_one_line(
-    terminal: OpenTerminal, reporting: Callable[..., Path], tmp_path: Path, columns: int
-) -> None:
-    (tmp_path / "STEP=9").touch()
-    values = "STEP=9 EPOCH=3 EPOCHS=3 LOSS=0.16412 ACCURACY=0.951"
-    window = terminal("launch", reporting(values), columns=columns)
-    wait_until(window.ended, timeout=60)
-    assert re.fullmatch(
-        r"(job-\w+) succeeded in \d\.\d s · epoch 3/3, loss 0\.164, accuracy 0\.951 · "
-        r"logs: distrun logs \1",
-        lines_of(window)[-1],
-    )
-
-
-def test_without_progress_the_line_has_no_middle(
-    distrun: Distrun, write_spec: WriteSpec, status: Status
-) -> None:
-    done = distrun("launch", write_spec("exit 0"))
-    job = status()["job_id"]
-    assert re.fullmatch(rf"{job} succeeded in \S+ s · logs: distrun logs {job}", last(done.stderr))
-    assert "succeeded" not in done.stdout
-
-
-def test_a_detached_launch_prints_only_the_id(distrun: Distrun, write_spec: WriteSpec) -> None:
-    done = distrun("launch", "-d", write_spec("exit 0"))
-    assert re.fullmatch(r"job-\w+\n", done.stdout)
-    assert "succeeded" not in done.stderr
-
-
-def test_wait_says_how_each_job_ended(distrun: Distrun, detached: Detach) -> None:
-    good, bad, stopped = (
-        detached("exit 0", name="good"),
-        detached("exit 3", name="bad"),
-        detached("exec sleep 600", name="long"),
-    )
-    assert distrun("kill", stopped).returncode == 0
-    done = distrun("wait", good, bad, stopped)
-    assert done.returncode == 3
-    first, second, third, code = done.stderr.splitlines()
-    assert re.fullmatch(rf"{good} succeeded in \S+ s · logs: distrun logs {good}", first)
-    logs = f"logs: distrun logs {bad}"
-    assert re.fullmatch(
-        rf"{bad} failed after \S+ s · exit · exit code 3, worker:\d's own · {logs}", second
-    )
-    assert third.startswith(f"{stopped} was stopped by distrun kill after ")
-    assert re.fullmatch(r"distrun: exit code 3, worker:\d's own", code)
-
-
 TRACEBACK = """\
 Traceback (most recent call last):
   File "/home/user/train.py", line 3, in <module>
@@ -142,12 +82,9 @@ NameError: name "modle" is not defined
 """
 
 
-@both_widths
-def test_a_failure_shows_its_traceback_once(
-    terminal: OpenTerminal, write_spec: WriteSpec, columns: int
-) -> None:
+def test_a_failure_shows_its_traceback_once(terminal: OpenTerminal, write_spec: WriteSpec) -> None:
     script = failing(f"cat <<'E'\n{TRACEBACK}E", 1)
-    window = terminal("launch", write_spec(script), columns=columns)
+    window = terminal("launch", write_spec(script), columns=80)
     wait_until(window.ended, timeout=60)
     shown = window.text()
     assert shown.count("Traceback (most recent call last)") == 1
@@ -170,24 +107,12 @@ def test_without_the_output_the_report_has_the_traceback(
     assert "its log, line 1: no data\n" in chosen.stderr
 
 
-def test_earlier_failures_are_counted(distrun: Distrun, write_spec: WriteSpec) -> None:
-    spec = write_spec("exit 4", 1, restart={"max": 2, "backoff": "0s"})
-    [line] = [
-        line for line in distrun("launch", spec).stderr.splitlines() if "earlier failures" in line
-    ]
-    assert line == (
-        "  earlier failures  2 restarts after worker:0 exited 4 (2 times); "
-        "not restarted: restart.max allows 2 restarts"
-    )
-
-
-@both_widths
 def test_startup_lines_are_left_out_and_counted(
-    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, status: Status, columns: int
+    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, status: Status
 ) -> None:
     text = printing(INITIALIZE, NOTICE, f"my own: {NOTICE}", "ready")
     spec = write_spec(text, 1)
-    window = terminal("launch", spec, columns=columns)
+    window = terminal("launch", spec, columns=80)
     wait_until(window.ended, timeout=60)
     shown = window.text()
     assert f"worker:0 | my own: {NOTICE}\n" in shown
@@ -223,59 +148,8 @@ def test_logs_leave_them_out_as_well(distrun: Distrun, detached: Detach) -> None
     assert distrun("logs", "--all-output", "-n", "1").stdout == f"worker:0 | {NOTICE}\n"
 
 
-def test_logs_say_that_tasks_have_printed_only_startup_lines(
-    distrun: Distrun, detached: Detach, tmp_path: Path
-) -> None:
-    first, go, errors = (tmp_path / name for name in ("first", "go", "errors"))
-    job = detached(
-        f"{until_there(first)}{printing(INITIALIZE, NOTICE)}{until_there(go)}"
-        "test $DISTRUN_TASK = worker:0 || echo done",
-        workers=3,
-    )
-    with errors.open("wb") as stderr:
-        follow = distrun.start("logs", "-f", job, stdout=subprocess.PIPE, stderr=stderr)
-    first.touch()
-    said = "left out (see --all-output); "
-    wait_until(lambda: said in errors.read_text())  # while nothing else is printed
-    counted = "distrun: 6 start-up lines left out (see --all-output)"
-    who = "worker:0 to worker:2 printed nothing else\n"
-    wait_until(lambda: distrun("logs", job).stderr == f"{counted}; {who}")
-    assert distrun("logs", job, "-n", "5").stderr == f"{counted}; {who}"
-    go.touch()
-    stdout, _ = follow.communicate(timeout=60)
-    assert sorted(stdout.decode().splitlines()) == ["worker:1 | done", "worker:2 | done"]
-    lines = errors.read_text().splitlines(keepends=True)
-    assert len(lines) == 2, "said once, and counted at the end"
-    who = f"{counted}; worker:0 printed nothing else\n"
-    assert distrun("logs", job).stderr == who
-    assert lines[1].startswith(f"{job} succeeded in ")
-    assert lines[1].endswith(f" · {who.removeprefix('distrun: ')}")
-    assert distrun("logs", job, "-t", "worker:1").stderr == counted.replace("6", "2") + "\n"
-
-
-def test_following_says_at_once_that_nothing_else_has_been_printed(
-    distrun: Distrun, detached: Detach, tmp_path: Path
-) -> None:
-    go, errors = tmp_path / "go", tmp_path / "errors"
-    job = detached(f"{printing(NOTICE)}{until_there(go)}echo done", workers=1)
-    wait_until(lambda: distrun("logs", job).stderr != "")
-    with errors.open("wb") as stderr:
-        follow = distrun.start("logs", "-f", job, stdout=subprocess.PIPE, stderr=stderr)
-    counted = "distrun: 1 start-up line left out (see --all-output)"
-    silent = f"{counted}; worker:0 printed nothing else\n"
-    wait_until(lambda: errors.read_text() == silent)
-    go.touch()
-    assert follow.communicate(timeout=60)[0].decode() == "worker:0 | done\n"
-    last = errors.read_text().removeprefix(silent)
-    assert last.startswith(f"{job} succeeded in ")
-    assert last.endswith(f" · {counted.removeprefix('distrun: ')}\n")
-
-
-@pytest.mark.parametrize("end", ["exit 3", "kill -SEGV $$"])
-def test_the_last_lines_of_a_failed_task_are_shown(
-    distrun: Distrun, write_spec: WriteSpec, end: str
-) -> None:
-    script = failing(printing(INITIALIZE, *map(str, range(20)), NOTICE, "a", "b") + end)
+def test_the_last_lines_of_a_failed_task_are_shown(distrun: Distrun, write_spec: WriteSpec) -> None:
+    script = failing(printing(INITIALIZE, *map(str, range(20)), NOTICE, "a", "b") + "kill -SEGV $$")
     done = distrun("launch", write_spec(script))
     assert f"worker:1 | {NOTICE}\n" in done.stdout
     assert INITIALIZE not in done.stdout
@@ -286,37 +160,8 @@ def test_the_last_lines_of_a_failed_task_are_shown(
     assert f"worker:1 | {NOTICE}\n" in distrun("logs", "-n", "3").stdout
 
 
-def test_those_of_an_attempt_that_failed_are_shown(distrun: Distrun, write_spec: WriteSpec) -> None:
-    script = f"{printing(NOTICE)}test $DISTRUN_ATTEMPT = 0 && exit 3; exit 0"
-    spec = write_spec(script, 1, restart={"max": 1, "backoff": "500ms"})
-    done = distrun("launch", spec)
-    assert done.returncode == 0
-    assert done.stdout.count(NOTICE) == 1
-
-
-def test_what_precedes_a_traceback_is_left_out(distrun: Distrun, write_spec: WriteSpec) -> None:
-    done = distrun("launch", write_spec(f"echo '{NOTICE}'\ncat <<'E'\n{TRACEBACK}E\nexit 1", 1))
-    assert NOTICE not in done.stdout + done.stderr
-    assert "NameError" in done.stdout
-    assert NOTICE not in distrun("logs").stdout
-
-
-def test_some_tasks_only(distrun: Distrun, write_spec: WriteSpec) -> None:
-    spec = write_spec("echo $DISTRUN_TASK", 3)
-    one = distrun("launch", spec, "-t", "worker:1", "-t", "worker:2")
-    assert sorted(one.stdout.splitlines()) == ["worker:1 | worker:1", "worker:2 | worker:2"]
-    role = distrun("run", "-n", "2", "-t", "worker", "--", "sh", "-c", "echo $DISTRUN_TASK")
-    assert len(role.stdout.splitlines()) == 2
-    wrong = distrun("launch", spec, "--task", "worker:3")
-    assert wrong.returncode == 2
-    assert "has no task 'worker:3'" in wrong.stderr
-    assert "worker:0, worker:1, worker:2" in wrong.stderr
-    assert "distrun: job" not in wrong.stderr, "nothing was started"
-
-
-@both_widths
 def test_equal_lines_are_shown_once_on_a_terminal(
-    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, columns: int
+    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun
 ) -> None:
     # On a busy machine, a task may be late once, but not each time.
     script = (
@@ -325,7 +170,7 @@ def test_equal_lines_are_shown_once_on_a_terminal(
         "echo same $n; done; echo own $DISTRUN_TASK; echo last"
     )
     spec = write_spec(script)
-    window = terminal("launch", spec, columns=columns)
+    window = terminal("launch", spec, columns=80)
     wait_until(window.ended, timeout=60)
     lines = [line for line in lines_of(window) if " | " in line]
     for number in range(1, 9):
@@ -336,7 +181,7 @@ def test_equal_lines_are_shown_once_on_a_terminal(
         assert lines.count(f"{task} | own {task}") == 1
     assert sum(2 if "(2 tasks)" in line else 1 for line in lines) == 20
     assert {line.index(" | ") for line in lines} == {8}
-    whole = terminal("launch", "--all-output", spec, columns=columns)
+    whole = terminal("launch", "--all-output", spec, columns=80)
     wait_until(whole.ended, timeout=60)
     piped = distrun("launch", spec)
     for text in (whole.text(), piped.stdout):
@@ -344,45 +189,25 @@ def test_equal_lines_are_shown_once_on_a_terminal(
         assert "tasks)" not in text
 
 
-def test_a_line_without_an_equal_is_not_delayed(
-    terminal: OpenTerminal, write_spec: WriteSpec
+def test_the_live_line_has_totals_and_percent_and_a_success_ends_in_one_line(
+    terminal: OpenTerminal, reporting: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """It is shown although nothing follows it and no other task prints."""
-    spec = write_spec("test $DISTRUN_TASK = worker:1 || echo alone; exec sleep 600")
-    window = terminal("launch", spec)
-    wait_until(lambda: "worker:0 | alone\n" in window.text(), timeout=30)
-    window.type("\x03")
-    wait_until(window.ended, timeout=60)
-
-
-@both_widths
-def test_the_live_line_has_totals_percent_and_the_time_left(
-    terminal: OpenTerminal, reporting: Callable[..., Path], tmp_path: Path, columns: int
-) -> None:
-    values = [f"STEP={step} STEPS=500 EPOCH=1 LOSS=0.5 ACCURACY=0.9" for step in (20, 120)]
-    window = terminal("launch", reporting(*values), columns=columns)
+    values = [
+        f"STEP={step} STEPS=500 EPOCH=3 EPOCHS=3 LOSS=0.16412 ACCURACY=0.951" for step in (20, 120)
+    ]
+    window = terminal("launch", reporting(*values), columns=80)
     wait_until(lambda: "  step 20/500 4%  " in window.text(), timeout=60)
     (tmp_path / "STEP=20").touch()
     wait_until(lambda: "  step 120/500 24%  " in window.text(), timeout=60)
     (tmp_path / "STEP=120").touch()
     wait_until(window.ended, timeout=60)
     live = [part.rpartition("\x1b[J")[2] for part in re.split("[\r\n]", window.text())]
-    assert all(len(line) < columns for line in live if " tasks up" in line)
-
-
-def test_the_time_left_is_shown(
-    terminal: OpenTerminal, reporting: Callable[..., Path], tmp_path: Path
-) -> None:
-    values = [f"STEP={step} STEPS=500 EPOCH=1 EPOCHS=1" for step in range(100, 500, 50)]
-    window = terminal("launch", reporting(*values), columns=120)
-    steps = iter(range(100, 500, 50))
-    while not re.search(r"  step \d+/500 \d+%  \d+\.\d s left  ", window.text()):
-        step = next(steps)
-        wait_until(partial(shows, window, f"step {step}/500"), timeout=30)
-        (tmp_path / f"STEP={step}").touch()
-    for step in steps:
-        (tmp_path / f"STEP={step}").touch()
-    wait_until(window.ended, timeout=60)
+    assert all(len(line) < 80 for line in live if " tasks up" in line)
+    assert re.fullmatch(
+        r"(job-\w+) succeeded in \S+ s · epoch 3/3, loss 0\.164, accuracy 0\.951 · "
+        r"logs: distrun logs \1",
+        lines_of(window)[-1],
+    )
 
 
 @pytest.fixture
@@ -396,25 +221,13 @@ def screen() -> Iterator[tuple[int, int]]:
     os.close(slave)
 
 
-@pytest.mark.parametrize("kind", ["file", "pipe"])
 def test_it_is_on_stderr_while_the_output_goes_elsewhere(
-    distrun: Distrun,
-    reporting: Callable[..., Path],
-    tmp_path: Path,
-    screen: tuple[int, int],
-    kind: str,
+    distrun: Distrun, reporting: Callable[..., Path], tmp_path: Path, screen: tuple[int, int]
 ) -> None:
     master, slave = screen
+    env = {**os.environ, "TERM": "xterm-256color"}
     spec = reporting("STEP=20 STEPS=40", workers=2)
-    out = tmp_path / "out.txt"
-    with out.open("wb") as file:
-        launch = distrun.start(
-            "launch",
-            spec,
-            stdout=file if kind == "file" else subprocess.PIPE,
-            stderr=slave,
-            env={**os.environ, "TERM": "xterm-256color"},
-        )
+    launch = distrun.start("launch", spec, stdout=subprocess.PIPE, stderr=slave, env=env)
     seen = ""
 
     def read() -> str:
@@ -425,9 +238,8 @@ def test_it_is_on_stderr_while_the_output_goes_elsewhere(
 
     wait_until(lambda: "2/2 tasks up  step 20/40 50%" in read(), timeout=30)
     (tmp_path / "STEP=20").touch()
-    output = not_none(launch.stdout).read() if kind == "pipe" else b""
+    output = not_none(launch.stdout).read()
     assert launch.wait(60) == 0
-    output = output or out.read_bytes()
     assert sorted(output.decode().splitlines()) == [
         "worker:0 | reported worker:0",
         "worker:1 | reported worker:1",
@@ -437,12 +249,9 @@ def test_it_is_on_stderr_while_the_output_goes_elsewhere(
     assert " succeeded in " in last(seen)
 
 
-@both_widths
-def test_it_says_when_sigkill_is_due(
-    terminal: OpenTerminal, write_spec: WriteSpec, columns: int
-) -> None:
+def test_it_says_when_sigkill_is_due(terminal: OpenTerminal, write_spec: WriteSpec) -> None:
     stubborn = "trap '' TERM; echo ready $DISTRUN_TASK; while :; do sleep 0.1; done"
-    window = terminal("launch", write_spec(stubborn, timeouts={"grace": "60s"}), columns=columns)
+    window = terminal("launch", write_spec(stubborn, timeouts={"grace": "60s"}), columns=80)
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     os.kill(window.process.pid, signal.SIGINT)
     wait_until(

@@ -72,7 +72,6 @@ def test_the_script_has_what_the_spec_asks_for(slurm: FakeSlurm, job_id: str) ->
 @pytest.mark.parametrize(
     ("answer", "code", "words", "left"),
     [
-        ("NODE_FAIL", 69, "Slurm marked the node as failed", "failed"),
         ("TIMEOUT", 69, "at the time limit of job 7", "failed"),
         ("CANCELLED", 143, "was cancelled in Slurm", "stopped"),
         ("FAILED", 69, "batch.log", "failed"),
@@ -150,7 +149,7 @@ def queue_of(slurm: FakeSlurm, state: str) -> None:
                          f"else echo {waits}; fi")  # fmt: skip
 
 
-@pytest.mark.parametrize("state_of_slurm", ["PENDING", "RESV_DEL_HOLD", "OF_A_LATER_VERSION"])
+@pytest.mark.parametrize("state_of_slurm", ["PENDING", "OF_A_LATER_VERSION"])
 def test_a_queued_job_that_is_killed_has_left_the_queue(
     state_of_slurm: str, slurm: FakeSlurm, job_id: str, distrun: Distrun
 ) -> None:
@@ -160,18 +159,6 @@ def test_a_queued_job_that_is_killed_has_left_the_queue(
     assert "has ended" in done.stderr
     assert (slurm.folder / "scancel.log").exists()
     assert state(distrun, job_id) == "stopped"
-
-
-def test_a_job_in_the_queue_is_ended_even_if_its_record_says_that_it_was(
-    slurm: FakeSlurm, job_id: str, distrun: Distrun
-) -> None:
-    """For example, Slurm has queued it again while it was killed."""
-    order = queued_job.StopOrder(command="distrun kill", signal=15, grace=None)
-    queued_job.record_stop(JobStore(distrun.home).find(job_id), order)
-    assert state(distrun, job_id) == "stopped"
-    queue_of(slurm, "PENDING")
-    assert distrun("kill", job_id).returncode == 0
-    assert (slurm.folder / "scancel.log").exists()
 
 
 def test_a_job_that_stays_in_the_queue_has_not_ended(

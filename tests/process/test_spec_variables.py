@@ -11,7 +11,6 @@ import yaml
 
 from distrun.spec.loader import load
 from distrun.spec.model import Spec
-from distrun.spec.problems import SpecProblemsError
 from harness.command import Distrun
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
@@ -74,17 +73,7 @@ def test_an_unset_variable_is_an_error_at_its_place(distrun: Distrun) -> None:
     assert "unknown vars 'maybe'" in distrun("validate", "job.yaml").stderr
 
 
-def test_keys_are_not_expanded(tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text("{strategy: default, '${A}': 1, program: {script: mnist}}")
-    with pytest.raises(SpecProblemsError, match="unknown key"):
-        read(path, A="name")
-
-
-@pytest.mark.parametrize("columns", [80, 120])
-def test_what_nothing_expands_is_warned_of(
-    distrun: Distrun, terminal: OpenTerminal, columns: int
-) -> None:
+def test_what_nothing_expands_is_warned_of(distrun: Distrun, terminal: OpenTerminal) -> None:
     (distrun.cwd / "train.py").write_text("pass\n")
     program = {
         "script": "train.py",
@@ -101,7 +90,7 @@ def test_what_nothing_expands_is_warned_of(
         "env": {"CACHE": "~/cache", "PRICE": "$5"},
     }
     write(distrun.cwd, program=program)
-    window = terminal("validate", "job.yaml", columns=columns)
+    window = terminal("validate", "job.yaml", columns=80)
     wait_until(window.ended)
     warnings = [line for line in window.text().splitlines() if ": warning: " in line]
     assert [line.partition(":")[0] for line in warnings] == [
@@ -122,13 +111,7 @@ def test_what_nothing_expands_is_warned_of(
     ("program", "words"),
     [
         ({"command": ["no-such-program"]}, "program.command: there is no program"),
-        ({"command": ["./no-such.sh"]}, "program.command: there is no program"),
-        (
-            {"script": "t.py", "python": "/no/python"},
-            "program.python: there is no program",
-        ),
         ({"script": "t.py", "python": "python9.9"}, "program.python: there is no program"),
-        ({"module": "no_such_module"}, "program.module: there is no module"),
         ({"script": "imports.py"}, "there is no module 'no_such_module'"),
     ],
 )
@@ -148,17 +131,3 @@ def test_what_is_not_there_is_known_before_a_launch(
         assert words in strict.stderr
     assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == [], "nothing was launched"
     assert words in distrun("launch", path).stderr.replace(": warning: ", ": ")
-
-
-def test_what_is_there_is_not_warned_of(distrun: Distrun) -> None:
-    tool = distrun.cwd / "bin" / "tool"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\n")
-    tool.chmod(0o755)
-    for program in (
-        {"command": ["bin/tool"]},
-        {"command": ["tool"], "env": {"PATH": f"{tool.parent}:/usr/bin:/bin"}},
-        {"command": [str(tool)]},
-    ):
-        done = distrun("validate", write(distrun.cwd, program=program))
-        assert "warning" not in done.stderr, program

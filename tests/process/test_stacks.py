@@ -88,17 +88,26 @@ def test_without_py_spy_it_says_how_to_get_it(distrun: Distrun, hanging: str) ->
     assert distrun("kill", hanging).returncode == 0
 
 
-def test_the_verdict_on_a_stall_names_the_task_that_stood_elsewhere(
+def test_a_stall_starts_the_job_again_then_ends_it_and_names_the_task_that_stood_elsewhere(
     distrun: Distrun, hang: str
 ) -> None:
-    spec = distrun.write_spec(hang, workers=3, timeouts={"stall": "2s", "grace": "1s"})
+    restart = {"max": 1, "backoff": "50ms"}
+    spec = distrun.write_spec(
+        hang, workers=3, restart=restart, timeouts={"stall": "3s", "grace": "1s"}
+    )
     done = distrun("launch", spec)
     assert done.returncode == 75
     assert (
-        "no progress within timeouts.stall, 2 s; unlike the others, worker:1 stood at load_batch, "
+        "no progress within timeouts.stall, 3 s; unlike the others, worker:1 stood at load_batch, "
         "hang.py:6 (stalled)"
     ) in done.stderr
-    (expired,) = [each for each in recorded_events(distrun) if each["event"] == "TimedOut"]
-    assert [place["tasks"] for place in expired["places"]] == [
-        ["worker:1"], ["worker:0", "worker:2"],
-    ]  # fmt: skip
+    job, recorded = distrun.status(), recorded_events(distrun)
+    assert {task["attempt"] for task in job["tasks"]} == {1}
+    told = [each["verdict"]["kind"] for each in recorded if each["event"] == "VerdictReached"]
+    assert told == ["stalled", "stalled"]
+    assert (job["verdict"]["kind"], job["verdict"]["task"]) == ("stalled", None)
+    places = [each["places"] for each in recorded if each["event"] == "TimedOut"]
+    assert [place["tasks"] for place in places[-1]] == [["worker:1"], ["worker:0", "worker:2"]]
+    assert distrun("report", "-o", "page.html").returncode == 0
+    page = (distrun.cwd / "page.html").read_text()
+    assert "load_batch, hang.py" in page.partition("Where the tasks stood when the job stalled")[2]

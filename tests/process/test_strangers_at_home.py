@@ -6,7 +6,7 @@ import contextlib
 import grp
 import os
 import pwd
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,13 +37,6 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def no_umask() -> Iterator[None]:
-    before = os.umask(0)
-    yield
-    os.umask(before)
-
-
 @pytest.mark.parametrize("path", ["home", "home/jobs"])
 def test_a_home_of_another_user_is_refused(distrun: Distrun, path: str) -> None:
     (distrun.cwd / "home" / "jobs").mkdir(parents=True, mode=0o700)
@@ -56,8 +49,7 @@ def test_a_home_of_another_user_is_refused(distrun: Distrun, path: str) -> None:
     assert os.listdir(distrun.cwd / "home" / "jobs") == []
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o702, 0o1777])
-@pytest.mark.parametrize("path", ["home", "home/jobs"])
+@pytest.mark.parametrize(("path", "mode"), [("home", 0o770), ("home/jobs", 0o1777)])
 def test_a_home_to_which_others_can_write_is_refused(
     distrun: Distrun, path: str, mode: int
 ) -> None:
@@ -89,66 +81,23 @@ def home_behind_a_link_of_a_stranger(public: Path, private: Path) -> tuple[Path,
     return public / "home", public / "home"
 
 
-def home_behind_a_link_to_an_open_folder(public: Path, private: Path) -> tuple[Path, Path]:
-    home_in_an_open_folder(public, private)
-    (private / "link").symlink_to(public / "projects")
-    return private / "link" / "user" / "home", public
-
-
-def home_that_does_not_exist_yet(public: Path, _private: Path) -> tuple[Path, Path]:
-    return public / "a" / "home", public
-
-
-def home_below_a_folder_of_a_stranger(public: Path, private: Path) -> tuple[Path, Path]:
-    home, _ = home_in_an_open_folder(public, private)
-    public.chmod(0o755)
-    strangers.give(home.parent, strangers.UID, -1)
-    return home, home.parent
-
-
 @pytest.mark.parametrize(
     "lay_out",
     [
         home_in_an_open_folder,
         home_behind_a_link_of_a_stranger,
-        home_behind_a_link_to_an_open_folder,
-        home_that_does_not_exist_yet,
-        home_below_a_folder_of_a_stranger,
     ],
 )
 def test_a_home_that_others_can_exchange_is_refused(
     distrun: Distrun, public_folder: Path, lay_out: Callable[[Path, Path], tuple[Path, Path]]
 ) -> None:
     home, folder = lay_out(public_folder, distrun.cwd)
-    for args in (("launch", distrun.write_spec("exit 0")), ("ps",)):
-        done = distrun(*args, env={**os.environ, "DISTRUN_HOME": str(home)})
-        assert done.returncode == 2
-        said = (f"write to {folder}, and so change", f"{folder} belongs to another user (user ")
-        assert any(each in done.stderr for each in said)
-        assert "set DISTRUN_HOME to a folder of your own" in done.stderr
-    assert not home.exists() or os.listdir(home) == []
-
-
-def test_a_home_in_a_folder_of_a_group_is_refused(distrun: Distrun, public_folder: Path) -> None:
-    public_folder.chmod(0o2775)
-    strangers.give(public_folder, -1)
-    (public_folder / "user").mkdir(mode=0o700)
-    done = distrun("ps", env={**os.environ, "DISTRUN_HOME": str(public_folder / "user")})
+    done = distrun("ps", env={**os.environ, "DISTRUN_HOME": str(home)})
     assert done.returncode == 2
-    assert f"other users can write to {public_folder}," in done.stderr
-    assert f"run `chmod go-w {public_folder}`" in done.stderr
-
-
-def test_a_folder_for_everybody_is_refused_as_home_without_advice_to_change_it(
-    distrun: Distrun, public_folder: Path
-) -> None:
-    public_folder.chmod(0o1777)
-    (public_folder / "somebody's").touch()
-    done = distrun("ps", env={**os.environ, "DISTRUN_HOME": str(public_folder)})
-    assert done.returncode == 2
-    assert f"other users can write to {public_folder}," in done.stderr
+    said = (f"write to {folder}, and so change", f"{folder} belongs to another user (user ")
+    assert any(each in done.stderr for each in said)
     assert "set DISTRUN_HOME to a folder of your own" in done.stderr
-    assert "chmod" not in done.stderr
+    assert not home.exists() or os.listdir(home) == []
 
 
 def test_a_home_in_a_sticky_folder_and_behind_own_links_is_used(
@@ -212,16 +161,6 @@ def test_a_supervisor_creates_no_job_in_a_folder_that_others_can_change(tmp_path
     with pytest.raises(PermissionError):
         jobstore.create(store.new_folder("job"), b"x")
     assert os.listdir(store.jobs) == []
-
-
-@pytest.mark.usefixtures("no_umask")
-def test_all_parents_that_are_missing_are_private_whatever_the_umask(tmp_path: Path) -> None:
-    store = JobStore(tmp_path / "a" / "b" / "home")
-    folder = jobstore.create(store.new_folder("job"), b"x")
-    for path in (folder.path, *folder.path.parents):
-        if path == tmp_path:
-            break
-        assert path.stat().st_mode & 0o777 == 0o700
 
 
 def exchange(folder: Path, link: str, target: Path) -> Callable[[Callable[[str], None]], None]:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from distrun import jobstore
-from distrun.agent.probe.listener import Listener
 from distrun.agent.reattach import ReattachListener
 from distrun.jobstore import JobFolder, JobStore
 from distrun.supervisor.clients import Clients
@@ -121,35 +120,3 @@ def test_a_command_talks_to_no_supervisor_of_a_stranger(open_folder: JobFolder) 
         wait_until(path.is_socket)
         assert open_folder.connect() is None
         assert stranger.report() == "received b''"
-
-
-class Endless:
-    """A listening socket that always has one more caller, each of which stays."""
-
-    def __init__(self) -> None:
-        self.callers: list[socket.socket] = []
-
-    def fileno(self) -> int:
-        return self.callers[0].fileno()
-
-    def accept(self) -> tuple[socket.socket, None]:
-        assert len(self.callers) < 400, "the agent would never turn to its other work"
-        ours, caller = socket.socketpair()
-        self.callers.append(caller)
-        return ours, None
-
-
-def test_callers_of_the_preflight_do_not_use_up_the_agents_time_and_descriptors() -> None:
-    with contextlib.closing(SimulatedLoop()) as loop:
-        listener = Listener(loop)
-        listener._greeting = b"hello"
-        endless = Endless()
-        for turn in range(1, 7):  # few enough for the 1,024 descriptors of most shells
-            listener._accept(endless)  # type: ignore[arg-type]
-            assert 64 * (turn - 1) < len(endless.callers) <= 64 * turn
-        assert len(listener._connections) <= 256
-        assert all(caller.recv(10) == b"hello" for caller in endless.callers)
-        listener.close()
-        assert not loop.has_descriptors
-    for caller in endless.callers:
-        caller.close()

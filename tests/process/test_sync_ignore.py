@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,38 +92,6 @@ def test_each_pattern_means_what_it_means_to_git(
             ), pattern
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        "*a" * 8 + "*b", "**/" * 30 + "b", "a*" * 120 + "/b", "**/*a" * 60 + "b",
-        "[!b]*" * 80 + "b", "*" * 4000 + "b", "**/a*/**/a*/**/a*/**/b", "?*" * 100 + "b",
-    ],
-    ids=lambda pattern: pattern[:20],
-)  # fmt: skip
-def test_matching_takes_linear_time(tmp_path: Path, pattern: str) -> None:
-    """As a regular expression, the first one took 20 s for one name."""
-    folder = tmp_path / ("a" * 250)
-    folder.mkdir()
-    for number in range(20):
-        (folder / ("a" * 240 + str(number))).touch()
-    (tmp_path / ".gitignore").write_text(pattern)
-    before = time.process_time()
-    assert len(sent(tmp_path)) == 21
-    assert time.process_time() - before < 2
-
-
-@pytest.mark.parametrize("has_git", [True, False])
-def test_files_above_the_scripts_folder_count_within_a_repository(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, has_git: bool
-) -> None:
-    if not has_git:
-        monkeypatch.setenv("PATH", "/nowhere")
-    with ignoring(repository, "*.py\n/doc/deep/build\nsrc/\n"):
-        assert sent(repository / "doc") == {b"a.log"}
-        # Who names a folder wants it, also one that the repository does not keep.
-        assert {b"x.py", b"a b.py", b"deep/logs/1"} <= sent(repository / "src")
-
-
 def test_git_decides_in_a_work_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     top, other = tmp_path / "top", tmp_path / "other"
     for name in ("t.log", "u.log", "x.py", "build/y", "empty/", "runs/r.log", "inner/n.log",
@@ -170,36 +137,9 @@ def test_a_folder_that_is_ignored_as_a_whole_is_sent(
     assert sent(tmp_path / "out") == {b"train.py", b".gitkeep", b".gitignore"}
 
 
-def test_files_of_submodules_are_those_that_their_repositories_keep(tmp_path: Path) -> None:
-    top, inner = tmp_path / "top", tmp_path / "inner"
-    for folder in (top, inner):
-        folder.mkdir()
-        git(folder, "init", "-q")
-        (folder / "x.py").touch()
-    (inner / ".gitignore").write_text("*.csv\n")
-    git(inner, "add", ".")
-    git(inner, "-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-m", "m")
-    for name in ("sub", "absent"):
-        git(top, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), name)
-    shutil.rmtree(top / "absent")
-    (top / "absent").mkdir()
-    names = {b"new \xff.py", "\u00e9\n\"'.py".encode()}
-    for each in (b"y.csv", *names):
-        (top / "sub" / os.fsdecode(each)).touch()
-    found = select(top)
-    assert {os.fsencode(file.path) for file in found.manifest().files} == {
-        b".gitmodules", b"x.py", b"sub/.gitignore", b"sub/x.py",
-        *(b"sub/" + each for each in names),
-    }  # fmt: skip
-    assert found.manifest().folders == ("absent",)
-    assert found.failures == []
-
-
 GITS = {
     "missing": ("", "it is not installed"),
     "fails": ("echo 'fatal: dubious ownership' >&2; echo x >&2; exit 128", "fatal: dubious owner"),
-    "killed": ("kill -9 $$", "it ended with -9"),
-    "hangs": ("sleep 600 & wait", "it did not answer within 0.5 s"),
     "hangs at its end": ("sleep 600 >&2 & exit 0", "it did not answer within 0.5 s"),
 }
 

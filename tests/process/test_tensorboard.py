@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import signal
 import socket
+import subprocess
 import urllib.error
 import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -38,6 +40,12 @@ def command_line(process: psutil.Process) -> list[str]:
         return []
 
 
+def running(distrun: Distrun) -> dict[str, Any]:
+    """The status of the job, once there is one."""
+    done = distrun("status", "--json")
+    return dict(json.loads(done.stdout)["job"]) if done.returncode == 0 else {}
+
+
 def answers(address: str) -> bool:
     try:
         with urllib.request.urlopen(f"{address}data/environment", timeout=5) as answer:
@@ -49,37 +57,21 @@ def answers(address: str) -> bool:
 @installed
 def test_it_serves_while_the_job_runs_and_ends_with_it(distrun: Distrun) -> None:
     (distrun.cwd / "logs").mkdir()
-    distrun.detached(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
-    address = wait_until(lambda: distrun.status()["tensorboard"], timeout=120)
-    assert answers(address)
+    spec = distrun.write_spec(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
+    launch = distrun.start("launch", spec, stderr=subprocess.PIPE, text=True)
+    address = str(wait_until(lambda: running(distrun).get("tensorboard"), timeout=120))
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
+    assert answers(address)
     assert address in distrun("status").stdout
     assert address in distrun("events").stdout
     (process,) = tensorboards(distrun.status()["supervisor_pid"])
     (distrun.cwd / "go").touch()
-    assert distrun("wait").returncode == 0
+    said = launch.communicate(timeout=60)[1]
+    assert launch.returncode == 0
+    assert f"TensorBoard is at {address}" in said
     assert not alive(process)
     assert distrun.status()["tensorboard"] is None
     assert [task["task"] for task in distrun.status()["tasks"]] == ["worker:0"]
-
-
-@installed
-def test_its_address_is_said_at_the_launch_and_its_death_is_no_failure(distrun: Distrun) -> None:
-    spec = distrun.write_spec(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
-    with open(distrun.cwd / "said", "wb") as said:
-        launch = distrun.start("launch", spec, stderr=said)
-    wait_until(
-        lambda: b"TensorBoard is at http://" in (distrun.cwd / "said").read_bytes(), timeout=120
-    )
-    supervisor = distrun.status()["supervisor_pid"]
-    (process,) = wait_until(lambda: tensorboards(supervisor))
-    os.kill(process.pid, signal.SIGKILL)
-    wait_until(lambda: b"the job continues" in (distrun.cwd / "said").read_bytes())
-    wait_until(lambda: distrun.status()["state"] == "running")
-    assert distrun.status()["tensorboard"] is None
-    (distrun.cwd / "go").touch()
-    assert launch.wait(60) == 0
-    assert "SIGKILL" in distrun("events").stdout
 
 
 def test_without_it_the_job_runs_all_the_same(

@@ -78,24 +78,15 @@ def test_closing_the_window_leaves_a_detached_job(terminal: OpenTerminal, distru
     assert distrun("kill", job["job_id"]).returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signals_to_launch(distrun: Distrun, terminal: OpenTerminal, number: int) -> None:
+def test_a_signal_to_launch(distrun: Distrun, terminal: OpenTerminal) -> None:
     window = terminal("launch", distrun.write_spec("echo ready $DISTRUN_TASK; exec sleep 600"))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
-    window.process.send_signal(number)
+    window.process.send_signal(signal.SIGTERM)
     wait_until(window.ended, timeout=60)
-    assert window.process.returncode == 128 + number
+    assert window.process.returncode == 143
 
 
-def test_prefixes_are_coloured_on_a_terminal_only(terminal: OpenTerminal, distrun: Distrun) -> None:
-    spec = distrun.write_spec("echo text")
-    window = terminal("launch", spec)
-    wait_until(window.ended, timeout=30)
-    assert "\x1b[" in window.seen
-    assert "\x1b[" not in distrun("launch", spec).stdout
-
-
-@pytest.mark.parametrize("files", ["jobs", "jobs/*", "jobs/*/plan.json", "jobs/*/logs/*.log"])
+@pytest.mark.parametrize("files", ["jobs", "jobs/*/plan.json"])
 def test_ctrl_c_while_it_starts_is_not_lost(
     terminal: OpenTerminal, distrun: Distrun, files: str
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.linux.gpus import GpusUsed
 from distrun.cli.usage import measure
 from harness.command import Distrun, recorded_events
 from harness.waiting import wait_until
@@ -21,7 +19,7 @@ from harness.waiting import wait_until
 BUSY = """\
 import os, subprocess, sys, time
 kept = bytearray(os.urandom(1000) * 80_000)
-end = time.process_time() + 1
+end = time.process_time() + 0.3
 while time.process_time() < end:
     pass
 subprocess.run([sys.executable, "-c", "x = b'1' * 20_000_000; open('out', 'wb').write(x)"])
@@ -65,7 +63,7 @@ def test_a_task_that_has_ended_shows_what_it_used(distrun: Distrun) -> None:
     for task in job["tasks"]:
         used = task["used"]
         assert task["usage"] is None
-        assert 1.0 <= used["cpu_seconds"] < 30
+        assert 0.3 <= used["cpu_seconds"] < 30
         # It holds 172 MB at most, and 102 MB twice for a sample in the moment of its fork.
         assert 80e6 <= used["peak_memory_bytes"] < 220e6
         assert used["written_bytes"] >= 20e6
@@ -78,20 +76,6 @@ def test_a_task_that_has_ended_shows_what_it_used(distrun: Distrun) -> None:
     (listed,) = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
     assert listed["cpu_seconds"] == job["cpu_seconds"]
     assert "CPU" in distrun("ps", "-a").stdout
-
-
-def test_a_task_that_runs_is_sampled_until_its_supervisor_dies(
-    distrun: Distrun, samples: Callable[[], dict[str, list[dict[str, Any]]]]
-) -> None:
-    assert distrun("launch", "-d", distrun.write_spec(python(BUSY), workers=1)).returncode == 0
-    wait_until(lambda: samples().get("worker-0"), timeout=60)
-    supervisor = distrun.status()["supervisor_pid"]
-    os.kill(supervisor, signal.SIGKILL)
-    wait_until(lambda: distrun.status()["state"] == "lost", timeout=60)
-    (task,) = distrun.status()["tasks"]
-    last = samples()["worker-0"][-1]
-    assert last["memory_bytes"] > 80e6
-    assert task["used"]["peak_memory_bytes"] >= last["peak_memory_bytes"]
 
 
 def test_the_samples_have_what_the_task_has_printed(
@@ -157,15 +141,6 @@ def test_memory_of_gpus_that_nvidia_smi_does_not_tell_is_unknown(
     usage = measure([os.getpid()])[os.getpid()]
     assert usage.gpu_memory_bytes is None
     assert usage.memory_bytes
-
-
-def test_a_process_that_uses_no_gpu_uses_0_bytes_unless_its_id_may_be_another() -> None:
-    memory = {"5": 7, "6": None}
-    for has_all in (True, False):
-        used = GpusUsed(memory, {}, {}, has_all)
-        assert used.memory_of([5]) == 7
-        assert used.memory_of([5, 6]) is None
-        assert used.memory_of([8]) == (0 if has_all else None)
 
 
 def test_a_task_too_small_to_be_measured_has_an_unknown_peak(distrun: Distrun) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from distrun.verdict.model import Kind
 from harness.command import Distrun, recorded_events
-from harness.waiting import wait_until
 
 TRACEBACK = (
     "cat <<'E'\n"
@@ -84,69 +82,6 @@ def test_two_that_failed_of_the_same_error_were_not_stopped(distrun: Distrun) ->
     ]
 
 
-def test_each_restart_has_its_verdict(distrun: Distrun) -> None:
-    script = (
-        "case $DISTRUN_TASK-$DISTRUN_ATTEMPT in worker:1-0) kill -KILL $$;; "
-        "worker:1-1) echo 'main.py: error: unrecognized arguments: --epoch'; exit 2;; "
-        "*-2) exit 0;; esac; exec sleep 600"
-    )
-    restart = {"max": 3, "backoff": "10ms", "backoff_max": "10ms"}
-    done = distrun.launch(script, restart=restart)
-    assert done.returncode == 0, done.stderr
-    reached = [
-        event["verdict"] for event in recorded_events(distrun) if event["event"] == "VerdictReached"
-    ]
-    assert [(each["task"], each["attempt"], each["kind"]) for each in reached] == [
-        ("worker:1", 0, "killed"),
-        ("worker:1", 1, "arguments"),
-    ]
-    for each in reached:
-        assert f"distrun: first cause: {each['cause']} ({each['kind']})\n" in done.stderr
-    job = distrun.status()
-    assert job["outcome"]["verdict"] is None, "the job succeeded"
-    assert job["verdict"] == reached[-1], "what its last failure was"
-
-
-@pytest.mark.parametrize("fault", ["exit 1", "kill -KILL $$"])
-def test_a_failure_just_before_the_jobs_success_has_its_verdict(
-    fault: str, distrun: Distrun
-) -> None:
-    script = (
-        f"test $DISTRUN_TASK = evaluator:0 && {{ {fault}; }}; "
-        "until test -e end; do sleep 0.02; done"
-    )
-    # It could restart, but the job does not last for the backoff.
-    restart = {"max": 2, "backoff": "10m", "backoff_max": "10m"}
-    spec = distrun.write_spec(script, cluster={"worker": 2, "evaluator": 1}, restart=restart)
-    launch = distrun.start("launch", spec, stderr=-1, text=True)
-    wait_until(lambda: "evaluator:0 starts again" in distrun("events").stdout)
-    (distrun.cwd / "end").touch()
-    _, said = launch.communicate(timeout=60)
-    assert launch.returncode == 0, said
-    (reached,) = [
-        event["verdict"] for event in recorded_events(distrun) if event["event"] == "VerdictReached"
-    ]
-    kind = "exit" if fault == "exit 1" else "killed"
-    assert (reached["task"], reached["attempt"], reached["kind"]) == ("evaluator:0", 0, kind)
-    assert f"distrun: first cause: {reached['cause']} ({kind})\n" in said
-    assert distrun.status()["verdict"] == reached
-    assert distrun.status()["outcome"]["verdict"] is None, "the job succeeded"
-
-
-def test_the_exit_code_stays_the_first_causes_though_a_restart_has_been(distrun: Distrun) -> None:
-    script = (
-        "test $DISTRUN_TASK = worker:0 && exec sleep 600; "
-        "test $DISTRUN_ATTEMPT = 0 && exit 3; echo 'OSError: [Errno 28] No space left on device'; "
-        "exit 4"
-    )
-    restart = {"max": 1, "backoff": "10ms"}
-    done = distrun.launch(script, restart=restart)
-    assert done.returncode == 4
-    outcome = distrun.status()["outcome"]
-    assert (outcome["verdict"]["kind"], outcome["verdict"]["attempt"]) == ("disk_full", 1)
-    assert done.stderr.splitlines()[-1] == "distrun: exit code 4, worker:1's own"
-
-
 def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(distrun: Distrun) -> None:
     def verdict_of(script: str, **keys: Any) -> tuple[str | None, str]:
         distrun.launch(script, **keys)
@@ -161,12 +96,6 @@ def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(distrun: Dis
     assert late == (None, "timeout")
     nowhere = {"command": ["./no-such-program"]}
     assert verdict_of("", workers=1, program=nowhere) == ("worker:0", "script_not_found")
-
-
-def test_every_kind_is_in_the_documentation(request: pytest.FixtureRequest) -> None:
-    text = (request.config.rootpath / "docs" / "failures-reference.md").read_text()
-    listed = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
-    assert sorted(set(listed) & {kind.value for kind in Kind}) == sorted(k.value for k in Kind)
 
 
 @pytest.mark.timeout(60)  # it took minutes when the lines below were read for each traceback

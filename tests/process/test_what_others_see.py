@@ -14,48 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from distrun.agent import agent_dir, orphans, reattach
+from distrun.agent import agent_dir
 from distrun.spec.model import TensorBoardSpec
 from distrun.supervisor import tensorboard
 from harness.command import Distrun
-from harness.requirements import need_ssh_client
 from harness.strangers import UID, Stranger, need_stranger
 from harness.traps import write_traps
 from harness.values import not_none
 from harness.waiting import wait_until
-
-
-def test_plan_and_doctor_run_the_ssh_options_of_a_spec(distrun: Distrun) -> None:
-    need_ssh_client()
-    marker = distrun.cwd / "ran"
-    command = f"touch {shlex.quote(str(marker))}; false"
-    spec = distrun.write_spec("exit 0", hosts=["far"], ssh={"options": {"ProxyCommand": command}})
-    for verb in ("plan", "doctor"):
-        assert distrun(verb, spec, timeout=60).returncode == 69
-        assert marker.exists()
-        marker.unlink()
-
-
-def test_validate_runs_the_interpreter_of_a_spec(distrun: Distrun) -> None:
-    python = distrun.cwd / "python"
-    python.write_text("#!/bin/sh\ntouch ran\n")
-    python.chmod(0o755)
-    (distrun.cwd / "train.py").write_text("import tensorflow\n")
-    spec = distrun.write_spec("", program={"script": "train.py", "python": str(python)})
-    assert distrun("validate", spec).returncode == 0
-    assert (distrun.cwd / "ran").exists()
-
-
-def test_validate_runs_commands_of_a_specs_ssh_configuration(distrun: Distrun) -> None:
-    need_ssh_client()
-    marker = distrun.cwd / "ran"
-    (distrun.cwd / "config").write_text(f'Match exec "touch {marker}"\n')
-    cluster = {"worker": ["far:20000", "farther:20000"]}
-    spec = distrun.write_spec(
-        "exit 0", cluster=cluster, hosts=["far", "near"], ssh={"config_file": "config"}
-    )
-    distrun("validate", spec)
-    assert marker.exists()
 
 
 def test_others_see_the_arguments_of_tasks_and_not_their_environment(
@@ -119,20 +85,6 @@ def test_validate_imports_nothing_of_the_program(distrun: Distrun, path: str | N
     assert not ran.exists(), ran.read_text()
 
 
-def test_doctor_finds_modules_beside_the_script_and_versions_of_packages(distrun: Distrun) -> None:
-    (distrun.cwd / "train.py").write_text("import tensorflow\n")
-    site = distrun.cwd / "site"
-    for name, version in (("tensorflow", "2.15.1"), ("tf_keras", "2.15.0")):
-        (site / name).mkdir(parents=True)
-        (site / name / "__init__.py").write_text("raise SystemExit\n")
-        info = site / f"{name}-{version}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    program = {"script": "train.py", "env": {"PYTHONPATH": str(site)}}
-    done = distrun("doctor", distrun.write_spec("", program=program))
-    assert "2.15.1" in done.stdout
-
-
 def test_tensorboard_imports_nothing_from_the_workdir(tmp_path: Path) -> None:
     ran, package = tmp_path / "ran", tmp_path / "site" / "tensorboard"
     write_traps(tmp_path / "work", ran)
@@ -151,14 +103,6 @@ def test_tensorboard_imports_nothing_from_the_workdir(tmp_path: Path) -> None:
     assert not ran.exists(), ran.read_text()
     options = ["--logdir", "logs", "--host", "127.0.0.1", "--port", "6006"]
     assert json.loads(done.stdout) == [str(package / "main.py"), *options], done.stderr
-
-
-def test_tensorboard_serves_this_machine_only(tmp_path: Path) -> None:
-    order = tensorboard.start_order(
-        TensorBoardSpec(logdir=str(tmp_path)), 6006, str(tmp_path), "job"
-    )
-    assert order.argv[order.argv.index("--host") + 1] == "127.0.0.1"
-    assert tensorboard.address(6006) == "http://127.0.0.1:6006/"
 
 
 def test_an_agents_folder_is_private_whatever_the_umask(
@@ -223,25 +167,3 @@ def test_a_launch_reports_once_who_else_sends_progress(distrun: Distrun) -> None
         told = not_none(launch.stderr).read()
         assert launch.wait(60) == 0, told
     assert told.count(f"process {stranger.pid} of user {UID}") == 1
-
-
-def test_whoever_has_the_name_of_a_guard_delays_only_the_report_that_it_is_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert orphans._GUARD_SECONDS == 20.0
-    monkeypatch.setattr(orphans, "_GUARD_SECONDS", 0.3)
-    token = os.urandom(12).hex()
-
-    def take_the_name(report: Callable[[str], None]) -> None:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as taken:
-            taken.bind(reattach.liveness_name(token))
-            report("taken")
-            signal.pause()
-
-    with Stranger(take_the_name) as stranger:
-        assert stranger.report() == "taken"
-        assert (
-            orphans.wait_for_guard(reattach.liveness_name(token)) == []
-        )  # although the name is still taken
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial, pytest.raises(OSError):  # noqa: PT011 - any
-            trial.bind(reattach.liveness_name(token))

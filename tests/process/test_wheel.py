@@ -115,7 +115,7 @@ def test_the_installed_command_launches_a_script(
 
 @pytest.mark.network
 @pytest.mark.timeout(400)
-def test_the_installed_command_finds_its_own_jobs(
+def test_the_installed_command_finds_its_own_jobs_and_templates(
     installed: Path, distrun_home: Path, tmp_path: Path
 ) -> None:
     tmp_path.joinpath("bundled.yaml").write_text(BUNDLED)
@@ -123,13 +123,6 @@ def test_the_installed_command_finds_its_own_jobs(
     assert json.loads(shown)["version"] == 2
     assert str(installed.parents[1] / "lib") in shown
     assert str(ROOT) not in shown
-
-
-@pytest.mark.network
-@pytest.mark.timeout(400)
-def test_the_installed_command_writes_an_example(
-    installed: Path, distrun_home: Path, tmp_path: Path
-) -> None:
     run(installed, "init", "multi_worker", cwd=tmp_path)
     script = tmp_path / "multi_worker.py"
     assert script.read_bytes() == (ROOT / "jobs" / "examples" / "multi_worker.py").read_bytes()
