@@ -173,21 +173,6 @@ while True:  # not pause(): the signal may come just before it
     time.sleep(0.05)
 """
 
-# Starts `sys.argv[1:]` by a double fork in a session of its own, with an empty environment, and
-# every descriptor closed where the first argument is "closed".
-DAEMON = """
-import os, sys
-how, *argv = sys.argv[1:]
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        if how == "closed":
-            os.closerange(0, 64)
-        os.execve(argv[0], argv, {})
-    os._exit(0)
-os.wait()
-"""
-
 SLEEP = shutil.which("sleep") or "/bin/sleep"
 
 

@@ -333,18 +333,6 @@ def test_launch_warns_as_the_command_does(
     assert [each.status().is_running for each in package.jobs()] == [False, False]
 
 
-def test_launch_tells_of_a_check_that_was_not_made(distrun: Distrun, tmp_path: Path) -> None:
-    (tmp_path / "py").write_text(
-        f"#!/bin/sh\ncase $* in *probe.py*) exit 3;; *) exec {sys.executable} $@;; esac\n"
-    )
-    (tmp_path / "py").chmod(0o755)
-    spec = package.load(write_program(tmp_path, "print(1)\n", program={"python": "./py"}))
-    with pytest.raises(errors.InvalidSpecError, match="exited with 3"):
-        package.launch(spec, strict=True)
-    with pytest.warns(UserWarning, match="not checked"):
-        assert package.launch(spec).wait().succeeded
-
-
 def first_line(file: Path) -> str:
     return file.read_text().strip() if file.exists() else ""
 

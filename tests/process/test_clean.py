@@ -9,15 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 
 import psutil
 
-from distrun.agent.linux import processes
 from harness.command import Distrun
 from harness.processes import alive, survivors
 from harness.requirements import AS_ROOT, skip
-from harness.strangers import Stranger
 from harness.terminal import OpenTerminal, Terminal
 from harness.waiting import wait_until
 
@@ -68,26 +65,6 @@ def test_a_job_whose_supervisor_died(distrun: Distrun) -> None:
     assert distrun("wait").returncode == 70
     assert distrun("clean", "--all").stdout.split() == [job_id]
     assert listed(distrun) == {}
-
-
-def test_a_process_of_another_user_is_no_task_of_a_job(distrun: Distrun) -> None:
-    job_id = distrun.detached("exec sleep 600")
-    os.kill(distrun.status()["supervisor_pid"], signal.SIGKILL)
-    wait_until(lambda: not survivors(job_id), timeout=30)
-    variables = {"DISTRUN_JOB_ID": job_id, "DISTRUN_TASK": "worker:0", "PATH": os.environ["PATH"]}
-
-    def attack(tell: Callable[[str], None]) -> None:
-        tell("begun")
-        os.execve("/bin/sleep", ["sleep", "60"], variables)
-
-    with Stranger(attack) as stranger:
-        assert stranger.report() == "begun"
-        wait_until(lambda: b"DISTRUN_TASK" in processes.environment(stranger.pid), timeout=30)
-        assert distrun("kill", job_id).returncode == 0
-        found = processes.find(stranger.pid)
-        assert found is not None
-        assert not found.is_zombie
-        assert distrun("clean", "--all").stdout.split() == [job_id]
 
 
 def test_an_incomplete_folder_is_removed_and_what_is_no_job_is_not(distrun: Distrun) -> None:

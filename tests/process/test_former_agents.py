@@ -212,18 +212,6 @@ def test_a_host_that_sends_logs_without_end_is_waited_for_two_hours(
     assert not_none(clearing.agent.lost_logs).within == (Cause(Code.LOGS_TOO_SLOW),)
 
 
-def test_a_request_to_stop_ends_the_wait(make: Make, clock: Clock) -> None:
-    clearing = make(Sending(), lease=None)
-    parts = log_parts(120_000)
-    advance(clearing, clock, 50, parts)
-    clearing.agent.stop(at_once=False)
-    advance(clearing, clock, 50, parts)
-    assert not clearing.agent.is_finished
-    clearing.agent.stop(at_once=True)
-    clearing.step()
-    assert clearing.agent.is_cleared
-
-
 # What a host sends in real time ------------------------------------------------------------
 
 

@@ -166,12 +166,3 @@ def test_each_kind_of_events_prints_what_is_described(
     ):  # fmt: skip
         assert value is None or not reader.missing(section, value)
     assert reader.faults == []
-
-
-def test_no_kind_and_no_field_is_described_that_does_not_exist(page: str, reader: Reader) -> None:
-    described = json_page.events(page)
-    assert described.keys() == events.KINDS.keys()
-    own = {"version", "event", "at"}
-    used = {field for fields in described.values() for field in fields} | own
-    tops = {path.partition(".")[0].removesuffix("[]") for path in reader.tables["events"]}
-    assert tops == used

@@ -136,15 +136,6 @@ def test_a_launch_that_stood_still_to_the_end_tells_how_the_job_ended(distrun: D
     assert launch.wait(30) == 0
 
 
-def test_arguments_after_two_dashes_reach_the_program(distrun: Distrun) -> None:
-    spec = distrun.write_spec("", program={"command": ["echo"], "args": ["a"]})
-    done = distrun("launch", spec, "--", "--epochs", "3", "two words")
-    assert set(done.stdout.splitlines()) == {
-        "worker:0 | a --epochs 3 two words",
-        "worker:1 | a --epochs 3 two words",
-    }
-
-
 def test_hostile_paths_only_name(distrun: Distrun) -> None:
     place = distrun.cwd / 'it\'s "here" $(touch x)\ndéjà vu'
     place.mkdir()

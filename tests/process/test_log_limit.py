@@ -6,8 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from distrun.agent.linux import holes, syscalls
-from distrun.logs import Follower, TaskLog, View, merged
+from distrun.logs import TaskLog, View, merged
 from harness.command import Distrun
 from harness.requirements import AS_ROOT, skip
 from harness.values import not_none
@@ -114,27 +113,6 @@ def test_a_reader_that_is_overtaken_shows_whole_lines_and_says_what_is_missing(
 
 def _cmdline(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text()
-
-
-def test_a_write_never_waits_and_a_line_that_is_cut_is_not_shown(tmp_path: Path) -> None:
-    """A hole may begin anywhere in a line."""
-    log = TaskLog("worker:0", str(tmp_path / "worker-0.log"), str(tmp_path / "worker-0.idx"))
-    lines = [b"%06d %s\n" % (number, b"x" * (number % 97)) for number in range(20_000)]
-    Path(log.path).write_bytes(b"".join(lines))
-    view = View([log.task], raw=True)
-    for dropped in range(holes.STEP, 400_000, holes.STEP):
-        with open(log.path, "r+b") as file:
-            syscalls.punch_start(file.fileno(), dropped)
-        reported: list[tuple[str, int]] = []
-        shown = b"".join(merged([log], view, on_dropped=lambda *args, to=reported: to.append(args)))
-        first = int(shown[:6])
-        assert shown == b"".join(lines[first:])
-        assert len(b"".join(lines[:first])) - dropped < 110
-        assert reported == [("worker:0", len(b"".join(lines[:first])))]
-        follower = Follower([log], view)
-        assert b"".join(follower.finish()) == shown
-        assert follower.dropped == {"worker:0": reported[0][1]}
-        follower.close()
 
 
 def test_zeros_that_a_task_prints_are_no_hole(tmp_path: Path) -> None:

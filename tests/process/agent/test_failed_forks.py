@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -13,11 +14,11 @@ from typing import NoReturn
 
 import pytest
 
-from distrun import supervisor_process
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
 from distrun.agent.probe.forked_call import ForkedCall
 from distrun.agent.tasks import program
+from distrun.agent.tasks.gpu_usage import GpuUsage
 from distrun.supervisor.hosts import local
 from distrun.supervisor.hosts.ssh import open_connection
 from harness.agents import MakeHost, script
@@ -43,6 +44,13 @@ def prepared(folder: Path) -> program.Start:
     return program.Start(order, str(folder / "log"), {}, None, label=1, log_start=0)
 
 
+def ask_for_gpus(_: Path) -> None:
+    with contextlib.closing(Loop()) as loop:
+        usage = GpuUsage(loop)
+        usage.ask(time.monotonic(), 0.0)
+        assert not usage.children
+
+
 def call_in_child(_: Path) -> None:
     with contextlib.closing(Loop()) as loop:
         ForkedCall(loop, protocol.Report, 0.0, print)
@@ -56,10 +64,8 @@ def connect_by_fork(_: Path) -> None:
 CASES: dict[str, Callable[[Path], object]] = {
     "a call in a child": call_in_child,
     "a task's program": lambda folder: program.execute(prepared(folder)),
-    "the supervisor, early": lambda _: supervisor_process.start_early(),
-    "the supervisor": lambda _: supervisor_process.start("job-a"),
-    "the agent, early": lambda _: local.fork_agent(),
     "the agent": connect_by_fork,
+    "a question for GPUs": ask_for_gpus,
     "an ssh client": lambda _: open_connection(["no-such-ssh"], "job-a"),
 }
 
@@ -70,10 +76,9 @@ def test_nothing_stays_open(name: str, tmp_path: Path, monkeypatch: pytest.Monke
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(os, "fork", fork)
-    monkeypatch.setattr(supervisor_process, "_is_plain", lambda: True)
     monkeypatch.setattr(local, "_inherited_limit", None)
     before = descriptors("self")
-    for _ in range(3):
+    for _ in range(2):
         with suppress(OSError):
             CASES[name](tmp_path)
     assert descriptors("self") == before

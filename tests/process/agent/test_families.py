@@ -11,7 +11,6 @@ import pytest
 
 from distrun.agent import protocol
 from harness.agents import (
-    DAEMON,
     SLEEP,
     TIMEOUT,
     Host,
@@ -65,25 +64,6 @@ def test_no_relative_of_a_task_outlives_it(host: Host, daemon: str, end: str) ->
     wait_until(lambda: not [each for each in children_of(host.pid) if alive(each)], timeout=TIMEOUT)
     if end != "exit 0":
         assert not any(alive(each) for each in before)
-
-
-def test_a_task_that_ends_leaves_anothers_daemons_alone(host: Host, tmp_path: Path) -> None:
-    daemon = " ".join(f"'{word}'" for word in script(tmp_path, "daemon.py", DAEMON))
-    host.run("worker:0", "sh", "-c", f"{daemon} closed {SLEEP} 600; echo done; exec sleep 601")
-    host.run("worker:1", "sleep", "602")
-    wait_until(lambda: host.log("worker:0"), timeout=TIMEOUT)
-    (pid,) = wait_until(
-        lambda: [each.pid for each in children_of(host.pid) if "600" in each.cmdline()],
-        timeout=TIMEOUT,
-    )
-    host.stop("worker:1")
-    host.expect(protocol.TaskEnded, "worker:1")
-    host.run("worker:2", "true")
-    host.expect(protocol.TaskEnded, "worker:2")
-    assert alive(pid)
-    host.stop("worker:0")
-    host.expect(protocol.TaskEnded, "worker:0")
-    assert not alive(pid)
 
 
 def test_a_daemon_that_shows_nothing_of_its_task_ends_with_none_of_several(host: Host) -> None:

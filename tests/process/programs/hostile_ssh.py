@@ -5,7 +5,6 @@ The variable ATTACK names the change. Most are made to the first report that a t
 
 import json
 import os
-import select
 import struct
 import subprocess
 import sys
@@ -14,8 +13,7 @@ import zlib
 MARK = b"\xfe\x00dr"
 HEADER = struct.Struct(">4sIIII")
 NUMBER = struct.Struct(">I")
-ATTACK, _, DETAIL = os.environ["ATTACK"].partition("=")
-EXITING = b'{"type":"AgentExiting","preserved":""}'
+ATTACK = os.environ["ATTACK"]
 CHANGES: dict[str, dict[str, object]] = {
     "foreign-exit": {"type": "TaskExited", "task": "chief:0", "code": 1, "signal": None},
     "own-words": {
@@ -44,11 +42,6 @@ class Sender:
         self._attack = ATTACK if is_hostile else ""
         self._has_started = False
 
-    @property
-    def repeats(self) -> bool:
-        """Whether to send a message again and again."""
-        return self._attack == "exits-again" and self._has_started
-
     def send(self, body: bytes) -> None:
         frame = NUMBER.pack(len(body)) + body
         write(header(self._number, len(frame), zlib.crc32(frame)) + frame)
@@ -74,13 +67,7 @@ class Sender:
         kind = fields["type"]
         is_start = kind == "TaskStarted" and not self._has_started
         self._has_started = self._has_started or is_start
-        if self._attack == "exits-again":
-            if kind not in ("TaskExited", "TaskEnded", "AgentExiting"):
-                self.send(body)
-        elif self._attack == "without":
-            if kind != DETAIL:
-                self.send(body)
-        elif self._attack and is_start:
+        if self._attack and is_start:
             self._attack_start(body, fields)
         else:
             self.send(body)
@@ -103,13 +90,7 @@ def main() -> int:
     output = child.stdout.fileno()
     sender = Sender(host == "evil")
     received = b""
-    has_ended = False
-    while not has_ended or sender.repeats:  # such a host says so long after its agent's death
-        if sender.repeats and not select.select([output] * (not has_ended), [], [], 0.5)[0]:
-            sender.send(EXITING)
-            continue
-        block = os.read(output, 65536)
-        has_ended = not block
+    while block := os.read(output, 65536):
         received = sender.send_frames(received + block)
     write(received)
     return child.wait()
