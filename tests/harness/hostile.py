@@ -110,6 +110,30 @@ REFUSALS = ("PortsRefused", "FilesRefused", "TaskNotStarted")
 """They end the preparation or the task, so only a host that is to mutate them sends them."""
 
 
+Tamper = Callable[[bytes], Sequence[bytes]]
+"""Returns what is sent in place of the body of a message."""
+
+
+def kind(body: bytes) -> str:
+    """Return the kind of a message."""
+    return str(json.loads(body.partition(b"\n")[0])["type"])
+
+
+def without(*kinds: str) -> Tamper:
+    """Leave out all messages of some kinds."""
+    return lambda body: [] if kind(body) in kinds else [body]
+
+
+def changed(name: str, **fields: Any) -> Tamper:
+    """Change fields of one kind of message."""
+
+    def tamper(body: bytes) -> Sequence[bytes]:
+        found = json.loads(body.partition(b"\n")[0])
+        return [json.dumps({**found, **fields}).encode()] if found["type"] == name else [body]
+
+    return tamper
+
+
 class Agent:
     """Answers orders as an agent for which all goes well.
 
@@ -118,9 +142,7 @@ class Agent:
         refusal: the kind of refusal to send, if there is an occasion.
     """
 
-    def __init__(
-        self, host: str, tamper: Callable[[bytes], Sequence[bytes]], refusal: str = ""
-    ) -> None:
+    def __init__(self, host: str, tamper: Tamper, refusal: str = "") -> None:
         self.host = host
         self.running: dict[str, int] = {}
         """The tasks that have started and not exited, each with its attempt."""
@@ -363,7 +385,7 @@ class World:
     def __init__(
         self,
         folder: Path,
-        tamper: Callable[[bytes], Sequence[bytes]] = lambda body: [body],
+        tamper: Tamper = lambda body: [body],
         *,
         evil_role: Role = Role.EVALUATOR,
         refusal: str = "",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,34 +16,21 @@ from distrun.agent.protocol.channel import encode_body
 from distrun.cli.cause_text import cause_text
 from distrun.spec.model import HostSpec, RestartSpec, RoleSpec, Timeouts
 from distrun.strategies import Role
-from harness.hostile import EVIL, GOOD, NOW, Agent, World
+from harness.hostile import EVIL, GOOD, NOW, Agent, Tamper, World, changed, kind, without
 from harness.values import not_none
 
-Tamper = Callable[[bytes], Sequence[bytes]]
+Start = Callable[..., World]
 WORKERS = (GOOD, "h1", "h2")
 RESTART = RestartSpec(max=3, backoff=0.1)
+FULL = encode_body(protocol.Fault(Cause(Code.LOG_DISK_FULL, path="/run", errno=28), NOW), 90)
 
 
-def kind(body: bytes) -> str:
-    return str(json.loads(body.partition(b"\n")[0])["type"])
-
-
-def without(*kinds: str) -> Tamper:
-    return lambda body: [] if kind(body) in kinds else [body]
-
-
-def changed(name: str, **fields: Any) -> Tamper:
-    """Change fields of one kind of message."""
-
-    def tamper(body: bytes) -> Sequence[bytes]:
-        found = json.loads(body.partition(b"\n")[0])
-        return [json.dumps({**found, **fields}).encode()] if found["type"] == name else [body]
-
-    return tamper
+def unchanged(body: bytes) -> Sequence[bytes]:
+    return [body]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., World]]:
+def start(tmp_path: Path) -> Iterator[Start]:
     """Start a job of workers with spares, the first of which is the host `evil`."""
     worlds: list[World] = []
 
@@ -117,7 +103,7 @@ def left_out(world: World) -> dict[str, str]:
     ],
 )
 def test_a_silent_spare_does_not_keep_the_job_from_its_start(
-    start: Callable[..., World], answer: str, order: str
+    start: Start, answer: str, order: str
 ) -> None:
     world = start(without(answer))
     began = world.now
@@ -132,10 +118,9 @@ def test_a_silent_spare_does_not_keep_the_job_from_its_start(
 )
 @pytest.mark.parametrize("way", ["lost", "fault"])
 def test_a_spare_that_fails_before_the_start_is_left_out(
-    start: Callable[..., World], stage: str, way: str
+    start: Start, stage: str, way: str
 ) -> None:
     """Its agent is killed, or its disk is full, right after a message, or before an answer."""
-    full = encode_body(protocol.Fault(Cause(Code.LOG_DISK_FULL, path="/run", errno=28), NOW), 90)
     sent: list[str] = []
 
     def tamper(body: bytes) -> Sequence[bytes]:
@@ -144,7 +129,7 @@ def test_a_spare_that_fails_before_the_start_is_left_out(
         sent.append(kind(body))
         if kind(body) != stage:
             return [body]
-        return [*([body] if stage == "Hello" else []), *([full] if way == "fault" else [])]
+        return [*([body] if stage == "Hello" else []), *([FULL] if way == "fault" else [])]
 
     world = start(tamper)
     if way == "lost":
@@ -155,34 +140,42 @@ def test_a_spare_that_fails_before_the_start_is_left_out(
     assert world.state.hosts[EVIL].why_unusable is not None
 
 
-@pytest.mark.parametrize(
-    "tamper",
-    [
-        changed("Hello", cores=-1.0),
-        changed("Hello", type="Nonsense"),
-        changed("Hello", folder="/x" * 1_000_000),
-        changed("Hello", folder="/x\0"),
-        changed("Hello", token="é"),
-        changed("Hello", gpus=list(range(450_000))),
-        lambda body: [b"{"] if kind(body) == "Hello" else [body],
-        lambda body: (
-            [encode_body(protocol.Fault(Cause(Code.LOG_DISK_FULL, path="/", errno=28), NOW), 1)]
-            if kind(body) == "Hello"
-            else [body]
-        ),
-    ],
-    ids=["cores", "type", "folder", "NUL", "token", "gpus", "not JSON", "fault"],
-)
-def test_a_spare_with_an_invalid_hello_is_left_out(
-    start: Callable[..., World], tamper: Tamper
-) -> None:
-    world = start(tamper)
+REFUSED = ["10.0.0.1", 20000, {"code": "connection_refused"}]
+MANY = [[f"sp{number}", 1, REFUSED[2]] for number in range(5000)]
+PROGRAMS = [["python3", str(number), {}, "/src/main.py"] for number in range(5000)]
+OFFENCES: dict[str, Tamper] = {
+    "cores": changed("Hello", cores=-1.0),
+    "type": changed("Hello", type="Nonsense"),
+    "folder": changed("Hello", folder="/x" * 1_000_000),
+    "NUL": changed("Hello", folder="/x\0"),
+    "token": changed("Hello", token="é"),
+    "gpus": changed("Hello", gpus=list(range(450_000))),
+    "not JSON": lambda body: [b"{"] if kind(body) == "Hello" else [body],
+    "fault": lambda body: [FULL if kind(body) == "Hello" else body],
+    # More than was asked
+    "dialled": changed("Dialled", unreachable=MANY),
+    "invented": changed("Dialled", unreachable=MANY[2:3]),
+    "twice": changed("Dialled", unreachable=[REFUSED, REFUSED]),
+    "listening": changed("Listening", errors=[{"code": "port_not_listening", "port": 1}] * 1000),
+    "disks": changed("Inspected", facts=[{f"/{number}": 0 for number in range(5000)}]),
+    "programs": changed("Inspected", programs=PROGRAMS),
+    "environ": changed("Inspected", programs=[["python3", "/src", {"HOME": "/"}, "/src/main.py"]]),
+}
+
+
+@pytest.mark.parametrize("offence", OFFENCES)
+def test_a_spare_that_breaks_the_protocol_is_left_out(start: Start, offence: str) -> None:
+    world = start(OFFENCES[offence])
     advance(world, lambda: is_running(world), 60.0)
     assert [*left_out(world)] == [EVIL]
     assert not world.state.hosts[EVIL].is_usable
+    assert sum(map(len, world.lines)) < 50_000
+    assert {*world.faults} <= {EVIL}
+    if [*OFFENCES].index(offence) >= [*OFFENCES].index("dialled"):
+        assert world.faults[EVIL].code is Code.REPORT_INVALID
 
 
-def test_a_spare_that_answers_too_late_is_a_spare_again(start: Callable[..., World]) -> None:
+def test_a_spare_that_answers_too_late_is_a_spare_again(start: Start) -> None:
     kept: list[bytes] = []
 
     def tamper(body: bytes) -> Sequence[bytes]:
@@ -196,51 +189,13 @@ def test_a_spare_that_answers_too_late_is_a_spare_again(start: Callable[..., Wor
     advance(world, lambda: is_running(world), 19.0)
     assert EVIL in left_out(world)
     agent = world.agents[EVIL]
-    agent._tamper = lambda body: [body]
+    agent._tamper = unchanged
     agent._send_body(kept[0])
     advance(
         world,
         lambda: any(isinstance(each, events.Synced) and each.host == EVIL for each in world.record),
     )
     assert world.state.hosts[EVIL].is_usable
-
-
-# Answers that are too long -----------------------------------------------------------------
-
-REFUSED = ["10.0.0.1", 20000, {"code": "connection_refused"}]
-
-
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        (
-            "Dialled",
-            {"unreachable": [[f"sp{number}", 1, REFUSED[2]] for number in range(5000)]},
-        ),
-        ("Dialled", {"unreachable": [["sp2", 1, REFUSED[2]]]}),
-        ("Dialled", {"unreachable": [REFUSED, REFUSED]}),
-        ("Listening", {"errors": [{"code": "port_not_listening", "port": 1}] * 1000}),
-        ("Inspected", {"facts": [{f"/{number}": 0 for number in range(5000)}]}),
-        (
-            "Inspected",
-            {"programs": [["python3", str(each), {}, "/src/main.py"] for each in range(5000)]},
-        ),
-        (
-            "Inspected",
-            {"programs": [["python3", "/src", {"HOME": "/"}, "/src/main.py"]]},
-        ),
-    ],
-    ids=["dialled", "invented", "twice", "listening", "disks", "programs", "environ"],
-)
-def test_an_answer_with_more_than_was_asked_is_a_fault_of_the_spare(
-    start: Callable[..., World], name: str, fields: dict[str, Any]
-) -> None:
-    world = start(changed(name, **fields))
-    advance(world, lambda: is_running(world), 60.0)
-    assert EVIL in left_out(world)
-    assert world.faults[EVIL].code is Code.REPORT_INVALID
-    assert sum(map(len, world.lines)) < 50_000
-    assert {*world.faults} == {EVIL}
 
 
 # In a replacement --------------------------------------------------------------------------
@@ -268,9 +223,9 @@ def lose(world: World, *hosts: str) -> None:
     ],
 )
 def test_a_new_host_that_does_not_answer_is_replaced_in_time(
-    start: Callable[..., World], answer: str, order: str
+    start: Start, answer: str, order: str
 ) -> None:
-    world = start(lambda body: [body], spares=(EVIL, "sp2"))
+    world = start(unchanged, spares=(EVIL, "sp2"))
     world.agents[EVIL]._tamper = without(answer)
     lose(world, "h1")
     advance(world, lambda: bool(places(world)))
@@ -280,9 +235,9 @@ def test_a_new_host_that_does_not_answer_is_replaced_in_time(
 
 
 def test_a_job_that_waits_for_its_only_new_host_names_what_it_waits_for(
-    start: Callable[..., World],
+    start: Start,
 ) -> None:
-    world = start(lambda body: [body])
+    world = start(unchanged)
     world.agents[EVIL]._tamper = without("Dialled")
     lose(world, "h1")
     with pytest.raises(AssertionError):
@@ -295,7 +250,7 @@ def test_a_job_that_waits_for_its_only_new_host_names_what_it_waits_for(
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "127.0.0.1"])
 def test_a_new_host_with_an_address_that_it_cannot_have_is_left_out(
-    start: Callable[..., World], address: str
+    start: Start, address: str
 ) -> None:
     """It has the port of another host's task, and claims to have its address, or no address."""
     world = start(changed("Hello", address=address), spares=(EVIL, "sp2"))
@@ -305,67 +260,56 @@ def test_a_new_host_with_an_address_that_it_cannot_have_is_left_out(
     assert [*left_out(world)] == [EVIL]
 
 
-def without_calls(order: probe_messages.Dial) -> Sequence[protocol.Report]:
-    """Reach no other host."""
-    refused = Cause(Code.CONNECTION_REFUSED)
-    return [
-        probe_messages.Dialled(
-            [
-                probe_messages.Unreachable(target.machine, port, refused)
-                for target in order.targets
-                for port in target.ports
-            ]
-        )
-    ]
-
-
-def test_a_new_host_that_reaches_no_other_is_left_out_alone(start: Callable[..., World]) -> None:
-    world = start(lambda body: [body], workers=3, spares=(EVIL, "sp1", "sp2"))
-    world.agents[EVIL]._on_dial = without_calls  # type: ignore[method-assign, assignment]
-    lose(world, "h1", "h2")
-    advance(world, lambda: bool(places(world)))
-    assert {*places(world).values()} == {GOOD, "sp1", "sp2"}
-    assert [*left_out(world)] == [EVIL]
-
-
-def test_a_new_host_that_others_do_not_reach_is_left_out_alone(
-    start: Callable[..., World],
-) -> None:
-    """The host that stayed says so, and another new one."""
-    world = start(lambda body: [body], workers=3, spares=(EVIL, "sp1", "sp2"))
+def cannot_reach(*machines: str) -> Callable[[probe_messages.Dial], Sequence[protocol.Report]]:
+    """Answer that these hosts cannot be reached; without any, that none can."""
 
     def on_dial(order: probe_messages.Dial) -> Sequence[protocol.Report]:
-        targets = [each for each in order.targets if each.machine == "10.0.0.0"]
-        return without_calls(order._replace(targets=targets))
+        unreachable = [
+            probe_messages.Unreachable(target.machine, port, Cause(Code.CONNECTION_REFUSED))
+            for target in order.targets
+            if not machines or target.machine in machines
+            for port in target.ports
+        ]
+        return [probe_messages.Dialled(unreachable)]
 
-    for name in (GOOD, "sp1"):
-        world.agents[name]._on_dial = on_dial  # type: ignore[method-assign, assignment]
-    lose(world, "h1", "h2")
-    advance(world, lambda: bool(places(world)))
-    assert {*places(world).values()} == {GOOD, "sp1", "sp2"}
-    assert [*left_out(world)] == [EVIL]
+    return on_dial
 
 
-def test_a_new_host_that_other_new_ones_do_not_reach_is_left_out(
-    start: Callable[..., World],
+EVILS, OF_H2 = "10.0.0.0", "10.0.0.3"
+"""Addresses."""
+DIALS: dict[str, tuple[dict[str, tuple[str, ...]], str, str, set[str], list[str]]] = {
+    "it reaches no other": (
+        {EVIL: ()}, "evil sp1 sp2", "h1 h2", {GOOD, "sp1", "sp2"}, [EVIL]),
+    "the host that stayed does not reach it, and another new one": (
+        {GOOD: (EVILS,), "sp1": (EVILS,)}, "evil sp1 sp2", "h1 h2", {GOOD, "sp1", "sp2"}, [EVIL]),
+    "other new ones do not reach it": (  # one host alone is not believed
+        dict.fromkeys(("sp1", "sp2", "sp3"), (EVILS,)), "evil sp1 sp2 sp3", "h1 h2",
+        {GOOD, "sp2", "sp3"}, ["sp1", EVIL]),
+    "another one that stayed reaches nobody": (
+        {"h2": ()}, "sp1 sp2", "h1", {GOOD, "sp1", "sp2"}, ["h2"]),
+    "another one that stayed is not reached": (
+        dict.fromkeys((GOOD, "sp1", "sp2"), (OF_H2,)), "sp1 sp2", "h1", {GOOD, "sp1", "sp2"},
+        ["h2"]),
+}  # fmt: skip
+"""Who reaches whom not, the spares, who is lost; the hosts in use then, and those left out."""
+
+
+@pytest.mark.parametrize("case", DIALS)
+def test_a_host_that_does_not_reach_others_or_is_not_reached_is_left_out_alone(
+    start: Start, case: str
 ) -> None:
-    """It answers the host that stayed, and no other. One host alone is not believed."""
-    world = start(lambda body: [body], workers=3, spares=(EVIL, "sp1", "sp2", "sp3"))
-
-    def on_dial(order: probe_messages.Dial) -> Sequence[protocol.Report]:
-        targets = [each for each in order.targets if each.machine == "10.0.0.0"]
-        return without_calls(order._replace(targets=targets))
-
-    for name in ("sp1", "sp2", "sp3"):
-        world.agents[name]._on_dial = on_dial  # type: ignore[method-assign, assignment]
-    lose(world, "h1", "h2")
+    unreached, spares, lost, used, out = DIALS[case]
+    world = start(unchanged, workers=3, spares=spares.split())
+    for name, machines in unreached.items():
+        world.agents[name]._on_dial = cannot_reach(*machines)  # type: ignore[method-assign, assignment]
+    lose(world, *lost.split())
     advance(world, lambda: bool(places(world)))
-    assert {*places(world).values()} == {GOOD, "sp2", "sp3"}
-    assert [*left_out(world)] == ["sp1", EVIL]
+    assert {*places(world).values()} == used
+    assert [*left_out(world)] == out
 
 
-def test_a_new_host_that_accuses_a_spare_is_left_out_itself(start: Callable[..., World]) -> None:
-    world = start(lambda body: [body], spares=(EVIL, "sp2"))
+def test_a_new_host_that_accuses_a_spare_is_left_out_itself(start: Start) -> None:
+    world = start(unchanged, spares=(EVIL, "sp2"))
     world.agents[EVIL]._tamper = changed("Dialled", unreachable=[["sp2", 1, REFUSED[2]]])
     lose(world, "h1")
     advance(world, lambda: bool(places(world)))
@@ -374,13 +318,12 @@ def test_a_new_host_that_accuses_a_spare_is_left_out_itself(start: Callable[...,
 
 
 def test_a_new_host_that_fails_and_lives_on_does_not_keep_the_job(
-    start: Callable[..., World],
+    start: Start,
 ) -> None:
-    full = encode_body(protocol.Fault(Cause(Code.LOG_DISK_FULL, path="/run", errno=28), NOW), 90)
-    world = start(lambda body: [body], spares=(EVIL, "sp2"))
+    world = start(unchanged, spares=(EVIL, "sp2"))
     world.agents[EVIL].is_immortal = True
     world.agents[EVIL]._tamper = lambda body: (
-        [full] if kind(body) == "PortsHeld" else without("AgentExiting")(body)
+        [FULL] if kind(body) == "PortsHeld" else without("AgentExiting")(body)
     )
     lose(world, "h1")
     advance(world, lambda: bool(world.faults))
@@ -390,38 +333,12 @@ def test_a_new_host_that_fails_and_lives_on_does_not_keep_the_job(
     assert world.now == began
 
 
-def without_calls_to(*machines: str) -> Callable[[probe_messages.Dial], Sequence[protocol.Report]]:
-    """Reach all hosts but these."""
-
-    def on_dial(order: probe_messages.Dial) -> Sequence[protocol.Report]:
-        targets = [each for each in order.targets if not machines or each.machine in machines]
-        return without_calls(order._replace(targets=targets))
-
-    return on_dial
-
-
-@pytest.mark.parametrize("failing", ["dials nobody", "is not reached"])
-def test_a_new_host_is_not_left_out_for_a_failure_between_others(
-    start: Callable[..., World], failing: str
-) -> None:
-    world = start(lambda body: [body], workers=3, spares=("sp1", "sp2"))
-    if failing == "dials nobody":
-        world.agents["h2"]._on_dial = without_calls_to()  # type: ignore[method-assign, assignment]
-    else:
-        for name in (GOOD, "sp1", "sp2"):
-            world.agents[name]._on_dial = without_calls_to("10.0.0.3")  # type: ignore[method-assign, assignment]
-    lose(world, "h1")
-    advance(world, lambda: bool(places(world)))
-    assert {*places(world).values()} == {GOOD, "sp1", "sp2"}
-    assert [*left_out(world)] == ["h2"]
-
-
-def test_a_failure_between_others_that_passes_costs_no_host(start: Callable[..., World]) -> None:
+def test_a_failure_between_others_that_passes_costs_no_host(start: Start) -> None:
     """Nobody has room for the tasks of a host that did not answer: the plan is made again."""
-    world = start(lambda body: [body], workers=3, spares=("sp1",))
+    world = start(unchanged, workers=3, spares=("sp1",))
     agent = world.agents[GOOD]
     calls = agent._on_dial
-    agent._on_dial = without_calls_to("10.0.0.3")  # type: ignore[method-assign, assignment]
+    agent._on_dial = cannot_reach(OF_H2)  # type: ignore[method-assign, assignment]
     lose(world, "h1")
     advance(world, lambda: any(isinstance(each, events.PlanFailed) for each in world.record))
     agent._on_dial = calls  # type: ignore[method-assign]
@@ -431,9 +348,9 @@ def test_a_failure_between_others_that_passes_costs_no_host(start: Callable[...,
 
 
 def test_a_full_disk_of_the_record_is_no_fault_of_a_new_host(
-    start: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = start(lambda body: [body], spares=("sp1",))
+    world = start(unchanged, spares=("sp1",))
     monkeypatch.setattr("distrun.supervisor.probe.free_bytes", lambda _: 10)
     lose(world, "h1")
     advance(world, lambda: any(isinstance(each, events.PlanFailed) for each in world.record))
@@ -443,10 +360,10 @@ def test_a_full_disk_of_the_record_is_no_fault_of_a_new_host(
 
 
 def test_an_answer_to_a_plan_that_was_given_up_is_not_one_to_the_next(
-    start: Callable[..., World],
+    start: Start,
 ) -> None:
     """A second host is lost before the spare has held a port for the first one's task."""
-    world = start(lambda body: [body], workers=3, room=2)
+    world = start(unchanged, workers=3, room=2)
     kept: list[bytes] = []
 
     def tamper(body: bytes) -> Sequence[bytes]:
@@ -470,9 +387,9 @@ def test_an_answer_to_a_plan_that_was_given_up_is_not_one_to_the_next(
 
 
 def test_a_lost_host_is_tried_again_although_the_link_of_another_was_lost_then(
-    start: Callable[..., World],
+    start: Start,
 ) -> None:
-    world = start(lambda body: [body], spares=(), link=60.0)
+    world = start(unchanged, spares=(), link=60.0)
     good = world.agents[GOOD]
     lose(world, "h1")
     advance(world, lambda: world.state.hosts["h1"].lost is not None)
@@ -481,9 +398,9 @@ def test_a_lost_host_is_tried_again_although_the_link_of_another_was_lost_then(
     good.close()
     began = world.now
     advance(world, lambda: world.now > began + 15)
-    good._tamper = lambda body: [body]
+    good._tamper = unchanged
     advance(world, lambda: world.state.hosts[GOOD].link_lost is None)
-    world.agents["h1"] = Agent("h1", lambda body: [body])
+    world.agents["h1"] = Agent("h1", unchanged)
     advance(world, lambda: bool(places(world)), 99.0)
     assert places(world) == {"worker:0": GOOD, "worker:1": "h1"}
 
@@ -491,10 +408,10 @@ def test_a_lost_host_is_tried_again_although_the_link_of_another_was_lost_then(
 # After tasks have moved --------------------------------------------------------------------
 
 
-def test_a_job_that_continued_with_fewer_workers_succeeds(start: Callable[..., World]) -> None:
+def test_a_job_that_continued_with_fewer_workers_succeeds(start: Start) -> None:
     """What is known of the worker that was dropped, such as its progress, is forgotten."""
     fewer = dataclasses.replace(RESTART, min_workers=1)
-    world = start(lambda body: [body], spares=(), restart=fewer)
+    world = start(unchanged, spares=(), restart=fewer)
     assert {*world.progress} == {"worker:0", "worker:1"}
     lose(world, "h1")
     advance(world, lambda: bool(places(world)))
@@ -508,11 +425,11 @@ def test_a_job_that_continued_with_fewer_workers_succeeds(start: Callable[..., W
 
 @pytest.mark.parametrize("log_max_size", [None, 1000])
 def test_a_host_does_not_speak_for_a_task_that_has_left_it(
-    start: Callable[..., World], log_max_size: int | None
+    start: Start, log_max_size: int | None
 ) -> None:
     leaves = dataclasses.replace(RESTART, max=9, host_failures=2)
     spares = (EVIL, "sp2")
-    world = start(lambda body: [body], spares=spares, restart=leaves, log_max_size=log_max_size)
+    world = start(unchanged, spares=spares, restart=leaves, log_max_size=log_max_size)
     lose(world, "h1")
     advance(world, lambda: places(world).get("worker:1") == EVIL)
     evil, log = world.agents[EVIL], world._log_of("worker:1")

@@ -18,12 +18,6 @@ def test_every_code_has_words_and_every_template_a_code_and_known_fields() -> No
         cause_advice(Cause(code))
 
 
-def test_an_optional_part_is_left_out_where_a_field_is_empty() -> None:
-    assert cause_text(Cause(Code.PORT_TAKEN, port=80)) == "port 80 is taken"
-    taken = Cause(Code.PORT_TAKEN, port=80, name="nginx", pid=7)
-    assert cause_text(taken) == "port 80 is taken: nginx (pid 7) has it"
-
-
 def test_a_cause_comes_back_from_json() -> None:
     inner = Cause(Code.WORKDIR_NOT_ENTERED, path="/srv/\udcff", errno=2)
     cause = Cause(Code.PROGRAM_NOT_EXECUTED, name="a b", errno=13, status=0, within=(inner,))

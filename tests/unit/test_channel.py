@@ -119,11 +119,6 @@ def test_what_came_before_the_end_is_received_with_it(pair: Pair) -> None:
     assert pair.channel.ended
 
 
-def test_fields_of_later_versions_are_ignored_and_missing_ones_have_defaults(pair: Pair) -> None:
-    pair.raw.sendall(frame(b'{"type":"HoldPorts","free":2,"wanted":[],"later":1}'))
-    assert pair.channel.receive() == [(0, protocol.HoldPorts(2, [], 0, 0))]
-
-
 @pytest.mark.parametrize(
     "noise",
     [
@@ -173,14 +168,6 @@ def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair) -> N
         assert not loop.is_watched(pair.channel.writer), "nothing is waited for once all is sent"
         reader.close()
     assert received == sent
-
-
-def test_a_reader_that_is_gone_breaks_the_channel_quietly(pair: Pair) -> None:
-    pair.raw.close()
-    pair.channel.send(protocol.Detach())
-    pair.channel.send(protocol.Detach())
-    assert pair.channel.broken
-    assert not pair.channel.pending
 
 
 def test_the_outbox_keeps_what_is_not_acknowledged() -> None:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
 
 from distrun import events
 from distrun.agent.linux.processes import children
-from distrun.agent.loop import Loop
 from distrun.agent.protocol import Code
 from distrun.cli.cause_text import cause_text
 from distrun.frozen import replace
-from distrun.lifecycle import Action, StartTask, StopTask
+from distrun.lifecycle import Action, StartTask
 from distrun.lint.check import check_program
 from distrun.plan.variables import AT_LAUNCH
 from distrun.resources import ROOTS
@@ -37,7 +33,6 @@ from distrun.strategies import Role, Success
 from distrun.supervisor.ready_watch import ReadyWatch
 from harness.loops import SimulatedLoop
 from harness.requirements import need_tensorflow
-from harness.waiting import SOON, wait_until
 
 from .histories import MWM, PS, Job
 from .plans import SCRIPT, A, B, env, planned, role, spec_of, task
@@ -203,15 +198,6 @@ def test_roles_start_one_after_another() -> None:
     assert job.phase().value == "running"
 
 
-def test_the_end_of_a_job_stops_what_waits_without_an_order() -> None:
-    job = job_of(MWM, "worker:0", "proxy:0", worker="proxy")
-    job.started("proxy:0")
-    assert [each.task for each in job.stop() if isinstance(each, StopTask)] == ["proxy:0"]
-    assert job.phases() == {"worker:0": "stopped", "proxy:0": "stopping"}
-    job.gone("proxy:0", None, 15)
-    job.finish()
-
-
 def test_a_task_that_has_only_waited_restarts_as_the_same_attempt() -> None:
     job = Job()
     job.created(MWM, restart=RestartSpec(max=2, backoff=0.0))
@@ -256,30 +242,6 @@ def test_custom_roles_decide_no_success_and_fail_the_job(success: Success | None
 # The watch ---------------------------------------------------------------------------------
 
 
-@dataclass
-class Watching:
-    """A watch of one task, with the loop of its supervisor, and what it has found."""
-
-    watch: ReadyWatch
-    log: Path
-    loop: Loop
-    found: list[tuple[str, int]]
-
-    def until_found(self) -> list[tuple[str, int]]:
-        """Wait until the watch says that tasks are ready."""
-        deadline = monotonic() + SOON
-        while not self.found:
-            assert monotonic() < deadline
-            self.loop.turn(SOON)
-        return [self.found.pop()]
-
-    def finds_nothing(self) -> bool:
-        """Whether a search reads all there is and does not find the line."""
-        self.loop.turn(0.0)
-        wait_until(lambda: bool(searches()) and all(is_read(pid) for pid in searches()))
-        return not self.loop.turn(0.0)
-
-
 def searches() -> list[int]:
     """Return the processes that search logs for lines."""
     own = b"%d" % os.getpid()  # their first argument; a preloaded Python has imported the module
@@ -288,61 +250,6 @@ def searches() -> list[int]:
 
 def cmdline(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
-
-
-def is_read(pid: int) -> bool:
-    """Whether a process has read its standard input to the end, or beyond it, and waits."""
-    position = int(Path(f"/proc/{pid}/fdinfo/0").read_text().split()[1])
-    waits = ") S " in Path(f"/proc/{pid}/stat").read_text()
-    return waits and position >= os.stat(f"/proc/{pid}/fd/0").st_size
-
-
-@pytest.fixture
-def watching(tmp_path: Path) -> Iterator[Callable[[str], Watching]]:
-    made: list[Watching] = []
-
-    def start(line: str) -> Watching:
-        plan = planned(
-            spec_of(
-                role("worker", after=(Role("proxy"),)),
-                custom("proxy", ready=Ready.LINE, ready_line=line),
-            )
-        )
-        log, loop, found = tmp_path / "proxy-0.log", Loop(), list[tuple[str, int]]()
-        watch = ReadyWatch(loop, plan.tasks, lambda _: log, lambda *ready: found.append(ready))
-        made.append(Watching(watch, log, loop, found))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.watch.forget("proxy:0")
-        each.loop.close()
-
-
-def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(
-    watching: Callable[[str], Watching],
-) -> None:
-    job = watching("^up [0-9]")
-    watch, log = job.watch, job.log
-    watch.start("worker:0", 0, 0)  # nothing starts after it
-    watch.start("proxy:0", 0, 0)
-    job.loop.turn(0.0)
-    assert not searches()  # there is no log yet
-    log.write_text("not up 1\nup")
-    wait_until(lambda: job.loop.turn(0.0) or bool(searches()))
-    assert job.finds_nothing()
-    log.write_text("not up 1\nup 2\n")
-    assert job.until_found() == [("proxy:0", 0)]
-
-    watch.forget("proxy:0")
-    before = "not up 1\nup 2\n--- attempt 1, now: printed by the program ---\nup 3\n"
-    log.write_text("not up 1\nup 2\n")  # the rest of a copy may arrive after the start
-    watch.start("proxy:0", 1, len(before))
-    assert job.finds_nothing()
-    log.write_text(before + "up")
-    assert job.finds_nothing()
-    log.write_bytes(log.read_bytes() + b" 4 \xff\n")
-    assert job.until_found() == [("proxy:0", 1)]
 
 
 def test_only_the_own_port_makes_a_task_ready(tmp_path: Path) -> None:
@@ -359,18 +266,6 @@ def test_only_the_own_port_makes_a_task_ready(tmp_path: Path) -> None:
     watch.on_listening("proxy:0", [1, port])
     watch.on_listening("proxy:0", [1, port])
     assert found == [("proxy:0", 2)]
-
-
-def test_a_task_that_is_dropped_from_the_plan_is_not_waited_for(tmp_path: Path) -> None:
-    proxy = custom("proxy", ready=Ready.LINE, ready_line="up")
-    made = planned(spec_of(role("worker", after=(Role("proxy"),)), proxy))
-    loop, log = SimulatedLoop(), tmp_path / "proxy-0.log"
-    watch = ReadyWatch(loop, made.tasks, lambda _: log, lambda *_: None)
-    watch.start("proxy:0", 0, 0)
-    watch.use_plan([each for each in made.tasks if each.name != "proxy:0"])
-    log.write_text("up\n")
-    loop.run(60.0)
-    assert not searches()
 
 
 # The check of scripts ----------------------------------------------------------------------

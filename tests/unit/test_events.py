@@ -25,11 +25,6 @@ def record(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_appended_is_read_in_order(record: Path) -> None:
-    assert read(str(record)) == STARTED
-    assert record.stat().st_mode & 0o777 == 0o600
-
-
 def test_one_event_is_one_line_of_ascii(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     event = events.HostFault(

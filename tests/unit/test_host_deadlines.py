@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,16 @@ from distrun.lifecycle import JobPhase
 from distrun.spec.model import Timeouts
 from distrun.supervisor.hosts import deadlines
 from distrun.supervisor.hosts.deadlines import OrderDeadlines
-from harness.hostile import EVIL, World
+from harness.hostile import EVIL, Tamper, World, kind, without
 from harness.values import not_none
 
-Tamper = Callable[[bytes], Sequence[bytes]]
 LOG = "evaluator-0.log"
+ORDERS = {
+    "PortsHeld": "HoldPorts", "Listening": "Listen", "StoppedListening": "StopListening",
+    "Inspected": "Inspect",
+}  # fmt: skip
+"""The orders that are answered so."""
 WITHOUT_LIMITS = dataclasses.replace(Timeouts(), start=None, link=None)
-
-
-def kind(body: bytes) -> str:
-    return str(json.loads(body.partition(b"\n")[0])["type"])
-
-
-def without(*kinds: str) -> Tamper:
-    return lambda body: [] if kind(body) in kinds else [body]
 
 
 def log_sender(size: int) -> Tamper:
@@ -52,13 +48,47 @@ def log_sender(size: int) -> Tamper:
     return tamper
 
 
-def test_a_log_that_arrives_byte_by_byte_does_not_keep_the_job(tmp_path: Path) -> None:
-    world = World(tmp_path, log_sender(1))
+def short_log() -> Tamper:
+    """The log has ended, and more of it follows."""
+    sender = log_sender(130_000)
+    ended = encode_body(protocol.LogEnded(LOG, 1), 0)
+    return lambda body: [ended] if kind(body) == "LogEnded" else sender(body)
+
+
+CASES: dict[str, tuple[Callable[[], Tamper], Timeouts, Code]] = {
+    "the log arrives byte by byte": (lambda: log_sender(1), Timeouts(), Code.STOP_NOT_EXECUTED),
+    "more follows the end of a log": (short_log, Timeouts(), Code.STOP_NOT_EXECUTED),
+    **{
+        f"{kind} is never sent": (partial(without, kind), Timeouts(), Code.STOP_NOT_EXECUTED)
+        for kind in ("TaskEnded", "AgentExiting")
+    },
+    **{
+        f"{kind} is never sent": (partial(without, kind), Timeouts(), Code.ORDER_NOT_ANSWERED)
+        for kind in ("PortsHeld", "Listening", "StoppedListening", "Inspected")
+    },
+    **{
+        f"without limits, {kind} is never sent": (
+            partial(without, kind), WITHOUT_LIMITS, Code.ORDER_NOT_ANSWERED
+        )
+        for kind in ("PortsHeld", "Dialled", "FilesReady")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_host_holds_back_is_its_fault_and_does_not_keep_the_job(
+    tmp_path: Path, case: str
+) -> None:
+    tamper, timeouts, code = CASES[case]
+    world = World(tmp_path, tamper(), timeouts=timeouts)
     world.agents[EVIL].is_immortal = True
-    world.run(is_cut_off=False)
-    assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
-    lost = [event for event in world.record if isinstance(event, events.LogsIncomplete)]
-    assert [event.cause.code for event in lost] == [Code.LOGS_TOO_SLOW]
+    world.run(is_cut_off=False, most_steps=1000)
+    fault = world.faults[EVIL]
+    assert fault.code is code
+    kept_back = case.removeprefix("without limits, ").partition(" ")[0]
+    assert ORDERS.get(kept_back, "") in cause_text(fault)
+    lost = [event.cause.code for event in world.record if isinstance(event, events.LogsIncomplete)]
+    assert lost == [Code.LOGS_TOO_SLOW] or "byte by byte" not in case
     world.check()
     world.close()
 
@@ -73,20 +103,6 @@ def test_a_log_without_end_does_not_keep_the_job(
     world.run(is_cut_off=False)
     assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
     world.check()
-    world.close()
-
-
-def test_what_follows_the_end_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
-    sender = log_sender(130_000)
-
-    def tamper(body: bytes) -> Sequence[bytes]:
-        is_end = kind(body) == "LogEnded"
-        return [encode_body(protocol.LogEnded(LOG, 1), 0)] if is_end else sender(body)
-
-    world = World(tmp_path, tamper)
-    world.agents[EVIL].is_immortal = True
-    world.run(is_cut_off=False)
-    assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
     world.close()
 
 
@@ -134,23 +150,10 @@ def test_logs_that_are_left_on_their_host_are_in_its_folder(tmp_path: Path) -> N
     world.close()
 
 
-@pytest.mark.parametrize("answer", ["PortsHeld", "Listening", "StoppedListening", "Inspected"])
-def test_an_order_that_is_not_answered_is_a_fault_of_its_host(tmp_path: Path, answer: str) -> None:
-    world = World(tmp_path, without(answer))
-    world.run(is_cut_off=False)
-    fault = world.faults[EVIL]
-    assert fault.code is Code.ORDER_NOT_ANSWERED
-    orders = {"PortsHeld": "HoldPorts", "Listening": "Listen", "Inspected": "Inspect"}
-    assert orders.get(answer, "StopListening") in cause_text(fault)
-    world.check()
-    world.close()
-
-
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
         ("Hello", "its agent did not answer at all"),
-        ("Dialled", "its agent did not answer Dial"),
         ("FilesReady", "it did not receive the program's files"),
         ("PortsHeld", "its agent did not answer HoldPorts"),
     ],
@@ -169,34 +172,12 @@ def test_a_job_that_starts_too_late_names_the_host_that_did_not_answer(
     world.close()
 
 
-@pytest.mark.parametrize("answer", ["PortsHeld", "Dialled", "FilesReady"])
-def test_without_limits_of_the_user_an_order_is_not_waited_for_without_end(
-    tmp_path: Path, answer: str
-) -> None:
-    world = World(tmp_path, without(answer), timeouts=WITHOUT_LIMITS)
-    world.agents[EVIL].is_immortal = True
-    world.run(is_cut_off=False, most_steps=1000)
-    assert world.faults[EVIL].code is Code.ORDER_NOT_ANSWERED
-    world.close()
-
-
 def test_a_start_that_is_not_answered_is_a_fault_of_its_host(tmp_path: Path) -> None:
-    world = World(
-        tmp_path, without("TaskStarted", "TaskListening", "UsageSampled"), timeouts=WITHOUT_LIMITS
-    )
+    never = without("TaskStarted", "TaskListening", "UsageSampled")
+    world = World(tmp_path, never, timeouts=WITHOUT_LIMITS)
     for _ in range(50):
         world.advance()
     assert "StartTask of evaluator:0 within 300 s" in cause_text(world.faults[EVIL])
-    world.close()
-
-
-def test_a_task_that_exits_and_never_ends_does_not_keep_the_job(tmp_path: Path) -> None:
-    world = World(tmp_path, without("TaskEnded"))
-    world.settle()
-    world.agents[EVIL].end_tasks()
-    for _ in range(30):
-        world.advance()
-    assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
     world.close()
 
 
@@ -272,14 +253,6 @@ def test_logs_extend_a_shutdown_in_proportion(
     times = OrderDeadlines(60.0)
     times.record_order(protocol.Shutdown())
     assert earliest <= not_none(seconds_until_expired(times, clock, rate)) <= latest
-
-
-def test_two_gigabytes_of_logs_over_a_slow_link_are_received(
-    clock: Callable[[float], None],
-) -> None:
-    times, rate = OrderDeadlines(60.0), 300_000
-    times.record_order(protocol.Shutdown())
-    assert seconds_until_expired(times, clock, rate, 2_000_000_000 // rate) is None
 
 
 @pytest.mark.parametrize(("lease", "is_counted"), [(60.0, True), (None, False)])

@@ -9,7 +9,6 @@ import pytest
 
 from mnist_job import JobError, options
 from mnist_job.cluster import Task, read_task
-from mnist_job.options import PASSES
 
 CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
 
@@ -23,13 +22,6 @@ def test_the_page_has_each_option_and_no_other() -> None:
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", page.read_text()))
     assert 10 < len(named - {"--help"}) <= 20
     assert named == set(options._parser()._option_string_actions) - {"-h"}
-
-
-def test_defaults() -> None:
-    chosen = options.parse([], {}, Task())
-    assert (chosen.epochs, chosen.steps_per_epoch, chosen.batch_size) == (3, 70, (64, False))
-    assert (chosen.strategy, chosen.dataset, chosen.checkpoint_dir) == ("default", "auto", None)
-    assert not chosen.strategy_is_chosen
 
 
 def test_the_strategy_follows_the_cluster_then_the_launcher_then_the_argument() -> None:
@@ -53,18 +45,6 @@ def test_what_is_said_of_the_distribution() -> None:
     assert (chosen.devices, chosen.reduction) == (["GPU:0", "GPU:1"], "nccl")
     two = options.parse(["--strategy", "mirrored", "--devices", "2"], {}, Task())
     assert list(two.devices) == [0, 1]
-
-
-def test_how_often_it_saves_and_how_long_an_epoch_is() -> None:
-    def parsed(*argv: str) -> Any:
-        return options.parse(["--checkpoint-dir", "x", *argv], {}, Task())
-
-    assert parsed().checkpoint_every == (0, 1)
-    assert parsed("--checkpoint-every", "50").checkpoint_every == (50, 1)
-    assert parsed("--checkpoint-every", "2e").checkpoint_every == (0, 2)
-    assert parsed("--batch-size", "global:33").batch_size == (33, True)
-    assert parsed("--steps-per-epoch", "all").steps_per_epoch == PASSES["all"]
-    assert parsed("--steps-per-epoch", "all-global").steps_per_epoch == PASSES["all-global"]
 
 
 def test_an_evaluation_is_one_process_whatever_the_launcher_trains_with() -> None:
@@ -140,17 +120,6 @@ def test_wrong_arguments_are_one_line_and_exit_2(
     assert said.count("\n") == 1
 
 
-def test_an_evaluation_falls_back_on_no_other_data() -> None:
-    def dataset(*argv: str) -> Any:
-        return options.parse(argv, {}, Task()).dataset
-
-    assert dataset("--evaluate", "x") == "mnist"
-    assert dataset("--evaluate", "x", "--dataset", "synthetic") == "synthetic"
-    assert dataset("--evaluate", "x", "--dataset", "fashion_mnist") == "fashion_mnist"
-    assert dataset("--data-dir", "x") == "mnist"
-    assert dataset() == "auto"
-
-
 def test_a_table_of_learning_rates() -> None:
     def rates(*argv: str) -> Any:
         return options.parse(argv, {}, Task()).learning_rate
@@ -158,20 +127,6 @@ def test_a_table_of_learning_rates() -> None:
     assert rates() == {0: 0.001}
     assert rates("--learning-rate", "0.1") == {0: 0.1}
     assert rates("--learning-rate", "5:0.1, 10:0.15,20:0.175") == {5: 0.1, 10: 0.15, 20: 0.175}
-
-
-def test_a_wrong_strategy_of_the_launcher(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        options.parse([], {"DISTRUN_STRATEGY": "magic"}, Task())
-    assert left.value.code == 2
-    assert "DISTRUN_STRATEGY='magic'" in capsys.readouterr().err
-
-
-def test_no_cluster() -> None:
-    assert read_task({}) == Task()
-    assert read_task({"TF_CONFIG": "{}"}) == Task()
-    assert read_task({}).is_chief
-    assert read_task({}).trainers == 1
 
 
 def test_worker_0_is_chief_only_without_a_chief() -> None:

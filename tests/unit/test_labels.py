@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import sys
 
 import pytest
@@ -57,10 +56,3 @@ def test_a_process_keeps_its_label_unless_its_hard_limit_is_lower(hard: int | No
     os.close(reader)
     assert labels.read(child) is None
     assert labels._read_as_stranger(child) is None
-
-
-def test_both_ways_to_read_it_agree_about_a_process_without() -> None:
-    command = [sys.executable, "-I", "-S", "-c", "input()"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as plain:
-        assert labels.read(plain.pid) == labels._read_as_stranger(plain.pid)
-        plain.communicate(b"\n")

@@ -10,7 +10,6 @@ import pytest
 
 from distrun.agent.linux.syscalls import Inotify
 from distrun.jobstore import JobFolder
-from distrun.supervisor import log_progress
 from distrun.supervisor.log_progress import LogProgress
 from harness.loops import SimulatedLoop
 from harness.waiting import wait_until
@@ -79,17 +78,6 @@ def test_while_a_log_grows_it_is_read_twice_a_second(job: Job) -> None:
     assert 8 <= len(job.found) <= 10
 
 
-def test_each_task_has_its_own(job: Job) -> None:
-    for number, name in enumerate(job.names, 10):
-        job.watch.start(name, 0)
-        job.write(BAR.format(step=number), name)
-    job.run()
-    assert [(task, values["STEP"]) for task, values, _ in job.found] == [
-        ("worker:0", "10"),
-        ("worker:1", "11"),
-    ]
-
-
 def test_a_bar_that_is_written_in_parts(job: Job) -> None:
     job.watch.start("worker:0", 0)
     bar = BAR.format(step=14).encode()
@@ -156,15 +144,6 @@ def test_a_new_attempt_begins_at_its_offset(job: Job) -> None:
     assert job.last == {"STEP": "3", "STEPS": "100000", "ETA": "9", "EPOCH": "1", "EPOCHS": "9"}
 
 
-def test_a_long_log_before_a_new_attempt(job: Job) -> None:
-    with job.log_of("worker:0").open("wb") as log:
-        log.truncate(1 << 40)
-    job.watch.start("worker:0", 1 << 40)
-    job.write("x" * 20_000_000 + BAR.format(step=3))
-    job.run()
-    assert job.last["STEP"] == "3"
-
-
 def test_a_log_that_its_task_cuts_off_or_replaces(job: Job) -> None:
     job.watch.start("worker:0", 0)
     job.write("x" * 1000 + BAR.format(step=3))
@@ -181,13 +160,6 @@ def test_a_log_that_its_task_cuts_off_or_replaces(job: Job) -> None:
     assert job.last["STEP"] == "4"
 
 
-def test_the_rest_at_a_tasks_end(job: Job) -> None:
-    job.watch.start("worker:0", 0)
-    job.write(BAR.format(step=999))
-    job.watch.read_rest(["worker:0", "worker:1"])
-    assert job.last["STEP"] == "999"
-
-
 def test_without_inotify_logs_are_polled(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: Inotify) -> None:
         raise OSError
@@ -198,18 +170,6 @@ def test_without_inotify_logs_are_polled(job: Job, monkeypatch: pytest.MonkeyPat
     job.write(BAR.format(step=5))
     assert job.run(100.0) <= 55
     assert job.last["STEP"] == "5"
-
-
-def test_many_logs_are_read_in_several_turns(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_progress, "_LOGS_A_TURN", 1)
-    for name in job.names:
-        job.watch.start(name, 0)
-        job.write(BAR.format(step=1), name)
-    job.loop.call_next()
-    assert len(job.found) == 1
-    assert job.loop.next_call == job.loop.time
-    job.loop.call_next()
-    assert len(job.found) == 2
 
 
 def test_a_real_wait_ends_when_a_log_grows(job: Job) -> None:

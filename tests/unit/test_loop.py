@@ -101,17 +101,6 @@ def test_a_call_that_schedules_itself_again_leaves_time_for_descriptors() -> Non
         assert len(turns) == count
 
 
-def test_an_error_in_a_call_leaves_the_others() -> None:
-    loop, called = SimulatedLoop(), list[str]()
-    loop.call_at(1.0, called.pop)
-    loop.call_at(2.0, lambda: called.append("other"))
-    loop.time = 3.0
-    with pytest.raises(IndexError):
-        loop.turn(0.0)
-    loop.turn(0.0)
-    assert called == ["other"]
-
-
 def test_there_is_one_loop_and_nothing_is_asked_when_it_is_due() -> None:
     folder = Path(distrun.__file__).parent
     texts = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.py")}

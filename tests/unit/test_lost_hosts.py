@@ -5,16 +5,12 @@ from __future__ import annotations
 import pytest
 
 from distrun import events
-from distrun.agent.protocol import Cause, Code
-from distrun.cli.verdict_text import verdict_lines
 from distrun.lifecycle import (
     SIGTERM,
     MakePlan,
 )
 from distrun.spec.model import RestartSpec
 from distrun.strategies import Role
-from distrun.verdict.model import Kind, Verdict
-from harness.values import not_none
 
 from .histories import MWM, Job, because
 from .scenarios import play, scenarios
@@ -173,18 +169,3 @@ def test_a_restart_needs_a_plan_if_a_host_was_lost_even_if_it_is_back(is_back: b
     job(events.JobPlanned, tasks=records("h1", "h2"))
     assert job.attempts() == {"worker:0": 1, "worker:1": 1}
     assert not any(map(job.state.has_new_agent, job.state.tasks.values()))
-
-
-def test_the_verdict_says_what_was_done_and_what_it_has_cost() -> None:
-    job = lose_and_restart(is_back=False)
-    job(events.JobPlanned, tasks=records("h1", "h3"), former_hosts={"worker:1": "h2"})
-    (replacement,) = job.state.replacements
-    cause = Cause(Code.LOST_WITH_HOST, within=(because("silent"),))
-    verdict = Verdict(task="worker:1", kind=Kind.HOST_LOST, cause=cause, replacement=replacement)
-    job(events.VerdictReached, verdict=verdict)
-    done = "worker:1 moved from h2 to h3; the number of repeated steps is not known"
-    assert f"done          {done}" in str(verdict_lines(not_none(job.state.verdict)))
-    steps = {"step": 11, "former_step": 50, "repeated_steps": 40, "seconds": 12.0}
-    job(events.TrainingContinued, task="worker:0", **steps)
-    done = "worker:1 moved from h2 to h3; 40 steps repeated, 12 s without a step"
-    assert f"done          {done}" in str(verdict_lines(not_none(job.state.verdict)))

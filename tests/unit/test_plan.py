@@ -46,14 +46,6 @@ def test_tf_config_is_what_tensorflow_reads() -> None:
         assert not task(made, f"worker:{index}").port_is_provisional
 
 
-def test_thousands_of_tasks_share_the_text_of_their_cluster() -> None:
-    made = planned(spec_of(role("worker", 2)))
-    first, second = (each.tf_config_parts for each in made.tasks)
-    assert first[1] is second[1]
-    assert "".join(second) == made.tasks[1].tf_config == made.tasks[1].environment["TF_CONFIG"]
-    assert "TF_CONFIG" not in made.tasks[1].own_environment
-
-
 def test_all_tasks_have_the_same_cluster_and_an_evaluator_is_not_in_it() -> None:
     made = planned(
         spec_of(role("ps", 2), role("evaluator"), role("worker", 2), role("chief"), strategy=PS)
@@ -188,14 +180,6 @@ def test_no_task_is_at_localhost_in_a_cluster_that_spans_hosts(machine: str) -> 
                     placement=Placement.PACK, strategy=MWM))  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("address", "parts"),
-    [("localhost:1", ("localhost", 1)), ("[::1]:2222", ("::1", 2222)), ("a.b:80", ("a.b", 80))],
-)
-def test_an_address_is_taken_apart(address: str, parts: tuple[str, int]) -> None:
-    assert plan.split_address(address) == parts
-
-
 @given(
     counts=st.tuples(st.integers(0, 1), st.integers(1, 9), st.integers(1, 4), st.integers(0, 1)),
     slots=st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=5),
@@ -227,20 +211,6 @@ def test_every_task_has_one_place_and_no_host_more_than_its_slots(
 # Variables ----------------------------------------------------------------------------------
 
 
-def test_what_every_task_is_told() -> None:
-    made = planned(spec_of(role("worker", 2)))
-    told = env(made, "worker:1")
-    assert told["DISTRUN_TASK"] == "worker:1"
-    assert told["DISTRUN_STRATEGY"] == MWM
-    assert told["PYTHONUNBUFFERED"] == "1"
-    assert told["PYTHONFAULTHANDLER"] == "1"
-    assert told["TF_GRPC_REUSE_PORT"] == "true"
-    assert "TF_NUM_INTEROP_THREADS" not in told
-    assert "GRPC_FAIL_FAST" not in told
-    assert task(made, "worker:1").log == "worker-1.log"
-    assert task(made, "worker:1").unset == ()
-
-
 def test_sets_have_one_order_in_a_group_unless_the_user_chooses() -> None:
     made = planned(spec_of(role("worker", 2), role("evaluator")))
     seeds = [each.env.get("PYTHONHASHSEED") for each in made.tasks]
@@ -251,11 +221,6 @@ def test_sets_have_one_order_in_a_group_unless_the_user_chooses() -> None:
         assert all("PYTHONHASHSEED" not in task.env for task in each.tasks)
     chosen = spec_of(role("worker", 2, env={"PYTHONHASHSEED": "random"}))
     assert env(planned(chosen), "worker:1")["PYTHONHASHSEED"] == "random"
-
-
-def test_only_parameter_server_fails_fast() -> None:
-    made = planned(spec_of(role("chief"), role("worker"), role("ps"), strategy=PS))
-    assert {each.env["GRPC_FAIL_FAST"] for each in made.tasks} == {"use_caller"}
 
 
 def test_cores_are_divided_unless_a_role_or_the_shell_says_otherwise() -> None:

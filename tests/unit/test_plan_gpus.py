@@ -29,10 +29,6 @@ def growing(spec: Spec, *gpus: str, **environ: str) -> list[str]:
     return [each.name for each in made.tasks if wanted in each.env.items()]
 
 
-def test_where_nothing_is_said_one_task_alone_keeps_all() -> None:
-    assert visible(spec_of(role("worker")), "0", "1") == {"worker:0": None}
-
-
 def test_workers_share_the_gpus_evenly_and_servers_have_none() -> None:
     assert visible(spec_of(*CLUSTER, strategy=PS), *"0123456") == {
         "chief:0": "0,1",
@@ -41,12 +37,6 @@ def test_workers_share_the_gpus_evenly_and_servers_have_none() -> None:
         "ps:0": "-1",
         "evaluator:0": "-1",
     }
-
-
-def test_without_gpus_only_those_that_never_use_one_are_told() -> None:
-    seen = visible(spec_of(*CLUSTER, strategy=PS))
-    assert seen["worker:0"] is None
-    assert (seen["ps:0"], seen["evaluator:0"]) == ("-1", "-1")
 
 
 def test_more_tasks_than_gpus_share_them_and_leave_each_other_memory() -> None:

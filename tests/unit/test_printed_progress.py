@@ -12,8 +12,6 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from distrun.printed_progress import PrintedProgress, Reading, plain_text, read_line
 
@@ -276,13 +274,6 @@ def test_a_bar_that_is_overwritten_has_ended(after: str, is_moving: bool, in_pie
     assert printed.is_moving
 
 
-def test_many_lines_after_a_bar_that_is_overwritten() -> None:
-    printed = PrintedProgress()
-    printed.read("\r" + TQDM)
-    assert printed.read(TQDM + "\r" + " " * 44 + "\r" + "evaluated shard 10%\n" * 100)
-    assert not printed.is_moving
-
-
 def test_the_number_of_metrics_is_limited() -> None:
     printed = PrintedProgress()
     for step in range(100):
@@ -291,13 +282,6 @@ def test_the_number_of_metrics_is_limited() -> None:
         printed.read("Epoch 1/2\n")
     assert len(printed.values) <= 32
     assert printed.values["EPOCH"] == "1"
-
-
-@given(st.text("01 9/%|[]<>=━.:-,skETA?it\x1b\r\n\bEpochloss", max_size=300))
-def test_any_text_is_read(text: str) -> None:
-    printed = PrintedProgress()
-    printed.read(text)
-    assert all(isinstance(value, str) for value in printed.values.values())
 
 
 @pytest.mark.timeout(60)

@@ -81,34 +81,9 @@ def test_a_line_now_and_then_is_enough(tasks: Tasks) -> None:
     assert tasks.wait(600.0) is not None
 
 
-def test_progress_is_enough(tasks: Tasks) -> None:
-    for _ in range(20):
-        assert tasks.wait(100.0) is None
-        tasks.watch.record_sign()
-
-
-def test_what_happened_before_the_silence_does_not_count(tasks: Tasks) -> None:
-    tasks.shares = {"worker:0": BUSY, "worker:1": BUSY}
-    assert tasks.wait(1000.0) is None
-    used = dict.fromkeys(tasks.shares, tasks.now * BUSY)
-    tasks.shares = {task: seconds / tasks.now for task, seconds in used.items()}
-
-    def measure() -> None:
-        for task in tasks.answering:
-            tasks.watch.record_cpu({task: used[task]})
-
-    tasks.watch._measure = measure
-    assert tasks.wait(600.0) is not None
-
-
 def test_a_host_that_does_not_answer_may_have_a_busy_task(tasks: Tasks) -> None:
     tasks.answering.remove("worker:1")
     assert tasks.wait(3600.0) is None
-
-
-def test_a_job_that_does_not_run_is_not_quiet(tasks: Tasks) -> None:
-    assert tasks.wait(3600.0, running=False) is None
-    assert tasks.measured == 0
 
 
 def test_a_quiet_job_may_do_something_again_and_be_quiet_again(tasks: Tasks) -> None:

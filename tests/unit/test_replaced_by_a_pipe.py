@@ -17,7 +17,6 @@ from distrun import history, record
 from distrun.agent import protocol, unsent_reports
 from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.linux import facts
-from distrun.agent.linux.regular import open_regular
 from distrun.agent.logs import index
 from distrun.agent.tasks import program, stacks
 from distrun.cli.cause_text import cause_text
@@ -126,9 +125,3 @@ def test_a_record_with_a_huge_hole_is_damaged(tmp_path: Path) -> None:
     assert record.read(str(path)) == []
     assert tracemalloc.get_traced_memory()[1] < 50_000_000, "a stranger's line fills no memory"
     tracemalloc.stop()
-
-
-def test_a_regular_file_stays_blocking(tmp_path: Path) -> None:
-    descriptor = open_regular(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
-    assert os.get_blocking(descriptor)
-    os.close(descriptor)

@@ -111,11 +111,3 @@ def test_wrong_spares_are_named_with_their_place(tmp_path: Path, more: str, prob
     with pytest.raises(SpecProblemsError) as raised:
         load(tmp_path / "job.yaml")
     assert problem in str(raised.value)
-
-
-def test_the_policy_of_a_role_has_no_key_for_hosts(tmp_path: Path) -> None:
-    cluster = "cluster: {worker: {count: 2, restart: {min_workers: 1}}}"
-    text = SPEC.replace("cluster: {worker: 2}", cluster)
-    (tmp_path / "job.yaml").write_text(text)
-    with pytest.raises(SpecProblemsError, match=r"write it as restart\.min_workers"):
-        load(tmp_path / "job.yaml")

@@ -54,12 +54,6 @@ def test_a_long_line_is_cut(folder: JobFolder) -> None:
     assert "| " + "n" * 400 + "…\n" in report(folder, failed())
 
 
-def test_a_log_that_is_not_there_is_not_called_empty(folder: JobFolder) -> None:
-    assert "its log cannot be read" in report(folder, failed())
-    folder.log_of("worker:0").write_text("")
-    assert "it had printed nothing" in report(folder, failed())
-
-
 def restarted() -> Job:
     job = running(MWM, "worker:0", "evaluator:0", restart=RestartSpec(max=1))
     job.gone("worker:0", 5)

@@ -12,17 +12,13 @@ from distrun.lifecycle import (
     MOST_FREE_IN_A_ROW,
     SIGKILL,
     SIGTERM,
-    Announce,
     SetTimer,
     TaskPhase,
-    replay,
 )
 from distrun.spec.model import RestartSpec
-from distrun.strategies import STRATEGIES
 
 from .histories import (
     MWM,
-    PS,
     Job,
     backoff_over,
     restartable,
@@ -30,10 +26,6 @@ from .histories import (
     starts,
 )
 from .scenarios import play, scenarios
-
-W = ("worker:0", "worker:1", "worker:2")
-CLUSTER = ("chief:0", "worker:0", "worker:1", "ps:0")
-ALONE = [name for name, row in STRATEGIES.items() if not row.tf_config]
 
 SCENARIOS = """
 # a mirrored group starts again together
@@ -408,24 +400,6 @@ def restart_all(job: Job, *names: str) -> None:
     job.started(*names)
 
 
-@pytest.mark.parametrize("strategy", ALONE)
-def test_a_task_that_is_alone_starts_again(strategy: str) -> None:
-    job = restartable(strategy, "worker:0")
-    job.gone("worker:0", 1)
-    assert starts(backoff_over(job)) == [("worker:0", 1)]
-    job.started("worker:0")
-    job.gone("worker:0")
-    assert job.verdict == ("succeeded", 0, "task")
-
-
-def test_the_addresses_stay() -> None:
-    job = restartable(MWM, *W)
-    before = {name: task.address for name, task in job.state.tasks.items()}
-    job.gone("worker:0", 1)
-    restart_all(job, *W)
-    assert {name: task.address for name, task in job.state.tasks.items()} == before
-
-
 def test_free_restarts_are_at_most_20_in_a_row() -> None:
     job = restartable(MWM, "worker:0", max=1)
     for _ in range(MOST_FREE_IN_A_ROW):
@@ -463,10 +437,6 @@ def test_the_backoff_doubles_up_to_its_bound_less_a_little() -> None:
     assert len(set(found[5:])) == 3
 
 
-def test_a_backoff_of_0_is_none() -> None:
-    assert set(delays("job-1", backoff=0.0)) == {0.0}
-
-
 def test_what_is_told_of_an_attempt_too_late_changes_nothing() -> None:
     job = restartable(MWM, "worker:0")
     job.gone("worker:0", 1)
@@ -491,18 +461,3 @@ def test_each_attempt_knows_what_it_follows_and_nothing_of_the_last() -> None:
     assert cause_text(start.cause) == "worker:0 was killed by SIGKILL"
     task = job.state.tasks["worker:0"]
     assert (task.signal, task.pid, task.reported, task.started_at) == (None, None, {}, None)
-
-
-def test_the_record_alone_gives_the_same_state() -> None:
-    job = restartable(PS, *CLUSTER, "evaluator:0")
-    job.gone("worker:1", 1)
-    job.gone("evaluator:0", 1)
-    job.exited("ps:0", 1)
-    for name in ("chief:0", "worker:0"):
-        job.gone(name, signal=SIGTERM)
-    job.ended("ps:0")
-    backoff_over(job)
-    assert any(isinstance(each, Announce) for each in job.actions)
-    assert replay(
-        [each for each in job.history if not isinstance(each, events.RestartPlanned)]
-    ) == (replay(job.history))

@@ -25,10 +25,3 @@ def report() -> Any:
 def test_the_page_is_of_the_figures(report: Any) -> None:
     figures = json.loads((ROOT / "docs/results/figures.json").read_text())
     assert report.write(figures) == (ROOT / "docs/results.md").read_text()
-
-
-def test_a_row_stands_below_those_that_it_speaks_of(report: Any) -> None:
-    figures = {name: {"wall": 1.0, "cpu": 1.0} for name in sorted(report.TRIED)}
-    page = report._steps(figures)
-    rows = [line.split(" | ")[0].lstrip("| ") for line in page.splitlines() if " | 1 | " in line]
-    assert rows == list(report.TRIED.values())

@@ -56,17 +56,6 @@ def test_a_host_cannot_name_another_file(home: Path, path: str) -> None:
     assert not (home / "sent-agents").exists()
 
 
-def test_nothing_is_written_twice_and_old_lines_go(home: Path, copy: str) -> None:
-    file = home / "sent-agents"
-    agents = SentAgents(str(home))
-    agents.remember("key", copy)
-    agents.remember("key", copy)
-    assert file.read_text().count("\n") == 1
-    file.write_text("old /x\n" * 200_000)
-    agents.remember("other", copy)
-    assert file.read_text() == f"other {copy}\n"
-
-
 @pytest.mark.parametrize("damage", [b"\xff\x00 \n\n /\n", b"key", b"key \nkey", b" " * 3_000_000])
 def test_a_damaged_file_only_costs_time(home: Path, copy: str, damage: bytes) -> None:
     (home / "sent-agents").write_bytes(damage)

@@ -100,11 +100,6 @@ def test_what_is_sent_is_found() -> None:
     assert any(name.startswith("payload ") and "stacks" in name for name in sources())
 
 
-def test_it_has_the_grammar_of_python_3_8() -> None:
-    for name, text in sources().items():
-        ast.parse(text, name, feature_version=(3, 8))
-
-
 @pytest.mark.parametrize("version", ["3.8", "3.9"])
 def test_a_real_one_compiles_it(version: str) -> None:
     code = (

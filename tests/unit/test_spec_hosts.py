@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -110,29 +109,6 @@ def test_a_wrong_hostfile_is_told_with_its_place(
         _load(tmp_path, hostfile)
 
     assert str(raised.value).splitlines() == [f"hosts.txt:{line}" for line in told]
-
-
-def test_a_hostfile_that_is_no_text(tmp_path: Path) -> None:
-    _load(tmp_path, "a\n")
-    (tmp_path / "hosts.txt").write_bytes(b"a\nb\xff\n")
-
-    with pytest.raises(SpecProblemsError) as raised:
-        load("job.yaml", cwd=str(tmp_path))
-
-    assert str(raised.value) == "hosts.txt:2:2: the byte 0xff is not UTF-8; save the file as UTF-8"
-
-
-def test_a_pipe_is_no_hostfile(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(
-        "strategy: mirrored\nprogram: {command: [ls]}\nhostfile: pipe\n"
-    )
-    os.mkfifo(tmp_path / "pipe")
-    # It must not be opened: that waits until somebody writes.
-    with pytest.raises(SpecProblemsError) as raised:
-        load("job.yaml", cwd=str(tmp_path))
-    assert str(raised.value) == (
-        f"job.yaml:3:11: hostfile is no file: '{tmp_path}/pipe'; name a file"
-    )
 
 
 @pytest.mark.parametrize(

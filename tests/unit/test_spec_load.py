@@ -140,14 +140,6 @@ def test_every_key_is_kept(folder: Path) -> None:
     assert (spec.tensorboard.logdir, spec.tensorboard.port) == (str(folder / "sub/logs"), 6006)
 
 
-def test_a_one_process_strategy_needs_no_cluster(folder: Path) -> None:
-    spec = _load(folder, "strategy: mirrored\nprogram: {command: [ls, -l]}\n", extra_args=["/"])
-
-    assert [(role.role, role.count) for role in spec.roles] == [(Role.WORKER, 1)]
-    assert spec.program.argv == ("ls", "-l")
-    assert spec.program.args == ("/",)
-
-
 def test_a_folder_in_which_tasks_run_goes_by_the_path_that_is_sent(folder: Path) -> None:
     (folder / "real" / "sub").mkdir(parents=True)
     (folder / "real" / "train.py").touch()
@@ -267,13 +259,6 @@ def test_a_problem_in_standard_input(folder: Path, monkeypatch: pytest.MonkeyPat
         load("-", cwd=str(folder))
 
 
-def test_closed_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", None)
-
-    with pytest.raises(SpecProblemsError, match=r"^<stdin>:1:1: cannot be read: it is closed"):
-        load("-", cwd=str(folder))
-
-
 @pytest.mark.parametrize("name", ["missing.yaml", "job.yaml/x", "a\0b", "\udcff.yaml"])
 def test_a_missing_file_is_wrong_usage(folder: Path, name: str) -> None:
     (folder / "job.yaml").touch()
@@ -286,35 +271,9 @@ def test_a_missing_file_is_wrong_usage(folder: Path, name: str) -> None:
     assert raised.value.exit_code == 2
 
 
-def test_a_folder(folder: Path) -> None:
-    (folder / "a").mkdir()
-
-    with pytest.raises(
-        SpecProblemsError, match=r"^a:1:1: this is a folder; name a file$"
-    ) as raised:
-        load("a", cwd=str(folder))
-
-    assert raised.value.exit_code == 65
-
-
 def test_an_endless_file() -> None:
     with pytest.raises(SpecProblemsError, match=r"^/dev/zero:1:1: is larger than 1024 KiB"):
         load("/dev/zero")
-
-
-def test_a_byte_order_mark_is_no_part_of_the_spec(folder: Path) -> None:
-    (folder / "job.yaml").write_bytes(b"\xef\xbb\xbf" + SMALL.encode())
-
-    assert load("job.yaml", cwd=str(folder)).name == "job"
-
-
-def test_anchors_and_aliases(folder: Path) -> None:
-    spec = _load(folder, SMALL + "  args: &a [--x]\nname: &n 2024\ntensorboard: {logdir: *n}\n"
-                 .replace("2024", "'2024'"))  # fmt: skip
-
-    assert spec.name == "2024"
-    assert spec.tensorboard is not None
-    assert spec.tensorboard.logdir == str(folder / "2024")
 
 
 def test_an_address_of_this_machine_by_its_own_name(
@@ -371,14 +330,3 @@ def test_a_role_takes_from_the_jobs_policy_what_its_own_leaves_out(folder: Path)
         Role.PS: replace(common, max=0),
         Role.EVALUATOR: replace(common, on=("always",)),
     }
-
-
-def test_a_role_may_restart_where_the_job_does_not(folder: Path) -> None:
-    spec = _load(
-        folder,
-        "strategy: multi_worker_mirrored\n"
-        "program: {script: train.py}\n"
-        "cluster: {worker: {count: 2, restart: {on: 7}}}\n",
-    )
-    assert spec.restart == RestartSpec(max=0)
-    assert spec.roles[0].restart == RestartSpec(on=("7",))

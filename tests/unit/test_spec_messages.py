@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distrun.spec.loader import load
-from distrun.spec.problems import Problem, SpecProblemsError
+from distrun.spec.problems import SpecProblemsError
 
 CASES = [
     pytest.param(file.stem, *case.split("\n>>>\n"), id=f"{file.stem}: {case.splitlines()[0]}")
@@ -45,21 +45,6 @@ def test_every_problem_is_told_with_its_place(
 
     assert str(error).replace(str(folder), "{folder}").splitlines() == expected.strip().splitlines()
     assert str(error) == "\n".join(map(str, error.problems))
-
-
-def test_the_cases_are_all_found() -> None:
-    assert len(CASES) > 120
-
-
-def test_a_control_character_is_shown_as_an_escape(folder: Path) -> None:
-    error = _problems_of(folder, "name: a\x1b[31mb\n")
-
-    assert error.problems == (
-        Problem(
-            "job.yaml", 1, 8, r"the character '\x1b' is not allowed in YAML",
-            "remove it, or write it as an escape in double quotes",
-        ),
-    )  # fmt: skip
 
 
 def test_a_hundred_problems_are_enough(folder: Path) -> None:

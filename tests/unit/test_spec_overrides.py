@@ -93,17 +93,6 @@ def test_a_wrong_setting_is_told_as_it_was_written(folder: Path, setting: str, t
     assert str(raised.value) == f"--set {setting}: {told}"
 
 
-def test_an_error_in_the_file_keeps_its_place(folder: Path) -> None:
-    (folder / "job.yaml").write_text(TEXT + "timeouts: {gracee: 1s}\n")
-
-    with pytest.raises(SpecProblemsError) as raised:
-        _load(folder, "timeouts.run=5", "cluster.worker=-1")
-
-    assert [str(problem).partition(": ")[0] for problem in raised.value.problems] == [
-        "--set cluster.worker=-1", "job.yaml:5:12", "--set timeouts.run=5",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "setting", ["a." * 5000 + "a=1", "a\udcff=1", "name=\udcff", "name=\0", "hosts[999999]=1"]
 )

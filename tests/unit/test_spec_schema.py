@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +29,6 @@ def _properties(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, d
         yield from _properties(inner, path)
     if isinstance(schema.get("items"), dict):
         yield from _properties(schema["items"], f"{path}[]")
-
-
-def test_it_is_a_schema_in_json() -> None:
-    schema = json.loads(json.dumps(json_schema()))
-
-    jsonschema.Draft202012Validator.check_schema(schema)
-    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
 @pytest.mark.parametrize(("path", "schema"), [*_properties(json_schema())])

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
 from distrun import resources
 from distrun.spec import units
@@ -37,33 +36,6 @@ def test_a_scalar_means_what_yaml_1_2_says(text: str, value: object) -> None:
     assert isinstance(node, Scalar)
     assert node.value == value
     assert type(node.value) is type(value)
-
-
-def test_not_a_number() -> None:
-    node = parse(".nan", "f", Problems())
-
-    assert isinstance(node, Scalar)
-    assert isinstance(node.value, float)
-    assert math.isnan(node.value)
-
-
-@pytest.mark.skipif(
-    not yaml.__with_libyaml__,
-    reason="PyYAML has no libyaml to compare with (pip install --force-reinstall pyyaml)",
-)
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a: 1\nb:\n  - x\n  - {y: 'z', w: [1, 2]}\n",
-        "# c\n\n? k\n: |\n  text\n  more\nn: >-\n  folded\n  too\n",
-        'a: &x {b: caf\u00e9, c: \U0001f600 }\nd: *x\ne:\nf: "q\\u00e9"\n',
-    ],
-)
-def test_both_of_pyyamls_parsers_give_the_same_nodes(text: str) -> None:
-    fast = parse(text, "f", Problems())
-
-    assert fast is not None
-    assert parse(text, "f", Problems(), loader=yaml.SafeLoader) == fast
 
 
 @pytest.mark.parametrize(
@@ -101,8 +73,3 @@ def test_the_bundled_files_of_a_wheel_come_before_those_of_a_checkout(tmp_path: 
     roots = (wheel, checkout)
     assert resources.bundled_jobs(roots) == {"mnist": wheel / "jobs" / "mnist" / "main.py"}
     assert resources.templates(roots) == {"ps": checkout / "templates" / "ps.yaml"}
-
-
-def test_without_bundled_files_there_are_no_jobs(tmp_path: Path) -> None:
-    assert resources.bundled_jobs((tmp_path,)) == {}
-    assert resources.templates((tmp_path,)) == {}

@@ -46,10 +46,6 @@ def tasks() -> Tasks:
     return Tasks()
 
 
-def test_silence_is_a_stall(tasks: Any) -> None:
-    assert tasks.stall_at(1000.0) == STALL
-
-
 @pytest.mark.parametrize("what", ["line", "step"])
 def test_lines_and_steps_are_progress(tasks: Any, what: str) -> None:
     assert tasks.stall_at(1000.0, 90.0, what=what) is None
@@ -89,13 +85,6 @@ def test_the_steps_of_a_task_that_has_exited_are_forgotten(tasks: Any) -> None:
     found = tasks.stall_at(2000.0)
     assert found is not None
     assert found - since <= STALL * 1.25
-
-
-def test_the_exit_of_a_task_that_is_not_waited_for_does_not_count(tasks: Any) -> None:
-    tasks.now = 90.0
-    tasks.watch.forget("evaluator:0")
-    tasks.wait = tasks.watch.check()
-    assert tasks.stall_at(1000.0) == STALL
 
 
 def test_while_a_host_is_out_of_reach_nothing_is_known(tasks: Any) -> None:

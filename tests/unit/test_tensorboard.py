@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-
 import pytest
 
 from distrun import events
@@ -80,13 +78,3 @@ def test_its_end_is_told_in_place_of_its_silence(started: Started) -> None:
     started.board.receive(protocol.TaskExited(tensorboard.NAME, 0, 1, None, 0.0))
     assert started.texts == ["TensorBoard ended by itself (1); see tensorboard.log"]
     assert started.loop.next_call is None
-
-
-def test_a_port_that_needs_more_rights_is_not_called_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_spec: TensorBoardSpec) -> int:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(tensorboard, "choose_port", refuse)
-    (text,) = Started().texts
-    assert text is not None
-    assert "needs more rights, as all ports below 1024 do" in text

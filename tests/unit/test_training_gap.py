@@ -60,11 +60,6 @@ def test_of_a_lost_host_the_last_steps_are_not_known() -> None:
     assert [(each.task, each.repeated_steps) for each in emitted] == [("worker:0", 30)]
 
 
-def test_numbers_of_thousands_of_digits_are_no_steps() -> None:
-    gap = TrainingGap(print, lambda: 0.0)
-    gap.record("worker:0", {"STEP": "9" * 5000}, is_printed=False)
-
-
 def gap_of(*tasks: str) -> tuple[TrainingGap, list[TrainingContinued]]:
     emitted: list[TrainingContinued] = []
     clock = itertools.count(10.0)
@@ -87,21 +82,3 @@ def test_a_restart_by_the_same_plan_is_told_once_for_all_its_tasks() -> None:
         (each.task, each.repeated_steps, each.is_restart) for each in emitted
     )
     assert (task, steps, is_restart) == ("worker:1", 9, True)
-
-
-def test_a_further_plan_is_told_as_such() -> None:
-    gap, emitted = gap_of("worker:0", "worker:1")
-    gap.record("worker:0", values("s50"), is_printed=False)
-    gap.interrupt(["worker:0"])
-    gap.start("worker:0")
-    gap.record("worker:0", values("s31"), is_printed=False)
-    assert [(each.repeated_steps, each.is_restart) for each in emitted] == [(20, False)]
-
-
-def test_an_attempt_without_steps_costs_nothing_more() -> None:
-    gap, emitted = gap_of("worker:0")
-    gap.record("worker:0", values("s50"), is_printed=False)
-    gap.start("worker:0")
-    gap.start("worker:0")  # the second attempt has not come to a step
-    gap.record("worker:0", values("s41"), is_printed=False)
-    assert [each.repeated_steps for each in emitted] == [10]

@@ -8,7 +8,6 @@ from distrun import events
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.cli.verdict_text import evidence_text
-from distrun.events import Result
 from distrun.strategies import Role, Workers
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
@@ -158,16 +157,6 @@ def test_all_hosts_that_were_lost_are_named() -> None:
     assert said.startswith("worker:0, worker:1 were lost with here, there: ")
 
 
-def test_a_host_with_all_tasks_names_none_of_them() -> None:
-    job = running(MWM, "worker:0", "worker:1")
-    job(events.HostLost, host="localhost", cause=because("its agent was killed by SIGKILL"))
-    (verdict,) = verdicts(job)
-    assert (verdict.task, verdict.kind) == (None, Kind.HOST_LOST)
-    assert "worker:0, worker:1 were lost with localhost: its agent was killed" in cause_text(
-        verdict.cause
-    )
-
-
 def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of() -> None:
     """The link to `there` was down, and its clock is 100 s behind."""
     job = on_two_hosts(behind=100.0)
@@ -275,33 +264,8 @@ def test_a_long_line_in_a_log_delays_no_verdict(lines: str) -> None:
     assert verdict.task == "worker:0"
 
 
-def test_what_is_logged_while_an_exception_takes_it_down_is_not_its_cause() -> None:
-    """The other had finished meanwhile, and TensorFlow misses it."""
-    late = "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send RPC to coordination service.\n"
-    job = running(MWM, "worker:0", "worker:1")
-    job.gone("worker:0", 0)
-    job.gone("worker:1", 1)
-    (verdict,) = verdicts(job, worker1=OWN + late)
-    assert (verdict.task, verdict.kind) == ("worker:1", Kind.EXCEPTION)
-
-
 def reached(job: Job, **logs: str) -> list[tuple[str | None, int | None]]:
     return [(verdict.task, verdict.attempt) for verdict in verdicts(job, **logs)]
-
-
-def test_a_failure_has_its_verdict_though_the_job_succeeds_before_its_restart() -> None:
-    job = restartable(MWM, "worker:0", "evaluator:0", max=1)
-    job.gone("evaluator:0", 1)
-    job.exited("worker:0")
-    assert job.outcome.result is Result.SUCCEEDED
-    assert reached(job) == [("evaluator:0", 0)]
-    job = restartable(PS, "chief:0", "worker:0", "worker:1", "ps:0", "evaluator:0", max=2)
-    job.gone("worker:1", signal=9)
-    job.exited("evaluator:0", 3)
-    job.exited("chief:0")
-    assert reached(job) == [("worker:1", 0)], "the evaluator's log may not be complete yet"
-    job.ended("evaluator:0")
-    assert reached(job) == [("worker:1", 0), ("evaluator:0", 0)]
 
 
 def test_a_failed_evaluator_has_its_verdict_though_the_job_ends_before_it() -> None:
@@ -331,25 +295,6 @@ def test_a_failed_evaluator_is_not_what_the_job_failed_by() -> None:
     assert job.outcome.exit_code == 7
 
 
-def test_an_evaluator_that_fails_after_the_success_has_no_verdict() -> None:
-    job = restartable(MWM, "worker:0", "evaluator:0", max=2)
-    job.gone("evaluator:0", 1)
-    job.timed_out("restart:1")
-    job.started("evaluator:0")
-    job.exited("worker:0")
-    job.gone("evaluator:0", 1)
-    assert reached(job) == [("evaluator:0", 0)], "its first attempt's, and no more"
-
-
-def test_a_restart_that_another_replaces_has_one_verdict() -> None:
-    job = restartable(PS, "chief:0", "worker:0", "ps:0", max=2)
-    job.gone("worker:0", 1)
-    job.gone("ps:0", signal=9)
-    job.stop()
-    job.gone("chief:0", signal=15)
-    assert len(reached(job)) == 1
-
-
 def test_the_patterns_of_rules_take_linear_time() -> None:
     """In a pattern that may begin anywhere, `.*` takes the square of a line's length."""
     for rule in RULES:
@@ -358,10 +303,3 @@ def test_the_patterns_of_rules_take_linear_time() -> None:
         for pattern in rule.line_patterns:
             assert pattern.count(".*") < 3
             assert not pattern.startswith(".*") or ".*" not in pattern[2:].rstrip("$*.")
-
-
-def test_a_line_number_that_no_file_can_have_hides_no_error() -> None:
-    frame = f'  File "train.py", line {"9" * 5000}, in f\n    x()\n'
-    raw = f"Traceback (most recent call last):\n{frame}MemoryError: boom\n".encode()
-    analysis = LogAnalysis(LogTail(raw), 1)
-    assert (analysis.exception, analysis.place) == (3, "")

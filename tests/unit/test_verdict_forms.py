@@ -169,20 +169,6 @@ def test_the_cause_in_native_and_other_words(what: str) -> None:
     assert (verdict.kind, said in cause_text(verdict.cause)) == (kind, True), verdict
 
 
-def test_the_evidence_is_the_error_and_not_the_hint_after_it() -> None:
-    log, code, *_ = CAUSES["an error before its hint"]
-    assert alone(log, code).evidence[0].text == "error: bad config"
-
-
-def test_a_remedy_is_not_cut() -> None:
-    said = "Could not apply FILE based sharding: the dataset only has 1 file(s), which is not " + (
-        "enough. " * 30 + "Consider setting the auto sharding policy to DATA or OFF."
-    )
-    assert "to DATA or OFF" in cause_text(
-        alone(PLAIN.rpartition("KeyError")[0] + f"ValueError: {said}\n").cause
-    )
-
-
 @pytest.mark.parametrize(
     ("said", "successor"),
     [

@@ -198,11 +198,6 @@ def test_a_direct_cause_counts_as_the_exception_does() -> None:
     assert verdict.kind is Kind.HOST_MEMORY
 
 
-def test_the_final_exception_is_named() -> None:
-    verdict = alone(raised("ImportError: no x") + HANDLING + raised("ValueError: 'abc'"))
-    assert "ValueError: 'abc'" in cause_text(verdict.cause)
-
-
 ASIDES = {
     "ignored": "Exception ignored in: <function Loader.__del__ at 0x7f>\n",
     "at exit": "Error in atexit._run_exitfuncs:\n",
@@ -225,19 +220,6 @@ def test_a_traceback_that_a_logger_set_in_is_seen() -> None:
         Kind.EXCEPTION,
         True,
     )
-
-
-def test_a_word_of_a_message_does_not_make_an_error_an_echo() -> None:
-    job = running(MWM, "worker:0", "worker:1")
-    job.exited("worker:1", 1)
-    job.exited("worker:0", 1)
-    job.ended("worker:0", "worker:1")
-    verdict = judged(
-        job,
-        worker1=raised("RuntimeError: Shutdown barrier config missing"),
-        worker0=raised("ValueError: bad"),
-    )
-    assert verdict.task == "worker:1"
 
 
 @pytest.mark.parametrize("timer", ["run", "stall"])
@@ -292,12 +274,6 @@ def test_a_crash_is_not_somebody_elses_handled_exception() -> None:
     assert (verdict.task, verdict.kind) == ("worker:1", Kind.CRASH)
 
 
-def test_a_bystander_that_had_got_over_an_exception_is_not_named() -> None:
-    refused = raised("ConnectionRefusedError: [Errno 111] Connection refused")
-    verdict = judged(one_beside(1), worker0=HANDLED + "epoch 1 done\n", worker1=refused)
-    assert (verdict.task, verdict.kind) == ("worker:1", Kind.CONNECTION_LOST)
-
-
 CAUGHT = "W0000 00:00:1.5 11 preemption_notifier.cc:90] SIGTERM caught at 2026-11-21T07:31:15\n"
 
 
@@ -350,14 +326,6 @@ def test_an_abort_that_distrun_asked_for_is_no_crash() -> None:
     assert (verdict.task, verdict.kind) == ("worker:0", Kind.CONNECTION_LOST)
 
 
-def test_a_crash_at_distruns_own_signal_is_no_cause() -> None:
-    job = running(MWM, "worker:0", "worker:1")
-    job.gone("worker:0", 1)
-    job.gone("worker:1", signal=6)
-    verdict = judged(job, worker0=ECHO, worker1=CAUGHT + ABORTED)
-    assert verdict.task == "worker:0"
-
-
 def test_no_line_that_a_program_prints_begins_an_attempt() -> None:
     marker = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:1 exited 1 ---\n"
     for line in ("--- attempt 3 failed, giving up\n", marker, marker + "epoch 1\n"):
@@ -366,13 +334,6 @@ def test_no_line_that_a_program_prints_begins_an_attempt() -> None:
     tail = LogTail(earlier + b"epoch 1\n", begin=len(earlier))
     assert LogAnalysis(tail, 1).raised is None
     assert LogAnalysis(tail, 1).line_number(0) == earlier.count(b"\n") + 1
-
-
-def test_a_message_that_is_longer_than_what_was_read_asks_for_more() -> None:
-    long = LogTail(b"n" * 1000 + b"\n", is_whole=False)
-    assert not long.is_enough
-    assert LogTail(long.raw).is_enough
-    assert LogTail(b"cut\nwhole\n", is_whole=False).is_enough
 
 
 def test_the_advice_on_a_preemption_tells_when_it_is_free() -> None:

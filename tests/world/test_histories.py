@@ -13,6 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -22,7 +23,18 @@ from harness.world import World
 SEED = int(os.environ.get("SEED", "0"))
 HISTORIES = int(os.environ.get("HISTORIES", "40"))
 HOSTS = ("h1", "h2", "h3", "h4")
-TASKS = ("worker:0", "worker:1", "evaluator:0")
+SHAPES: tuple[dict[str, Any], ...] = (
+    {"cluster": {"worker": 2, "evaluator": 1}},
+    {"cluster": {"worker": 2, "evaluator": 1}, "success": "all"},
+    {"cluster": {"chief": 1, "worker": {"count": 1, "restart": {"max": 1, "on": "always"}}}},
+    {"strategy": "parameter_server", "cluster": {"chief": 1, "worker": 1, "ps": 1}},
+    {
+        "strategy": "parameter_server", "workers": "independent", "success": "all",
+        "cluster": {"chief": 1, "worker": 1, "ps": {"count": 1, "restart": "never"}},
+    },
+)  # fmt: skip
+TASKS = (0, 1, 2)
+"""The tasks of a shape, in the order of their first start."""
 WAITS = (0.0, 0.1, 0.6, 2.0, 7.0, 16.0, 31.0, 45.0, 59.9, 61.0)
 
 
@@ -30,8 +42,13 @@ def _on_agent(change: Callable[[World, str], None]) -> Callable[[World, str], No
     return lambda world, host: change(world, host) if world.has_agent(host) else None
 
 
-def _on_task(change: Callable[[World, str], None]) -> Callable[[World, str], None]:
-    return lambda world, task: change(world, task) if task in world.running else None
+def _on_task(change: Callable[[World, str], None]) -> Callable[[World, int], None]:
+    def change_running(world: World, number: int) -> None:
+        names = list(dict.fromkeys(each.name for each in world.attempts))
+        if number < len(names) and names[number] in world.running:
+            change(world, names[number])
+
+    return change_running
 
 
 def _ignore_sigterm(world: World, task: str) -> None:
@@ -42,7 +59,7 @@ def _die_slowly(world: World, task: str) -> None:
     world.task(task).dies_after = 2.0
 
 
-def _resume(world: World, _: str) -> None:
+def _resume(world: World, _: int) -> None:
     """Kill the supervisor, and resume the job."""
     if world.is_running:
         world.kill_supervisor()
@@ -68,9 +85,10 @@ OF_HOSTS: dict[str, Callable[[World, str], None]] = {
     "mend disk": lambda world, host: world.mend_disk(host),
     "break program": lambda world, host: world.break_program(host),
 }
-OF_TASKS: dict[str, Callable[[World, str], None]] = {
+OF_TASKS: dict[str, Callable[[World, int], None]] = {
     "exit 0": _on_task(World.exit),
     "exit 1": _on_task(lambda world, task: world.exit(task, 1)),
+    "preempted": _on_task(lambda world, task: world.exit(task, 42)),
     "die": _on_task(World.die),
     "print": _on_task(lambda world, task: world.print(task, "a line\n")),
     "ignore SIGTERM": _on_task(_ignore_sigterm),
@@ -92,21 +110,21 @@ SETTINGS = st.fixed_dictionaries(
 
 def run_history(
     folder: Path,
+    shape: dict[str, Any],
     restart: dict[str, object],
     before: list[tuple[str, str]],
-    history: list[tuple[tuple[str, str], float]],
+    history: list[tuple[tuple[str, Any], float]],
 ) -> None:
     """Run a job through a history, then let all hosts work again, and the tasks end."""
-    cluster = {"worker": 2, "evaluator": 1}
+    if shape["cluster"]["worker"] != 2:
+        restart = {**restart, "min_workers": 1}
     timeouts = {"link": "60s", "start": "120s"}
-    with World(
-        folder, hosts=4, cluster=cluster, spares=1, timeouts=timeouts, restart=restart
-    ) as world:
+    with World(folder, hosts=4, spares=1, timeouts=timeouts, restart=restart, **shape) as world:
         for step, host in before:
             OF_HOSTS[step](world, host)
         world.launch()
         for (step, at), wait in history:
-            changes = OF_HOSTS if step in OF_HOSTS else OF_TASKS
+            changes: dict[str, Callable[[World, Any], None]] = {**OF_HOSTS, **OF_TASKS}
             changes[step](world, at)
             world.advance(wait)
         world.on_start = lambda task: task.end(0)
@@ -135,19 +153,22 @@ def run_history(
     print_blob=True,
 )
 @given(
+    st.sampled_from(SHAPES),
     SETTINGS,
     st.lists(st.tuples(st.sampled_from(sorted(OF_HOSTS)), st.sampled_from(HOSTS)), max_size=1),
     HISTORY,
 )
 def test_no_two_attempts_live_at_once_and_each_history_ends(
+    shape: dict[str, Any],
     restart: dict[str, object],
     before: list[tuple[str, str]],
-    history: list[tuple[tuple[str, str], float]],
+    history: list[tuple[tuple[str, Any], float]],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        run_history(Path(folder), restart, before, history)
+        run_history(Path(folder), shape, restart, before, history)
 
 
 def test_an_agent_killed_just_after_a_login_has_reattached_leaves_no_login(tmp_path: Path) -> None:
     history = [(("drop links", "h1"), 0.0), (("kill agent", "h1"), 0.0)]
-    run_history(tmp_path, {"max": 0, "backoff": "50ms", "min_workers": 1}, [], history)
+    restart = {"max": 0, "backoff": "50ms", "min_workers": 1}
+    run_history(tmp_path, SHAPES[0], restart, [], history)

@@ -83,12 +83,6 @@ def test_a_bar_that_moves_for_days_fits_into_memory_and_is_one_line() -> None:
     assert lines.feed(b"\n").endswith(b"\r29999/30000 [====] - ETA: 3s - loss: 0.1\n")
 
 
-def test_raw_output_keeps_all_states() -> None:
-    data = (PRINTED / "tqdm_nested.txt").read_bytes()
-    lines = LineBuffer(raw=True)
-    assert b"".join((*(lines.feed(data[at : at + 9]) for at in range(0, len(data), 9)),)) == data
-
-
 def test_output_after_a_bar_keeps_its_colours() -> None:
     data = b"\r 20%|##   | 1/5 [00:01<00:04, 1.00it/s]\x1b[31mred\x1b[0m text\n"
     assert shown(data, 100, colour=True) == ["\x1b[31mred\x1b[0m text"]

@@ -22,15 +22,6 @@ from harness.logs import PLAIN, T0, Follow, Job, caught_up, readable
 
 
 class TestFollower:
-    def test_silent_until_something_is_written(self, job: Job, follow: Follow) -> None:
-        follower = follow(job.logs)
-        assert caught_up(follower) == b""
-        assert not readable(follower, 0)
-        job.write("worker:0", b"a\n")
-        assert readable(follower)
-        assert caught_up(follower) == b"worker:0 | a\n"
-        assert not readable(follower, 0)
-
     def test_a_log_that_comes_later(self, job: Job, follow: Follow) -> None:
         follower = follow(job.logs)
         caught_up(follower)
@@ -70,12 +61,6 @@ class TestFollower:
         assert caught_up(follower) == b"worker:0 | begun\n"
         assert b"".join(follower.finish()) == b"worker:0 | next\n"
 
-    def test_finish_reads_what_nobody_has_read(self, job: Job, follow: Follow) -> None:
-        follower = follow(job.logs)
-        job.write("worker:0", b"a\n" * 200_000 + b"b")
-        shown = b"".join(follower.finish())
-        assert shown == b"worker:0 | a\n" * 200_000 + b"worker:0 | b\n"
-
     def test_one_task_s_raw_bytes_come_as_they_are_written(self, job: Job, follow: Follow) -> None:
         follower = follow(job.logs[:1], replace(PLAIN, raw=True))
         job.write("worker:0", b"50%\r")
@@ -83,22 +68,6 @@ class TestFollower:
         job.write("worker:0", b"100%")
         assert caught_up(follower) == b"100%"
         assert b"".join(follower.finish()) == b""
-
-    @pytest.mark.parametrize("last", [None, 0, 2])
-    def test_continues_where_the_tail_ended(
-        self, job: Job, follow: Follow, last: int | None
-    ) -> None:
-        job.write("worker:0", b"a\nb\nc\nunfin", at=1)
-        job.write("worker:1", b"x", at=1)
-        ends = line_ends(job.logs)
-        job.write("worker:0", b"ished\nd\n", at=2)
-        tail = job.shown(ends=ends, last=last)
-        assert tail == b"".join(
-            b"worker:0 | %c\n" % c for c in b"abc"[3 if last == 0 else last and -last :]
-        )
-        follower = follow(job.logs, starts=ends)
-        assert caught_up(follower) == b"worker:0 | unfinished\nworker:0 | d\n"
-        assert b"".join(follower.finish()) == b"worker:1 | x\n"
 
     def test_a_flood_does_not_starve_the_others(self, job: Job, follow: Follow) -> None:
         job.write("worker:0", b"flood\n" * 500_000)
@@ -120,18 +89,6 @@ class TestFollower:
         caught_up(follower)
         job.write("worker:0", b"c\n")
         assert caught_up(follower) == b"worker:0 | c\n"
-
-    def test_a_task_that_writes_all_the_time_does_not_wake_us_for_each_line(
-        self, job: Job, follow: Follow
-    ) -> None:
-        follower = follow(job.logs)
-        caught_up(follower)
-        begun = time.monotonic()
-        for number in range(41):
-            job.write("worker:0", b"%d\n" % number)
-            assert follower.poll_interval or readable(follower)
-            assert follower.read() == [b"worker:0 | %d\n" % number]
-        assert time.monotonic() - begun >= 40 * 0.005
 
     def test_a_task_that_writes_all_the_time_is_polled_until_it_pauses(
         self, job: Job, follow: Follow
@@ -211,21 +168,8 @@ class TestFollower:
         assert shown[0] == b"worker:0 | a\n"
         assert b"".join(shown).count(b"worker:0 | ") == 2
 
-    def test_leaves_no_descriptor_open(self, job: Job) -> None:
-        before = os.listdir("/proc/self/fd")
-        Follower(job.logs, PLAIN).close()
-        # What other tests have let go of may be closed only now.
-        assert set(os.listdir("/proc/self/fd")) <= set(before)
-
 
 class TestLines:
-    @given(st.lists(st.binary(max_size=20)))
-    def test_whatever_the_chunks_the_lines_are_the_same(self, chunks: list[bytes]) -> None:
-        lines = LineBuffer()
-        out = b"".join(map(lines.feed, chunks)) + lines.flush()
-        whole = b"".join(chunks)
-        assert out == whole + (b"\n" if whole and not whole.endswith(b"\n") else b"")
-
     def test_a_long_line_is_cut_between_characters(self) -> None:
         lines = LineBuffer()
         text = "x" + "\N{EURO SIGN}" * LONGEST_LINE
@@ -308,13 +252,6 @@ class TestNothingLost:
             job.shown(since=when, last=last).split(b"\n")[:-1]
             == whole[len(whole) - min(last, len(whole)) :]
         )
-
-    @FOLDERS
-    @given(st.binary())
-    def test_one_task_raw(self, tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
-        job = Job(tmp_path_factory.mktemp("job"), tasks=("worker:0",))
-        job.write("worker:0", text)
-        assert job.shown(replace(PLAIN, raw=True)) == text
 
     @FOLDERS
     @given(st.binary(), st.booleans())

@@ -80,17 +80,6 @@ def test_a_log_that_grows_is_not_watched_until_it_pauses(logs: Logs) -> None:
     assert set(logs.grown) == set(logs.paths)
 
 
-def test_a_log_is_watched_while_another_one_grows(logs: Logs) -> None:
-    deadline = time.monotonic() + SECONDS
-    while logs.watches() == 0:
-        assert time.monotonic() < deadline
-        logs.write(0)
-        logs.wait()
-    logs.write(1)
-    logs.wait()
-    assert logs.sizes(1) == [7]
-
-
 def test_a_removed_log_leaves_the_others_watched(logs: Logs) -> None:
     os.remove(logs.paths[0])
     logs.until_watched()

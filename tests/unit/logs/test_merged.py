@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distrun.logs import TaskLog, View, merged
-from distrun.logs.line_buffer import LONGEST_LINE
 from harness.logs import PLAIN, T0, Job
 
 
@@ -32,26 +31,11 @@ class TestPrefix:
         assert job.shown(view) == everything
         assert re.fullmatch(rb"\x1b\[38;5;\d+mworker:1 \|\x1b\[0m x\n", everything)
 
-    def test_neighbours_differ_in_colour(self, job: Job) -> None:
-        for task in PLAIN.tasks:
-            job.write(task, b"x\n", at=0)
-        colours = re.findall(rb"38;5;(\d+)", job.shown(replace(PLAIN, colour=True)))
-        assert len(set(colours)) == 3
-
-    def test_empty_lines_have_a_prefix_too(self, job: Job) -> None:
-        job.write("ps:0", b"\n\n")
-        assert job.shown() == b"ps:0     | \n" * 2
-
     def test_bytes_that_are_no_text_pass(self, job: Job) -> None:
         harmful = {*b"\n\r\x1b\0\x05\x08\x0b\x0c\x0e\x0f", *range(0x80, 0xA0)}
         junk = bytes(set(range(256)) - harmful)
         job.write("worker:0", junk + b"\n")
         assert job.shown() == b"worker:0 | " + junk + b"\n"
-
-    def test_a_missing_final_newline_is_added(self, job: Job) -> None:
-        job.write("worker:0", b"no end", at=1)
-        job.write("worker:1", b"next\n", at=2)
-        assert job.shown() == b"worker:0 | no end\nworker:1 | next\n"
 
     def test_timestamps_are_local_time_of_writing(self, job: Job) -> None:
         job.write("worker:0", b"a\nb\n", at=0.25)
@@ -118,11 +102,6 @@ class TestTerminal:
         job.write("worker:0", written + b"next\n")
         lines = job.shown(View(("other",), colour=True)).split(b"\n")
         assert lines == [b"worker:0 | " + seen, b"worker:0 | next", b""]
-
-    def test_raw_changes_nothing(self, job: Job) -> None:
-        job.write("worker:0", b"1%\r2%\x1b[2J\r\nno end")
-        job.logs = job.logs[:1]
-        assert job.shown(replace(PLAIN, raw=True)) == b"1%\r2%\x1b[2J\r\nno end"
 
     def test_raw_keeps_the_lines_of_several_tasks_apart(self, job: Job) -> None:
         job.write("worker:0", b"no end", at=1)
@@ -195,12 +174,6 @@ class TestMerge:
         job.write("worker:1", b"c\n", at=2)
         assert job.shown() == b"worker:1 | c\nworker:0 | a\nworker:0 | b\n"
 
-    def test_a_line_without_end_comes_in_pieces(self, job: Job) -> None:
-        job.write("worker:0", b"x" * (3 * LONGEST_LINE) + b"\nend\n")
-        pieces = job.shown().split(b"\n")
-        assert b"".join(p.removeprefix(b"worker:0 | ") for p in pieces[:-2]) == b"x" * 3 * (1 << 20)
-        assert pieces[-2:] == [b"worker:0 | end", b""]
-
 
 class TestSelection:
     @pytest.fixture
@@ -225,10 +198,6 @@ class TestSelection:
         view = replace(PLAIN, grep=re.compile(rb"^\d*0{3}$"))
         assert self.numbers(spread.shown(view, last=last)) == list(range(0, 30000, 1000))[-last:]
 
-    def test_the_last_of_an_unfinished_line(self, job: Job) -> None:
-        job.write("worker:0", b"a\nb\nc")
-        assert job.shown(last=2) == b"worker:0 | b\nworker:0 | c\n"
-
     def test_few_lines_of_a_large_log_read_only_its_end(self, job: Job) -> None:
         job.write("worker:0", b"0123456789abcde\n" * 500_000, at=1)
         read = read_sizes(job)
@@ -245,10 +214,6 @@ class TestSelection:
         assert self.numbers(spread.shown(since=T0 + 20)) == list(range(20000, 30000))
         assert spread.shown(since=T0 + 999) == b""
         assert len(spread.shown(since=T0 - 999).splitlines()) == 30000
-
-    def test_since_and_last(self, spread: Any) -> None:
-        assert self.numbers(spread.shown(since=T0 + 29.9, last=300)) == list(range(29900, 30000))
-        assert self.numbers(spread.shown(since=T0 + 20, last=3)) == [29997, 29998, 29999]
 
     def test_since_shows_an_unfinished_line_only_if_it_has_grown_since(self, job: Job) -> None:
         job.write("worker:0", b"a\nb", at=1)
@@ -270,8 +235,3 @@ class TestSelection:
         view = replace(PLAIN, grep=re.compile(rb"^ERROR"))
         assert job.shown(view) == b"worker:0 | ERROR a\nworker:0 | ERROR b\n"
         assert job.shown(replace(PLAIN, grep=re.compile(rb"worker|\|"))) == b"worker:0 | worker\n"
-
-    def test_grep_keeps_the_colours_of_what_it_finds(self, job: Job) -> None:
-        job.write("worker:0", b"\x1b[31mERROR\x1b[0m\n")
-        view = View((), colour=True, grep=re.compile(rb"^ERROR$"))
-        assert job.shown(view) == b"worker:0 | \x1b[31mERROR\x1b[0m\n"

@@ -54,12 +54,6 @@ def test_a_line_of_some_waits_for_a_moment_only() -> None:
     assert due(made) == "worker:2 | one\n"
 
 
-def test_a_role_with_one_task_waits_for_nobody() -> None:
-    made = folder(Clock())
-    add(made, "chief:0", "one\n")
-    assert due(made) == "chief:0  | one\n"
-
-
 def test_roles_are_not_mixed() -> None:
     clock = Clock()
     made = folder(clock)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from distrun.logs.line_buffer import LineBuffer
 from distrun.logs.repeats import RepeatFolder
 from distrun.logs.startup_lines import StartupFilter
 from distrun.logs.view import View
@@ -29,13 +28,6 @@ FLAGS = b"This TensorFlow binary is optimized to use available CPU instructions 
 def test_a_line_that_begins_like_a_start_up_line(line: bytes) -> None:
     block = line + b"x\n"
     assert StartupFilter().select("worker:0", block) == (block, [])
-
-
-@pytest.mark.parametrize("part", [b"%|", b"\r%|", b"\x1b[A", b"\n\r%|", b"\n\r\x1b[A"])
-def test_parts_of_bars(part: bytes) -> None:
-    buffer = LineBuffer()
-    shown = buffer.feed(b"\r" + part * (800_000 // len(part)) + b"\nabc") + buffer.flush()
-    assert shown.endswith(b"\nabc\n")
 
 
 def test_equal_lines_of_one_task() -> None:
