@@ -48,6 +48,8 @@ class JobCreated(Event):
     """How many bytes of each log are kept; None: all."""
     strict: bool = False
     """Whether a success that anything speaks against is a failure."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Of distrun, and of Python and TensorFlow of the tasks on the launching machine."""
 
 
 class JobResumed(JobCreated):
@@ -210,6 +212,18 @@ class FilesPreserved(Event):
     folder: str
     files: int
     size: int
+
+
+class ResultsFetched(Event):
+    """What `program.results` names was brought back from other hosts, into `folder`.
+
+    `files` and `size` (bytes) have come. `causes`: why not all of it has.
+    """
+
+    folder: str
+    files: int
+    size: int
+    causes: tuple[Cause, ...] = ()
 
 
 class HostFault(Event):

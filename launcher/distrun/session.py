@@ -10,7 +10,7 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
-from distrun import events, held_package, lifecycle, supervisor_process
+from distrun import events, held_package, installed, lifecycle, supervisor_process
 from distrun.agent import protocol
 from distrun.agent.linux import job_processes, processes, syscalls
 from distrun.agent.loop import Loop
@@ -196,6 +196,7 @@ class Session(FollowedJob):
             protocol.OpenJob(
                 *(version, folder.job_id, path, job, spec.source, preflight, files, changes),
                 assumed_dead=() if resumed is None else resumed.assumed_dead,
+                versions=installed.versions(spec.program),
             )
         )
         self._follow(channel)

@@ -85,6 +85,7 @@ OTHERS: Sequence[events.Event] = (
     events.SyncStarted(at=AT, host="h1", files=1, size=10, all_files=2, all_size=20),
     events.Synced(at=AT, host="h1", files=1, size=10),
     events.FilesPreserved(at=AT, host="h1", folder="/run/kept", files=1, size=10),
+    events.ResultsFetched(at=AT, folder="/run/job", files=1, size=10, causes=(_CAUSE,)),
     events.PreflightSkipped(at=AT),
     events.PreflightStarted(at=AT, hosts=2),
     events.PreflightFound(

@@ -351,7 +351,12 @@ LAYERS = (
         "distrun.held_package",
         "distrun.frozen",
         *("distrun.printed_progress", "distrun.progress_lines", "distrun.regular_file"),
-        *("distrun.tensorflow_versions", "distrun.resources", "distrun.strategies"),
+        *(
+            "distrun.tensorflow_versions",
+            "distrun.received_tree",
+            "distrun.resources",
+            "distrun.strategies",
+        ),
     },
     {"distrun.codec", "distrun.kubernetes", "distrun.slurm", "distrun.spec"},
     {
@@ -368,7 +373,7 @@ LAYERS = (
     },
     {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
     {"distrun.supervisor_process"},
-    {"distrun.control", "distrun.leftovers", "distrun.session"},
+    {"distrun.control", "distrun.leftovers", "distrun.session", "distrun.installed"},
     {"distrun.bundle", "distrun.cli", "distrun", "distrun.report"},
     {"distrun.__main__", "distrun.supervisor.main"},
 )

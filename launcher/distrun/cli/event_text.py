@@ -169,6 +169,12 @@ def _host_ready(event: events.HostReady) -> str:
     )
 
 
+def _results_fetched(event: events.ResultsFetched) -> str:
+    count, size = format_count(event.files, "file"), format_bytes(event.size)
+    said = f"fetched {count} of the results ({size}) into {event.folder}"
+    return "; ".join([said, *map(cause_text, event.causes)])
+
+
 def _sync_started(event: events.SyncStarted) -> str | None:
     if not event.files:
         return None
@@ -289,6 +295,7 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
         f"the tasks on {event.host} left {format_count(event.files, 'file')} "
         f"({format_bytes(event.size)}), now in {event.folder}"
     ),
+    events.ResultsFetched: _results_fetched,
     events.PreflightStarted: lambda event: f"checking {format_count(event.hosts, 'host')}",
     events.PreflightFound: _preflight_found,
     events.PreflightEnded: _preflight_ended,

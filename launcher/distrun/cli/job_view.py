@@ -260,11 +260,11 @@ class JobView(Frozen, kw_only=True):
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against its success."""
+        """What speaks against its success, and why not all results are here."""
         verdict = None if self.outcome is None else self.outcome.verdict
-        if verdict is None or verdict.kind is not Kind.QUALIFIED:
-            return []
-        return [printable(cause_text(each)) for each in verdict.cause.within]
+        is_qualified = verdict is not None and verdict.kind is Kind.QUALIFIED
+        causes = verdict.cause.within if verdict is not None and is_qualified else ()
+        return [printable(cause_text(each)) for each in (*causes, *self.state.result_faults)]
 
     @property
     def resume_command(self) -> str | None:

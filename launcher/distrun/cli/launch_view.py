@@ -174,6 +174,7 @@ _SHOWN = (
     events.LinkLost,
     events.ProgressIgnored,
     events.RestartPlanned,
+    events.ResultsFetched,
     events.TasksQuiet,
     events.TensorBoardEnded,
     events.TensorBoardSilent,

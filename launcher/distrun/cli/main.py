@@ -42,6 +42,8 @@ _COMMANDS = {
     "wait": "Wait until jobs have ended.",
     "events": "Show what happened to a job.",
     "report": "Write what happened to a job as one HTML page.",
+    "compare": "Show jobs side by side.",
+    "fetch": "Bring back what tasks wrote on other hosts.",
     "bundle": "Pack a job into one archive, for a bug report.",
     "init": "List the templates, or write one.",
     "schema": "Print the spec's JSON Schema.",
@@ -52,7 +54,7 @@ _COMMANDS = {
 """What each command does, in the order of the help. Each is a module with a click `command`."""
 _NO_MEMORY = "failed to map segment"
 """What the dynamic linker says of a module in C for which there is no memory."""
-_GUARDED = ("plan", "doctor", "validate", "submit")
+_GUARDED = ("plan", "doctor", "validate", "submit", "fetch")
 """They start ssh clients, agents or interpreters, but no supervisor."""
 _OF_BATCH_SCRIPTS = "batch-run"
 """A command that the batch scripts of `submit` run; the help does not list it."""
@@ -67,6 +69,8 @@ _OF_OTHER_TOOLS = {
     **dict.fromkeys(("check", "lint"), "distrun validate SPEC"),
     **dict.fromkeys(("config", "render"), "distrun plan SPEC"),
     **dict.fromkeys(("restart", "continue", "requeue", "retry"), "distrun resume JOB"),
+    "diff": "distrun compare JOB JOB",
+    **dict.fromkeys(("download", "pull", "cp", "scp"), "distrun fetch JOB"),
     "sbatch": "distrun submit SPEC",
     "version": "distrun --version",
     "help": "distrun --help",

@@ -41,7 +41,7 @@ def make_page(
     from distrun.redaction import Redactor, secret_values
     from distrun.report.page import Report, render
 
-    _require("jinja2")
+    require("jinja2")
 
     if tasks:
         from distrun.cli.logs import check_choice, chosen_tasks
@@ -56,7 +56,7 @@ def make_page(
     return page.encode("utf-8", "replace").decode()  # without lone surrogates
 
 
-def _require(*names: str) -> None:
+def require(*names: str) -> None:
     """Raise HostError if this interpreter lacks one of these packages."""
     if lacking := [name for name in names if importlib.util.find_spec(name) is None]:
         raise HostError(

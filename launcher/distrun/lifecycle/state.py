@@ -432,6 +432,8 @@ class JobState(Frozen, kw_only=True):
     """When it was resumed, each time (Unix seconds)."""
     changes: tuple[str, ...] = ()
     """The `--set` of all resumes, as `PATH=VALUE` each."""
+    result_faults: tuple[Cause, ...] = ()
+    """Why not all results have come back from other hosts."""
     down: float = 0.0
     """The seconds between its ends and its resumes."""
     repeated_steps: int = 0

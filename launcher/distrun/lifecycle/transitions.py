@@ -90,6 +90,11 @@ def _(event: events.HostCleared, state: JobState) -> restarts.Transition:
 
 
 @_step.register
+def _(event: events.ResultsFetched, state: JobState) -> restarts.Transition:
+    return replace(state, result_faults=event.causes), []
+
+
+@_step.register
 def _(event: events.LogsReceivedLate, state: JobState) -> restarts.Transition:
     left = tuple(each for each in state.lost_agents if each.folder != event.folder)
     return replace(state, lost_agents=left), []

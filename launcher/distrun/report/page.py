@@ -469,8 +469,8 @@ def render(
         began=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(report.axis.start)),
         made_at=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(report.made_at)),
         versions=report.versions,
-        style=_part("page.css"),
-        script=_part("page.js"),
+        style=part("page.css"),
+        script=part("page.js"),
     )
 
 
@@ -484,7 +484,8 @@ def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 @functools.cache
-def _part(name: str) -> str:
+def part(name: str) -> str:
+    """Return a file of this folder that pages contain."""
     return held_package.read(str(Path(__file__).with_name(name))).decode("utf-8")
 
 

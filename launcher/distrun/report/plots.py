@@ -75,10 +75,11 @@ SIZES = (Size("wide", 960, 78, 12, 8), Size("narrow", 360, 64, 8, 4))
 
 
 class TimeAxis(Frozen):
-    """The time that the plots show: Unix seconds."""
+    """The time that the plots show: Unix seconds; or steps, if `counts` says so."""
 
     start: float
     end: float
+    counts: bool = False
 
     def after(self, at: float) -> float:
         """Return the seconds since the start, within the axis."""
@@ -185,6 +186,7 @@ class _Canvas:
     def __init__(self, size: Size, axis: TimeAxis, height: int) -> None:
         self.size = size
         self._seconds, self._height = axis.seconds, height
+        self._counts = axis.counts
         self._labels: list[str] = []
         self._data: list[str] = []
 
@@ -219,11 +221,13 @@ class _Canvas:
         """Return it as an element of a page."""
         size, bottom = self.size, self._height + _TOP
         right = size.width - size.right
+        text = _number if self._counts else _short_duration
+        ticks = _ticks(self._seconds, size.ticks)
         times = [
             f'<path class="grid" d="M{self.x(at):.2f} {_TOP}V{bottom}"/>'
             f'<text x="{self.x(at):.2f}" y="{bottom + 14}" text-anchor="middle">'
-            f"{_short_duration(at)}</text>"
-            for at in _ticks(self._seconds, size.ticks)
+            f"{text(at)}</text>"
+            for at in (_value_ticks(0.0, self._seconds) if self._counts else ticks)
         ]
         clip = f"{size.name}-{re.sub('[^a-z0-9]', '', title.lower())}"
         return (

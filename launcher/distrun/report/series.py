@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 Point = tuple[float, float]
 """Unix time, value. The value is NaN between two attempts: there the curve is interrupted."""
-_STEP, _RATE = "STEP", "EXAMPLES_PER_SEC"
-_COUNTS = {_STEP, "STEPS", "EPOCH", "EPOCHS", "ETA", "SAVING", _RATE}
+STEP, RATE = "STEP", "EXAMPLES_PER_SEC"
+COUNTS = {STEP, "STEPS", "EPOCH", "EPOCHS", "ETA", "SAVING", RATE}
 """The keys of progress that are no metrics."""
 _FIRST = ("LOSS", "ACCURACY")
 _MOST_METRICS = 6
@@ -46,10 +46,10 @@ def panels(samples: Mapping[str, Sequence[Sample]], starts: Starts) -> list[Pane
         samples: by task, in the order of time.
         starts: of attempts.
     """
-    found = [_panel(samples, _metric_title(key), "", _told(key)) for key in _metrics(samples)]
+    found = [_panel(samples, metric_title(key), "", _told(key)) for key in metrics(samples)]
     found += [
-        _panel(samples, "Steps", "steps", _told(_STEP)),
-        _panel(samples, "Examples per second, as reported", "examples/s", _told(_RATE)),
+        _panel(samples, "Steps", "steps", _told(STEP)),
+        _panel(samples, "Examples per second, as reported", "examples/s", _told(RATE)),
         Panel(
             title="Processor, % of a core",
             unit="%",
@@ -62,14 +62,16 @@ def panels(samples: Mapping[str, Sequence[Sample]], starts: Starts) -> list[Pane
     return [each for each in map(_without_empty, found) if each.curves]
 
 
-def _metrics(samples: Mapping[str, Sequence[Sample]]) -> list[str]:
+def metrics(samples: Mapping[str, Sequence[Sample]]) -> list[str]:
+    """Return the keys of progress that are metrics, the usual ones first."""
     keys = (key for each in samples.values() for one in each for key in one.progress)
-    told = [key for key in dict.fromkeys(keys) if key not in _COUNTS]
+    told = [key for key in dict.fromkeys(keys) if key not in COUNTS]
     first = [key for key in _FIRST if key in told]
     return list(dict.fromkeys([*first, *told]))[:_MOST_METRICS]
 
 
-def _metric_title(key: str) -> str:
+def metric_title(key: str) -> str:
+    """Return a key of progress as a title."""
     return key.lower().replace("_", " ").capitalize()
 
 

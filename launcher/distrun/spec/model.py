@@ -213,6 +213,8 @@ class ProgramSpec(Frozen, kw_only=True):
     sync: Sync = Sync.SCRIPT
     sync_paths: tuple[str, ...] = ()
     sync_base: str = ""
+    results: tuple[str, ...] = ()
+    """What is brought back from other hosts at the end: paths and patterns below `workdir`."""
     is_workdir_chosen: bool = False
     """Whether the spec names `workdir`. Otherwise it is where launch was called."""
 

@@ -94,6 +94,7 @@ def build_programs(
         sync=sync,
         sync_paths=paths,
         sync_base=sync_base,
+        results=tuple(at.value for at in section.get("results", ())),
         is_workdir_chosen=section.has("workdir"),
     )
     return program, {

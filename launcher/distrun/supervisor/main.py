@@ -116,6 +116,7 @@ def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
             former=former,
             changes=tuple(order.changes or ()),
             assumed_dead=tuple(order.assumed_dead),
+            versions=order.versions or {},
         )
         _write_spec(folder, order, is_resumed=former is not None)
     except OSError as error:

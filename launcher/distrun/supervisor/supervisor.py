@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from distrun import events, held_package, lifecycle
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.former_agents import FormerAgent
+    from distrun.supervisor.results import Results
     from distrun.supervisor.stack_collector import Stacks
     from distrun.sync.manifest import Manifest
 
@@ -91,6 +93,7 @@ class Supervisor:
         former: the state of a job that is resumed; None: the job is new.
         changes: the `--set` of a job that is resumed.
         assumed_dead: the hosts of which a person says that nothing of earlier attempts runs there.
+        versions: of what is installed on this machine, for the record.
 
     Raises:
         OSError: the folder cannot be written.
@@ -108,8 +111,10 @@ class Supervisor:
         former: lifecycle.JobState | None = None,
         changes: tuple[str, ...] = (),
         assumed_dead: tuple[str, ...] = (),
+        versions: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._folder = folder
+        self._versions = dict(versions)
         self._spec = spec
         self._cause_text = cause_text
         self._loop = Loop()
@@ -155,6 +160,7 @@ class Supervisor:
         self._clients.watching.add(launch)
         self._loop.watch_signals((signal.SIGCHLD, signal.SIGTERM), self._on_signals)
         self._loop.checks.append(self._check_wait_limit)
+        self._results: Results | None = None
         self._running = RunningTasks(
             *(self._loop, folder, spec, self._hosts, self._analyzer),
             state=lambda: self._state,
@@ -247,6 +253,7 @@ class Supervisor:
             "strategy": spec.strategy,
             "success": spec.success,
             "strict": spec.strict,
+            "versions": self._versions,
             "spec_file": self._folder.shown(self._folder.spec_file),
             "supervisor_pid": os.getpid(),
             "timeouts": spec.timeouts,
@@ -324,6 +331,15 @@ class Supervisor:
         return handle is not None
 
     def _release_hosts(self) -> None:
+        if self._spec.program.results and self._results is None and not self._state.killing:
+            # Imported here because few jobs have results.
+            from distrun.supervisor.results import Results
+
+            hosts = [task.host for task in self._state.tasks.values()]
+            kept = self._hosts.inquiries.kept
+            self._results = Results(self._loop, self._folder, self._spec, self._on_results)
+            if self._results.start(hosts, kept):
+                return
         self._is_finishing = True
         self._former_agents.give_up()
         self._hosts.shut_down()
@@ -332,6 +348,10 @@ class Supervisor:
             self._hosts.finish_late_logs()
         if self._preparation is None or self._preparation.has_all_logs_here:
             self._verdicts.find_last(self._state)  # while the agents end
+
+    def _on_results(self, event: events.ResultsFetched) -> None:
+        self.emit(event)
+        self._events.call_after(self._release_hosts)
 
     def _send_start(self, start: lifecycle.StartTask) -> None:
         if self._preparation is not None:
@@ -568,7 +588,8 @@ class Supervisor:
 
     def _find_own_processes(self) -> set[int]:
         """Return the children of this process that serve it, and no host."""
-        return self._running.pids | self._former_agents.pids
+        results = set() if self._results is None else self._results.pids
+        return self._running.pids | self._former_agents.pids | results
 
     def _start_tensorboard(self) -> None:
         """Start TensorBoard below an agent on this machine, which ends it with the job."""
@@ -778,3 +799,5 @@ class Supervisor:
         self._hosts.limit_ends(0.0 if self._state.killing else grace)
         if self._state.killing:
             self._hosts.abandon_lost()
+            if self._results is not None:
+                self._results.stop()

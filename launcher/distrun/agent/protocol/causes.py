@@ -225,6 +225,7 @@ class Code(StrEnum):
     LOG_PART_MISSING = "log_part_missing"  # path
     LOGS_TOO_SLOW = "logs_too_slow"
     LOG_COPY_NOT_WRITTEN = "log_copy_not_written"  # path, errno
+    RESULTS_NOT_FETCHED = "results_not_fetched"  # host, text; or within: why
     LOGS_LEFT_ON_HOST = "logs_left_on_host"  # host, path; within: why
 
     # Hosts cannot receive the program's files.

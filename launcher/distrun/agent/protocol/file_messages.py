@@ -31,6 +31,15 @@ class FileData(Order):
     data: bytes
 
 
+class ReadFile(Order):
+    """Send a file of the working folder with that number, from `offset` on, or only its digest."""
+
+    folder: int
+    path: str
+    offset: int
+    digest: bool
+
+
 # From agent to supervisor ------------------------------------------------------------------
 
 
@@ -83,3 +92,36 @@ class TransferProgress(Notice):
     total: int
     hosts: int
     """How many hosts are being sent files."""
+
+
+class FilesWritten(Report):
+    """A part of what tasks have written in the working folder with that number.
+
+    `files` are [path, size, time of the last change in ns, bytes on the disk]. `left_out` are
+    [path, why]. `last`: there is no further part for any folder.
+    """
+
+    folder: int
+    files: List[List[Any]]
+    left_out: List[List[str]]
+    last: bool
+
+
+class FileRead(Report):
+    """A part of the file that was ordered first. Between two parts there are zeros."""
+
+    offset: int
+    data: bytes
+
+
+class FileReadEnd(Report):
+    """All of the file that was ordered first was sent.
+
+    `size` and `changed` (ns): of the file now. `digest`: its SHA-256 if that was ordered. `errno`:
+    why it could not be read; 0: it could.
+    """
+
+    size: int
+    changed: int
+    digest: str
+    errno: int

@@ -433,6 +433,8 @@ class OpenJob(Request):
     changes: Optional[Sequence[str]] = None
     """The job that is resumed has these `--set`; None: the job is new."""
     assumed_dead: Sequence[str] = ()
+    versions: Optional[Dict[str, str]] = None
+    """Of distrun, and of Python and TensorFlow of the tasks on the launching machine."""
 
 
 class Detach(Request):

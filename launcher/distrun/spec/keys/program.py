@@ -30,6 +30,12 @@ def _command_hint(text: str) -> str:
     return f"write [bash, -c, '{line}']"
 
 
+def _result_problem(text: str) -> str | None:
+    """Say what is wrong with an item of results."""
+    is_outside = text.startswith("/") or ".." in text.split("/")
+    return "leads out of the working folder; write a path below it" if is_outside else None
+
+
 _MODULE = Text(
     expected="a module's name such as trainer.main", pattern=r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 )
@@ -40,6 +46,16 @@ _PASS_ENV = ListOf(
     item=Text(expected="a variable's name", check=env_name_problem),
     expected="a list of names such as [WANDB_API_KEY]",
     noun="name",
+    text_hint=list_hint,
+)
+_RESULTS = ListOf(
+    item=Text(
+        expected="a path or a pattern below the working folder, such as checkpoints",
+        check=_result_problem,
+    ),
+    expected="a list of paths such as [checkpoints, logs]",
+    least=1,
+    noun="path",
     text_hint=list_hint,
 )
 _SYNC = OneOf(
@@ -98,5 +114,9 @@ PROGRAM = MappingSchema(
         Key("sync", _SYNC, ("script", "off", ["data", "train.py"]), "`script`",
             help="The files to send to other hosts: the script's folder, nothing, or a list of "
             "paths relative to this file (docs/ssh.md)."),
+        Key("results", _RESULTS, (["checkpoints", "logs"],), "nothing",
+            help="What comes back from other hosts once the tasks have ended, also if the job has "
+            "failed: paths or patterns below the tasks' working folder. They go to the same places "
+            "on this machine, as `distrun fetch` would bring them (docs/ssh.md)."),
     ),
 )  # fmt: skip

@@ -57,6 +57,8 @@ _ORPHANS = (
 """The modules that end what the agent has left, if it is gone."""
 _FORMER = "distrun.agent.former"
 """The module that ends what an earlier supervisor has left on a host; no agent needs it."""
+_WRITTEN = "distrun.agent.written_files"
+"""The module that lists and sends what tasks have written on a host; no agent needs it."""
 _SAME_FILES = "distrun.agent.linux.same_files"
 """The module for hosts that may share a file system with this one."""
 _SOURCE_ONLY = (
@@ -205,11 +207,25 @@ def end_former(mark: bytes, *arguments: object) -> bytes:
         arguments: the others of :func:`distrun.agent.former.main`.
     """
     alive = (TASKS_ALIVE, EXIT_TASKS_ALIVE)
-    written = ", ".join(map(ascii, (mark, *arguments, EXIT_NO_AGENT, alive)))
+    return _start_instead(_FORMER, mark, *arguments, EXIT_NO_AGENT, alive)
+
+
+def send_written(mark: bytes, *arguments: object) -> bytes:
+    """Return the input that lists and sends what tasks have written on a host.
+
+    Args:
+        mark: is written before the first message.
+        arguments: the others of :func:`distrun.agent.written_files.main`.
+    """
+    return _start_instead(_WRITTEN, mark, *arguments)
+
+
+def _start_instead(module: str, *arguments: object) -> bytes:
+    """Return the input that calls `main` of a module which agents are not sent."""
     # Compiling all modules again would keep a supervisor from its hosts for a second.
-    sources = {_FORMER: _source_of(_FORMER)}
+    sources = {module: _source_of(module)}
     start = f"sys.meta_path[0].sources.update({sources!r})\n"
-    start += f"from distrun.agent.former import main\nmain({written})\n"
+    start += f"from {module} import main\nmain({', '.join(map(ascii, arguments))})\n"
     return _bootstrap(_agent_modules(), start)
 
 
@@ -232,7 +248,7 @@ def _agent_modules() -> tuple[str, ...]:
     for path in (_SOURCES / "distrun" / "agent").rglob("*.py"):
         parts = path.relative_to(_SOURCES).with_suffix("").parts
         found.add(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    return tuple(sorted(found.difference({_FORMER, _SAME_FILES})))
+    return tuple(sorted(found.difference({_FORMER, _SAME_FILES, _WRITTEN})))
 
 
 def _file_of(name: str) -> tuple[Path, bool]:

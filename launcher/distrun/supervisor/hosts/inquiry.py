@@ -124,6 +124,7 @@ class Inquiry:
             time.
         job_id: for the variables of the fork.
         kept: descriptors that it needs.
+        seconds: how long it may take.
 
     Raises:
         OSError: there can be no further process.
@@ -136,6 +137,7 @@ class Inquiry:
         on_answer: OnAnswer,
         job_id: str,
         kept: tuple[int, ...] = (),
+        seconds: float = _SECONDS,
     ) -> None:
         self._loop = loop
         self._on_answer = on_answer
@@ -157,7 +159,7 @@ class Inquiry:
             os.close(writer)
         self.pid: int = self._process.pid
         loop.watch(self._reader, self._on_readable)
-        self._deadline = loop.call_at(loop.now() + _SECONDS, self._give_up)
+        self._deadline = loop.call_at(loop.now() + seconds, self._give_up)
 
     def _give_up(self) -> None:
         """End it without an answer."""

@@ -157,6 +157,8 @@ class Reach(Protocol):
     """Whether tasks inherit the environment of the launch command."""
     needs_preflight: bool = True
     """Whether the host is checked before the first task starts."""
+    keeps_files: bool = False
+    """Whether a further login finds what tasks have written on the host, also after the job."""
     is_below_supervisor: bool = False
     """Whether the agent and its tasks are processes below the supervisor, which inherits what a
     dead agent leaves behind and can resume a suspended one."""

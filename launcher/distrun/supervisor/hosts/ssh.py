@@ -51,6 +51,7 @@ class SshReach(Reach):
 
     kind = "ssh"
     can_reattach = True
+    keeps_files = True
 
     def __init__(self, host: str, spec: Spec) -> None:
         lease = spec.timeouts.link

@@ -1,0 +1,206 @@
+"""Lists what tasks have written under their working folders on a host, and sends it.
+
+`distrun fetch`, or a supervisor at the end of its job, runs this over a login of its own. It is
+sent only then. It changes nothing on the host.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import stat
+import time
+from fnmatch import fnmatchcase
+from typing import Any, Dict, Iterator, List, NoReturn, Tuple
+
+from distrun.agent import main as agent_main
+from distrun.agent.linux import syscalls
+from distrun.agent.linux.regular import open_regular
+from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten, ReadFile
+from distrun.agent.protocol.framing import ChecksummedSender
+
+_BLOCK = 64 * 1024
+_ENTRIES = 500
+_SECONDS = 5.0
+"""How long a part of the list may take: so the other side sees that the search goes on."""
+_WILD = ("*", "?", "[")
+_SKIPPED = "__pycache__"
+
+Written = Dict[str, List[int]]
+
+
+def main(
+    mark: bytes,
+    folders: List[List[Tuple[str, str]]],
+    patterns: List[str],
+    began: float,
+    skipped: List[str],
+    most: int,
+) -> NoReturn:
+    """List the files, then send those that are ordered, until the link ends.
+
+    Args:
+        mark: is written before the first message.
+        folders: the working folders, each with the places where it may be: a path (`~`: the home
+            folder), and the list of what was sent there; `*`: tasks wrote everything there; empty:
+            they wrote what has changed since `began`.
+        patterns: of the files that are wanted; a folder's name means all in it. None: all files.
+        began: when the first task began, by this host's clock (Unix seconds).
+        skipped: folders to leave out.
+        most: how many files are listed at most in a folder.
+    """
+    reader, writer = agent_main.move_stdio()
+    os.write(writer, mark)
+    channel = ChecksummedSender(reader, writer)
+    tops = []
+    for number, places in enumerate(folders):
+        known = [(os.path.expanduser(top), listed) for top, listed in places]
+        top, listed = next((each for each in known if os.path.isdir(each[0])), ("", ""))
+        tops.append(top)
+        _list(channel, number, _Search(top, listed, patterns, began, skipped), most)
+    _send(channel, FilesWritten(0, [], [], last=True))
+    while not channel.ended:
+        syscalls.wait_until_ready([channel.reader])
+        for _, order in channel.receive():
+            if isinstance(order, ReadFile):
+                _read(channel, tops[order.folder], order)
+    os._exit(0)
+
+
+def _send(channel: ChecksummedSender, message: Any) -> None:
+    channel.send(message)
+    while channel.pending and not channel.broken:
+        syscalls.wait_until_ready([], [channel.writer])
+        channel.flush()
+
+
+def _list(channel: ChecksummedSender, number: int, search: "_Search", most: int) -> None:
+    files: List[List[Any]] = []
+    left_out: List[List[str]] = []
+    count, sent_at = 0, time.monotonic()
+    for path, found in search.walk():
+        if isinstance(found, str):
+            left_out.append([path, found])
+        elif found is not None:
+            files.append([path, found.st_size, found.st_mtime_ns, found.st_blocks * 512])
+            count += 1
+        if count >= most:
+            left_out.append(["", f"there are more than {most} files"])
+            break
+        is_late = time.monotonic() > sent_at + _SECONDS
+        if is_late or len(files) + len(left_out) >= _ENTRIES:
+            _send(channel, FilesWritten(number, files, left_out, last=False))
+            files, left_out, sent_at = [], [], time.monotonic()
+    if files or left_out:
+        _send(channel, FilesWritten(number, files, left_out, last=False))
+
+
+class _Search:
+    """A search through one working folder."""
+
+    def __init__(
+        self, top: str, listed: str, patterns: List[str], began: float, skipped: List[str]
+    ) -> None:
+        self._top = top
+        self._patterns = patterns
+        self._began = 0.0 if listed else began
+        self._skipped = {os.path.realpath(each) for each in skipped if each}
+        self._base = os.path.join(os.path.dirname(listed), "files") if listed else ""
+        self._sent: Written = {}
+        if listed not in ("", "*"):
+            with open(listed, encoding="ascii") as file:
+                self._sent, links = json.load(file)
+            self._sent.update((path, []) for path, _ in links)
+
+    def walk(self) -> Iterator[Tuple[str, Any]]:
+        """Yield paths with the status of a file, or why it is left out; None: a sign of life."""
+        if not self._top:
+            return
+        plain = [each for each in self._patterns if not any(wild in each for wild in _WILD)]
+        starts = plain if len(plain) == len(self._patterns) and plain else [""]
+        for start in starts:
+            yield from self._walk_from(start)
+
+    def _walk_from(self, start: str) -> Iterator[Tuple[str, Any]]:
+        waiting = [start]
+        while waiting:
+            path = waiting.pop()
+            full = os.path.join(self._top, path)
+            yield path, None
+            try:
+                status = os.lstat(full) if path else os.stat(full)
+                if stat.S_ISDIR(status.st_mode):
+                    is_skipped = os.path.basename(path) == _SKIPPED
+                    is_skipped = is_skipped or os.path.realpath(full) in self._skipped
+                    names = [] if is_skipped else sorted(os.listdir(full), reverse=True)
+                    waiting += [os.path.join(path, name) for name in names]
+                elif self._is_wanted(path) and self._is_written(full, status):
+                    kind = _kind(status)
+                    yield path, kind or status
+            except OSError as error:
+                if error.errno != errno.ENOENT:  # it was removed meanwhile, or is not there
+                    yield path, error.strerror or ""
+
+    def _is_wanted(self, path: str) -> bool:
+        parts = path.split("/")
+        above = ["/".join(parts[: count + 1]) for count in range(len(parts))]
+        if not self._patterns:
+            return True
+        return any(fnmatchcase(each, pattern) for each in above for pattern in self._patterns)
+
+    def _is_written(self, full: str, status: os.stat_result) -> bool:
+        if self._base:
+            sent = self._sent.get(os.path.relpath(full, self._base))
+            if stat.S_ISLNK(status.st_mode):
+                return sent is None
+            return sent != [status.st_size, status.st_mtime_ns]
+        return status.st_ctime >= self._began
+
+
+def _kind(status: os.stat_result) -> str:
+    """Return what it is in place of a file; empty: it is one."""
+    if stat.S_ISREG(status.st_mode):
+        return ""
+    if stat.S_ISLNK(status.st_mode):
+        return "a symbolic link"
+    return "a named pipe, a socket or a device"
+
+
+def _read(channel: ChecksummedSender, top: str, order: ReadFile) -> None:
+    digest, offset = hashlib.sha256(), order.offset
+    try:
+        path = os.path.join(top, order.path)
+        descriptor = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            while not channel.broken:
+                if not order.digest:
+                    offset = _next_data(descriptor, offset)
+                block = b"" if offset < 0 else os.pread(descriptor, _BLOCK, offset)
+                if not block:
+                    break
+                if order.digest:
+                    digest.update(block)
+                    channel.flush()
+                else:
+                    _send(channel, FileRead(offset, block))
+                offset += len(block)
+            status = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        _send(channel, FileReadEnd(0, 0, "", error.errno or errno.EIO))
+        return
+    found = digest.hexdigest() if order.digest else ""
+    _send(channel, FileReadEnd(status.st_size, status.st_mtime_ns, found, 0))
+
+
+def _next_data(descriptor: int, offset: int) -> int:
+    """Return where the next data is, because a hole may be terabytes long; -1: there is none."""
+    try:
+        return os.lseek(descriptor, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return -1
+        raise

@@ -1,0 +1,159 @@
+"""`distrun compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distrun.cli import console
+from distrun.cli.options import job_argument, json_option
+from distrun.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from distrun.report.comparison import Run
+
+    Row = tuple[str, Sequence[str]]
+
+_FEWEST, _MOST = 2, 6
+_WIDEST_VALUE = 32
+"""Characters of a column; longer values are folded."""
+
+
+@click.command("compare")
+@job_argument(many=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Also write one HTML page, with the curves over steps and over time.",
+)
+@json_option
+def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
+    """Show two to six jobs side by side: key figures, and what differs in specs and versions.
+
+    Loss and other metrics, step and rate are those that the task which reports most has reported
+    last; "steps/s" is the mean while the job was sampled. Values that look like secrets are shown
+    as ***. Jobs may still run, or may have failed; an empty cell is not known.
+
+    \b
+      distrun compare mnist-3fa8tk mnist-9c2xwe
+      distrun compare base wider deeper -o compare.html
+    """
+    from distrun.cli.job_view import tell_record_fault
+    from distrun.jobstore import JobStore
+    from distrun.report.comparison import Run, differences
+
+    store = JobStore.default()
+    folders = [store.find(job) for job in jobs]
+    ids = [folder.job_id for folder in folders]
+    twice = next((each for each in ids if ids.count(each) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is named twice", hint="a name stands for the newest job of it")
+    if not _FEWEST <= len(ids) <= _MOST:
+        raise UsageError(f"name two to six jobs: {len(ids)} are named")
+    for folder in folders:
+        tell_record_fault(folder)
+    runs = [Run(folder) for folder in folders]
+    found = differences(runs)
+    if as_json:
+        console.print_json(
+            {
+                "jobs": [{"job_id": run.id, **run.numbers} for run in runs],
+                "differences": [{"name": key, "values": each} for key, each in found.items()],
+            }
+        )
+    else:
+        _print_table(ids, list(_figures(runs)))
+        console.print_text("")
+        if found:
+            _print_table(ids, list(found.items()))
+        else:
+            console.print_text("nothing differs in specs and versions that the records have")
+    if output is not None:
+        _write_page(runs, list(found.items()), Path(output))
+    return 0
+
+
+def _write_page(runs: Sequence[Run], found: Sequence[Row], path: Path) -> None:
+    from distrun.cli.report_file import require, write_page
+    from distrun.report.comparison import render
+
+    require("jinja2")
+    tables = {"Key figures": list(_figures(runs)), "What differs in spec and versions": found}
+    page = render(runs, tables).encode("utf-8", "replace").decode()
+    write_page(page, path)
+    console.print_message(f"wrote {path}")
+
+
+def _figures(runs: Sequence[Run]) -> Iterator[Row]:
+    """Yield the key figures in words, without those that no job has."""
+    from distrun.cli.text_format import format_duration, format_time
+    from distrun.spec.units import format_bytes
+
+    forms: dict[str, tuple[str, Callable[[Any], str]]] = {
+        "state": ("state", str),
+        "cause": ("cause", str),
+        "exit_code": ("exit code", str),
+        "created_at": ("began", format_time),
+        "seconds": ("lasted", format_duration),
+        "task_count": ("tasks", str),
+        "host_count": ("hosts", str),
+        "restarts": ("restarts", str),
+        "resumed": ("resumed", str),
+        "first_output_seconds": ("until first output", format_duration),
+        "first_step_seconds": ("until first step", format_duration),
+        "epoch": ("epoch", _number),
+        "step": ("step", _number),
+        "steps_per_second": ("steps/s", _number),
+        "examples_per_second": ("examples/s", _number),
+    }
+    last: dict[str, tuple[str, Callable[[Any], str]]] = {
+        "cpu_seconds": ("processor time", format_duration),
+        "peak_memory_bytes": ("peak memory", format_bytes),
+    }
+    yield from _rows([run.numbers for run in runs], forms)
+    told = [run.numbers["metrics"] for run in runs]
+    names = dict.fromkeys(key for each in told for key in each)
+    yield from _rows(told, {key: (key.lower(), _number) for key in names})
+    yield from _rows([run.numbers for run in runs], last)
+
+
+def _rows(
+    values: Sequence[dict[str, Any]], forms: dict[str, tuple[str, Callable[[Any], str]]]
+) -> Iterator[Row]:
+    for key, (title, form) in forms.items():
+        found = [each.get(key) for each in values]
+        if any(each is not None for each in found):
+            yield title, ["" if each is None else form(each) for each in found]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+
+
+def _print_table(ids: Sequence[str], rows: Sequence[Row]) -> None:
+    """Print rows; the jobs that do not fit beside the others follow in a further table."""
+    from distrun.cli.table import Column, make_table
+
+    width = console.rich_console().width
+    left = max(len(name) for name, _ in rows)
+    first, used = 0, left
+    for index in range(len(ids) + 1):
+        cells = [values[index] for _, values in rows] if index < len(ids) else []
+        wide = min(max(map(len, [ids[index], *cells])), _WIDEST_VALUE) if cells else width + 1
+        if index > first and used + 2 + wide > width:  # also after the last one
+            columns = [Column("JOB"), *(Column(ids[each]) for each in range(first, index))]
+            shown = [
+                {"JOB": name, **{ids[each]: values[each] for each in range(first, index)}}
+                for name, values in rows
+            ]
+            if first:
+                console.print_text("")
+            console.print_renderable(make_table(columns, shown, width))
+            first, used = index, left
+        used += 2 + wide

@@ -1,0 +1,133 @@
+"""`distrun fetch`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from distrun.cli import console
+from distrun.cli.options import job_argument, json_option
+from distrun.errors import HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distrun.supervisor.file_fetch import Fetched
+
+_MOST_NAMED = 10
+
+
+@click.command("fetch")
+@job_argument()
+@click.argument("pattern", metavar="[PATTERN]", required=False)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Where to. Default: distrun-JOB; for what program.results names, the working folder here.",
+)
+@click.option("--force", is_flag=True, help="Replace files in DIR that are newer.")
+@json_option
+def command(
+    job: str | None, pattern: str | None, output: str | None, force: bool, as_json: bool
+) -> int:
+    """Bring back what tasks wrote under their working folders on other hosts.
+
+    PATTERN is a path below the working folder, or has * and ?; a folder means all in it. Without
+    it, program.results of the spec counts, else everything comes that tasks wrote since the job
+    began. The job may run or have ended. Hosts that ssh reaches keep their files.
+
+    Only what changed comes, and what was interrupted goes on with the next call. A file that
+    several hosts have is DIR/NAME if it is the same everywhere, else DIR/HOST/NAME for each of them
+    (DIR/HOST-TASK/NAME if tasks of a host have folders of their own). Files in DIR that are newer
+    are replaced only if you say so. Links, named pipes and devices are left out, and told.
+
+    \b
+      distrun fetch
+      distrun fetch mnist checkpoints -o out
+      distrun fetch mnist '*.keras'
+    """
+    from distrun import resumption
+    from distrun.cli.transfer_bar import TransferBar
+    from distrun.jobstore import JobStore
+    from distrun.supervisor.file_fetch import Fetch
+
+    folder = JobStore.default().find(job)
+    if folder.is_elsewhere:
+        raise HostError(f"the hosts of job {folder.job_id} are not reached from this machine")
+    spec = resumption.spec_of(folder, ())
+    results = list(spec.program.results) if pattern is None else [pattern]
+    is_whole = pattern is None and bool(results)
+    target = output or (spec.program.workdir if is_whole else f"distrun-{folder.job_id}")
+
+    def may_replace(names: Sequence[str]) -> bool:
+        if force or not sys.stdin.isatty() or as_json:
+            return force
+        console.print_lines([f"  {name}" for name in names[:_MOST_NAMED]])
+        return console.confirm(f"replace {len(names)} files in {target} that are newer?")
+
+    with contextlib.closing(TransferBar()) as bar:
+        what = f"fetching into {target}"
+        fetch = Fetch(
+            *(folder, spec, results, target, may_replace),
+            on_progress=lambda done, total: bar.update(what, done, total),
+        )
+        try:
+            found = fetch.run()
+        except OSError as error:
+            raise HostError(f"{target} cannot be written: {error.strerror}") from error
+    if as_json:
+        console.print_json(_as_json(folder.job_id, found))
+    else:
+        _print(found)
+    return HostError.exit_code if found.failures else 0
+
+
+def _as_json(job_id: str, found: Fetched) -> dict[str, object]:
+    from distrun.cli.cause_text import cause_text
+
+    return {
+        "job_id": job_id,
+        "folder": os.path.abspath(found.folder),
+        "files": [
+            {
+                "host": each.label,
+                "path": each.path,
+                "target": each.target,
+                "size_bytes": each.found.size,
+                "fetched": each.target in found.new,
+            }
+            for each in found.files
+        ],
+        "left_out": [
+            {"host": host, "path": path, "reason": why} for host, path, why in found.left_out
+        ],
+        "failures": {host: cause_text(cause) for host, cause in found.failures.items()},
+    }
+
+
+def _print(found: Fetched) -> None:
+    from distrun.cli.cause_text import cause_text
+    from distrun.cli.text_format import format_count
+    from distrun.spec.units import format_bytes
+
+    new = [each for each in found.files if each.target in found.new]
+    size = format_bytes(sum(each.found.size for each in new))
+    rest = len(found.files) - len(new)
+    there = f"; {format_count(rest, 'file')} had not changed" if rest else ""
+    if found.files or not found.failures:
+        count = format_count(len(new), "file")
+        console.print_message(f"fetched {count} ({size}) into {found.folder}{there}")
+    for host, path, why in found.left_out[:_MOST_NAMED]:
+        console.print_message(f"{': '.join(filter(None, (host, path)))} is left out: {why}")
+    if len(found.left_out) > _MOST_NAMED:
+        console.print_message(f"{len(found.left_out) - _MOST_NAMED} more are left out")
+    for host, cause in found.failures.items():
+        words = cause_text(cause).partition("\n")[0]
+        hint = "what has come is kept; to go on: the same command"
+        console.print_error(HostError(f"{host}: {words}; not all of its files are here", hint=hint))

@@ -1,0 +1,56 @@
+"""The versions of distrun, and of Python and TensorFlow where the tasks of this machine run.
+
+They are read from the names of files, because each launch waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from distrun.spec.model import ProgramSpec
+
+_PACKAGE = re.compile(
+    r"(?:tensorflow|tf_nightly|intel_tensorflow)(?:_[a-z_]+)?-(\d[^-]*)\.dist-info"
+)
+_PYTHON = re.compile(r"python(\d+\.\d+)")
+
+
+def versions(program: ProgramSpec) -> dict[str, str]:
+    """Return the versions by name. What is not found is left out.
+
+    Args:
+        program: its interpreter on this machine counts; a command has none.
+    """
+    found = {"distrun": sys.modules["distrun"].__version__}  # the package of this module
+    named = program.python or (program.interpreter.path if program.interpreter else "")
+    if not named and program.argv:
+        return found
+    path = shutil.which(named or sys.executable) or ""
+    is_own = os.path.abspath(path) == os.path.abspath(sys.executable)
+    folders = [Path(each) for each in sys.path if each] if is_own else []
+    libraries = Path(os.path.abspath(path)).parent.parent / "lib"
+    for library in sorted(libraries.glob("python3.*")) if path else ():
+        folders += [library / "site-packages", library / "dist-packages"]
+        if version := _PYTHON.fullmatch(library.name):
+            found["Python"] = version[1]
+    if is_own:
+        found["Python"] = ".".join(map(str, sys.version_info[:3]))
+    tensorflow = next(_tensorflow(folders), "")
+    return {**found, "TensorFlow": tensorflow} if tensorflow else found
+
+
+def _tensorflow(folders: Iterable[Path]) -> Iterator[str]:
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            for name in sorted(os.listdir(folder)):
+                if package := _PACKAGE.fullmatch(name):
+                    yield package[1]

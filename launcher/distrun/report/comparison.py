@@ -1,0 +1,291 @@
+"""Jobs beside each other: their key figures, what differs in specs and versions, and curves."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrun import events, history, record
+from distrun.cli.job_view import job_view
+from distrun.redaction import Redactor, secret_values
+from distrun.regular_file import read_regular_file
+from distrun.report import plots
+from distrun.report.series import COUNTS, RATE, STEP, Panel, metric_title, metrics
+from distrun.timing import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from distrun.history import Sample
+    from distrun.jobstore import JobFolder
+    from distrun.report.plots import Plot
+    from distrun.report.series import Point
+
+_LARGEST_FILE = 16 << 20
+_OF_NO_INTEREST = {"name", "source", "origin", "sync_base", "owns_tf_config", "is_workdir_chosen"}
+"""Fields of a spec that follow from others, or differ between any two jobs."""
+_NAMES = {"program.interpreter.path": "program.python", "program.target": "program.script"}
+
+
+class Run:
+    """One of the jobs, as it is now."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self.id = folder.job_id
+        self.folder = folder
+        self.job = job_view(folder, is_timed=True)
+        try:
+            self._history = record.read(str(folder.events_file))
+        except FileNotFoundError:
+            self._history = []
+        self._samples = history.read(folder, self.job.state.tasks)
+        self.metrics = metrics(self._samples)
+
+    @cached_property
+    def numbers(self) -> dict[str, Any]:
+        """Its key figures; None: unknown, or it has none."""
+        job, state, shown = self.job, self.job.state, self.job.summary()
+        end = state.ended_at or (time.time() if job.is_running else None)
+        progress = dict(self._last_told)
+        return {
+            "state": job.phase,
+            "cause": job.cause_word,
+            **{name: shown[name] for name in ("exit_code", "created_at")},
+            "seconds": None if end is None else max(0.0, end - state.created_at),
+            "task_count": len(state.tasks),
+            "host_count": len(job.hosts_in_use),
+            **{name: shown[name] for name in ("restarts", "resumed")},
+            "first_output_seconds": self._first(Phase.FIRST_OUTPUT),
+            "first_step_seconds": self._first(Phase.FIRST_STEP),
+            "step": progress.get(STEP),
+            "epoch": progress.get("EPOCH"),
+            "steps_per_second": self._step_rate(),
+            "examples_per_second": progress.get(RATE),
+            **{name: shown[name] for name in ("cpu_seconds", "peak_memory_bytes")},
+            "metrics": {key: value for key, value in progress.items() if key not in COUNTS},
+        }
+
+    @property
+    def _last_told(self) -> dict[str, float]:
+        """What the first task that reports progress has reported last, with its samples' rest."""
+        samples = self._of_task(STEP) or next(iter(self._samples.values()), [])
+        sampled = samples[-1].progress if samples else {}
+        return {**sampled, **history.numbers(self.job.progress)}
+
+    def _first(self, phase: Phase) -> float | None:
+        """Return the seconds from the beginning of an attempt until a phase was first reached."""
+        for attempt in self.job.timing:
+            begin, at = attempt.at(Phase.ACCEPTED), attempt.at(phase)
+            if begin is not None and at is not None:
+                return max(0.0, at - begin)
+        return None
+
+    def _of_task(self, key: str) -> list[Sample]:
+        """Return the samples of the task that has most with this key; the first of several."""
+        having = {
+            task: sum(key in sample.progress for sample in each)
+            for task, each in self._samples.items()
+        }
+        task = max(having, key=having.__getitem__, default="")
+        return self._samples[task] if having.get(task) else []
+
+    @property
+    def steps(self) -> list[tuple[Sample, float]]:
+        """The samples of the task that reports most, with the steps done by then."""
+        return steps_of(self._of_task(STEP))
+
+    def _step_rate(self) -> float | None:
+        """Return the steps a second, over the time of all attempts between their samples."""
+        steps = seconds = 0.0
+        before: tuple[float, float] | None = None
+        for at, step in self.over_time(self.steps):
+            if before is not None and not math.isnan(step):
+                steps, seconds = steps + max(0.0, step - before[1]), seconds + at - before[0]
+            before = None if math.isnan(step) else (at, step)
+        return steps / seconds if seconds > 0 else self._rate_of_ends()
+
+    def _rate_of_ends(self) -> float | None:
+        """Return the rate between the first and the last step of a job that is hardly sampled."""
+        for event in reversed(self._history):
+            if isinstance(event, events.TaskReported) and event.step_at is not None:
+                task = self.job.state.tasks.get(event.task)
+                first = history.numbers(task.first_step).get(STEP) if task else None
+                last = history.numbers(event.values).get(STEP)
+                if task is None or first is None or last is None or task.first_step_at is None:
+                    return None
+                seconds = event.step_at - task.first_step_at
+                return (last - first) / seconds if last > first and seconds > 0 else None
+        return None
+
+    def over_time(self, values: Sequence[tuple[Sample, float]]) -> list[Point]:
+        """Return points by the seconds since the job began; NaN between two attempts."""
+        return list(_points(values, lambda each: each.at - self.job.state.created_at))
+
+    def curve(self, key: str) -> list[tuple[Sample, float]]:
+        """Return the samples with a value of progress, and that value."""
+        found = ((sample, sample.progress.get(key)) for sample in self._of_task(key))
+        return [(sample, value) for sample, value in found if value is not None]
+
+    def curve_over_time(self, key: str) -> list[Point]:
+        """Return the points of a key by the seconds since the job began."""
+        return self.over_time(self.curve(key))
+
+    def over_steps(self, key: str) -> list[Point]:
+        """Return the points of a key by steps; NaN between two attempts."""
+        steps = {id(sample): step for sample, step in steps_of(self._of_task(key))}
+        known = [each for each in self.curve(key) if id(each[0]) in steps]
+        return list(_points(known, lambda each: steps[id(each)]))
+
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        """Its spec and its versions, by the name of each key, without secrets."""
+        found: dict[str, str] = {}
+        ready = {each.host: each for each in self._history if isinstance(each, events.HostReady)}
+        for event in self._history:
+            if isinstance(event, events.JobCreated):
+                found = {f"{name} version": each for name, each in event.versions.items()}
+        hosts = [each for name, each in ready.items() if name in self.job.hosts_in_use]
+        for name, values in (
+            ("Python of agents", {each.python for each in hosts}),
+            ("cores of hosts", {f"{each.cores:g}" for each in hosts}),
+            ("GPUs of hosts", {str(len(each.gpus)) for each in hosts}),
+        ):
+            found[name] = ", ".join(sorted(values))
+        try:
+            content = read_regular_file(str(self.folder.resolved_spec_file), largest=_LARGEST_FILE)
+            spec = json.loads(content or b"{}")
+        except (OSError, ValueError, RecursionError):
+            return found
+        redacted = Redactor(secret_values(self.folder), mask="***").value(spec)
+        found.update(_flattened(redacted) if isinstance(redacted, dict) else ())
+        return found
+
+
+def steps_of(samples: Sequence[Sample]) -> list[tuple[Sample, float]]:
+    """Return samples with the steps done by then, in all epochs.
+
+    Keras counts from 1 in each epoch. Where STEP falls within an attempt, it is taken for such a
+    count.
+    """
+    told = [each for each in samples if STEP in each.progress]
+    pairs = itertools.pairwise(told)
+    is_of_epoch = any(
+        one.attempt == next_.attempt and next_.progress[STEP] < one.progress[STEP]
+        for one, next_ in pairs
+    )
+    found = []
+    for each in told:
+        step, epoch = each.progress[STEP], each.progress.get("EPOCH", 1.0)
+        before = (epoch - 1) * each.progress.get("STEPS", 0.0) if is_of_epoch else 0.0
+        found.append((each, before + step))
+    return found
+
+
+def _points(
+    values: Sequence[tuple[Sample, float]], place: Callable[[Sample], float]
+) -> Iterator[Point]:
+    attempt = None
+    for sample, value in values:
+        at = place(sample)
+        if attempt is not None and sample.attempt != attempt:
+            yield at, math.nan
+        attempt = sample.attempt
+        yield at, value
+
+
+def _flattened(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for key, each in value.items():
+        name = f"{path}{key}"
+        if not path and key in _OF_NO_INTEREST:
+            continue
+        if key in ("roles", "hosts") and isinstance(each, list):
+            named = {str(one.get("role") or one.get("name")): one for one in each if one}
+            name = "cluster" if key == "roles" else "hosts"
+            yield name, ", ".join(named)
+            yield from _flattened(named, f"{name}.")
+        elif isinstance(each, dict):
+            yield from _flattened(each, f"{name}.")
+        elif isinstance(each, list):
+            yield name, " ".join(map(str, each))
+        else:
+            yield _NAMES.get(name, name), "" if each is None else str(each)
+
+
+def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Return what differs in specs and versions: the value of each job by the key's name."""
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    rows = {name: [run.settings.get(name, "") for run in runs] for name in names}
+    return {
+        name: values
+        for name, values in rows.items()
+        if len(set(values)) > 1 and name.rpartition(".")[2] not in _OF_NO_INTEREST
+    }
+
+
+def drawn(runs: Sequence[Run]) -> list[Plot]:
+    """Return the curves of all jobs over steps, then over time."""
+    numbers = {run.id: number for number, run in enumerate(runs)}
+    keys = list(dict.fromkeys([*(key for run in runs for key in run.metrics), RATE]))
+    by_steps = [_panel(f"{_title(key)} over steps", key, runs, Run.over_steps) for key in keys]
+    by_time = [
+        _panel(
+            f"{_title(key)} over time", key, runs, lambda run, key: run.over_time(run.curve(key))
+        )
+        for key in keys
+    ]
+    steps = {run.id: run.over_time(run.steps) for run in runs}
+    by_time.append(Panel(title="Steps over time", unit="steps", curves=steps))
+    found = []
+    for panels, counts in ((by_steps, True), (by_time, False)):
+        shown = [each for each in panels if any(each.curves.values())]
+        lines = sum(len(each.curves) for each in shown)
+        places = [at for each in shown for points in each.curves.values() for at, _ in points]
+        axis = plots.TimeAxis(0.0, max([1.0, *places]) * 1.01, counts)
+        found += [plots.curves(each, numbers, (), axis, lines) for each in shown]
+    return found
+
+
+def _title(key: str) -> str:
+    return "Examples per second" if key == RATE else metric_title(key)
+
+
+def _panel(
+    title: str, key: str, runs: Sequence[Run], points: Callable[[Run, str], list[Point]]
+) -> Panel:
+    unit = "examples/s" if key == RATE else ""
+    return Panel(title=title, unit=unit, curves={run.id: points(run, key) for run in runs})
+
+
+def render(runs: Sequence[Run], tables: Mapping[str, Sequence[tuple[str, Sequence[str]]]]) -> str:
+    """Return the page.
+
+    Args:
+        runs: the jobs.
+        tables: rows of a name and a value for each job, by the title of the table.
+    """
+    import jinja2
+
+    from distrun.report.page import part, versions
+
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return templates.get_template("compare.html").render(
+        jobs=[run.id for run in runs],
+        tables=tables,
+        plots=drawn(runs),
+        sizes=plots.SIZES,
+        styles=[(plots.line_style(n)[0], plots.dashes_as_svg(n)) for n in range(len(runs))],
+        made_at=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        version=versions()["distrun"],
+        style=part("page.css"),
+    )

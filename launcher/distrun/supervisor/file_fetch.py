@@ -1,0 +1,364 @@
+"""Brings what tasks have written on other hosts into a folder of this machine."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from functools import partial
+from typing import TYPE_CHECKING
+
+from distrun import events, record
+from distrun.agent.loop import Loop
+from distrun.agent.protocol import Cause, Code
+from distrun.errors import HostError, UsageError
+from distrun.frozen import Frozen
+from distrun.received_tree import ReceivedTree
+from distrun.regular_file import read_regular_file
+from distrun.spec.problems import printable
+from distrun.supervisor.hosts.file_source import Arguments, FileSource, Found, Wanted, is_plain
+from distrun.supervisor.hosts.former_agents import MAX_CONNECTING, make_former_reach
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from distrun.agent.protocol.file_messages import FileRead, FileReadEnd
+    from distrun.jobstore import JobFolder
+    from distrun.received_tree import Part
+    from distrun.spec.model import Spec
+
+_LARGEST_FILE = 64 << 20
+_MOST_NAMED = 10
+_CLOCK_SECONDS = 0.1
+"""How far the time of a file may be behind the clock that its host shows."""
+
+
+class File(Frozen):
+    """A file to bring: from which working folder of which host, and where it goes."""
+
+    label: str
+    path: str
+    found: Found
+    target: str
+
+
+class Fetched(Frozen, kw_only=True):
+    """What has been brought.
+
+    Attributes:
+        folder: into which.
+        files: that are there now.
+        new: the targets of those that came.
+        left_out: host, path, and why it does not come.
+        failures: why not everything has come from a host.
+    """
+
+    folder: str
+    files: tuple[File, ...]
+    new: frozenset[str]
+    left_out: tuple[tuple[str, str, str], ...]
+    failures: dict[str, Cause]
+
+
+def place(
+    found: Mapping[str, Mapping[str, Found]], digests: Mapping[tuple[str, str], str]
+) -> tuple[list[File], list[tuple[str, str, str]]]:
+    """Return where each file goes, and what is left out because two need the same place.
+
+    A name that several hosts have goes to the folder of each host if the files differ, else once.
+
+    Args:
+        found: the files by the host's label, and by their path.
+        digests: of files that may be the same, by label and path.
+    """
+    files: list[File] = []
+    left_out = []
+    paths = dict.fromkeys(path for each in found.values() for path in each)
+    above = {path: [path[:at] for at, each in enumerate(path) if each == "/"] for path in paths}
+    folders = {each for names in above.values() for each in names}
+    taken: set[str] = set()
+    for path in paths:
+        having = [(label, each[path]) for label, each in found.items() if path in each]
+        stamps = {(each.size, each.changed) for _, each in having}
+        known = {digests.get((label, path)) for label, _ in having}
+        is_same = len(stamps) == 1 or (len(known) == 1 and None not in known)
+        clashes = path in folders or any(each in paths for each in above[path])
+        for label, each in having[:1] if is_same and not clashes else having:
+            target = path if is_same and not clashes else f"{label}/{path}"
+            if target in taken:
+                left_out.append((label, path, f"{target} is the place of another file"))
+            else:
+                taken.add(target)
+                files.append(File(label, path, each, target))
+    return files, left_out
+
+
+def clean_patterns(patterns: Iterable[str]) -> list[str]:
+    """Return patterns as hosts match them. Raises UsageError if one leads out of the folder."""
+    found = [os.path.normpath(each) for each in patterns]
+    for given, each in zip(patterns, found, strict=True):
+        if each != "." and not is_plain(each):
+            raise UsageError(f"{given!r} is no path below the working folder of the tasks")
+    return [] if "." in found else found
+
+
+class Fetch:
+    """One fetch of a job.
+
+    Args:
+        patterns: of the files that are wanted; none: all that tasks have written.
+        target: the folder into which they are brought.
+        may_replace: asked whether newer files may be replaced, with their names.
+        on_progress: called with bytes that have come, and those that come in all.
+    """
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        spec: Spec,
+        patterns: Sequence[str],
+        target: str,
+        may_replace: Callable[[Sequence[str]], bool],
+        on_progress: Callable[[int, int], None],
+    ) -> None:
+        self._folder, self._spec = folder, spec
+        self._patterns = clean_patterns(patterns)
+        self._tree = ReceivedTree(target)
+        self._may_replace, self._on_progress = may_replace, on_progress
+        self._loop = Loop()
+        self._places: dict[str, tuple[FileSource, int]] = {}
+        """By label: the host, and the number of its working folder."""
+        self._left_out: list[tuple[str, str, str]] = []
+        self._failures: dict[str, Cause] = {}
+        self._parts: list[Part] = []
+        self._new: set[str] = set()
+        self._done = self._total = self._budget = 0
+
+    def run(self) -> Fetched:
+        """Bring the files; what is interrupted goes on with the next call.
+
+        Raises:
+            UsageError: newer files would be replaced, or there is no other host. Nothing is done.
+            HostError: the disk has too little room. Nothing is done.
+            OSError: the folder cannot be written.
+        """
+        try:
+            sources = self._list()
+            files = self._placed()
+            needed = self._check(files)
+            self._read(needed)
+        finally:
+            for source, _ in self._places.values():
+                source.close()
+            for part in self._parts:
+                part.close()
+            self._loop.close()
+        self._failures.update({s.name: s.failure for s in sources if s.failure is not None})
+        told = [(source.name, *each) for source in sources for each in source.left_out]
+        return Fetched(
+            folder=self._tree.path,
+            files=tuple(each for each in files if each not in needed or each.target in self._new),
+            new=frozenset(self._new),
+            left_out=(*self._left_out, *told),
+            failures=self._failures,
+        )
+
+    def _list(self) -> list[FileSource]:
+        """Have all hosts list what their tasks have written."""
+        waiting = self._sources()
+        sources = [source for source, _ in waiting]
+        started: list[FileSource] = []
+        while waiting or not all(source.is_idle for source in started):
+            if waiting and sum(not source.is_idle for source in started) < MAX_CONNECTING:
+                source, arguments = waiting.pop(0)
+                started.append(source)
+                source.start(arguments)
+            else:
+                self._turn()
+        return sources
+
+    def _turn(self) -> None:
+        for source, _ in self._places.values():
+            source.before_wait()
+        self._loop.turn(0.5)
+
+    def _sources(self) -> list[tuple[FileSource, Arguments]]:
+        history = record.read(str(self._folder.events_file))
+        content = read_regular_file(str(self._folder.plan_file), largest=_LARGEST_FILE)
+        tasks = json.loads(content or b"{}").get("tasks", [])
+        kept = {e.host: e.folder for e in history if isinstance(e, events.FilesPreserved)}
+        agents = {e.host: e.folder for e in history if isinstance(e, events.HostReady)}
+        found = []
+        skipped = os.path.abspath(self._tree.path)
+        for host in dict.fromkeys(str(task["host"]) for task in tasks):
+            reach = make_former_reach(host, self._spec)
+            if reach.is_below_supervisor:
+                continue
+            own = [task for task in tasks if task["host"] == host]
+            if not reach.keeps_files:
+                self._left_out.append((host, "", "only hosts that ssh reaches keep files"))
+                continue
+            workdirs = list(dict.fromkeys(str(task["workdir"]) for task in own))
+            source = FileSource(host, reach, self._loop, self._folder.job_id, lambda: None)
+            for number, workdir in enumerate(workdirs):
+                first = next(task["name"] for task in own if task["workdir"] == workdir)
+                label = host if len(workdirs) == 1 else f"{host}-{first.replace(':', '-')}"
+                self._places[label.replace("/", "_")] = source, number
+            names = {task["name"] for task in own}
+            begins = [e.at for e in history if isinstance(e, events.TaskStarted) if e.task in names]
+            inside = os.path.relpath(skipped, self._spec.program.workdir)
+            agent = agents.get(host, "")
+            homes = [("~", "")] if any(task.get("or_home") for task in own) else []
+            places = [_places(each, agent, kept.get(host, "")) + homes for each in workdirs]
+            began = min(begins, default=0.0) - _CLOCK_SECONDS
+            outside = inside.startswith("..") or inside == "."
+            state = os.path.dirname(os.path.dirname(agent))
+            own_folders = [state if os.path.basename(os.path.dirname(agent)) == "agents" else agent]
+            own_folders += [] if outside else [skipped]
+            arguments = Arguments(places, self._patterns, began, own_folders)
+            found.append((source, arguments))
+        if not found and not self._left_out:
+            raise UsageError(
+                f"job {self._folder.job_id} has no tasks on other hosts",
+                hint="what its tasks wrote is on this machine",
+            )
+        return found
+
+    def _placed(self) -> list[File]:
+        found = {
+            label: source.files[number]
+            for label, (source, number) in self._places.items()
+            if source.failure is None or source.is_listed
+        }
+        digests = self._digests(found)
+        files, left_out = place(found, digests)
+        self._left_out += left_out
+        return files
+
+    def _digests(self, found: Mapping[str, Mapping[str, Found]]) -> dict[tuple[str, str], str]:
+        """Have hosts tell the digests of files that may be the same."""
+        by_name: dict[str, dict[str, Found]] = {}
+        for label, files in found.items():
+            for path, each in files.items():
+                by_name.setdefault(path, {})[label] = each
+        digests: dict[tuple[str, str], str] = {}
+
+        def note(label: str, path: str, end: FileReadEnd) -> None:
+            if not end.errno:
+                digests[label, path] = end.digest
+
+        for path, having in by_name.items():
+            stamps = {(each.size, each.changed) for each in having.values()}
+            if len(stamps) > 1 and len({size for size, _ in stamps}) == 1:
+                for label in having:
+                    source, number = self._places[label]
+                    on_end = partial(note, label, path)
+                    source.read(Wanted(number, path, lambda _: None, on_end, digest=True))
+        self._wait()
+        return digests
+
+    def _wait(self) -> None:
+        while not all(source.is_idle for source, _ in self._places.values()):
+            self._turn()
+
+    def _check(self, files: Sequence[File]) -> list[File]:
+        """Return the files that must come. Raises an error before anything is written."""
+        needed, newer = [], []
+        for each in files:
+            try:
+                present = self._tree.find(each.target)
+            except OSError as error:
+                self._left_out.append((each.label, each.path, error.strerror or ""))
+                continue
+            if present is not None and not stat.S_ISREG(present.st_mode):
+                why = f"{each.target} is a folder or a link here"
+                self._left_out.append((each.label, each.path, why))
+                continue
+            if present is not None and present.st_mtime_ns > each.found.changed:
+                newer.append(each.target)
+            if present is None or (
+                (present.st_size, present.st_mtime_ns) != (each.found.size, each.found.changed)
+            ):
+                needed.append(each)
+        if newer and not self._may_replace(newer):
+            names = ", ".join(map(printable, newer[:_MOST_NAMED]))
+            more = f" and {len(newer) - _MOST_NAMED} more" if len(newer) > _MOST_NAMED else ""
+            raise UsageError(
+                f"these files in {self._tree.path} are newer than those on the hosts: "
+                f"{names}{more}; nothing was fetched",
+                hint="to replace them: --force",
+            )
+        self._total = sum(min(each.found.size, each.found.used) for each in needed)
+        self._budget = self._tree.room
+        if self._total > self._budget:
+            from distrun.spec.units import format_bytes
+
+            raise HostError(
+                f"{format_bytes(self._total)} would come, and {self._tree.path} has room for "
+                f"{format_bytes(self._budget)}; nothing was fetched",
+                hint="name a PATTERN, or another folder with -o",
+            )
+        return needed
+
+    def _read(self, needed: Sequence[File]) -> None:
+        for each in needed:
+            source, number = self._places[each.label]
+            if source.failure is not None:
+                continue
+            try:
+                part = self._tree.open_part(
+                    each.target, f"{each.label}\0{each.path}", each.found.size, each.found.changed
+                )
+            except OSError as error:
+                self._left_out.append((each.label, each.path, error.strerror or ""))
+                continue
+            self._parts.append(part)
+            self._done += min(part.received, each.found.used)
+            on_data, on_end = partial(self._write, each, part), partial(self._end, each, part)
+            source.read(Wanted(number, each.path, on_data, on_end, part.received))
+            while len(self._parts) >= MAX_CONNECTING and not source.is_idle:
+                self._turn()
+        self._wait()
+
+    def _write(self, file: File, part: Part, data: FileRead) -> None:
+        size = len(data.data)
+        self._done, self._budget = self._done + size, self._budget - size
+        if self._budget < 0:
+            raise HostError(
+                f"{file.label} sends more than it said, and {self._tree.path} has no more room"
+            )
+        try:
+            part.write(data.offset, data.data)
+        except OSError as error:
+            if error.errno != errno.EPROTO:
+                raise
+            cause = Cause(Code.REPORT_UNASKED, name=type(data).__name__)
+            self._places[file.label][0].fail(cause)
+        self._on_progress(self._done, self._total)
+
+    def _end(self, file: File, part: Part, end: FileReadEnd) -> None:
+        self._parts.remove(part)
+        why = os.strerror(end.errno) if end.errno else ""
+        if not why and (end.size, end.changed) != (file.found.size, file.found.changed):
+            why = "it changed while it was read: fetch it again"
+        if why:
+            part.discard()
+            self._left_out.append((file.label, file.path, why))
+            return
+        try:
+            part.finish()
+        except OSError as error:
+            part.discard()
+            self._left_out.append((file.label, file.path, error.strerror or ""))
+            return
+        self._new.add(file.target)
+
+
+def _places(workdir: str, agent: str, kept: str) -> list[tuple[str, str]]:
+    """Return where a working folder may be: see :func:`distrun.agent.written_files.main`."""
+    files = os.path.join(agent, "files")
+    if not agent or not f"{workdir}/".startswith(f"{files}/"):
+        return [(workdir, "")]
+    found = [(workdir, os.path.join(agent, "files.json"))]
+    return [*found, (kept + workdir[len(files) :], "*")] if kept else found

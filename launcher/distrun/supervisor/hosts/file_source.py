@@ -1,0 +1,214 @@
+"""What tasks have written on one host: listed and read over a login of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.channel import ProtocolError
+from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten, ReadFile
+from distrun.frozen import Frozen
+from distrun.supervisor.hosts import bootstrap
+from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distrun.agent.loop import Loop
+    from distrun.supervisor.hosts.reach import Connection, Reach
+
+MOST_FILES = 100_000
+"""Of a working folder."""
+_MOST_LEFT_OUT = 1000
+_MOST_CHARACTERS = 32 << 20
+"""Of all names of a host. Those after them are dropped: no host has as many."""
+_SILENT_SECONDS = 60.0
+"""How long a host may send nothing."""
+_EXIT_SECONDS = 2.0
+"""How long a login may outlive its output."""
+_LONGEST_PATH = 4096
+_LONGEST_NAME = 255
+_LARGEST = 1 << 62
+
+
+class Found(Frozen):
+    """A file on a host: its size, the time of its last change in ns, and its bytes on the disk."""
+
+    size: int
+    changed: int
+    used: int
+
+
+class Wanted(Frozen):
+    """A file that is read, from `offset` on, or its digest."""
+
+    folder: int
+    path: str
+    on_data: Callable[[FileRead], None]
+    on_end: Callable[[FileReadEnd], None]
+    offset: int = 0
+    digest: bool = False
+
+
+class Arguments(Frozen):
+    """Those of :func:`distrun.agent.written_files.main`."""
+
+    folders: list[list[tuple[str, str]]]
+    patterns: list[str]
+    began: float
+    skipped: list[str]
+
+
+class FileSource:
+    """One host. `failure` says why nothing more comes from it.
+
+    Args:
+        on_change: called once the list is complete, a file has ended, or it has failed.
+    """
+
+    def __init__(
+        self, name: str, reach: Reach, loop: Loop, job_id: str, on_change: Callable[[], None]
+    ) -> None:
+        self.name = name
+        self._reach, self._loop, self._job_id = reach, loop, job_id
+        self._on_change = on_change
+        self._alarm = loop.call_at(None, self._on_silence)
+        self._connection: Connection | None = None
+        self._wanted: deque[Wanted] = deque()
+        self.files: list[dict[str, Found]] = []
+        """Of each working folder, by the path in it."""
+        self.left_out: list[tuple[str, str]] = []
+        self._characters = 0
+        """Of all names."""
+        self.is_listed = False
+        self.failure: Cause | None = None
+
+    def start(self, arguments: Arguments) -> None:
+        """Start the login."""
+        self.files = [{} for _ in arguments.folders]
+        try:
+            self._connection = self._reach.connect(self._job_id)
+        except OSError as error:
+            self.fail(self._reach.not_started(error))
+            return
+        mark = self._connection.mark
+        self._connection.channel.send_bytes(
+            bootstrap.send_written(mark, *vars(arguments).values(), MOST_FILES)
+        )
+        self._loop.watch(self._connection.channel.reader, self._on_readable)
+        limit = (self._reach.connect_timeout or 0.0) + LOGIN_SECONDS
+        self._alarm.move(time.monotonic() + max(limit, _SILENT_SECONDS))
+
+    def before_wait(self) -> None:
+        """Send what is queued."""
+        if self._connection is not None:
+            self._connection.channel.watch_writing(self._loop)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has listed all, and nothing is being read."""
+        return self.failure is not None or (self.is_listed and not self._wanted)
+
+    def read(self, wanted: Wanted) -> None:
+        """Read a file after those that were wanted before."""
+        if self._connection is not None:
+            self._wanted.append(wanted)
+            order = ReadFile(wanted.folder, wanted.path, wanted.offset, wanted.digest)
+            self._connection.channel.send(order)
+            self._alarm.move(time.monotonic() + _SILENT_SECONDS)
+
+    def close(self) -> None:
+        """End the login."""
+        self._alarm.cancel()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._loop.unwatch(connection.channel.reader)
+            self._loop.unwatch(connection.channel.writer)
+            connection.close()
+
+    def fail(self, cause: Cause) -> None:
+        """Expect nothing more of it, for this reason."""
+        if self.failure is None:
+            self.failure = cause
+            self.close()
+            self._on_change()
+
+    def _on_silence(self) -> None:
+        self.fail(Cause(Code.SSH_NOT_ANSWERED))
+
+    def _on_readable(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            for _, message in connection.channel.receive():
+                self._alarm.move(time.monotonic() + _SILENT_SECONDS)
+                if self._connection is not None and not self._receive(message):
+                    self.fail(Cause(Code.REPORT_UNASKED, name=type(message).__name__))
+        except ProtocolError as error:
+            self.fail(error.cause)
+        if self._connection is not None and connection.channel.ended:
+            status = -signal.SIGKILL
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = connection.process.wait(_EXIT_SECONDS)
+            connection.read_stderr()
+            has_begun = self.is_listed or any(self.files)
+            why = self._reach.loss if has_begun else self._reach.diagnose
+            self.fail(why(connection, status))
+        if self.is_idle:
+            self._alarm.move(None)
+
+    def _receive(self, message: object) -> bool:
+        """Handle a message; returns whether it was to come."""
+        if isinstance(message, FilesWritten) and not self.is_listed:
+            return self._add(message)
+        if isinstance(message, FileRead) and self._wanted and not self._wanted[0].digest:
+            self._wanted[0].on_data(message)
+            return True
+        if isinstance(message, FileReadEnd) and self._wanted:
+            self._wanted.popleft().on_end(message)
+            self._on_change()
+            return True
+        return False
+
+    def _add(self, message: FilesWritten) -> bool:
+        if not 0 <= message.folder < len(self.files):
+            return message.last
+        files = self.files[message.folder]
+        for entry in message.files:
+            if len(entry) != 4 or not is_plain(entry[0]) or not all(map(_is_size, entry[1:])):
+                self.leave_out(str(entry[:1])[2:-2], "its name or its size cannot be")
+            elif len(files) < MOST_FILES and self._characters < _MOST_CHARACTERS:
+                self._characters += len(entry[0])
+                files[entry[0]] = Found(*entry[1:])
+        for each in message.left_out:
+            self.leave_out(*(str(word)[:_LONGEST_PATH] for word in (*each, "", "")[:2]))
+        self.is_listed = message.last
+        if message.last:
+            self._on_change()
+        return True
+
+    def leave_out(self, path: str, why: str) -> None:
+        """Note that a file does not come, and why."""
+        if len(self.left_out) < _MOST_LEFT_OUT:
+            self.left_out.append((path, why))
+
+
+def is_plain(path: object) -> bool:
+    """Whether it is a relative path that stays below where it begins."""
+    if not isinstance(path, str) or "\0" in path or len(path) > _LONGEST_PATH:
+        return False
+    try:
+        parts = path.encode("utf-8", "surrogateescape").split(b"/")
+    except UnicodeEncodeError:
+        return False
+    return all(0 < len(part) <= _LONGEST_NAME and part not in (b".", b"..") for part in parts)
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 <= value < _LARGEST

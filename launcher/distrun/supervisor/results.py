@@ -1,0 +1,126 @@
+"""Brings `program.results` back from other hosts once all tasks have ended."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from distrun import events
+from distrun.agent.protocol import Cause, Code
+from distrun.codec import from_json, to_json
+from distrun.errors import DistrunError
+from distrun.supervisor.file_fetch import Fetch
+from distrun.supervisor.hosts.former_agents import make_former_reach
+from distrun.supervisor.hosts.inquiry import Inquiry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from distrun.agent.loop import Loop
+    from distrun.jobstore import JobFolder
+    from distrun.spec.model import Spec
+
+_LONGEST_SECONDS = 6 * 3600.0
+"""A host that sends nothing for a minute is given up long before."""
+_MOST_CAUSES = 20
+
+
+class Results:
+    """The results of one job.
+
+    Args:
+        on_end: called once they are here, or cannot be: it gets the event for the record.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        folder: JobFolder,
+        spec: Spec,
+        on_end: Callable[[events.ResultsFetched], None],
+    ) -> None:
+        self._loop, self._folder, self._spec = loop, folder, spec
+        self._on_end = on_end
+        self._inquiry: Inquiry | None = None
+
+    def start(self, hosts: Iterable[str], kept: tuple[int, ...]) -> bool:
+        """Start to fetch them. Returns whether there is anything to wait for.
+
+        Args:
+            hosts: those of the job's tasks.
+            kept: descriptors that the process needs.
+        """
+        reaches = [make_former_reach(host, self._spec) for host in dict.fromkeys(hosts)]
+        if all(each.is_below_supervisor for each in reaches):
+            return False
+        ask = partial(_fetch, self._folder, self._spec)
+        job_id = self._folder.job_id
+        try:
+            self._inquiry = Inquiry(
+                *(self._loop, ask, self._end, job_id, kept), seconds=_LONGEST_SECONDS
+            )
+        except OSError as error:
+            self._end(_failed(self._spec, error.strerror or ""))
+        return True
+
+    @property
+    def pids(self) -> set[int]:
+        """The process that fetches."""
+        return set() if self._inquiry is None else {self._inquiry.pid}
+
+    def stop(self) -> None:
+        """Wait for them no longer: the job must end at once. `distrun fetch` goes on later."""
+        if self._inquiry is not None:
+            self._inquiry.close()
+            self._end(_failed(self._spec, "the job was ended meanwhile"))
+
+    def _end(self, found: Any) -> None:
+        self._inquiry = None
+        try:
+            event = from_json(events.ResultsFetched, found)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            event = from_json(events.ResultsFetched, _failed(self._spec, "it took too long"))
+        self._on_end(event)
+
+
+def _failed(spec: Spec, why: str) -> Any:
+    causes = (Cause(Code.RESULTS_NOT_FETCHED, text=why),)
+    event = events.ResultsFetched(
+        at=time.time(), folder=spec.program.workdir, files=0, size=0, causes=causes
+    )
+    return to_json(event)
+
+
+def _fetch(folder: JobFolder, spec: Spec) -> Any:
+    """Fetch them, in a process of its own."""
+    program = spec.program
+    fetch = Fetch(
+        *(folder, spec, program.results, program.workdir),
+        may_replace=lambda _: False,
+        on_progress=lambda _done, _total: None,
+    )
+    try:
+        found = fetch.run()
+    except DistrunError as error:
+        return _failed(spec, error.message)
+    except OSError as error:
+        return _failed(spec, f"{error.filename or program.workdir}: {error.strerror}")
+    causes = [
+        Cause(Code.RESULTS_NOT_FETCHED, host=host, within=(why,))
+        for host, why in found.failures.items()
+    ]
+    causes += [
+        Cause(Code.RESULTS_NOT_FETCHED, host=host, text=": ".join(filter(None, (path, why))))
+        for host, path, why in found.left_out
+    ]
+    new = [each for each in found.files if each.target in found.new]
+    return to_json(
+        events.ResultsFetched(
+            at=time.time(),
+            folder=found.folder,
+            files=len(new),
+            size=sum(each.found.size for each in new),
+            causes=tuple(causes[:_MOST_CAUSES]),
+        )
+    )

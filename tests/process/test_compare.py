@@ -1,0 +1,101 @@
+"""`distrun compare`: jobs side by side, as a table, as JSON and as a page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrun.history import Sample
+from distrun.report.comparison import steps_of
+from harness.command import Distrun
+from harness.json_page import PAGE, Reader
+from harness.long_job import write_long_job
+from harness.terminal import OpenTerminal
+from harness.waiting import wait_until
+
+SECRET = "verysecret-5-value"
+
+
+@pytest.fixture
+def jobs(distrun: Distrun, distrun_home: Path) -> list[str]:
+    """One that ran for a day, one that failed at once, and one that runs and tells nothing."""
+    write_long_job(distrun_home / "jobs" / "long-aaaaaa", hosts=1)
+    program = {"command": ["sh", "-c", "exit 3"], "env": {"MY_TOKEN": SECRET}}
+    assert distrun.launch("", program=program, name="failed").returncode == 3
+    return ["long-aaaaaa", "failed", distrun.detached("exec sleep 600", workers=1)]
+
+
+def test_jobs_of_all_kinds_are_shown_side_by_side(
+    distrun: Distrun, jobs: list[str], terminal: OpenTerminal
+) -> None:
+    page = distrun.cwd / "page.html"
+    done = distrun("compare", *jobs, "--json", "-o", page)
+    assert done.returncode == 0, done.stderr
+    reader = Reader(PAGE.read_text())
+    found: dict[str, Any] = json.loads(done.stdout)
+    reader.check("compare", found)
+    assert not reader.missing("compare", found["jobs"][0], "jobs[].")
+    assert reader.faults == []
+    long, failed, running = found["jobs"]
+    assert (long["state"], failed["exit_code"], running["state"]) == ("succeeded", 3, "running")
+    assert (running["metrics"], running["step"]) == ({}, None)
+    assert long["first_step_seconds"] == pytest.approx(25, abs=1)
+    assert long["steps_per_second"] > 0
+    differences = {each["name"]: each["values"] for each in found["differences"]}
+    assert differences["cluster.worker.count"] == ["", "2", "1"]
+    assert differences["distrun version"][0] == ""
+    html = page.read_text()
+    titles = set(re.findall(r"<figcaption>(.*?)</figcaption>", html))
+    assert {"Loss over steps", "Loss over time", "Steps over time"} <= titles
+    assert SECRET not in html + done.stdout
+    for columns in (80, 60):
+        window = terminal("compare", *jobs, columns=columns)
+        wait_until(window.ended, timeout=60)
+        lines = window.text().splitlines()
+        assert max(map(len, lines)) <= columns
+        assert sum(line.startswith("JOB") for line in lines) >= 2
+        assert all(any(job in line for line in lines) for job in jobs[::2])
+    assert distrun("kill", jobs[2]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["long", "long-aaaaaa"], "long-aaaaaa is named twice"),
+        (["long"], "name two to six jobs: 1 are named"),
+        (["long", "none"], "there is no job 'none'"),
+    ],
+)
+def test_what_is_no_comparison_is_refused(
+    names: list[str], said: str, distrun: Distrun, distrun_home: Path
+) -> None:
+    write_long_job(distrun_home / "jobs" / "long-aaaaaa", hosts=1)
+    done = distrun("compare", *names)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def sample(attempt: int, **progress: float) -> Sample:
+    return Sample(
+        at=0.0, attempt=attempt, cpu_seconds=None, memory_bytes=None, peak_memory_bytes=None,
+        processes=None, read_bytes=None, written_bytes=None, progress=progress,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "steps"),
+    [
+        ([(0, 1, 5), (0, 1, 9), (1, 1, 7)], [5, 9, 7]),  # a restart is no new epoch
+        ([(0, 1, 5), (0, 2, 2), (1, 2, 1)], [5, 12, 11]),  # Keras counts in each epoch
+        ([], []),
+    ],
+)
+def test_steps_are_counted_over_all_epochs(
+    told: list[tuple[int, float, float]], steps: list[float]
+) -> None:
+    samples = [sample(a, EPOCH=epoch, STEP=step, STEPS=10) for a, epoch, step in told]
+    assert [step for _, step in steps_of([sample(0, LOSS=1), *samples])] == steps

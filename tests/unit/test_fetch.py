@@ -1,0 +1,106 @@
+"""Where fetched files go, what hosts may say, and that nothing is written outside the folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from distrun.agent.loop import Loop
+from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten
+from distrun.errors import UsageError
+from distrun.received_tree import ReceivedTree
+from distrun.supervisor.file_fetch import clean_patterns, place
+from distrun.supervisor.hosts.file_source import FileSource, Found, is_plain
+
+if TYPE_CHECKING:
+    from distrun.supervisor.hosts.reach import Reach
+
+
+def found(size: int = 1, changed: int = 1) -> Found:
+    return Found(size, changed, size)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "digests", "targets"),
+    [
+        ({"a": {"x": found()}, "b": {"y": found()}}, {}, ["x", "y"]),
+        ({"a": {"x": found()}, "b": {"x": found()}}, {}, ["x"]),  # a file system of both
+        ({"a": {"x": found(1)}, "b": {"x": found(2)}}, {}, ["a/x", "b/x"]),
+        ({"a": {"x": found()}, "b": {"x": found(1, 2)}}, {"a": "1", "b": "1"}, ["x"]),
+        ({"a": {"x": found()}, "b": {"x": found(1, 2)}}, {"a": "1", "b": "2"}, ["a/x", "b/x"]),
+        ({"a": {"x": found()}, "b": {"x": found(1, 2)}}, {"a": "1"}, ["a/x", "b/x"]),
+        ({"a": {"x": found()}, "b": {"x/y": found()}}, {}, ["a/x", "b/x/y"]),
+        ({"a": {"x": found(1), "b/x": found()}, "b": {"x": found(2)}}, {}, ["a/x", "b/x"]),
+    ],
+)  # fmt: skip
+def test_files_that_differ_go_to_the_folders_of_their_hosts(
+    hosts: dict[str, dict[str, Found]], digests: dict[str, str], targets: list[str]
+) -> None:
+    files, left_out = place(hosts, {(label, "x"): each for label, each in digests.items()})
+    assert [each.target for each in files] == targets
+    assert len(set(targets)) == len(targets)
+    assert bool(left_out) is ("b/x" in hosts["a"])
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "/etc/passwd", "..", "a/../../b", "a//b", "a/", ".", "a\0b", "a" * 256, "\ud800", 5, None],
+)
+def test_names_that_lead_elsewhere_are_left_out(path: Any) -> None:
+    assert not is_plain(path)
+    source = listed([path, 1, 1, 1])
+    assert source.files == [{}]
+    assert len(source.left_out) == 1
+
+
+@pytest.mark.parametrize("rest", [[], [1, 1], [-1, 1, 1], [1.0, 1, 1], [1 << 80, 1, 1], [True] * 3])
+def test_sizes_that_cannot_be_are_left_out(rest: list[Any]) -> None:
+    assert listed(["x", *rest]).files == [{}]
+
+
+def listed(entry: list[Any]) -> FileSource:
+    source = FileSource("h1", cast("Reach", None), Loop(), "job-a", lambda: None)
+    source.files = [{}]
+    assert source._receive(FilesWritten(0, [entry], [], last=False))
+    assert not source._receive(FilesWritten(5, [], [], last=False))
+    assert not source._receive(FileRead(0, b"not asked"))
+    assert not source._receive(FileReadEnd(0, 0, "", 0))
+    return source
+
+
+def test_nothing_is_written_through_a_link_or_outside(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "back").mkdir()
+    (tmp_path / "back" / "link").symlink_to(tmp_path / "outside")
+    tree = ReceivedTree(str(tmp_path / "back"))
+    with pytest.raises(OSError, match="Not a directory"):
+        tree.open_part("link/x", "h1", 1, 1)
+    part = tree.open_part("deep/x", "h1", 4, 10**9)
+    with pytest.raises(OSError, match="Protocol"):
+        part.write(2, b"more than it said")
+    part.write(0, b"ab")
+    part.close()
+    assert tree.find("deep/x") is None
+    again = tree.open_part("deep/x", "h1", 4, 10**9)
+    assert again.received == 2
+    again.close()
+    other = tree.open_part("deep/x", "h1", 4, 2 * 10**9)  # it has changed meanwhile
+    assert other.received == 0
+    other.write(2, b"d")
+    other.finish()
+    written = tmp_path / "back" / "deep" / "x"
+    assert written.read_bytes() == b"\0\0d\0"
+    assert written.stat().st_mtime == 2
+    assert os.listdir(written.parent) == ["x"]
+    assert os.listdir(tmp_path / "outside") == []
+
+
+@pytest.mark.parametrize("pattern", ["/etc", "../x", "a/../../b"])
+def test_patterns_stay_in_the_working_folder(pattern: str) -> None:
+    with pytest.raises(UsageError, match="no path below"):
+        clean_patterns([pattern])
+    assert clean_patterns(["./a/", "*.h5"]) == ["a", "*.h5"]
+    assert clean_patterns([".", "a"]) == []
