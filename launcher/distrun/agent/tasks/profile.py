@@ -17,6 +17,8 @@ _READINGS_PER_DELAY = 5
 """How many readings there are for one of the run queues, which are a file for each thread."""
 _SPARE_SECONDS = 10.0
 """How much longer than asked py-spy may take: it first reads the program's symbols."""
+_LEAST_SECONDS = 1.0
+"""CPU time: what has used less has only started another process."""
 _MOST_FRAMES = 100
 _LONGEST_NAME = 300
 _INSTALLED = ("-packages/", "/lib/python3", "<frozen ")
@@ -116,7 +118,7 @@ class _Recording:
 def record(
     program: Optional[int], pids: Dict[str, List[int]], seconds: int, most_bytes: int
 ) -> List[Dict[str, Any]]:
-    """Record, of each task, the process that has used most CPU time, all at the same time.
+    """Record, of each task, the process that does its work, all at the same time.
 
     Args:
         program: a descriptor of py-spy; None: only the CPU time is read.
@@ -125,9 +127,7 @@ def record(
         most_bytes: of all samples.
     """
     recordings = [
-        _Recording(task, max(each, key=cpu_seconds), program, seconds)
-        for task, each in pids.items()
-        if each
+        _Recording(task, _worker(each), program, seconds) for task, each in pids.items() if each
     ]
     began = time.monotonic()
     while True:
@@ -146,6 +146,13 @@ def record(
             answer["error"] = "there are too many samples: ask for fewer tasks or seconds"
         found.append(answer)
     return found
+
+
+def _worker(pids: List[int]) -> int:
+    """The first process that is no mere wrapper of another one, and no helper of it."""
+    used = {pid: cpu_seconds(pid) for pid in pids}
+    least = min(_LEAST_SECONDS, max(used.values()) / 2)
+    return next(pid for pid in pids if used[pid] >= least)
 
 
 def cpu_seconds(pid: int) -> float:
