@@ -1,8 +1,9 @@
-"""`distrun stacks` of tasks on other hosts."""
+"""`distrun stacks` and `profile` of tasks on other hosts."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 from distrun.supervisor.stack_collector import find_program
@@ -24,6 +25,13 @@ def test_a_deadlock_on_three_hosts_is_found_in_one_command(
         shown = distrun("stacks").stdout.splitlines()
         assert shown[0] == "worker:1: load_batch, hang.py:6"
         assert f"worker:0, worker:2: {ACCEPTS}, called from all_reduce, hang.py:11" in shown
+    found = json.loads(distrun("profile", "--seconds", "1", "--json").stdout)
+    places = {task["task"]: task["kinds"][0]["place"] for task in found["tasks"]}
+    assert places == {
+        "worker:0": "all_reduce, hang.py:11",
+        "worker:1": "load_batch, hang.py:6",
+        "worker:2": "all_reduce, hang.py:11",
+    }
     digest = hashlib.sha256(Path(not_none(find_program())).read_bytes()).hexdigest()
     for host in these:
         assert len(list(host.home.rglob(digest))) == 1
