@@ -40,9 +40,13 @@ class Job:
     state: JobState = field(default_factory=JobState)
     history: list[events.Event] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
+    now: float | None = None
+    """When the next event is, each a moment after the one before; None: each a second."""
 
     def __call__(self, kind: type[events.Event], **fields: Any) -> list[Action]:
-        actions = self.happened(kind(at=float(len(self.history)), **fields))
+        at = float(len(self.history)) if self.now is None else self.now
+        self.now = None if self.now is None else self.now + 0.01
+        actions = self.happened(kind(at=at, **fields))
         return [action for action in actions if not isinstance(action, Announce)]
 
     def happened(self, event: events.Event) -> list[Action]:

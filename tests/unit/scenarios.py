@@ -6,6 +6,9 @@ A scenario is a title (`# ...`), a line with the job, and a line for each step:
 - `worker:0 worker:1 exit 3`: what happens to tasks; `-9` is a signal. Or `stop`, `timer run`, ...
 - ` -> stop worker:0; finish` behind a step: all that distrun does; ` ->+ finish`: this among it.
 - `= succeeded 0 task`: how the job is now; see `CHECKS`.
+
+With the setting `rooms`, the tasks of lost hosts may move: h1, h2 and h3 have room for more, and
+events are a moment apart (`wait 1.5`: seconds more). A task is on h1 without another host.
 """
 
 from __future__ import annotations
@@ -33,12 +36,17 @@ from distrun.lifecycle import (
     TaskPhase,
 )
 from distrun.spec.model import RestartSpec
-from distrun.strategies import Success, Workers
+from distrun.strategies import Role, Success, Workers
+from distrun.verdict.analysis import analyze
+from distrun.verdict.log_analysis import LogTail
+from distrun.verdict.model import Verdict
+from table import failures
 
 from .histories import MWM, PS, Job, backoff_over, because, restarts_planned
 
 NOT_FOUND = Cause(Code.PROGRAM_NOT_FOUND, name="x")
 DISK_FULL = Cause(Code.LOG_DISK_FULL, path="/x")
+CANCELLED = Cause(Code.SLURM_CANCELLED, name="11", text="STEP 11.1 CANCELLED")
 _STRATEGIES = {"mwm": MWM, "ps": PS}
 _TIMES = {"backoff", "backoff_max", "reset_after"}
 
@@ -56,9 +64,7 @@ def play(scenario: Iterable[str]) -> Job:
     job = _created(setup)
     for step in steps:
         if step.startswith("= "):
-            name, _, value = step[2:].partition(" ")
-            check = CHECKS.get(name)
-            assert check(job, value) if check else _verdict(job) == step[2:], (step, _verdict(job))
+            check(job, step)
             continue
         what, _, expected = step.partition(" ->")
         done = describe(_happen(job, what.split()))
@@ -67,6 +73,13 @@ def play(scenario: Iterable[str]) -> Job:
         elif expected:
             assert "; ".join(done) == expected.strip().replace("nothing", ""), (step, done)
     return job
+
+
+def check(job: Job, line: str) -> None:
+    """Check a line that says how the job is."""
+    name, _, value = line[2:].partition(" ")
+    holds = CHECKS.get(name)
+    assert holds(job, value) if holds else outcome_of(job) == line[2:], (line, outcome_of(job))
 
 
 def describe(actions: Iterable[Any]) -> list[str]:
@@ -100,6 +113,8 @@ def _created(setup: str) -> Job:
     strategy, *roles = words.split()
     fields: dict[str, Any] = {"start_timeout": None}
     restart: dict[str, Any] = {}
+    has_rooms = " rooms " in f"{settings} "
+    settings = settings.replace(" rooms ", " link=60 start=300 max=3 backoff=1 ")
     of_roles: dict[str, dict[str, Any]] = {}
     places: dict[str, str] = {}
     stage = "started"
@@ -114,8 +129,8 @@ def _created(setup: str) -> Job:
             fields[name] = Success[value]
         elif name == "workers":
             fields[name] = Workers(value)
-        elif name in ("run", "start", "stall"):
-            fields[f"{name}_timeout"] = float(value)
+        elif name in ("run", "start", "stall", "link"):
+            fields[f"{name}_timeout"] = None if value == "off" else float(value)
         else:
             (of_roles.setdefault(role, {}) if role else restart)[key] = _policy(key, value)
     if restart:
@@ -123,14 +138,60 @@ def _created(setup: str) -> Job:
     fields["role_restarts"] = {role: RestartSpec(**policy) for role, policy in of_roles.items()}
     job = Job()
     job.created(_STRATEGIES.get(strategy, strategy), fields.pop("success", None), **fields)
-    names = [f"{role}:{n}" for role, _, count in (each.partition(":") for each in roles)
-             for n in range(int(count or 1))]  # fmt: skip
+    names = _names(roles)
+    if has_rooms:
+        job.now = 100.0
+        for host in ("h1", "h2", "h3"):
+            _ready(job, host)
+        _plan(job, [f"{name}@{places.get(name, 'h1')}" for name in names])
+        job.started(*names)
+    else:
+        _start(job, stage, names, places)
+    return job
+
+
+def _names(roles: list[str]) -> list[str]:
+    counts = [(role, int(count or 1)) for role, _, count in (each.partition(":") for each in roles)]
+    return [f"{role}:{n}" for role, count in counts for n in range(count)]
+
+
+def _start(job: Job, stage: str, names: list[str], places: dict[str, str]) -> None:
     if stage != "created":
         assert job.planned(*names, places=places) == [StartTask(name, 0) for name in names]
     if stage == "started":
         job.started(*names)
         assert job.phase().value == "running"
-    return job
+
+
+def _ready(job: Job, host: str, token: str = "1") -> list[Any]:
+    about = {"hostname": host, "python": "3.11", "cores": 2.0, "gpus": (), "room": 4}
+    return job(events.HostReady, host=host, agent_pid=2, token=token, **about)
+
+
+def _plan(job: Job, words: list[str]) -> list[Any]:
+    """Plan tasks, each with its host; `kept=worker:0` is one that goes on."""
+    kept = tuple(each.removeprefix("kept=") for each in words if each.startswith("kept="))
+    places = dict(each.split("@") for each in words if "@" in each)
+    records = tuple(
+        events.TaskRecord(name=name, role=Role(role), index=int(index), host=host)
+        for name, host in places.items()
+        for role, _, index in [name.partition(":")]
+    )
+    return job(events.JobPlanned, tasks=records, kept=kept)
+
+
+def verdicts(job: Job, **logs: str) -> list[Verdict]:
+    """Return the verdict on each failure. Logs by a task's name, `worker0`."""
+    texts = {name: text.encode() for name, text in logs.items()}
+    return [
+        analyze(case, lambda name: LogTail(texts.get(name.replace(":", ""), b"")))
+        for case in failures(job.history)
+    ]
+
+
+def verdict_words(verdict: Verdict) -> str:
+    """Return the kind of a verdict, the task, and the tasks that are echoes."""
+    return " ".join([verdict.kind.value, verdict.task or "nobody", *verdict.echoes])
 
 
 def _policy(key: str, value: str) -> Any:
@@ -153,10 +214,20 @@ def _happen(job: Job, words: list[str]) -> list[Any]:
         "timer": lambda: job.timed_out(rest[0]),
         "backoff": lambda: backoff_over(job),
         "again": lambda: _again(job, rest),
-        "plan": lambda: job.planned(*rest),
+        "plan": lambda: _plan(job, rest) if "@" in rest[0] else job.planned(*rest),
+        "wait": lambda: setattr(job, "now", job.now + float(rest[0])) or [],  # type: ignore[operator, func-returns-value]
+        "ready": lambda: _ready(job, *rest),
+        "link-lost": lambda: job(
+            events.LinkLost,
+            host=host,
+            cause=Cause(getattr(Code, (rest[1:] or ["AGENT_EXITED"])[0])),
+        ),
+        "link-back": lambda: job(events.LinkRestored, host=host),
+        "verdict": lambda: job(events.VerdictReached, verdict=verdicts(job)[-1]),
         "abort": lambda: job(events.Aborted, cause=because("port 1 is taken"), exit_code=69),
         "lost": lambda: job(events.HostLost, host=host, cause=because("silent")),
         "fault": lambda: job(events.HostFault, host=host, cause=DISK_FULL),
+        "cancelled": lambda: job(events.HostFault, host=host, cause=CANCELLED),
         "finish": lambda: job.finish() or [],  # type: ignore[func-returns-value]
     }
     return list(simple[verb]())
@@ -168,8 +239,14 @@ def _task_event(job: Job, task: str, verb: str, rest: list[str]) -> list[Any]:
         how = {"code": number} if number >= 0 else {"signal": -number}
         lived = float(rest[rest.index("after") + 1]) if "after" in rest else None
         if rest[1:2] and rest[1] in ("asked", "unasked"):
-            return job(events.TaskExited, task=task, attempt=0, code=number, signal=None,
-                       was_stopping=rest[1] == "asked")  # fmt: skip
+            attempt = job.attempt(task)
+            return job(
+                events.TaskExited,
+                task=task,
+                attempt=attempt,
+                was_stopping=rest[1] == "asked",
+                **how,
+            )
         happen = job.exited if verb == "exit" else job.gone
         return happen(task, **how, lived=lived)
     attempt = job.attempt(task)
@@ -195,7 +272,7 @@ def _again(job: Job, names: list[str]) -> list[Any]:
     return job.started(*names)
 
 
-def _verdict(job: Job) -> str:
+def outcome_of(job: Job) -> str:
     outcome = job.state.outcome
     if outcome is None:
         return "undecided"
@@ -232,6 +309,11 @@ CHECKS: dict[str, Callable[[Job, str], bool]] = {
     "cause": lambda job, value: job.outcome.task == value,
     "budget": lambda job, value: job.state.budgets[Account.JOB].counted == int(value),
     "why": lambda job, value: _why(job, *value.split(" ", 1)),
+    "codes": lambda job, value: (
+        [each.cause.code.name for each in restarts_planned(job)] == value.split()
+    ),
+    "numbers": lambda job, value: _planned(job, "number") == value.split(),
+    "verdict": lambda job, value: verdict_words(verdicts(job)[-1]) == value,
     "left": lambda job, value: _planned(job, "left") == value.split(),
     "free": lambda job, value: _planned(job, "is_free") == value.split(),
     "restarts": lambda job, value: len(restarts_planned(job)) == int(value),

@@ -116,12 +116,6 @@ def test_a_host_in_an_odd_network_is_no_fault(address: str) -> None:
     assert ReportChecker().find_fault(said) is None
 
 
-def test_another_name_of_this_machine_is_dialled_as_this_machine_is() -> None:
-    found = dialled(local=LOCAL, again=hello(HERE, "127.0.0.1", "127.0.0.1"), told=TOLD)
-
-    assert found["again"] == found["local"]
-
-
 def test_a_job_on_one_host_stays_there() -> None:
     assert dialled(local=LOCAL) == {"local": None}
     assert dialled(a=TUNNEL) == {"a": "127.0.0.1"}

@@ -347,18 +347,6 @@ def test_a_failure_between_others_that_passes_costs_no_host(start: Start) -> Non
     assert left_out(world) == {}
 
 
-def test_a_full_disk_of_the_record_is_no_fault_of_a_new_host(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = start(unchanged, spares=("sp1",))
-    monkeypatch.setattr("distrun.supervisor.probe.free_bytes", lambda _: 10)
-    lose(world, "h1")
-    advance(world, lambda: any(isinstance(each, events.PlanFailed) for each in world.record))
-    monkeypatch.undo()
-    advance(world, lambda: bool(places(world)))
-    assert left_out(world) == {}
-
-
 def test_an_answer_to_a_plan_that_was_given_up_is_not_one_to_the_next(
     start: Start,
 ) -> None:

@@ -18,21 +18,14 @@ from distrun.agent import protocol
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import file_messages, probe_messages
 from distrun.agent.protocol.channel import MAX_FRAME, Channel, Outbox, ProtocolError, encode
+from harness.generated import OS_TEXT, causes
 
-# What Python makes of any bytes in argv, environ and paths.
-TEXT = st.binary(max_size=40).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
-VALUES: dict[Any, st.SearchStrategy[Any]] = {str: TEXT, int: st.integers(-(2**53), 2**53)}
+VALUES: dict[Any, st.SearchStrategy[Any]] = {str: OS_TEXT, int: st.integers(-(2**53), 2**53)}
 VALUES[bytes] = st.binary(max_size=40)
 VALUES[float] = st.floats(allow_nan=False, allow_infinity=False)
-JSON = st.recursive(st.none() | TEXT | VALUES[int], lambda inner: st.lists(inner, max_size=3))
+JSON = st.recursive(st.none() | OS_TEXT | VALUES[int], lambda inner: st.lists(inner, max_size=3))
 VALUES[Any] = JSON
-CODES = st.sampled_from(list(protocol.Code))
-CAUSES = st.tuples(CODES, TEXT, VALUES[int]).map(
-    lambda values: protocol.Cause(values[0], path=values[1], port=values[2])
-)
-VALUES[protocol.Cause] = st.tuples(CODES, st.none() | VALUES[int], st.lists(CAUSES)).map(
-    lambda values: protocol.Cause(values[0], status=values[1], within=tuple(values[2]))
-)
+VALUES[protocol.Cause] = causes(OS_TEXT)
 
 
 def _values(kind: Any) -> st.SearchStrategy[Any]:
@@ -47,7 +40,7 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
         return st.booleans()
     if hasattr(kind, "_fields"):
         return _messages(kind)
-    return st.dictionaries(TEXT, _values(kind.__args__[1]), max_size=4)
+    return st.dictionaries(OS_TEXT, _values(kind.__args__[1]), max_size=4)
 
 
 def _messages(message: Any) -> st.SearchStrategy[Any]:

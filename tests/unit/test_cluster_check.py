@@ -88,26 +88,11 @@ def test_reading_logs_takes_a_tenth_of_the_time_and_each_log_has_its_turn() -> N
     assert len(found) * 0.05 < job.loop.time / 9
 
 
-def test_tasks_at_their_own_ports_are_right(job: Job) -> None:
-    assert job.listen(0, 1000) is None
-    assert job.listen(1, 1001) is None
-    assert job.wait() is None
-    assert job.reads == 0
-    assert job.check.suspect is None
-
-
 def test_the_port_of_another_task_is_a_mismatch(job: Job) -> None:
     cause = job.listen(1, 1000)
     assert found(cause) == ("worker:1", "", 1000, ("worker:0",))
     assert cause is not None
     assert (cause.name, cause.path) == ("localhost:1001", "")
-
-
-def test_the_line_that_sets_tf_config_is_named() -> None:
-    job = Job(setter=SETTER)
-    cause = job.listen(0, 1001)
-    assert cause is not None
-    assert cause.path == SETTER
 
 
 @pytest.mark.parametrize("own_first", [True, False])
@@ -144,35 +129,12 @@ def test_the_line_may_come_after_the_listener(job: Job) -> None:
     assert job.loop.time == 1.0
 
 
-def test_logs_are_not_read_for_ever(job: Job) -> None:
-    job.listen(0, 6006)
-    assert job.wait() is None
-    assert job.loop.time < 20.0
-    assert job.reads < 10
-
-
 def test_one_server_at_a_place_of_its_own_is_a_suspect(job: Job) -> None:
     job.served = {"worker:0": {"localhost:12345"}}
     assert job.listen(0, 12345) is None
     assert found(job.check.suspect) == ("worker:0", "localhost:12345", 12345, ())
     job.check.forget("worker:0")
     assert job.check.suspect is None
-
-
-def test_a_further_server_of_tensorflow_is_right(job: Job) -> None:
-    job.served = {"worker:0": {"localhost:1000", "localhost:4711"}}
-    assert job.listen(0, 4711) is None
-    assert job.listen(0, 1000, 4711) is None
-    assert job.wait() is None
-
-
-def test_another_attempt_starts_anew(job: Job) -> None:
-    job.served = {"worker:0": {"localhost:12345"}}
-    assert job.listen(0, 12345) is None
-    job.check.forget("worker:0")
-    job.served = {"worker:1": {"localhost:12345"}}
-    assert job.listen(1, 12345) is None
-    assert job.wait() is None
 
 
 @pytest.mark.parametrize("machine", ["127.0.0.1", "[::1]", "myself"])
@@ -221,9 +183,3 @@ def test_but_not_one_port_for_two_servers_of_a_host(host: str, is_mismatch: bool
     assert job.listen(0, 12345) is None
     expected = ("worker:1", "localhost:12345", 12345, ("worker:0",)) if is_mismatch else None
     assert found(job.listen(1, 12345) or job.wait()) == expected
-
-
-def test_tasks_without_an_address_are_not_compared() -> None:
-    job = Job(task(0, "localhost:1000"))
-    assert job.check.record("evaluator:0", [1000]) is None
-    assert job.wait() is None

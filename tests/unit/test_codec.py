@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrun import events
-from distrun.agent.protocol.causes import Cause, Code, Subject
+from distrun.agent.protocol.causes import Cause, Subject
 from distrun.codec import from_json, to_json
 from distrun.field_types import RANGES
 from distrun.frozen import replace
@@ -20,29 +20,12 @@ from distrun.spec import model as spec_model
 from distrun.spec.model import RoleSpec, Spec
 from distrun.verdict import model as verdict_model
 from distrun.verdict.model import Kind
+from harness.generated import OS_TEXT, causes
 
-TEXT = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
-st.register_type_strategy(str, TEXT)
+st.register_type_strategy(str, OS_TEXT)
 st.register_type_strategy(int, st.integers(-(1 << 63), 1 << 63))
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
-LEAF = st.builds(
-    Cause,
-    st.sampled_from(list(Code)),
-    path=TEXT,
-    port=st.integers(0, 65535),
-    pid=st.integers(0, 1 << 31),
-    errno=st.integers(0, 200),
-    signal=st.integers(0, 64),
-    status=st.none() | st.integers(-255, 255),
-    seconds=st.floats(-1e11, 1e11),
-    count=st.integers(0, 1 << 62),
-    total=st.integers(0, 1 << 62),
-    within=st.just(()),
-)
-CAUSES = st.tuples(LEAF, st.lists(LEAF, max_size=2)).map(
-    lambda made: made[0]._replace(within=tuple(made[1]))
-)
-st.register_type_strategy(Cause, CAUSES)
+st.register_type_strategy(Cause, causes(OS_TEXT))
 st.register_type_strategy(Kind, st.sampled_from(list(Kind)))
 st.register_type_strategy(Subject, st.sampled_from(list(Subject)))
 

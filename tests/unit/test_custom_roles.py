@@ -16,8 +16,6 @@ from distrun.cli.cause_text import cause_text
 from distrun.frozen import replace
 from distrun.lifecycle import Action, StartTask
 from distrun.lint.check import check_program
-from distrun.plan.variables import AT_LAUNCH
-from distrun.resources import ROOTS
 from distrun.spec.loader import load
 from distrun.spec.model import (
     EnvStyle,
@@ -115,22 +113,6 @@ def test_torchrun_gives_each_group_a_master_of_its_own() -> None:
     cluster = task(made, "worker:0").cluster
     assert cluster is not None
     assert list(cluster.addresses) == ["chief", "worker"]
-
-
-def test_the_page_lists_exactly_the_variables_that_tasks_get() -> None:
-    page = (ROOTS[1] / "docs/spec.md").read_text()
-    table = page.partition("| variable | set for | value |\n")[2].partition("\n\n")[0]
-    cells = [row.split("|")[1].strip() for row in table.splitlines()[1:]]
-    listed = {name for cell in cells for name in cell.split(", ")}
-    program = replace(SCRIPT, env_style=EnvStyle.TORCHRUN, keras=2)
-    gpu = HostSpec(name="a", gpus=(0,))
-    specs = [
-        spec_of(role("worker", 3, expects_free_port=True), program=program, hosts=(gpu,)),
-        spec_of(role("chief"), role("worker"), role("ps"), strategy=PS),
-        spec_of(role("worker"), strategy="mirrored"),
-    ]
-    given = {name for spec in specs for each in planned(spec).tasks for name in each.environment}
-    assert listed == given | set(AT_LAUNCH)
 
 
 @pytest.mark.parametrize(

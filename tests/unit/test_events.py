@@ -40,13 +40,6 @@ def test_one_event_is_one_line_of_ascii(tmp_path: Path) -> None:
     assert read(str(path)) == [event]
 
 
-def test_a_record_is_gone_on_with(record: Path) -> None:
-    log = EventLog(str(record))
-    log.append(STARTED[0])
-    log.close()
-    assert read(str(record)) == [*STARTED, STARTED[0]]
-
-
 def test_a_torn_last_line_is_ignored_wherever_it_is_torn(record: Path) -> None:
     whole = record.read_bytes()
     start = whole.rindex(b"\n", 0, -1) + 1
@@ -79,12 +72,6 @@ def test_a_line_that_cannot_be_understood_takes_no_other_with_it(
     assert read(str(record)) == STARTED
 
 
-def test_what_a_later_version_adds_to_an_event_is_left_out(record: Path) -> None:
-    known = {**events.encode(STARTED[0]), "later": {"a": 1}}
-    record.write_text(json.dumps(known) + "\n")
-    assert read(str(record)) == STARTED[:1]
-
-
 def test_an_agents_unsent_reports_are_read_as_events(tmp_path: Path) -> None:
     oom = Cause(Code.OOM_KILL_COUNTED, path="/sys/fs/cgroup/memory.events", count=1, total=2)
     report = protocol.TaskExited("worker:0", 0, None, 9, 1.0, oom=oom)
@@ -92,10 +79,3 @@ def test_an_agents_unsent_reports_are_read_as_events(tmp_path: Path) -> None:
     aborted, exited = read(str(tmp_path / protocol.UNSENT_REPORTS))
     assert isinstance(aborted, events.Aborted)
     assert exited == events.TaskExited(at=1.0, task="worker:0", attempt=0, signal=9, oom=oom)
-
-
-def test_a_code_of_a_later_version_is_read_as_text() -> None:
-    cause = {"code": "host_on_fire", "host": "h1"}
-    lost = events.decode({"event": "HostLost", "at": 1.0, "host": "h1", "cause": cause})
-    assert isinstance(lost, events.HostLost)
-    assert lost.cause == Cause(Code.UNCODED, host="h1", text="host on fire")

@@ -67,14 +67,3 @@ def outcome(job: Job) -> str:
         return "continues"
     result, code, _ = job.verdict or ("", 0, "")
     return "succeeds" if result == "succeeded" else f"fails with {code}"
-
-
-def test_the_tables_have_a_row_for_each_strategy_and_success() -> None:
-    cases = {(row.strategy, row.workers, row.success) for row in success_rows()}
-    assert {
-        ("multi_worker_mirrored", "", each) for each in ("strategy", "chief", "worker0", "all")
-    } <= cases
-    assert {("parameter_server", "", each) for each in ("strategy", "chief", "all")} <= cases
-    assert {
-        ("parameter_server", "independent", each) for each in ("strategy", "worker0", "all")
-    } <= cases

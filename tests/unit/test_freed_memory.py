@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from distrun.agent.linux import facts
 from distrun.spec.model import Memory
 
 from .plans import FACTS, MWM, PS, SCRIPT, A, planned, role, spec_of
@@ -97,20 +95,3 @@ def test_who_has_settings_for_malloc_keeps_them(name: str) -> None:
         assert [each.env.get(VARIABLE, "") for each in planned(spec, FACTS).tasks] == ["", ""]
     other = {"MALLOCATOR": "1", "PRELOAD": "1", "MY_MALLOC_CONF": "1"}
     assert keepers(*WORKERS, facts=replace(FACTS, environ=other)) == PAIR
-
-
-def test_a_role_may_choose_for_itself() -> None:
-    spec = spec_of(role("chief", env={"MALLOC_ARENA_MAX": "1"}), role("worker"))
-    assert [VARIABLE in each.env for each in planned(spec, FACTS).tasks] == [False, True]
-
-
-@pytest.mark.parametrize("error", [ValueError("unrecognized configuration name"), OSError(22, "")])
-def test_another_c_library_has_no_version(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def confstr(name: str) -> str:
-        raise error
-
-    assert facts.libc() == os.confstr("CS_GNU_LIBC_VERSION")
-    monkeypatch.setattr(os, "confstr", confstr)
-    assert facts.libc() == ""

@@ -29,10 +29,6 @@ class Empty(Frozen):
     """A class without fields."""
 
 
-def test_each_instance_has_its_own_default_from_a_factory() -> None:
-    assert Point(1).tags is not Point(1).tags
-
-
 def test_fields_cannot_be_changed_or_deleted() -> None:
     point = Point(1)
     with pytest.raises(dataclasses.FrozenInstanceError):

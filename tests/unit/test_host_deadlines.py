@@ -253,20 +253,3 @@ def test_logs_extend_a_shutdown_in_proportion(
     times = OrderDeadlines(60.0)
     times.record_order(protocol.Shutdown())
     assert earliest <= not_none(seconds_until_expired(times, clock, rate)) <= latest
-
-
-@pytest.mark.parametrize(("lease", "is_counted"), [(60.0, True), (None, False)])
-def test_the_time_without_a_link_counts_unless_it_has_no_limit(
-    clock: Callable[[float], None], lease: float | None, is_counted: bool
-) -> None:
-    times = OrderDeadlines(lease)
-    times.record_order(protocol.StopTask("worker:0", 15, 10.0))
-    clock(100.0)
-    times.pause()
-    clock(1000.0)
-    times.resume()
-    expired = times.pop_expired()
-    assert expired == (("StopTask", "worker:0") if is_counted else None)
-    clock(30.0)
-    left: Any = times.pop_expired()
-    assert left == (None if is_counted else ("StopTask", "worker:0"))

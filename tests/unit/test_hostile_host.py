@@ -32,12 +32,11 @@ from distrun.supervisor.hosts import report_checker
 from distrun.supervisor.hosts.host import LinkState
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, HostChannel
 from harness.examples import examples
+from harness.generated import causes
 from harness.hostile import (
     EVIL,
     GOOD,
     REPORTS,
-    Agent,
-    EmulatedReach,
     World,
     run_mutated,
 )
@@ -196,19 +195,6 @@ def test_a_host_whose_link_ends_again_and_again_is_reconnected_ever_more_slowly(
     assert 5 <= len(losses) <= 20  # within a minute
 
 
-@pytest.mark.parametrize("chosen", [[], [20000, 20000], ["20000"], [0], [70000], [1, 2, 3]])
-def test_ports_are_those_that_were_asked_for(tmp_path: Path, chosen: list[Any]) -> None:
-    def tamper(body: bytes) -> list[bytes]:
-        fields = json.loads(body)
-        return [json.dumps({**fields, "chosen": chosen}).encode() if "chosen" in fields else body]
-
-    world = World(tmp_path, tamper, evil_role=Role.WORKER)
-    world.run()
-    assert EVIL in world.faults
-    world.check()
-    world.close()
-
-
 @settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
 @given(kind=st.sampled_from(REPORTS), chooser=st.randoms(use_true_random=False))
 def test_mutated_messages_harm_nothing(
@@ -243,21 +229,6 @@ def test_long_texts_of_a_host_are_cut(world: World) -> None:
     assert len(cause_text(faults[0].cause.within[0])) < 5000
 
 
-def test_a_host_that_returns_and_breaks_the_protocol_is_not_connected_again(world: World) -> None:
-    supervisor = world._supervisor
-    world.agents[EVIL].exit()
-    for _ in range(10):
-        world.advance()
-    tries = supervisor._returns._calls
-    assert tries[EVIL].when is None, "it is due"
-    world.agents[EVIL] = Agent(EVIL, lambda body: [body.replace(b'"cores":2.0', b'"cores":-1.0')])
-    world._pool.connect({EVIL: EmulatedReach(world.agents[EVIL])})
-    world.settle()
-    assert world.faults[EVIL].code is Code.REPORT_INVALID
-    assert EVIL not in world._pool._hosts
-    assert tries[EVIL].when is None
-
-
 def test_parts_of_logs_that_nobody_follows_are_a_fault(world: World) -> None:
     assert not world.receive(EVIL, protocol.LogData("chief-0.log", 0, b"forged"))
     assert world.receive(GOOD, protocol.LogData("chief-0.log", 3, b"true"))
@@ -275,19 +246,6 @@ def test_a_defect_that_a_message_meets_is_no_fault_of_its_host(world: World) -> 
     with planted, pytest.raises(KeyError, match="worker:9"):
         world.receive(EVIL, protocol.Progress("evaluator:0", {"STEP": "2"}, 1.7e9))
     assert EVIL not in world.faults
-
-
-def test_an_index_has_any_numbers(tmp_path: Path) -> None:
-    """After a resume, the sizes in it are moved by that of the copy."""
-    world = World(tmp_path, has_copies=True)
-    world.settle()
-    records = [(float("nan"), 0), (1e300, 1 << 63), (float("-inf"), (1 << 64) - 1)]
-    block = b"".join(struct.pack("<dQ", *each) for each in records)
-    assert world.receive(EVIL, protocol.LogData("evaluator-0.idx", 16, block[:40]))
-    assert world.receive(EVIL, protocol.LogData("evaluator-0.idx", 56, block[40:]))
-    world.run()
-    world.check()
-    world.close()
 
 
 # Memory and time ---------------------------------------------------------------------------
@@ -354,31 +312,9 @@ def test_a_link_that_always_has_more_is_read_in_turns(tmp_path: Path) -> None:
 TEXT = st.text(max_size=30) | st.sampled_from(
     ["a\nb", "distrun: done\n", "\x1b[31m", "\x9b", "\u202e", "1-2", "", "\x85x\u2028y"]
 )
-TEXTS = st.lists(TEXT, max_size=3).map(tuple)
-CAUSES = st.recursive(
-    st.builds(
-        Cause,
-        st.sampled_from(list(Code)),
-        **dict.fromkeys(("task", "host", "path", "name", "version", "expected", "text"), TEXT),
-        **dict.fromkeys(("commands", "hosts", "addresses", "tasks"), TEXTS),
-        port=st.integers(0, 65535),
-        errno=st.integers(-4095, 4095),
-        signal=st.integers(0, 64),
-        status=st.none() | st.integers(-255, 255),
-        seconds=st.floats(-1e11, 1e11),
-        count=st.integers(-(1 << 63), 1 << 63),
-        total=st.integers(-(1 << 63), 1 << 63),
-        pid=st.integers(0, 1 << 31),
-        within=st.just(()),
-    ),
-    lambda inner: st.tuples(inner, st.lists(inner, max_size=2)).map(
-        lambda made: made[0]._replace(within=tuple(made[1]))
-    ),
-    max_leaves=4,
-)
 
 
-@given(cause=CAUSES)
+@given(cause=causes(TEXT))
 def test_no_text_of_a_host_looks_like_a_line_of_distruns(cause: Cause) -> None:
     for shown in (cause_text(cause), cause_advice(cause) or ""):
         first, *others = shown.split("\n")

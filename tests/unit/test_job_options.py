@@ -39,14 +39,6 @@ def test_a_cluster_with_a_ps_is_for_parameter_server() -> None:
     assert options.parse([], {}, task).strategy == "parameter_server"
 
 
-def test_what_is_said_of_the_distribution() -> None:
-    argv = ["--strategy", "mirrored", "--devices", "GPU:0, GPU:1", "--reduction", "nccl"]
-    chosen = options.parse(argv, {}, Task())
-    assert (chosen.devices, chosen.reduction) == (["GPU:0", "GPU:1"], "nccl")
-    two = options.parse(["--strategy", "mirrored", "--devices", "2"], {}, Task())
-    assert list(two.devices) == [0, 1]
-
-
 def test_an_evaluation_is_one_process_whatever_the_launcher_trains_with() -> None:
     argv = ["--devices", "2", "--evaluate", "x"]
     chosen = options.parse(argv, {"DISTRUN_STRATEGY": "mirrored"}, Task())

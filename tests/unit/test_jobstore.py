@@ -36,11 +36,6 @@ def test_whatever_a_job_is_called_its_folder_is_one_plain_name(name: str) -> Non
     assert len(os.fsencode(folder.job_id)) < 64
 
 
-def test_ids_of_one_name_differ() -> None:
-    store = JobStore(Path("/state"))
-    assert len({store.new_folder("mnist").job_id for _ in range(200)}) == 200
-
-
 def test_a_job_is_found_by_id_name_and_prefix(store: JobStore) -> None:
     old = add(store, "mnist", order=1)
     new = add(store, "mnist", order=2)
@@ -130,17 +125,6 @@ def test_a_file_is_not_replaced_through_a_link(tmp_path: Path) -> None:
     jobstore.replace_file(tmp_path / "plan.json", "{}")
     assert (tmp_path / "plan.json").read_text() == "{}"
     assert other.read_text() == "important"
-
-
-@pytest.mark.parametrize(("text", "ended"), [("", ""), ("a\n", "a\n"), ("a\nb", "a\nb\n")])
-def test_an_unfinished_line_is_ended(tmp_path: Path, text: str, ended: str) -> None:
-    folder = jobstore.JobFolder(tmp_path)
-    folder.logs.mkdir()
-    folder.log_of("worker:0").write_text(text)
-    assert folder.end_line("worker:0") == len(ended)
-    assert folder.log_of("worker:0").read_text() == ended
-    assert folder.end_line("worker:1") == 0
-    assert not folder.log_of("worker:1").exists()
 
 
 @pytest.mark.parametrize("home", [None, "", "relative"])

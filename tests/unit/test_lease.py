@@ -52,20 +52,6 @@ def test_beats_of_a_link_that_is_no_more_renew_nothing() -> None:
     assert lease.remaining == before
 
 
-def test_beats_come_several_times_a_lease_and_only_when_due() -> None:
-    clock = Clock()
-    lease = Lease(LEASE, 1.0, clock)
-    assert lease.until_heartbeat == heartbeat_interval(LEASE)
-    clock.at += 1
-    lease.heartbeat()
-    assert lease.until_heartbeat == heartbeat_interval(LEASE)
-    lease.on_link_lost()
-    lease.heartbeat()
-    assert lease.until_heartbeat == heartbeat_interval(LEASE), (
-        "one at once, not one after the other"
-    )
-
-
 @pytest.mark.parametrize(("seconds", "gigabytes"), [(2.0, 2), (20.0, 20), (60.0, 20)])
 def test_what_is_killed_at_the_end_of_a_lease_has_time_to_free_its_memory(
     seconds: float, gigabytes: float, monkeypatch: pytest.MonkeyPatch

@@ -74,17 +74,6 @@ def test_output_of_a_task_that_moves_and_returns_stands_in_its_order(
     assert shown(tmp_path, since=250.0) == [b"three"]
 
 
-def test_a_host_does_not_reach_the_copy_that_another_host_continues(tmp_path: Path) -> None:
-    former, present = LogMirror(tmp_path, 1000), LogMirror(tmp_path, 1000)
-    former.add(LOG)
-    former.set_aside(LOG, 100.0)
-    present.add(LOG)
-    assert present.write(LogData(LOG, 0, b"true\n"))
-    assert former.write(LogData(LOG, 0, b"forged\n"))
-    assert former.write(LogData(LOG, 1 << 40, b"forged\n"))
-    assert (tmp_path / LOG).read_bytes() == b"true\n"
-
-
 def test_where_an_attempt_begins_is_counted_in_the_copy(tmp_path: Path) -> None:
     """The host's log begins anew on each host, the copy does not."""
     mirror = LogMirror(tmp_path)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-import distrun
 from distrun.agent.loop import Loop
 from harness.loops import SimulatedLoop
 
@@ -99,12 +96,3 @@ def test_a_call_that_schedules_itself_again_leaves_time_for_descriptors() -> Non
     for count in range(1, 4):
         loop.turn(0.0)
         assert len(turns) == count
-
-
-def test_there_is_one_loop_and_nothing_is_asked_when_it_is_due() -> None:
-    folder = Path(distrun.__file__).parent
-    texts = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.py")}
-    places = sorted(path for path, text in texts.items() if "DefaultSelector()" in text)
-    assert places == ["agent/loop.py", "agent/probe/dialer.py"]  # which runs in a fork
-    asked = re.compile(r"\b(next_due|run_due|on_time|dues)\b")
-    assert not [path for path, text in texts.items() if asked.search(text)]

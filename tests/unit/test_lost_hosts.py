@@ -43,13 +43,6 @@ lost h3 -> cancel restart:1
 timer restart:1 -> nothing
 = undecided
 
-# a job whose evaluator is lost while it starts has started without it
-mwm worker evaluator | planned evaluator:0@h3
-worker:0 start
-= job starting
-lost h3
-= job running
-
 # where success needs the evaluator its host ends the job
 mwm worker evaluator | evaluator:0@h3 success=ALL
 lost h3
@@ -63,13 +56,6 @@ lost h2
 = tasks worker:1=succeeded
 worker:0 gone 0
 = succeeded 0 task
-
-# nor is that of a task that has exited 0 and left something
-mwm worker:2 | worker:1@h2
-worker:1 exit 0
-lost h2
-= undecided
-= tasks worker:1=succeeded
 
 # nothing is lost that can go on though an agent cannot
 mwm worker:2 evaluator | worker:1@h2 evaluator:0@h3
@@ -88,13 +74,6 @@ worker:0 exit 3 -> stop worker:0 worker:2
 = words h2 was lost: silent; worker:1 cannot restart there, as it must after worker:0 exited 3
 = restarts 0
 
-# so does one that needs a host whose agent cannot continue
-mwm worker:3 | worker:1@h2 max=2
-worker:1 gone 0
-fault h2
-worker:0 exit 3 -> stop worker:0 worker:2
-= mentions h2 cannot continue: the disk of its tasks' logs, '/x', is full; worker:1 cannot
-
 # a host that is lost before its tasks start again ends the job
 mwm worker:2 | worker:1@h2 max=2
 worker:1 gone 0
@@ -102,20 +81,6 @@ worker:0 gone 3
 lost h2
 = failed 69 distrun
 = tasks worker:0=failed worker:1=succeeded
-
-# a restart that needs no lost host is none of its business
-ps chief worker:2 ps evaluator | evaluator:0@h3 max=2
-lost h3
-worker:0 exit 3
-= undecided
-= tasks worker:0=exited
-
-# an evaluator on a host that cannot go on stays down
-mwm worker evaluator | evaluator:0@h3 max=2
-fault h3
-evaluator:0 gone -15 -> nothing
-= tasks evaluator:0=failed
-= restarts 0
 
 # a host that is lost before anything is planned ends the job
 mwm worker | created

@@ -78,17 +78,6 @@ def test_the_folder_may_be_exchanged_meanwhile(shared: Path, private: Path) -> N
     assert (shared.with_name("moved") / "page").read_bytes() == b"new"
 
 
-def test_a_device_is_written_to_and_stays(tmp_path: Path) -> None:
-    with write_file("/dev/null") as file:
-        file.write(b"new")
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    link = tmp_path / "link"
-    link.symlink_to("/dev/null")
-    with write_file(link) as file:
-        file.write(b"new")
-    assert link.is_symlink()
-
-
 def test_the_mode_is_that_of_the_shell(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:

@@ -327,11 +327,6 @@ def test_a_module_and_a_command() -> None:
     assert argv_of(command) == ("sh", "-c", "x $y", "--epochs", "3", "--role")
 
 
-def test_a_hosts_working_folder_is_its_own() -> None:
-    spec = spec_of(role("worker", 2), hosts=(A, replace(B, workdir="/data")))
-    assert [each.workdir for each in planned(spec).tasks] == ["/src", "/data"]
-
-
 # Files that were sent ------------------------------------------------------------------------
 
 SENT = replace(FACTS, files="/there/files")

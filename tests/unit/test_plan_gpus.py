@@ -13,7 +13,7 @@ from distrun.spec.model import (
     Spec,
 )
 
-from .plans import FACTS, PS, SCRIPT, A, B, planned, refused, role, spec_of
+from .plans import FACTS, PS, SCRIPT, planned, refused, role, spec_of
 
 CLUSTER = (role("chief"), role("worker", 2), role("ps"), role("evaluator"))
 
@@ -52,10 +52,6 @@ def test_more_tasks_than_gpus_share_them_and_leave_each_other_memory() -> None:
     own = replace(SCRIPT, env={"TF_FORCE_GPU_ALLOW_GROWTH": "false"})
     assert growing(replace(spec, program=own), "0", "1") == []
     assert growing(spec, "0", "1", "2") == []
-
-
-def test_a_gpu_of_the_same_number_on_another_host_is_another_gpu() -> None:
-    assert growing(spec_of(role("worker", 2), hosts=(A, B)), "0") == []
 
 
 def test_what_a_role_asks_for_it_gets_and_the_others_the_rest() -> None:

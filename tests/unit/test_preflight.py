@@ -157,13 +157,6 @@ def test_keras_2_needs_tf_keras_on_each_host(tensorflow: str, package: str) -> N
         assert not [each for each in checks if each.subject is Subject.KERAS]
 
 
-def test_keras_2_is_part_of_an_older_tensorflow() -> None:
-    checks = judged(host("a", tensorflow="2.14.1"), keras=2)
-    assert bad(checks) == []
-    checks = judged(host("a", tensorflow="2.15.0"), keras=2)
-    assert bad(checks) == [("a", "keras", "failed")]
-
-
 def test_this_machines_script_is_what_the_others_are_held_to() -> None:
     checks = judged(host("a"), host("b"), host("c", digest="bb"), digest="bb")
     assert bad(checks) == [("a", "script", "failed"), ("b", "script", "failed")]
@@ -193,41 +186,22 @@ def test_an_evaluator_that_reaches_nobody_is_only_warned_of() -> None:
     assert bad(judged(host("a"), lonely)) == [("a", "network", "warning")]
 
 
-def test_addresses_of_ipv6_are_told_as_cluster_addresses_are() -> None:
-    caller = host(
-        "b",
-        calls=1,
-        dialled=Dialled([Unreachable("fd00::1", 20000, Cause(Code.NO_ROUTE, errno=113))]),
-    )
-    checks = judged(host("a"), caller, owners={"[fd00::1]:20000": "a"})
-    assert any(
-        "b cannot reach a at [fd00::1]:20000: there is no way" in cause_text(each.cause)
-        for each in checks
-    )
-
-
 @pytest.mark.parametrize(
     ("env", "proxied"),
     [
         ({}, []),
         ({"http_proxy": "http://p:1"}, ["10.0.0.1", "gpu-1.lab"]),
-        ({"https_proxy": "http://p:1"}, ["10.0.0.1", "gpu-1.lab"]),
         ({"https_proxy": "", "http_proxy": "http://p:1"}, []),
-        ({"grpc_proxy": "", "http_proxy": "http://p:1"}, []),
         ({"https_proxy": "socks5://p:1", "http_proxy": "http://p:1"}, []),
-        ({"http_proxy": "p:1"}, []),
         ({"http_proxy": "http://p:1", "no_proxy": "10.0.0.1, .lab"}, []),
         ({"http_proxy": "http://p:1", "no_proxy": "10.0.0.0/24"}, ["gpu-1.lab"]),
         ({"http_proxy": "http://p:1", "no_proxy": "fd00::/8, 10.0.0.0/x"},
          ["10.0.0.1", "gpu-1.lab"]),
-        ({"http_proxy": "http://p:1", "no_proxy": "GPU-1.LAB"}, ["10.0.0.1"]),
-        ({"http_proxy": "http://p:1", "no_proxy": "x, ,y"}, []),
         ({"http_proxy": "http://p:1", "no_proxy": "*"}, ["10.0.0.1", "gpu-1.lab"]),
         ({"http_proxy": "http://p:1", "no_grpc_proxy": "", "no_proxy": "10.0.0.1,.lab"},
          ["10.0.0.1", "gpu-1.lab"]),
         ({"grpc_proxy": "http://p:1", "no_grpc_proxy": "x", "no_proxy": ".lab,10.0.0.1"},
          ["10.0.0.1", "gpu-1.lab"]),
-        ({"HTTP_PROXY": "http://p:1"}, []),
     ],
 )  # fmt: skip
 def test_a_proxy_is_told_as_grpc_would_use_it(env: dict[str, str], proxied: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import Any
 
@@ -53,26 +52,6 @@ def test_all_hosts_that_cannot_hold_their_ports_are_named() -> None:
     message, hint = words(made.error)
     assert message == f"on h1 {SHORT}; on h3 {SHORT}"
     assert hint == "widen `ports: {range: …}`"
-
-
-def test_of_many_hosts_some_are_named() -> None:
-    names = [f"h{number}" for number in range(9)]
-    made = preparation(names)
-    for name in names[:-1]:
-        made.receive(name, TOO_FEW)
-        assert not made.is_finished
-    made.receive(names[-1], TOO_FEW)
-    assert "; and 6 more hosts" in words(made.error)[0]
-
-
-def test_where_descriptors_are_short_no_range_is_to_be_widened() -> None:
-    made = preparation(["h1"])
-    cause = Cause(Code.FREE_PORTS_NOT_HELD, total=1, errno=errno.EMFILE)
-    refused = made.ports_refused("h1", PortsRefused([cause]))
-    assert cause_text(refused) == "on h1 no port can be held: Too many open files"
-    assert "ulimit -n" in (cause_advice(refused) or "")
-    cause = cause._replace(errno=errno.EPERM)
-    assert cause_advice(made.ports_refused("h1", PortsRefused([cause]))) is None
 
 
 def test_another_name_of_the_same_machine_is_no_other_job() -> None:

@@ -108,14 +108,6 @@ def test_a_step_begins_anew_with_each_epoch() -> None:
     assert (printed.values["EPOCH"], printed.values["STEP"]) == ("3", "50")
 
 
-def test_where_keras_prints_its_own_lines_those_of_callbacks_do_not_count() -> None:
-    printed = PrintedProgress()
-    for epoch in (1, 2, 3):
-        printed.read(f"Epoch {epoch}/3\n500/500 - 3s - 6ms/step - loss: 0.3000\n")
-        printed.read(f"epoch {epoch - 1} ended, loss: 0.3\n")
-    assert printed.values["EPOCH"] == "3"
-
-
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "part",

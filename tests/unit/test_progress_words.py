@@ -73,10 +73,3 @@ def test_no_totals_no_estimate() -> None:
     assert set(estimates(({"STEP": str(step)} for step in range(50)), 1.0)) == {None}
     nonsense = {"STEP": "5", "STEPS": "x", "EPOCH": "nan", "EPOCHS": "0"}
     assert set(estimates(iter([nonsense] * 5), 1.0)) == {None}
-
-
-def test_the_time_runs_between_two_reports() -> None:
-    left = TimeLeft()
-    for second in range(11):
-        left.update("worker:0", {"STEP": str(second), "STEPS": "100"}, second)
-    assert left.update("worker:0", {"STEP": "10", "STEPS": "100"}, 40.0) == pytest.approx(60.0)

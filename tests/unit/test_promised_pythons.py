@@ -17,18 +17,6 @@ def classifiers() -> list[str]:
     return re.findall(r'"Programming Language :: Python :: (3\.\d+)"', PROJECT)
 
 
-def test_they_are_one_range() -> None:
-    minors = [int(each.partition(".")[2]) for each in classifiers()]
-    assert minors == list(range(minors[0], minors[-1] + 1))
-    assert f'requires-python = ">=3.{minors[0]},<3.{minors[-1] + 1}"' in PROJECT
-
-
-def test_style_and_types_are_checked_for_the_oldest() -> None:
-    oldest = classifiers()[0]
-    assert f'target-version = "py{oldest.replace(".", "")}"' in PROJECT
-    assert f'[tool.mypy]\npython_version = "{oldest}"' in PROJECT
-
-
 def test_pages_promise_them() -> None:
     wanted = f"Python {classifiers()[0]} to {classifiers()[-1]}"
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")]

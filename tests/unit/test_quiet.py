@@ -86,14 +86,6 @@ def test_a_host_that_does_not_answer_may_have_a_busy_task(tasks: Tasks) -> None:
     assert tasks.wait(3600.0) is None
 
 
-def test_a_quiet_job_may_do_something_again_and_be_quiet_again(tasks: Tasks) -> None:
-    assert tasks.wait(600.0) is not None
-    tasks.sizes["worker:0"] += 1
-    tasks.loop.call_next()
-    assert not tasks.watch.is_quiet
-    assert tasks.wait(600.0) is not None
-
-
 def test_a_suspect_is_given_less_time(tasks: Tasks) -> None:
     tasks.watch.limit(SUSPECT_SECONDS)
     found = tasks.wait(600.0)

@@ -13,7 +13,6 @@ from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.event_text import event_text
 from distrun.lifecycle import JobPhase
-from distrun.spec.model import Timeouts
 from distrun.verdict.model import Kind
 from harness.hostile import EVIL, GOOD, HEARTBEAT, World
 
@@ -63,14 +62,6 @@ def test_output_ends_it_and_it_may_come_again(world: World) -> None:
     assert world.state.quiet_since is None
     wait(world, 300.0)
     assert len(found(world, events.TasksQuiet)) == 2
-
-
-def test_with_timeouts_stall_that_decides(tmp_path: Path) -> None:
-    world = World(tmp_path, timeouts=Timeouts(stall=1000.0))
-    world.settle()
-    wait(world, 600.0)
-    assert not found(world, events.TasksQuiet)
-    world.close()
 
 
 def test_nothing_is_known_while_a_link_is_lost(world: World) -> None:

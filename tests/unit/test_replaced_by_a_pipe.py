@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from distrun import history, record
-from distrun.agent import protocol, unsent_reports
+from distrun.agent import protocol
 from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.linux import facts
 from distrun.agent.logs import index
@@ -79,21 +79,6 @@ def test_what_is_opened_is_a_regular_file(
     with pytest.raises(OSError, match=r".") as error:
         OPENS[name](path)
     assert error.value.errno == errno.ENXIO
-
-
-def test_a_pipe_that_somebody_reads_is_no_log_either(tmp_path: Path) -> None:
-    path = tmp_path / "worker-0.log"
-    os.mkfifo(path)
-    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(OSError, match=r".") as error:
-        program.open_log(str(path))
-    assert error.value.errno == errno.ENXIO
-    os.close(reader)
-
-
-def test_reports_that_cannot_be_left_beside_the_logs_hold_up_nothing(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / protocol.UNSENT_REPORTS)
-    unsent_reports.write(str(tmp_path), [protocol.TaskEnded("worker:0", 0, 1.0)])
 
 
 @pytest.mark.parametrize("name", ["worker-0.log", "worker-0.idx"])

@@ -65,11 +65,6 @@ def test_workers_grow_back_to_their_first_hosts() -> None:
     assert rooms == {"a": 1, "b": 1, "c": 1, "s": 1}
 
 
-def test_an_evaluator_moves_and_others_stay() -> None:
-    spec = spec_of(role("worker", 2), role("evaluator"), hosts=(*HOSTS, SPARE))
-    assert again(spec, "c", "evaluator:0") == "worker:0=a worker:1=b evaluator:0=s"
-
-
 def test_a_task_with_an_address_of_its_own_stays_where_it_is() -> None:
     spec = spec_of(role("worker", addresses=("a:1", "b:1")), hosts=(*HOSTS[:2], SPARE))
     assert again(spec, "b") is None

@@ -74,7 +74,3 @@ def test_an_evaluators_restarts_are_not_the_jobs(folder: JobFolder) -> None:
     assert "earlier failures  1 restart after worker:0 exited 5; not restarted: " in report(
         folder, job
     )
-
-
-def test_restarts_without_a_record_of_their_causes_are_still_counted(folder: JobFolder) -> None:
-    assert "earlier failures  1 restart; not restarted: " in report(folder, restarted())

@@ -46,17 +46,6 @@ mwm worker:3 | max=3
 worker:0 saves
 worker:1 exit -9 -> stop worker:0; stop worker:1 worker:2 grace 0.25; set restart:1
 
-# who has exited 0 already starts again with the group
-mwm worker:3 | max=3
-worker:0 gone 0
-worker:1 gone 1
-= tasks worker:0=restarting worker:1=restarting worker:2=stopping
-again worker:0 worker:1 worker:2
-worker:1 worker:2 gone 0
-= undecided
-worker:0 gone 0
-= succeeded 0 task
-
 # a parameter server's worker starts again alone
 ps chief worker:2 ps | max=3
 worker:1 exit 0 ->+ stop worker:1
@@ -96,16 +85,6 @@ again chief:0 worker:0 ps:0
 chief:0 exit 0
 = succeeded 0 task
 
-# an independent worker that fails starts again alone
-ps worker:2 ps | max=3 workers=independent success=WORKER_0
-worker:0 gone 1
-again worker:0
-worker:1 gone 1
-again worker:1
-worker:1 gone 0 -> nothing
-worker:0 exit 0
-= succeeded 0 task
-
 # a server that fails after the chief has finished cannot be restarted
 ps chief worker:2 ps | max=3 workers=independent success=ALL
 chief:0 gone 0
@@ -142,33 +121,6 @@ evaluator:0 refused
 worker:0 gone 0
 = succeeded 0 task
 
-# an evaluator that cannot be executed any more does not hold up success
-mwm worker evaluator | max=1
-evaluator:0 gone 3
-backoff
-worker:0 gone 0
-= finished no
-evaluator:0 refused
-= finished yes
-
-# an evaluator that cannot be executed any more does not hold up an end
-mwm worker evaluator | max=1 run=60
-evaluator:0 gone 3
-backoff
-timer run
-worker:0 gone 143
-= finished no
-evaluator:0 refused
-= finished yes
-
-# where all must succeed an evaluator fails the job once it has no restart left
-mwm worker evaluator | max=1 success=ALL
-evaluator:0 gone 4
-= undecided
-again evaluator:0
-evaluator:0 exit 4
-= failed 4 task
-
 # the policy of the role that failed first decides and its budget pays
 ps chief worker:2 ps | max=2 worker.max=1 worker.on=130-255 ps.max=0
 worker:0 gone -9
@@ -180,11 +132,6 @@ again chief:0 worker:0 worker:1 ps:0
 worker:0 exit -9
 = failed 137 task
 = mentions SIGKILL, after 1 restart; not restarted: cluster.worker.restart.max allows 1 restart
-
-# a stall restarts by the job's policy only
-mwm worker:3 | max=3 on=failure stall=60 worker.max=0
-timer stall
-= undecided
 
 # a stall that is not in the job's policy ends it
 mwm worker:3 | max=3 on=130-255 stall=60 worker.max=0
@@ -234,12 +181,6 @@ worker:0 worker:1 end
 worker:2 gone -15
 = finished yes
 
-# what is stopped for a restart may exit as it likes
-mwm worker:3 | max=3 never_on=3,143
-worker:0 exit 1
-worker:1 exit 3 asked
-= undecided
-
 # a program that cannot be executed is never tried again
 mwm worker:3 | max=3
 worker:1 exit 1
@@ -260,13 +201,6 @@ again worker:0 worker:1 worker:2
 worker:0 exit 1 -> stop worker:0 worker:1 worker:2
 = failed 1 task
 = words worker:0 exited 1, after 2 restarts; not restarted: restart.max allows 1 restart
-
-# a failure ends a spell of health before its time
-mwm worker:3 | max=2
-worker:0 exit 1
-again worker:0 worker:1 worker:2
-worker:0 exit 1 ->+ cancel health:job
-again worker:0 worker:1 worker:2 ->+ set health:job 600
 
 # without reset_after they are never forgotten
 mwm worker:3 | max=3 reset_after=off
@@ -336,16 +270,6 @@ worker:1 exit 1
 timer run
 = failed 75 distrun
 
-# a restart that does not come up is bounded as the start is
-mwm worker:3 | max=3 start=5
-worker:1 gone 1
-worker:0 worker:2 gone -15
-backoff -> cancel start; set start 5; start worker:0 worker:1 worker:2 #1
-worker:0 start
-timer start
-= failed 75 distrun
-= mentions worker:1, worker:2; not restarted: restarts follow exits of tasks
-
 # a failure before all have started restarts too
 mwm worker:3 | planned max=3
 worker:0 start
@@ -372,15 +296,53 @@ evaluator:0 gone 1
 backoff
 evaluator:0 start -> set health:evaluator 600
 
-# nor does a parameter server's worker
-ps chief worker:2 ps evaluator | max=3 stall=30
-worker:1 gone 1
-backoff
-worker:1 start -> set health:job 600
-
 # a stall of parameter servers is the whole group's
 ps chief worker:2 ps | max=1 stall=60
 timer stall ->+ stop chief:0 worker:0 worker:1 ps:0 by 6
+
+# what is stopped for a restart may exit as it likes
+mwm worker:3 | max=3 never_on=3,143
+worker:0 exit 1
+worker:1 exit 3 asked
+= undecided
+
+# a stall restarts by the job's policy only
+mwm worker:3 | max=3 on=failure stall=60 worker.max=0
+timer stall
+= undecided
+
+# an evaluator that cannot be executed any more does not hold up success
+mwm worker evaluator | max=1
+evaluator:0 gone 3
+backoff
+worker:0 gone 0
+= finished no
+evaluator:0 refused
+= finished yes
+
+# a failure ends a spell of health before its time
+mwm worker:3 | max=2
+worker:0 exit 1
+again worker:0 worker:1 worker:2
+worker:0 exit 1 ->+ cancel health:job
+again worker:0 worker:1 worker:2 ->+ set health:job 600
+
+# where all must succeed an evaluator fails the job once it has no restart left
+mwm worker evaluator | max=1 success=ALL
+evaluator:0 gone 4
+= undecided
+again evaluator:0
+evaluator:0 exit 4
+= failed 4 task
+
+# a spell of health begins when all that restart run again
+ps chief worker:2 ps | max=3
+worker:0 gone 1
+worker:1 gone 1
+timer restart:1 -> start worker:0 #1
+worker:0 start -> nothing
+timer restart:2 -> start worker:1 #1
+worker:1 start -> set health:job 600
 """
 
 

@@ -94,12 +94,6 @@ def python_of(version: str) -> str:
     )
 
 
-def test_what_is_sent_is_found() -> None:
-    assert "distrun/lint/probe.py" in sources()
-    assert any(name.startswith("distrun/supervisor/versions_script.py:") for name in sources())
-    assert any(name.startswith("payload ") and "stacks" in name for name in sources())
-
-
 @pytest.mark.parametrize("version", ["3.8", "3.9"])
 def test_a_real_one_compiles_it(version: str) -> None:
     code = (
@@ -138,14 +132,3 @@ def test_the_probe_answers(version: str, tmp_path: Path) -> None:
     assert answer["missing"] == ["no_such_module"]
     assert answer["errors"][str(wrong)][0] == 2
     assert version in {answer["version"], "own"}
-
-
-def test_no_annotation_is_a_plain_class_variable() -> None:
-    """`get_type_hints` of Python 3.10 fails at `ClassVar` without brackets, and launch with it."""
-    found = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path, tree in trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).endswith("ClassVar")
-    ]
-    assert found == []

@@ -68,13 +68,3 @@ def test_a_script_that_is_larger_than_any_is_refused(tmp_path: Path) -> None:
     path.write_text(SPEC)
     with pytest.raises(InvalidSpecError, match=r"job.yaml:4:19: .*x.py' is larger than 100 MB"):
         load(str(path))
-
-
-@pytest.mark.parametrize("key", ["ssh: {config_file: big}", "ssh: {identity_file: big}"])
-def test_a_file_that_is_larger_than_any_of_its_kind_is_refused(key: str, tmp_path: Path) -> None:
-    with (tmp_path / "big").open("w") as file:
-        file.truncate(1 << 40)
-    path = tmp_path / "job.yaml"
-    path.write_text(f"strategy: mirrored\nprogram: {{command: [a]}}\n{key}\n")
-    with pytest.raises(InvalidSpecError, match=r"job.yaml:3:\d+: .* has more than 1 MB"):
-        load(str(path))

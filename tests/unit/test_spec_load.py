@@ -252,13 +252,6 @@ def test_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not stdin.buffer.closed
 
 
-def test_a_problem_in_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a")))
-
-    with pytest.raises(SpecProblemsError, match=r"^<stdin>:1:1: a spec is a mapping of keys"):
-        load("-", cwd=str(folder))
-
-
 @pytest.mark.parametrize("name", ["missing.yaml", "job.yaml/x", "a\0b", "\udcff.yaml"])
 def test_a_missing_file_is_wrong_usage(folder: Path, name: str) -> None:
     (folder / "job.yaml").touch()
@@ -269,11 +262,6 @@ def test_a_missing_file_is_wrong_usage(folder: Path, name: str) -> None:
     assert raised.value.message.endswith(": there is no such file")
     assert raised.value.message.isprintable()
     assert raised.value.exit_code == 2
-
-
-def test_an_endless_file() -> None:
-    with pytest.raises(SpecProblemsError, match=r"^/dev/zero:1:1: is larger than 1024 KiB"):
-        load("/dev/zero")
 
 
 def test_an_address_of_this_machine_by_its_own_name(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import jsonschema
 import pytest
 
 from distrun.spec.keys.document import SPEC
-from distrun.spec.model import RestartSpec, SlurmSpec, Spec, SshSpec, TensorBoardSpec, Timeouts
+from distrun.spec.model import RestartSpec, SlurmSpec, SshSpec, TensorBoardSpec, Timeouts
 from distrun.spec.problems import Mark, Problems
 from distrun.spec.reference import json_schema, reference
 from distrun.spec.yamlnodes import parse
@@ -66,27 +65,6 @@ def test_every_default_in_the_reference_is_what_the_key_reads_as() -> None:
             node = parse(key.default.strip("`"), "", problems, whole=Mark(""))
             assert node is not None
             assert key.schema.read(node, key.name, problems) == getattr(model, key.name)
-
-
-def test_every_field_of_the_model_has_its_key() -> None:
-    renamed = {
-        "roles": "cluster",
-        "port_range": "ports",
-        "log_max_size": "logs",
-        "strict": "success.strict",
-    }
-    keys = {path for path, _ in reference()}
-
-    for field in dataclasses.fields(Spec):
-        if field.name in ("source", "origin"):  # the file itself
-            continue
-        assert renamed.get(field.name, field.name) in keys
-    for section, model in (
-        *(("restart", RestartSpec), ("timeouts", Timeouts), ("ssh", SshSpec)),
-        ("slurm", SlurmSpec),
-    ):
-        names = {path.partition(".")[2] for path in keys if path.startswith(f"{section}.")}
-        assert {field.name for field in dataclasses.fields(model)} == names
 
 
 def test_the_reference_has_a_row_for_every_key() -> None:

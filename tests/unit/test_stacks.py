@@ -59,25 +59,6 @@ def test_of_equals_none_is_odd(groups: tuple[Any, ...]) -> None:
     assert stacks.odd_one(stacks.places(stacks.decode(json.dumps(tasks)))) is None
 
 
-def test_processes_without_a_stack_are_no_entry() -> None:
-    shell = process("worker:0", error="Error: Failed to find python version from target process")
-    assert folded(shell, process("worker:0", *LOADS)) == [(("worker:0",), "load, data.py:12")]
-    assert not stacks.decode(json.dumps([shell]))[0].is_python
-
-
-@pytest.mark.parametrize("file", ["<string>", "train.py", "/lib64/my/train.py", "/a/lib/b.py"])
-def test_a_script_is_the_users(file: str) -> None:
-    assert not stacks.Frame("main", file, 1).is_of_library
-
-
-@pytest.mark.parametrize(
-    "file",
-    [LIBRARY, "/usr/lib/python3.11/socket.py", "<frozen importlib>", "/x/libc.so.6", "cpu.cc", ""],
-)
-def test_what_is_installed_is_a_librarys(file: str) -> None:
-    assert stacks.Frame("main", file, 1).is_of_library
-
-
 @pytest.mark.parametrize(
     "text",
     [

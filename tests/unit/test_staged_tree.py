@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import subprocess
@@ -16,12 +15,10 @@ import pytest
 from distrun.agent import agent_dir
 from distrun.agent.files import blob_cache
 from distrun.agent.files.receiver import FileReceiver
-from distrun.agent.protocol import Cause, Code, Message, file_messages
-from distrun.cli.cause_text import cause_advice, cause_text
+from distrun.agent.protocol import Message, file_messages
+from distrun.cli.cause_text import cause_text
 from distrun.frozen import replace
-from distrun.supervisor.hosts.file_delivery import FileDelivery, FileSender, list_parts
-from distrun.supervisor.hosts.local import LocalReach
-from distrun.supervisor.preparation import files_refused
+from distrun.supervisor.hosts.file_delivery import FileSender, list_parts
 from distrun.sync.file_selection import FileSelection
 from distrun.sync.manifest import LinkEntry, Manifest
 from harness.values import not_none
@@ -369,21 +366,6 @@ def deep_host(host: Host) -> Iterator[Host]:
     subprocess.run(["rm", "-rf", host.state], check=True)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_folders_of_any_depth_that_tasks_have_made_stay(deep_host: Host, job: Path) -> None:
-    deep_host.expect(manifest_of(job))
-    deep_host.continue_transfer()
-    (deep_host.copy / "models").mkdir()
-    (deep_host.copy / "models" / "weights").write_text("learnt")
-    make_deep_folders(deep_host.copy / "models")
-    assert deep_host.receiver.close()
-    deep_host.dir.remove()
-    assert not deep_host.folder.exists()
-    said = deep_host.reports[-1]
-    assert isinstance(said, file_messages.FilesPreserved)
-    assert (Path(said.folder) / "models" / "weights").read_text() == "learnt"
-
-
 def test_folders_of_any_depth_that_a_dead_agent_has_left_are_removed(
     deep_host: Host, job: Path
 ) -> None:
@@ -446,24 +428,3 @@ def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host)
     host.expect(Manifest(base="/", files=(), links=(LinkEntry(path="a", target="b"),) * 2))
     host.continue_transfer()
     assert host.refused == f"{host.copy}/a: File exists"
-
-
-NOT_WRITTEN = Cause(Code.FILE_NOT_WRITTEN, path="/h/files/n")
-
-
-@pytest.mark.parametrize(
-    ("cause", "hint"),
-    [
-        (NOT_WRITTEN._replace(errno=errno.ENAMETOOLONG), "rename it, leave it out with a .git"),
-        (NOT_WRITTEN._replace(errno=errno.ENOSPC), "make room there"),
-        (NOT_WRITTEN._replace(errno=errno.EDQUOT), "make room there"),
-        (Cause(Code.FILE_TRUNCATED, path="big"), None),
-    ],
-)
-def test_what_to_do_about_files_that_a_host_cannot_have(cause: Cause, hint: str | None) -> None:
-    delivery: Any = FileDelivery(Manifest(base="/", files=()), ["h1"], *[lambda *_, **__: None] * 3)
-    delivery.receive("h1", file_messages.FilesRefused(cause, 0.0))
-    error = files_refused(delivery.refusals, {"h1": LocalReach()}).as_cause()
-    assert cause_text(error) == f"h1 cannot receive the program's files: {cause_text(cause)}"
-    assert (cause_advice(error) or "").startswith(hint or "")
-    assert bool(cause_advice(error)) == bool(hint)

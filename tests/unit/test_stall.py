@@ -76,17 +76,6 @@ def test_steps_of_a_task_that_is_not_waited_for_do_not_count(tasks: Any) -> None
     assert tasks.stall_at(1000.0) == STALL
 
 
-def test_the_steps_of_a_task_that_has_exited_are_forgotten(tasks: Any) -> None:
-    tasks.watch.record("worker:0", "1")
-    tasks.now = 90.0
-    tasks.watch.forget("worker:0")
-    assert tasks.stall_at(1000.0, 30.0, what="line") is None
-    since = tasks.now
-    found = tasks.stall_at(2000.0)
-    assert found is not None
-    assert found - since <= STALL * 1.25
-
-
 def test_while_a_host_is_out_of_reach_nothing_is_known(tasks: Any) -> None:
     tasks.now = 99.0
     assert tasks.watch.check(are_linked=False) is not None

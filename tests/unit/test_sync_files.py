@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-import shutil
 import socket
 import time
 from pathlib import Path
@@ -18,7 +16,6 @@ from distrun.spec.model import ProgramKind, ProgramSpec, Spec, Sync
 from distrun.strategies import STRATEGIES
 from distrun.sync import file_selection
 from distrun.sync.file_selection import FileSelection, select_files
-from distrun.sync.gitignore import IgnoreRules
 from distrun.sync.manifest import Manifest
 
 NEWLINE = b"a\nb \xff'\"$(x).py"
@@ -215,57 +212,12 @@ def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(
         found.manifest()
 
 
-def test_folders_and_links_that_are_gone_again_are_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "kept").touch()
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "link").symlink_to("kept")
-    within = IgnoreRules.within
-
-    def losing(rules: IgnoreRules, folder: bytes) -> IgnoreRules:
-        if os.path.basename(folder) in (b"link", b"folder"):  # they have been listed
-            (tmp_path / "link").unlink(missing_ok=True)
-            shutil.rmtree(tmp_path / "folder", ignore_errors=True)
-        return within(rules, folder)
-
-    monkeypatch.setattr(IgnoreRules, "within", losing)
-    made = FileSelection(str(tmp_path), [str(tmp_path)]).manifest()
-    assert (names(made), made.links, made.folders) == ({b"kept"}, (), ())
-
-
-def test_an_entry_that_cannot_be_looked_at_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "link").symlink_to("train.py")
-
-    def broken(path: bytes) -> bytes:
-        raise OSError(errno.EIO, "Input/output error", path)
-
-    monkeypatch.setattr(os, "readlink", broken)
-    with pytest.raises(InvalidSpecError, match=r"/data/link cannot be sent: Input/output error"):
-        FileSelection(str(tmp_path), [str(tmp_path)])
-
-
 def test_the_records_of_jobs_are_never_sent(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "home" / "jobs").mkdir(parents=True)
     (tmp_path / "home" / "jobs" / "log").touch()
     found = select_files(spec_of(tmp_path), [str(tmp_path / "home" / "jobs")])
     assert names(found.manifest()) == {b"train.py"}
-
-
-@pytest.mark.parametrize("kind", ["pipe", "endless device", "folder"])
-def test_a_gitignore_that_is_no_file_is_not_read(tmp_path: Path, kind: str) -> None:
-    name = tmp_path / ".gitignore"
-    if kind == "pipe":
-        os.mkfifo(name)
-    elif kind == "folder":
-        name.mkdir()
-    else:
-        name.symlink_to("/dev/zero")
-    assert IgnoreRules([]).within(os.fsencode(tmp_path)).levels == ()
 
 
 @pytest.mark.parametrize("part", ["a", "a*", "[a-z]*?*", "**/"])
@@ -281,15 +233,3 @@ def test_a_pattern_that_is_longer_than_any_path_is_refused_at_once(
     ignored.write_text(f"{part * (4000 // len(part))}b\n" * 64)
     assert names(FileSelection(str(tmp_path), [str(tmp_path)]).manifest()) >= {b"train.py"}
     assert time.process_time() - before < 4
-
-
-def test_patterns_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
-    """A pattern of five bytes takes 5 KB, and each folder may have a file with more of them."""
-    folder = tmp_path
-    for _ in range(2):
-        folder = folder / "inner"
-        folder.mkdir()
-        (folder / ".gitignore").write_text("*a*b\n" * 27_000)
-    (folder / "train.py").touch()
-    with pytest.raises(InvalidSpecError, match=r"\.gitignore is too large: .* 262 kB together"):
-        FileSelection(str(tmp_path), [str(tmp_path)])

@@ -1,25 +1,32 @@
-"""What each task did from when to when, by the events of a record."""
+"""What each task did from when to when, and where a job's time went, by the events of a record."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
-from distrun import events, timeline
+import pytest
+
+from distrun import events, timeline, timing
 from distrun.agent.protocol import Cause, Code
 from distrun.history import Sample
 from distrun.lifecycle import TaskState, Used
 from distrun.report.outliers import Measure, outliers
-from distrun.report.series import panels, thinned
+from distrun.report.series import panels
 from distrun.spec.model import Timeouts
 from distrun.stacks import Place
 from distrun.strategies import Role, Success
 from distrun.timeline import Activity
+from distrun.timing import Phase
 
 A, B = "worker:0", "worker:1"
 
 
-def created(at: float, stall: float | None = None) -> events.JobCreated:
-    return events.JobCreated(
+def created(
+    at: float, kind: type[events.JobCreated] = events.JobCreated, stall: float | None = None
+) -> events.JobCreated:
+    return kind(
         at=at, job_id="job-1", name="job", strategy="multi_worker_mirrored",
         success=Success.CHIEF_AND_WORKERS, spec_file="s.yaml", supervisor_pid=1,
         timeouts=Timeouts(stall=stall),
@@ -34,6 +41,13 @@ def planned(at: float) -> events.JobPlanned:
             for index, name in enumerate((A, B))
         ),
     )
+
+
+def ready(at: float, host: str, behind: float = 0.0) -> events.HostReady:
+    return events.HostReady(
+        at=at, host=host, agent_pid=1, hostname=host, python="3.11", cores=2.0, gpus=(),
+        behind=behind,
+    )  # fmt: skip
 
 
 def started(at: float, task: str, attempt: int = 0) -> events.TaskStarted:
@@ -95,15 +109,6 @@ def test_a_task_that_tells_no_steps_runs_from_its_first_output_on() -> None:
         (Activity.RUNNING, 7.0, 50.0),
     ]
     assert shown(history, A)[1] == (Activity.STARTING, 0.0, 50.0)
-
-
-def test_times_are_by_the_clock_of_the_launching_machine() -> None:
-    ready = events.HostReady(
-        at=1.0, host="gpu0", agent_pid=1, hostname="gpu0", python="3", cores=1.0, gpus=(),
-        behind=100.0,
-    )  # fmt: skip
-    history = [created(0.0), ready, planned(2.0), started(-97.0, A), *ended(-80.0, A)]
-    assert (Activity.STARTING, 3.0, 20.0) in shown(history, A)
 
 
 def test_saving_stalls_and_lost_links_are_beside_the_rest() -> None:
@@ -217,12 +222,112 @@ def test_panels_have_what_was_told_and_used() -> None:
     assert times == [1.0, 101.0, 103.0, 107.0]
 
 
-def test_few_points_keep_the_lowest_and_the_highest() -> None:
-    points = [(float(n), float(n % 7)) for n in range(1000)]
-    points[503] = (503.0, 99.0)
-    points[710] = (710.0, -99.0)
-    kept = thinned(points, 50)
-    assert len(kept) <= 60
-    assert {points[503], points[710]} <= set(kept)
-    assert kept == sorted(kept)
-    assert thinned(points[:50], 50) == points[:50]
+# Where the time of a job went ---------------------------------------------------------------
+
+
+def of_both(kind: Callable[..., events.Event], *times: float, **fields: Any) -> list[events.Event]:
+    return [kind(at=at, task=task, **fields) for task, at in zip((A, B), times, strict=True)]
+
+
+def attempt(number: int, begin: float) -> list[events.Event]:
+    return [
+        *of_both(events.TaskStarted, begin + 1, begin + 1.5, attempt=number, pid=1),
+        *of_both(events.FirstStep, begin + 9, begin + 8, attempt=number),
+        *(
+            events.TaskReported(at=begin + 31, task=task, values={}, step_at=begin + 30)
+            for task in (A, B)
+        ),
+        *of_both(events.TaskExited, begin + 31, begin + 33, attempt=number, code=1),
+    ]
+
+
+HISTORY = [
+    created(100.0),
+    ready(101.0, "gpu1"),
+    ready(103.0, "gpu0"),
+    events.Synced(at=104.0, host="gpu0", files=1, size=1),
+    planned(105.0),
+    *attempt(0, 105.0),
+    events.RestartPlanned(
+        at=139.0,
+        number=0,
+        tasks=(A, B),
+        cause=Cause(Code.HOST_LOST, host="gpu1"),
+        delay=1.0,
+        is_free=False,
+        left=2,
+    ),
+    ready(141.0, "gpu1"),
+    *attempt(1, 142.0),
+]
+
+
+def phases(found: timing.AttemptTiming) -> dict[str, tuple[float, float, str]]:
+    return {each.phase.value: (each.at, each.seconds, each.last) for each in found.reached}
+
+
+def test_each_phase_has_its_time_its_length_and_who_was_last() -> None:
+    first, second = timing.attempts(
+        HISTORY, {("worker:0", 0): 107.0, ("worker:1", 0): 107.5, ("worker:0", 1): 144.0}
+    )
+    assert phases(first) == {
+        "accepted": (100.0, 0.0, ""),
+        "hosts reached": (103.0, 3.0, "gpu0"),
+        "files sent": (104.0, 1.0, ""),
+        "ports held": (105.0, 1.0, ""),
+        "program executed": (106.5, 1.5, "worker:1"),
+        "first output": (107.5, 1.0, "worker:1"),
+        "first step": (114.0, 6.5, "worker:0"),
+        "last step": (135.0, 21.0, "worker:0"),
+        "end": (138.0, 3.0, "worker:1"),
+    }
+    assert first.reached[1].spread == 2.0
+    assert (first.tasks, first.cause, first.resumed) == ((A, B), None, False)
+    assert phases(second) == {
+        "accepted": (139.0, 0.0, ""),
+        "hosts reached": (141.0, 2.0, ""),
+        "program executed": (143.5, 2.5, "worker:1"),
+        "first output": (144.0, 0.5, ""),
+        "first step": (151.0, 7.0, "worker:0"),
+        "last step": (172.0, 21.0, "worker:0"),
+        "end": (175.0, 3.0, "worker:1"),
+    }
+    assert second.cause is not None
+    assert second.cause.host == "gpu1"
+
+
+def test_the_times_of_a_host_are_corrected_by_its_clock() -> None:
+    history = [
+        created(100.0), ready(101.0, "gpu0"), ready(101.0, "gpu1", behind=50.0), planned(102.0),
+        *of_both(events.TaskStarted, 103.0, 54.0, attempt=0, pid=1),
+    ]  # fmt: skip
+    (found,) = timing.attempts(history)
+    assert found.at(Phase.PROGRAM_EXECUTED) == 104.0
+
+
+def test_a_task_that_restarts_alone_leaves_the_others_in_their_attempt() -> None:
+    alone = events.RestartPlanned(
+        at=120.0, number=0, tasks=("worker:1",), cause=Cause(Code.TASK_NOT_STARTED), delay=0.0,
+        is_free=False, left=2,
+    )  # fmt: skip
+    history = [
+        created(100.0), ready(101.0, "gpu0"), planned(102.0),
+        *of_both(events.TaskStarted, 103.0, 103.0, attempt=0, pid=1), alone,
+        events.TaskStarted(at=121.0, task="worker:1", attempt=1, pid=2),
+        *of_both(events.TaskExited, 130.0, 131.0, attempt=1, code=0),
+    ]  # fmt: skip
+    first, second = timing.attempts(history)
+    assert (first.at(Phase.END), second.at(Phase.END)) == (130.0, 131.0)
+    assert second.tasks == ("worker:1",)
+
+
+@pytest.mark.parametrize("kind", [events.JobCreated, events.JobResumed])
+def test_a_job_in_the_queue_is_accepted_once_its_supervisor_begins(
+    kind: type[events.JobCreated],
+) -> None:
+    queued = events.JobQueued(
+        at=50.0, job_id="job-1", name="job", strategy="default", spec_file="s", batch_id="7"
+    )
+    (found,) = timing.attempts([queued, created(100.0, kind), ready(101.0, "gpu0")])
+    assert phases(found)["accepted"] == (100.0, 50.0, "")
+    assert found.resumed is (kind is events.JobResumed)

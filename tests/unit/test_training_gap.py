@@ -48,18 +48,6 @@ def test_what_is_repeated(before: str, after: str, steps: int | None, is_printed
     assert event.seconds == 1.0
 
 
-def test_of_a_lost_host_the_last_steps_are_not_known() -> None:
-    emitted: list[TrainingContinued] = []
-    gap = TrainingGap(emitted.append, lambda: 0.0)  # type: ignore[arg-type]
-    gap.record("worker:1", {"STEP": "30"}, is_printed=False)
-    gap.record("worker:0", {"STEP": "50"}, is_printed=False)
-    gap.interrupt(["worker:0"])
-    for task in ("worker:1", "worker:0"):
-        gap.start(task)
-        gap.record(task, {"STEP": "21"}, is_printed=False)
-    assert [(each.task, each.repeated_steps) for each in emitted] == [("worker:0", 30)]
-
-
 def gap_of(*tasks: str) -> tuple[TrainingGap, list[TrainingContinued]]:
     emitted: list[TrainingContinued] = []
     clock = itertools.count(10.0)

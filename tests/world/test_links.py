@@ -111,19 +111,6 @@ def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(world: Launch) ->
     assert job.running == {"worker:0": "h1"}, "it has no lease"
 
 
-def test_without_a_lease_nobody_waits_for_a_link_whose_loss_is_noticed_after_the_second_kill(
-    world: Launch,
-) -> None:
-    job = world(**OFF)
-    job.cut("h1")
-    job.stop()
-    job.kill(130)
-    job.advance(1)
-    job.kill_clients("h1")
-    assert job.end(30) == 130
-    assert "reconnecting" not in job.told()
-
-
 def test_an_agent_that_hangs_without_tasks_ends_by_itself(world: Launch) -> None:
     job = world(2, timeouts={"link": "10s"})
     job.exit("worker:1")

@@ -266,23 +266,3 @@ def test_a_host_whose_disk_is_full_or_read_only_is_replaced(fault: Any, world: L
         assert "is full" in job.said()
     job.exit_all()
     assert job.end() == 0
-
-
-def test_a_host_that_cannot_execute_the_program_is_left_out(world: Launch) -> None:
-    job = world(3, spares=1)
-    job.break_program("h2")
-    job.exit("worker:0", 1)
-    job.until(lambda: job.running.get("worker:1") == "h3", 60)
-    job.expect(hosts={"h2": "left out"})
-    job.exit_all()
-    assert job.end() == 0
-
-
-def test_a_spare_that_is_off_at_the_launch_is_left_out(world: Launch) -> None:
-    job = world(3, spares=1, is_launched=False)
-    job.power_off("h3")
-    job.launch()
-    job.until(lambda: len(job.running) == 2, 120)
-    assert "h3 is left out: " in job.said()
-    job.exit_all()
-    assert job.end() == 0

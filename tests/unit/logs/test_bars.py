@@ -67,14 +67,6 @@ def test_a_line_is_shown_at_once(text: bytes) -> None:
     assert lines.feed(text) == text
 
 
-def test_an_unfinished_bar_with_a_newline_is_shown_with_what_follows() -> None:
-    lines = LineBuffer()
-    bar = b"\r 20%|##   | 1/5 [00:01<00:04, 1.00it/s]\n"
-    assert lines.feed(bar) == b""
-    assert lines.feed(b"\r") == b""
-    assert lines.feed(b"1/5\rerror") == bar
-
-
 def test_a_bar_that_moves_for_days_fits_into_memory_and_is_one_line() -> None:
     lines = LineBuffer()
     for step in range(30_000):

@@ -8,7 +8,6 @@ import re
 import select
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,14 +140,6 @@ class TestFollower:
         job.write("worker:0", b"b\n")
         asked = iter([False, False, True])
         assert list(follower.until(lambda: next(asked))) == [b"worker:0 | b\n"]
-
-    def test_a_folder_that_is_not_there_yet_is_polled(self, tmp_path: Path, follow: Follow) -> None:
-        job = Job(tmp_path / "later")
-        follower = follow(job.logs)
-        assert follower.poll_interval is not None
-        job.folder.mkdir()
-        job.write("worker:0", b"a\n")
-        assert follower.read() == [b"worker:0 | a\n"]
 
     def test_until_asks_when_it_is_woken(self, job: Job, follow: Follow) -> None:
         reading, writing = os.pipe()

@@ -163,11 +163,6 @@ class TestMerge:
         assert job.shown() == b"worker:0 | a\nworker:0 | b\n"
         job.shown(replace(PLAIN, timestamps=True), since=T0, last=1)
 
-    def test_no_index_and_no_log(self, job: Job) -> None:
-        assert job.shown() == b""
-        job.write("worker:0", b"a\n")
-        assert job.shown(since=T0) == b"worker:0 | a\n"
-
     def test_a_clock_that_is_set_back_keeps_the_order(self, job: Job) -> None:
         job.write("worker:0", b"a\n", at=5)
         job.write("worker:0", b"b\n", at=1)
@@ -224,11 +219,6 @@ class TestSelection:
         assert job.shown(since=T0 + 2) == b""
         job.write("worker:0", b"b", at=3)
         assert job.shown(since=T0 + 2) == b"worker:0 | bb\n"
-
-    def test_since_shows_the_whole_of_a_line_that_was_finished_then(self, job: Job) -> None:
-        job.write("worker:0", b"a\nbe", at=0)
-        job.write("worker:0", b"gun\n", at=5)
-        assert job.shown(since=T0 + 4) == b"worker:0 | begun\n"
 
     def test_grep_sees_the_line_as_it_is_shown(self, job: Job) -> None:
         job.write("worker:0", b"\x1b[31mERROR\x1b[0m a\nno ERROR\n10%\rERROR b\nworker\n", at=0)
