@@ -10,8 +10,6 @@ from distrun.frozen import Frozen
 from distrun.jobstore import HISTORY_SUFFIX, LATE_SUFFIX, LOG_SUFFIX
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from distrun.jobstore import JobFolder
 
 VERSION = 1
@@ -44,17 +42,13 @@ class About(Frozen, kw_only=True):
     versions: dict[str, str]
 
 
-def job_files(folder: JobFolder) -> list[Path]:
-    """Return the files of a job that are in a bundle with its own names, whether they exist."""
-    return [
-        *(folder.spec_file, folder.resolved_spec_file, folder.plan_file, folder.events_file),
-        *(folder.supervisor_log, folder.batch_script, folder.batch_log),
-    ]
-
-
 def is_known(name: str, folder: JobFolder) -> bool:
     """Whether a file of that name, relative to the job's folder, belongs to a bundle."""
-    if name in {ABOUT, REPORT, README, *(file.name for file in job_files(folder))}:
+    files = (
+        *(folder.spec_file, folder.resolved_spec_file, folder.plan_file, folder.events_file),
+        *(folder.supervisor_log, folder.batch_script, folder.batch_log),
+    )
+    if name in {ABOUT, REPORT, README, *(file.name for file in files)}:
         return True
     place, slash, file = name.partition("/")
     if name == f"{folder.logs.name}/{folder.unsent_reports_file.name}":

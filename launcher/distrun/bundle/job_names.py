@@ -16,7 +16,6 @@ from distrun.bundle.contents import MOST_BYTES
 from distrun.codec import from_json
 from distrun.redaction import Redactor, secret_values
 from distrun.regular_file import open_regular_file
-from distrun.spec.addresses import is_loopback
 from distrun.spec.machine import own_names
 from distrun.spec.model import Spec
 
@@ -31,21 +30,18 @@ _UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, Recu
 def make_redactor(folder: JobFolder, *, keep_names: bool) -> Redactor:
     """Return what replaces the secrets of a job and, unless they are to be kept, the names."""
     secrets = secret_values(folder)
-    spec = _spec(folder)
-    roles = [task.partition(":")[0] for task in folder.state().tasks]
-    if spec is not None:
-        roles += [each.role.value for each in spec.roles]
+    roles = {task.partition(":")[0] for task in folder.state().tasks}
+    spec = None
+    with contextlib.suppress(*_UNREADABLE):
+        spec = from_json(Spec, _read(folder.resolved_spec_file))
+        roles |= {each.role.value for each in spec.roles}
     if keep_names:
         return Redactor(secrets, roles=roles)
-    users, hosts = [*_own_users()], [*_recorded_hosts(folder)]
-    if spec is not None:
-        users.append(spec.ssh.user or "")
-        hosts += _hosts_of_spec(spec)
-    hosts += [socket.gethostname(), *sorted(own_names()), *_unproxied(folder)]
+    users, hosts = [*_own_users()], [*_hosts(folder, spec)]
+    users.append(spec.ssh.user or "" if spec is not None else "")
     logins = [each.rpartition("@") for each in hosts]
     users += [user for user, _, _ in logins]
-    machines = [host for _, _, host in logins if not is_loopback(host)]
-    return Redactor(secrets, users, machines, roles=roles)
+    return Redactor(secrets, users, [host for _, _, host in logins], roles=roles)
 
 
 def _own_users() -> Iterator[str]:
@@ -57,39 +53,24 @@ def _own_users() -> Iterator[str]:
         yield Path.home().name
 
 
-def _recorded_hosts(folder: JobFolder) -> Iterator[str]:
+def _hosts(folder: JobFolder, spec: Spec | None) -> Iterator[str]:
     with contextlib.suppress(OSError):
         for event in record.read(str(folder.events_file)):
             if isinstance(event, events.HostReady):
                 yield from (event.host, event.hostname, event.address or "")
             elif isinstance(event, (events.HostLost, events.HostLeftOut)):
                 yield event.host  # perhaps it has never been ready
-
-
-def _spec(folder: JobFolder) -> Spec | None:
-    with contextlib.suppress(*_UNREADABLE):
-        return from_json(Spec, _read(folder.resolved_spec_file))
-    return None
-
-
-def _hosts_of_spec(spec: Spec) -> Iterator[str]:
-    for host in spec.hosts:
+    for host in spec.hosts if spec is not None else ():
         yield from (host.name, host.address or "")
-    for role in spec.roles:
+    for role in spec.roles if spec is not None else ():
         yield from (each.rpartition(":")[0].strip("[]") for each in role.addresses)
-    for name, value in spec.ssh.options.items():
-        if name.lower() == "hostname":
-            yield value
-        elif name.lower() == "proxyjump":
+    for name, value in spec.ssh.options.items() if spec is not None else ():
+        if name.lower() in ("hostname", "proxyjump"):
             yield from (each.partition(":")[0] for each in value.split(","))
-
-
-def _unproxied(folder: JobFolder) -> list[str]:
-    """Return the machines of `no_proxy`, which the plan has from the launching shell."""
-    with contextlib.suppress(*_UNREADABLE):
-        found = _read(folder.plan_file)["env"]["no_proxy"].split(",")
-        return [each.lstrip(".*") for each in found if each]
-    return []
+    yield from (socket.gethostname(), *sorted(own_names()))
+    with contextlib.suppress(*_UNREADABLE):  # what the plan has from the launching shell
+        no_proxy = _read(folder.plan_file)["env"]["no_proxy"].split(",")
+        yield from (each.lstrip(".*") for each in no_proxy)
 
 
 def _read(path: Path) -> Any:

@@ -65,7 +65,7 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
 def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]:
     """Write the archive; returns what is in it, in lines."""
     from distrun.bundle.job_names import make_redactor
-    from distrun.bundle.writer import BundleWriter, replaced_text
+    from distrun.bundle.writer import replaced_text, write_bundle
     from distrun.cli.job_view import job_summary
     from distrun.cli.text_format import format_count
     from distrun.cli.verdict_text import labelled
@@ -73,16 +73,16 @@ def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]
 
     job = job_summary(folder)
     redactor = make_redactor(folder, keep_names=keep_names)
-    writer = BundleWriter(
+    parts = write_bundle(
+        file,
         folder,
-        job.state.tasks,
         redactor,
+        _report,
         phase=job.phase,
         is_running=job.is_running,
         versions=versions(),
     )
-    writer.write(file, _report)
-    lines = [labelled(name, text) for name, text in _listed(writer.parts)]
+    lines = [labelled(name, text) for name, text in _listed(parts)]
     lines.append(labelled("replaced", replaced_text(redactor)))
     kept = [*redactor.kept]
     if redactor.kept_secrets:

@@ -5,7 +5,7 @@ belongs together. What a secret is can only be guessed: it is the value of a var
 `program.pass_env` names or whose name looks secret, or a text that has the form of one.
 """
 
-from distrun.redaction.redactor import Redactor
-from distrun.redaction.secrets import is_secret, secret_values
+from distrun.redaction.redactor import Redactor, secret_values
+from distrun.redaction.secrets import is_secret
 
 __all__ = ["Redactor", "is_secret", "secret_values"]
