@@ -10,6 +10,7 @@ from collections.abc import Container
 
 from distrun import events, record
 from distrun.agent.protocol.causes import Cause, Code
+from distrun.cli.advice_text import advice_text
 from distrun.cli.cause_text import advise_about, cause_text, exit_text
 from distrun.cli.event_text import resumed_text
 from distrun.cli.job_view import JobView
@@ -95,6 +96,7 @@ def end_line(folder: JobFolder, state: JobState, *, left_out: str = "") -> str:
     if outcome is None or outcome.result is Result.SUCCEEDED:
         how = ["succeeded" + (f" in {lived}" if lived else ""), _cost_of_restarts(folder, state)]
         how += job.warnings
+        how += [] if job.advice is None else [advice_text(job.advice, state.name)]
         how.append(", ".join(progress_words(job.progress, at_end=True)))
     else:
         cause, *_ = cause_text(_failure(outcome)).split("\n")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from distrun import control, events, history, record, resumption
+from distrun.advice.rules import SECONDS, Advice, advise
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Code
 from distrun.cli import console
+from distrun.cli.advice_text import advice_text
 from distrun.cli.cause_text import cause_text
 from distrun.cli.json_output import output_json, progress_json
 from distrun.cli.progress import TimeLeft, number
@@ -31,6 +34,7 @@ from distrun.lifecycle import (
     highest,
     total,
 )  # fmt: skip
+from distrun.regular_file import data_start, open_regular_file
 from distrun.spec.problems import printable
 from distrun.verdict.model import Kind, Replacement
 
@@ -46,6 +50,8 @@ LOST = "lost"
 
 _SAMPLES = 60
 """From which the time left is estimated: of two minutes, or more of a long job."""
+_MOST_ADVISED, _LOG_BYTES = 64, 1 << 18
+"""Tasks, and bytes of the log of each, in which is searched for what makes the job slow."""
 _FEWEST_STEPS, _BEHIND = 5, 0.05
 """By how many steps, and by which share of them, a task is behind the others."""
 
@@ -236,6 +242,29 @@ class JobView(Frozen, kw_only=True):
                 return name, least, usual
         return None
 
+    @cached_property
+    def advice(self) -> Advice | None:
+        """What costs much of its time; None: nothing, or it has failed, or was short."""
+        outcome, lived = self.outcome, (self.state.ended_at or time.time()) - self.state.created_at
+        has_failed = outcome is not None and outcome.result is not Result.SUCCEEDED
+        if has_failed or lived < SECONDS:
+            return None
+        tasks = [*self.state.tasks.values()][:_MOST_ADVISED]
+        return advise(
+            {task.name: history.last(self.folder, task.name, _SAMPLES) for task in tasks},
+            {task.name: self._log_of(task) for task in tasks},
+        )
+
+    def _log_of(self, task: TaskState) -> bytes:
+        """The beginning of what its present attempt has printed."""
+        try:
+            with open_regular_file(self.folder.log_of(task.name)) as file:
+                return os.pread(
+                    file.fileno(), _LOG_BYTES, data_start(file.fileno(), task.log_start)
+                )
+        except OSError:
+            return b""
+
     @property
     def used(self) -> list[Used]:
         """What its tasks have used, in the order of the tasks."""
@@ -355,9 +384,15 @@ class JobView(Frozen, kw_only=True):
             "replacements": [output_json(each) for each in self.state.replacements],
             "tensorboard": self.tensorboard,
             "quiet_since_at": self.state.quiet_since,
+            "advice": self._advice_json(),
             "timing": [timing_json(attempt) for attempt in self.timing],
             "tasks": [task.to_json() for task in self.tasks],
         }
+
+    def _advice_json(self) -> dict[str, Any] | None:
+        if self.advice is None:
+            return None
+        return {**to_json(self.advice), "text": advice_text(self.advice, self.state.name)}
 
     def _host_json(self, host: HostState) -> dict[str, Any]:
         fields = output_json(host)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Cause
+from distrun.cli.advice_text import advice_text
 from distrun.cli.cause_text import cause_text
 from distrun.cli.event_text import quiet_advice, quiet_text, resumed_text
 from distrun.cli.job_view import LOST, JobView, TaskView
@@ -163,7 +164,10 @@ def _notes_on_attempts(job: JobView) -> list[str]:
 
 def _notes_while_running(job: JobView) -> list[str]:
     notes = [f"about {format_duration(job.time_left)} left"] if job.time_left is not None else []
-    notes += [job.behind] if job.behind is not None else []
+    if job.advice is not None:
+        notes.append(advice_text(job.advice, job.state.name))
+    if job.behind is not None and (job.advice is None or job.advice.task not in job.behind):
+        notes.append(job.behind)
     if job.state.quiet_since is not None and job.state.outcome is None:
         notes.append(quiet_text(max(0.0, time.time() - job.state.quiet_since)))
         notes.append(quiet_advice(job.folder.job_id))

@@ -1,0 +1,92 @@
+"""What is said unasked of a slow job, and of no other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from distrun import history
+from distrun.advice.rules import Symptom, advise
+from distrun.cli.job_view import JobView
+from distrun.cli.status_view import job_notes
+from distrun.history import HistoryLog, Sample
+from distrun.jobstore import JobFolder
+
+from .histories import MWM, Job
+
+RETRACES = (
+    "WARNING:tensorflow:5 out of the last 5 calls to <function train_step at 0x7f1> triggered "
+    "tf.function retracing. Tracing is expensive"
+)
+
+
+def sampled(
+    rate: float, *, cores: float = 0.5, seconds: int = 90, every: int = 1, epoch: int = 1000
+) -> Sequence[Sample]:
+    """Every two seconds, a sample of a task that reports each so-many-th step."""
+    return [
+        Sample(
+            at=1000.0 + at, attempt=0, cpu_seconds=cores * at, memory_bytes=1,
+            peak_memory_bytes=1, processes=1, read_bytes=0, written_bytes=0,
+            progress={"STEP": int(rate * at) // every * every % epoch},
+        )
+        for at in range(0, seconds, 2)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("samples", "log", "symptom"),
+    [
+        ([sampled(2), sampled(2), sampled(1.2)], "", Symptom.BEHIND),
+        ([sampled(2), sampled(1.2)], RETRACES, Symptom.BEHIND),  # at most one thing
+        ([sampled(2), sampled(2), sampled(1.2, epoch=30)], "", Symptom.BEHIND),
+        ([sampled(2), sampled(1.6)], "", None),
+        ([sampled(2), sampled(1.2, seconds=50)], "", None),  # it has just begun
+        ([sampled(2, every=40), sampled(1.2, every=40)], "", None),  # reports too seldom
+        ([sampled(2), sampled(2, epoch=30)], "", None),
+        ([sampled(2), sampled(2)], RETRACES, Symptom.RETRACING),
+        ([[], []], RETRACES, Symptom.RETRACING),
+        ([sampled(2)], RETRACES.replace("5 out of the last 5", "2 out of the last 9"), None),
+        ([sampled(2, cores=0.1), sampled(2, cores=0.2)], "", Symptom.IDLE),
+        ([sampled(2, cores=0.1), sampled(2, cores=0.4)], "", None),
+        ([sampled(0, cores=0.1)], "", None),  # takes no steps
+        ([sampled(2), sampled(2)], "", None),
+        ([[]], "", None),
+    ],
+)
+def test_each_rule_shows_its_case_and_no_healthy_job(
+    samples: list[Sequence[Sample]], log: str, symptom: Symptom | None
+) -> None:
+    named = {f"worker:{n}": each for n, each in enumerate(samples)}
+    found = advise(named, {"worker:0": log.encode()})
+    assert (found and found.symptom) == symptom
+    if symptom is Symptom.BEHIND and found is not None:
+        assert found.task == f"worker:{len(samples) - 1}"
+
+
+def test_a_gpu_that_works_leaves_cores_idle() -> None:
+    used = [
+        each.__class__(**{**vars(each), "gpu_memory_bytes": 1 << 30})
+        for each in sampled(2, cores=0.1)
+    ]
+    assert advise({"worker:0": used}, {}) is None
+
+
+def test_status_and_json_say_it(tmp_path: Path) -> None:
+    job = Job()
+    job.created(MWM)
+    job.planned("worker:0", "worker:1")
+    job.started("worker:0")
+    job.started("worker:1")
+    folder = JobFolder(tmp_path)
+    for task, rate in (("worker:0", 2.0), ("worker:1", 1.0)):
+        for sample in sampled(rate):
+            HistoryLog(folder).append(task, sample)
+    assert len(history.read(folder, ["worker:0"])["worker:0"]) == 45
+    view = JobView(folder=folder, state=job.state, supervisor=1)
+    told = view.to_json()["advice"]
+    assert (told["symptom"], told["task"]) == ("behind", "worker:1")
+    assert told["text"] in job_notes(view)
+    assert "distrun profile" in told["text"]
