@@ -22,8 +22,8 @@ _BEHIND = 0.7
 _IDLE = 0.25
 """Of a core: tasks that take steps and use less wait for most of the time."""
 _RETRACING = re.compile(
-    rb"\b([5-9]|[1-9]\d+) out of the last \d+ calls to (?:<(?:function|bound method) )?([\w.<>]+).{0,80}?"
-    rb"triggered tf\.function retracing"
+    rb"\b([5-9]|[1-9]\d+) out of the last \d+ calls to (?:<(?:function|bound method) )?([\w.<>]+)"
+    rb".{0,80}? triggered tf\.function retracing"
 )
 
 
