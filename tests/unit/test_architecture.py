@@ -335,9 +335,9 @@ LAYERS = (
     },
     {"distrun.events"},
     {"distrun.lifecycle", "distrun.preflight.judgement", "distrun.record"},
-    {"distrun.advice", "distrun.verdict", "distrun.jobstore"},
+    {"distrun.verdict", "distrun.jobstore"},
     {
-        *("distrun.history", "distrun.redaction", "distrun.slurm.queued_job"),
+        *("distrun.advice", "distrun.history", "distrun.redaction", "distrun.slurm.queued_job"),
         *("distrun.slurm.submission", "distrun.timeline", "distrun.timing"),
         "distrun.traces",
     },
