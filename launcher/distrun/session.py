@@ -180,7 +180,7 @@ class Session(FollowedJob):
             folder,
             on_event=on_event,
             on_signal=on_signal,
-            on_transfer=None if manifest is None else on_transfer,
+            on_transfer=on_transfer if manifest is not None or spec.program.results else None,
         )
         self._former = None if resumed is None else resumed.former
         self.has_answered = True

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from distrun.agent import written_files
 from distrun.agent.loop import Loop
-from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten
+from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten, ReadFile
 from distrun.errors import UsageError
 from distrun.received_tree import ReceivedTree
 from distrun.supervisor.file_fetch import clean_patterns, place
@@ -104,3 +106,41 @@ def test_patterns_stay_in_the_working_folder(pattern: str) -> None:
         clean_patterns([pattern])
     assert clean_patterns(["./a/", "*.h5"]) == ["a", "*.h5"]
     assert clean_patterns([".", "a"]) == []
+
+
+class Sent(list[Any]):
+    """The messages that a host sends; `channel` is its end of the link."""
+
+    @property
+    def channel(self) -> Any:
+        return SimpleNamespace(send=self.append, flush=int, pending=False, broken=False)
+
+
+def test_a_host_lists_what_was_written_and_sends_a_file_that_grows_as_far_as_it_was_listed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "out").mkdir()
+    for name in ("out/log", "other", "old"):
+        (tmp_path / name).write_text("0123456789")
+    began = (tmp_path / "old").stat().st_ctime + 10
+    found = {}
+    for patterns, since in (([], 0.0), (["out"], 0.0), (["*lo*"], 0.0), ([], began)):
+        search = written_files._Search(str(tmp_path), "", patterns, since, [])
+        listed = Sent()
+        written_files._list(listed.channel, 0, search, 100)
+        names = sorted(each[0] for part in listed for each in part.files)
+        key = (*patterns, since)
+        found[key] = names
+    assert found == {
+        (0.0,): ["old", "other", "out/log"],
+        ("out", 0.0): ["out/log"],
+        ("*lo*", 0.0): ["out/log"],
+        (began,): [],
+    }
+    sent = Sent()
+    written_files._read(sent.channel, str(tmp_path), ReadFile(0, "out/log", 2, 6, digest=False))
+    written_files._read(sent.channel, str(tmp_path), ReadFile(0, "out", 0, 6, digest=False))
+    data, end, refused = sent
+    assert (data.offset, data.data) == (2, b"2345")
+    assert end.size == 10  # so the other side knows that it has grown
+    assert refused.errno

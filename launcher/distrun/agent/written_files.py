@@ -177,7 +177,8 @@ def _read(channel: ChecksummedSender, top: str, order: ReadFile) -> None:
             while not channel.broken:
                 if not order.digest:
                     offset = _next_data(descriptor, offset)
-                block = b"" if offset < 0 else os.pread(descriptor, _BLOCK, offset)
+                size = 0 if offset < 0 else max(0, min(_BLOCK, order.size - offset))
+                block = os.pread(descriptor, size, max(0, offset))
                 if not block:
                     break
                 if order.digest:

@@ -111,12 +111,10 @@ class LaunchView:
         self._terminal.clear_status()
 
     def show_transfer(self, message: TransferProgress, state: JobState) -> None:
-        """Show how much of the files other hosts have received."""
-        if state.outcome is not None:
-            self._bar.close()
-            return
+        """Show how much of the files other hosts have received, or of results has come."""
+        what = "sending files to" if state.outcome is None else "fetching results from"
         hosts = format_count(message.hosts, "host")
-        self._bar.update(f"sending files to {hosts}", message.done, message.total)
+        self._bar.update(f"{what} {hosts}", message.done, message.total)
         if self._bar.is_shown:
             self.clear_status()
 

@@ -254,7 +254,8 @@ class Fetch:
                 for label in having:
                     source, number = self._places[label]
                     on_end = partial(note, label, path)
-                    source.read(Wanted(number, path, lambda _: None, on_end, digest=True))
+                    size = having[label].size
+                    source.read(Wanted(number, path, size, lambda _: None, on_end, digest=True))
         self._wait()
         return digests
 
@@ -316,7 +317,8 @@ class Fetch:
             self._parts.append(part)
             self._done += min(part.received, each.found.used)
             on_data, on_end = partial(self._write, each, part), partial(self._end, each, part)
-            source.read(Wanted(number, each.path, on_data, on_end, part.received))
+            size, at = each.found.size, part.received
+            source.read(Wanted(number, each.path, size, on_data, on_end, at))
             while len(self._parts) >= MAX_CONNECTING and not source.is_idle:
                 self._turn()
         self._wait()
@@ -340,7 +342,9 @@ class Fetch:
     def _end(self, file: File, part: Part, end: FileReadEnd) -> None:
         self._parts.remove(part)
         why = os.strerror(end.errno) if end.errno else ""
-        if not why and (end.size, end.changed) != (file.found.size, file.found.changed):
+        # One that has grown is a log: its beginning comes, and the rest with the next call.
+        is_same = (end.size, end.changed) == (file.found.size, file.found.changed)
+        if not why and not is_same and end.size <= file.found.size:
             why = "it changed while it was read: fetch it again"
         if why:
             part.discard()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distrun import events
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.codec import from_json, to_json
 from distrun.errors import DistrunError
 from distrun.supervisor.file_fetch import Fetch
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _LONGEST_SECONDS = 6 * 3600.0
 """A host that sends nothing for a minute is given up long before."""
 _MOST_CAUSES = 20
+_PROGRESS_SECONDS = 0.2
 
 
 class Results:
@@ -31,6 +34,7 @@ class Results:
 
     Args:
         on_end: called once they are here, or cannot be: it gets the event for the record.
+        show_progress: called several times a second.
     """
 
     def __init__(
@@ -39,9 +43,13 @@ class Results:
         folder: JobFolder,
         spec: Spec,
         on_end: Callable[[events.ResultsFetched], None],
+        show_progress: Callable[[TransferProgress], None],
     ) -> None:
         self._loop, self._folder, self._spec = loop, folder, spec
-        self._on_end = on_end
+        self._on_end, self._show_progress = on_end, show_progress
+        self._hosts = 0
+        self._progress = -1
+        """Reads how much has come."""
         self._inquiry: Inquiry | None = None
 
     def start(self, hosts: Iterable[str], kept: tuple[int, ...]) -> bool:
@@ -52,17 +60,30 @@ class Results:
             kept: descriptors that the process needs.
         """
         reaches = [make_former_reach(host, self._spec) for host in dict.fromkeys(hosts)]
-        if all(each.is_below_supervisor for each in reaches):
+        self._hosts = sum(not each.is_below_supervisor for each in reaches)
+        if not self._hosts:
             return False
-        ask = partial(_fetch, self._folder, self._spec)
-        job_id = self._folder.job_id
+        self._progress, writer = os.pipe()
+        self._loop.watch(self._progress, self._on_progress)
+        ask = partial(_fetch, self._folder, self._spec, writer)
+        job_id, kept = self._folder.job_id, (*kept, writer)
         try:
             self._inquiry = Inquiry(
                 *(self._loop, ask, self._end, job_id, kept), seconds=_LONGEST_SECONDS
             )
         except OSError as error:
             self._end(_failed(self._spec, error.strerror or ""))
+        finally:
+            os.close(writer)
         return True
+
+    def _on_progress(self) -> None:
+        told = os.read(self._progress, 4096).split(b"\n")[-2:-1]
+        if told:
+            done, total = map(int, told[0].split())
+            self._show_progress(TransferProgress(done, total, self._hosts))
+        else:
+            self._loop.unwatch(self._progress)
 
     @property
     def pids(self) -> set[int]:
@@ -77,6 +98,8 @@ class Results:
 
     def _end(self, found: Any) -> None:
         self._inquiry = None
+        self._loop.unwatch(self._progress)
+        os.close(self._progress)
         try:
             event = from_json(events.ResultsFetched, found)
         except (ValueError, TypeError, LookupError, AttributeError):
@@ -92,13 +115,20 @@ def _failed(spec: Spec, why: str) -> Any:
     return to_json(event)
 
 
-def _fetch(folder: JobFolder, spec: Spec) -> Any:
-    """Fetch them, in a process of its own."""
-    program = spec.program
+def _fetch(folder: JobFolder, spec: Spec, progress: int) -> Any:
+    """Fetch them, in a process of its own; write how many bytes of how many have come."""
+    program, told_at = spec.program, time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told_at
+        if time.monotonic() >= told_at + _PROGRESS_SECONDS:
+            told_at = time.monotonic()
+            os.write(progress, b"%d %d\n" % (done, total))
+
     fetch = Fetch(
         *(folder, spec, program.results, program.workdir),
         may_replace=lambda _: False,
-        on_progress=lambda _done, _total: None,
+        on_progress=tell,
     )
     try:
         found = fetch.run()

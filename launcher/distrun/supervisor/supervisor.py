@@ -337,7 +337,8 @@ class Supervisor:
 
             hosts = [task.host for task in self._state.tasks.values()]
             kept = self._hosts.inquiries.kept
-            self._results = Results(self._loop, self._folder, self._spec, self._on_results)
+            show = self._clients.broadcast
+            self._results = Results(self._loop, self._folder, self._spec, self._on_results, show)
             if self._results.start(hosts, kept):
                 return
         self._is_finishing = True

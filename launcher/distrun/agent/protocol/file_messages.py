@@ -32,11 +32,15 @@ class FileData(Order):
 
 
 class ReadFile(Order):
-    """Send a file of the working folder with that number, from `offset` on, or only its digest."""
+    """Send the first `size` bytes of a file of the working folder with that number.
+
+    From `offset` on; or only their digest.
+    """
 
     folder: int
     path: str
     offset: int
+    size: int
     digest: bool
 
 
@@ -86,12 +90,12 @@ class FilesPreserved(Report):
 
 
 class TransferProgress(Notice):
-    """How many bytes of files have been sent to all hosts together."""
+    """How many bytes of files have been sent to all hosts together, or have come from them."""
 
     done: int
     total: int
     hosts: int
-    """How many hosts are being sent files."""
+    """How many hosts there are."""
 
 
 class FilesWritten(Report):

@@ -45,10 +45,11 @@ class Found(Frozen):
 
 
 class Wanted(Frozen):
-    """A file that is read, from `offset` on, or its digest."""
+    """A file that is read up to `size`, from `offset` on, or its digest."""
 
     folder: int
     path: str
+    size: int
     on_data: Callable[[FileRead], None]
     on_end: Callable[[FileReadEnd], None]
     offset: int = 0
@@ -118,7 +119,7 @@ class FileSource:
         """Read a file after those that were wanted before."""
         if self._connection is not None:
             self._wanted.append(wanted)
-            order = ReadFile(wanted.folder, wanted.path, wanted.offset, wanted.digest)
+            order = ReadFile(wanted.folder, wanted.path, wanted.offset, wanted.size, wanted.digest)
             self._connection.channel.send(order)
             self._alarm.move(time.monotonic() + _SILENT_SECONDS)
 
