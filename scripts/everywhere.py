@@ -38,7 +38,6 @@ SELECTED = (
     "tests/process/agent/test_execution.py",
     "tests/process/agent/test_output.py",
     "tests/process/test_bundle.py",
-    "tests/process/test_command_paths.py",
     "tests/process/test_launch.py",
     "tests/process/test_logs_command.py",
     "tests/process/test_strangers_at_home.py",

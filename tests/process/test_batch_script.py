@@ -13,25 +13,13 @@ from harness.command import Distrun
 SPEC = (
     'name: j\nstrategy: multi_worker_mirrored\ncluster: {worker: 1}\nprogram: {command: ["true"]}\n'
 )
-NAMES = {
-    "spaces": b"a b  c",
-    "line break": b"a\nb",
-    "a directive": b"a\n#SBATCH --output=x\nb",
-    "a command": b"a\ntouch owned\nb",
-    "return": b"a\rb",
-    "single quote": b"it's",
-    "double quote": b'say "x"',
-    "substitution": b"$(touch owned)`touch owned`${HOME}",
-    "backslashes": b"a\\nb\\",
-    "bytes that are no text": b"a\xff\xfeb",
-    "letters": "Jürgen 数据".encode(),
-    "dashes": b"--help",
-    "escapes": b"a\x1b[31mred\x1b]0;title\x07",
-    "per cent": b"%j-%x",
-    "glob": b"*?[a]{b,c}~!#&;|<>",
-    "trailing line break": b"a\n",
-}  # fmt: skip
-FOLDERS = {"all": b"/".join(NAMES.values()), "long": b"a" * 250}
+NAMES = (
+    *(b"a b  c", b"a\nb", b"a\n#SBATCH --output=x\nb", b"a\ntouch owned\nb", b"a\rb", b"it's"),
+    *(b'say "x"', b"$(touch owned)`touch owned`${HOME}", b"a\\nb\\", b"a\xff\xfeb", b"--help"),
+    *("Jürgen 数据".encode(), b"a\x1b[31mred\x1b]0;title\x07", b"%j-%x", b"*?[a]{b,c}~!#&;|<>"),
+    b"a\n",
+)
+FOLDERS = {"all": b"/".join(NAMES), "long": b"a" * 250}
 
 
 def written(distrun: Distrun, *args: str, cwd: Path | None = None) -> bytes:

@@ -16,7 +16,7 @@ import pytest
 from distrun.agent.linux.processes import find
 from distrun.control import unanswered
 from harness.command import Distrun
-from harness.processes import survivors
+from harness.processes import has_socket, survivors
 from harness.requirements import AS_ROOT, skip
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -143,12 +143,6 @@ def test_a_home_that_is_not_writable_is_reported(distrun: Distrun) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_start_timeout_and_run_timeout(distrun: Distrun) -> None:
-    done = distrun.launch("exec sleep 600", timeouts={"run": "300ms"})
-    assert done.returncode == 75
-    assert "failed: it ran longer than timeouts.run, 0.3 s\n" in done.stderr
-
-
 def test_a_named_pipe_is_no_spec_and_a_pipe_of_the_shell_is(distrun: Distrun) -> None:
     pipe = distrun.cwd / "pipe.yaml"
     os.mkfifo(pipe)
@@ -250,3 +244,20 @@ def test_no_advice_names_a_process_that_is_not_known() -> None:
     finally:
         suspended.kill()
         suspended.wait()
+
+
+@pytest.mark.parametrize("command", [("wait",), ("status", "-w")])
+def test_a_record_that_is_removed_while_a_command_waits(
+    distrun: Distrun, command: tuple[str, ...]
+) -> None:
+    job_id = distrun.detached("until test -e go; do sleep 0.1; done", workers=1)
+    folder = distrun.home / "jobs" / job_id
+    waiting = distrun.start(*command, job_id, stderr=subprocess.PIPE)
+    wait_until(lambda: has_socket(waiting.pid))
+    shutil.rmtree(folder)
+    (distrun.cwd / "go").touch()
+    assert waiting.wait(60) == 69
+    message = not_none(waiting.stderr).read().decode()
+    assert f"the record of job {job_id} was removed" in message
+    assert "its result is unknown" in message
+    assert "died" not in message

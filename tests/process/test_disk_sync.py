@@ -5,14 +5,12 @@ The command line runs with the calls that matter recorded: its supervisor is a f
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from distrun.record import EventLog
 from harness.command import Distrun
 
 RECORDED = """
@@ -68,15 +66,6 @@ def test_plan_verdict_and_end_are_synced_and_the_end_before_it_is_told(
     assert lasting == {each.removeprefix("synced ") for each in of_plan if "synced " in each}
     end = lines[lines.index("written JobEnded") :]
     assert end.index("synced events.jsonl") < end.index("told JobEnded")
-
-
-def test_what_a_command_adds_to_a_record_is_synced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", synced.append)
-    EventLog(str(tmp_path / "events.jsonl")).close()
-    assert len(synced) == 1
 
 
 def test_a_slow_disk_holds_up_no_task_and_the_end_for_some_seconds(

@@ -123,13 +123,6 @@ def test_a_script_that_sets_its_tf_config_gets_none(
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("None None") == 2
     assert "TF_CONFIG" not in done.stderr
-    addresses = {each["address"] for each in plan_of(distrun, spec)}
-    assert len(addresses) == 2
-
-
-def plan_of(distrun: Distrun, spec: Path) -> list[dict[str, Any]]:
-    plan = json.loads(distrun("plan", "--json", spec).stdout)["plan"]
-    return list(plan["tasks"])
 
 
 def test_the_advice_does_not_name_what_is_set(

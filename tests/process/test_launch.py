@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -204,3 +205,99 @@ def test_five_jobs_in_parallel_meet_no_stranger(distrun: Distrun) -> None:
         output, _ = launch.communicate(timeout=200)
         assert launch.returncode == 0, output.decode()
         assert output.count(b"met worker:") == 2
+
+
+IN_A_CLASS = """\
+import os, sys
+from distrun.cli.main import main
+
+def profile(frame, event, argument):
+    code = frame.f_code
+    if (event, code.co_name) == ("call", "__set_name__") and "dataclasses" in code.co_filename:
+        sys.setprofile(None)
+        os.kill(os.getpid(), {number})
+
+sys.setprofile(profile)
+main()
+"""
+"""Sends a signal while a class is created: Python before 3.12 replaces what is raised there."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_class_is_created(distrun: Distrun, number: signal.Signals) -> None:
+    script = IN_A_CLASS.format(number=int(number))
+    done = subprocess.run(
+        [sys.executable, "-c", script, "launch", distrun.write_spec("exec sleep 600")],
+        capture_output=True,
+        text=True,
+        cwd=distrun.cwd,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (128 + number, "", "")
+
+
+def write_job(folder: Path, **program: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    spec = folder / "job.yaml"
+    spec.write_text(json.dumps({"strategy": "default", "program": program}))
+    return spec
+
+
+def write_program(path: Path, words: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho {words} in $(pwd)\n")
+    path.chmod(0o755)
+
+
+def test_a_program_beside_the_spec_is_found_from_any_folder(distrun: Distrun) -> None:
+    write_program(distrun.cwd / "job" / "train.sh", "beside")
+    (distrun.cwd / "job" / "data").mkdir()
+    done = distrun("launch", write_job(distrun.cwd / "job", command=["./train.sh"], workdir="data"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"worker:0 | beside in {distrun.cwd}/job/data\n"
+
+
+def test_the_one_beside_the_spec_comes_before_that_of_the_working_folder(distrun: Distrun) -> None:
+    write_program(distrun.cwd / "job" / "train.sh", "beside")
+    write_program(distrun.cwd / "train.sh", "elsewhere")
+    spec = write_job(distrun.cwd / "job", command=["./train.sh"])
+    assert distrun("launch", spec).stdout == f"worker:0 | beside in {distrun.cwd}\n"
+
+    (distrun.cwd / "job" / "train.sh").unlink()
+    assert distrun("launch", spec).stdout == f"worker:0 | elsewhere in {distrun.cwd}\n"
+
+
+def test_a_message_names_the_folder(distrun: Distrun) -> None:
+    folder = distrun.cwd / "job"
+    done = distrun("launch", write_job(folder, command=["./trian.sh"]))
+    assert f"there is no program '{folder}/trian.sh'" in done.stderr, done.stderr
+
+
+LEFT = "worker:0 exited 0 with 1 process still at work, which distrun ended: sleep 600"
+
+
+def test_what_was_still_at_work_is_told_everywhere(distrun: Distrun) -> None:
+    done = distrun.launch("sleep 600 & exit 0", workers=1)
+    assert done.returncode == 0
+    assert LEFT in done.stderr.splitlines()[-1]
+    assert LEFT in distrun("status").stdout
+    assert LEFT in distrun("wait").stderr
+    assert distrun.status()["warnings"] == [LEFT]
+    assert distrun("report", "-o", "-").stdout.count(LEFT) == 2  # how it ended; its events
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "mkfifo $$; cat $$ & exec 3>$$; exit 0",  # as the helpers of multiprocessing end
+        "sleep 600 & exit 3",  # a failure needs no qualification
+        "sleep 600 & wait",  # it is stopped
+    ],
+)
+def test_what_ends_soon_or_is_stopped_is_not_told(script: str, distrun: Distrun) -> None:
+    if script.endswith("wait"):
+        distrun("kill", distrun.detached(script))
+    else:
+        distrun.launch(script)
+    assert distrun.status()["warnings"] == []

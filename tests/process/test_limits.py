@@ -198,17 +198,10 @@ main.main()
 """
 
 
-@pytest.mark.parametrize(
-    ("command", "spare"),
-    [
-        pytest.param("validate", 200_000, id="anything"),
-        pytest.param("launch", 3_000_000, id="a thread"),
-    ],
-)
-def test_too_little_memory_is_told_as_that(
-    write_spec: WriteSpec, distrun_home: Path, command: str, spare: int
+def test_too_little_memory_for_a_thread_is_told_as_that(
+    write_spec: WriteSpec, distrun_home: Path
 ) -> None:
-    done = run(sys.executable, "-c", LITTLE_MEMORY, command, write_spec("true"), str(spare))
+    done = run(sys.executable, "-c", LITTLE_MEMORY, "launch", write_spec("true"), "3000000")
     assert done.returncode == 69, done.stderr
     assert "distrun: there is not enough memory\n  raise the limit" in done.stderr
     assert "Traceback" not in done.stderr

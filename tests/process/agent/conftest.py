@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 from distrun.supervisor.hosts import local
-from harness.agents import (
-    Host,
-    MakeHost,
-)
+from harness.agents import Host, MakeHost
 from harness.pythons import python38
 from harness.requirements import skip
 

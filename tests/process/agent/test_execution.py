@@ -11,11 +11,7 @@ import pytest
 
 from distrun.agent import protocol
 from distrun.cli.cause_text import cause_text
-from harness.agents import (
-    Host,
-    MakeHost,
-    script,
-)
+from harness.agents import Host, MakeHost, script
 
 
 def refusal(host: Host, *argv: str, **options: Any) -> str:

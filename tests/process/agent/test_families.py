@@ -10,14 +10,7 @@ import psutil
 import pytest
 
 from distrun.agent import protocol
-from harness.agents import (
-    SLEEP,
-    TIMEOUT,
-    Host,
-    children_of,
-    pids_of,
-    script,
-)
+from harness.agents import SLEEP, TIMEOUT, Host, children_of, pids_of, script
 from harness.processes import alive
 from harness.waiting import wait_until
 

@@ -9,13 +9,7 @@ import time
 import psutil
 
 from distrun.agent import protocol
-from harness.agents import (
-    TIMEOUT,
-    Host,
-    MakeHost,
-    children_of,
-    pids_of,
-)
+from harness.agents import TIMEOUT, Host, MakeHost, children_of, pids_of
 from harness.processes import alive
 from harness.waiting import wait_until
 

@@ -9,12 +9,7 @@ from pathlib import Path
 
 from distrun.agent import protocol
 from distrun.supervisor.hosts import local
-from harness.agents import (
-    TIMEOUT,
-    Host,
-    MakeHost,
-    script,
-)
+from harness.agents import TIMEOUT, Host, MakeHost, script
 from harness.requirements import AS_ROOT, skip
 from harness.waiting import wait_until
 

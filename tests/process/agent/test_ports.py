@@ -15,11 +15,7 @@ import pytest
 from distrun.agent import protocol
 from distrun.cli.cause_text import cause_text
 from harness import strangers
-from harness.agents import (
-    TIMEOUT,
-    Host,
-    MakeHost,
-)
+from harness.agents import TIMEOUT, Host, MakeHost
 from harness.strangers import Stranger
 from harness.waiting import wait_until
 

@@ -11,11 +11,7 @@ import psutil
 
 from distrun.agent import protocol
 from distrun.agent.protocol.channel import encode
-from harness.agents import (
-    TIMEOUT,
-    Host,
-    MakeHost,
-)
+from harness.agents import TIMEOUT, Host, MakeHost
 from harness.waiting import wait_until
 
 
