@@ -8,12 +8,14 @@ import shutil
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from distrun.agent import protocol
-from harness.agents import CATCHER, SLEEP, TIMEOUT, Host, children_of, pids_of, script
+from distrun.supervisor.hosts import local
+from harness.agents import CATCHER, SLEEP, TIMEOUT, Host, MakeHost, children_of, pids_of, script
 from harness.processes import alive
 from harness.waiting import wait_until
 
@@ -79,6 +81,20 @@ def test_what_is_not_executed_yet_is_ended_by_sigkill(any_host: Host, tmp_path: 
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
             signal.signal(signal.SIGIO, before)
     any_host.expect(protocol.TaskEnded)
+
+
+def test_what_does_not_lead_its_group_yet_is_ended_by_sigkill(make_host: MakeHost) -> None:
+    stub = (
+        "import sys, time; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; "
+        "from distrun.agent.tasks import program; "
+        "program.lead_session = lambda *_: time.sleep(600); main()"
+    )
+    host = make_host(command=partial(local.isolated_python, stub=stub))
+    host.start("worker:0", SLEEP, "60")
+    started = wait_until(lambda: children_of(host.pid), timeout=TIMEOUT)
+    host.stop("worker:0", grace=0.1)
+    wait_until(lambda: not any(map(alive, started)), timeout=TIMEOUT)
+    host.expect(protocol.TaskEnded)
 
 
 def family_of_catchers(host: Host, tmp_path: Path) -> list[int]:

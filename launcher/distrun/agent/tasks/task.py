@@ -163,7 +163,7 @@ class Task:
         """Before its program runs, a SIGTERM would be lost; only SIGKILL is sure to end it."""
         if self._deadline is not None:
             if now >= self._deadline:
-                self._signal_group(signal.SIGKILL)
+                self._kill()  # it may not lead its group yet
             self.due = max(self._deadline, now + processes.KILL_INTERVAL)
         return False
 
