@@ -320,6 +320,7 @@ _DERIVED: dict[str, Callable[[Cause], Any]] = {
     "them": lambda c: "them" if ", " in c.text else "it",
     "user_names": lambda c: c.text + (f" and {c.count - 3} more" if c.count > 3 else ""),
     "quote": lambda c: f"{': ' if c.text else ''}{c.text}{_place(c)}",
+    "times": lambda c: format_count(c.count, "time"),
     "restarts": lambda c: format_count(c.count, "restart"),
     "sender": lambda c: f"process {c.pid} of user {c.count}" if c.pid else "an unseen process",
     "served_at": lambda c: c.text or f"port {c.port}",

@@ -18,6 +18,7 @@ from distrun.lifecycle.restarts import (
     cancel_restarts,
     grace_after,
     leave_restart,
+    made_progress,
     plan_restart,
     refuse_restart,
     start_health_timers,
@@ -110,6 +111,35 @@ def end_if_refused(state: JobState, at: float) -> Transition:
             outcome = _failure(state, task, why_not_restarted(state, task))
             return end_job(state, outcome, at, grace=grace_after(state, task))
     return state, []
+
+
+def may_be_vain(state: JobState) -> bool:
+    """Whether so many attempts in a row have done nothing that another one may do nothing."""
+    return len(state.vain) >= (state.policy.host_failures + 1 if len(state.hosts) > 1 else 2)
+
+
+def end_if_vain(state: JobState, verdict: Verdict, at: float) -> Transition:
+    """End the job after a failure that has come again, and would come a third time.
+
+    The attempts between did nothing else. On another host it might not come.
+    """
+    members = [each for each in state.tasks.values() if each.is_in_group]
+    if not may_be_vain(state) or any(map(made_progress, members)):
+        return state, []
+    last = state.vain[-1]
+    task = state.tasks.get(last.task)
+    status = 128 + last.signal if last.signal else last.status
+    if task is None or not status or not state.needs(task):
+        return state, []
+    planned = state.restarts.get(-1 if task.restart is None else task.restart)
+    if planned is not None:  # it does not take place
+        budget = state.budgets[planned.budget]
+        budget = replace(budget, total=budget.total - 1, counted=max(0, budget.counted - 1))
+        state = replace(state, budgets={**state.budgets, planned.budget: budget})
+    why = Cause(Code.FAILURE_RECURS, count=len(state.vain))
+    outcome = job_failure(status, with_reason(last, why), task.name, Origin.TASK)
+    state, actions = end_job(state, outcome, at)
+    return apply_verdict(state, verdict), actions
 
 
 def on_start_timeout(state: JobState, event: TimedOut) -> Transition:

@@ -100,6 +100,7 @@ def plan_restart(
         phase=JobPhase.RESTARTING if restart.scope is Scope.GROUP else state.phase,
         budgets={**state.budgets, allowed.budget: allowed.after},
         restarts={**state.restarts, restart.number: restart},
+        vain=() if made_progress(failed) else (*state.vain[former is not None :], cause),
         **_failures_of_host(state, failed, cause, instead_of),
     ).with_tasks(_awaiting_restart(task, restart.number) for task in members)
     if allowed.before.is_timed:
@@ -331,14 +332,14 @@ def _charged(policy: RestartSpec, budget: Budget, failed: TaskState) -> Budget |
     if policy.max == 0:
         return None
     free = budget.free_in_a_row + 1
-    if is_preempted(failed) and _made_progress(failed) and free <= MOST_FREE_IN_A_ROW:
+    if is_preempted(failed) and made_progress(failed) and free <= MOST_FREE_IN_A_ROW:
         return Budget(total=budget.total + 1, counted=budget.counted, free_in_a_row=free)
     if budget.counted < policy.max:
         return Budget(total=budget.total + 1, counted=budget.counted + 1)
     return None
 
 
-def _made_progress(task: TaskState) -> bool:
+def made_progress(task: TaskState) -> bool:
     """Whether an attempt lived long or reported a step; others could restart without end."""
     return (task.lived or 0.0) >= LIVED_LONG or task.reported.get("STEP", "0") != "0"
 

@@ -476,8 +476,12 @@ def _(event: events.TimedOut, state: JobState) -> restarts.Transition:
 
 @_step.register
 def _(event: events.VerdictReached, state: JobState) -> restarts.Transition:
-    state = replace(state, verdict=event.verdict)
-    return (state if event.before_restart else outcomes.apply_verdict(state, event.verdict)), []
+    before, state = state.verdict, replace(state, verdict=event.verdict)
+    if not event.before_restart:
+        return outcomes.apply_verdict(state, event.verdict), []
+    if before is not None and before.recurs_in(event.verdict):
+        return outcomes.end_if_vain(state, event.verdict, event.at)
+    return state, []
 
 
 @_step.register

@@ -77,7 +77,8 @@ class FailureTracker:
 
     That is when a restart begins, when an evaluator has failed for good, and when the job ends:
     by then every attempt concerned has ended, and its log is complete. A failure whose restart is
-    canceled by the end of the job is reported once its attempts have ended.
+    canceled by the end of the job is reported once its attempts have ended. So is one after which
+    there may be no restart, because it has come before.
     """
 
     def __init__(self) -> None:
@@ -120,11 +121,21 @@ class FailureTracker:
                 failure = self._failure(before, trigger, names)
                 self._sent.clear()
                 return failure
+        return self._early_failure(after) or self._evaluator_failure(before, event, after)
+
+    def _early_failure(self, state: JobState) -> Failure | None:
+        """Return a failure whose attempts have ended, and after which no restart may begin."""
+        for number, restart in state.restarts.items():
+            if lifecycle.may_be_vain(state) and not restart.attempts_left:
+                trigger = self._triggers.pop(number, None)
+                if trigger is not None and not _is_success(restart):
+                    self._sent.clear()
+                    return self._failure(state, trigger, restart.tasks)
         for each in self._unreported:
-            if all(after.tasks[name].phase.is_final for name in each[1]):
+            if all(state.tasks[name].phase.is_final for name in each[1]):
                 self._unreported.remove(each)
-                return self._failure(after, *each)
-        return self._evaluator_failure(before, event, after)
+                return self._failure(state, *each)
+        return None
 
     def _note(self, before: JobState, event: events.Event, after: JobState) -> None:
         if isinstance(event, events.TaskExited) and event.task in before.tasks:

@@ -57,6 +57,13 @@ class Kind(str, Enum):
     OTHER = "other"
 
 
+_OF_CODE = (
+    *(Kind.EXCEPTION, Kind.IMPORT_ERROR, Kind.SCRIPT_NOT_FOUND, Kind.ARGUMENTS, Kind.NO_INPUT),
+    *(Kind.TENSORFLOW1, Kind.KERAS3, Kind.PERMISSION),
+)
+"""Kinds of failures that come again if nothing changes but the time."""
+
+
 class Source(str, Enum):
     """Where a piece of evidence was found."""
 
@@ -135,6 +142,12 @@ class Verdict(Frozen, kw_only=True):
     echoes: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
     replacement: Replacement | None = None
+
+    def recurs_in(self, other: Verdict) -> bool:
+        """Whether another failure, of code that runs alike each time, was at the same place."""
+        own, others = self.cause, other.cause
+        is_same = (own.code, own.text, own.name) == (others.code, others.text, others.name)
+        return is_same and self.kind is other.kind and self.kind in _OF_CODE
 
     @property
     def repeats_outcome(self) -> bool:

@@ -284,6 +284,7 @@ class Code(StrEnum):
     STATUS_NOT_INCLUDED = "status_not_included"  # name: the key `on`, text: its value, status
     RESTART_MAX_REACHED = "restart_max_reached"  # name: the key `max`, count: its value
     RESTART_NOT_APPLICABLE = "restart_not_applicable"  # neither a task's exit nor a stall
+    FAILURE_RECURS = "failure_recurs"  # count: of attempts in a row
     LEADER_FINISHED = "leader_finished"  # task: the chief, or without one worker 0
     NO_ROOM = "no_room"  # tasks
     HOST_FAILS_TASKS = "host_fails_tasks"  # host, count: in a row
