@@ -200,7 +200,7 @@ def test_a_resume_that_starts_nothing_has_a_verdict_of_its_own(distrun: Distrun)
     done = distrun("resume", "-d", "--set", "hosts=[host.invalid]")
     assert (done.returncode, done.stdout) == (69, "")
     after = distrun.status()
-    assert (after["exit_code"], after["verdict"]["kind"]) == (69, "other")
+    assert (after["exit_code"], after["verdict"]["kind"]) == (69, "host_unknown")
     assert after["outcome"]["verdict"] == after["verdict"]
     waited = distrun("wait", job)
     assert waited.returncode == 69
