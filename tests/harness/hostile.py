@@ -100,9 +100,11 @@ STRANGE_SIZES = (0, 3, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 REPORTS = sorted(
     name
     for name, kind in protocol.Message.kinds.items()
-    if issubclass(kind, Report) and kind.__module__.startswith("distrun.agent")
+    if issubclass(kind, Report)
+    and kind.__module__.startswith("distrun.agent")
+    and name not in ("FilesWritten", "FileRead", "FileReadEnd")
 )
-"""The kinds of messages that an agent sends."""
+"""The kinds of messages that an agent sends. Files are fetched from a process of their own."""
 KINDS = (*REPORTS, "Damage", "JobEvent", "StopJob", "StartTask", "x")
 WAYS_PER_RUN = 8
 """How many mutations of a message are tried in a run."""
