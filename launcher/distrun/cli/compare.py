@@ -132,7 +132,9 @@ def _rows(
             yield title, ["" if each is None else form(each) for each in found]
 
 
-def _number(value: float) -> str:
+def _number(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
     return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
 
 

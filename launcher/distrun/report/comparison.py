@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun import events, history, record
 from distrun.cli.job_view import job_view
+from distrun.cli.json_output import progress_json
 from distrun.redaction import Redactor, secret_values
 from distrun.regular_file import read_regular_file
 from distrun.report import plots
@@ -27,7 +28,15 @@ if TYPE_CHECKING:
     from distrun.report.series import Point
 
 _LARGEST_FILE = 16 << 20
-_OF_NO_INTEREST = {"name", "source", "origin", "sync_base", "owns_tf_config", "is_workdir_chosen"}
+_OF_NO_INTEREST = {
+    "name",
+    "source",
+    "origin",
+    "sync_base",
+    "owns_tf_config",
+    "is_workdir_chosen",
+    "why",
+}
 """Fields of a spec that follow from others, or differ between any two jobs."""
 _NAMES = {"program.interpreter.path": "program.python", "program.target": "program.script"}
 
@@ -51,7 +60,8 @@ class Run:
         """Its key figures; None: unknown, or it has none."""
         job, state, shown = self.job, self.job.state, self.job.summary()
         end = state.ended_at or (time.time() if job.is_running else None)
-        progress = dict(self._last_told)
+        told = self._last_told
+        progress = {key: each for key, each in told.items() if not isinstance(each, str)}
         return {
             "state": job.phase,
             "cause": job.cause_word,
@@ -67,15 +77,15 @@ class Run:
             "steps_per_second": self._step_rate(),
             "examples_per_second": progress.get(RATE),
             **{name: shown[name] for name in ("cpu_seconds", "peak_memory_bytes")},
-            "metrics": {key: value for key, value in progress.items() if key not in COUNTS},
+            "metrics": {key: each for key, each in told.items() if key not in COUNTS},
         }
 
     @property
-    def _last_told(self) -> dict[str, float]:
-        """What the first task that reports progress has reported last, with its samples' rest."""
+    def _last_told(self) -> dict[str, float | str]:
+        """What the first task that reports progress has reported last; nan and inf are texts."""
         samples = self._of_task(STEP) or next(iter(self._samples.values()), [])
-        sampled = samples[-1].progress if samples else {}
-        return {**sampled, **history.numbers(self.job.progress)}
+        sampled = samples[-1].progress if samples and not self.job.progress else {}
+        return {**sampled, **progress_json(self.job.progress)}
 
     def _first(self, phase: Phase) -> float | None:
         """Return the seconds from the beginning of an attempt until a phase was first reached."""
@@ -114,12 +124,13 @@ class Run:
         for event in reversed(self._history):
             if isinstance(event, events.TaskReported) and event.step_at is not None:
                 task = self.job.state.tasks.get(event.task)
-                first = history.numbers(task.first_step).get(STEP) if task else None
-                last = history.numbers(event.values).get(STEP)
-                if task is None or first is None or last is None or task.first_step_at is None:
+                if task is None or task.first_step_at is None:
                     return None
+                first, last = history.numbers(task.first_step), history.numbers(event.values)
+                steps = last.get(STEP, 0.0) - first.get(STEP, math.inf)
                 seconds = event.step_at - task.first_step_at
-                return (last - first) / seconds if last > first and seconds > 0 else None
+                is_known = steps > 0 < seconds and first.get("EPOCH") == last.get("EPOCH")
+                return steps / seconds if is_known else None
         return None
 
     def over_time(self, values: Sequence[tuple[Sample, float]]) -> list[Point]:
@@ -142,41 +153,39 @@ class Run:
         return list(_points(known, lambda each: steps[id(each)]))
 
     @cached_property
-    def settings(self) -> dict[str, str]:
-        """Its spec and its versions, by the name of each key, without secrets."""
-        found: dict[str, str] = {}
+    def settings(self) -> tuple[dict[str, str], ...]:
+        """Its versions, hosts and spec by the name of each key, without secrets; empty: unknown."""
+        versions: dict[str, str] = {}
+        facts: dict[str, str] = {}
         ready = {each.host: each for each in self._history if isinstance(each, events.HostReady)}
         for event in self._history:
             if isinstance(event, events.JobCreated):
-                found = {f"{name} version": each for name, each in event.versions.items()}
+                versions = {f"{name} version": each for name, each in event.versions.items()}
         hosts = [each for name, each in ready.items() if name in self.job.hosts_in_use]
         for name, values in (
             ("Python of agents", {each.python for each in hosts}),
             ("cores of hosts", {f"{each.cores:g}" for each in hosts}),
             ("GPUs of hosts", {str(len(each.gpus)) for each in hosts}),
         ):
-            found[name] = ", ".join(sorted(values))
+            facts |= {name: ", ".join(sorted(values))} if values else {}
         try:
             content = read_regular_file(str(self.folder.resolved_spec_file), largest=_LARGEST_FILE)
             spec = json.loads(content or b"{}")
         except (OSError, ValueError, RecursionError):
-            return found
+            spec = None
         redacted = Redactor(secret_values(self.folder), mask="***").value(spec)
-        found.update(_flattened(redacted) if isinstance(redacted, dict) else ())
-        return found
+        return versions, facts, dict(_flattened(redacted) if isinstance(redacted, dict) else ())
 
 
 def steps_of(samples: Sequence[Sample]) -> list[tuple[Sample, float]]:
     """Return samples with the steps done by then, in all epochs.
 
-    Keras counts from 1 in each epoch. Where STEP falls within an attempt, it is taken for such a
-    count.
+    Keras counts from 1 in each epoch: STEP falls then, or its share of STEPS is not that of EPOCH.
     """
     told = [each for each in samples if STEP in each.progress]
-    pairs = itertools.pairwise(told)
-    is_of_epoch = any(
+    is_of_epoch = any(map(_is_of_epoch, told)) or any(
         one.attempt == next_.attempt and next_.progress[STEP] < one.progress[STEP]
-        for one, next_ in pairs
+        for one, next_ in itertools.pairwise(told)
     )
     found = []
     for each in told:
@@ -184,6 +193,14 @@ def steps_of(samples: Sequence[Sample]) -> list[tuple[Sample, float]]:
         before = (epoch - 1) * each.progress.get("STEPS", 0.0) if is_of_epoch else 0.0
         found.append((each, before + step))
     return found
+
+
+def _is_of_epoch(sample: Sample) -> bool:
+    told = sample.progress
+    steps, epochs, epoch = told.get("STEPS", 0.0), told.get("EPOCHS", 0.0), told.get("EPOCH", 0.0)
+    if steps <= 0 or epochs <= 1 or not 1 <= epoch <= epochs:
+        return False
+    return not (epoch - 1) / epochs <= told[STEP] / steps <= epoch / epochs
 
 
 def _points(
@@ -218,13 +235,13 @@ def _flattened(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
     """Return what differs in specs and versions: the value of each job by the key's name."""
-    names = dict.fromkeys(name for run in runs for name in run.settings)
-    rows = {name: [run.settings.get(name, "") for run in runs] for name in names}
-    return {
-        name: values
-        for name, values in rows.items()
-        if len(set(values)) > 1 and name.rpartition(".")[2] not in _OF_NO_INTEREST
-    }
+    found: dict[str, list[str]] = {}
+    for groups in zip(*(run.settings for run in runs), strict=True):
+        for name in dict.fromkeys(name for group in groups for name in group):
+            known = {group.get(name, "") for group in groups if group}
+            if len(known) > 1 and name.rpartition(".")[2] not in _OF_NO_INTEREST:
+                found[name] = [group.get(name, "") for group in groups]
+    return found
 
 
 def drawn(runs: Sequence[Run]) -> list[Plot]:
