@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
+_REFUSAL_SECONDS = 1.0
+"""How long an order to stop waits for what the supervisor says against it."""
 _RETRY_SECONDS = 0.01
 _EXIT_SECONDS = 5.0
 """How long a supervisor that has closed a channel may take to end."""
@@ -108,6 +110,22 @@ def request_stop(
     cause = protocol.Cause(protocol.Code.STOPPED_BY_COMMAND, name=command)
     channel.send(protocol.Watch())
     channel.send(protocol.StopJob(cause, signum, grace, EXIT_KILLED))
+
+
+def stop(folder: JobFolder, command: str, signum: int) -> bool:
+    """Ask a job's supervisor to stop its job, and do not wait; return whether there is one.
+
+    Raises:
+        DistrunError: the supervisor does not answer, or does not understand the request.
+    """
+    resume_supervisor(folder)
+    channel = connect(folder)
+    if channel is None:
+        return False
+    with contextlib.closing(channel), contextlib.suppress(WaitTimeoutError):
+        request_stop(channel, command, grace=None, signum=signum)
+        wait_for_end(channel, folder.job_id, _REFUSAL_SECONDS)
+    return True
 
 
 def _receive(

@@ -90,7 +90,7 @@ LINES = [
     *("report in.tar.gz -o x.html", "bundle ended -o x.tar.gz", "doctor job.yaml", "logs -f ended"),
     *("validate job.yaml", "submit job.yaml", "ps -a", "events ended", "stacks", "wait ended"),
     *("attach ended", "profile", "kill ended", "init keras_fit -o x.yaml", "schema", "explain 69"),
-    *("compare ended other", "fetch ended"),
+    *("watch ended", "compare ended other", "fetch ended"),
     *("clean -n --all", "completion bash"),
 ]
 TOO_LITTLE = {

@@ -99,6 +99,7 @@ def test_the_installed_command_launches_a_script(
     assert len(set(configs["worker:0"]["cluster"]["worker"])) == 2
     for words, lacking in (
         (["report"], "a report needs jinja2"),
+        (["watch"], "watch needs textual"),
         (["stacks"], "py-spy is not installed here"),
         (
             ["launch", "bundled.yaml", "--strict"],

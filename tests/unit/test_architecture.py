@@ -155,7 +155,11 @@ def jobs_are_free_of_distrun(module: Module) -> Iterator[Violation]:
 
 def heavy_packages_have_one_place(module: Module) -> Iterator[Violation]:
     """Only the command line writes in colour, only reports have templates."""
-    places = {"rich": ("distrun.cli",), "jinja2": ("distrun.report",)}
+    places = {
+        "rich": ("distrun.cli",),
+        "textual": ("distrun.cli.watch_screen",),
+        "jinja2": ("distrun.report",),
+    }
     heavy = ("tensorflow", "tf_keras", "keras", "numpy", "matplotlib", "launcher")
     nowhere = dict.fromkeys(heavy, ())
     if module.within("distrun"):

@@ -35,6 +35,7 @@ _COMMANDS = {
     "status": "Show one job's tasks.",
     "logs": "Show tasks' output.",
     "attach": "Show a running job as `launch` does.",
+    "watch": "Watch a job on the whole screen.",
     "stacks": "Show where each task stands, without stopping it.",
     "profile": "Show where the time of each task goes.",
     "kill": "Stop jobs.",

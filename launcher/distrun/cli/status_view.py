@@ -64,12 +64,12 @@ def status_view(job: JobView, width: int, height: int | None = None) -> Group:
     With a height, tasks for which there is no space are counted instead of shown, first those in
     the most frequent state.
     """
-    parts: list[Any] = [_headline(job, width), *map(_plain, job_notes(job))]
+    parts: list[Any] = [headline(job, width), *map(_plain, job_notes(job))]
     if job.tasks:
         above = sum(1 + max(0, each.cell_len - 1) // width for each in parts)
         space = len(job.tasks) if height is None else height - above - _OTHER_ROWS
         shown = _rarest(job.tasks, max(_FEWEST_ROWS, space))
-        parts.append(make_table(_columns(job.tasks), [_row(task) for task in shown], width))
+        parts.append(make_table(_columns(job.tasks), [task_row(task) for task in shown], width))
         if len(shown) < len(job.tasks):
             hidden = [task for task in job.tasks if task not in shown]
             parts.append(_plain(f"and {len(hidden)} more: {_count_phases(hidden)}"))
@@ -83,7 +83,7 @@ def status_html(job: JobView) -> str:
     return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
-def _headline(job: JobView, width: int) -> Text:
+def headline(job: JobView, width: int) -> Text:
     """Return the job in one row; without its strategy if the row is too narrow."""
     state = job.state
     end = state.ended_at or (time.time() if job.is_running else state.created_at)
@@ -234,7 +234,8 @@ def _columns(tasks: Sequence[TaskView]) -> list[Column]:
     return [replace(c, drop_rank=_DROP_FIRST) if c.title in no_news else c for c in _COLUMNS]
 
 
-def _row(task: TaskView) -> dict[str, str | Text]:
+def task_row(task: TaskView) -> dict[str, str | Text]:
+    """Return the cells of a task by the titles of the columns."""
     state, usage = task.state, task.usage
     exit_code = "" if state.code is None else str(state.code)
     gpu = None if usage is None else usage.gpu_memory_bytes

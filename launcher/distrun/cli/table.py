@@ -52,9 +52,7 @@ def make_table(
 
     Cells that are still too wide are folded and never cut off, so that names can be copied.
     """
-    shown = _fitting(
-        [each for each in columns if any(row[each.title] for row in rows)], rows, width
-    )
+    shown = fitting([each for each in columns if any(row[each.title] for row in rows)], rows, width)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column in shown:
         table.add_column(
@@ -72,7 +70,7 @@ def _text(cell: str | Text) -> Text:
     return Text(printable(cell)) if isinstance(cell, str) else cell
 
 
-def _fitting(
+def fitting(
     columns: list[Column], rows: Sequence[Mapping[str, str | Text]], width: int
 ) -> list[Column]:
     """The columns without those that must be dropped to fit into the width."""

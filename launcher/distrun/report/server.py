@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from distrun import control
 from distrun.cli.cause_text import cause_text
-from distrun.errors import DistrunError, HostError, WaitTimeoutError
+from distrun.errors import DistrunError, HostError
 from distrun.history import HistoryReader
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ _NAMES = (ADDRESS, "localhost", "::1")
 _SHORTEST_REFRESH = 2.0
 _LOAD = 1 / 75
 """The share of a core that refreshing may take at most: a larger page is refreshed less often."""
-_STOP_SECONDS = 1.0
-"""How long an order to stop waits for what the supervisor says against it."""
 _MOST_CONNECTIONS = 32
 _IDLE_SECONDS = 15.0
 """How long a connection may say nothing."""
@@ -88,14 +86,8 @@ class LivePage:
             return self.actions[name]()
 
     def _stop(self) -> str:
-        control.resume_supervisor(self._folder)
-        channel = control.connect(self._folder)
-        if channel is None:
-            return "the job has ended"
-        with contextlib.closing(channel), contextlib.suppress(WaitTimeoutError):
-            control.request_stop(channel, "distrun report", grace=None, signum=signal.SIGTERM)
-            control.wait_for_end(channel, self._folder.job_id, _STOP_SECONDS)
-        return "the job is stopping"
+        has_asked = control.stop(self._folder, "distrun report", signal.SIGTERM)
+        return "the job is stopping" if has_asked else "the job has ended"
 
 
 class PageServer(ThreadingHTTPServer):

@@ -1,0 +1,46 @@
+"""`distrun watch`."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import sys
+
+import click
+
+from distrun.cli import console
+from distrun.cli.options import job_argument
+from distrun.errors import HostError, UsageError
+
+
+@click.command("watch")
+@job_argument(running=True)
+def command(job: str | None) -> int:
+    """Watch a job on the whole screen. Default: the running job.
+
+    All tasks are shown with their state, step, rate, processor, memory and GPU, and below them the
+    log of the chosen one. Keys choose a task, filter them, show where a task stands, and stop the
+    job, which asks first. The last line lists them. Leaving does not end the job; the exit code
+    is 0.
+
+    It needs textual: pip install textual
+
+    \b
+      distrun watch
+      distrun watch mnist
+    """
+    from distrun.jobstore import JobStore
+
+    folder = JobStore.default().find(job)
+    if importlib.util.find_spec("textual") is None:
+        raise HostError(
+            f"watch needs textual, which {sys.executable} does not have",
+            hint=f"{shlex.quote(sys.executable)} -m pip install textual",
+        )
+    if not (sys.stdin.isatty() and all(map(console.can_redraw, (sys.stdout, sys.stderr)))):
+        raise UsageError(
+            "watch needs a terminal", hint=f"without one: distrun status {folder.job_id}"
+        )
+    from distrun.cli.watch_screen import WatchApp
+
+    return WatchApp(folder).run() or 0

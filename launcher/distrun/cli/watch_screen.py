@@ -1,0 +1,344 @@
+"""The full-screen view of `distrun watch`: tasks, and the log of the chosen one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections import deque
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.console import Group
+from rich.text import Text
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Input, Label, RichLog, Static
+
+from distrun import control, history
+from distrun.cli.cause_text import cause_text
+from distrun.cli.job_view import job_view
+from distrun.cli.progress import number, progress_words
+from distrun.cli.stacks import take
+from distrun.cli.stacks_view import stacks_view
+from distrun.cli.status_view import headline, job_notes, task_row
+from distrun.cli.table import Column, fitting
+from distrun.errors import DistrunError
+from distrun.logs import TaskLog, View
+from distrun.logs.tail import line_start
+from distrun.logs.view import Formatter
+from distrun.spec.problems import printable
+
+if TYPE_CHECKING:
+    from distrun.cli.job_view import JobView, TaskView
+    from distrun.jobstore import JobFolder
+
+_REFRESH_SECONDS = 1.0
+_LOG_SECONDS = 0.25
+_MOST_LOG_BYTES = 64 << 10
+"""Of the log of a task that is chosen: of what it printed before."""
+_MOST_LINES = 5000
+_MOST_NOTES = 3
+_RATE_SECONDS = 20.0
+_COLUMNS = (
+    Column("TASK"),
+    Column("STATE"),
+    Column("HOST", drop_rank=5),
+    Column("EXIT"),
+    Column("STEP", right=True),
+    Column("RATE", right=True, drop_rank=1),
+    Column("CPU", right=True, drop_rank=2),
+    Column("MEM", right=True, drop_rank=3),
+    Column("GPU", right=True, drop_rank=3),
+    Column("SEEN", right=True, drop_rank=4),
+    Column("PROGRESS", drop_rank=6),
+)
+_STEPS = ("STEP", "STEPS")
+
+
+class StopQuestion(ModalScreen[bool]):
+    """Asks whether to stop the job."""
+
+    CSS = """
+    StopQuestion { align: center middle; }
+    StopQuestion Label { padding: 1 2; border: round $error; max-width: 90%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "dismiss(True)", "Stop"),
+        Binding("n,escape,q,ctrl+c", "dismiss(False)", "Go on"),
+    ]
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__()
+        self._job_id = job_id
+
+    def compose(self) -> ComposeResult:
+        yield Label(f"Stop job {self._job_id}? y stops it, n does not")
+
+
+class WatchApp(App[int]):
+    """Shows one job until a key or a signal ends it; returns the exit code after a signal."""
+
+    CSS = """
+    #head { height: auto; max-height: 4; }
+    #tasks { height: auto; max-height: 50%; }
+    #filter { display: none; height: 1; border: none; }
+    #title { background: $panel; height: 1; }
+    #log { height: 1fr; min-height: 3; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "quit", "Quit", priority=False),
+        Binding("slash", "filter", "Filter", priority=True),  # the next key is for the text
+        Binding("s", "stacks", "Stacks"),
+        Binding("l", "log", "Log"),
+        Binding("k", "stop", "Stop job"),
+        Binding("escape", "clear", "Clear filter", show=False),
+    ]
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, folder: JobFolder) -> None:
+        super().__init__()
+        self.folder = folder
+        self.chosen: str | None = None
+        """The chosen one."""
+        self._job: JobView | None = None
+        self._rate_of = _Rates(folder)
+        self._rates: dict[str, str] = {}
+        self._shown: list[str] = []
+        """The titles of the table's columns."""
+        self._offset = 0
+        """How much of the chosen task's log was read; -1: its stacks are shown instead."""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="head")
+        yield DataTable(id="tasks", cursor_type="row", zebra_stripes=False)
+        yield Input(id="filter", placeholder="tasks or states that have this text")
+        with Vertical():
+            yield Static(id="title")
+            yield RichLog(id="log", wrap=True, max_lines=_MOST_LINES, min_width=20)
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(signum, self.exit, 128 + signum)
+        self.query_one(DataTable).focus()
+        self._look()
+        self.set_interval(_REFRESH_SECONDS, self._look)
+        self.set_interval(_LOG_SECONDS, self._follow_log)
+
+    def on_resize(self) -> None:
+        self._show()
+
+    # The job -------------------------------------------------------------------------------
+
+    @work(thread=True, exclusive=True, group="look")
+    def _look(self) -> None:
+        """Read the job, in a thread: its supervisor may take time to answer."""
+        try:
+            job = job_view(self.folder)
+            rates = {task.state.name: self._rate_of.update(task) for task in job.tasks}
+        except (DistrunError, OSError) as error:
+            self.call_from_thread(self.notify, _words(error), severity="error")
+            return
+        self.call_from_thread(self._take, job, rates)
+
+    def _take(self, job: JobView, rates: dict[str, str]) -> None:
+        if job.state.job_id or self._job is None:  # else its record was removed
+            self._job, self._rates = job, rates
+        self._show()
+
+    def _show(self) -> None:
+        job = self._job
+        if job is None or not self.is_running:
+            return
+        notes = [Text(printable(each), no_wrap=True) for each in job_notes(job)[:_MOST_NOTES]]
+        self.query_one("#head", Static).update(Group(headline(job, self.size.width), *notes))
+        wanted = self.query_one(Input).value.lower()
+        rows = {
+            task.state.name: _row(task, self._rates.get(task.state.name, ""))
+            for task in job.tasks
+            if wanted in f"{task.state.name} {task.phase} {task.state.host}".lower()
+        }
+        table = self.query_one(DataTable)
+        columns = [each for each in _COLUMNS if any(row[each.title] for row in rows.values())]
+        columns = fitting(columns, list(rows.values()), self.size.width - 4) if rows else []
+        titles = [each.title for each in columns]
+        if titles != self._shown or list(rows) != [key.value for key in table.rows]:
+            chosen = self.chosen
+            table.clear(columns=True)
+            for column in columns:
+                heading = Text(column.title, justify="right" if column.right else "left")
+                table.add_column(heading, key=column.title)
+            for name, row in rows.items():
+                table.add_row(*(_cell(row, each) for each in columns), key=name)
+            self._shown = titles
+            if chosen in rows:
+                table.move_cursor(row=list(rows).index(chosen))
+        for name, row in rows.items():
+            for each in columns:
+                cell = _cell(row, each)
+                if table.get_cell(name, each.title) != cell:
+                    table.update_cell(name, each.title, cell, update_width=True)
+
+    # The log -------------------------------------------------------------------------------
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        if event.row_key is not None and event.row_key.value != self.chosen:
+            self.chosen = event.row_key.value
+            self.action_log()
+
+    def action_log(self) -> None:
+        """Show the log of the chosen task."""
+        self.query_one(RichLog).clear()
+        self._offset = 0
+        self._follow_log()
+
+    def _follow_log(self) -> None:
+        if self.chosen is None or self._offset < 0:
+            return
+        self._title(f"log of {self.chosen}")
+        files = str(self.folder.log_of(self.chosen)), str(self.folder.index_of(self.chosen))
+        log, pane = TaskLog(self.chosen, *files), self.query_one(RichLog)
+        with contextlib.suppress(OSError):
+            size = log.extent().size
+            if size < self._offset:  # the task has cut it off
+                pane.clear()
+                self._offset = 0
+            if self._offset == 0 and size > _MOST_LOG_BYTES:
+                self._offset = line_start(log, size - _MOST_LOG_BYTES)
+            start = max(self._offset, size - 2 * _MOST_LOG_BYTES)
+            _, block = log.read_kept(start, size)
+            whole = block[: block.rfind(b"\n") + 1]
+            self._offset = size - len(block) + len(whole)
+            if whole:
+                shown = Formatter(View([self.chosen]), self.chosen).select(whole)
+                pane.write(Text.from_ansi(shown.decode("utf-8", "replace").rstrip("\n")))
+
+    def _title(self, text: str) -> None:
+        self.query_one("#title", Static).update(Text(printable(text)))
+
+    # Keys ----------------------------------------------------------------------------------
+
+    def action_filter(self) -> None:
+        """Ask for a text that tasks must have."""
+        if len(self.screen_stack) == 1:  # no question is open
+            field = self.query_one(Input)
+            field.display = True
+            self.set_focus(field)
+
+    def action_clear(self) -> None:
+        """Show all tasks again."""
+        field = self.query_one(Input)
+        field.value, field.display = "", False
+        self.query_one(DataTable).focus()
+
+    def on_input_changed(self) -> None:
+        self._show()
+
+    def on_input_submitted(self) -> None:
+        self.query_one(DataTable).focus()
+
+    def action_stacks(self) -> None:
+        """Show where the chosen task stands, in place of its log."""
+        if self.chosen is not None:
+            self._offset = -1
+            self._title(f"where {self.chosen} stands: asking it; l shows its log")
+            self.query_one(RichLog).clear()
+            self._take_stacks(self.chosen)
+
+    @work(thread=True, exclusive=True, group="stacks")
+    def _take_stacks(self, task: str) -> None:
+        try:
+            found: Group | Text = stacks_view(take(self.folder, (task,)), all_threads=False)
+        except DistrunError as error:
+            found = Text(_words(error))
+        self.call_from_thread(self._show_stacks, task, found)
+
+    def _show_stacks(self, task: str, found: Group | Text) -> None:
+        if self._offset < 0 and task == self.chosen:
+            self._title(f"where {task} stands; l shows its log")
+            self.query_one(RichLog).clear().write(found)
+
+    def action_stop(self) -> None:
+        """Stop the job, if the user confirms it."""
+        if self._job is None or not self._job.is_running:
+            self.notify("the job has ended")
+            return
+        self.push_screen(StopQuestion(self.folder.job_id), self._answer)
+
+    def _answer(self, is_yes: bool | None) -> None:
+        if is_yes:
+            self._stop()
+
+    @work(thread=True, exclusive=True, group="stop")
+    def _stop(self) -> None:
+        try:
+            has_asked = control.stop(self.folder, "distrun watch", signal.SIGTERM)
+            text = "the job is stopping" if has_asked else "the job has ended"
+        except DistrunError as error:
+            text = _words(error)
+        self.call_from_thread(self.notify, text)
+
+
+def _words(error: DistrunError | OSError) -> str:
+    if isinstance(error, DistrunError) and error.cause is not None:
+        return cause_text(error.cause)
+    return printable(str(error))
+
+
+def _row(task: TaskView, rate: str) -> dict[str, str | Text]:
+    row = task_row(task)
+    steps = [task.progress[key] for key in _STEPS if key in task.progress]
+    rest = {key: value for key, value in task.progress.items() if key not in _STEPS}
+    return {
+        **row,
+        "HOST": "" if task.state.host == "localhost" else task.state.host,
+        "STEP": "/".join(each[:12] for each in steps),
+        "RATE": rate,
+        "GPU": row["GPU MEM"],
+        "PROGRESS": " ".join(progress_words(rest)),
+    }
+
+
+def _cell(row: dict[str, str | Text], column: Column) -> Text:
+    value = row[column.title]
+    text = value.copy() if isinstance(value, Text) else Text(printable(value))
+    text.justify = "right" if column.right else "left"
+    return text
+
+
+class _Rates:
+    """The steps per second of each task, by what it has reported within some seconds."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._told: dict[tuple[str, int], deque[tuple[float, float]]] = {}
+
+    def update(self, task: TaskView) -> str:
+        """Return the rate of a task as it is now; empty: unknown."""
+        name, attempt = task.state.name, task.state.attempt
+        step = number(task.progress.get("STEP", ""))
+        if task.state.has_ended or step is None or task.progress_at is None:
+            return ""
+        if (name, attempt) not in self._told:
+            sampled = [
+                each for each in history.last(self._folder, name, 1) if "STEP" in each.progress
+            ]
+            before = [
+                (each.at, each.progress["STEP"]) for each in sampled if each.attempt == attempt
+            ]
+            self._told[name, attempt] = deque(before)
+        told = self._told[name, attempt]
+        told.append((task.progress_at, step))
+        while told[-1][0] - told[0][0] > _RATE_SECONDS and len(told) > 2:
+            told.popleft()
+        (began, first), (ended, last) = told[0], told[-1]
+        if ended <= began or last < first:  # in each epoch, steps may begin again
+            told.clear()
+            told.append((ended, last))
+            return ""
+        rate = (last - first) / (ended - began)
+        return f"{rate:.3g}/s" if rate < 1000 else f"{rate:,.0f}/s"
