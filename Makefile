@@ -74,7 +74,7 @@ bench: venv ## measure distrun beside other launchers, and write docs/benchmarks
 results: venv ## measure the bundled job and write docs/results.md (25 minutes)
 	@exec "$(VENV)/bin/python" benchmarks/results --data-dir "$$DATA_DIR"
 
-pictures: venv ## make the pictures of docs/report.md (needs Chromium; 2 minutes)
+pictures: venv ## make the pictures of the pages (needs Chromium; 3 minutes)
 	@exec "$(VENV)/bin/python" scripts/pictures.py
 
 docs: venv ## generate docs/cli.md, docs/spec.md and tables of other pages

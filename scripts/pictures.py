@@ -1,11 +1,12 @@
-"""Makes the pictures of README.md and docs/report.md.
+"""Makes the pictures of README.md, docs/watching.md and docs/report.md.
 
-Runs a job in a terminal, and three jobs whose reports it opens in Chromium. It needs Chromium and
-its driver, and py-spy, which the development tools have.
+Runs a job in a terminal, watches one, and runs three whose reports it opens in Chromium. It needs
+Chromium and its driver, and py-spy, which the development tools have.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import os
@@ -71,6 +72,14 @@ for shard in range(3):
         scale = float(file.read())
     model.fit(x * scale, y, batch_size=64, verbose=2)
 """
+SLOWER = """\
+import os, time
+
+pause = 0.35 if os.environ["DISTRUN_TASK"] == "worker:2" else 0.25
+for step in range(1, 2001):
+    time.sleep(pause)
+    print(f"step {step}/2000 loss={2 / (step + 1):.4f}", flush=True)
+"""
 COLUMNS = 112
 SVG = """\
 <svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
@@ -92,6 +101,8 @@ font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asia
 def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         terminal(Path(temporary))
+    with tempfile.TemporaryDirectory() as temporary:
+        watching(Path(temporary))
     reports()
 
 
@@ -111,6 +122,34 @@ def terminal(folder: Path) -> None:
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(Text.from_ansi(f"$ {' '.join(line)}\n{text}"))
     console.save_svg(str(ROOT / "docs" / "failure.svg"), title="", code_format=SVG)
+
+
+def watching(folder: Path) -> None:
+    """Draw the view of `watch` at three widths: one of four workers is slower than the others."""
+    from distrun.cli.watch_screen import WatchApp
+
+    (folder / "train.py").write_text(SLOWER)
+    os.environ["DISTRUN_HOME"] = str(folder / "distrun")
+    distrun = [sys.executable, "-m", "distrun"]
+    subprocess.run([*distrun, "run", "-n", "4", "-d", "train.py"], cwd=folder, check=True)
+    pictures = ROOT / "docs" / "watching"
+    pictures.mkdir(exist_ok=True)
+
+    async def draw(columns: int) -> str:
+        app = WatchApp(JobStore.default().find(None))
+        async with app.run_test(size=(columns, 24)) as pilot:
+            await asyncio.sleep(20)  # until the rate is known
+            await pilot.press("down")
+            await asyncio.sleep(2)
+            console = Console(record=True, width=columns, height=24, file=io.StringIO())
+            console.print(app.screen._compositor.render_update(full=True))  # noqa: SLF001
+            return console.export_svg(title="", code_format=SVG)
+
+    try:
+        for columns in (120, 80, 60):
+            (pictures / f"{columns}.svg").write_text(asyncio.run(draw(columns)))
+    finally:
+        subprocess.run([*distrun, "kill", "--all"], check=True)
 
 
 def reports() -> None:

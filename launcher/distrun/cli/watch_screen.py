@@ -13,7 +13,6 @@ from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Label, RichLog, Static
 
@@ -112,19 +111,23 @@ class WatchApp(App[int]):
         """How much of the chosen task's log was read; -1: its stacks are shown instead."""
 
     def compose(self) -> ComposeResult:
-        yield Static(id="head")
-        yield DataTable(id="tasks", cursor_type="row", zebra_stripes=False)
-        yield Input(id="filter", placeholder="tasks or states that have this text")
-        with Vertical():
-            yield Static(id="title")
-            yield RichLog(id="log", wrap=True, max_lines=_MOST_LINES, min_width=20)
+        # Timers may fire when these are no more on the screen: so they are not looked for there.
+        self._head, self._title = Static(id="head"), Static(id="title")
+        self._table: DataTable[Text] = DataTable(id="tasks", cursor_type="row")
+        self._filter = Input(id="filter", placeholder="tasks, states or hosts that have this text")
+        self._pane = RichLog(id="log", wrap=True, max_lines=_MOST_LINES, min_width=20)
+        yield self._head
+        yield self._table
+        yield self._filter
+        yield self._title
+        yield self._pane
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(signum, self.exit, 128 + signum)
-        self.query_one(DataTable).focus()
+        self._table.focus()
         self._look()
         self.set_interval(_REFRESH_SECONDS, self._look)
         self.set_interval(_LOG_SECONDS, self._follow_log)
@@ -155,14 +158,14 @@ class WatchApp(App[int]):
         if job is None or not self.is_running:
             return
         notes = [Text(printable(each), no_wrap=True) for each in job_notes(job)[:_MOST_NOTES]]
-        self.query_one("#head", Static).update(Group(headline(job, self.size.width), *notes))
-        wanted = self.query_one(Input).value.lower()
+        self._head.update(Group(headline(job, self.size.width), *notes))
+        wanted = self._filter.value.lower()
         rows = {
             task.state.name: _row(task, self._rates.get(task.state.name, ""))
             for task in job.tasks
             if wanted in f"{task.state.name} {task.phase} {task.state.host}".lower()
         }
-        table = self.query_one(DataTable)
+        table = self._table
         columns = [each for each in _COLUMNS if any(row[each.title] for row in rows.values())]
         columns = fitting(columns, list(rows.values()), self.size.width - 4) if rows else []
         titles = [each.title for each in columns]
@@ -192,16 +195,16 @@ class WatchApp(App[int]):
 
     def action_log(self) -> None:
         """Show the log of the chosen task."""
-        self.query_one(RichLog).clear()
+        self._pane.clear()
         self._offset = 0
         self._follow_log()
 
     def _follow_log(self) -> None:
         if self.chosen is None or self._offset < 0:
             return
-        self._title(f"log of {self.chosen}")
+        self._entitle(f"log of {self.chosen}")
         files = str(self.folder.log_of(self.chosen)), str(self.folder.index_of(self.chosen))
-        log, pane = TaskLog(self.chosen, *files), self.query_one(RichLog)
+        log, pane = TaskLog(self.chosen, *files), self._pane
         with contextlib.suppress(OSError):
             size = log.extent().size
             if size < self._offset:  # the task has cut it off
@@ -217,36 +220,36 @@ class WatchApp(App[int]):
                 shown = Formatter(View([self.chosen]), self.chosen).select(whole)
                 pane.write(Text.from_ansi(shown.decode("utf-8", "replace").rstrip("\n")))
 
-    def _title(self, text: str) -> None:
-        self.query_one("#title", Static).update(Text(printable(text)))
+    def _entitle(self, text: str) -> None:
+        self._title.update(Text(printable(text)))
 
     # Keys ----------------------------------------------------------------------------------
 
     def action_filter(self) -> None:
         """Ask for a text that tasks must have."""
         if len(self.screen_stack) == 1:  # no question is open
-            field = self.query_one(Input)
+            field = self._filter
             field.display = True
             self.set_focus(field)
 
     def action_clear(self) -> None:
         """Show all tasks again."""
-        field = self.query_one(Input)
+        field = self._filter
         field.value, field.display = "", False
-        self.query_one(DataTable).focus()
+        self._table.focus()
 
     def on_input_changed(self) -> None:
         self._show()
 
     def on_input_submitted(self) -> None:
-        self.query_one(DataTable).focus()
+        self._table.focus()
 
     def action_stacks(self) -> None:
         """Show where the chosen task stands, in place of its log."""
         if self.chosen is not None:
             self._offset = -1
-            self._title(f"where {self.chosen} stands: asking it; l shows its log")
-            self.query_one(RichLog).clear()
+            self._entitle(f"where {self.chosen} stands: asking it; l shows its log")
+            self._pane.clear()
             self._take_stacks(self.chosen)
 
     @work(thread=True, exclusive=True, group="stacks")
@@ -259,8 +262,8 @@ class WatchApp(App[int]):
 
     def _show_stacks(self, task: str, found: Group | Text) -> None:
         if self._offset < 0 and task == self.chosen:
-            self._title(f"where {task} stands; l shows its log")
-            self.query_one(RichLog).clear().write(found)
+            self._entitle(f"where {task} stands; l shows its log")
+            self._pane.clear().write(found)
 
     def action_stop(self) -> None:
         """Stop the job, if the user confirms it."""
