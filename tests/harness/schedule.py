@@ -28,7 +28,6 @@ GROUPS = {
 """Tests of one process each: what they share takes long to make. The first group counts."""
 TRAINING = (
     "tests/e2e/",
-    "tests/process/test_progress.py",
     "tests/process/test_readme.py::test_shown_commands_do_what_is_shown",
 )
 """Tests that use a process that has imported TensorFlow. That takes 6 s of CPU, and training takes

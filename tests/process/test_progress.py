@@ -1,14 +1,17 @@
-"""The progress that a task reports, up to its last report."""
+"""Progress that a task reports or prints: what distrun shows and records, up to the last of it."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.command import Distrun
+from harness.command import Distrun, Status
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
@@ -104,3 +107,163 @@ while not os.path.exists("go"):
     assert isinstance(task["progress"]["STEP"], int)
     (distrun.cwd / "go").touch()
     wait_until(window.ended)
+
+
+BARS = """
+import os, socket, sys, time
+from pathlib import Path
+
+folder, task = Path.cwd(), os.environ["DISTRUN_TASK"]
+
+def show(text):
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+def keras(step, loss=0.5):
+    done = 20 * step // 500
+    show("\\b" * 60 + f"\\r\\x1b[1m{step:3}/500\\x1b[0m \\x1b[32m{'━' * done}\\x1b[0m\\x1b[37m"
+        f"{'━' * (20 - done)}\\x1b[0m \\x1b[1m9s\\x1b[0m 25ms/step"
+        f" - accuracy: 0.9500 - loss: {loss:.4f}")
+
+def tqdm(step, after="", loss="0.25"):
+    bar = ("#" * (step // 10)).ljust(10)
+    show(f"\\rtrain: {step:3}%|{bar}| {step}/100 [00:12<00:30, 40.0it/s, loss={loss}]{after}")
+
+def report(text):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.sendto(text.encode(), "\\0" + os.environ["DISTRUN_NOTIFY"][1:])
+
+def wait_for(name):
+    while not (folder / name).exists():
+        time.sleep(0.02)
+"""
+Launch = Callable[..., Path]
+
+
+@pytest.fixture
+def script(distrun: Distrun, tmp_path: Path) -> Launch:
+    """Write a spec of tasks that run some Python; more keys as keywords."""
+
+    def write(body: str, workers: int = 1, **keys: Any) -> Path:
+        (tmp_path / "bars.py").write_text(BARS + body)
+        program = {"command": [sys.executable, "bars.py"], "workdir": str(tmp_path)}
+        return distrun.write_spec("", workers=workers, program=program, **keys)
+
+    return write
+
+
+def progress(status: Status, number: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = status()["tasks"][number]["progress"]
+    return found
+
+
+def test_the_live_line_shows_a_bar_while_it_moves_and_the_output_one_line(
+    script: Launch, terminal: OpenTerminal, distrun: Distrun
+) -> None:
+    body = """
+show("Epoch 2/3\\n")
+keras(10)
+keras(120)
+wait_for("go")
+keras(500, 0.25)
+show("\\n")
+tqdm(24)
+wait_for("on")
+tqdm(100, "\\n")
+"""
+    window = terminal("launch", script(body), columns=120)
+    wait_until(lambda: "epoch 2/3  step 120/500 24%  9.0 s left in epoch" in window.read())
+    assert "━" not in window.read()
+    assert "loss 0.5  accuracy 0.95" in window.read()
+    (distrun.cwd / "go").touch()
+    wait_until(lambda: "step 24/100 24%  30 s left in epoch  loss 0.25" in window.read())
+    (distrun.cwd / "on").touch()
+    wait_until(window.ended)
+    assert window.process.returncode == 0
+    output = [line for line in window.text().splitlines() if " | " in line]
+    bars = [line.rpartition(" | ")[2] for line in output if "/500 " in line]
+    assert len(bars) == 1
+    assert bars[0].startswith("500/500 ━━━━━━━━━━━━━━━━━━━━ 9s 25ms/step")
+    assert sum("100%|##########| 100/100" in line for line in output) == 1
+    assert "24%|" not in window.text()
+    live = re.findall("\x1b\\[1m([^\n\x1b]*)\x1b\\[0m\r", window.seen)
+    assert max(map(len, live)) <= 119
+
+
+def test_status_json_and_the_record_have_what_was_printed(script: Launch, distrun: Distrun) -> None:
+    body = 'show("Epoch 2/3\\n"); keras(120); wait_for("go"); keras(400); os._exit(0)'
+    distrun("launch", "-d", script(body, workers=2))
+    wait_until(lambda: all(progress(distrun.status, number) for number in (0, 1)))
+    assert progress(distrun.status) == {
+        "EPOCH": 2,
+        "EPOCHS": 3,
+        "STEP": 120,
+        "STEPS": 500,
+        "ETA": 9,
+        "ACCURACY": 0.95,
+        "LOSS": 0.5,
+    }
+    assert "epoch 2/3 step 120/500 24% 9.0 s left in epoch loss 0.5" in distrun("status").stdout
+    (distrun.cwd / "go").touch()
+    assert distrun("wait").returncode == 0
+    assert progress(distrun.status)["STEP"] == 400
+    assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"][0]["progress"]["LOSS"] == 0.5
+    events = [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
+    reported = [event for event in events if event["event"] == "TaskReported"]
+    assert {event["task"] for event in reported} == {"worker:0", "worker:1"}
+    assert all(event["values"]["STEP"] == 400 for event in reported)
+    assert "last reported epoch 2/3, step 400/500 80%" in distrun("events").stdout
+
+
+def test_what_a_task_reports_wins(script: Launch, distrun: Distrun) -> None:
+    body = """
+tqdm(24)
+wait_for("metric")
+report("LOSS=0.75 F1=0.5 PHASE=warm-up")
+wait_for("step")
+report("STEP=7 STEPS=9")
+tqdm(25)
+wait_for("go")
+tqdm(26)
+"""
+    distrun("launch", "-d", script(body))
+    wait_until(lambda: progress(distrun.status).get("STEP") == 24)
+    (distrun.cwd / "metric").touch()
+    wait_until(lambda: "F1" in progress(distrun.status))
+    assert progress(distrun.status) == {
+        "STEP": 24,
+        "STEPS": 100,
+        "ETA": 30,
+        "LOSS": 0.75,
+        "F1": 0.5,
+        "PHASE": "warm-up",
+    }
+    (distrun.cwd / "step").touch()
+    reported = {"STEP": 7, "STEPS": 9, "LOSS": 0.75, "F1": 0.5, "PHASE": "warm-up"}
+    wait_until(lambda: progress(distrun.status) == reported)
+    shown = distrun("status").stdout
+    assert "step 7/9 77% loss 0.75 f1 0.5 phase warm-up" in shown
+    (distrun.cwd / "go").touch()
+    assert distrun("wait").returncode == 0
+    assert progress(distrun.status) == reported
+
+
+STALL = 6
+"""Seconds without progress, after which a job has stalled: enough for a busy machine."""
+
+
+def test_a_bar_that_does_not_move_is_a_stall_whatever_is_printed(
+    script: Launch, distrun: Distrun
+) -> None:
+    body = """
+for step in range(40, 50):
+    tqdm(step)
+    time.sleep(0.02)
+while True:
+    show("still waiting\\n")
+    time.sleep(0.1)
+"""
+    done = distrun("launch", script(body, timeouts={"stall": f"{STALL}s"}))
+    assert done.returncode == 75, done.stderr
+    assert progress(distrun.status)["STEP"] == 49
+    assert distrun.status()["verdict"]["kind"] == "stalled"

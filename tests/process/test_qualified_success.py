@@ -104,6 +104,16 @@ def test_a_sigterm_that_another_sent_is_a_preemption(
     assert told in done.stderr
 
 
+def test_a_task_that_leaves_long_before_the_others_is_told(distrun: Distrun) -> None:
+    code = (
+        "import os, time\nmost = 20 if os.environ['DISTRUN_TASK'] == 'worker:1' else 200\n"
+        "for n in range(most): print('step', n, flush=True); time.sleep(0.01)"
+    )
+    done = distrun.launch(python(code))
+    last = "worker:1 exited 0 at step 19, long before worker:0, which came to step 199"
+    assert last in done.stderr
+
+
 SOCKETS = """
 import json, os, socket, time
 listener = socket.create_server(("", int(os.environ["DISTRUN_ADDRESS"].rpartition(":")[2])),

@@ -109,18 +109,6 @@ def test_a_restart_is_told_with_its_cause_and_cost(
     assert distrun.status()["state"] == "succeeded"
 
 
-def test_a_running_job_has_a_report_too(distrun: Distrun, report: Callable[..., str]) -> None:
-    job = distrun.detached(f"touch {distrun.cwd}/began; exec sleep 600")
-    wait_until((distrun.cwd / "began").exists)
-    page = report(job)
-    assert f"<title>{job}: running</title>" in page
-    assert "while it runs" in page
-    assert distrun("kill", job).returncode == 0
-    page = report(job)
-    assert f"<title>{job}: stopped</title>" in page
-    assert "distrun kill" in text_of(page)
-
-
 def test_a_record_that_is_damaged_or_missing_has_one(
     distrun: Distrun, report: Callable[..., str]
 ) -> None:

@@ -105,6 +105,7 @@ def test_without_the_output_the_report_has_the_traceback(
     chosen = distrun("launch", write_spec(failing("echo no data")), "-t", "worker:0")
     assert chosen.stdout == ""
     assert "its log, line 1: no data\n" in chosen.stderr
+    assert distrun("launch", write_spec("exit 0"), "-t", "worker:3").returncode == 2
 
 
 def test_startup_lines_are_left_out_and_counted(
@@ -140,12 +141,14 @@ def test_logs_leave_them_out_as_well(distrun: Distrun, detached: Detach) -> None
             assert f" · {counted.removeprefix('distrun: ')}" in done.stderr
         else:
             assert done.stderr == ("" if "-n" in options else counted)
-    assert distrun("logs", "-n", "1").stdout == "worker:0 | second\n"
+    assert distrun("logs", "--tail", "1").stdout == "worker:0 | second\n"
     for options in (("--all-output",), ("--raw",), ("--json",), ("--grep", ".")):
         done = distrun("logs", *options)
         assert done.stdout.count("cudart_stub.cc") == 2, options
         assert done.stderr == ""
     assert distrun("logs", "--all-output", "-n", "1").stdout == f"worker:0 | {NOTICE}\n"
+    distrun("wait", detached(printing(NOTICE)))
+    assert distrun("logs").stderr.endswith("; worker:0, worker:1 printed nothing else\n")
 
 
 def test_the_last_lines_of_a_failed_task_are_shown(distrun: Distrun, write_spec: WriteSpec) -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distrun.errors import HostError
-from distrun.jobstore import JobStore
-from distrun.slurm import commands, queued_job
+from distrun.slurm import commands
 from harness.command import Distrun
 
 SPEC = """\
@@ -159,18 +157,6 @@ def test_a_queued_job_that_is_killed_has_left_the_queue(
     assert "has ended" in done.stderr
     assert (slurm.folder / "scancel.log").exists()
     assert state(distrun, job_id) == "stopped"
-
-
-def test_a_job_that_stays_in_the_queue_has_not_ended(
-    slurm: FakeSlurm, job_id: str, distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slurm.says("scancel", "exit 0")
-    monkeypatch.setattr(queued_job, "_CANCEL_SECONDS", 0.5)
-    monkeypatch.setattr(queued_job, "_REGISTER_SECONDS", 0.1)
-    order = queued_job.StopOrder(command="distrun kill", signal=15, grace=0.0)
-    with pytest.raises(HostError, match=r"Slurm has not ended job 7.*PENDING"):
-        queued_job.stop(JobStore(distrun.home).find(job_id), order)
-    assert state(distrun, job_id) == "pending"
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])

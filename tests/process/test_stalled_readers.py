@@ -8,7 +8,10 @@ import os
 import re
 import select
 import signal
+import struct
 import subprocess
+import sys
+import termios
 import tty
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -104,6 +107,12 @@ def read_all(reading: int, process: subprocess.Popen[Any]) -> bytes:
         elif has_ended:
             break
     return b"".join(blocks)
+
+
+def unread(reading: int) -> int:
+    """The bytes that are in a pipe."""
+    found = fcntl.ioctl(reading, termios.FIONREAD, struct.pack("i", 0))
+    return int.from_bytes(found, sys.byteorder)
 
 
 def fill(writing: int) -> int:
@@ -257,12 +266,19 @@ def test_a_signal_ends_the_other_commands(start: Start, distrun: Distrun) -> Non
 
 
 def test_a_stream_that_another_program_made_non_blocking_loses_nothing(
-    start: Start, pipe: Reader, distrun: Distrun
+    start: Start, distrun: Distrun
 ) -> None:
-    distrun("launch", distrun.write_spec("seq 300000", workers=1), stdout=subprocess.DEVNULL)
-    os.set_blocking(pipe[1], False)
-    logs = start(pipe, "logs", "--raw")
-    first = os.read(pipe[0], 100)
-    numbers = b"".join(b"%d\n" % each for each in range(1, 300_001))
-    assert first + read_all(pipe[0], logs) == numbers
-    assert logs.wait(30) == 0
+    spec = distrun.write_spec("seq 300000", workers=1)
+    commands: tuple[tuple[list[Any], str], ...] = (
+        (["launch", spec], "worker:0 | "),
+        (["logs", "--raw"], ""),
+    )
+    for words, prefix in commands:
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        process = start((reading, writing), *words, stderr=subprocess.DEVNULL)
+        wait_until(lambda: unread(reading) > 60_000)  # noqa: B023 - called at once
+        shown = read_all(reading, process).decode()
+        assert shown == "".join(f"{prefix}{each}\n" for each in range(1, 300_001)), words
+        assert process.wait(30) == 0
+        os.close(reading)

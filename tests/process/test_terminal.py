@@ -35,17 +35,6 @@ def test_ctrl_c_reaches_launch_alone_and_ends_gracefully(
     assert "exit code 130, distrun's: stopped by SIGINT" in window.seen.splitlines()[-1]
 
 
-def test_a_second_ctrl_c_ends_it_at_once(distrun: Distrun, terminal: OpenTerminal) -> None:
-    stubborn = "trap '' TERM; echo ready $DISTRUN_TASK; while :; do sleep 0.1; done"
-    window = terminal("launch", distrun.write_spec(stubborn, timeouts={"grace": "1h"}))
-    wait_until(lambda: window.read().count("ready") == 2, timeout=30)
-    window.type(CTRL_C)
-    wait_until(lambda: "stopping" in window.read(), timeout=30)
-    window.type(CTRL_C)
-    wait_until(window.ended, timeout=60)
-    assert window.process.returncode == 130
-
-
 def test_grace_ends_in_sigkill(distrun: Distrun, terminal: OpenTerminal) -> None:
     stubborn = "trap '' TERM; echo ready $DISTRUN_TASK; while :; do sleep 0.1; done"
     window = terminal("launch", distrun.write_spec(stubborn, timeouts={"grace": "500ms"}))

@@ -113,8 +113,11 @@ def test_gpus_are_sampled_by_nvidia_smi(
     (programs / "nvidia-smi").chmod(0o755)
     script = (
         "import os, time\n"
+        "is_child = not os.fork()\n"
+        "kept = is_child and os.urandom(80_000_000)\n"
         "open(f'pids-{os.getpid()}', 'w').write(f'{os.getpid()}\\n')\n"
-        "while not os.path.exists('go'): sum(range(10000))\n"
+        "while not os.path.exists('go'): time.sleep(0.02)\n"
+        "is_child or os.wait()\n"
     )
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
     assert (
@@ -125,7 +128,13 @@ def test_gpus_are_sampled_by_nvidia_smi(
         lambda: (samples().get("worker-0") or [{}])[-1].get("gpu_memory_bytes"), timeout=60
     )  # the file exists before its first line
     last = samples()["worker-0"][-1]
-    assert (last["gpu_memory_bytes"], last["gpu_percent"]) == (512 << 20, 85.0)
+    assert (last["gpu_memory_bytes"], last["gpu_percent"]) == (1024 << 20, 85.0), "of both processes"
+    usage = distrun.status()["tasks"][0]["usage"]
+    assert (usage["processes"], usage["gpu_memory_bytes"]) == (2, None), "none is asked here"
+    assert usage["memory_bytes"] > 80_000_000, "of its child"
+    shown = distrun("status", env=env).stdout
+    assert "GPU MEM" in shown
+    assert "1.1 GB" in shown, "of both processes"
     (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
 

@@ -163,27 +163,3 @@ def test_a_dumb_terminal_gets_no_colour_and_no_cursor_movement(
         assert window.seen
         assert "\x1b" not in window.seen
         assert "\r" not in window.seen.replace("\r\n", "")
-
-
-def test_usage_is_summed_over_the_process_tree(distrun: Distrun) -> None:
-    """A script replaces nvidia-smi: it reports GPU memory for a task's child."""
-    hungry = "x = b'x' * 80_000_000; import os, time; open('pid', 'w').write(str(os.getpid()))"
-    child = f'"{sys.executable}" -c "{hungry}; time.sleep(600)" & wait'
-    job_id = distrun.detached(f"trap 'kill %1; exit' TERM; {child}", workers=1)
-    wait_until(
-        lambda: (distrun.cwd / "pid").is_file() and (distrun.cwd / "pid").read_text(), timeout=30
-    )
-    smi = distrun.cwd / "bin" / "nvidia-smi"
-    smi.parent.mkdir()
-    pid = (distrun.cwd / "pid").read_text()
-    smi.write_text(f"#!/bin/sh\necho '{pid}, GPU-a, 1500'\necho '1, GPU-a, [N/A]'\n")
-    smi.chmod(0o755)
-    env = {**os.environ, "PATH": f"{smi.parent}:{os.environ['PATH']}"}
-    usage = distrun.status()["tasks"][0]["usage"]
-    assert usage["processes"] == 2
-    assert usage["memory_bytes"] > 80_000_000
-    assert usage["gpu_memory_bytes"] is None or usage["gpu_memory_bytes"] >= 0
-    shown = distrun("status", env=env).stdout
-    assert "GPU MEM" in shown
-    assert "1.6 GB" in shown
-    assert distrun("kill", job_id).returncode == 0
