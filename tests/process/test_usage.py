@@ -128,7 +128,7 @@ def test_gpus_are_sampled_by_nvidia_smi(
         lambda: (samples().get("worker-0") or [{}])[-1].get("gpu_memory_bytes"), timeout=60
     )  # the file exists before its first line
     last = samples()["worker-0"][-1]
-    assert (last["gpu_memory_bytes"], last["gpu_percent"]) == (1024 << 20, 85.0), "of both processes"
+    assert (last["gpu_memory_bytes"], last["gpu_percent"]) == (1024 << 20, 85.0)
     usage = distrun.status()["tasks"][0]["usage"]
     assert (usage["processes"], usage["gpu_memory_bytes"]) == (2, None), "none is asked here"
     assert usage["memory_bytes"] > 80_000_000, "of its child"

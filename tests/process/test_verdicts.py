@@ -87,6 +87,20 @@ def test_two_that_failed_of_the_same_error_were_not_stopped(distrun: Distrun) ->
     ]
 
 
+def test_the_exit_code_stays_the_first_causes_though_a_restart_has_been(distrun: Distrun) -> None:
+    script = (
+        "test $DISTRUN_TASK = worker:0 && exec sleep 600; "
+        "test $DISTRUN_ATTEMPT = 0 && exit 3; echo 'OSError: [Errno 28] No space left on device'; "
+        "exit 4"
+    )
+    restart = {"max": 1, "backoff": "10ms"}
+    done = distrun.launch(script, restart=restart)
+    assert done.returncode == 4
+    outcome = distrun.status()["outcome"]
+    assert (outcome["verdict"]["kind"], outcome["verdict"]["attempt"]) == ("disk_full", 1)
+    assert done.stderr.splitlines()[-1] == "distrun: exit code 4, worker:1's own"
+
+
 def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(distrun: Distrun) -> None:
     def verdict_of(script: str, **keys: Any) -> tuple[str | None, str]:
         distrun.launch(script, **keys)
