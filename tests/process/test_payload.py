@@ -107,16 +107,10 @@ def pack(tmp_path: Path) -> Callable[[], list[str]]:
 def test_the_modules_are_packed_once_and_again_when_they_have_changed(
     pack: Callable[[], list[str]], tmp_path: Path
 ) -> None:
-    compiled = tmp_path / "compiled"
-    compiled.write_text("no folder")
     digest, is_packed = pack()
     assert is_packed == "True"
-    compiled.unlink()
-    assert pack() == [digest, "True"]
     assert pack() == [digest, "False"]
-    (kept,) = compiled.rglob("*.modules")
-    kept.write_bytes(kept.read_bytes()[:-1])
-    assert pack() == [digest, "True"]
+    (kept,) = (tmp_path / "compiled").rglob("*.modules")
     source = next(Path(bootstrap.__file__).parents[2].glob("agent/main.py"))
     before = str(source.stat().st_mtime_ns).encode()
     assert before in kept.read_bytes()
