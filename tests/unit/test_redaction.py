@@ -113,7 +113,9 @@ def test_a_replacement_that_is_a_name_means_nobody_else() -> None:
     assert redactor("host-1 host-2 bob@host-1") == "host-4 host-3 user-1@host-4"
 
 
-@pytest.mark.parametrize("character", [*'aA0:.=-/@["\\ ', "a.", "-a", "a=", "eyJaaaaaaaa-"])
+@pytest.mark.parametrize(
+    "character", [*'aA0:.=-/@["\\ ', "a.", "-a", "a=", "eyJaaaaaaaa-", "x\n", "key "]
+)
 def test_a_long_line_takes_no_long_time(character: str) -> None:
     redactor = Redactor(["hunter2-x"], ["anna", "j_doe"], ["gpu1.lab.example"])
     begin = time.process_time()

@@ -149,7 +149,7 @@ _SOURCE = "".join(rf"(?<!\.{each})" for each in ("py", "cc", "h", "c"))
 _IDENTIFIED = r"(?i:identified\s+(?:with\s+\S{1,80}\s+)?(?:by|as)\s+(?:password\s+)?)"
 _PEM = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _PEM_LINE = (
-    r"(?:\s*(?:[A-Za-z0-9+/]{1,15}={0,2}|[A-Za-z-]{4,20}: [^\n]*|=[A-Za-z0-9+/]{4})?[ \t\r]*"
+    r"(?:[ \t\r]*(?:[A-Za-z0-9+/]{1,15}={0,2}|[A-Za-z-]{4,20}: [^\n]*|=[A-Za-z0-9+/]{4})?[ \t\r]*"
     r"|[^\n]{0,80}?(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{16,}={0,2}[\"'\\,n \t\r]{0,8})(?=\n|\Z)"
 )
 """A line within a private key, perhaps behind what a log has before each of its lines."""
@@ -230,7 +230,7 @@ _RANDOM = re.compile(
     r"(?<![A-Za-z0-9+/])(?=[A-Za-z_]{0,40}[0-9])[A-Za-z0-9+/][\w+/-]{11,4096}={0,2}(?![\w/])"
 )
 _CHANGES = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[a-z0-9])|[0-9](?=[A-Za-z])")
-_NEAR = 80
+_FEWEST_RANDOM, _NEAR = 12, 80
 """Characters between the name of a secret and a random word that is taken for it."""
 
 
@@ -270,10 +270,10 @@ def _near(text: str) -> Iterator[tuple[int, int]]:
     at = 0
     for begin, end, name in _names(text):
         if _rank(name) > 1 or name.lower() == "key":
-            for found in _RANDOM.finditer(text, max(at, begin), min(len(text), end + 4096)):
-                if found.start() > end + _NEAR:
-                    break
-                if len(_CHANGES.findall(found[0])) >= 0.45 * len(found[0]):
+            last = end + _NEAR
+            for near in _RANDOM.finditer(text, max(at, begin), last + _FEWEST_RANDOM):
+                found = _RANDOM.match(text, near.start())  # to its end
+                if found and len(_CHANGES.findall(found[0])) >= 0.45 * len(found[0]):
                     at = found.end()
                     yield found.span()
 
