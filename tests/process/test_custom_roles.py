@@ -110,6 +110,23 @@ def test_a_role_restarts_alone_and_one_in_tf_config_with_the_cluster(distrun: Di
     assert attempts == {**once, "hub:0": 0}
 
 
+def test_the_line_of_an_earlier_attempt_makes_no_task_ready(distrun: Distrun) -> None:
+    """The proxy is ready, then fails together with the workers' first attempt."""
+    proxy = (
+        "[ $DISTRUN_ATTEMPT = 0 ] && echo ready && until [ -e end ]; do sleep 0.02; done && exit 3"
+        "; [ $DISTRUN_ATTEMPT = 1 ] && sleep 1 && touch late && echo ready; exec sleep 600"
+    )
+    done = distrun.launch(
+        "[ $DISTRUN_ATTEMPT = 0 ] && touch end && exec sleep 600; [ -e late ] || exit 9",
+        cluster={
+            "worker": {"count": 2, "after": ["proxy"]},
+            "proxy": shell(proxy, ready={"line": "^ready$"}, in_tf_config=True),
+        },
+        restart={"max": 1, "backoff": "10ms"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_role_that_is_not_ready_in_time(distrun: Distrun) -> None:
     spec = distrun.write_spec(
         "true",

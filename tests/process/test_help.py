@@ -197,17 +197,6 @@ def slow_imports(*args: str, **variables: str) -> list[str]:
     return done.stderr.split()
 
 
-def test_importing_the_model_or_the_package_imports_nothing_slow() -> None:
-    code = (
-        "import sys, distrun.spec, distrun.spec.model, distrun.resources\n"
-        "print(sorted({'yaml', 'psutil', 'tensorflow'} & set(sys.modules)))"
-    )
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout.strip() == "[]"
-
-
 @pytest.mark.parametrize("command", QUICK)
 def test_help_imports_nothing_slow(command: str) -> None:
     assert slow_imports(*command.split(), "--help") == []

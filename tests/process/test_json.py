@@ -32,12 +32,7 @@ while not os.path.exists("go"):
     time.sleep(0.02)
 raise SystemExit(1)
 """
-UNSEEN = {
-    ("job", "slurm.job"),
-    ("job", "slurm.state"),
-    ("job", "slurm.reason"),
-    ("job", "slurm.starts_at"),
-}
+UNSEEN = {("job", f"slurm.{name}") for name in ("job", "state", "reason", "starts_at")}
 """What only jobs in Slurm have; tests/slurm has these."""
 
 

@@ -31,14 +31,14 @@ def python(tmp_path: Path) -> str:
     return str(path)
 
 
-def packages(folder: Path, *names: str) -> str:
+def packages(folder: Path, *names: str, tensorflow: str = "2.21.0") -> str:
     """A folder for PYTHONPATH with some packages."""
     path = folder / "-".join(["packages", *names])
     for name in names:
         (path / name).mkdir(parents=True)
         (path / name / "__init__.py").touch()
     if "tensorflow" in names:
-        (path / "tensorflow-2.21.0.dist-info").mkdir()
+        (path / f"tensorflow-{tensorflow}.dist-info").mkdir()
     return str(path)
 
 
@@ -78,6 +78,12 @@ def test_without_tf_keras_nothing_starts(distrun: Distrun, python: str) -> None:
     assert words in done.stdout + done.stderr
     done = distrun("launch", "--no-preflight", spec)
     assert done.returncode == 0, done.stderr
+
+
+def test_keras_2_is_in_an_older_tensorflow_itself(distrun: Distrun, python: str) -> None:
+    found = packages(distrun.cwd, "tensorflow", tensorflow="2.12.0")
+    spec = write_job(distrun.cwd, python, keras=2, env={"PYTHONPATH": found})
+    assert distrun("launch", spec).returncode == 0
 
 
 def test_tf_keras_beside_the_script(distrun: Distrun, python: str) -> None:

@@ -257,13 +257,9 @@ def test_a_program_beside_the_spec_is_found_from_any_folder(distrun: Distrun) ->
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"worker:0 | beside in {distrun.cwd}/job/data\n"
 
-
-def test_the_one_beside_the_spec_comes_before_that_of_the_working_folder(distrun: Distrun) -> None:
-    write_program(distrun.cwd / "job" / "train.sh", "beside")
     write_program(distrun.cwd / "train.sh", "elsewhere")
     spec = write_job(distrun.cwd / "job", command=["./train.sh"])
     assert distrun("launch", spec).stdout == f"worker:0 | beside in {distrun.cwd}\n"
-
     (distrun.cwd / "job" / "train.sh").unlink()
     assert distrun("launch", spec).stdout == f"worker:0 | elsewhere in {distrun.cwd}\n"
 
