@@ -135,3 +135,9 @@ def test_a_job_on_one_host_stays_there() -> None:
 )
 def test_only_addresses_are_taken_from_sshd(said: str, ends: Any) -> None:
     assert connection_addresses(said) == ends
+
+
+def test_another_name_of_this_machine_is_dialled_as_this_machine_is() -> None:
+    found = dialled(local=LOCAL, again=hello(HERE, "127.0.0.1", "127.0.0.1"), told=TOLD)
+
+    assert found["again"] == found["local"]

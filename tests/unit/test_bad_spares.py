@@ -16,7 +16,7 @@ from distrun.agent.protocol.channel import encode_body
 from distrun.cli.cause_text import cause_text
 from distrun.spec.model import HostSpec, RestartSpec, RoleSpec, Timeouts
 from distrun.strategies import Role
-from harness.hostile import EVIL, GOOD, NOW, Agent, Tamper, World, changed, kind, without
+from harness.hostile import EVIL, GOOD, NOW, Tamper, World, changed, kind, without
 from harness.values import not_none
 
 Start = Callable[..., World]
@@ -372,25 +372,6 @@ def test_an_answer_to_a_plan_that_was_given_up_is_not_one_to_the_next(
     advance(world, lambda: bool(places(world)))
     assert places(world) == {"worker:0": GOOD, "worker:1": EVIL, "worker:2": EVIL}
     assert world.faults == {}
-
-
-def test_a_lost_host_is_tried_again_although_the_link_of_another_was_lost_then(
-    start: Start,
-) -> None:
-    world = start(unchanged, spares=(), link=60.0)
-    good = world.agents[GOOD]
-    lose(world, "h1")
-    advance(world, lambda: world.state.hosts["h1"].lost is not None)
-    good.is_immortal = True
-    good._tamper = without("Reattached")  # its link stays lost while h1 is tried again
-    good.close()
-    began = world.now
-    advance(world, lambda: world.now > began + 15)
-    good._tamper = unchanged
-    advance(world, lambda: world.state.hosts[GOOD].link_lost is None)
-    world.agents["h1"] = Agent("h1", unchanged)
-    advance(world, lambda: bool(places(world)), 99.0)
-    assert places(world) == {"worker:0": GOOD, "worker:1": "h1"}
 
 
 # After tasks have moved --------------------------------------------------------------------

@@ -183,3 +183,26 @@ def test_but_not_one_port_for_two_servers_of_a_host(host: str, is_mismatch: bool
     assert job.listen(0, 12345) is None
     expected = ("worker:1", "localhost:12345", 12345, ("worker:0",)) if is_mismatch else None
     assert found(job.listen(1, 12345) or job.wait()) == expected
+
+
+def test_another_attempt_starts_anew(job: Job) -> None:
+    job.served = {"worker:0": {"localhost:12345"}}
+    assert job.listen(0, 12345) is None
+    job.check.forget("worker:0")
+    job.served = {"worker:1": {"localhost:12345"}}
+    assert job.listen(1, 12345) is None
+    assert job.wait() is None
+
+
+def test_a_further_server_of_tensorflow_is_right(job: Job) -> None:
+    job.served = {"worker:0": {"localhost:1000", "localhost:4711"}}
+    assert job.listen(0, 4711) is None
+    assert job.listen(0, 1000, 4711) is None
+    assert job.wait() is None
+
+
+def test_logs_are_not_read_for_ever(job: Job) -> None:
+    job.listen(0, 6006)
+    assert job.wait() is None
+    assert job.loop.time < 20.0
+    assert job.reads < 10

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from distrun import events
 from distrun.agent.linux.processes import children
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import Code
 from distrun.cli.cause_text import cause_text
 from distrun.frozen import replace
@@ -31,6 +35,7 @@ from distrun.strategies import Role, Success
 from distrun.supervisor.ready_watch import ReadyWatch
 from harness.loops import SimulatedLoop
 from harness.requirements import need_tensorflow
+from harness.waiting import SOON, wait_until
 
 from .histories import MWM, PS, Job
 from .plans import SCRIPT, A, B, env, planned, role, spec_of, task
@@ -273,3 +278,82 @@ def test_a_custom_role_is_checked_but_not_against_the_strategy(tmp_path: Path) -
         "strategy: multi_worker_mirrored\ncluster: {worker: 2}\nprogram: {script: serve.py}\n"
     )
     assert len(check_program(load(spec))) == 2
+
+
+@dataclass
+class Watching:
+    """A watch of one task, with the loop of its supervisor, and what it has found."""
+
+    watch: ReadyWatch
+    log: Path
+    loop: Loop
+    found: list[tuple[str, int]]
+
+    def until_found(self) -> list[tuple[str, int]]:
+        """Wait until the watch says that tasks are ready."""
+        deadline = monotonic() + SOON
+        while not self.found:
+            assert monotonic() < deadline
+            self.loop.turn(SOON)
+        return [self.found.pop()]
+
+    def finds_nothing(self) -> bool:
+        """Whether a search reads all there is and does not find the line."""
+        self.loop.turn(0.0)
+        wait_until(lambda: bool(searches()) and all(is_read(pid) for pid in searches()))
+        return not self.loop.turn(0.0)
+
+
+def is_read(pid: int) -> bool:
+    """Whether a process has read its standard input to the end, or beyond it, and waits."""
+    position = int(Path(f"/proc/{pid}/fdinfo/0").read_text().split()[1])
+    waits = ") S " in Path(f"/proc/{pid}/stat").read_text()
+    return waits and position >= os.stat(f"/proc/{pid}/fd/0").st_size
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Iterator[Callable[[str], Watching]]:
+    made: list[Watching] = []
+
+    def start(line: str) -> Watching:
+        plan = planned(
+            spec_of(
+                role("worker", after=(Role("proxy"),)),
+                custom("proxy", ready=Ready.LINE, ready_line=line),
+            )
+        )
+        log, loop, found = tmp_path / "proxy-0.log", Loop(), list[tuple[str, int]]()
+        watch = ReadyWatch(loop, plan.tasks, lambda _: log, lambda *ready: found.append(ready))
+        made.append(Watching(watch, log, loop, found))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.watch.forget("proxy:0")
+        each.loop.close()
+
+
+def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(
+    watching: Callable[[str], Watching],
+) -> None:
+    job = watching("^up [0-9]")
+    watch, log = job.watch, job.log
+    watch.start("worker:0", 0, 0)  # nothing starts after it
+    watch.start("proxy:0", 0, 0)
+    job.loop.turn(0.0)
+    assert not searches()  # there is no log yet
+    log.write_text("not up 1\nup")
+    wait_until(lambda: job.loop.turn(0.0) or bool(searches()))
+    assert job.finds_nothing()
+    log.write_text("not up 1\nup 2\n")
+    assert job.until_found() == [("proxy:0", 0)]
+
+    watch.forget("proxy:0")
+    before = "not up 1\nup 2\n--- attempt 1, now: printed by the program ---\nup 3\n"
+    log.write_text("not up 1\nup 2\n")  # the rest of a copy may arrive after the start
+    watch.start("proxy:0", 1, len(before))
+    assert job.finds_nothing()
+    log.write_text(before + "up")
+    assert job.finds_nothing()
+    log.write_bytes(log.read_bytes() + b" 4 \xff\n")
+    assert job.until_found() == [("proxy:0", 1)]

@@ -202,3 +202,7 @@ def test_only_who_is_turned_away_at_the_door_comes_again() -> None:
         255, f"kex_exchange_identification: read: Connection reset by peer\n{closed}"
     )
     assert not is_transient(255, closed)
+
+
+def test_a_user_in_the_name_is_the_one_who_logs_in() -> None:
+    assert "`ssh v@h1 true`" in of(NOBODY, ssh=SshSpec(user="u"), name="v@h1").hint

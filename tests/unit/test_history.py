@@ -94,3 +94,12 @@ def test_what_is_no_file_is_not_written_or_waited_for(folder: JobFolder, tmp_pat
 def test_only_finite_numbers_are_kept_of_progress() -> None:
     values = {"STEP": "12", "LOSS": "1.5e-3", "A": "nan", "B": "inf", "C": "1_0", "D": "", "E": "x"}
     assert history.numbers(values) == {"STEP": 12.0, "LOSS": 0.0015}
+
+
+def test_attempts_of_a_moment_do_not_fill_the_disk_either(folder: JobFolder) -> None:
+    log = HistoryLog(folder)
+    for attempt in range(3000):
+        log.append("worker:0", replace(FIRST, at=float(attempt), attempt=attempt))
+    kept = history.read(folder, ["worker:0"])["worker:0"]
+    assert len(kept) <= MOST_SAMPLES
+    assert kept[-1].attempt == 2999

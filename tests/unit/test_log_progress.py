@@ -178,3 +178,10 @@ def test_a_real_wait_ends_when_a_log_grows(job: Job) -> None:
     assert not job.loop.turn(0.0)
     job.write(BAR.format(step=5))
     wait_until(lambda: job.loop.turn(0.1))
+
+
+def test_the_rest_at_a_tasks_end(job: Job) -> None:
+    job.watch.start("worker:0", 0)
+    job.write(BAR.format(step=999))
+    job.watch.read_rest(["worker:0", "worker:1"])
+    assert job.last["STEP"] == "999"

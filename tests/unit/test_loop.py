@@ -96,3 +96,14 @@ def test_a_call_that_schedules_itself_again_leaves_time_for_descriptors() -> Non
     for count in range(1, 4):
         loop.turn(0.0)
         assert len(turns) == count
+
+
+def test_an_error_in_a_call_leaves_the_others() -> None:
+    loop, called = SimulatedLoop(), list[str]()
+    loop.call_at(1.0, called.pop)
+    loop.call_at(2.0, lambda: called.append("other"))
+    loop.time = 3.0
+    with pytest.raises(IndexError):
+        loop.turn(0.0)
+    loop.turn(0.0)
+    assert called == ["other"]

@@ -112,3 +112,12 @@ def test_a_flood_is_read_for_a_part_of_each_second_only(
         notify.receive()
         pauses.append((notify.resume_due or 0.0) - time.monotonic())
     assert [problem.code for problem in notify.take_problems()] == [Code.PROGRESS_EXCESSIVE]
+
+
+def test_ever_new_keys_do_not_grow_what_is_kept(
+    notify: NotifySocket, sender: socket.socket
+) -> None:
+    for first in range(5):
+        sender.send(b" ".join(b"K%d-%d=1" % (first, number) for number in range(MOST_KEYS)))
+    assert len(notify.receive()) == MOST_KEYS
+    assert [problem.code for problem in notify.take_problems()] == [Code.PROGRESS_EXCESSIVE]

@@ -95,3 +95,14 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
     assert (tmp_path / "page").read_text() == "before"
     assert os.listdir(tmp_path) == ["page"]
+
+
+def test_a_device_is_written_to_and_stays(tmp_path: Path) -> None:
+    with write_file("/dev/null") as file:
+        file.write(b"new")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    link = tmp_path / "link"
+    link.symlink_to("/dev/null")
+    with write_file(link) as file:
+        file.write(b"new")
+    assert link.is_symlink()

@@ -375,3 +375,27 @@ def test_only_a_default_folder_that_nothing_was_sent_to_may_be_missing() -> None
     assert not may_be_home(command, HostSpec(name="far", workdir="/own"))
     assert not may_be_home(command, HostSpec())
     assert not may_be_home(replace(command, sync=Sync.OFF), HostSpec(name="far"))
+
+
+def test_only_parameter_server_fails_fast() -> None:
+    made = planned(spec_of(role("chief"), role("worker"), role("ps"), strategy=PS))
+    assert {each.env["GRPC_FAIL_FAST"] for each in made.tasks} == {"use_caller"}
+
+
+def test_what_every_task_is_told() -> None:
+    made = planned(spec_of(role("worker", 2)))
+    told = env(made, "worker:1")
+    assert told["DISTRUN_TASK"] == "worker:1"
+    assert told["DISTRUN_STRATEGY"] == MWM
+    assert told["PYTHONUNBUFFERED"] == "1"
+    assert told["PYTHONFAULTHANDLER"] == "1"
+    assert told["TF_GRPC_REUSE_PORT"] == "true"
+    assert "TF_NUM_INTEROP_THREADS" not in told
+    assert "GRPC_FAIL_FAST" not in told
+    assert task(made, "worker:1").log == "worker-1.log"
+    assert task(made, "worker:1").unset == ()
+
+
+def test_a_hosts_working_folder_is_its_own() -> None:
+    spec = spec_of(role("worker", 2), hosts=(A, replace(B, workdir="/data")))
+    assert [each.workdir for each in planned(spec).tasks] == ["/src", "/data"]

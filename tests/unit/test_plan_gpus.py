@@ -13,7 +13,7 @@ from distrun.spec.model import (
     Spec,
 )
 
-from .plans import FACTS, PS, SCRIPT, planned, refused, role, spec_of
+from .plans import FACTS, PS, SCRIPT, A, B, planned, refused, role, spec_of
 
 CLUSTER = (role("chief"), role("worker", 2), role("ps"), role("evaluator"))
 
@@ -106,3 +106,17 @@ def test_no_gpu_is_given_to_one_that_asked_and_another(asked: list[int | None], 
     ]
     assert len(set(given_out)) == len(given_out) == sum(each or 0 for each in asked)
     assert {gpu for each in seen.values() if each for gpu in each.split(",")} <= {*numbers, "-1"}
+
+
+def test_where_nothing_is_said_one_task_alone_keeps_all() -> None:
+    assert visible(spec_of(role("worker")), "0", "1") == {"worker:0": None}
+
+
+def test_without_gpus_only_those_that_never_use_one_are_told() -> None:
+    seen = visible(spec_of(*CLUSTER, strategy=PS))
+    assert seen["worker:0"] is None
+    assert (seen["ps:0"], seen["evaluator:0"]) == ("-1", "-1")
+
+
+def test_a_gpu_of_the_same_number_on_another_host_is_another_gpu() -> None:
+    assert growing(spec_of(role("worker", 2), hosts=(A, B)), "0") == []

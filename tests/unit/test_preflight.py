@@ -197,6 +197,7 @@ def test_an_evaluator_that_reaches_nobody_is_only_warned_of() -> None:
         ({"http_proxy": "http://p:1", "no_proxy": "10.0.0.0/24"}, ["gpu-1.lab"]),
         ({"http_proxy": "http://p:1", "no_proxy": "fd00::/8, 10.0.0.0/x"},
          ["10.0.0.1", "gpu-1.lab"]),
+        ({"http_proxy": "http://p:1", "no_proxy": "x, ,y"}, []),
         ({"http_proxy": "http://p:1", "no_proxy": "*"}, ["10.0.0.1", "gpu-1.lab"]),
         ({"http_proxy": "http://p:1", "no_grpc_proxy": "", "no_proxy": "10.0.0.1,.lab"},
          ["10.0.0.1", "gpu-1.lab"]),

@@ -12,6 +12,8 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distrun.printed_progress import PrintedProgress, Reading, plain_text, read_line
 
@@ -235,3 +237,18 @@ def test_the_time_is_linear(part: str) -> None:
     """Half a megabyte of one line, or of short ones. Quadratic time would be hours."""
     printed = PrintedProgress()
     printed.read(part * (500_000 // len(part)))
+
+
+@given(st.text("01 9/%|[]<>=━.:-,skETA?it\x1b\r\n\bEpochloss", max_size=300))
+def test_any_text_is_read(text: str) -> None:
+    printed = PrintedProgress()
+    printed.read(text)
+    assert all(isinstance(value, str) for value in printed.values.values())
+
+
+def test_a_new_epoch_has_no_step_yet() -> None:
+    printed = PrintedProgress()
+    printed.read(f"Epoch 1/2\n\r5/5 {BAR3} 1s 2ms/step - loss: 0.5000 - val_loss: 0.4000\n")
+    assert printed.values["STEP"] == "5"
+    printed.read("Epoch 2/2\n")
+    assert printed.values == {"EPOCH": "2", "EPOCHS": "2", "LOSS": "0.5000", "VAL_LOSS": "0.4000"}

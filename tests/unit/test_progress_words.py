@@ -73,3 +73,16 @@ def test_no_totals_no_estimate() -> None:
     assert set(estimates(({"STEP": str(step)} for step in range(50)), 1.0)) == {None}
     nonsense = {"STEP": "5", "STEPS": "x", "EPOCH": "nan", "EPOCHS": "0"}
     assert set(estimates(iter([nonsense] * 5), 1.0)) == {None}
+
+
+def test_a_restart_begins_again() -> None:
+    steps = [*range(1, 50), *range(1, 50)]
+    found = estimates(({"STEP": str(step), "STEPS": "100"} for step in steps), 1.0)
+    assert found[-1] == pytest.approx(51.0)
+
+
+def test_the_time_runs_between_two_reports() -> None:
+    left = TimeLeft()
+    for second in range(11):
+        left.update("worker:0", {"STEP": str(second), "STEPS": "100"}, second)
+    assert left.update("worker:0", {"STEP": "10", "STEPS": "100"}, 40.0) == pytest.approx(60.0)

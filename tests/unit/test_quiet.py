@@ -91,3 +91,14 @@ def test_a_suspect_is_given_less_time(tasks: Tasks) -> None:
     found = tasks.wait(600.0)
     assert found is not None
     assert found <= 2 * SUSPECT_SECONDS
+
+
+def test_progress_is_enough(tasks: Tasks) -> None:
+    for _ in range(20):
+        assert tasks.wait(100.0) is None
+        tasks.watch.record_sign()
+
+
+def test_a_job_that_does_not_run_is_not_quiet(tasks: Tasks) -> None:
+    assert tasks.wait(3600.0, running=False) is None
+    assert tasks.measured == 0

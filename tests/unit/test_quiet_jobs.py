@@ -13,6 +13,7 @@ from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.event_text import event_text
 from distrun.lifecycle import JobPhase
+from distrun.spec.model import Timeouts
 from distrun.verdict.model import Kind
 from harness.hostile import EVIL, GOOD, HEARTBEAT, World
 
@@ -110,3 +111,11 @@ def test_other_stops_are_as_ever(world: World, seconds: float, grace: float) -> 
     timed_out = [each.timer.kind for each in world.record if isinstance(each, events.TimedOut)]
     assert events.TimerKind.ABORT not in timed_out
     assert (outcome.verdict is None) == (seconds < 100.0)
+
+
+def test_with_timeouts_stall_that_decides(tmp_path: Path) -> None:
+    world = World(tmp_path, timeouts=Timeouts(stall=1000.0))
+    world.settle()
+    wait(world, 600.0)
+    assert not found(world, events.TasksQuiet)
+    world.close()

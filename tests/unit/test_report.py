@@ -74,3 +74,9 @@ def test_an_evaluators_restarts_are_not_the_jobs(folder: JobFolder) -> None:
     assert "earlier failures  1 restart after worker:0 exited 5; not restarted: " in report(
         folder, job
     )
+
+
+def test_a_log_that_is_not_there_is_not_called_empty(folder: JobFolder) -> None:
+    assert "its log cannot be read" in report(folder, failed())
+    folder.log_of("worker:0").write_text("")
+    assert "it had printed nothing" in report(folder, failed())

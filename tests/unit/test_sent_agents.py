@@ -73,3 +73,13 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(home: Path, copy: str)
     assert late.path("key") == ""
     late.remember("other", copy)
     assert copy not in (home / "sent-agents").read_text().splitlines()[1:]
+
+
+def test_no_folder_and_a_link_in_its_place_are_left_alone(home: Path, copy: str) -> None:
+    agents = SentAgents(str(home / "missing"))
+    agents.remember("key", copy)
+    assert agents.path("key") == copy
+    assert not (home / "missing").exists()
+    (home / "sent-agents").symlink_to(home / "target")
+    SentAgents(str(home)).remember("key", copy)
+    assert not (home / "target").exists()

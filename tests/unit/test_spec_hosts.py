@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -141,3 +142,16 @@ def test_what_other_hosts_are_sent(tmp_path: Path, program: str, base: str | Non
         assert spec.sends_files == is_needed
         found = "" if base is None else str((here / base).resolve())
         assert spec.program.sync_base == found
+
+
+def test_a_pipe_is_no_hostfile(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(
+        "strategy: mirrored\nprogram: {command: [ls]}\nhostfile: pipe\n"
+    )
+    os.mkfifo(tmp_path / "pipe")
+    # It must not be opened: that waits until somebody writes.
+    with pytest.raises(SpecProblemsError) as raised:
+        load("job.yaml", cwd=str(tmp_path))
+    assert str(raised.value) == (
+        f"job.yaml:3:11: hostfile is no file: '{tmp_path}/pipe'; name a file"
+    )

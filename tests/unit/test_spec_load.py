@@ -318,3 +318,14 @@ def test_a_role_takes_from_the_jobs_policy_what_its_own_leaves_out(folder: Path)
         Role.PS: replace(common, max=0),
         Role.EVALUATOR: replace(common, on=("always",)),
     }
+
+
+def test_a_role_may_restart_where_the_job_does_not(folder: Path) -> None:
+    spec = _load(
+        folder,
+        "strategy: multi_worker_mirrored\n"
+        "program: {script: train.py}\n"
+        "cluster: {worker: {count: 2, restart: {on: 7}}}\n",
+    )
+    assert spec.restart == RestartSpec(max=0)
+    assert spec.roles[0].restart == RestartSpec(on=("7",))

@@ -132,3 +132,16 @@ def test_a_host_that_lacks_the_program_is_sent_it(collected: Collected) -> None:
     parts = [order for host, order in collected.ordered if isinstance(order, ProgramData)]
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
     assert len(zlib.decompress(b"".join(part.data for part in parts))) == 200_000
+
+
+@pytest.mark.parametrize("file", ["<string>", "train.py", "/lib64/my/train.py", "/a/lib/b.py"])
+def test_a_script_is_the_users(file: str) -> None:
+    assert not stacks.Frame("main", file, 1).is_of_library
+
+
+@pytest.mark.parametrize(
+    "file",
+    [LIBRARY, "/usr/lib/python3.11/socket.py", "<frozen importlib>", "/x/libc.so.6", "cpu.cc", ""],
+)
+def test_what_is_installed_is_a_librarys(file: str) -> None:
+    assert stacks.Frame("main", file, 1).is_of_library

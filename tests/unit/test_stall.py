@@ -81,3 +81,22 @@ def test_while_a_host_is_out_of_reach_nothing_is_known(tasks: Any) -> None:
     assert tasks.watch.check(are_linked=False) is not None
     tasks.now = 198.0
     assert tasks.watch.check() == pytest.approx(1.0)
+
+
+def test_the_steps_of_a_task_that_has_exited_are_forgotten(tasks: Any) -> None:
+    tasks.watch.record("worker:0", "1")
+    tasks.now = 90.0
+    tasks.watch.forget("worker:0")
+    assert tasks.stall_at(1000.0, 30.0, what="line") is None
+    since = tasks.now
+    found = tasks.stall_at(2000.0)
+    assert found is not None
+    assert found - since <= STALL * 1.25
+
+
+def test_the_end_of_a_bar_is_progress_and_lines_count_again(tasks: Any) -> None:
+    tasks.watch.record("worker:0", "1")
+    tasks.now = 90.0
+    tasks.watch.record("worker:0", "1", is_moving=False)
+    tasks.wait = tasks.watch.check()
+    assert tasks.stall_at(1000.0, 30.0, what="line") is None

@@ -93,15 +93,6 @@ def test_a_task_waits_starts_trains_and_ends_in_each_attempt() -> None:
     assert shown(history, B)[-1] == (Activity.WAITING, 23.0, 1000.0)
 
 
-def test_tasks_that_are_stopped_for_a_restart_wait_from_their_end_on() -> None:
-    history = [
-        created(0.0), planned(0.0), started(0.0, A), started(0.0, B), restart(20.0),
-        *ended(21.0, A), *ended(25.0, B), started(27.0, A, 1), started(27.0, B, 1),
-    ]  # fmt: skip
-    assert (Activity.WAITING, 22.0, 27.0) in shown(history, A)
-    assert (Activity.WAITING, 26.0, 27.0) in shown(history, B)
-
-
 def test_a_task_that_tells_no_steps_runs_from_its_first_output_on() -> None:
     history = [created(0.0), planned(0.0), started(0.0, A), *ended(50.0, A)]
     assert shown(history, A, {(A, 0): 7.0})[1:3] == [

@@ -26,10 +26,12 @@ OWN = (
 )
 CAUGHT = "W0000 00:00:1.5 11 preemption_notifier.cc:90] SIGTERM caught at 2026-11-21T07:31:15\n"
 IGNORED = "Exception ignored in: <function f at 0x7f>\n" + raised("KeyError: 'x'")
+FAILED_RPC = "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send RPC to coordination service.\n"
 LOGS = {
     "ECHO": ECHO, "OWN": OWN, "OWN_CAUGHT": OWN + CAUGHT, "OWN_IGNORED": OWN + IGNORED,
     "HANDLED": HANDLED, "ASKED": raised("RuntimeError: asked to end"),
     "CAUGHT_ASKED": "epoch 1\n" + CAUGHT + raised("RuntimeError: asked to end"), "DUMP": DUMP,
+    "CAUGHT_ABORTED": CAUGHT + ABORTED, "OWN_RPC": OWN + FAILED_RPC,
     "ABORTED": ABORTED, "STACK": DUMP.replace("Segmentation fault", "Aborted"),
 }  # fmt: skip
 SCENARIOS = """
@@ -179,6 +181,26 @@ stop 6 10
 worker:0 end
 worker:1 gone -6
 ? worker0=ECHO worker1=STACK -> connection_lost worker:0
+
+# a crash at distrun's own signal is no cause
+mwm worker:2
+worker:0 gone 1
+worker:1 gone -6
+? worker0=ECHO worker1=CAUGHT_ABORTED -> connection_lost worker:0
+
+# what is logged while an exception takes it down is not its cause
+mwm worker:2
+worker:0 gone 0
+worker:1 gone 1
+? worker1=OWN_RPC -> exception worker:1
+
+# a failed evaluator has its verdict though the job succeeds before its end
+mwm worker evaluator
+evaluator:0 exit 1
+worker:0 exit 0
+evaluator:0 end
+? -> exit evaluator:0
+= succeeded 0 task
 """
 
 

@@ -191,3 +191,17 @@ def test_children_that_were_forked_are_told_in_a_stall() -> None:
     )
     assert LogAnalysis(LogTail(dump.encode())).forks_at == "t.py:11 in main"
     assert LogAnalysis(LogTail(dump.replace("_launch", "poll").encode())).forks_at == ""
+
+
+def test_a_remedy_is_not_cut() -> None:
+    said = "Could not apply FILE based sharding: the dataset only has 1 file(s), which is not " + (
+        "enough. " * 30 + "Consider setting the auto sharding policy to DATA or OFF."
+    )
+    assert "to DATA or OFF" in cause_text(
+        alone(PLAIN.rpartition("KeyError")[0] + f"ValueError: {said}\n").cause
+    )
+
+
+def test_the_evidence_is_the_error_and_not_the_hint_after_it() -> None:
+    log, code, *_ = CAUSES["an error before its hint"]
+    assert alone(log, code).evidence[0].text == "error: bad config"

@@ -252,3 +252,10 @@ def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error: str, is_own: b
         Kind.PORT_TAKEN,
         is_own,
     )
+
+
+def test_a_message_that_is_longer_than_what_was_read_asks_for_more() -> None:
+    long = LogTail(b"n" * 1000 + b"\n", is_whole=False)
+    assert not long.is_enough
+    assert LogTail(long.raw).is_enough
+    assert LogTail(b"cut\nwhole\n", is_whole=False).is_enough

@@ -8,6 +8,7 @@ import re
 import select
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,6 +159,14 @@ class TestFollower:
         os.close(writing)
         assert shown[0] == b"worker:0 | a\n"
         assert b"".join(shown).count(b"worker:0 | ") == 2
+
+    def test_a_folder_that_is_not_there_yet_is_polled(self, tmp_path: Path, follow: Follow) -> None:
+        job = Job(tmp_path / "later")
+        follower = follow(job.logs)
+        assert follower.poll_interval is not None
+        job.folder.mkdir()
+        job.write("worker:0", b"a\n")
+        assert follower.read() == [b"worker:0 | a\n"]
 
 
 class TestLines:

@@ -169,6 +169,11 @@ class TestMerge:
         job.write("worker:1", b"c\n", at=2)
         assert job.shown() == b"worker:1 | c\nworker:0 | a\nworker:0 | b\n"
 
+    def test_no_index_and_no_log(self, job: Job) -> None:
+        assert job.shown() == b""
+        job.write("worker:0", b"a\n")
+        assert job.shown(since=T0) == b"worker:0 | a\n"
+
 
 class TestSelection:
     @pytest.fixture
@@ -225,3 +230,13 @@ class TestSelection:
         view = replace(PLAIN, grep=re.compile(rb"^ERROR"))
         assert job.shown(view) == b"worker:0 | ERROR a\nworker:0 | ERROR b\n"
         assert job.shown(replace(PLAIN, grep=re.compile(rb"worker|\|"))) == b"worker:0 | worker\n"
+
+    def test_grep_keeps_the_colours_of_what_it_finds(self, job: Job) -> None:
+        job.write("worker:0", b"\x1b[31mERROR\x1b[0m\n")
+        view = View((), colour=True, grep=re.compile(rb"^ERROR$"))
+        assert job.shown(view) == b"worker:0 | \x1b[31mERROR\x1b[0m\n"
+
+    def test_since_shows_the_whole_of_a_line_that_was_finished_then(self, job: Job) -> None:
+        job.write("worker:0", b"a\nbe", at=0)
+        job.write("worker:0", b"gun\n", at=5)
+        assert job.shown(since=T0 + 4) == b"worker:0 | begun\n"

@@ -115,3 +115,9 @@ def test_order_of_one_task_among_joined_lines() -> None:
     add(made, "worker:1", "b\na\n")
     clock.now += 0.3
     assert due(made) == "worker:0 | a\nworker:* | b (2 tasks)\nworker:1 | a\n"
+
+
+def test_a_role_with_one_task_waits_for_nobody() -> None:
+    made = folder(Clock())
+    add(made, "chief:0", "one\n")
+    assert due(made) == "chief:0  | one\n"

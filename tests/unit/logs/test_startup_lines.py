@@ -122,3 +122,10 @@ def test_the_last_lines_are_remembered() -> None:
     assert left_of((block, [NOTICE])) == [NOTICE]
     assert left_of((block, [NOTICE]), (b"y\n" * (LAST_LINES - 2), [])) == [NOTICE]
     assert left_of((block, [NOTICE]), (b"y\n" * (LAST_LINES - 1), [])) == []
+
+
+def test_what_precedes_a_traceback_is_none_of_the_last_lines() -> None:
+    traceback = b"Traceback (most recent call last):\n  File 1\n"
+    assert left_of((NOTICE + b"\n" + traceback, [NOTICE])) == []
+    assert left_of((NOTICE + b"\n", [NOTICE]), (traceback, [])) == []
+    assert left_of((traceback + NOTICE + b"\n", [NOTICE])) == [NOTICE]
