@@ -111,7 +111,8 @@ def preloaded(_subreaper: None) -> Iterator[PreloadedPython]:
 def _preloaded_distrun(_subreaper: None) -> Iterator[PreloadedPython]:
     """A server whose forks have the command line imported; one for all tests of this process."""
     names = [found.name for found in pkgutil.walk_packages(distrun_package.__path__, "distrun.")]
-    python = PreloadedPython(*(name for name in names if not name.endswith("__main__")))
+    unneeded = ("__main__", "watch_screen")  # Textual may be missing, and is for one command
+    python = PreloadedPython(*(name for name in names if not name.endswith(unneeded)))
     yield python
     python.close()
 
