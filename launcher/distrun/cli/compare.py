@@ -41,8 +41,8 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
     as ***. Jobs may still run, or may have failed; an empty cell is not known.
 
     \b
-      distrun compare mnist-3fa8tk mnist-9c2xwe
-      distrun compare base wider deeper -o compare.html
+      distrun compare mnist night
+      distrun compare mnist night -o compare.html
     """
     from distrun.cli.job_view import tell_record_fault
     from distrun.jobstore import JobStore
