@@ -85,6 +85,7 @@ def test_a_defect_in_the_supervisor_ends_the_job(
     assert str(log) in distrun("status", job["job_id"]).stdout.replace("\n", " ")
     if once:  # the record is complete
         assert not [task for task in ended["tasks"] if task["state"] in ("running", "starting")]
+        assert ended["tasks"][0]["signal"] == "SIGKILL", "the exit of what was stopped is known"
 
 
 def test_a_defect_in_an_agent_is_distruns(distrun: Distrun, package: ChangedPackage) -> None:
