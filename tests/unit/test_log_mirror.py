@@ -84,3 +84,14 @@ def test_where_an_attempt_begins_is_counted_in_the_copy(tmp_path: Path) -> None:
     assert mirror.write(LogData(LOG, 0, b"attempt 1\n"))
     mirror.add(LOG)
     assert mirror.offset_in_copy("worker:0", 10) == 26
+
+
+def test_a_part_that_comes_after_a_gap_is_a_failure_and_one_that_came_before_is_none(
+    tmp_path: Path,
+) -> None:
+    mirror = LogMirror(tmp_path)
+    mirror.add(LOG)
+    for _ in range(2):
+        assert mirror.write(LogData(LOG, 0, b"one\n"))
+    assert not mirror.write(LogData(LOG, 9, b"three\n"))
+    assert (tmp_path / LOG).read_bytes() == b"one\n"

@@ -165,8 +165,9 @@ def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_pa
     assert str(tmp_path) in caught.value.message
     assert "sync: [train.py, src]" in str(caught.value.hint)
     # Who lists paths knows what is in them.
-    listed = spec_of(tmp_path, sync=Sync.PATHS, sync_paths=(str(tmp_path / "data"),))
-    assert select_files(listed).count == 2  # the script always goes
+    paths = (str(tmp_path / "data"), str(tmp_path / "one"))
+    listed = spec_of(tmp_path, sync=Sync.PATHS, sync_paths=paths)
+    assert select_files(listed).count == 3  # the script always goes
     (tmp_path / ".gitignore").write_text("/data/\n")
     assert select_files(spec_of(tmp_path)).size < 100
 
