@@ -54,6 +54,16 @@ def test_a_long_line_is_cut(folder: JobFolder) -> None:
     assert "| " + "n" * 400 + "…\n" in report(folder, failed())
 
 
+def test_harmless_lines_after_an_error_are_left_out(folder: JobFolder) -> None:
+    modules = f"Extension modules: {', '.join(['numpy.core'] * 50)} (total: 50)\n"
+    text = f"Fatal Python error: Aborted\n  stack\n{modules}\nend\n"
+    folder.log_of("worker:0").write_text(text)
+    shown = report(folder, failed())
+    assert "| Fatal Python error: Aborted" in shown
+    assert "| end" in shown
+    assert "Extension modules" not in shown
+
+
 def restarted() -> Job:
     job = running(MWM, "worker:0", "evaluator:0", restart=RestartSpec(max=1))
     job.gone("worker:0", 5)

@@ -14,6 +14,7 @@ from distrun.cli.advice_text import advice_text
 from distrun.cli.cause_text import advise_about, cause_text, exit_text
 from distrun.cli.event_text import resumed_text
 from distrun.cli.job_view import JobView
+from distrun.cli.left_out import gpu_tasks
 from distrun.cli.progress import progress_words
 from distrun.cli.text_format import format_count, format_duration, format_names, format_time
 from distrun.cli.verdict_text import labelled, replacement_text, steps_text, verdict_lines
@@ -21,7 +22,7 @@ from distrun.errors import DistrunError
 from distrun.events import Origin, Outcome, Result
 from distrun.jobstore import JobFolder
 from distrun.lifecycle import Account, JobState, TaskState
-from distrun.logs.startup_lines import LAST_LINES, TRACEBACK
+from distrun.logs.startup_lines import ERRORS, LAST_LINES, TRACEBACK, StartupFilter
 from distrun.regular_file import data_start, open_regular_file
 from distrun.resumption import spec_of
 from distrun.spec.problems import printable
@@ -66,7 +67,7 @@ def failure_report(
         lines += verdict_lines(verdict)
         lines += _about_interpreter(folder, verdict, first)
     if first is not None and first.name not in shown:
-        lines += _last_lines(folder, first, "\n".join(lines))
+        lines += _last_lines(folder, state, first, "\n".join(lines))
     lines += _about_others(state, first, verdict)
     lines += _about_restarts(folder, state)
     others = JobView(folder=folder, state=state, supervisor=None).other_replacements
@@ -189,9 +190,9 @@ def _about_interpreter(folder: JobFolder, verdict: Verdict, task: TaskState | No
     return []
 
 
-def _last_lines(folder: JobFolder, task: TaskState, above: str) -> list[str]:
+def _last_lines(folder: JobFolder, state: JobState, task: TaskState, above: str) -> list[str]:
     """Return the end of its log, unless all of it is quoted in the lines above."""
-    tail = _tail(folder, task)
+    tail = _tail(folder, task, gpu_tasks(state))
     if tail is None:
         return [labelled("last lines", "its log cannot be read")]
     if not tail:
@@ -201,8 +202,11 @@ def _last_lines(folder: JobFolder, task: TaskState, above: str) -> list[str]:
     return [labelled("last lines", f"of {task.name}:"), *(f"    | {line}" for line in tail)]
 
 
-def _tail(folder: JobFolder, task: TaskState) -> list[str] | None:
-    """Return the last lines of its last attempt; None if the log cannot be read."""
+def _tail(folder: JobFolder, task: TaskState, of_gpus: list[str]) -> list[str] | None:
+    """Return the last lines of its last attempt; None if the log cannot be read.
+
+    Harmless lines after an error are left out.
+    """
     try:
         with open_regular_file(folder.log_of(task.name)) as file:
             size = file.seek(0, 2)
@@ -212,6 +216,8 @@ def _tail(folder: JobFolder, task: TaskState) -> list[str] | None:
             raw = file.read()
     except OSError:
         return None
+    shown, left_out = StartupFilter(of_gpus).select(task.name, raw)
+    raw = shown if left_out and any(error in raw for error in ERRORS) else raw
     lines = raw.decode("utf-8", "replace").rstrip("\n").split("\n")[-LAST_LINES:]
     raised = [number for number, line in enumerate(lines) if line == TRACEBACK.decode()]
     lines = lines[raised[-1] if raised else 0 :]

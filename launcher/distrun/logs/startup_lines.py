@@ -15,13 +15,15 @@ LAST_LINES = 12
 """So many lines at the end of a failed task's output are all shown."""
 TRACEBACK = b"Traceback (most recent call last):"
 """Begins the last lines, if it is among them: what was printed before an exception is no cause."""
+ERRORS = (TRACEBACK, b"Fatal Python error: ")
+"""If one of these is among the last lines, it explains the end: no harmless line is shown there."""
 # What absl's logging (since TensorFlow 2.17) and TensorFlow's own before it put before a message.
 _BEFORE = (
     rb"(?:[IWE]\d{4} \d\d:\d\d:[\d.]{1,20} {1,9}\d{1,20} |"
     rb"\d{4}-\d\d-\d\d \d\d:\d\d:[\d.]{1,20}: [IWE] (?:[\w./-]{1,300}/)?)"
 )
-_NEEDED = (b"]", b"W", b"T")
-"""A block without any of these bytes contains no such line. To find one byte is fast."""
+_NEEDED = (b"]", b"W", b"T", b"Extension m")
+"""A block without any of these contains no such line. To find one byte is fast."""
 
 
 class StartupLine(Frozen, kw_only=True):
@@ -59,6 +61,11 @@ STARTUP_LINES = (
         r"to STDERR",
         reason="Python's TensorFlow never calls InitializeLog; the messages themselves follow",
         source=_SEEN,
+    ),
+    StartupLine(
+        text=r"Extension modules: [\w., -]{1,50000}\(total: \d{1,6}\)",
+        reason="after a crash, Python lists what was imported; the stacks above say where it was",
+        source="faulthandler, Python/traceback.c",
     ),
     StartupLine(
         file="port.cc",
@@ -293,17 +300,23 @@ class LeftOut:
         self._lines: list[tuple[int, bytes]] = []
         """Each line, and how many lines had been printed before it."""
         self._printed = 0
+        self._error_at: int | None = None
+        """How many lines had been printed before an error that is among the last lines."""
 
     def record(self, block: bytes, left_out: list[tuple[int, bytes]]) -> None:
         """Note a block of whole lines, and those that were left out of it, with their numbers."""
-        if not left_out and not self._lines:
+        error_at = max(map(block.rfind, ERRORS))
+        if not left_out and not self._lines and self._error_at is None and error_at < 0:
             return
         start, self._printed = self._printed, self._printed + block.count(b"\n")
         self._lines += [(start + number, line) for number, line in left_out]
         first = self._printed - LAST_LINES
-        if TRACEBACK in block:
-            before = block[: block.rfind(TRACEBACK)].count(b"\n")
-            first = max(first, start + before)
+        if error_at >= 0:
+            self._error_at = start + block.count(b"\n", 0, error_at)
+        if self._error_at is not None and self._error_at >= first:
+            first = self._printed
+        else:
+            self._error_at = None
         self._lines = [each for each in self._lines if each[0] >= first]
 
     def take(self) -> list[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.logs.line_buffer import LONGEST_LINE
-from distrun.logs.startup_lines import LAST_LINES, TRACEBACK
+from distrun.logs.startup_lines import ERRORS, LAST_LINES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ def last_lines(
 
 
 def failure_start(log: TaskLog, end: int) -> int:
-    """The start of a failed task's last lines: of its last traceback, if that is among them.
+    """The start of a failed task's last lines; `end` if an error among them explains its end.
 
     Of very long lines, at least the last MiB counts.
     """
@@ -60,8 +60,7 @@ def failure_start(log: TaskLog, end: int) -> int:
     at = len(text)
     for _ in range(LAST_LINES):
         at = text.rfind(b"\n", 0, max(0, at - 1)) + 1
-    raised = text.rfind(TRACEBACK, at)
-    return start + (text.rfind(b"\n", 0, raised) + 1 if raised >= 0 else at)
+    return end if any(error in text[at:] for error in ERRORS) else start + at
 
 
 def line_count(block: bytes) -> int:

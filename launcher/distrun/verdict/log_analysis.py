@@ -64,6 +64,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _TENSORFLOW = "tensorflow."
 _MESSAGE_ENDS = ("[[", "[Op:")
 _LAST_LINES = 20
+_MODULES = "Extension modules: "
+"""Begins what Python prints last after a crash: all that was imported."""
 _LAST_PRINTED = 5
 _LAST_ABORT = 60
 _MOST_LATER_LINES = 3
@@ -276,7 +278,7 @@ class LogAnalysis:
         printed = [
             (index, line)
             for index, line in enumerate(self.lines)
-            if line.strip() and not LOGGED.match(line)
+            if line.strip() and not LOGGED.match(line) and not line.startswith(_MODULES)
         ]
         return Excerpt(
             lines=tuple(printed[-_LAST_PRINTED:]),

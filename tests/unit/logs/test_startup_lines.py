@@ -124,8 +124,17 @@ def test_the_last_lines_are_remembered() -> None:
     assert left_of((block, [NOTICE]), (b"y\n" * (LAST_LINES - 1), [])) == []
 
 
-def test_what_precedes_a_traceback_is_none_of_the_last_lines() -> None:
-    traceback = b"Traceback (most recent call last):\n  File 1\n"
-    assert left_of((NOTICE + b"\n" + traceback, [NOTICE])) == []
-    assert left_of((NOTICE + b"\n", [NOTICE]), (traceback, [])) == []
-    assert left_of((traceback + NOTICE + b"\n", [NOTICE])) == [NOTICE]
+MODULES = b"Extension modules: numpy._core._multiarray_umath, google._upb._message (total: 219)"
+RAISED = b"Traceback (most recent call last):\n  x\nValueError: x\n"
+CRASHED = b"Fatal Python error: Segmentation fault\n\n  File x\n"
+
+
+@pytest.mark.parametrize("error", [RAISED, CRASHED])
+def test_an_error_among_the_last_lines_explains_the_end(error: bytes) -> None:
+    after = b"%s\n%s\n" % (NOTICE, MODULES)
+    assert select((error + after).decode())[0] == error.decode()
+    assert left_of((error + after, [NOTICE, MODULES])) == []
+    assert left_of((error, []), (after, [NOTICE, MODULES])) == [], "what is printed later, too"
+    assert left_of((after, [NOTICE, MODULES]), (error, [])) == []
+    old = b"y\n" * LAST_LINES
+    assert left_of((error, []), (old, []), (after, [NOTICE])) == [NOTICE], "an older one does not"
