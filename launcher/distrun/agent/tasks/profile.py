@@ -11,8 +11,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from distrun.agent.linux import facts, processes
 from distrun.agent.linux.regular import LARGEST_SCRIPT, open_regular
 
-_RATE = 50
-"""Samples, and readings of the CPU time, a second."""
+_RATE, _READINGS = 25, 50
+"""Samples, which cost a fiftieth of a core for a task, and readings of the CPU time, a second."""
 _READINGS_PER_DELAY = 5
 """How many readings there are for one of the run queues, which are a file for each thread."""
 _SPARE_SECONDS = 10.0
@@ -137,7 +137,7 @@ def record(
             break
         for each in recordings:
             each.read()
-        time.sleep(1 / _RATE)
+        time.sleep(1 / _READINGS)
     found, size = [], 0
     for answer in (each.result() for each in recordings):
         size += len(json.dumps(answer))
