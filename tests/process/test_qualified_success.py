@@ -37,7 +37,7 @@ def _in_folder(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(distrun.cwd)
 
 
-HIDDEN = "exited 0 although the log ends in an uncaught exception: ValueError: batch size 0"
+HIDDEN = "exited 0 although the log ends in an exception: ValueError: batch size 0"
 
 
 @pytest.mark.parametrize(
