@@ -322,3 +322,23 @@ def test_the_bundled_job_learns_across_two_hosts_what_it_learns_here(
     assert len(learnt(here)) == 2
     assert learnt(there) == learnt(here)
     assert loss == last_loss(distrun("events", "--json").stdout)
+
+
+def test_a_file_that_gitignore_keeps_here_is_told_before_the_launch_and_after_the_failure(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, hide: Any, tmp_path: Path
+) -> None:
+    (h1,) = hosts(1)
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(len(open('data.csv').read()))\n")
+    (folder / "data.csv").touch()
+    (folder / ".gitignore").write_text("*.csv\n")
+    hide(h1, tmp_path)
+    spec = remote_spec("", [h1], program={"script": "job/train.py"}, cluster={"worker": 1})
+    warned = distrun("validate", spec)
+    assert warned.returncode == 0
+    assert "train.py:1:11: warning: data.csv exists here" in warned.stdout + warned.stderr
+    assert distrun("launch", spec).returncode == 1
+    verdict = distrun.status()["outcome"]["verdict"]
+    assert (verdict["task"], verdict["kind"]) == ("worker:0", "file_not_sent")
+    assert distrun("validate", "--strict", spec).returncode == 65

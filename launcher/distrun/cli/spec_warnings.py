@@ -26,12 +26,14 @@ def find_warnings(spec: Spec, *, strict: bool) -> tuple[Problem, ...]:
     """
     from distrun.lint.check import check_program
     from distrun.lint.values import check_executables, check_values
+    from distrun.sync.unsent_files import find_unsent_reads
 
     found = (
         *made_or_told("program.keras", lambda: _keras_problems(spec)),
         *made_or_told("program", lambda: check_executables(spec)),
         *made_or_told("program", lambda: check_values(spec)),
         *made_or_told("program", lambda: check_program(spec)),
+        *made_or_told("program.sync", lambda: find_unsent_reads(spec)),
     )
     return refuse_if(found, strict=strict)
 

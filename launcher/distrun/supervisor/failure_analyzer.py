@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
+from distrun.errors import DistrunError
 from distrun.events import Result, TaskStarted, VerdictReached
 from distrun.frozen import replace
 from distrun.regular_file import data_start, open_regular_file
@@ -206,9 +207,21 @@ class FailureAnalyzer:
             cause = cause._replace(path=_BY_RUN if by_run else "")
         elif cause.code is Code.COLLECTIVES_MISMATCHED:
             cause = cause._replace(path=self._call_of_one())
+        elif cause.code is Code.EXCEPTION_RAISED and (path := self._unsent_file(cause.text)):
+            cause = cause._replace(code=Code.FILE_NOT_SENT, path=path)
+            verdict = replace(verdict, kind=Kind.FILE_NOT_SENT)
         elif verdict.kind is Kind.CLUSTER_MISMATCH and not cause.path:
             cause = cause._replace(path=self.find_tf_config_line()[0])
         return replace(verdict, cause=cause)
+
+    def _unsent_file(self, error: str) -> str:
+        """Return the file that is missing on a host by an error, and exists on this machine."""
+        from distrun.sync.unsent_files import missing_file
+
+        try:
+            return missing_file(self._spec, error)
+        except DistrunError:
+            return ""
 
     def _call_of_one(self) -> str:
         """Return where the script makes a call for one task alone that all must make, or ''."""

@@ -122,6 +122,12 @@ class FileSelection:
     def count(self) -> int:
         return len(self._files)
 
+    def has(self, path: bytes) -> bool:
+        """Whether the hosts have a file of this path in the end."""
+        name = os.path.basename(path)
+        kept = os.path.join(self._resolve_folder(os.path.dirname(path)), name)
+        return not self._files.keys().isdisjoint({path, kept}) or kept in self._links
+
     @property
     def largest_parts(self) -> str:
         """`data 3.0 GB, runs 20 MB`: the largest entries of the top folder."""

@@ -24,6 +24,7 @@ class Kind(str, Enum):
     PERMISSION = "permission"
     PORT_TAKEN = "port_taken"
     SCRIPT_NOT_FOUND = "script_not_found"
+    FILE_NOT_SENT = "file_not_sent"
     NOT_STARTED = "not_started"
     IMPORT_ERROR = "import_error"
     ARGUMENTS = "arguments"

@@ -339,6 +339,7 @@ class Code(StrEnum):
     PROXY_ANSWERED = "proxy_answered"  # text, name
     PEERS_LOST = "peers_lost"  # text, name
     EXCEPTION_RAISED = "exception_raised"  # text, name
+    FILE_NOT_SENT = "file_not_sent"  # text, name, path: the file
     INTERRUPTED = "interrupted"  # name
     CHILD_KILLED = "child_killed"  # task, pid, signal; within: what shows that memory ran out
     KILLED_FOR_MEMORY = "killed_for_memory"  # host
