@@ -85,7 +85,7 @@ def test_only_those_who_know_the_address_get_it(distrun: Distrun, job: str) -> N
     for sent, code in ((b"\x16\x03\xff", 400), (b"DELETE /", 501), (b"GET /\xc3\xa9/", 404)):
         with socket.create_connection(("127.0.0.1", page.port)) as stranger:
             stranger.sendall(sent + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b" %d " % code in stranger.recv(1000)
+            assert b"%d" % code in stranger.recv(1000)
     assert distrun.status(job)["state"] == "running"
     assert page.end().splitlines() == [
         f"distrun: this address shows job {job} until Ctrl-C; whoever knows it sees the page"
