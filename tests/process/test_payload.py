@@ -115,4 +115,4 @@ def test_the_modules_are_packed_once_and_again_when_they_have_changed(
     before = str(source.stat().st_mtime_ns).encode()
     assert before in kept.read_bytes()
     kept.write_bytes(kept.read_bytes().replace(before, b"1" * len(before)))
-    assert pack() == [digest, "True"]
+    assert pack()[1] == "True"

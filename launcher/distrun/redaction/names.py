@@ -22,6 +22,11 @@ _SAID = (
 """Where a text says itself what is a user, a host or an address."""
 _NO_HOSTS = {"sha256", "latest"}
 """What follows an @ without being a host."""
+_NO_NAMES = {
+    *("root", "user", "host", "address", "home", "users", "nonexistent"),
+    *("app", "data", "tmp", "work", "workspace"),
+}
+"""Words that name nobody: some homes, as of containers, have such names."""
 
 
 class Names:
@@ -70,7 +75,7 @@ class Names:
         self._pattern = re.compile(f"{_SAID}{known})", re.IGNORECASE)
 
     def _is_name(self, name: str) -> bool:
-        is_word = name in {*self._own, "root", "user", "host", "address"}
+        is_word = name in self._own or name in _NO_NAMES
         return not (is_word or len(name) == 1 or name.isdigit() or is_loopback(name))
 
     def _next(self, kind: str) -> str:
