@@ -86,3 +86,15 @@ def test_what_keeps_pods_from_running_is_told_in_the_words_of_kubernetes(
     assert refused.returncode in (69, 75)
     assert "exceeded quota: few" in refused.stderr
     wait_until(lambda: _holds_nothing(cluster), what="no object of the jobs is left")
+
+
+def test_the_manifest_of_a_plan_is_valid(
+    cluster: Cluster, distrun: Distrun, pod_spec: Callable[..., Path], tmp_path: Path
+) -> None:
+    settings = {"cpus": 1, "memory": "1Gi", "gpus": 1, "priority_class": "low", "queue": "q"}
+    spec = pod_spec("true", kubernetes=settings, timeouts={"run": "1h"})
+    manifest = tmp_path / "manifest.yaml"
+    manifest.write_text(distrun("launch", "--dry-run", spec).stdout)
+    said = cluster.kubectl("apply", "--dry-run=server", "--validate=true", "-f", str(manifest))
+    assert "created (server dry run)" in said
+    assert not cluster.objects()

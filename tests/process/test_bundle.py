@@ -142,6 +142,13 @@ def test_a_log_is_cut_and_its_times_stay(distrun: Distrun, unpacked: Unpacking) 
         assert times[0].keys() == {("worker:0", 0)}
 
 
+def test_a_part_of_a_line_is_not_in_it(distrun: Distrun, unpacked: Unpacking) -> None:
+    """It could begin in the middle of a secret."""
+    script = "head -c 2000000 /dev/zero | tr '\\0' x"
+    assert distrun.launch(script, workers=1).returncode == 0
+    assert unpacked()["logs/worker-0.log"] == b""
+
+
 def test_a_running_job_can_be_packed(distrun: Distrun, unpacked: Unpacking) -> None:
     job = distrun.detached("echo hello; exec sleep 600")
     files = unpacked(job)

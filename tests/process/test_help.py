@@ -43,6 +43,16 @@ name: mnist
 strategy: default
 program: {command: [sh, -c, 'test -e done || { touch done; exit 3; }']}
 """
+TFJOB = """\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {name: mnist}
+spec:
+  tfReplicaSpecs:
+    Worker:
+      template:
+        spec: {containers: [{name: tensorflow, image: "i:1", command: [python, /train.py]}]}
+"""
 SLURM = {"sbatch": "echo 7", "squeue": "echo '7|CANCELLED|N/A|N/A|None'"}
 """Commands of a Slurm that queues jobs and never runs one."""
 TRAIN = """\
@@ -58,6 +68,7 @@ def bash(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
     """Run a line as a user would type it, in a folder with job.yaml and train.py."""
     (distrun.cwd / "job.yaml").write_text(JOB)
     (distrun.cwd / "train.py").write_text(TRAIN)
+    (distrun.cwd / "tfjob.yaml").write_text(TFJOB)
     (distrun.cwd / "sleeps.yaml").write_text(SLEEPS.format(python=sys.executable))
     (distrun.cwd / "fails-once.yaml").write_text(FAILS_ONCE)
     tool = distrun.cwd / "bin" / "distrun"

@@ -89,7 +89,15 @@ LINES = [
     *("launch job.yaml", "status --json", "run -n 2 true.py", "resume ended", "plan job.yaml"),
     *("report in.tar.gz -o x.html", "bundle ended -o x.tar.gz", "doctor job.yaml", "logs -f ended"),
     *("validate job.yaml", "submit job.yaml", "ps -a", "events ended", "stacks", "wait ended"),
-    *("attach ended", "profile", "kill ended", "init keras_fit -o x.yaml", "schema", "explain 69"),
+    *(
+        "attach ended",
+        "profile",
+        "kill ended",
+        "import tfjob.yaml",
+        "init keras_fit -o x.yaml",
+        "schema",
+        "explain 69",
+    ),
     *("watch ended", "compare ended other", "fetch ended"),
     *("clean -n --all", "completion bash"),
 ]

@@ -276,3 +276,18 @@ def test_wrong_usage(distrun: Distrun) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "worker:0, worker:1" in done.stderr
     assert distrun("plan", spec, "--env", "worker:0", "--json").returncode == 2
+
+
+def test_a_plan_of_a_job_in_pods_is_its_manifest(distrun: Distrun) -> None:
+    """It needs neither a cluster nor kubectl."""
+    settings = {"image": "i:1", "gpus": 2, "pod": {"spec": {"nodeSelector": {"pool": "a"}}}}
+    spec = distrun.write_spec("true", hosts="kubernetes", kubernetes=settings)
+    done = distrun("plan", spec)
+    assert done.returncode == 0, done.stderr
+    job = yaml.safe_load(done.stdout)
+    assert (job["kind"], job["spec"]["parallelism"]) == ("Job", 2)
+    pod = job["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"pool": "a"}
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert json.loads(distrun("plan", spec, "--json").stdout)["plan"]["manifest"] == job

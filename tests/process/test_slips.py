@@ -53,7 +53,7 @@ def test_logs_of_a_task(distrun: Distrun) -> None:
     [
         ("up", "distrun launch"),
         ("stop", "distrun kill"),
-        ("top", "distrun status --watch"),
+        ("top", "distrun watch"),
         ("list", "distrun ps"),
         ("help", "distrun --help"),
     ],

@@ -47,6 +47,7 @@ _COMMANDS = {
     "fetch": "Bring back what tasks wrote on other hosts.",
     "bundle": "Pack a job into one archive, for a bug report.",
     "init": "List the templates, or write one.",
+    "import": "Convert a TFJob of Kubeflow into a spec.",
     "schema": "Print the spec's JSON Schema.",
     "explain": "Explain a key, a verdict or an exit code.",
     "clean": "Remove the records of ended jobs.",
@@ -62,7 +63,7 @@ _OF_BATCH_SCRIPTS = "batch-run"
 _OF_OTHER_TOOLS = {
     **dict.fromkeys(("up", "start", "apply", "create"), "distrun launch SPEC"),
     **dict.fromkeys(("stop", "cancel", "down", "terminate", "scancel"), "distrun kill"),
-    **dict.fromkeys(("top", "watch"), "distrun status --watch"),
+    "top": "distrun watch",
     **dict.fromkeys(("list", "ls", "jobs", "get", "squeue"), "distrun ps -a"),
     **dict.fromkeys(("describe", "inspect", "show", "info"), "distrun status JOB"),
     **dict.fromkeys(("tail", "follow"), "distrun logs -f"),
@@ -91,7 +92,8 @@ class CommandGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS and cmd_name != _OF_BATCH_SCRIPTS:
             return None
-        module = importlib.import_module(f"distrun.cli.{cmd_name.replace('-', '_')}")
+        name = "import_job" if cmd_name == "import" else cmd_name.replace("-", "_")
+        module = importlib.import_module(f"distrun.cli.{name}")
         command: click.Command = module.command
         for parameter in command.params:
             if parameter.name != "args" and parameter.callback is None:  # a program's may be empty

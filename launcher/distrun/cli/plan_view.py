@@ -48,6 +48,8 @@ def show_plan(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> in
     """Show the plan that a launch would run. The same agents gather the hosts' facts for it."""
     if not as_json:
         print_warnings(warnings)
+    if any(host.pod for host in spec.hosts):
+        return _show_manifest(spec, warnings, as_json=as_json)
     left_out: dict[str, Cause] = {}
     plan = make_plan(spec, left_out)
     if as_json:
@@ -56,6 +58,20 @@ def show_plan(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> in
         console.print_json({"plan": _plan_as_json(plan, spec, left_out), "warnings": found}, tasks)
         return 0
     console.print_renderable(plan_view(plan, console.rich_console().width, _notes(spec, left_out)))
+    return 0
+
+
+def _show_manifest(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> int:
+    """Show what is created in Kubernetes; the rest of a plan is known once the pods run."""
+    from distrun.kubernetes import manifest
+    from distrun.spec.yamltext import dump
+
+    job = manifest.make(spec, spec.name)
+    if as_json:
+        found = [to_json(each) for each in warnings]
+        console.print_json({"plan": {"manifest": job}, "warnings": found}, ())
+    else:
+        console.print_text(dump(job).rstrip("\n"))
     return 0
 
 

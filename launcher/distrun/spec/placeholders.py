@@ -30,6 +30,11 @@ def fill(text: str, value_of: Callable[[str], str]) -> str:
     return _PLACEHOLDER.sub(lambda match: match[1] or value_of(match[2]), text)
 
 
+def literal(text: str) -> str:
+    """Return what stands for a text in which nothing is a placeholder."""
+    return _PLACEHOLDER.sub(lambda match: f"{{{match[0]}}}", text)
+
+
 def split_task(name: str) -> tuple[str, int] | None:
     """Return role and index of `address:ROLE:INDEX`; None if it has another form."""
     match = re.fullmatch(rf"{ADDRESS}(\w+):([0-9]{{1,9}})", name)

@@ -1,4 +1,4 @@
-"""Writes nodes as YAML text, from which :mod:`.yamlnodes` reads the same nodes."""
+"""Writes YAML: nodes, which :mod:`.yamlnodes` reads as the same nodes, and plain values."""
 
 from __future__ import annotations
 
@@ -28,6 +28,24 @@ def yaml_text(root: Node) -> str:
         yaml.StreamEndEvent(),
     )
     text: str = yaml.emit(events, allow_unicode=True, width=_WIDTH)
+    return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def dump(value: Any) -> str:
+    """Return plain values as a document, in their order."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
     return text
 
 

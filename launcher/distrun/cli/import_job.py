@@ -1,0 +1,82 @@
+"""`distrun import`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import click
+
+from distrun.cli import console
+from distrun.errors import HostError, InvalidSpecError, UsageError
+from distrun.spec.problems import printable
+
+_MOST_BYTES = 1 << 20
+
+
+@click.command("import")
+@click.argument("tfjob", type=click.Path(allow_dash=True), metavar="TFJOB")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    default="-",
+    metavar="FILE",
+    help="The spec to write. Default: standard output.",
+)
+@click.option(
+    "--command",
+    "entry_point",
+    metavar="LINE",
+    help="The entry point of the image, for containers without a command.",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def command(tfjob: str, output: str, entry_point: str | None, force: bool) -> int:
+    """Convert a TFJob of Kubeflow into a spec for the same cluster.
+
+    TFJOB is its manifest (kubeflow.org/v1); - is standard input. Comments in the spec say what was
+    guessed and what was dropped. What distrun cannot do is refused.
+
+    \b
+      distrun import tfjob.yaml
+      distrun import tfjob.yaml -o job.yaml
+      distrun import tfjob.yaml --command "python /train.py" > job.yaml
+    """
+    from distrun.kubernetes.tfjob import convert
+
+    shown = "standard input" if tfjob == "-" else printable(tfjob)
+    try:
+        spec = convert(_read(tfjob), _words(entry_point or ""))
+    except InvalidSpecError as error:
+        raise InvalidSpecError(f"{shown}: {error.message}", hint=error.hint) from None
+    if output == "-":
+        sys.stdout.write(spec)
+        return 0
+    from distrun.cli.output_file import write_file
+
+    try:
+        with write_file(output, replaces=force) as file:
+            file.write(spec.encode())
+    except FileExistsError:
+        hint = "choose another file, or use --force"
+        raise UsageError(f"{printable(output)} exists already", hint=hint) from None
+    console.print_message(f"wrote {printable(output)}; it says what was guessed and dropped")
+    return 0
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"--command is no shell line: {error}") from None
+
+
+def _read(path: str) -> str:
+    from distrun.regular_file import read_regular_file
+
+    content = sys.stdin.buffer.read(_MOST_BYTES + 1) if path == "-" else None
+    if path != "-":
+        content = read_regular_file(path, largest=_MOST_BYTES)
+    if content is None or len(content) > _MOST_BYTES:
+        raise HostError(f"{printable(path)} cannot be read: it is missing, no file, or too large")
+    return content.decode("utf-8", "replace")

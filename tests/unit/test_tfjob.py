@@ -1,0 +1,162 @@
+"""A TFJob becomes a spec, with what was guessed and dropped in comments, or is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from distrun.errors import InvalidSpecError
+from distrun.kubernetes.tfjob import convert
+from distrun.spec.loader import load_mapping
+from distrun.strategies import Role, Workers
+
+Json = dict[str, Any]
+
+
+def replicas(count: Any = 1, policy: str = "OnFailure", **container: Any) -> Json:
+    own = {"name": "tensorflow", "image": "i:1", "command": ["python", "/t.py"], **container}
+    return {
+        "replicas": count,
+        "restartPolicy": policy,
+        "template": {"spec": {"containers": [own]}},
+    }
+
+
+def tfjob(roles: Any, version: str = "kubeflow.org/v1", **spec: Any) -> str:
+    return yaml.safe_dump(
+        {
+            "apiVersion": version,
+            "kind": "TFJob",
+            "metadata": {"name": "mnist", "namespace": "team"},
+            "spec": {"tfReplicaSpecs": roles, **spec},
+        }
+    )
+
+
+def converted(text: str) -> tuple[Json, str]:
+    """The spec, which is valid, and its comments."""
+    result = convert(text)
+    load_mapping(yaml.safe_load(result))
+    comments = "\n".join(line for line in result.splitlines() if line.startswith("#"))
+    return yaml.safe_load(result), comments
+
+
+def test_each_field_has_its_place() -> None:
+    worker = replicas(
+        2,
+        "ExitCode",
+        args=["--steps", "$(STEPS)", "$$(HOME)", "{rank}"],
+        env=[
+            {"name": "STEPS", "value": "100"},
+            {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        ],
+        workingDir="/code",
+        resources={"limits": {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1}},
+        volumeMounts=[{"name": "data", "mountPath": "/data"}],
+        ports=[{"containerPort": 2222}],
+    )
+    worker["template"]["spec"] |= {
+        "volumes": [{"name": "data", "emptyDir": {}}],
+        "nodeSelector": {"pool": "gpu"},
+    }
+    policy = {
+        "backoffLimit": 4,
+        "activeDeadlineSeconds": 3600,
+        "cleanPodPolicy": "All",
+        "schedulingPolicy": {"queue": "q", "priorityClass": "low", "scheduleTimeoutSeconds": 60},
+    }
+    spec, comments = converted(tfjob({"Worker": worker}, runPolicy=policy))
+    assert spec["kubernetes"] == {
+        "namespace": "team", "image": "i:1", "cpus": "4", "memory": "8Gi", "gpus": 1,
+        "pod": {"spec": {
+            "nodeSelector": {"pool": "gpu"},
+            "volumes": [{"name": "data", "emptyDir": {}}],
+            "containers": [{
+                "env": [{"name": "KEY",
+                         "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }],
+        }},
+        "queue": "q", "priority_class": "low",
+    }  # fmt: skip
+    words = ["python", "/t.py", "--steps", "100", "$(HOME)", "{{rank}}"]
+    program = {"command": words, "sync": "off", "workdir": "/code", "env": {"STEPS": "100"}}
+    assert spec["program"] == program
+    assert spec["restart"] == {"max": 4, "never_on": ["1-127"]}
+    assert spec["timeouts"] == {"start": "60s", "run": "3600s"}
+    assert (spec["strategy"], spec["success"]) == ("multi_worker_mirrored", "worker0")
+    assert spec["cluster"] == {"worker": 2}
+    assert "guessed: strategy multi_worker_mirrored" in comments
+    assert "spec.runPolicy.cleanPodPolicy: dropped" in comments
+    assert "spec.tfReplicaSpecs.Worker.template.spec.containers[tensorflow].ports" in comments
+
+
+def test_roles_keep_their_own_arguments_variables_and_policies() -> None:
+    roles = {
+        "Master": replicas(1, "Never"),
+        "Worker": replicas(2, args=["--fast"], env=[{"name": "A", "value": "1"}]),
+        "PS": replicas(1),
+        "Evaluator": replicas(1),
+    }
+    spec, comments = converted(tfjob(roles, successPolicy="AllWorkers"))
+    assert spec["cluster"] == {
+        "chief": {"count": 1, "restart": "never"},
+        "worker": {"count": 2, "args": ["--fast"], "env": {"A": "1"}},
+        "ps": 1,
+        "evaluator": 1,
+    }
+    assert (spec["strategy"], spec["success"]) == ("parameter_server", "all")
+    assert spec["restart"] == {"max": 100}
+    assert "Master: is the role chief" in comments
+    assert "spec.runPolicy.backoffLimit" in comments or "spec.backoffLimit" in comments
+
+
+def test_parameter_servers_without_a_chief_have_independent_workers() -> None:
+    text = tfjob({"PS": replicas(1), "Worker": replicas(2)}, version="kubeflow.org/v1beta2")
+    spec = load_mapping(yaml.safe_load(convert(text)))
+    assert spec.workers is Workers.INDEPENDENT
+    assert {role.role for role in spec.roles} == {Role.PS, Role.WORKER}
+
+
+def test_the_entry_point_of_an_image_can_be_given() -> None:
+    worker = replicas(args=["--steps=1"])
+    del worker["template"]["spec"]["containers"][0]["command"]
+    spec = yaml.safe_load(convert(tfjob({"Worker": worker}), ["python", "/m.py"]))
+    assert spec["program"]["command"] == ["python", "/m.py", "--steps=1"]
+
+
+OTHER_IMAGE = replicas(image="other")
+NO_COMMAND = replicas()
+del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "no YAML"),
+        ("kind: Job", "no TFJob"),
+        (tfjob({"Worker": replicas()}) + "---\n" + tfjob({"Worker": replicas()}), "2 TFJobs"),
+        (tfjob({"Worker": replicas()}, version="kubeflow.org/v2"), "apiVersion"),
+        (tfjob({"Worker": replicas()}, enableDynamicWorker=True), "spec.enableDynamicWorker"),
+        (tfjob({"Worker": replicas()}, runPolicy={"suspend": True}), "spec.runPolicy.suspend"),
+        (tfjob({"Worker": replicas()}, runPolicy={"managedBy": "kueue"}), "managedBy"),
+        (tfjob({"Boss": replicas()}), "spec.tfReplicaSpecs.Boss"),
+        (tfjob({"Chief": replicas(), "Master": replicas()}), "a second chief"),
+        (tfjob({"Worker": replicas(), "Chief": OTHER_IMAGE}), "i:1, other"),
+        (tfjob({"Worker": NO_COMMAND}), "containers[tensorflow].command"),
+        (tfjob({"Worker": replicas(name="main")}), "none has the name tensorflow"),
+        (tfjob({"Worker": replicas(args=["$(NO)"])}), "$(NO)"),
+        (tfjob({"Worker": replicas(), "PS": replicas(command=["sh"])}), "different programs"),
+        (tfjob({"Worker": replicas(policy="Sometimes")}), "restartPolicy"),
+        (tfjob({"Worker": {"replicas": 1}}), "Worker.template: it is missing"),
+        (tfjob({"Worker": replicas(image="-x")}), "kubernetes.image"),
+        (tfjob({"Worker": replicas("two")}), "cluster"),
+        (tfjob([]), "spec.tfReplicaSpecs"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InvalidSpecError) as refused:
+        convert(text)
+    assert said in str(refused.value) + refused.value.message
