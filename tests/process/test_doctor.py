@@ -143,3 +143,16 @@ def test_doctor_tells_of_other_users_where_the_strategy_has_servers(distrun: Dis
     assert len([check for check in notes if "other users" in check["cause"]]) == 1
     assert "security" not in launched.stderr
     assert "security" not in alone.stdout, "one process has no server"
+
+
+def test_a_listed_host_is_checked_though_it_gets_no_task(
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RES_OPTIONS", "timeout:2 attempts:1")
+    hosts = ["localhost", "no-such-host.invalid"]
+    spec = distrun.write_spec("true", workers=1, hosts=hosts, placement="pack")
+    assert distrun("launch", spec).returncode == 0
+    done = distrun("doctor", "--json", spec)
+    found = json.loads(done.stdout)["doctor"]
+    failed = {each["host"] for each in found["checks"] if each["grade"] == "failed"}
+    assert (done.returncode, failed) == (FAILED, {"no-such-host.invalid"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -57,3 +58,13 @@ def test_an_ending_is_over_at_once_if_only_excluded_children_live(kernel: Kernel
     assert ending.step()
     assert ending.left == []
     assert {pid for pid, _ in kernel.sent} == {12}
+
+
+def test_what_a_child_leaves_that_dies_while_children_are_reaped_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel gives its children to this process after they could be listed."""
+    lists = [[1], [2]]
+    monkeypatch.setattr(processes, "children", lambda _pid: lists.pop(0))
+    monkeypatch.setattr(os, "waitpid", lambda pid, _options: (1 if pid == 1 else 0, 0))
+    assert processes.reap()

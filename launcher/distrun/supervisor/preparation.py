@@ -79,7 +79,8 @@ class Preparation:
         self.spares = () if checks_all else tuple(host.name for host in spec.spares)
         """The names of hosts without which the job can start."""
         hosts = {placed.host.name: placed.host for placed in self.placement}
-        hosts |= {host.name: host for host in spec.spares}
+        others = spec.hosts if checks_all else spec.spares
+        hosts |= {host.name: host for host in others}
         self._specs = hosts
         self.hosts = tuple(hosts)
         """Their names, in the order of the spec, spares last."""

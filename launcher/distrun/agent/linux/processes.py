@@ -19,6 +19,7 @@ from distrun.agent.structs import Struct
 _EXITING = 0x4
 """PF_EXITING in include/linux/sched.h."""
 _LONGEST_COMMAND = 120
+_MOST_PASSES = 10
 KILL_INTERVAL = 0.02
 """Seconds between two rounds of signals to processes that are being ended."""
 DEATH_SECONDS = 10.0
@@ -241,16 +242,24 @@ def _send_by_id(process: Process, signum: int) -> bool:
 
 
 def reap(excluded: Container[int] = ()) -> bool:
-    """Reap children that have ended, except those in `excluded`. True while any other is left."""
-    left = False
-    for pid in children(os.getpid()):
-        if pid in excluded:
-            continue
-        try:
-            left = os.waitpid(pid, os.WNOHANG)[0] == 0 or left
-        except ChildProcessError:
-            continue
-    return left
+    """Reap children that have ended, except those in `excluded`. True while any other is left.
+
+    The children of one that was reaped became this process's, perhaps after they were listed. So
+    only a pass that reaps none has seen all.
+    """
+    for _ in range(_MOST_PASSES):
+        left = has_reaped = False
+        for pid in children(os.getpid()):
+            if pid in excluded:
+                continue
+            try:
+                is_reaped = os.waitpid(pid, os.WNOHANG)[0] != 0
+            except ChildProcessError:
+                continue
+            has_reaped, left = has_reaped or is_reaped, left or not is_reaped
+        if left or not has_reaped:
+            return left
+    return True
 
 
 class Ending:
