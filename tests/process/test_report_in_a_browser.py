@@ -167,9 +167,11 @@ def test_a_served_page_renews_itself_and_keeps_what_is_open(
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         open_page(chromium, server.url, width)
         run(chromium, "document.querySelector('#logs details').open = true")
-        run(chromium, "document.querySelector('[data-action=stacks]').disabled = false")
-        for button in ("#controls [data-zoom=in]", "#legend input", "[data-action=stacks]"):
+        for button in ("#controls [data-zoom=in]", "#legend input"):
             run(chromium, f"document.querySelector('{button}').click()")
+        # At once: the page is renewed all the time, and the button with it.
+        enable = "const button = document.querySelector('[data-action=stacks]')"
+        run(chromium, f"{enable}; button.disabled = false; button.click()")
         run(chromium, "document.querySelector('#controls [data-zoom=in]').focus()")
         shown = "return document.getElementById('answer').textContent"
         wait_until(lambda: run(chromium, shown) == "worker:1 <b>stands</b>", timeout=30)
