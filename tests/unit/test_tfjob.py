@@ -120,6 +120,12 @@ def test_parameter_servers_without_a_chief_have_independent_workers() -> None:
     assert {role.role for role in spec.roles} == {Role.PS, Role.WORKER}
 
 
+def test_the_result_can_run_on_this_machine() -> None:
+    text = convert(tfjob({"Worker": replicas(2)}))
+    spec = load_mapping(yaml.safe_load(text), overrides=["hosts=[localhost]"])
+    assert [host.name for host in spec.hosts] == ["localhost"]
+
+
 def test_the_entry_point_of_an_image_can_be_given() -> None:
     worker = replicas(args=["--steps=1"])
     del worker["template"]["spec"]["containers"][0]["command"]
@@ -154,6 +160,10 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         (tfjob({"Worker": replicas(image="-x")}), "kubernetes.image"),
         (tfjob({"Worker": replicas("two")}), "cluster"),
         (tfjob([]), "spec.tfReplicaSpecs"),
+        (tfjob({"Worker": replicas(env=["A=1"])}), "not the form"),
+        (tfjob({"Worker": replicas(command=7)}), "not the form"),
+        (tfjob({"Worker": {"template": {"spec": {"containers": ["x"]}}}}), "not the form"),
+        (tfjob({"Worker": replicas(resources={"limits": {"nvidia.com/gpu": "two"}})}), "two"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(text: str, said: str) -> None:

@@ -8,10 +8,8 @@ import sys
 import click
 
 from distrun.cli import console
-from distrun.errors import HostError, InvalidSpecError, UsageError
+from distrun.errors import InvalidSpecError, UsageError
 from distrun.spec.problems import printable
-
-_MOST_BYTES = 1 << 20
 
 
 @click.command("import")
@@ -72,11 +70,11 @@ def _words(line: str) -> list[str]:
 
 
 def _read(path: str) -> str:
-    from distrun.regular_file import read_regular_file
+    from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
+    from distrun.spec.problems import Problems
 
-    content = sys.stdin.buffer.read(_MOST_BYTES + 1) if path == "-" else None
-    if path != "-":
-        content = read_regular_file(path, largest=_MOST_BYTES)
-    if content is None or len(content) > _MOST_BYTES:
-        raise HostError(f"{printable(path)} cannot be read: it is missing, no file, or too large")
-    return content.decode("utf-8", "replace")
+    problems, shown = Problems(), STDIN_NAME if path == STDIN else path
+    content = read_spec(path, shown, problems)
+    text = None if content is None else decode(content, shown, problems)
+    problems.raise_if_any()
+    return text or ""

@@ -26,14 +26,13 @@ def find_warnings(spec: Spec, *, strict: bool) -> tuple[Problem, ...]:
     """
     from distrun.lint.check import check_program
     from distrun.lint.values import check_executables, check_values
-    from distrun.sync.unsent_files import find_unsent_reads
 
     found = (
         *made_or_told("program.keras", lambda: _keras_problems(spec)),
         *made_or_told("program", lambda: check_executables(spec)),
         *made_or_told("program", lambda: check_values(spec)),
         *made_or_told("program", lambda: check_program(spec)),
-        *made_or_told("program.sync", lambda: find_unsent_reads(spec)),
+        *made_or_told("program.sync", lambda: _unsent_files(spec)),
     )
     return refuse_if(found, strict=strict)
 
@@ -81,6 +80,20 @@ def _keras_problems(spec: Spec) -> list[Problem]:
         return []
     advice = cause_advice(missing) or ""
     return [Problem("program.keras", None, None, cause_text(missing), advice)]
+
+
+def _unsent_files(spec: Spec) -> list[Problem]:
+    from distrun.agent.protocol import Cause, Code
+    from distrun.cli.cause_text import cause_advice
+    from distrun.spec.problems import Problem
+    from distrun.sync.unsent_files import find_unsent_reads
+
+    advice = cause_advice(Cause(Code.FILE_NOT_SENT)) or ""
+    return [
+        Problem(each.script, each.line, each.column,
+                f"{each.name} exists here, and the hosts are not sent it", advice)
+        for each in find_unsent_reads(spec)
+    ]  # fmt: skip
 
 
 def refuse_if(warnings: tuple[Problem, ...], *, strict: bool) -> tuple[Problem, ...]:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v1beta2")
-_ROLES = {"chief": "chief", "master": "chief", "worker": "worker", "ps": "ps"}
-_ROLES["evaluator"] = "evaluator"
+_ROLES = {
+    **{name: name for name in ("chief", "worker", "ps", "evaluator")},
+    "master": "chief",
+}
 _POLICY = (
     *("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"),
     *("schedulingPolicy", "suspend", "managedBy"),
@@ -56,7 +58,14 @@ def convert(text: str, entry_point: Sequence[str] = ()) -> str:
         found = f"{len(jobs)} TFJobs are in it" if jobs else "no TFJob is in it"
         raise InvalidSpecError(found, hint="give one manifest with `kind: TFJob`")
     converted = _Conversion(copy.deepcopy(jobs[0]), entry_point)
-    spec = converted.convert()
+    try:
+        spec = converted.convert()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # A value of another type than the API has there; an API server would refuse it.
+        raise InvalidSpecError(
+            f"a field has not the form that TFJobs have: {printable(str(error))}",
+            hint="`kubectl apply --dry-run=server -f` names the field",
+        ) from None
     load_mapping(spec)
     title = f"From the TFJob {spec['name']}. Check it with `distrun plan`."
     comments = (f"# {printable(each)}\n" for each in (title, *converted.notes))

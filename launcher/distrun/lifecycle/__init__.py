@@ -29,7 +29,7 @@ from distrun.lifecycle.actions import (
     StartTask,
     StopTask,
 )
-from distrun.lifecycle.outcomes import SIGABRT, may_be_vain
+from distrun.lifecycle.outcomes import SIGABRT, may_recur
 from distrun.lifecycle.restarts import (
     LOST_GRACE,
     MOST_FREE_IN_A_ROW,
@@ -84,7 +84,7 @@ __all__ = [
     "TaskState",
     "Used",
     "highest",
-    "may_be_vain",
+    "may_recur",
     "replay",
     "step",
     "total",

@@ -113,20 +113,22 @@ def end_if_refused(state: JobState, at: float) -> Transition:
     return state, []
 
 
-def may_be_vain(state: JobState) -> bool:
-    """Whether so many attempts in a row have done nothing that another one may do nothing."""
-    return len(state.vain) >= (state.policy.host_failures + 1 if len(state.hosts) > 1 else 2)
+def may_recur(state: JobState) -> bool:
+    """Whether so many attempts in a row failed early that one cause may fail them all."""
+    return len(state.early_failures) >= (
+        state.policy.host_failures + 1 if len(state.hosts) > 1 else 2
+    )
 
 
-def end_if_vain(state: JobState, verdict: Verdict, at: float) -> Transition:
+def end_recurring(state: JobState, verdict: Verdict, at: float) -> Transition:
     """End the job after a failure that has come again, and would come a third time.
 
     The attempts between did nothing else. On another host it might not come.
     """
     members = [each for each in state.tasks.values() if each.is_in_group]
-    if not may_be_vain(state) or any(map(made_progress, members)):
+    if not may_recur(state) or any(map(made_progress, members)):
         return state, []
-    last = state.vain[-1]
+    last = state.early_failures[-1]
     task = state.tasks.get(last.task)
     status = 128 + last.signal if last.signal else last.status
     if task is None or not status or not state.needs(task):
@@ -136,7 +138,7 @@ def end_if_vain(state: JobState, verdict: Verdict, at: float) -> Transition:
         budget = state.budgets[planned.budget]
         budget = replace(budget, total=budget.total - 1, counted=max(0, budget.counted - 1))
         state = replace(state, budgets={**state.budgets, planned.budget: budget})
-    why = Cause(Code.FAILURE_RECURS, count=len(state.vain))
+    why = Cause(Code.FAILURE_RECURS, count=len(state.early_failures))
     outcome = job_failure(status, with_reason(last, why), task.name, Origin.TASK)
     state, actions = end_job(state, outcome, at)
     return apply_verdict(state, verdict), actions

@@ -100,7 +100,7 @@ def plan_restart(
         phase=JobPhase.RESTARTING if restart.scope is Scope.GROUP else state.phase,
         budgets={**state.budgets, allowed.budget: allowed.after},
         restarts={**state.restarts, restart.number: restart},
-        vain=() if made_progress(failed) else (*state.vain[former is not None :], cause),
+        early_failures=() if made_progress(failed) else (*_without_explained(state, former), cause),
         **_failures_of_host(state, failed, cause, instead_of),
     ).with_tasks(_awaiting_restart(task, restart.number) for task in members)
     if allowed.before.is_timed:
@@ -123,6 +123,11 @@ def plan_restart(
         left=allowed.policy.max - allowed.after.counted,
     )
     return state, [Announce(planned), *actions]
+
+
+def _without_explained(state: JobState, former: Restart | None) -> tuple[Cause, ...]:
+    """Return the early failures without the last one if `former` followed it: see `instead_of`."""
+    return state.early_failures if former is None else state.early_failures[:-1]
 
 
 def refuse_restart(

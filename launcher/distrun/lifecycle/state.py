@@ -470,8 +470,8 @@ class JobState(Frozen, kw_only=True):
     """The host of the task whose failure came last."""
     failures_in_a_row: int = 0
     """How many failures before that were on the same host, with that one."""
-    vain: tuple[Cause, ...] = ()
-    """The failures in a row before which an attempt was short and reported no step."""
+    early_failures: tuple[Cause, ...] = ()
+    """The last failures in a row of attempts that were short and reported no step."""
     replacements: tuple[Replacement, ...] = ()
     """What each further plan has changed."""
     quiet_since: float | None = None

@@ -480,7 +480,7 @@ def _(event: events.VerdictReached, state: JobState) -> restarts.Transition:
     if not event.before_restart:
         return outcomes.apply_verdict(state, event.verdict), []
     if before is not None and before.recurs_in(event.verdict):
-        return outcomes.end_if_vain(state, event.verdict, event.at)
+        return outcomes.end_recurring(state, event.verdict, event.at)
     return state, []
 
 

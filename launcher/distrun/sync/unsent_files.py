@@ -7,8 +7,8 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from distrun.frozen import Frozen
 from distrun.regular_file import read_regular_file
-from distrun.spec.problems import Problem
 from distrun.sync.file_selection import select_files
 
 if TYPE_CHECKING:
@@ -24,20 +24,25 @@ _MISSING = re.compile(
     r"NotFoundError: .*?(?P<tensorflow>[^\s:;]+); No such file or directory"
 )
 """How Python, h5py and TensorFlow say which file is missing."""
-_ADVICE = "take it out of .gitignore, list it in program.sync, or put it where all hosts see it"
 
 
-def find_unsent_reads(spec: Spec) -> list[Problem]:
-    """Return a warning for each file that a script reads by its name and that is not sent."""
+class UnsentRead(Frozen):
+    """Where a script reads a file that is not sent."""
+
+    script: str
+    line: int
+    column: int
+    name: str
+
+
+def find_unsent_reads(spec: Spec) -> list[UnsentRead]:
+    """Return the first place of each file that a script reads by its name and that is not sent."""
     reads = {
-        name: (os.path.basename(script), *place)
+        name: UnsentRead(os.path.basename(script), *place, name)
         for script in (spec.scripts if spec.sends_files else ())
         for name, place in _reads(script)
     }
-    return [
-        Problem(*reads[name], f"{name} exists here, and the hosts are not sent it", _ADVICE)
-        for name in _unsent(spec, reads)
-    ]
+    return [reads[name] for name in _unsent(spec, reads)]
 
 
 def missing_file(spec: Spec, error: str) -> str:

@@ -126,7 +126,7 @@ class FailureTracker:
     def _early_failure(self, state: JobState) -> Failure | None:
         """Return a failure whose attempts have ended, and after which no restart may begin."""
         for number, restart in state.restarts.items():
-            if lifecycle.may_be_vain(state) and not restart.attempts_left:
+            if lifecycle.may_recur(state) and not restart.attempts_left:
                 trigger = self._triggers.pop(number, None)
                 if trigger is not None and not _is_success(restart):
                     self._sent.clear()

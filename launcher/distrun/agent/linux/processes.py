@@ -31,8 +31,8 @@ class Process(Struct):
 
     `started` (clock ticks since boot) distinguishes it from a later process with the same id.
     `ticks` is the processor time that it and its reaped children have used. `terminal` is the
-    number of its controlling terminal; 0: it has none. `is_exiting`: it has lost its memory, with
-    that its environment, and perhaps its files, but is no zombie yet.
+    number of its controlling terminal; 0: it has none. `is_exiting`: its first thread is ending, or
+    has ended: its memory, and with that its environment, may be gone.
     """
 
     pid: int
