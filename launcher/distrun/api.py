@@ -618,7 +618,7 @@ def _require(condition: bool, name: str, value: object) -> None:
 
 
 def _status(view: JobView) -> JobStatus:
-    from distrun.cli.cause_text import cause_advice, cause_text
+    from distrun.words.causes import cause_advice, cause_text
 
     state, outcome = view.state, view.outcome
     verdict = None if outcome is None else outcome.verdict
@@ -780,8 +780,8 @@ def _problems(fields: list[dict[str, Any]]) -> list[Problem]:
 def _error(answer: dict[str, Any]) -> DistrunError:
     """Return the error that another process met."""
     from distrun.agent.protocol import Cause
-    from distrun.cli.cause_text import cause_advice, cause_text
     from distrun.spec.problems import SpecProblemsError
+    from distrun.words.causes import cause_advice, cause_text
 
     if "problems" in answer:
         return SpecProblemsError(_problems(answer["problems"]))

@@ -18,10 +18,10 @@ import yaml
 from distrun import events, record
 from distrun.agent.protocol import Cause, Code, Subject
 from distrun.cli import console, main
-from distrun.cli.event_text import EventFormatter
 from distrun.errors import DistrunError
 from distrun.preflight import Grade
 from distrun.strategies import Success
+from distrun.words.events import EventFormatter
 from harness.command import Distrun
 
 AT = 1.7e9

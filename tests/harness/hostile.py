@@ -39,8 +39,6 @@ from distrun.agent.protocol import (
 )
 from distrun.agent.protocol.channel import ProtocolError, encode_body
 from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
-from distrun.cli.cause_text import cause_text
-from distrun.cli.event_text import EventFormatter
 from distrun.cli.json_output import output_json
 from distrun.jobstore import JobFolder
 from distrun.logs.merge import merged
@@ -62,6 +60,8 @@ from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.hosts.reach import Connection, Reach
 from distrun.supervisor.supervisor import Supervisor
 from distrun.sync.manifest import FileEntry, Manifest
+from distrun.words.causes import cause_text
+from distrun.words.events import EventFormatter
 
 EVIL, GOOD = "evil", "good"
 HOSTS = (EVIL, GOOD, "h1", "h2", "sp1", "sp2", "sp3")

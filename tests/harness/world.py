@@ -49,7 +49,6 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
 from distrun.agent.protocol.framing import ChecksummedSender
 from distrun.agent.tasks import runner
-from distrun.cli.cause_text import cause_text
 from distrun.codec import to_json
 from distrun.jobstore import JobFolder, JobStore
 from distrun.lifecycle import JobState
@@ -60,6 +59,7 @@ from distrun.supervisor.hosts import bootstrap, ssh
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.reach import Connection as HostConnection
 from distrun.supervisor.supervisor import Supervisor
+from distrun.words.causes import cause_text
 from harness import machines
 from harness.machines import Connection, Exited, Machines, Program, Task
 

@@ -19,11 +19,11 @@ from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code, Report
 from distrun.agent.protocol.channel import encode
 from distrun.agent.protocol.framing import HEADER, MARK
-from distrun.cli.cause_text import cause_text
 from distrun.supervisor.hosts import bootstrap, former_agents
 from distrun.supervisor.hosts.former_agents import FormerAgent
 from distrun.supervisor.hosts.reach import Connection
 from distrun.supervisor.hosts.ssh import SshReach, open_connection
+from distrun.words.causes import cause_text
 from harness.values import not_none
 
 LOG = "worker-0.log"

@@ -7,7 +7,6 @@ from typing import Any
 
 from distrun import events
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
-from distrun.cli.cause_text import cause_text
 from distrun.lifecycle import (
     SIGTERM,
     Action,
@@ -21,6 +20,7 @@ from distrun.lifecycle import (
 )
 from distrun.spec.model import RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Role, Success
+from distrun.words.causes import cause_text
 
 GRACE = 10.0
 timer = events.Timer.from_json

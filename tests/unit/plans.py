@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from distrun import plan
-from distrun.cli.cause_text import cause_text
 from distrun.errors import InvalidSpecError
 from distrun.plan import HostFacts, Plan, TaskPlan
 from distrun.spec.model import (
@@ -21,6 +20,7 @@ from distrun.spec.model import (
     Spec,
 )
 from distrun.strategies import STRATEGIES, Role
+from distrun.words.causes import cause_text
 
 MWM = "multi_worker_mirrored"
 PS = "parameter_server"

@@ -23,7 +23,6 @@ import pytest
 
 from distrun import events
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
-from distrun.cli.cause_text import cause_text
 from distrun.lifecycle import (
     SIGTERM,
     Account,
@@ -40,6 +39,7 @@ from distrun.strategies import Role, Success, Workers
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Verdict
+from distrun.words.causes import cause_text
 from table import failures
 
 from .histories import MWM, PS, Job, backoff_over, because, restarts_planned

@@ -346,6 +346,7 @@ LAYERS = (
         *("distrun.slurm.submission", "distrun.timeline", "distrun.timing"),
         "distrun.traces",
     },
+    {"distrun.words"},
     {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
     {"distrun.supervisor_process"},
     {"distrun.control", "distrun.leftovers", "distrun.session", "distrun.installed"},

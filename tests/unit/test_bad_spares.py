@@ -13,9 +13,9 @@ from distrun import events, lifecycle
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code, probe_messages
 from distrun.agent.protocol.channel import encode_body
-from distrun.cli.cause_text import cause_text
 from distrun.spec.model import HostSpec, RestartSpec, RoleSpec, Timeouts
 from distrun.strategies import Role
+from distrun.words.causes import cause_text
 from harness.hostile import EVIL, GOOD, NOW, Tamper, World, changed, kind, without
 from harness.values import not_none
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from distrun.agent.protocol import Cause, Code
-from distrun.cli.cause_text import cause_advice, cause_text, templates
+from distrun.words.causes import cause_advice, cause_text, templates
 
 
 def test_every_code_has_words_and_every_template_a_code_and_known_fields() -> None:

@@ -16,7 +16,6 @@ from distrun import events
 from distrun.agent.linux.processes import children
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Code
-from distrun.cli.cause_text import cause_text
 from distrun.frozen import replace
 from distrun.lifecycle import Action, StartTask
 from distrun.lint.check import check_program
@@ -33,6 +32,7 @@ from distrun.spec.model import (
 from distrun.spec.placeholders import fill, names
 from distrun.strategies import Role, Success
 from distrun.supervisor.ready_watch import ReadyWatch
+from distrun.words.causes import cause_text
 from harness.loops import SimulatedLoop
 from harness.requirements import need_tensorflow
 from harness.waiting import SOON, wait_until

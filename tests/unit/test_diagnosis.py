@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.spec.model import SshSpec
 from distrun.supervisor.hosts.ssh_command import KnownHosts, known_hosts
 from distrun.supervisor.hosts.ssh_diagnosis import diagnose, is_transient
+from distrun.words.causes import cause_advice, cause_text
 from harness.requirements import need_ssh_client
 
 PLAIN = SshSpec()

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distrun.cli.cause_text import cause_text
 from distrun.lifecycle import TaskPhase
 from distrun.spec.loader import load
+from distrun.words.causes import cause_text
 from harness.failures_page import Row, restart_rows, success_rows
 
 from .histories import Job, restarts_planned

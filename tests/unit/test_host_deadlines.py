@@ -14,11 +14,11 @@ from distrun import events
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import encode_body
-from distrun.cli.cause_text import cause_text
 from distrun.lifecycle import JobPhase
 from distrun.spec.model import Timeouts
 from distrun.supervisor.hosts import deadlines
 from distrun.supervisor.hosts.deadlines import OrderDeadlines
+from distrun.words.causes import cause_text
 from harness.hostile import EVIL, Tamper, World, kind, without
 from harness.values import not_none
 

@@ -23,14 +23,14 @@ from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import ProtocolError, encode
 from distrun.agent.protocol.framing import HEADER, MARK
-from distrun.cli.cause_text import cause_advice, cause_text
-from distrun.cli.event_text import EventFormatter
 from distrun.record import read
 from distrun.strategies import Role
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts import report_checker
 from distrun.supervisor.hosts.host import LinkState
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage, HostChannel
+from distrun.words.causes import cause_advice, cause_text
+from distrun.words.events import EventFormatter
 from harness.examples import examples
 from harness.generated import causes
 from harness.hostile import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from distrun.agent.linux import oom
-from distrun.cli.cause_text import cause_text
+from distrun.words.causes import cause_text
 
 RECORD = (
     b"6,1203,88123,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,"

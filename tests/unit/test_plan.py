@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrun import plan
-from distrun.cli.cause_text import cause_advice
 from distrun.codec import from_json, to_json
 from distrun.errors import InvalidSpecError
 from distrun.plan import Plan, PortNeed
@@ -23,6 +22,7 @@ from distrun.spec.model import (
     Sync,
 )
 from distrun.strategies import STRATEGIES
+from distrun.words.causes import cause_advice
 from harness.values import not_none
 
 from .plans import FACTS, MWM, PS, SCRIPT, A, B, env, planned, refused, role, spec_of, task

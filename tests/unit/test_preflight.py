@@ -15,10 +15,10 @@ from distrun.agent.protocol.probe_messages import (
     ProgramFacts,
     Unreachable,
 )
-from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
+from distrun.words.causes import cause_advice, cause_text
 
 REFUSED = Cause(Code.CONNECTION_REFUSED)
 TIMEOUT = Cause(Code.CONNECTION_TIMED_OUT, seconds=5.0)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from distrun.agent.protocol import PROTOCOL, Cause, Code, Hello, PortsHeld, PortsRefused
-from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.errors import DistrunError, HostError
 from distrun.spec.model import HostSpec, ProgramKind, ProgramSpec, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role
 from distrun.supervisor.preparation import Preparation
+from distrun.words.causes import cause_advice, cause_text
 
 MWM = "multi_worker_mirrored"
 SHORT = "only 0 of 1 ports from 23000 to 23000 are free"

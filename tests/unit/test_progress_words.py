@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from distrun.cli.progress import TimeLeft, progress_words
+from distrun.words.progress import TimeLeft, progress_words
 
 Values = dict[str, str]
 

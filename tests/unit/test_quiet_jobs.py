@@ -11,10 +11,10 @@ import pytest
 from distrun import events
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
-from distrun.cli.event_text import event_text
 from distrun.lifecycle import JobPhase
 from distrun.spec.model import Timeouts
 from distrun.verdict.model import Kind
+from distrun.words.events import event_text
 from harness.hostile import EVIL, GOOD, HEARTBEAT, World
 
 

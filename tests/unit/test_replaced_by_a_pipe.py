@@ -19,11 +19,11 @@ from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.linux import facts
 from distrun.agent.logs import index
 from distrun.agent.tasks import program, stacks
-from distrun.cli.cause_text import cause_text
 from distrun.record import EventLog
 from distrun.supervisor import stack_collector
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.log_mirror import LogMirror
+from distrun.words.causes import cause_text
 
 DIGEST = "0" * 64
 

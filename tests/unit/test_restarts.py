@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from distrun import events
-from distrun.cli.cause_text import cause_text
 from distrun.lifecycle import (
     MOST_FREE_IN_A_ROW,
     SIGKILL,
@@ -16,6 +15,7 @@ from distrun.lifecycle import (
     TaskPhase,
 )
 from distrun.spec.model import RestartSpec
+from distrun.words.causes import cause_text
 
 from .histories import (
     MWM,

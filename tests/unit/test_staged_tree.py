@@ -16,11 +16,11 @@ from distrun.agent import agent_dir
 from distrun.agent.files import blob_cache
 from distrun.agent.files.receiver import FileReceiver
 from distrun.agent.protocol import Message, file_messages
-from distrun.cli.cause_text import cause_text
 from distrun.frozen import replace
 from distrun.supervisor.hosts.file_delivery import FileSender, list_parts
 from distrun.sync.file_selection import FileSelection
 from distrun.sync.manifest import LinkEntry, Manifest
+from distrun.words.causes import cause_text
 from harness.values import not_none
 
 DEADLINE = 20.0

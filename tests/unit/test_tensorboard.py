@@ -6,11 +6,11 @@ import pytest
 
 from distrun import events
 from distrun.agent import protocol
-from distrun.cli.event_text import event_text
 from distrun.spec.model import ProgramKind, ProgramSpec, Spec, TensorBoardSpec
 from distrun.strategies import STRATEGIES
 from distrun.supervisor import tensorboard
 from distrun.supervisor.tensorboard import TensorBoard
+from distrun.words.events import event_text
 from harness.loops import SimulatedLoop
 
 

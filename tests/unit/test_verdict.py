@@ -6,12 +6,12 @@ import pytest
 
 from distrun import events
 from distrun.agent.protocol import Cause, Code
-from distrun.cli.cause_text import cause_advice, cause_text
-from distrun.cli.verdict_text import evidence_text
 from distrun.spec.model import RestartSpec
 from distrun.strategies import Role
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
 from distrun.verdict.model import Kind
+from distrun.words.causes import cause_advice, cause_text
+from distrun.words.verdicts import evidence_text
 from harness.values import not_none
 
 from .histories import MWM, Job, restartable, running

@@ -17,12 +17,12 @@ import pytest
 import table
 from distrun import events
 from distrun.agent.protocol import Cause, Code
-from distrun.cli import cause_text as words
-from distrun.cli.verdict_text import evidence_text
 from distrun.events import Outcome
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Kind, Verdict
+from distrun.words import causes as words
+from distrun.words.verdicts import evidence_text
 from table import HERE, failures, rows, shares
 
 from .histories import Job

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
 from distrun.verdict.lone_calls import find_lone_call
 from distrun.verdict.model import Kind
+from distrun.words.causes import cause_advice, cause_text
 
 from .test_verdict_words import alone
 

@@ -8,11 +8,11 @@ import pytest
 
 from distrun import events
 from distrun.agent.protocol import Cause, Code
-from distrun.cli.cause_text import cause_advice, cause_text
 from distrun.strategies import Role
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
 from distrun.verdict.model import Kind, Verdict
+from distrun.words.causes import cause_advice, cause_text
 from harness.values import not_none
 from table import failures
 

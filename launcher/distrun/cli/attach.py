@@ -40,14 +40,14 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
       id=$(distrun launch job.yaml -d) && distrun attach "$id"
       distrun attach mnist -t chief
     """
-    from distrun.cli.cause_text import advise_about
     from distrun.cli.job_view import tell_record_fault
     from distrun.cli.logs import check_choice
     from distrun.errors import UsageError
     from distrun.jobstore import JobStore
+    from distrun.words.causes import advise_about
 
     folder = JobStore.default().find(job)
-    advise_about(folder)
+    advise_about(folder.argument)
     tell_record_fault(folder)
     if folder.is_elsewhere:
         what = f"job {folder.job_id} runs in Slurm, on another machine"

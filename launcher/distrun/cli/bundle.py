@@ -67,9 +67,9 @@ def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]
     from distrun.bundle.job_names import make_redactor
     from distrun.bundle.writer import replaced_text, write_bundle
     from distrun.cli.job_view import job_summary
-    from distrun.cli.text_format import format_count
-    from distrun.cli.verdict_text import labelled
     from distrun.report.page import versions
+    from distrun.words.formats import format_count
+    from distrun.words.verdicts import labelled
 
     job = job_summary(folder)
     redactor = make_redactor(folder, keep_names=keep_names)
@@ -101,8 +101,8 @@ def _report(folder: JobFolder, about: About) -> str:
 
 def _listed(parts: Iterable[Part]) -> list[tuple[str, str]]:
     """Return the parts in lines, those of tasks together."""
-    from distrun.cli.text_format import format_count
     from distrun.spec.units import format_bytes
+    from distrun.words.formats import format_count
 
     groups: dict[str, list[Part]] = {}
     for part in parts:

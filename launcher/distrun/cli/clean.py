@@ -14,9 +14,9 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import duration
-from distrun.cli.text_format import format_count, format_time
 from distrun.errors import HostError, UsageError
 from distrun.spec.units import format_bytes
+from distrun.words.formats import format_count, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

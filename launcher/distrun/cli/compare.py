@@ -92,8 +92,8 @@ def _write_page(runs: Sequence[Run], found: Sequence[Row], path: Path) -> None:
 
 def _figures(runs: Sequence[Run]) -> Iterator[Row]:
     """Yield the key figures in words, without those that no job has."""
-    from distrun.cli.text_format import format_duration, format_time
     from distrun.spec.units import format_bytes
+    from distrun.words.formats import format_duration, format_time
 
     forms: dict[str, tuple[str, Callable[[Any], str]]] = {
         "state": ("state", str),

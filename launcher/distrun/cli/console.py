@@ -55,7 +55,7 @@ def print_error(error: DistrunError) -> None:
     """Print an error and its hint on stderr."""
     message, hint = error.message, error.hint
     if error.cause is not None:
-        from distrun.cli.cause_text import cause_advice, cause_text
+        from distrun.words.causes import cause_advice, cause_text
 
         message, hint = cause_text(error.cause), cause_advice(error.cause)
     lines = message.splitlines() or [""]

@@ -10,14 +10,8 @@ from collections.abc import Container
 
 from distrun import events, record
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.cli.advice_text import advice_text
-from distrun.cli.cause_text import advise_about, cause_text, exit_text
-from distrun.cli.event_text import resumed_text
 from distrun.cli.job_view import JobView
 from distrun.cli.left_out import gpu_tasks
-from distrun.cli.progress import progress_words
-from distrun.cli.text_format import format_count, format_duration, format_names, format_time
-from distrun.cli.verdict_text import labelled, replacement_text, steps_text, verdict_lines
 from distrun.errors import DistrunError
 from distrun.events import Origin, Outcome, Result
 from distrun.jobstore import JobFolder
@@ -27,6 +21,12 @@ from distrun.regular_file import data_start, open_regular_file
 from distrun.resumption import spec_of
 from distrun.spec.problems import printable
 from distrun.verdict.model import Verdict
+from distrun.words.advice import advice_text
+from distrun.words.causes import advise_about, cause_text, exit_text
+from distrun.words.events import resumed_text
+from distrun.words.formats import format_count, format_duration, format_names, format_time
+from distrun.words.progress import progress_words
+from distrun.words.verdicts import labelled, replacement_text, steps_text, verdict_lines
 
 _LAST_BYTES = 16 * 1024
 _WIDEST = 400
@@ -58,7 +58,7 @@ def failure_report(
     outcome = state.outcome
     if outcome is None:
         return []
-    advise_about(folder)
+    advise_about(folder.argument)
     cause, *more = cause_text(_failure(outcome)).split("\n")
     verdict = outcome.verdict
     first = state.tasks.get((verdict.task if verdict is not None else outcome.task) or "")

@@ -16,9 +16,9 @@ from distrun.cli.options import job_argument
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distrun.cli.event_text import EventFormatter
     from distrun.events import Event
     from distrun.record import EventReader
+    from distrun.words.events import EventFormatter
 
 
 @click.command("events")
@@ -36,15 +36,15 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
       distrun events mnist -n 5
       distrun events -f --json > events.jsonl
     """
-    from distrun.cli.cause_text import advise_about
-    from distrun.cli.event_text import EventFormatter
     from distrun.cli.job_view import tell_record_fault
     from distrun.control import SupervisorWatch
     from distrun.jobstore import JobStore
     from distrun.record import EventReader
+    from distrun.words.causes import advise_about
+    from distrun.words.events import EventFormatter
 
     folder = JobStore.default().find(job)
-    advise_about(folder)
+    advise_about(folder.argument)
     tell_record_fault(folder)
     formatter = EventFormatter()
     record = EventReader(str(folder.events_file))

@@ -89,7 +89,7 @@ def command(
 
 
 def _as_json(job_id: str, found: Fetched) -> dict[str, object]:
-    from distrun.cli.cause_text import cause_text
+    from distrun.words.causes import cause_text
 
     return {
         "job_id": job_id,
@@ -112,9 +112,9 @@ def _as_json(job_id: str, found: Fetched) -> dict[str, object]:
 
 
 def _print(found: Fetched) -> None:
-    from distrun.cli.cause_text import cause_text
-    from distrun.cli.text_format import format_count
     from distrun.spec.units import format_bytes
+    from distrun.words.causes import cause_text
+    from distrun.words.formats import format_count
 
     new = [each for each in found.files if each.target in found.new]
     size = format_bytes(sum(each.found.size for each in new))

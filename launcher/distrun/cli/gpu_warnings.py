@@ -6,11 +6,11 @@ import os
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux import facts
-from distrun.cli.text_format import format_count
 from distrun.errors import InvalidSpecError
 from distrun.plan import place, visible_gpus
 from distrun.spec.problems import Mark, Problem, Problems
 from distrun.spec.yamlnodes import Mapping, Sequence, parse
+from distrun.words.formats import format_count
 
 if TYPE_CHECKING:
     from distrun.spec.model import Spec

@@ -15,10 +15,7 @@ from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Code
 from distrun.cli import console
-from distrun.cli.advice_text import advice_text
-from distrun.cli.cause_text import cause_text
 from distrun.cli.json_output import output_json, progress_json
-from distrun.cli.progress import TimeLeft, number
 from distrun.codec import to_json
 from distrun.events import Outcome, Result
 from distrun.frozen import Frozen
@@ -37,6 +34,9 @@ from distrun.lifecycle import (
 from distrun.regular_file import data_start, open_regular_file
 from distrun.spec.problems import printable
 from distrun.verdict.model import Kind, Replacement
+from distrun.words.advice import advice_text
+from distrun.words.causes import cause_text
+from distrun.words.progress import TimeLeft, number
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Progress

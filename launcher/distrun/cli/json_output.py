@@ -10,12 +10,12 @@ from typing import Any, get_type_hints
 
 from distrun import events
 from distrun.agent.protocol.causes import Cause
-from distrun.cli.cause_text import cause_advice, cause_text, check_text
-from distrun.cli.verdict_text import evidence_place, evidence_text
 from distrun.codec import to_json
 from distrun.lifecycle import HostState
 from distrun.preflight import Check
 from distrun.verdict.model import Evidence, Verdict
+from distrun.words.causes import cause_advice, cause_text, check_text
+from distrun.words.verdicts import evidence_place, evidence_text
 
 _UNITS = {
     **dict.fromkeys(("backoff", "backoff_max", "delay", "down", "grace", "lived"), "seconds"),

@@ -229,7 +229,7 @@ def _require_ended(folder: JobFolder) -> None:
         HostError: some do not die.
     """
     from distrun.agent.protocol import Code
-    from distrun.cli.cause_text import cause_text
+    from distrun.words.causes import cause_text
 
     for host in folder.state().hosts.values():
         if host.lost is not None and host.lost.code is Code.PROCESSES_NOT_ENDED:
@@ -267,8 +267,8 @@ def _stop_queued(folder: JobFolder, grace: float | None, signum: int) -> None:
 
 def _print_verdict(folder: JobFolder) -> None:
     """Print where the tasks of a job were that did nothing when it was stopped."""
-    from distrun.cli.verdict_text import verdict_lines
     from distrun.events import Result
+    from distrun.words.verdicts import verdict_lines
 
     outcome = folder.state().outcome
     if outcome is not None and outcome.result is Result.STOPPED and outcome.verdict is not None:
@@ -324,13 +324,13 @@ class _WaitView:
 
     def print_delay(self, host: str, cause: Cause) -> None:
         """Print why what was left on a host has not been ended yet."""
-        from distrun.cli.cause_text import cause_text
+        from distrun.words.causes import cause_text
 
         console.print_message(f"job {self._job_id}: waiting for {host}: {cause_text(cause)}")
 
     def print_waiting(self) -> None:
         """Print what the job's end waits for, if that has not been printed."""
-        from distrun.cli.text_format import format_names
+        from distrun.words.formats import format_names
 
         state = self.folder.state()
         names = format_names(task.name for task in state.tasks.values() if not task.has_ended)
@@ -355,7 +355,7 @@ class _WaitView:
 
     def on_event(self, event: Event) -> None:
         from distrun import events
-        from distrun.cli.event_text import event_text
+        from distrun.words.events import event_text
 
         if isinstance(event, events.LinkLost):
             self._print_lost(event.host)

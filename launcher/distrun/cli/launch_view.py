@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, TextIO
 from distrun import events
 from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.cli import console
-from distrun.cli.cause_text import cause_advice, cause_text, check_text
-from distrun.cli.event_text import event_text, quiet_advice
 from distrun.cli.output import Output
-from distrun.cli.progress import TimeLeft, progress_words
 from distrun.cli.terminal import Terminal
-from distrun.cli.text_format import format_count, format_duration
 from distrun.cli.transfer_bar import TransferBar
 from distrun.lifecycle import JobState, TaskPhase, why_not_restarted
+from distrun.words.causes import cause_advice, cause_text, check_text
+from distrun.words.events import event_text, quiet_advice
+from distrun.words.formats import format_count, format_duration
+from distrun.words.progress import TimeLeft, progress_words
 
 if TYPE_CHECKING:
     from distrun.verdict.model import Verdict

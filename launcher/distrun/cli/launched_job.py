@@ -11,7 +11,6 @@ from collections.abc import Callable
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
-from distrun.cli.cause_text import cause_text
 from distrun.cli.launch_view import LaunchView
 from distrun.cli.left_out import gpu_tasks, has_failed, left_out_text
 from distrun.cli.logs import DroppedOutput, chosen_tasks, task_logs
@@ -19,7 +18,6 @@ from distrun.cli.output import MOST_AHEAD, Output
 from distrun.cli.program_check import ProgramCheck
 from distrun.cli.spec_warnings import warning_lines
 from distrun.cli.streams import discard, discard_when_stalled, failure_text, text_stream
-from distrun.cli.text_format import format_names
 from distrun.errors import DistrunError, OutputError
 from distrun.events import Event, JobPlanned, TaskExited
 from distrun.frozen import replace
@@ -31,6 +29,8 @@ from distrun.session import FollowedJob, Session, all_executed
 from distrun.spec.model import Spec
 from distrun.supervisor import tensorboard
 from distrun.sync.manifest import Manifest
+from distrun.words.causes import cause_text
+from distrun.words.formats import format_names
 
 _WATCH_SECONDS = 0.2
 """How long a job runs until its output is waited for."""

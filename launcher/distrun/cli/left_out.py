@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from distrun.cli.text_format import format_count, format_task_names
+from distrun.words.formats import format_count, format_task_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

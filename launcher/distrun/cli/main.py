@@ -255,7 +255,7 @@ def _host_error(error: OSError | MemoryError) -> HostError:
     if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
         hint = "raise the limit on memory (`ulimit -v`), or end other programs"
         return HostError("there is not enough memory", hint=hint)
-    from distrun.cli.cause_text import advice_on_error, error_text
+    from distrun.words.causes import advice_on_error, error_text
 
     what = f"{error.filename}: " if error.filename else ""
     advice = advice_on_error(error.errno or 0)

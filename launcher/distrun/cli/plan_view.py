@@ -13,11 +13,9 @@ from rich.text import Text
 
 from distrun.agent.protocol.causes import Cause
 from distrun.cli import console
-from distrun.cli.cause_text import cause_text
 from distrun.cli.json_output import output_json
 from distrun.cli.spec_warnings import print_warnings, success_text
 from distrun.cli.table import Column, make_table
-from distrun.cli.text_format import format_count, format_duration, format_names, format_task_names
 from distrun.codec import to_json
 from distrun.frozen import Frozen
 from distrun.jobstore import JobStore
@@ -31,6 +29,8 @@ from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.dry_run import make_plan
 from distrun.sync.file_selection import select_files, sent_folders
+from distrun.words.causes import cause_text
+from distrun.words.formats import format_count, format_duration, format_names, format_task_names
 
 _COLUMNS = (
     Column("TASK"),

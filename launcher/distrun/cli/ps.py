@@ -10,7 +10,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import json_option
-from distrun.cli.text_format import age_text, format_duration, format_time, format_used
+from distrun.words.formats import age_text, format_duration, format_time, format_used
 
 _FAILED = ("failed", "lost")
 
@@ -104,9 +104,9 @@ def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> N
 
 
 def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
-    from distrun.cli.progress import progress_words
     from distrun.cli.table import styled
     from distrun.spec.units import format_bytes
+    from distrun.words.progress import progress_words
 
     tasks, code = row["task_count"], row["exit_code"]
     return {

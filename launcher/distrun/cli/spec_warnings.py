@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
-from distrun.cli.text_format import format_task_names
 from distrun.strategies import STRATEGIES, Role, Workers
+from distrun.words.formats import format_task_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -67,10 +67,10 @@ def success_text(spec: Spec) -> str:
 
 
 def _keras_problems(spec: Spec) -> list[Problem]:
-    from distrun.cli.cause_text import cause_advice, cause_text
     from distrun.lint.check import find_missing_keras_2
     from distrun.lint.interpreter import NoAnswerError
     from distrun.spec.problems import Problem
+    from distrun.words.causes import cause_advice, cause_text
 
     try:
         missing = find_missing_keras_2(spec)
@@ -84,9 +84,9 @@ def _keras_problems(spec: Spec) -> list[Problem]:
 
 def _unsent_files(spec: Spec) -> list[Problem]:
     from distrun.agent.protocol import Cause, Code
-    from distrun.cli.cause_text import cause_advice
     from distrun.spec.problems import Problem
     from distrun.sync.unsent_files import find_unsent_reads
+    from distrun.words.causes import cause_advice
 
     advice = cause_advice(Cause(Code.FILE_NOT_SENT)) or ""
     return [

@@ -9,9 +9,9 @@ from rich.console import Group
 from rich.text import Text
 
 from distrun import stacks
-from distrun.cli.text_format import format_count, format_task_names
 from distrun.codec import to_json
 from distrun.spec.problems import printable
+from distrun.words.formats import format_count, format_task_names
 
 if TYPE_CHECKING:
     from distrun.stacks import Entry, Frame, Thread

@@ -42,14 +42,14 @@ def command(job: str | None, as_json: bool, timing: bool, watch: bool) -> int:
         raise UsageError("--json prints once", hint="to follow a job: distrun events -f --json")
     if timing and watch:
         raise UsageError("--timing prints once", hint="leave out --watch")
-    from distrun.cli.cause_text import advise_about
     from distrun.cli.job_view import job_view, tell_record_fault
     from distrun.cli.timing_view import job_timing, timing_view
     from distrun.control import removed_error
     from distrun.jobstore import JobStore
+    from distrun.words.causes import advise_about
 
     folder = JobStore.default().find(job)
-    advise_about(folder)
+    advise_about(folder.argument)
     tell_record_fault(folder)
     if as_json:
         console.print_json({"job": job_view(folder, is_timed=True).to_json()})

@@ -14,14 +14,17 @@ from rich.text import Text
 
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Cause
-from distrun.cli.advice_text import advice_text
-from distrun.cli.cause_text import cause_text
-from distrun.cli.event_text import quiet_advice, quiet_text, resumed_text
 from distrun.cli.job_view import LOST, JobView, TaskView
-from distrun.cli.progress import progress_words
-from distrun.cli.queue_text import queue_text
 from distrun.cli.table import Column, make_table, styled
-from distrun.cli.text_format import (
+from distrun.cli.timing_view import first_times
+from distrun.events import Origin, Result
+from distrun.lifecycle import TaskPhase
+from distrun.spec.problems import printable
+from distrun.spec.units import format_bytes
+from distrun.words.advice import advice_text
+from distrun.words.causes import cause_text
+from distrun.words.events import quiet_advice, quiet_text, resumed_text
+from distrun.words.formats import (
     age_text,
     format_count,
     format_duration,
@@ -29,12 +32,9 @@ from distrun.cli.text_format import (
     format_time,
     format_used,
 )
-from distrun.cli.timing_view import first_times
-from distrun.cli.verdict_text import evidence_lines, replacement_text, verdict_lines
-from distrun.events import Origin, Result
-from distrun.lifecycle import TaskPhase
-from distrun.spec.problems import printable
-from distrun.spec.units import format_bytes
+from distrun.words.progress import progress_words
+from distrun.words.queue import queue_text
+from distrun.words.verdicts import evidence_lines, replacement_text, verdict_lines
 
 _COLUMNS = (
     Column("TASK"),

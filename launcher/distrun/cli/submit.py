@@ -79,7 +79,7 @@ def command(
     _require_time(spec)
     folder = submission.submit(store, spec)
     console.print_text(folder.job_id)
-    from distrun.cli.queue_text import queue_text
+    from distrun.words.queue import queue_text
 
     found = queued_job.look(folder)
     where = "queued in Slurm" if found.entry is None else queue_text(found.entry, starts_at)
@@ -108,9 +108,9 @@ def _require_interpreters(spec: Spec) -> None:
 
 def _require_time(spec: Spec) -> None:
     """Raise HostError if Slurm would queue the job, and never start it."""
-    from distrun.cli.text_format import format_duration
     from distrun.errors import HostError
     from distrun.slurm import batch_job
+    from distrun.words.formats import format_duration
 
     slurm = spec.slurm
     if slurm.time is None or slurm.qos is not None:  # which may have a limit of its own

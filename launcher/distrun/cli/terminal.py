@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import BinaryIO, TextIO
 
 from distrun.cli.console import can_redraw, uses_colour
-from distrun.cli.text_format import clip
+from distrun.words.formats import clip
 
 _DEFAULT_COLUMNS = 80
 _ABSENT_SECONDS = 0.5

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from distrun import events, record, timing
-from distrun.cli.cause_text import cause_text
-from distrun.cli.text_format import format_count, format_duration, format_time
 from distrun.spec.problems import printable
 from distrun.timing import AttemptTiming, Phase
+from distrun.words.causes import cause_text
+from distrun.words.formats import format_count, format_duration, format_time
 
 if TYPE_CHECKING:
     from rich.console import Group

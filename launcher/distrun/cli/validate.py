@@ -6,7 +6,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import overrides_option, spec_argument, strict_option
-from distrun.cli.text_format import format_count
+from distrun.words.formats import format_count
 
 
 @click.command("validate")

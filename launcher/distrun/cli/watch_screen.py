@@ -17,9 +17,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Label, RichLog, Static
 
 from distrun import control, history
-from distrun.cli.cause_text import cause_text
 from distrun.cli.job_view import job_view
-from distrun.cli.progress import number, progress_words
 from distrun.cli.stacks import take
 from distrun.cli.stacks_view import stacks_view
 from distrun.cli.status_view import headline, job_notes, task_row
@@ -29,6 +27,8 @@ from distrun.logs import TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.logs.view import Formatter
 from distrun.spec.problems import printable
+from distrun.words.causes import cause_text
+from distrun.words.progress import number, progress_words
 
 if TYPE_CHECKING:
     from distrun.cli.job_view import JobView, TaskView

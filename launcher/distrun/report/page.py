@@ -9,21 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from distrun import __version__, events, held_package, history, record
 from distrun.agent.linux.syscalls import signal_name
-from distrun.cli.cause_text import advise_about, cause_text
 from distrun.cli.end_report import end_line, failure_report
-from distrun.cli.event_text import EventFormatter
 from distrun.cli.job_view import job_view
-from distrun.cli.progress import progress_words
 from distrun.cli.status_view import job_notes
-from distrun.cli.text_format import (
-    format_count,
-    format_duration,
-    format_names,
-    format_time,
-    format_used,
-)
 from distrun.cli.timing_view import first_outputs, first_times, timing_title
-from distrun.cli.verdict_text import labelled, steps_text
 from distrun.events import Result
 from distrun.frozen import replace
 from distrun.lifecycle import highest, total
@@ -36,6 +25,17 @@ from distrun.report.outliers import Measure, Outlier, outliers
 from distrun.report.series import panels
 from distrun.spec.units import format_bytes
 from distrun.timeline import Activity, spans
+from distrun.words.causes import advise_about, cause_text
+from distrun.words.events import EventFormatter
+from distrun.words.formats import (
+    format_count,
+    format_duration,
+    format_names,
+    format_time,
+    format_used,
+)
+from distrun.words.progress import progress_words
+from distrun.words.verdicts import labelled, steps_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,7 +80,7 @@ class Report:
         about: About | None = None,
         samples: history.HistoryReader | None = None,
     ) -> None:
-        advise_about(folder)
+        advise_about(folder.argument)
         self.folder, self._about = folder, about
         self.job = job_view(folder, is_timed=True)
         self.made_at = time.time() if about is None else about.made_at

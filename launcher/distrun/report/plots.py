@@ -12,11 +12,11 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from distrun.cli.text_format import format_duration
 from distrun.frozen import Frozen
 from distrun.report.series import thinned
 from distrun.spec.units import format_bytes
 from distrun.timeline import Activity
+from distrun.words.formats import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from distrun import control
-from distrun.cli.cause_text import cause_text
 from distrun.errors import DistrunError, HostError
 from distrun.history import HistoryReader
+from distrun.words.causes import cause_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,6 @@ from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
-from distrun.cli.cause_text import cause_text
 from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError, UsageError
 from distrun.lifecycle import JobState
@@ -25,6 +24,7 @@ from distrun.spec.model import Spec
 from distrun.supervisor.clients import Client
 from distrun.supervisor.hosts.local import become_supervisor
 from distrun.supervisor.supervisor import Supervisor
+from distrun.words.causes import cause_text
 
 _OPENING_SECONDS = 60.0
 

@@ -3,7 +3,7 @@
 A rule is matched against the excerpts of a log that may say why the task ended: the exception and
 its causes, the errors in TensorFlow's log, the last lines that the program printed. The first rule
 of :data:`RULES` that matches is taken. A rule has a code; its words and the advice are in
-:mod:`distrun.cli.cause_text`.
+:mod:`distrun.words.causes`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distrun.agent import protocol
-from distrun.cli.cause_text import cause_text
+from distrun.words.causes import cause_text
 from harness.agents import Host, MakeHost, script
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from distrun.agent import protocol
-from distrun.cli.cause_text import cause_text
+from distrun.words.causes import cause_text
 from harness import strangers
 from harness.agents import TIMEOUT, Host, MakeHost
 from harness.strangers import Stranger

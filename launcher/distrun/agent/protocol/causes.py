@@ -2,7 +2,7 @@
 
 A cause is made where something fails: by an agent, the supervisor or the plan. Messages and the
 record contain it unchanged. It becomes a sentence only where it is shown
-(:mod:`distrun.cli.cause_text`), so that no decision depends on a wording.
+(:mod:`distrun.words.causes`), so that no decision depends on a wording.
 """
 
 from __future__ import annotations

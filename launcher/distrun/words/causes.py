@@ -1,6 +1,6 @@
 """The texts of causes: the only place where a code becomes a sentence.
 
-Most texts are templates in cause_text.ini. Functions below make those that need more than a
+Most texts are templates in causes.ini. Functions below make those that need more than a
 cause's fields.
 """
 
@@ -20,17 +20,16 @@ from typing import Any
 from distrun import held_package
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Cause, Code
-from distrun.cli.text_format import (
+from distrun.events import PreflightFound
+from distrun.preflight import Check
+from distrun.spec.problems import printable
+from distrun.spec.units import format_bytes
+from distrun.words.formats import (
     format_count,
     format_host_names,
     format_names,
     format_task_names,
 )
-from distrun.events import PreflightFound
-from distrun.jobstore import JobFolder, JobStore
-from distrun.preflight import Check
-from distrun.spec.problems import printable
-from distrun.spec.units import format_bytes
 
 _MOST_HOSTS = 3
 _INDENTED = "\n    "
@@ -58,11 +57,9 @@ def cause_text(cause: Cause) -> str:
     return _render(cause, "text", TEXT_FUNCTIONS) or "unknown"
 
 
-def advise_about(folder: JobFolder) -> None:
-    """From now on, commands in advice name this job, unless it is the newest."""
-    newest = JobStore(folder.path.parent.parent).folders()[-1:]
-    is_newest = [each.job_id for each in newest] == [folder.job_id]
-    _job_in_advice.set("" if is_newest else folder.job_id)
+def advise_about(job: str) -> None:
+    """From now on, commands in advice name this job; with an empty id, none."""
+    _job_in_advice.set(job)
 
 
 def cause_advice(cause: Cause) -> str | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from distrun.agent.protocol.causes import Code
-from distrun.cli.cause_text import cause_advice, cause_text
-from distrun.cli.text_format import format_count, format_duration
 from distrun.verdict.model import Evidence, Replacement, Source, Verdict
+from distrun.words.causes import cause_advice, cause_text
+from distrun.words.formats import format_count, format_duration
 
 _PLACES = {
     Source.LOGS: "their logs",

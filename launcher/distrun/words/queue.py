@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from distrun.cli.text_format import format_duration, format_time
+from distrun.words.formats import format_duration, format_time
 
 if TYPE_CHECKING:
     from distrun.slurm.batch_job import QueueEntry

@@ -8,7 +8,12 @@ from typing import Any
 from distrun import events
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Code
-from distrun.cli.cause_text import (
+from distrun.events import Origin, Result, TimerKind
+from distrun.lifecycle import JobState
+from distrun.spec.problems import printable
+from distrun.spec.units import format_bytes
+from distrun.strategies import Role
+from distrun.words.causes import (
     by_cause,
     cause_advice,
     cause_text,
@@ -16,20 +21,15 @@ from distrun.cli.cause_text import (
     check_text,
     exit_text,
 )
-from distrun.cli.progress import progress_words
-from distrun.cli.text_format import (
+from distrun.words.formats import (
     format_count,
     format_duration,
     format_names,
     format_task_names,
     format_time,
 )
-from distrun.cli.verdict_text import evidence_lines, steps_text
-from distrun.events import Origin, Result, TimerKind
-from distrun.lifecycle import JobState
-from distrun.spec.problems import printable
-from distrun.spec.units import format_bytes
-from distrun.strategies import Role
+from distrun.words.progress import progress_words
+from distrun.words.verdicts import evidence_lines, steps_text
 
 _NOTABLE_SECONDS = 1.0
 _TEMPLATES: dict[type[events.Event], str] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from distrun.cli.text_format import format_duration
 from distrun.spec.problems import printable
+from distrun.words.formats import format_duration
 
 _COUNTS = (("EPOCH", "EPOCHS"), ("STEP", "STEPS"))
 """The keys of a number that grows, and of its total."""

@@ -1,0 +1,1 @@
+"""What users read of causes, events, states and verdicts: sentences, without colour or layout."""
