@@ -21,7 +21,7 @@ import click
 from distrun.cli.explain import exit_codes, kinds
 from distrun.cli.json_output import event_fields
 from distrun.cli.main import distrun
-from distrun.events import KINDS
+from distrun.job.events import KINDS
 from distrun.spec.reference import reference
 from distrun.spec.schema import Key
 from distrun.spec.yamlnodes import flow_style

@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT / "launcher"), str(ROOT / "tests")]
 from rich.console import Console  # noqa: E402
 from rich.text import Text  # noqa: E402
 
-from distrun.jobstore import JobStore  # noqa: E402
+from distrun.job.folder import JobStore  # noqa: E402
 from harness.browser import browser, open_page, run  # noqa: E402
 from harness.terminal import Terminal  # noqa: E402
 from harness.waiting import wait_until  # noqa: E402

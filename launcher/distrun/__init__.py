@@ -6,6 +6,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # as type checkers take it
     from distrun.api import *  # noqa: F403
 else:
+    from types import ModuleType
+
+    import distrun
+
+    class _Face(ModuleType):
+        """`distrun.job` and `distrun.report` stay functions when the packages are imported."""
+
+        def __setattr__(self, name, value):
+            if name not in ("job", "report"):
+                super().__setattr__(name, value)
+
+    distrun.__class__ = _Face
 
     def __getattr__(name):
         if name[0].isupper() or name in (

@@ -23,7 +23,7 @@ def main() -> None:
 
         refuse(error)
     if sys.argv[1:2] and sys.argv[1] in _LAUNCHES and not _ASKS.intersection(sys.argv):
-        from distrun import supervisor_process
+        from distrun.supervisor import supervisor_process
 
         supervisor_process.start_early()
     from distrun.cli.main import main as run

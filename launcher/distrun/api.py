@@ -35,7 +35,7 @@ from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
     from distrun.cli.job_view import JobView, TaskView
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.spec import model
     from distrun.spec.problems import Problem
 
@@ -301,7 +301,7 @@ class Job:
             HostError: the record is damaged and does not have the job's end.
             InternalError: the supervisor died, so the record does not have the job's end.
         """
-        from distrun.control import wait_for_final_state
+        from distrun.job.control import wait_for_final_state
 
         _require(timeout is None or not math.isnan(timeout), "timeout", timeout)
         wait_for_final_state(self._existing(), timeout)
@@ -319,7 +319,7 @@ class Job:
         Returns:
             A DataFrame where pandas is installed, else a list of dicts.
         """
-        from distrun import history
+        from distrun.job import history
 
         folder = self._existing()
         samples = history.read(folder, folder.state().tasks)
@@ -365,7 +365,7 @@ class Job:
         """
         from distrun.cli import logs
         from distrun.cli.console import JSON_VERSION
-        from distrun.control import SupervisorWatch
+        from distrun.job.control import SupervisorWatch
         from distrun.logs import View, merged
 
         _require(lines is None or lines >= 0, "lines", lines)
@@ -400,7 +400,7 @@ class Job:
             UsageError: there is no such signal, or `grace` is negative or infinite.
             HostError: it is not known that nothing is left, for example on a host out of reach.
         """
-        from distrun import control, leftovers
+        from distrun.job import control, leftovers
 
         _require(grace is None or 0 <= grace < math.inf, "grace", grace)
         _require(signal in signals.valid_signals(), "signal", signal)
@@ -574,14 +574,14 @@ def job(name: str | None = None) -> Job:
     Raises:
         UsageError: there is no such job, or the prefix fits several.
     """
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
 
     return Job(JobStore.default().find(name))
 
 
 def jobs(*, running: bool = False) -> list[Job]:
     """Return all jobs, the oldest first, or only those that run."""
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
 
     store = JobStore.default()
     return [Job(folder) for folder in (store.running() if running else store.folders())]
@@ -692,7 +692,7 @@ def _object(text: str | None) -> Any:
 def _failure(folder: JobFolder) -> DistrunError:
     """Return the error for a job that ended before all its tasks had started."""
     from distrun.cli.end_report import failure_report
-    from distrun.events import Origin
+    from distrun.job.events import Origin
 
     state = folder.state()
     outcome = state.outcome
@@ -718,7 +718,7 @@ def _ask(request: dict[str, Any]) -> Any:
 
     with tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(
-            isolated_python("distrun.api_child"),
+            isolated_python("distrun.job.api_child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=messages,

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrun import events, lifecycle
+from distrun import lifecycle
+from distrun.job import events
 from distrun.verdict.analysis import analyze
 from distrun.verdict.failures import Failure, FailureTracker
 from distrun.verdict.log_analysis import LogTail

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from distrun.resources import examples
+from distrun.spec.resources import examples
 from harness.command import Distrun
 from harness.preloaded import PreloadedPython
 from harness.training import Process, environment, held_port

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distrun.tensorflow_versions import KERAS_2, KERAS_2_WITHOUT_TENSORFLOW, TENSORFLOW_1
+from distrun.spec.tensorflow_versions import KERAS_2, KERAS_2_WITHOUT_TENSORFLOW, TENSORFLOW_1
 from harness.training import RunPython
 
 Exist = Callable[[list[tuple[str, str]]], list[bool]]

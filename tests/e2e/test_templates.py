@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distrun.resources import examples, templates
+from distrun.spec.resources import examples, templates
 from distrun.strategies import STRATEGIES
 from harness.command import Distrun
 from harness.preloaded import PreloadedPython

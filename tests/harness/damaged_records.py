@@ -15,10 +15,10 @@ from unittest import mock
 
 import yaml
 
-from distrun import events, record
 from distrun.agent.protocol import Cause, Code, Subject
 from distrun.cli import console, main
 from distrun.errors import DistrunError
+from distrun.job import events, record
 from distrun.preflight import Grade
 from distrun.strategies import Success
 from distrun.words.events import EventFormatter

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from distrun import events, lifecycle
+from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.linux.facts import Facts
 from distrun.agent.protocol import (
@@ -40,11 +40,12 @@ from distrun.agent.protocol import (
 from distrun.agent.protocol.channel import ProtocolError, encode_body
 from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
 from distrun.cli.json_output import output_json
-from distrun.jobstore import JobFolder
+from distrun.job import events, record
+from distrun.job.folder import JobFolder
+from distrun.job.record import _decode_line
 from distrun.logs.merge import merged
 from distrun.logs.task_log import TaskLog
 from distrun.logs.view import View
-from distrun.record import _decode_line
 from distrun.spec.model import (
     HostSpec,
     Placement,
@@ -431,7 +432,7 @@ class World:
             mock.patch("distrun.supervisor.hosts.pool.processes", NO_PROCESSES),
             mock.patch("distrun.supervisor.preparation.make_reach", self._make_reach),
             mock.patch(f"{supervisor}.Clients", self._as_clients),
-            mock.patch("distrun.record.EventLog", self._as_event_log),
+            mock.patch.object(record, "EventLog", self._as_event_log),
             mock.patch("selectors.DefaultSelector", InstantSelector),
             mock.patch("distrun.agent.linux.syscalls.signal_pipe", return_value=self._signals[0]),
             # Where no process can be made, questions are answered at once: a fork has a real clock.

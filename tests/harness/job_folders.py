@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from distrun import events
-from distrun.jobstore import JobFolder, JobStore
-from distrun.record import EventLog
+from distrun.job import events
+from distrun.job.folder import JobFolder, JobStore
+from distrun.job.record import EventLog
 from distrun.spec.model import Timeouts
 from distrun.strategies import Success
 

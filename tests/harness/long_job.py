@@ -6,11 +6,11 @@ import math
 import random
 from pathlib import Path
 
-from distrun import events
 from distrun.agent.protocol import Cause, Code
-from distrun.history import HistoryLog, Sample
-from distrun.jobstore import JobFolder
-from distrun.record import EventLog
+from distrun.job import events
+from distrun.job.folder import JobFolder
+from distrun.job.history import HistoryLog, Sample
+from distrun.job.record import EventLog
 from distrun.strategies import Role, Success
 
 BEGAN = 1.79e9

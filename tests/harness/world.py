@@ -40,7 +40,7 @@ from unittest import mock
 import click
 from click.testing import CliRunner
 
-from distrun import frozen, jobstore
+from distrun import frozen
 from distrun.agent import former, orphans, protocol, reattach
 from distrun.agent import main as agent_main
 from distrun.agent.agent import Agent
@@ -50,7 +50,8 @@ from distrun.agent.protocol.channel import Channel
 from distrun.agent.protocol.framing import ChecksummedSender
 from distrun.agent.tasks import runner
 from distrun.codec import to_json
-from distrun.jobstore import JobFolder, JobStore
+from distrun.job import folder as job_folder
+from distrun.job.folder import JobFolder, JobStore
 from distrun.lifecycle import JobState
 from distrun.spec import loader
 from distrun.spec.model import Spec
@@ -137,7 +138,7 @@ class World:
     def launch(self) -> None:
         """Launch the job, and let everything happen that happens at once."""
         folder = JobStore(self._home).new_folder(self._spec.name)
-        self._start(jobstore.create(folder, b"{}"), None, ())
+        self._start(job_folder.create(folder, b"{}"), None, ())
 
     def resume(self, *, assumed_dead: tuple[str, ...] = (), hosts: str = "") -> None:
         """Resume the job, whose supervisor has ended; with `hosts`, on some of them alone."""
@@ -146,7 +147,7 @@ class World:
         if hosts:
             chosen = [each for each in self._spec.hosts if each.name in hosts.split()]
             self._spec = frozen.replace(self._spec, hosts=tuple(chosen))
-        folder = jobstore.reopen(self._folder.path)
+        folder = job_folder.reopen(self._folder.path)
         self._start(folder, folder.state(), assumed_dead)
 
     def _start(
@@ -166,7 +167,7 @@ class World:
                 former=former_state,
                 assumed_dead=assumed_dead,
             )
-            jobstore.replace_file(folder.resolved_spec_file, json.dumps(to_json(self._spec)))
+            job_folder.replace_file(folder.resolved_spec_file, json.dumps(to_json(self._spec)))
             self._supervisor.run([])
 
         self._process = Program(self.hosts[HERE], "supervisor", main, streams=[descriptor])

@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from distrun import lifecycle, record
+from distrun import lifecycle
 from distrun.bundle.reader import opened
 from distrun.cli.timing_view import first_outputs
 from distrun.errors import UsageError
-from distrun.jobstore import JobFolder
+from distrun.job import record
+from distrun.job.folder import JobFolder
 from harness.command import Distrun
 from harness.disks import fill
 from harness.waiting import wait_until

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from distrun.agent.linux.processes import find
-from distrun.control import unanswered
+from distrun.job.control import unanswered
 from harness.command import Distrun
 from harness.processes import has_socket, survivors
 from harness.requirements import AS_ROOT, skip
@@ -22,7 +22,7 @@ from harness.values import not_none
 from harness.waiting import wait_until
 
 if TYPE_CHECKING:
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 
 def test_a_detached_job_from_launch_to_kill(distrun: Distrun) -> None:

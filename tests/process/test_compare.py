@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distrun.history import Sample
+from distrun.job.history import Sample
 from distrun.report.comparison import steps_of
 from harness.command import Distrun
 from harness.json_page import PAGE, Reader

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from distrun.agent.linux.processes import Process, children, find
-from distrun.resources import ROOTS
+from distrun.spec.resources import ROOTS
 from harness.command import Distrun, Status
 from harness.processes import alive
 from harness.waiting import wait_until

@@ -178,7 +178,7 @@ def test_a_typing_error_gets_a_suggestion(distrun: Distrun, args: list[str], mea
     assert "Traceback" not in done.stderr
 
 
-SLOW = {"distrun.agent", "distrun.events", "distrun.jobstore", "distrun.spec.model", "psutil"}
+SLOW = {"distrun.agent", "distrun.job.events", "distrun.job.folder", "distrun.spec.model", "psutil"}
 SLOW |= {"rich", "subprocess", "tensorflow", "yaml"}
 QUICK = (
     *("run", "launch", "plan", "validate", "doctor", "ps", "status", "logs", "kill", "wait"),

@@ -7,7 +7,7 @@ from resource import RLIMIT_FSIZE, setrlimit
 
 import pytest
 
-from distrun.resources import examples, templates
+from distrun.spec.resources import examples, templates
 from harness.command import Distrun
 
 

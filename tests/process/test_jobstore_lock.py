@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from distrun.jobstore import JobStore
+from distrun.job.folder import JobStore
 
 # Holds a job's lock in a process of its own, as its supervisor does, until its input ends.
 HOLDER = """
 import sys
 from pathlib import Path
-from distrun import jobstore
-folder = jobstore.JobFolder(Path(sys.argv[1]))
-jobstore.create(folder, b"name: x\\n")
+from distrun.job import folder as job_folder
+folder = job_folder.JobFolder(Path(sys.argv[1]))
+job_folder.create(folder, b"name: x\\n")
 server = folder.listen()
 print("ready", flush=True)
 sys.stdin.read()

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from distrun import events
 from distrun.agent.protocol import Cause, Code, Subject
 from distrun.cli.json_output import event_fields, output_json
+from distrun.job import events
 from harness import json_page
 from harness.command import Distrun
 from harness.hanging import hanging_script

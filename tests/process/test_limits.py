@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from distrun.cli import main
-from distrun.control import connect
-from distrun.jobstore import JobFolder
+from distrun.job.control import connect
+from distrun.job.folder import JobFolder
 from harness.command import Detach, Distrun, Status, WriteSpec
 from harness.requirements import AS_ROOT, skip
 from harness.waiting import wait_until

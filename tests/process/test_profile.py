@@ -8,7 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from distrun import stacks
+from distrun.job import stacks
 from harness.command import Distrun
 from harness.json_page import PAGE, Reader
 from harness.terminal import OpenTerminal

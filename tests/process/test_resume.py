@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distrun.jobstore import JobStore
+from distrun.job.folder import JobStore
 from harness.command import Distrun, Status, recorded_events
 from harness.processes import alive, survivors
 from harness.requirements import need_root

@@ -17,7 +17,7 @@ from distrun.agent import protocol
 from distrun.agent.linux import syscalls
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
-from distrun.events import HostLost
+from distrun.job.events import HostLost
 from distrun.spec.loader import load
 from distrun.spec.model import Spec
 from distrun.supervisor.hosts.pool import HostPool

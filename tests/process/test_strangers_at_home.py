@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from distrun import jobstore
 from distrun.errors import UsageError
-from distrun.jobstore import JobStore
-from distrun.record import EventLog
+from distrun.job import folder as job_folder
+from distrun.job.folder import JobStore
+from distrun.job.record import EventLog
 from harness import strangers
 from harness.command import Distrun
 from harness.strangers import Stranger
@@ -159,7 +159,7 @@ def test_a_supervisor_creates_no_job_in_a_folder_that_others_can_change(tmp_path
     store.jobs.mkdir(parents=True)
     store.jobs.chmod(0o777)
     with pytest.raises(PermissionError):
-        jobstore.create(store.new_folder("job"), b"x")
+        job_folder.create(store.new_folder("job"), b"x")
     assert os.listdir(store.jobs) == []
 
 
@@ -183,7 +183,7 @@ def test_a_supervisor_writes_to_its_folder_whatever_takes_the_folders_place(
     foreign_folder: Path, secret: Path
 ) -> None:
     store = JobStore(foreign_folder / "taken")
-    folder = jobstore.create(store.new_folder("job"), b"x")
+    folder = job_folder.create(store.new_folder("job"), b"x")
     with Stranger(exchange(folder.path, "plan.json", secret)) as stranger:
         assert stranger.report() == "done"
     folder.plan_file.write_text("the plan")

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from distrun import jobstore
 from distrun.agent.reattach import ReattachListener
-from distrun.jobstore import JobFolder, JobStore
+from distrun.job import folder as job_folder
+from distrun.job.folder import JobFolder, JobStore
 from distrun.supervisor.clients import Clients
 from distrun.supervisor.hosts import bootstrap
 from harness.loops import SimulatedLoop
@@ -76,7 +76,7 @@ def test_a_living_agent_takes_no_link_from_a_stranger() -> None:
 def open_folder(public_folder: Path) -> JobFolder:
     """A job's folder whose permissions somebody has opened to everybody."""
     store = JobStore(public_folder / "home")
-    folder = jobstore.create(store.new_folder("job"), b"x")
+    folder = job_folder.create(store.new_folder("job"), b"x")
     for each in (store.jobs.parent, store.jobs, folder.path):
         each.chmod(0o777)
     return JobFolder(folder.path)

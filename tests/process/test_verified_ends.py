@@ -19,9 +19,9 @@ import pytest
 from distrun.agent import protocol
 from distrun.agent.linux import labels
 from distrun.agent.protocol.channel import LENGTH
-from distrun.events import JobEnded, Origin, Outcome, Result
-from distrun.jobstore import JobStore
-from distrun.record import EventLog
+from distrun.job.events import JobEnded, Origin, Outcome, Result
+from distrun.job.folder import JobStore
+from distrun.job.record import EventLog
 from harness.command import Distrun, recorded_events
 from harness.processes import alive, survivors
 from harness.values import not_none
@@ -34,8 +34,8 @@ OTHER_VERSION = """
 import sys
 from pathlib import Path
 from typing import Any
-from distrun import jobstore
-folder = jobstore.create(jobstore.JobFolder(Path(sys.argv[1])), b"name: x\\n")
+from distrun.job import folder as job_folder
+folder = job_folder.create(job_folder.JobFolder(Path(sys.argv[1])), b"name: x\\n")
 server = folder.listen()
 server.setblocking(True)
 print("ready", flush=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from distrun import events
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
+from distrun.job import events
 from distrun.lifecycle import (
     SIGTERM,
     Action,

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from distrun import events
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
+from distrun.job import events
 from distrun.lifecycle import (
     SIGTERM,
     Account,

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from distrun import history
 from distrun.advice.rules import Symptom, advise
 from distrun.cli.job_view import JobView
 from distrun.cli.status_view import job_notes
-from distrun.history import HistoryLog, Sample
-from distrun.jobstore import JobFolder
+from distrun.job import history
+from distrun.job.folder import JobFolder
+from distrun.job.history import HistoryLog, Sample
 
 from .histories import MWM, Job
 

@@ -30,8 +30,8 @@ AGENT_FOR_THE_LAUNCHER = ("distrun.agent.protocol", "distrun.agent.linux", "dist
 FOR_TYPES_ALONE = {"typing_extensions"}
 PURE = {
     *("distrun.advice", "distrun.plan", "distrun.preflight", "distrun.lifecycle"),
-    *("distrun.printed_progress", "distrun.progress_lines", "distrun.strategies"),
-    *("distrun.timeline", "distrun.timing"),
+    *("distrun.job.printed_progress", "distrun.job.progress_lines", "distrun.strategies"),
+    *("distrun.job.timeline", "distrun.job.timing"),
     *("distrun.report.outliers", "distrun.report.series", "distrun.verdict"),
     *("distrun.lint.module", "distrun.lint.old_names", "distrun.lint.rule", "distrun.lint.rules"),
 }
@@ -201,9 +201,9 @@ def only_the_table_names_strategies(module: Module) -> Iterator[Violation]:
                 yield line, f"names the strategy {text!r}"
 
 
-def only_the_jobstore_joins_paths(module: Module) -> Iterator[Violation]:
+def only_the_folder_joins_paths(module: Module) -> Iterator[Violation]:
     """Where a job's files are is one module's knowledge."""
-    if module.within("distrun") and not module.within("distrun.jobstore"):
+    if module.within("distrun") and not module.within("distrun.job.folder"):
         for line, text in module.texts():
             if text.rpartition("/")[2] in JOBS_FILES:
                 yield line, f"names the job's file {text!r}"
@@ -249,7 +249,7 @@ RULES: tuple[Rule, ...] = (
     heavy_packages_have_one_place,
     only_the_command_line_exits,
     only_the_table_names_strategies,
-    only_the_jobstore_joins_paths,
+    only_the_folder_joins_paths,
     only_the_hosts_package_asks_for_the_kind,
 )
 
@@ -316,41 +316,39 @@ def impure_imports(packages: set[str], found: dict[str, Module]) -> list[str]:
 
 
 def test_pure_packages_import_nothing_impure_at_any_distance() -> None:
-    impure = impure_imports({*PURE, "distrun.events"}, all_modules())
+    impure = impure_imports({*PURE, "distrun.job.events"}, all_modules())
     assert not impure, "\n".join(impure)
 
 
 LAYERS = (
     {
-        *("distrun.agent", "distrun.errors", "distrun.field_types", "distrun.forked_process"),
-        "distrun.held_package",
-        "distrun.frozen",
-        *("distrun.printed_progress", "distrun.progress_lines", "distrun.regular_file"),
-        *(
-            "distrun.tensorflow_versions",
-            "distrun.received_tree",
-            "distrun.resources",
-            "distrun.strategies",
-        ),
+        *("distrun.agent", "distrun.errors", "distrun.field_types", "distrun.frozen"),
+        *("distrun.job.held_package", "distrun.job.printed_progress", "distrun.job.progress_lines"),
+        *("distrun.spec.regular_file", "distrun.spec.resources"),
+        *("distrun.spec.tensorflow_versions", "distrun.strategies"),
+        *("distrun.supervisor.forked_process", "distrun.supervisor.received_tree"),
     },
     {"distrun.codec", "distrun.kubernetes", "distrun.slurm", "distrun.spec"},
     {
-        *("distrun.lint", "distrun.plan", "distrun.preflight", "distrun.stacks", "distrun.sync"),
-        "distrun.verdict.model",
+        *("distrun.job.stacks", "distrun.lint", "distrun.plan", "distrun.preflight"),
+        *("distrun.sync", "distrun.verdict.model"),
     },
-    {"distrun.events"},
-    {"distrun.lifecycle", "distrun.preflight.judgement", "distrun.record"},
-    {"distrun.verdict", "distrun.jobstore"},
+    {"distrun.job.events"},
+    {"distrun.job.record", "distrun.lifecycle", "distrun.preflight.judgement"},
+    {"distrun.job.folder", "distrun.verdict"},
     {
-        *("distrun.advice", "distrun.history", "distrun.redaction", "distrun.slurm.queued_job"),
-        *("distrun.slurm.submission", "distrun.timeline", "distrun.timing"),
-        "distrun.traces",
+        *("distrun.advice", "distrun.job.history", "distrun.job.timeline", "distrun.job.timing"),
+        *("distrun.job.traces", "distrun.redaction", "distrun.slurm.queued_job"),
+        "distrun.slurm.submission",
     },
     {"distrun.words"},
-    {"distrun.logs", "distrun.supervisor", "distrun.resumption"},
-    {"distrun.supervisor_process"},
-    {"distrun.control", "distrun.leftovers", "distrun.session", "distrun.installed"},
-    {"distrun.bundle", "distrun.cli", "distrun", "distrun.report"},
+    {"distrun.job.resumption", "distrun.logs", "distrun.supervisor"},
+    {"distrun.supervisor.supervisor_process"},
+    {
+        *("distrun.job.control", "distrun.job.installed", "distrun.job.leftovers"),
+        "distrun.job.session",
+    },
+    {"distrun", "distrun.bundle", "distrun.cli", "distrun.job", "distrun.report"},
     {"distrun.__main__", "distrun.supervisor.main"},
 )
 """From the bottom to the top. The last are where processes begin, which join all the others."""

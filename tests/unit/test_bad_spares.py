@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from distrun import events, lifecycle
+from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code, probe_messages
 from distrun.agent.protocol.channel import encode_body
+from distrun.job import events
 from distrun.spec.model import HostSpec, RestartSpec, RoleSpec, Timeouts
 from distrun.strategies import Role
 from distrun.words.causes import cause_text

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrun import events
 from distrun.agent.protocol.causes import Cause, Subject
 from distrun.codec import from_json, to_json
 from distrun.field_types import RANGES
 from distrun.frozen import replace
+from distrun.job import events
 from distrun.plan import Plan, tasks
 from distrun.spec import model as spec_model
 from distrun.spec.model import RoleSpec, Spec

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from distrun import events
 from distrun.agent.linux.processes import children
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Code
 from distrun.frozen import replace
+from distrun.job import events
 from distrun.lifecycle import Action, StartTask
 from distrun.lint.check import check_program
 from distrun.spec.loader import load

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from distrun import events
 from distrun.agent import protocol, unsent_reports
 from distrun.agent.protocol import Cause, Code
-from distrun.record import EventLog, read
+from distrun.job import events
+from distrun.job.record import EventLog, read
 
 STARTED = [events.TaskStarted(at=1.5, task=f"worker:{n}", attempt=0, pid=n) for n in range(5)]
 

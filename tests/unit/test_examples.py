@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from distrun.resources import examples, templates
+from distrun.spec.resources import examples, templates
 
 
 @pytest.mark.parametrize("name", examples())

@@ -13,9 +13,9 @@ from distrun.agent import written_files
 from distrun.agent.loop import Loop
 from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten, ReadFile
 from distrun.errors import UsageError
-from distrun.received_tree import ReceivedTree
 from distrun.supervisor.file_fetch import clean_patterns, place
 from distrun.supervisor.hosts.file_source import FileSource, Found, is_plain
+from distrun.supervisor.received_tree import ReceivedTree
 
 if TYPE_CHECKING:
     from distrun.supervisor.hosts.reach import Reach

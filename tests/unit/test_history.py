@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from distrun import history
 from distrun.frozen import replace
-from distrun.history import MOST_SAMPLES, HistoryLog, Sample
-from distrun.jobstore import JobFolder
+from distrun.job import history
+from distrun.job.folder import JobFolder
+from distrun.job.history import MOST_SAMPLES, HistoryLog, Sample
 
 FIRST = Sample(
     at=1000.0, attempt=0, cpu_seconds=0.5, memory_bytes=1 << 20, peak_memory_bytes=1 << 21,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from distrun import events
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import encode_body
+from distrun.job import events
 from distrun.lifecycle import JobPhase
 from distrun.spec.model import Timeouts
 from distrun.supervisor.hosts import deadlines

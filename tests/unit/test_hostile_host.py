@@ -18,12 +18,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distrun import events, lifecycle
+from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import ProtocolError, encode
 from distrun.agent.protocol.framing import HEADER, MARK
-from distrun.record import read
+from distrun.job import events
+from distrun.job.record import read
 from distrun.strategies import Role
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts import report_checker

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrun import jobstore
 from distrun.agent.linux import private_dir
 from distrun.errors import UsageError
-from distrun.jobstore import JobStore
+from distrun.job import folder as job_folder
+from distrun.job.folder import JobStore
 from distrun.lifecycle import JobPhase
 from harness.job_folders import add
 
@@ -69,7 +69,7 @@ def test_what_cannot_be_found_names_what_is_there(store: JobStore) -> None:
 
 def test_what_is_no_job_or_broken_is_in_nobodys_way(store: JobStore) -> None:
     good = add(store, "good", order=5)
-    jobstore.create(store.new_folder("no record yet"), b"x")
+    job_folder.create(store.new_folder("no record yet"), b"x")
     broken = add(store, "broken", order=9)
     broken.events_file.write_bytes(b"\x00\xff garbage\n[1]\n{}\n")
     (store.jobs / "a file").write_text("x")
@@ -83,12 +83,12 @@ def test_what_is_no_job_or_broken_is_in_nobodys_way(store: JobStore) -> None:
 
 
 def test_a_folder_appears_whole_or_not_at_all(store: JobStore) -> None:
-    folder = jobstore.create(store.new_folder("mnist"), b"name: mnist\n")
+    folder = job_folder.create(store.new_folder("mnist"), b"name: mnist\n")
     assert folder.path.stat().st_mode & 0o777 == 0o700
     assert folder.logs.is_dir()
     assert folder.spec_file.read_bytes() == b"name: mnist\n"
     with pytest.raises(OSError, match=r"not empty|exists"):
-        jobstore.create(folder, b"another\n")
+        job_folder.create(folder, b"another\n")
     assert folder.spec_file.read_bytes() == b"name: mnist\n"
     assert os.listdir(store.jobs) == [folder.job_id], "and nothing half made is left"
     folder.remove()
@@ -97,7 +97,7 @@ def test_a_folder_appears_whole_or_not_at_all(store: JobStore) -> None:
 
 def test_a_job_without_a_record_is_one_in_preparation(store: JobStore) -> None:
     """It is just being made or removed, which no `ps` of another terminal may stumble over."""
-    folder = jobstore.create(store.new_folder("mnist"), b"x")
+    folder = job_folder.create(store.new_folder("mnist"), b"x")
     assert folder.state().phase is JobPhase.PREPARING
     assert folder.state().job_id == folder.job_id
     assert folder.state().created_at > 0
@@ -122,7 +122,7 @@ def test_a_file_is_not_replaced_through_a_link(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("important")
     (tmp_path / ".plan.json").symlink_to(other)
-    jobstore.replace_file(tmp_path / "plan.json", "{}")
+    job_folder.replace_file(tmp_path / "plan.json", "{}")
     assert (tmp_path / "plan.json").read_text() == "{}"
     assert other.read_text() == "important"
 
@@ -151,7 +151,7 @@ def test_jobs_are_never_in_the_folder_where_one_happens_to_be(
 
 @pytest.mark.parametrize(("text", "ended"), [("", ""), ("a\n", "a\n"), ("a\nb", "a\nb\n")])
 def test_an_unfinished_line_is_ended(tmp_path: Path, text: str, ended: str) -> None:
-    folder = jobstore.JobFolder(tmp_path)
+    folder = job_folder.JobFolder(tmp_path)
     folder.logs.mkdir()
     folder.log_of("worker:0").write_text(text)
     assert folder.end_line("worker:0") == len(ended)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distrun import events
+from distrun.job import events
 from distrun.lifecycle import (
     Used,
     highest,

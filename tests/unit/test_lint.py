@@ -16,8 +16,8 @@ from distrun.lint.program import Program
 from distrun.lint.rule import Surroundings
 from distrun.lint.rules import RULES, check, imported_modules
 from distrun.spec.loader import load
+from distrun.spec.tensorflow_versions import TENSORFLOW_1
 from distrun.strategies import STRATEGIES, Role, Workers
-from distrun.tensorflow_versions import TENSORFLOW_1
 
 MWM, PS, MIRRORED = "multi_worker_mirrored", "parameter_server", "mirrored"
 NO_CHIEF = "parameter_server without a chief"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from distrun import resources
 from distrun.lint import check
 from distrun.lint.check import check_program
+from distrun.spec import resources
 from distrun.spec.loader import load
 from harness.requirements import need_tensorflow
 

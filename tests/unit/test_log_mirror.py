@@ -9,7 +9,7 @@ import pytest
 
 from distrun.agent.protocol import LogData
 from distrun.cli.logs import joined_logs
-from distrun.jobstore import JobFolder
+from distrun.job.folder import JobFolder
 from distrun.logs.merge import merged
 from distrun.logs.task_log import TaskLog
 from distrun.logs.view import View

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from distrun.agent.linux.syscalls import Inotify
-from distrun.jobstore import JobFolder
+from distrun.job.folder import JobFolder
 from distrun.supervisor.log_progress import LogProgress
 from harness.loops import SimulatedLoop
 from harness.waiting import wait_until

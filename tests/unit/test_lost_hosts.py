@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrun import events
+from distrun.job import events
 from distrun.lifecycle import (
     SIGTERM,
     MakePlan,

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrun.printed_progress import PrintedProgress, Reading, plain_text, read_line
+from distrun.job.printed_progress import PrintedProgress, Reading, plain_text, read_line
 
 PRINTED = sorted(Path(__file__).parent.joinpath("printed").glob("*.txt"))
 BAR3 = "━" * 20

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from distrun import stacks
 from distrun.advice.profile import Kind, Obstacle, TaskProfile, profile, straggler
 from distrun.cli.profile_view import profile_view, reason_text, speedscope
 from distrun.frozen import replace
+from distrun.job import stacks
 from distrun.supervisor.stack_collector import Stacks
 from harness.values import not_none
 

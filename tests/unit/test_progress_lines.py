@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrun.printed_progress import PrintedProgress
+from distrun.job.printed_progress import PrintedProgress
 
 # `E`: the epoch, `S`: the step. What is read of the second line, beside LOSS.
 FORMS = {

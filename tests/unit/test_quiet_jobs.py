@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from distrun import events
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
+from distrun.job import events
 from distrun.lifecycle import JobPhase
 from distrun.spec.model import Timeouts
 from distrun.verdict.model import Kind

@@ -13,8 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from distrun import lifecycle
-from distrun.events import decode, encode
-from distrun.jobstore import JobFolder
+from distrun.job.events import decode, encode
+from distrun.job.folder import JobFolder
 from distrun.redaction import Redactor, secret_values
 from distrun.redaction.own_words import own_words
 

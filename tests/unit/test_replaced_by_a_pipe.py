@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from distrun import history, record
 from distrun.agent import protocol
 from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.linux import facts
 from distrun.agent.logs import index
 from distrun.agent.tasks import program, stacks
-from distrun.record import EventLog
+from distrun.job import history, record
+from distrun.job.record import EventLog
 from distrun.supervisor import stack_collector
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.log_mirror import LogMirror

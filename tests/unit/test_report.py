@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from distrun import events
 from distrun.cli.end_report import failure_report
 from distrun.frozen import replace
-from distrun.jobstore import JobFolder
-from distrun.record import EventLog
+from distrun.job import events
+from distrun.job.folder import JobFolder
+from distrun.job.record import EventLog
 from distrun.spec.model import RestartSpec
 
 from .histories import MWM, Job, running

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distrun import events
+from distrun.job import events
 from distrun.lifecycle import (
     MOST_FREE_IN_A_ROW,
     SIGKILL,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from distrun.errors import HostError
-from distrun.jobstore import JobStore
-from distrun.resumption import spec_of
+from distrun.job.folder import JobStore
+from distrun.job.resumption import spec_of
 from harness.job_folders import add
 
 

@@ -15,10 +15,10 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from distrun.resources import templates
 from distrun.spec.loader import load
 from distrun.spec.problems import Problems, SpecProblemsError
 from distrun.spec.reference import json_schema
+from distrun.spec.resources import templates
 from distrun.spec.yamlnodes import MAX_BYTES, Mapping, Node, Scalar, Sequence, parse
 from harness.examples import examples
 

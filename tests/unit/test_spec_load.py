@@ -222,7 +222,7 @@ def test_a_bundled_job_is_found_by_name_unless_there_is_a_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundled = folder / "bundled" / "main.py"
-    monkeypatch.setattr("distrun.resources.bundled_jobs", lambda: {"mnist": bundled})
+    monkeypatch.setattr("distrun.spec.resources.bundled_jobs", lambda: {"mnist": bundled})
     text = "strategy: mirrored\nprogram: {script: mnist}\n"
 
     assert _load(folder, text).program.target == str(bundled)

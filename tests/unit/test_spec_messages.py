@@ -22,7 +22,7 @@ CASES = [
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     jobs = {"mnist": tmp_path / "bundled" / "main.py"}
-    monkeypatch.setattr("distrun.resources.bundled_jobs", lambda: jobs)
+    monkeypatch.setattr("distrun.spec.resources.bundled_jobs", lambda: jobs)
     (tmp_path / "train.py").touch()
     (tmp_path / "src").mkdir()
     return tmp_path

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distrun import resources
-from distrun.spec import units
+from distrun.spec import resources, units
 from distrun.spec.problems import Problems
 from distrun.spec.yamlnodes import Scalar, parse
 

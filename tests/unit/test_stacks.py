@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from distrun import stacks
 from distrun.agent.protocol import Order
 from distrun.agent.protocol.stack_messages import ProgramData, ProgramRequested, StacksDumped
 from distrun.frozen import replace
+from distrun.job import stacks
 from distrun.lifecycle import HostState, JobState, TaskPhase, TaskState
 from distrun.lifecycle.chunked_map import ChunkedMap
 from distrun.strategies import Role

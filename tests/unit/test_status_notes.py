@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from distrun import events
 from distrun.agent.protocol import Cause, Code
 from distrun.cli.job_view import JobView
 from distrun.cli.status_view import job_notes
-from distrun.jobstore import JobFolder
+from distrun.job import events
+from distrun.job.folder import JobFolder
 from distrun.verdict.model import Kind, Verdict
 
 from .histories import MWM, Job, because

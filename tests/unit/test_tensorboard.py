@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from distrun import events
 from distrun.agent import protocol
+from distrun.job import events
 from distrun.spec.model import ProgramKind, ProgramSpec, Spec, TensorBoardSpec
 from distrun.strategies import STRATEGIES
 from distrun.supervisor import tensorboard

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from distrun import events, timeline, timing
 from distrun.agent.protocol import Cause, Code
-from distrun.history import Sample
+from distrun.job import events, timeline, timing
+from distrun.job.history import Sample
+from distrun.job.stacks import Place
+from distrun.job.timeline import Activity
+from distrun.job.timing import Phase
 from distrun.lifecycle import TaskState, Used
 from distrun.report.outliers import Measure, outliers
 from distrun.report.series import panels
 from distrun.spec.model import Timeouts
-from distrun.stacks import Place
 from distrun.strategies import Role, Success
-from distrun.timeline import Activity
-from distrun.timing import Phase
 
 A, B = "worker:0", "worker:1"
 

@@ -10,7 +10,7 @@ import pytest
 from distrun.supervisor.training_gap import TrainingGap
 
 if TYPE_CHECKING:
-    from distrun.events import TrainingContinued
+    from distrun.job.events import TrainingContinued
 
 KEYS = {"e": "EPOCH", "s": "STEP"}
 

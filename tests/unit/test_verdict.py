@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from distrun import events
 from distrun.agent.protocol import Cause, Code
+from distrun.job import events
 from distrun.spec.model import RestartSpec
 from distrun.strategies import Role
 from distrun.verdict.log_analysis import LogAnalysis, LogTail

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import table
-from distrun import events
 from distrun.agent.protocol import Cause, Code
-from distrun.events import Outcome
+from distrun.job import events
+from distrun.job.events import Outcome
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Kind, Verdict

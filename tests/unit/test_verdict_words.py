@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from distrun import events
 from distrun.agent.protocol import Cause, Code
+from distrun.job import events
 from distrun.strategies import Role
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogAnalysis, LogTail

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
-from distrun.stacks import Frame, ProcessStacks, Recording
+from distrun.job.stacks import Frame, ProcessStacks, Recording
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

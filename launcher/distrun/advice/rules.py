@@ -13,7 +13,7 @@ from distrun.frozen import Frozen
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from distrun.history import Sample
+    from distrun.job.history import Sample
 
 SECONDS, _FEWEST_SAMPLES, _FEWEST_STEPS = 60.0, 16, 8
 """What lasted less, or was seen less often, is no habit."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import INDEX_SUFFIX
 from distrun.frozen import Frozen
-from distrun.jobstore import HISTORY_SUFFIX, LATE_SUFFIX, LOG_SUFFIX
+from distrun.job.folder import HISTORY_SUFFIX, LATE_SUFFIX, LOG_SUFFIX
 
 if TYPE_CHECKING:
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 VERSION = 1
 MOST_BYTES = 64 << 20

@@ -11,18 +11,18 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrun import events, record
 from distrun.bundle.contents import MOST_BYTES
 from distrun.codec import from_json
+from distrun.job import events, record
 from distrun.redaction import Redactor, secret_values
-from distrun.regular_file import open_regular_file
 from distrun.spec.machine import own_names
 from distrun.spec.model import Spec
+from distrun.spec.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 

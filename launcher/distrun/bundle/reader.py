@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from distrun.bundle.contents import ABOUT, MOST_BYTES, TOP, VERSION, About, is_known
 from distrun.codec import from_json
 from distrun.errors import UsageError
-from distrun.jobstore import JobFolder
-from distrun.regular_file import open_regular_file, read_regular_file
+from distrun.job.folder import JobFolder
 from distrun.spec.problems import printable
+from distrun.spec.regular_file import open_regular_file, read_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

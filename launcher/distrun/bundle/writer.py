@@ -17,8 +17,8 @@ from distrun.agent.protocol import INDEX_SUFFIX
 from distrun.bundle.contents import ABOUT, MOST_BYTES, README, REPORT, VERSION, About, is_known
 from distrun.codec import to_json
 from distrun.frozen import Frozen
-from distrun.jobstore import LATE_SUFFIX, LOG_SUFFIX, JobFolder
-from distrun.regular_file import data_start, open_regular_file
+from distrun.job.folder import LATE_SUFFIX, LOG_SUFFIX, JobFolder
+from distrun.spec.regular_file import data_start, open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,7 +17,7 @@ from distrun.cli.launched_job import ShownJob
 from distrun.cli.options import all_output_option, job_argument, task_option
 
 if TYPE_CHECKING:
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
     from distrun.logs import TaskLog, View
 
@@ -43,7 +43,7 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
     from distrun.cli.job_view import tell_record_fault
     from distrun.cli.logs import check_choice
     from distrun.errors import UsageError
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
     from distrun.words.causes import advise_about
 
     folder = JobStore.default().find(job)
@@ -62,7 +62,7 @@ class _AttachedView(ShownJob):
     """Shows a job that another command has launched."""
 
     def __init__(self, folder: JobFolder, *, tasks: tuple[str, ...], all_output: bool) -> None:
-        from distrun.attached_job import AttachedJob
+        from distrun.job.attached_job import AttachedJob
 
         super().__init__(folder, tasks=tasks, all_output=all_output)
         self._exit_code: int | None = None

@@ -17,7 +17,7 @@ from distrun.cli.options import (
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import StopJob
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
     from distrun.spec.model import Spec
 
@@ -59,7 +59,7 @@ def _folder(
     number: str,
 ) -> JobFolder:
     from distrun.errors import HostError
-    from distrun.jobstore import JobFolder, JobStore
+    from distrun.job.folder import JobFolder, JobStore
     from distrun.slurm import submission
     from distrun.spec.loader import load
 
@@ -79,9 +79,9 @@ def _folder(
 
 
 def _run(folder: JobFolder, number: str) -> int:
-    from distrun import resumption
     from distrun.cli.launch import launch
     from distrun.errors import EXIT_KILLED
+    from distrun.job import resumption
     from distrun.slurm import queued_job, submission
     from distrun.spec.loader import reload
 
@@ -132,7 +132,7 @@ def _stop_order(folder: JobFolder, number: str) -> StopJob:
 def _was_interrupted(state: JobState) -> bool:
     """Whether Slurm has ended the job, and not a person or the program."""
     from distrun.agent.protocol import Code
-    from distrun.events import Result
+    from distrun.job.events import Result
 
     if state.outcome is None or state.outcome.result is Result.SUCCEEDED:
         return False

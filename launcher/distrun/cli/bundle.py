@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from distrun.bundle.contents import About
     from distrun.bundle.writer import Part
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 
 @click.command("bundle")
@@ -44,7 +44,7 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
     """
     from distrun.cli.job_view import tell_record_fault
     from distrun.cli.output_file import write_file
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
 
     folder = JobStore.default().find(job)
     tell_record_fault(folder)

@@ -21,7 +21,7 @@ from distrun.words.formats import format_count, format_time
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 
 @click.command("clean")
@@ -90,7 +90,7 @@ def _unremoved_error(folder: JobFolder, error: OSError) -> HostError:
 
 def _ended_jobs(older_than: float | None) -> Iterator[tuple[JobFolder, int]]:
     """The jobs that ended more than so many seconds ago, and the bytes of their files."""
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
 
     store = JobStore.default()
     for folder in [*store.folders(), *store.unfinished()]:
@@ -144,7 +144,7 @@ def _print_table(found: dict[JobFolder, int]) -> None:
 
 def _is_in_use(folder: JobFolder) -> bool:
     """Whether its supervisor is alive, or has died and left tasks that may still run."""
-    from distrun import leftovers
+    from distrun.job import leftovers
 
     if folder.supervisor_pid() is not None:
         return True

@@ -21,7 +21,7 @@ from distrun.errors import DistrunError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
     from distrun.spec.schema import Key
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -104,7 +104,7 @@ def complete_jobs(
     running: bool,
 ) -> list[CompletionItem[Any]]:
     """Job ids that begin with `incomplete`, the newest first. `running`: only running jobs."""
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
 
     return _matching(_jobs(JobStore.default(), running=running), incomplete)
 
@@ -115,7 +115,7 @@ def complete_tasks(
     incomplete: str,
 ) -> list[CompletionItem[Any]]:
     """Task names of the job on the command line, or of the newest job."""
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
 
     # If the line ends with `-t`, click has not assigned the words to parameters yet.
     job = next(iter(ctx.params.get("jobs") or ctx.args), None)

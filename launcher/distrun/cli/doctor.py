@@ -36,9 +36,9 @@ def command(spec_path: str | None, overrides: tuple[str, ...], as_json: bool) ->
     from distrun.cli.doctor_view import Checkup, print_report, status_line
     from distrun.cli.json_output import output_json
     from distrun.cli.plan_view import hosts_json
-    from distrun.jobstore import JobStore
-    from distrun.resources import templates
+    from distrun.job.folder import JobStore
     from distrun.spec.loader import load
+    from distrun.spec.resources import templates
     from distrun.supervisor.dry_run import check_hosts
 
     spec = load(spec_path or templates()[_BUNDLED], overrides=overrides)

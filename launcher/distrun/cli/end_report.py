@@ -8,18 +8,18 @@ import signal
 from collections import Counter
 from collections.abc import Container
 
-from distrun import events, record
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.cli.job_view import JobView
 from distrun.cli.left_out import gpu_tasks
 from distrun.errors import DistrunError
-from distrun.events import Origin, Outcome, Result
-from distrun.jobstore import JobFolder
+from distrun.job import events, record
+from distrun.job.events import Origin, Outcome, Result
+from distrun.job.folder import JobFolder
+from distrun.job.resumption import spec_of
 from distrun.lifecycle import Account, JobState, TaskState
 from distrun.logs.startup_lines import ERRORS, LAST_LINES, TRACEBACK, StartupFilter
-from distrun.regular_file import data_start, open_regular_file
-from distrun.resumption import spec_of
 from distrun.spec.problems import printable
+from distrun.spec.regular_file import data_start, open_regular_file
 from distrun.verdict.model import Verdict
 from distrun.words.advice import advice_text
 from distrun.words.causes import advise_about, cause_text, exit_text

@@ -16,8 +16,8 @@ from distrun.cli.options import job_argument
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distrun.events import Event
-    from distrun.record import EventReader
+    from distrun.job.events import Event
+    from distrun.job.record import EventReader
     from distrun.words.events import EventFormatter
 
 
@@ -37,9 +37,9 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
       distrun events -f --json > events.jsonl
     """
     from distrun.cli.job_view import tell_record_fault
-    from distrun.control import SupervisorWatch
-    from distrun.jobstore import JobStore
-    from distrun.record import EventReader
+    from distrun.job.control import SupervisorWatch
+    from distrun.job.folder import JobStore
+    from distrun.job.record import EventReader
     from distrun.words.causes import advise_about
     from distrun.words.events import EventFormatter
 

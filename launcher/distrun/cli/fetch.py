@@ -52,9 +52,9 @@ def command(
       distrun fetch mnist checkpoints -o out
       distrun fetch mnist '*.keras'
     """
-    from distrun import resumption
     from distrun.cli.transfer_bar import TransferBar
-    from distrun.jobstore import JobStore
+    from distrun.job import resumption
+    from distrun.job.folder import JobStore
     from distrun.supervisor.file_fetch import Fetch
 
     folder = JobStore.default().find(job)

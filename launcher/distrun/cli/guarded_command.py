@@ -15,10 +15,10 @@ import signal
 import tempfile
 from typing import TYPE_CHECKING
 
-from distrun import guard
 from distrun.agent.linux import syscalls
 from distrun.cli import console, signals
 from distrun.cli.signals import ENDED, ENDING_SIGNALS
+from distrun.supervisor import guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable

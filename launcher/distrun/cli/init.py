@@ -29,7 +29,7 @@ def complete_template(
     param: click.Parameter,  # noqa: ARG001
     incomplete: str,
 ) -> list[CompletionItem[Any]]:
-    from distrun.resources import templates
+    from distrun.spec.resources import templates
 
     return [
         CompletionItem(name, help=describe(path))
@@ -60,7 +60,7 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
       distrun init multi_worker
       distrun init multi_worker_mirrored -o job.yaml
     """
-    from distrun.resources import examples, templates
+    from distrun.spec.resources import examples, templates
 
     known = templates()
     if template is None or only_list:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from distrun import control, events, history, record, resumption
 from distrun.advice.rules import SECONDS, Advice, advise
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
@@ -17,9 +16,10 @@ from distrun.agent.protocol.causes import Code
 from distrun.cli import console
 from distrun.cli.json_output import output_json, progress_json
 from distrun.codec import to_json
-from distrun.events import Outcome, Result
 from distrun.frozen import Frozen
-from distrun.jobstore import JobFolder
+from distrun.job import control, events, history, record, resumption
+from distrun.job.events import Outcome, Result
+from distrun.job.folder import JobFolder
 from distrun.lifecycle import (
     Account,
     HostState,
@@ -31,8 +31,8 @@ from distrun.lifecycle import (
     highest,
     total,
 )  # fmt: skip
-from distrun.regular_file import data_start, open_regular_file
 from distrun.spec.problems import printable
+from distrun.spec.regular_file import data_start, open_regular_file
 from distrun.verdict.model import Kind, Replacement
 from distrun.words.advice import advice_text
 from distrun.words.causes import cause_text
@@ -41,8 +41,8 @@ from distrun.words.progress import TimeLeft, number
 if TYPE_CHECKING:
     from distrun.agent.protocol import Progress
     from distrun.cli.usage import Usage
+    from distrun.job.timing import AttemptTiming
     from distrun.slurm.queued_job import QueuedJob
-    from distrun.timing import AttemptTiming
 
 LOST = "lost"
 """The phase of a job whose record has no end and whose supervisor has died."""

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, get_type_hints
 
-from distrun import events
 from distrun.agent.protocol.causes import Cause
 from distrun.codec import to_json
+from distrun.job import events
 from distrun.lifecycle import HostState
 from distrun.preflight import Check
 from distrun.verdict.model import Evidence, Verdict

@@ -16,8 +16,8 @@ from distrun.errors import DistrunError, HostError, UsageError, WaitTimeoutError
 if TYPE_CHECKING:
     from distrun.agent.protocol import Cause, Notice, Request
     from distrun.agent.protocol.channel import Channel
-    from distrun.events import Event
-    from distrun.jobstore import JobFolder, JobStore
+    from distrun.job.events import Event
+    from distrun.job.folder import JobFolder, JobStore
     from distrun.lifecycle import JobState
 
 _QUIET_SECONDS = 3.0
@@ -71,7 +71,7 @@ def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum
       distrun kill --grace 1m --signal INT night
       distrun kill --all
     """
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
 
     return _stop_all(_chosen(JobStore.default(), jobs, everything=everything), grace, signum)
 
@@ -97,7 +97,7 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
 
 def _may_run(folder: JobFolder) -> bool:
     """Whether a job runs, waits in Slurm's queue, was lost, or has left something."""
-    from distrun import leftovers
+    from distrun.job import leftovers
 
     if folder.is_elsewhere:
         from distrun.slurm import queued_job
@@ -145,7 +145,7 @@ class _Stop:
     """One job that is stopped."""
 
     def __init__(self, folder: JobFolder, grace: float | None, signum: int) -> None:
-        from distrun import traces
+        from distrun.job import traces
 
         self.folder = folder
         self.exit_code = 0
@@ -162,7 +162,7 @@ class _Stop:
 
     def ask(self) -> int:
         """Ask the supervisor, if it lives."""
-        from distrun import control
+        from distrun.job import control
 
         if not self._is_queued:
             control.resume_supervisor(self.folder)
@@ -175,7 +175,7 @@ class _Stop:
 
     def wait(self) -> int:
         """Return once nothing of the job is left: 0, or an exit code if that is not known."""
-        from distrun import control
+        from distrun.job import control
 
         if self._is_queued:
             _stop_queued(self.folder, self._grace, self._signum)
@@ -189,7 +189,7 @@ class _Stop:
 
     def _verify(self) -> int:
         """End what a supervisor that has ended has left. Returns an exit code."""
-        from distrun import control, leftovers
+        from distrun.job import control, leftovers
 
         folder, job = self.folder, f"job {self.folder.job_id}"
         if not folder.path.exists():
@@ -267,7 +267,7 @@ def _stop_queued(folder: JobFolder, grace: float | None, signum: int) -> None:
 
 def _print_verdict(folder: JobFolder) -> None:
     """Print where the tasks of a job were that did nothing when it was stopped."""
-    from distrun.events import Result
+    from distrun.job.events import Result
     from distrun.words.verdicts import verdict_lines
 
     outcome = folder.state().outcome
@@ -281,8 +281,8 @@ def _wait_for_end(channel: Channel[Notice, Request], view: _WaitView) -> None:
     Raises:
         InternalError: the supervisor lives, and does not answer after the time that a stop takes.
     """
-    from distrun import control
     from distrun.agent.protocol import KILL_GRACE, Watch
+    from distrun.job import control
 
     stop_seconds = view.grace + KILL_GRACE + _ANSWER_SECONDS
     patience = itertools.chain((_QUIET_SECONDS, stop_seconds), itertools.repeat(_ANSWER_SECONDS))
@@ -344,7 +344,7 @@ class _WaitView:
                 if not state.killing:
                     what += f"; to leave the logs there: distrun kill {self._job_id}"
         if not self.has_answered:
-            from distrun.control import supervisor_place
+            from distrun.job.control import supervisor_place
 
             place = supervisor_place(self.folder.supervisor_pid())
             what = f"its supervisor ({place}), which has not answered yet"
@@ -354,7 +354,7 @@ class _WaitView:
             console.print_message(line)
 
     def on_event(self, event: Event) -> None:
-        from distrun import events
+        from distrun.job import events
         from distrun.words.events import event_text
 
         if isinstance(event, events.LinkLost):

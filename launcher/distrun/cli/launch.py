@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distrun.agent.protocol import StopJob
-    from distrun.resumption import Resumption
+    from distrun.job.resumption import Resumption
     from distrun.spec.model import Spec
 
 _OPTIONS = (

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
-from distrun import events
 from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.cli import console
 from distrun.cli.output import Output
 from distrun.cli.terminal import Terminal
 from distrun.cli.transfer_bar import TransferBar
+from distrun.job import events
 from distrun.lifecycle import JobState, TaskPhase, why_not_restarted
 from distrun.words.causes import cause_advice, cause_text, check_text
 from distrun.words.events import event_text, quiet_advice

@@ -19,13 +19,13 @@ from distrun.cli.program_check import ProgramCheck
 from distrun.cli.spec_warnings import warning_lines
 from distrun.cli.streams import discard, discard_when_stalled, failure_text, text_stream
 from distrun.errors import DistrunError, OutputError
-from distrun.events import Event, JobPlanned, TaskExited
 from distrun.frozen import replace
-from distrun.jobstore import JobFolder, JobStore
+from distrun.job.events import Event, JobPlanned, TaskExited
+from distrun.job.folder import JobFolder, JobStore
+from distrun.job.resumption import Resumption
+from distrun.job.session import FollowedJob, Session, all_executed
 from distrun.lifecycle import JobState
 from distrun.logs import Follower, StartupFilter, TaskLog, View
-from distrun.resumption import Resumption
-from distrun.session import FollowedJob, Session, all_executed
 from distrun.spec.model import Spec
 from distrun.supervisor import tensorboard
 from distrun.sync.manifest import Manifest

@@ -21,8 +21,8 @@ from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes, parse_duration
 
 if TYPE_CHECKING:
-    from distrun.control import SupervisorWatch
-    from distrun.jobstore import JobFolder
+    from distrun.job.control import SupervisorWatch
+    from distrun.job.folder import JobFolder
     from distrun.logs import LatePart, StartupFilter, TaskLog, View
 
 
@@ -105,7 +105,7 @@ def command(
       distrun logs mnist -t chief --raw > chief.log
     """
     from distrun.cli.job_view import tell_record_fault
-    from distrun.control import SupervisorWatch
+    from distrun.job.control import SupervisorWatch
     from distrun.logs import StartupFilter, View, merged
 
     folders = _folders(jobs, all_jobs=all_jobs)
@@ -171,7 +171,7 @@ def _tell_left_out(startup: StartupFilter, tasks: Sequence[str]) -> None:
 def _tell_end(folder: JobFolder, startup: StartupFilter | None, shown: Sequence[str]) -> None:
     """Print how a job has ended, as `launch` does. `shown`: the tasks whose end was just shown."""
     from distrun.cli.end_report import closing_lines
-    from distrun.control import wait_for_final_state
+    from distrun.job.control import wait_for_final_state
 
     left_out = "" if startup is None else left_out_text(startup.count, [*startup.silent])
     try:
@@ -183,7 +183,7 @@ def _tell_end(folder: JobFolder, startup: StartupFilter | None, shown: Sequence[
 
 
 def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
 
     store = JobStore.default()
     if jobs and all_jobs:
@@ -314,7 +314,7 @@ def planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> list
 
 def _tasks_by_files(folder: JobFolder) -> list[str]:
     """Return the tasks that have logs, for a record that has lost the plan; say so."""
-    from distrun.jobstore import task_of_log
+    from distrun.job.folder import task_of_log
 
     logs = sorted(file.name for file in folder.logs.glob("*-*.log"))
     if logs:

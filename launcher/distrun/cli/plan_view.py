@@ -18,7 +18,7 @@ from distrun.cli.spec_warnings import print_warnings, success_text
 from distrun.cli.table import Column, make_table
 from distrun.codec import to_json
 from distrun.frozen import Frozen
-from distrun.jobstore import JobStore
+from distrun.job.folder import JobStore
 from distrun.plan import Plan, TaskPlan, common_env
 from distrun.plan.variables import AT_LAUNCH, RANKS
 from distrun.redaction import is_secret

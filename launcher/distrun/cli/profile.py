@@ -46,7 +46,7 @@ def command(
     from distrun.cli.profile_view import profile_json, profile_view, speedscope
     from distrun.cli.stacks import take
     from distrun.errors import HostError
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
     from distrun.supervisor.stack_collector import find_program
 
     folder = JobStore.default().find(job)

@@ -13,15 +13,15 @@ import signal
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from distrun import guard
 from distrun.agent.linux import syscalls
 from distrun.cli import signals
 from distrun.cli.signals import TerminatedError
 from distrun.cli.spec_warnings import find_warnings
 from distrun.codec import from_json, to_json
 from distrun.errors import HostError
-from distrun.forked_process import ForkedProcess
 from distrun.spec.problems import Problem
+from distrun.supervisor import guard
+from distrun.supervisor.forked_process import ForkedProcess
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Cause

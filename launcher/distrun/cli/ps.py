@@ -42,7 +42,7 @@ def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_js
     """
     from distrun.cli.job_view import job_summaries, tell_record_fault
     from distrun.cli.json_output import progress_json
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
 
     store = JobStore.default()
     everything = everything or failed or last is not None

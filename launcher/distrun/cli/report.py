@@ -15,8 +15,8 @@ from distrun.cli.options import job_argument, task_option
 from distrun.errors import UsageError
 
 if TYPE_CHECKING:
-    from distrun.history import HistoryReader
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
+    from distrun.job.history import HistoryReader
 
 _POLL_SECONDS = 3600.0
 """A signal ends the wait for a request at once."""
@@ -70,7 +70,7 @@ def command(
     """
     from distrun.cli.job_view import tell_record_fault
     from distrun.cli.report_file import make_page, write_page
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
 
     if serve:
         if output is not None or (job or "").endswith(".tar.gz"):

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from distrun.bundle.contents import About
-    from distrun.history import HistoryReader
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
+    from distrun.job.history import HistoryReader
 
 
 def make_page(

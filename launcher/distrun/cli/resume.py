@@ -15,7 +15,7 @@ from distrun.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 
 @click.command("resume")
@@ -50,10 +50,10 @@ def command(
       distrun resume mnist --set restart.max=5
       id=$(distrun resume -d mnist) && distrun logs -f "$id"
     """
-    from distrun import resumption
     from distrun.cli import console
     from distrun.cli.launch import launch
-    from distrun.jobstore import JobStore
+    from distrun.job import resumption
+    from distrun.job.folder import JobStore
 
     store = JobStore.default()
     folder = store.newest() if job is None else store.find(job)
@@ -78,9 +78,9 @@ def _queue_again(
     folder: JobFolder, overrides: tuple[str, ...], assumed: tuple[str, ...], how: dict[str, Any]
 ) -> int:
     """Queue a job in Slurm again, with the batch script that it had."""
-    from distrun import resumption
     from distrun.cli import console
     from distrun.errors import UsageError
+    from distrun.job import resumption
     from distrun.slurm import submission
 
     if overrides or assumed or any(value for name, value in how.items() if name != "detach"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 
 from distrun.cli import console
-from distrun.jobstore import JobStore
-from distrun.resumption import was_broken_off
+from distrun.job.folder import JobStore
+from distrun.job.resumption import was_broken_off
 from distrun.supervisor.hosts.local import python_with_packages
 
 _MAIN = "from distrun.cli.main import main; main()"

@@ -19,7 +19,7 @@ def find_warnings(spec: Spec, *, strict: bool) -> tuple[Problem, ...]:
     """Check the program that a spec names; nothing of it is run.
 
     A check that could not be made is a warning, too. An interpreter may be started: call this in a
-    process that ends what it leaves, see :mod:`distrun.guard`.
+    process that ends what it leaves, see :mod:`distrun.supervisor.guard`.
 
     Raises:
         SpecProblemsError: there are warnings, and `strict` makes them errors.

@@ -10,7 +10,7 @@ from distrun.cli import console
 from distrun.cli.options import job_argument, json_option, task_option
 
 if TYPE_CHECKING:
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.supervisor.stack_collector import Stacks
 
 
@@ -37,7 +37,7 @@ def command(
     """
     from distrun.cli.stacks_view import stacks_json, stacks_view
     from distrun.errors import HostError
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
 
     folder = JobStore.default().find(job)
     found = take(folder, tasks, native=native)
@@ -59,9 +59,9 @@ def take(
     Raises:
         DistrunError: it has ended, or they cannot be taken from here.
     """
-    from distrun import control
     from distrun.cli.logs import check_choice, chosen_tasks
     from distrun.errors import HostError, UsageError
+    from distrun.job import control
     from distrun.supervisor.stack_collector import find_program
 
     command = "profile" if seconds else "stacks"

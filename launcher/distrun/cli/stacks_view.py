@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
-from distrun import stacks
 from distrun.codec import to_json
+from distrun.job import stacks
 from distrun.spec.problems import printable
 from distrun.words.formats import format_count, format_task_names
 
 if TYPE_CHECKING:
-    from distrun.stacks import Entry, Frame, Thread
+    from distrun.job.stacks import Entry, Frame, Thread
     from distrun.supervisor.stack_collector import Stacks
 
 _MOST_FRAMES = 12

@@ -13,7 +13,7 @@ from distrun.cli.options import job_argument, json_option
 from distrun.errors import UsageError
 
 if TYPE_CHECKING:
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 _WATCH_SECONDS = 1.0
 
@@ -44,8 +44,8 @@ def command(job: str | None, as_json: bool, timing: bool, watch: bool) -> int:
         raise UsageError("--timing prints once", hint="leave out --watch")
     from distrun.cli.job_view import job_view, tell_record_fault
     from distrun.cli.timing_view import job_timing, timing_view
-    from distrun.control import removed_error
-    from distrun.jobstore import JobStore
+    from distrun.job.control import removed_error
+    from distrun.job.folder import JobStore
     from distrun.words.causes import advise_about
 
     folder = JobStore.default().find(job)
@@ -80,7 +80,7 @@ def _watch(folder: JobFolder) -> None:
 
     from distrun.cli.job_view import job_view
     from distrun.cli.status_view import status_view
-    from distrun.control import SupervisorWatch
+    from distrun.job.control import SupervisorWatch
 
     with contextlib.closing(SupervisorWatch(folder)) as supervised:
         if not console.can_redraw(sys.stdout):

@@ -17,7 +17,7 @@ from distrun.agent.protocol.causes import Cause
 from distrun.cli.job_view import LOST, JobView, TaskView
 from distrun.cli.table import Column, make_table, styled
 from distrun.cli.timing_view import first_times
-from distrun.events import Origin, Result
+from distrun.job.events import Origin, Result
 from distrun.lifecycle import TaskPhase
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes

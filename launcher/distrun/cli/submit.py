@@ -53,7 +53,7 @@ def command(
     from distrun.cli.spec_warnings import find_warnings, print_success, print_warnings
     from distrun.cli.transfer_bar import read_files
     from distrun.frozen import replace
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
     from distrun.slurm import batch_job, batch_script, queued_job, submission
     from distrun.spec.loader import load
     from distrun.spec.problems import printable

@@ -7,16 +7,16 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from distrun import events, record, timing
+from distrun.job import events, record, timing
+from distrun.job.timing import AttemptTiming, Phase
 from distrun.spec.problems import printable
-from distrun.timing import AttemptTiming, Phase
 from distrun.words.causes import cause_text
 from distrun.words.formats import format_count, format_duration, format_time
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 
 def job_timing(folder: JobFolder) -> list[AttemptTiming]:

@@ -101,7 +101,7 @@ def read_files(spec: Spec) -> Manifest | None:
     """
     if not spec.sends_files:
         return None
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
     from distrun.sync.file_selection import select_files
 
     found = select_files(spec, [str(JobStore.default().jobs)])

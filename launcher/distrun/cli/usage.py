@@ -11,11 +11,11 @@ import psutil
 
 from distrun.agent.linux import facts, processes
 from distrun.frozen import Frozen
-from distrun.history import last
+from distrun.job.history import last
 
 if TYPE_CHECKING:
     from distrun.agent.linux.gpus import GpusUsed
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.lifecycle import TaskState
 
 _SAMPLE_SECONDS = 0.1

@@ -12,7 +12,7 @@ from distrun.cli.options import duration, job_argument
 from distrun.errors import HostError
 
 if TYPE_CHECKING:
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
 
 
@@ -33,7 +33,7 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
       distrun wait --timeout 2h mnist
     """
     from distrun.cli.end_report import exit_line
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
 
     store = JobStore.default()
     folders = [store.find(job) for job in jobs] or [store.find(None)]
@@ -56,8 +56,8 @@ def _wait(folder: JobFolder, timeout: float | None, unverified: list[JobFolder])
 
     A job that may still run on a host that could not be reached is added to `unverified`.
     """
-    from distrun import control, leftovers
     from distrun.cli.end_report import end_line
+    from distrun.job import control, leftovers
 
     state = control.wait_for_final_state(folder, timeout)
     console.print_lines([end_line(folder, state)])

@@ -29,7 +29,7 @@ def command(job: str | None) -> int:
       distrun watch
       distrun watch mnist
     """
-    from distrun.jobstore import JobStore
+    from distrun.job.folder import JobStore
 
     folder = JobStore.default().find(job)
     if importlib.util.find_spec("textual") is None:

@@ -16,13 +16,13 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Label, RichLog, Static
 
-from distrun import control, history
 from distrun.cli.job_view import job_view
 from distrun.cli.stacks import take
 from distrun.cli.stacks_view import stacks_view
 from distrun.cli.status_view import headline, job_notes, task_row
 from distrun.cli.table import Column, fitting
 from distrun.errors import DistrunError
+from distrun.job import control, history
 from distrun.logs import TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.logs.view import Formatter
@@ -32,7 +32,7 @@ from distrun.words.progress import number, progress_words
 
 if TYPE_CHECKING:
     from distrun.cli.job_view import JobView, TaskView
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 _REFRESH_SECONDS = 1.0
 _LOG_SECONDS = 0.25

@@ -11,7 +11,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrun import held_package
+from distrun.job import held_package
 from distrun.kubernetes.pods import CONTAINER
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distrun.agent.protocol.causes import Cause
-from distrun.events import Event, Outcome, Timer
 from distrun.frozen import Frozen
+from distrun.job.events import Event, Outcome, Timer
 
 
 class StartTask(Frozen):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import HostError, InternalError, StartTimeoutError
-from distrun.events import Origin, Outcome, Result, TimedOut, Timer, TimerKind
+from distrun.job.events import Origin, Outcome, Result, TimedOut, Timer, TimerKind
 from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer, StopTask
 from distrun.lifecycle.restarts import (
     SIGTERM,

@@ -11,9 +11,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from distrun import events
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.events import HostLeftOut
+from distrun.job import events
+from distrun.job.events import HostLeftOut
 from distrun.lifecycle import outcomes, restarts
 from distrun.lifecycle.actions import Action, Announce, StopTask
 from distrun.lifecycle.state import JobState, Restart, TaskPhase, TaskState

@@ -20,7 +20,7 @@ from distrun.strategies import Role
 from distrun.verdict.model import Replacement
 
 if TYPE_CHECKING:
-    from distrun.events import (
+    from distrun.job.events import (
         HostCleared,
         JobCreated,
         JobPlanned,

@@ -12,8 +12,8 @@ from typing import Any
 
 from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.events import RestartPlanned, Timer, TimerKind
 from distrun.frozen import Frozen
+from distrun.job.events import RestartPlanned, Timer, TimerKind
 from distrun.lifecycle.actions import Action, Announce, CancelTimer, MakePlan, SetTimer, StopTask
 from distrun.lifecycle.starts import start
 from distrun.lifecycle.state import (

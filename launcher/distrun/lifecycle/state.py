@@ -14,7 +14,7 @@ from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Succ
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from distrun.events import Outcome
+    from distrun.job.events import Outcome
     from distrun.verdict.model import Replacement, Verdict
 
 _Number = TypeVar("_Number", int, float)
@@ -66,7 +66,7 @@ class JobPhase(str, Enum):
 
 
 class Used(Frozen, kw_only=True):
-    """What the attempts of a task that have ended have used, see :mod:`distrun.history`.
+    """What the attempts of a task that have ended have used, see :mod:`distrun.job.history`.
 
     None: unknown, of one attempt and so of all. The peak is the highest that is known.
     """
@@ -169,7 +169,7 @@ class TaskState(Frozen, kw_only=True):
     child: Cause | None = None
     """The last of its other processes that a signal killed, which distrun did not send."""
     contact: str = ""
-    """Whether it listened, and another process came: see :class:`distrun.events.TaskExited`."""
+    """Whether it listened, and another process came: see :class:`distrun.job.events.TaskExited`."""
     left: int = 0
     """How many of its last attempt's processes were at work after the first had exited."""
     left_command: str = ""

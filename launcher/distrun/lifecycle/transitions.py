@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import Any
 
-from distrun import events
 from distrun.agent.protocol import heartbeat_interval
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import InternalError, StartTimeoutError
-from distrun.events import Event, Origin, Outcome, Result, TimerKind
+from distrun.job import events
+from distrun.job.events import Event, Origin, Outcome, Result, TimerKind
 from distrun.lifecycle import outcomes, replacements, replan, restarts, starts
 from distrun.lifecycle.actions import Action
 from distrun.lifecycle.state import SIGKILL, HostState, JobPhase, JobState, TaskPhase, TaskState

@@ -15,8 +15,8 @@ from distrun.agent.protocol import Cause, Code
 from distrun.frozen import Frozen, replace
 from distrun.spec.model import ProgramKind
 from distrun.spec.problems import Mark, Problem
+from distrun.spec.tensorflow_versions import LEGACY_KERAS, is_keras_2, needs_tf_keras
 from distrun.strategies import STRATEGIES
-from distrun.tensorflow_versions import LEGACY_KERAS, is_keras_2, needs_tf_keras
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -387,6 +387,6 @@ def _find_module(name: str, folder: str, python: str | None) -> _Target | None:
 
 
 def _is_bundled(path: str) -> bool:
-    from distrun.resources import bundled_jobs
+    from distrun.spec.resources import bundled_jobs
 
     return any(str(each) == path for each in bundled_jobs().values())

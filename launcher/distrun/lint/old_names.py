@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun.lint.rule import COLLECTIVE, Surroundings, problem, runs
-from distrun.tensorflow_versions import (
+from distrun.spec.tensorflow_versions import (
     FILE_ENDINGS,
     GONE,
     KERAS_2,

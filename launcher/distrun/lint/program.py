@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
 from distrun.lint.module import Import, Module, Step
-from distrun.regular_file import open_regular_file, read_regular_file
+from distrun.spec.regular_file import open_regular_file, read_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

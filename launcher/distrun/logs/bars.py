@@ -56,7 +56,7 @@ def last_state(line: bytes) -> bytes:
     text = line.rstrip(b"\r").rpartition(b"\r")[2]
     if not _MAYBE_BAR.search(text):
         return text
-    from distrun.printed_progress import without_bar
+    from distrun.job.printed_progress import without_bar
 
     decoded = text.decode(errors="surrogateescape")
     return without_bar(decoded).encode(errors="surrogateescape")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from distrun.agent.protocol import INDEX_RECORD
 from distrun.frozen import Frozen
 from distrun.logs.line_buffer import LONGEST_LINE
-from distrun.regular_file import data_start, open_regular_file
+from distrun.spec.regular_file import data_start, open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,6 @@ import functools
 import json
 from typing import TYPE_CHECKING, Any
 
-from distrun import tensorflow_versions
 from distrun.agent.protocol import Cause, Code  # at run time too: distrun.codec reads the hints
 from distrun.codec import to_json
 from distrun.errors import InvalidSpecError
@@ -17,7 +16,7 @@ from distrun.plan.proxies import proxy_use
 from distrun.plan.ranks import Rank, ranks
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
 from distrun.plan.variables import rank_variables, torchrun_variables
-from distrun.spec import placeholders
+from distrun.spec import placeholders, tensorflow_versions
 from distrun.spec.addresses import is_loopback
 from distrun.spec.model import EnvStyle, HostSpec, Memory, ProgramKind, Ready, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy

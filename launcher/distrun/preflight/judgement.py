@@ -9,7 +9,7 @@ from distrun.agent.protocol import Cause, Code, Subject
 from distrun.frozen import Frozen, field
 from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
-from distrun.tensorflow_versions import needs_tf_keras
+from distrun.spec.tensorflow_versions import needs_tf_keras
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, get_args, get_type_hints
 
 from distrun.agent.protocol import Cause, Code
-from distrun.events import KINDS
+from distrun.job.events import KINDS
 from distrun.plan import Plan
 from distrun.spec.model import Spec
 from distrun.strategies import STRATEGIES

@@ -22,12 +22,12 @@ from distrun.redaction.secrets import (
     replace_secrets,
     shown,
 )
-from distrun.regular_file import read_regular_file
+from distrun.spec.regular_file import read_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 _LARGEST_FILE = 64 << 20
 """Bytes of a plan or a spec in which secrets are looked for."""

@@ -10,20 +10,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrun import events, history, record
 from distrun.cli.job_view import job_view
 from distrun.cli.json_output import progress_json
+from distrun.job import events, history, record
+from distrun.job.timing import Phase
 from distrun.redaction import Redactor, secret_values
-from distrun.regular_file import read_regular_file
 from distrun.report import plots
 from distrun.report.series import COUNTS, RATE, STEP, Panel, metric_title, metrics
-from distrun.timing import Phase
+from distrun.spec.regular_file import read_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from distrun.history import Sample
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
+    from distrun.job.history import Sample
     from distrun.report.plots import Plot
     from distrun.report.series import Point
 

@@ -6,16 +6,16 @@ import statistics
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from distrun import events
 from distrun.frozen import Frozen
-from distrun.stacks import odd_one
-from distrun.timeline import BESIDE_OTHERS, Activity
+from distrun.job import events
+from distrun.job.stacks import odd_one
+from distrun.job.timeline import BESIDE_OTHERS, Activity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from distrun.job.timeline import Span
     from distrun.lifecycle import TaskState
-    from distrun.timeline import Span
 
 _FEWEST_ALIKE = 3
 """From so many tasks of a role on, one of them can be odd."""

@@ -7,24 +7,25 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrun import __version__, events, held_package, history, record
+from distrun import __version__
 from distrun.agent.linux.syscalls import signal_name
 from distrun.cli.end_report import end_line, failure_report
 from distrun.cli.job_view import job_view
 from distrun.cli.status_view import job_notes
 from distrun.cli.timing_view import first_outputs, first_times, timing_title
-from distrun.events import Result
 from distrun.frozen import replace
+from distrun.job import events, held_package, history, record
+from distrun.job.events import Result
+from distrun.job.timeline import Activity, spans
 from distrun.lifecycle import highest, total
 from distrun.logs import TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.logs.view import Formatter
-from distrun.regular_file import open_regular_file
 from distrun.report import plots
 from distrun.report.outliers import Measure, Outlier, outliers
 from distrun.report.series import panels
+from distrun.spec.regular_file import open_regular_file
 from distrun.spec.units import format_bytes
-from distrun.timeline import Activity, spans
 from distrun.words.causes import advise_about, cause_text
 from distrun.words.events import EventFormatter
 from distrun.words.formats import (
@@ -44,10 +45,10 @@ if TYPE_CHECKING:
 
     from distrun.bundle.contents import About
     from distrun.cli.job_view import TaskView
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
+    from distrun.job.timeline import Span
     from distrun.lifecycle import TaskState
     from distrun.report.plots import Plot
-    from distrun.timeline import Span
 
 _MOST_TASKS = 48
 """That are drawn, and whose logs are shown."""

@@ -10,7 +10,7 @@ from distrun.frozen import Frozen
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from distrun.history import Sample
+    from distrun.job.history import Sample
 
     Starts = Mapping[tuple[str, int], float]
     """Unix time, by task and attempt."""

@@ -13,15 +13,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from distrun import control
 from distrun.errors import DistrunError, HostError
-from distrun.history import HistoryReader
+from distrun.job import control
+from distrun.job.history import HistoryReader
 from distrun.words.causes import cause_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 ADDRESS = "127.0.0.1"
 _NAMES = (ADDRESS, "localhost", "::1")

@@ -14,18 +14,18 @@ from distrun import lifecycle
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.codec import from_json, to_json
 from distrun.errors import EXIT_KILLED, HostError, WaitTimeoutError
-from distrun.events import JobEnded, Origin, Outcome, Result, StopRequested
 from distrun.frozen import Frozen
-from distrun.jobstore import replace_file
+from distrun.job.events import JobEnded, Origin, Outcome, Result, StopRequested
+from distrun.job.folder import replace_file
+from distrun.job.record import EventLog
 from distrun.lifecycle import JobPhase
-from distrun.record import EventLog
 from distrun.slurm import batch_job, step_end
 from distrun.slurm.commands import MissingCommandError, SlurmCommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
     from distrun.slurm.batch_job import QueueEntry
 

@@ -7,18 +7,18 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from distrun import jobstore
 from distrun.agent.linux.facts import pid_namespace
 from distrun.codec import to_json
 from distrun.errors import HostError, UsageError
-from distrun.events import JobQueued
-from distrun.jobstore import BatchJob
-from distrun.record import EventLog
+from distrun.job import folder as job_folder
+from distrun.job.events import JobQueued
+from distrun.job.folder import BatchJob
+from distrun.job.record import EventLog
 from distrun.slurm import batch_job, batch_script, queued_job
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Cause
-    from distrun.jobstore import JobFolder, JobStore
+    from distrun.job.folder import JobFolder, JobStore
     from distrun.spec.model import Spec
 
 _SUBMIT_SECONDS = 60.0
@@ -55,7 +55,7 @@ def register(store: JobStore, spec: Spec, number: str) -> JobFolder:
         OSError: its folder cannot be written.
     """
     slug = store.new_folder(spec.name).job_id.rpartition("-")[0]
-    folder = jobstore.JobFolder(store.jobs / f"{slug}-{number}")
+    folder = job_folder.JobFolder(store.jobs / f"{slug}-{number}")
     if folder.path.exists():
         return folder
     created = _create(folder, spec)
@@ -134,8 +134,8 @@ def note_start(folder: JobFolder, number: str) -> None:
 
 def _create(folder: JobFolder, spec: Spec) -> JobFolder:
     """Create a job's folder and lock it. Raises OSError."""
-    created = jobstore.create(folder, spec.source.encode("utf-8", "surrogateescape"))
-    jobstore.replace_file(created.resolved_spec_file, json.dumps(to_json(spec)))
+    created = job_folder.create(folder, spec.source.encode("utf-8", "surrogateescape"))
+    job_folder.replace_file(created.resolved_spec_file, json.dumps(to_json(spec)))
     return created
 
 

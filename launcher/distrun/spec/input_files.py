@@ -37,7 +37,7 @@ def read_spec(path: str, shown: str, problems: Problems) -> bytes | None:
 
 def _bundled(name: str) -> str:
     """A hint if a bundled job has this name, or ''."""
-    from distrun.resources import bundled_jobs
+    from distrun.spec.resources import bundled_jobs
 
     return f"to run the bundled job: distrun run {name}" if name in bundled_jobs() else ""
 

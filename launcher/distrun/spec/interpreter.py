@@ -12,8 +12,8 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from distrun.regular_file import open_regular_file
 from distrun.spec.model import Interpreter
+from distrun.spec.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.agent.linux.regular import LARGEST_SCRIPT
 from distrun.frozen import Frozen, replace
-from distrun.regular_file import open_regular_file
 from distrun.spec import interpreter
 from distrun.spec.input_files import is_kernel_file
 from distrun.spec.keys.common import NOT_EXPANDED
 from distrun.spec.model import EnvStyle, Memory, ProgramKind, ProgramSpec, Sync
 from distrun.spec.problems import Problems, nearest, quoted
+from distrun.spec.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -182,7 +182,7 @@ def _script(
             convert = f"convert it: jupyter nbconvert --to script {shlex.quote(name)}"
             problems.add(section.marks["script"], message, convert)
         return path
-    from distrun.resources import bundled_jobs
+    from distrun.spec.resources import bundled_jobs
 
     jobs = bundled_jobs()
     if name in jobs:

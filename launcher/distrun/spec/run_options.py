@@ -131,7 +131,7 @@ def _is_command(word: str, path: str, context: LoadContext) -> bool:
         return False
     if os.path.isfile(path) or "/" in word:
         return os.access(path, os.X_OK)
-    from distrun.resources import bundled_jobs
+    from distrun.spec.resources import bundled_jobs
 
     is_found = shutil.which(word, path=context.environ.get("PATH")) is not None
     return is_found and word not in bundled_jobs() and not os.path.exists(f"{path}.py")

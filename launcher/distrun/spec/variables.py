@@ -9,7 +9,7 @@ from distrun.spec import placeholders
 from distrun.spec.model import TORCHRUN
 from distrun.spec.problems import Mark, quoted
 from distrun.spec.schema import Located, Section
-from distrun.tensorflow_versions import LEGACY_KERAS, is_keras_2
+from distrun.spec.tensorflow_versions import LEGACY_KERAS, is_keras_2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

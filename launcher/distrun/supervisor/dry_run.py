@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrun import events
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import HostError, InvalidSpecError
+from distrun.job import events
 from distrun.plan import READ
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.preparation import Preparation

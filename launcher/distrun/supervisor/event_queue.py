@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distrun.events import Event
+    from distrun.job.events import Event
 
 
 class EventQueue:

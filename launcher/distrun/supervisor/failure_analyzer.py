@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import DistrunError
-from distrun.events import Result, TaskStarted, VerdictReached
 from distrun.frozen import replace
-from distrun.regular_file import data_start, open_regular_file
+from distrun.job.events import Result, TaskStarted, VerdictReached
+from distrun.spec.regular_file import data_start, open_regular_file
 from distrun.supervisor.hosts.inquiry import Question
 from distrun.verdict.model import Kind, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from distrun.events import Event, Outcome
-    from distrun.jobstore import JobFolder
+    from distrun.job.events import Event, Outcome
+    from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.inquiry import Inquiries

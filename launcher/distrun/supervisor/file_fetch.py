@@ -9,24 +9,24 @@ import stat
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distrun import events, record
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen
-from distrun.received_tree import ReceivedTree
-from distrun.regular_file import read_regular_file
+from distrun.job import events, record
 from distrun.spec.problems import printable
+from distrun.spec.regular_file import read_regular_file
 from distrun.supervisor.hosts.file_source import Arguments, FileSource, Found, Wanted, is_plain
 from distrun.supervisor.hosts.former_agents import MAX_CONNECTING, make_former_reach
+from distrun.supervisor.received_tree import ReceivedTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from distrun.agent.protocol.file_messages import FileRead, FileReadEnd
-    from distrun.jobstore import JobFolder
-    from distrun.received_tree import Part
+    from distrun.job.folder import JobFolder
     from distrun.spec.model import Spec
+    from distrun.supervisor.received_tree import Part
 
 _LARGEST_FILE = 64 << 20
 _MOST_NAMED = 10

@@ -9,14 +9,14 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from distrun import events, record
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import HostError
+from distrun.job import events, record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 _SYNC_SECONDS = 10.0
 """How long the end of a job waits for a slow disk. Nothing of the job runs then."""

@@ -10,7 +10,7 @@ import time
 from typing import NoReturn
 
 from distrun.agent.linux import syscalls
-from distrun.regular_file import data_start
+from distrun.spec.regular_file import data_start
 
 _INTERVAL = 0.1
 _BLOCK_BYTES = 1 << 20

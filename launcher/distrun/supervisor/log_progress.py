@@ -8,14 +8,14 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux.syscalls import Inotify
-from distrun.regular_file import open_regular_file
+from distrun.spec.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from distrun.agent.loop import Loop
-    from distrun.jobstore import JobFolder
-    from distrun.printed_progress import PrintedProgress
+    from distrun.job.folder import JobFolder
+    from distrun.job.printed_progress import PrintedProgress
 
 _INTERVAL = 0.5
 """Seconds between two reads while logs grow. A task that reports by itself is as late."""
@@ -170,7 +170,7 @@ class LogProgress:
         if log.printed is None:
             if not _HINT.search(text):
                 return
-            from distrun.printed_progress import PrintedProgress
+            from distrun.job.printed_progress import PrintedProgress
 
             log.printed = PrintedProgress()
         had_step = bool(log.printed.first_step)

@@ -12,15 +12,17 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from distrun import forked_process, jobstore, leftovers, resumption, traces
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError, UsageError
+from distrun.job import folder as job_folder
+from distrun.job import leftovers, resumption, traces
 from distrun.lifecycle import JobState
 from distrun.spec.model import Spec
+from distrun.supervisor import forked_process
 from distrun.supervisor.clients import Client
 from distrun.supervisor.hosts.local import become_supervisor
 from distrun.supervisor.supervisor import Supervisor
@@ -86,7 +88,7 @@ def _take_job(job_id: str) -> None:
 
 def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
     spec = from_json(Spec, order.spec)
-    folder = jobstore.JobFolder(Path(order.folder))
+    folder = job_folder.JobFolder(Path(order.folder))
     manifest = None
     if order.files is not None:
         from distrun.sync.manifest import Manifest
@@ -96,7 +98,7 @@ def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
     created = former = None
     try:
         if order.changes is None:
-            folder = created = jobstore.create(folder, source)
+            folder = created = job_folder.create(folder, source)
         else:
             folder, former = _reopen(folder)
         # Everything that this process starts has it, too.
@@ -132,23 +134,23 @@ def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
     return supervisor
 
 
-def _write_spec(folder: jobstore.JobFolder, order: protocol.OpenJob, *, is_resumed: bool) -> None:
+def _write_spec(folder: job_folder.JobFolder, order: protocol.OpenJob, *, is_resumed: bool) -> None:
     """Write the spec for a later resume. Raises OSError if a resumed job's cannot be replaced."""
     try:
-        jobstore.replace_file(folder.resolved_spec_file, json.dumps(order.spec))
+        job_folder.replace_file(folder.resolved_spec_file, json.dumps(order.spec))
     except OSError:
         if is_resumed:
             raise  # a new job runs without; its record will say so if the disk is full
 
 
-def _reopen(folder: jobstore.JobFolder) -> tuple[jobstore.JobFolder, JobState]:
+def _reopen(folder: job_folder.JobFolder) -> tuple[job_folder.JobFolder, JobState]:
     """Return a job that is resumed, locked, and its state; nothing of it is left on this machine.
 
     Raises:
         DistrunError: it cannot be resumed. Its record is unchanged.
     """
     try:
-        opened = jobstore.reopen(folder.path)
+        opened = job_folder.reopen(folder.path)
     except BlockingIOError:
         raise resumption.running_error(folder, folder.supervisor_pid()) from None
     except PermissionError:

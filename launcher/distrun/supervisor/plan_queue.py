@@ -7,8 +7,8 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distrun import events
 from distrun.agent.protocol import Cause, Code
+from distrun.job import events
 from distrun.strategies import Role
 from distrun.supervisor.replanning import Replanning
 from distrun.supervisor.wait_limit import WaitLimit

@@ -12,13 +12,16 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from distrun import events, forked_process, jobstore, plan
+from distrun import plan
 from distrun.agent import protocol
 from distrun.agent.linux import holes, job_processes
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import DistrunError, HostError, InvalidSpecError
+from distrun.job import events
+from distrun.job import folder as job_folder
 from distrun.preflight import Grade
 from distrun.spec.model import Ready
+from distrun.supervisor import forked_process
 from distrun.supervisor.hosts.reach import Logins, make_reach
 
 if TYPE_CHECKING:
@@ -64,7 +67,7 @@ class Preparation:
         has_preflight: bool = False,
         checks_all: bool = False,
     ) -> None:
-        jobstore.require_proc()
+        job_folder.require_proc()
         if spec.log_max_size is not None:
             _require_holes(folder)
         self._spec = spec

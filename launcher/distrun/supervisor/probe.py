@@ -15,10 +15,10 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from distrun import events
 from distrun.agent.linux.facts import file_digest, free_bytes
 from distrun.agent.protocol import Cause, Code, Subject, probe_messages
 from distrun.errors import HostError
+from distrun.job import events
 from distrun.lint.check import needed_modules
 from distrun.plan import PROXY_VARIABLES, split_address
 from distrun.plan.variables import RANKS

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from distrun.agent.protocol import Cause, Code
 from distrun.frozen import Frozen
-from distrun.regular_file import open_regular_file
 from distrun.spec.model import Ready
+from distrun.spec.regular_file import open_regular_file
 from distrun.supervisor import line_search
 from distrun.supervisor.hosts.local import isolated_python
 

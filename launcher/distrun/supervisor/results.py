@@ -7,11 +7,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distrun import events
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.codec import from_json, to_json
 from distrun.errors import DistrunError
+from distrun.job import events
 from distrun.supervisor.file_fetch import Fetch
 from distrun.supervisor.hosts.former_agents import make_former_reach
 from distrun.supervisor.hosts.inquiry import Inquiry
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from distrun.agent.loop import Loop
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.spec.model import Spec
 
 _LONGEST_SECONDS = 6 * 3600.0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from distrun import events, lifecycle
+from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.protocol.stack_messages import ProgramRequested, StacksDumped
+from distrun.job import events
 from distrun.supervisor.cluster_check import ClusterCheck
 from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.quiet import SUSPECT_SECONDS, QuietWatch
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from distrun.agent.loop import Loop
     from distrun.agent.protocol import Cause, Report
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.plan import TaskPlan
     from distrun.spec.model import Spec
     from distrun.supervisor.failure_analyzer import FailureAnalyzer

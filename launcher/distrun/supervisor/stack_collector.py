@@ -7,7 +7,6 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from distrun import stacks
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol.stack_messages import (
     DumpStacks,
@@ -16,6 +15,7 @@ from distrun.agent.protocol.stack_messages import (
     StacksDumped,
 )
 from distrun.frozen import Frozen, field, replace
+from distrun.job import stacks
 from distrun.lifecycle import TaskPhase
 
 if TYPE_CHECKING:

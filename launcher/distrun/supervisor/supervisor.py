@@ -18,16 +18,17 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from distrun import events, held_package, lifecycle
+from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.codec import to_json
 from distrun.errors import DistrunError, HostError, InternalError
 from distrun.frozen import replace
-from distrun.jobstore import replace_file
+from distrun.job import events, held_package
+from distrun.job.folder import replace_file
+from distrun.job.stacks import places
 from distrun.plan import READ
-from distrun.stacks import places
 from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
     from distrun.agent.loop import Handle
     from distrun.agent.protocol import Report, Request
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.former_agents import FormerAgent

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Progress
-from distrun.history import HistoryLog, Sample, numbers
+from distrun.job.history import HistoryLog, Sample, numbers
 from distrun.supervisor.log_progress import LogProgress
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from distrun.agent.loop import Loop
     from distrun.agent.protocol import UsageSampled
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 _MOST_VALUES = 100
 """How many keys of a task are kept: those that it reported last."""

@@ -8,10 +8,11 @@ import socket
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from distrun import events, forked_process
 from distrun.agent import protocol
 from distrun.agent.linux import job_processes, sock_diag
 from distrun.agent.protocol import Cause, Code
+from distrun.job import events
+from distrun.supervisor import forked_process
 from distrun.supervisor.hosts.local import python_with_packages
 
 if TYPE_CHECKING:

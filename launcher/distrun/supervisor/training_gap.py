@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from distrun.events import Event, TrainingContinued
+from distrun.job.events import Event, TrainingContinued
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -10,8 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 from distrun.errors import InvalidSpecError
-from distrun.resources import bundled_jobs
 from distrun.spec.model import Sync
+from distrun.spec.resources import bundled_jobs
 from distrun.spec.units import format_bytes
 from distrun.sync.gitignore import IgnoreRules
 from distrun.sync.links import is_inside, sent_target

@@ -18,8 +18,8 @@ import subprocess
 
 from distrun.errors import InvalidSpecError
 from distrun.frozen import Frozen, replace
-from distrun.regular_file import read_regular_file
 from distrun.spec.problems import printable
+from distrun.spec.regular_file import read_regular_file
 from distrun.spec.units import format_bytes
 
 _NAME = b".gitignore"

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
-from distrun.regular_file import read_regular_file
+from distrun.spec.regular_file import read_regular_file
 from distrun.sync.file_selection import select_files
 
 if TYPE_CHECKING:

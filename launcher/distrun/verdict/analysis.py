@@ -6,12 +6,12 @@ import errno
 import re
 from typing import TYPE_CHECKING
 
-from distrun import events
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.events import TimerKind
 from distrun.frozen import replace
+from distrun.job import events
+from distrun.job.events import TimerKind
+from distrun.job.stacks import odd_one
 from distrun.lifecycle import SAME_TIME
-from distrun.stacks import odd_one
 from distrun.strategies import Role
 from distrun.verdict.failures import is_by_slurm
 from distrun.verdict.log_analysis import SERVING, LogAnalysis, LogTail

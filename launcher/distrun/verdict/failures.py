@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distrun import events, lifecycle
+from distrun import lifecycle
 from distrun.agent.protocol.causes import Code
-from distrun.events import Result
 from distrun.frozen import Frozen
+from distrun.job import events
+from distrun.job.events import Result
 from distrun.strategies import Role
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from distrun import tensorflow_versions as removed
+from distrun.spec import tensorflow_versions as removed
 
 _MISSING = (
     re.compile(r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'"),

@@ -17,10 +17,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from distrun import held_package
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Cause, Code
-from distrun.events import PreflightFound
+from distrun.job import held_package
+from distrun.job.events import PreflightFound
 from distrun.preflight import Check
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from distrun import events
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Code
-from distrun.events import Origin, Result, TimerKind
+from distrun.job import events
+from distrun.job.events import Origin, Result, TimerKind
 from distrun.lifecycle import JobState
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes

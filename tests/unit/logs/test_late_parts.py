@@ -10,7 +10,7 @@ import pytest
 
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import INDEX_RECORD
-from distrun.jobstore import JobFolder, late_log_name, task_of_log
+from distrun.job.folder import JobFolder, late_log_name, task_of_log
 from distrun.logs import JoinedLog, LatePart, TaskLog, View, merged
 from harness.logs import T0, Job
 

@@ -477,7 +477,7 @@ class JobEvent(Notice):
 
 
 class StacksTaken(Notice):
-    """Answers TakeStacks. `processes`: see :mod:`distrun.stacks`. `silent`: hosts, and why."""
+    """Answers TakeStacks. `processes`: see :mod:`distrun.job.stacks`. `silent`: hosts, and why."""
 
     processes: List[Dict[str, Any]]
     silent: Dict[str, str]

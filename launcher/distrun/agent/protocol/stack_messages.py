@@ -43,7 +43,7 @@ class ProgramRequested(Report):
 
 
 class StacksDumped(Report):
-    """Answers DumpStacks. `text` is a JSON list: see :mod:`distrun.stacks`."""
+    """Answers DumpStacks. `text` is a JSON list: see :mod:`distrun.job.stacks`."""
 
     number: int
     text: str

@@ -23,8 +23,8 @@ from functools import lru_cache
 from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
 
-from distrun import held_package
 from distrun.agent.linux.regular import open_regular
+from distrun.job import held_package
 
 COMMAND = "exec python3 -I -S -c \"exec(open(0,'rb',0,closefd=False).readline())\""
 """It means the same to sh, csh and fish; `exec` leaves no shell in between."""

@@ -7,9 +7,9 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from distrun import events
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import Cause, Code, file_messages
+from distrun.job import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -11,11 +11,11 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from distrun import traces
 from distrun.agent import protocol
 from distrun.agent.protocol import INDEX_RECORD, Cause, Code
 from distrun.agent.protocol.channel import ProtocolError
 from distrun.agent.protocol.file_messages import FilesPreserved
+from distrun.job import traces
 from distrun.spec.model import HostSpec
 from distrun.supervisor.hosts.bootstrap import tasks_alive
 from distrun.supervisor.hosts.deadlines import LONGEST_SHUTDOWN, SLOWEST_LINK
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from distrun.agent.linux.job_processes import Traces
     from distrun.agent.loop import Loop
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.reach import Connection, Reach

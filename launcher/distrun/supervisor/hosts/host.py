@@ -20,8 +20,8 @@ from distrun.agent import protocol
 from distrun.agent.linux import processes
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Outbox, ProtocolError
-from distrun.events import LinkLost, LinkRestored
-from distrun.jobstore import task_of_log
+from distrun.job.events import LinkLost, LinkRestored
+from distrun.job.folder import task_of_log
 from distrun.supervisor.hosts.bootstrap import tasks_alive
 from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause
 from distrun.codec import from_json, to_json
-from distrun.forked_process import ForkedProcess
+from distrun.supervisor.forked_process import ForkedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from distrun.agent.protocol import Hello
-    from distrun.forked_process import Process
     from distrun.spec.model import HostSpec, Spec
+    from distrun.supervisor.forked_process import Process
     from distrun.supervisor.hosts.reconnect import Attempt
 
 _NO_LIMIT = 1e8

@@ -11,11 +11,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from distrun import events, forked_process
 from distrun.agent.linux.job_processes import Traces
 from distrun.agent.protocol import Cause, Code
 from distrun.frozen import Frozen
-from distrun.jobstore import log_name
+from distrun.job import events
+from distrun.job.folder import log_name
+from distrun.supervisor import forked_process
 from distrun.supervisor.hosts.former_agents import FormerAgent, FormerAgents, make_former_reach
 from distrun.supervisor.hosts.log_mirror import LogMirror
 

@@ -13,11 +13,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from distrun import forked_process, held_package
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import InternalError
-from distrun.forked_process import ForkedProcess
+from distrun.job import held_package
+from distrun.supervisor import forked_process
+from distrun.supervisor.forked_process import ForkedProcess
 from distrun.supervisor.hosts.host_channel import HostChannel
 from distrun.supervisor.hosts.reach import FORK_ERRORS, Connection, Logins, Reach, agent_exited
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distrun.agent.protocol import Hello
-    from distrun.forked_process import Process
     from distrun.spec.model import HostSpec, Spec
+    from distrun.supervisor.forked_process import Process
 
 SOURCES = str(Path(__file__).resolve().parents[3])
 """The folder of the package."""

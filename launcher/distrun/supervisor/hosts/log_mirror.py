@@ -11,7 +11,7 @@ from distrun.agent.linux import syscalls
 from distrun.agent.linux.holes import hole_size
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Cause, Code
-from distrun.jobstore import late_log_name, log_name, task_of_log
+from distrun.job.folder import late_log_name, log_name, task_of_log
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from distrun import events
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
+from distrun.job import events
 from distrun.supervisor.hosts.former_agents import MAX_CONNECTING
 from distrun.supervisor.hosts.host import Host
 from distrun.supervisor.hosts.host_schedule import HostSchedule
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from distrun.agent.loop import Loop
     from distrun.agent.protocol import Order, Report
-    from distrun.forked_process import Process
     from distrun.lifecycle import LostAgent
     from distrun.spec.model import Spec
+    from distrun.supervisor.forked_process import Process
     from distrun.supervisor.hosts.file_delivery import FileSender
     from distrun.supervisor.hosts.inquiry import OnAnswer, Question
     from distrun.supervisor.hosts.reach import Reach

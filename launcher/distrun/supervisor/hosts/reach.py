@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from distrun.agent.protocol import Hello
-    from distrun.forked_process import Process
     from distrun.spec.model import HostSpec, Spec
+    from distrun.supervisor.forked_process import Process
     from distrun.supervisor.hosts.host_channel import HostChannel
     from distrun.supervisor.hosts.inquiry import Question
     from distrun.supervisor.hosts.reconnect import Attempt

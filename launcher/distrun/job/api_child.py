@@ -14,7 +14,6 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from distrun import guard
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import signals
 from distrun.cli.program_check import ProgramCheck, require_keras_2
@@ -23,10 +22,11 @@ from distrun.cli.spec_warnings import find_warnings, refuse_if
 from distrun.codec import from_json, to_json
 from distrun.errors import DistrunError
 from distrun.frozen import replace
-from distrun.jobstore import JobStore
-from distrun.session import Session, all_executed
+from distrun.job.folder import JobStore
+from distrun.job.session import Session, all_executed
 from distrun.spec.model import Spec
 from distrun.spec.problems import SpecProblemsError
+from distrun.supervisor import guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,9 +14,10 @@ import subprocess
 import sys
 import threading
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from distrun.forked_process import ForkedProcess, Process
+from distrun.supervisor.forked_process import ForkedProcess, Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ _HARMLESS = {
 _MODULE = "distrun.supervisor.main"
 _NAME = "distrun: supervisor"
 _LIBRARY = os.path.dirname(os.__file__)
-_SOURCES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_SOURCES = str(Path(__file__).resolve().parents[2])
 _DEFECT = 70
 
 _early: tuple[ForkedProcess, socket.socket] | None = None

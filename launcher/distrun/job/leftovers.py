@@ -10,20 +10,20 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from distrun import record, resumption, traces
 from distrun.agent.linux import job_processes
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.errors import EXIT_KILLED, DistrunError, HostError
-from distrun.events import HostCleared, JobEnded, Origin, Outcome, Result, StopRequested
 from distrun.frozen import Frozen, replace
-from distrun.record import EventLog
+from distrun.job import record, resumption, traces
+from distrun.job.events import HostCleared, JobEnded, Origin, Outcome, Result, StopRequested
+from distrun.job.record import EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from distrun.agent.linux.job_processes import Ended, Traces
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
     from distrun.supervisor.hosts.former_agents import FormerAgent
 

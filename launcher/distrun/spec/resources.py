@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 # The wheel's own folder comes first: the folder above an installed package is not its checkout.
 ROOTS = (_PACKAGE / "bundled", _PACKAGE.parents[1])
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))
+FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _SENT = os.path.join(FOLDER, "agent", "")
 """The modules whose text hosts are sent."""
 _HEADER_BYTES = 16

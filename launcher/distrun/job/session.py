@@ -10,22 +10,24 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
-from distrun import events, held_package, installed, lifecycle, supervisor_process
+from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.linux import job_processes, processes, syscalls
 from distrun.agent.loop import Loop
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import to_json
 from distrun.errors import DistrunError, InternalError
+from distrun.job import events, held_package, installed
+from distrun.supervisor import supervisor_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from distrun.agent.protocol import Notice, file_messages
-    from distrun.forked_process import Process
-    from distrun.jobstore import JobFolder
-    from distrun.resumption import Resumption
+    from distrun.job.folder import JobFolder
+    from distrun.job.resumption import Resumption
     from distrun.spec.model import Spec
+    from distrun.supervisor.forked_process import Process
     from distrun.sync.manifest import Manifest
 
 _STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from distrun import control
 from distrun.agent import protocol
-from distrun.record import EventReader
-from distrun.session import FollowedJob
+from distrun.job import control
+from distrun.job.record import EventReader
+from distrun.job.session import FollowedJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distrun import events
     from distrun.agent.protocol import Notice
-    from distrun.jobstore import JobFolder
+    from distrun.job import events
+    from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
 
 

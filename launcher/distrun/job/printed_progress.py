@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from distrun.progress_lines import HINT, ProgressLines
+from distrun.job.progress_lines import HINT, ProgressLines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

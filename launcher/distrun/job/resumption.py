@@ -6,20 +6,20 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from distrun import record
 from distrun.agent.linux import processes
 from distrun.agent.protocol import Code
 from distrun.codec import from_json
 from distrun.errors import HostError, UsageError
-from distrun.events import Result
 from distrun.frozen import Frozen, replace
-from distrun.regular_file import open_regular_file
+from distrun.job import record
+from distrun.job.events import Result
 from distrun.spec.model import Spec
+from distrun.spec.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
 
 _SPEC_ERRORS = (

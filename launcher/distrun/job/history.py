@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from distrun.agent.linux.regular import open_regular
 from distrun.codec import from_json, to_json
 from distrun.frozen import Frozen, field
-from distrun.jobstore import replace_file
-from distrun.regular_file import open_regular_file
+from distrun.job.folder import replace_file
+from distrun.spec.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
 
 MOST_SAMPLES = 1000
 """Of each task."""

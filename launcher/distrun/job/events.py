@@ -1,4 +1,4 @@
-"""The events of a job: everything that can happen to it. :mod:`distrun.record` is their file."""
+"""The events of a job: everything that can happen to it. :mod:`.record` is their file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
 from distrun.errors import InternalError
 from distrun.frozen import Frozen, dataclass_transform, field
+from distrun.job.stacks import Place
 from distrun.preflight import Grade
 from distrun.spec.model import NO_RESTARTS, Ready, RestartSpec, Timeouts
-from distrun.stacks import Place
 from distrun.strategies import Role, Success, Workers
 from distrun.verdict.model import Verdict
 
@@ -424,7 +424,7 @@ class TaskEnded(Event):
         left: how many were at work after the first one had exited 0, and were ended.
         left_command: the command of one of them.
 
-    The rest is what they have used, if it is known: see :class:`distrun.history.Sample`.
+    The rest is what they have used, if it is known: see :class:`distrun.job.history.Sample`.
     """
 
     task: str

@@ -8,7 +8,7 @@ from distrun.agent.linux import facts
 from distrun.agent.linux.job_processes import Traces
 
 if TYPE_CHECKING:
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
 
 

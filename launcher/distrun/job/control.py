@@ -6,17 +6,17 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from distrun import events, leftovers, record
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import from_json
 from distrun.errors import EXIT_KILLED, DistrunError, HostError, InternalError, WaitTimeoutError
+from distrun.job import events, leftovers, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from distrun.jobstore import JobFolder
+    from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
     from distrun.slurm.queued_job import QueuedJobWatch
     from distrun.supervisor.stack_collector import Stacks
@@ -296,7 +296,7 @@ def take_stacks(
     Raises:
         DistrunError: the supervisor does not understand the request.
     """
-    from distrun.stacks import ProcessStacks
+    from distrun.job.stacks import ProcessStacks
     from distrun.supervisor.stack_collector import Stacks
 
     channel = connect(folder)

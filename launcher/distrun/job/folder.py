@@ -25,14 +25,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrun import events, lifecycle, record
+from distrun import lifecycle
 from distrun.agent.linux import peers, private_dir
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS, Cause, Code
 from distrun.codec import from_json, to_json
 from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen, replace
-from distrun.regular_file import open_regular_file, read_regular_file
+from distrun.job import events, record
+from distrun.spec.regular_file import open_regular_file, read_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,7 +182,7 @@ class JobFolder:
         return self.logs / log_name(task)
 
     def history_of(self, task: str) -> Path:
-        """Return the path of the samples of what a task has used, see :mod:`distrun.history`."""
+        """Return the path of the samples of what a task has used, see :mod:`.history`."""
         return self.history / log_name(task).replace(LOG_SUFFIX, HISTORY_SUFFIX)
 
     def size_of_log(self, task: str) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from distrun import events
 from distrun.frozen import Frozen
+from distrun.job import events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

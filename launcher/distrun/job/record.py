@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.regular import open_regular
-from distrun.events import JobCreated, JobQueued, decode, encode
-from distrun.regular_file import open_regular_file
+from distrun.job.events import JobCreated, JobQueued, decode, encode
+from distrun.spec.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from distrun.events import Event
+    from distrun.job.events import Event
 
 _RESERVE = 256 * 1024
 """Bytes of the disk that are reserved for the end of a job: two events for each of 1,000 tasks."""

@@ -1,0 +1,1 @@
+"""A job's past and present: its folder, what happened, what its tasks use, what one asks of it."""
