@@ -10,25 +10,23 @@ from typing import Any
 
 import pytest
 
-from distrun.frozen import replace
 from distrun.lint.check import find_independent_workers
 from distrun.lint.program import Program
 from distrun.lint.rule import Surroundings
 from distrun.lint.rules import RULES, check, imported_modules
 from distrun.spec.loader import load
 from distrun.spec.tensorflow_versions import TENSORFLOW_1
-from distrun.strategies import STRATEGIES, Role, Workers
 
 MWM, PS, MIRRORED = "multi_worker_mirrored", "parameter_server", "mirrored"
-NO_CHIEF = "parameter_server without a chief"
+NO_CHIEF = "parameter_server, workers: independent"
 TF = "import tensorflow as tf\n"
 V1 = "import tensorflow.compat.v1 as tf\n"
 CLUSTERS = {
-    MWM: {Role.WORKER: 2},
-    PS: {Role.CHIEF: 1, Role.WORKER: 2, Role.PS: 1},
-    NO_CHIEF: {Role.WORKER: 2, Role.PS: 1},
-    MIRRORED: {Role.WORKER: 1},
-    "tpu": {Role.WORKER: 1},
+    MWM: "{worker: 2}",
+    PS: "{chief: 1, worker: 2, ps: 1}",
+    NO_CHIEF: "{worker: 2, ps: 1}",
+    MIRRORED: "{worker: 1}",
+    "tpu": "{worker: 1}",
 }
 CREATED = "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
 
@@ -45,24 +43,23 @@ def lint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         keras: int | None = 3,
         lacks: str = "",
         beside: dict[str, str] | None = None,
+        program: str = "script: train.py",
     ) -> list[str]:
         for name, text in {"train": code, **(beside or {})}.items():
             path = tmp_path / f"{name}.py"
             path.parent.mkdir(exist_ok=True)
             path.write_text(dedent(text))
-        program = Program(str(tmp_path), str(tmp_path / "train.py"))
-        assert not program.faults
-        around = Surroundings(
-            strategy=STRATEGIES[strategy.split(maxsplit=1)[0]].with_workers(
-                Workers.INDEPENDENT if strategy == NO_CHIEF else None
-            ),
-            tasks=CLUSTERS[strategy],
-            says_workers=strategy == NO_CHIEF,
-            says_port=strategy in (MIRRORED, "tpu"),
-            keras=keras,
-            missing=frozenset(lacks.split()) & set(imported_modules(program)),
+        read = Program(str(tmp_path), str(tmp_path / "train.py"))
+        assert not read.faults
+        (tmp_path / "job.yaml").write_text(
+            f"{{strategy: {strategy}, cluster: {CLUSTERS[strategy]}, program: {{{program}}}}}"
         )
-        found = check(program, around)
+        around = Surroundings(
+            spec=load(tmp_path / "job.yaml"),
+            keras=keras,
+            missing=frozenset(lacks.split()) & set(imported_modules(read)),
+        )
+        found = check(read, around)
         return [str(each).removeprefix("train.py:") for each in found]
 
     return run
@@ -384,12 +381,10 @@ def test_each_line_that_sets_the_variable_is_named(lint: Any) -> None:
     assert [each.partition(": ")[0] for each in lint(code)] == ["2:1", "3:1", "5:1"]
 
 
-def test_a_program_that_may_set_tf_config_is_not_warned_about(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import os\nos.environ['TF_CONFIG'] = '{}'\n")
-    program = Program(str(tmp_path), str(tmp_path / "train.py"))
-    around = Surroundings(strategy=STRATEGIES[MWM], tasks=CLUSTERS[MWM])
-    assert len(check(program, around)) == 1
-    assert check(program, replace(around, owns_tf_config=True)) == []
+def test_a_program_that_may_set_tf_config_is_not_warned_about(lint: Any) -> None:
+    code = "import os\nos.environ['TF_CONFIG'] = '{}'\n"
+    assert len(lint(code)) == 1
+    assert lint(code, program="script: train.py, tf_config: mine") == []
 
 
 # What shows that workers train by themselves: the code, and the name found; or None.

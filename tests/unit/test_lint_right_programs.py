@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from distrun.lint import check
 from distrun.lint.check import check_program
+from distrun.lint.target import Target
 from distrun.spec import resources
 from distrun.spec.loader import load
 from harness.requirements import need_tensorflow
@@ -58,7 +58,7 @@ def test_a_right_program_has_no_warning(
 ) -> None:
     need_tensorflow()
     # A launch does not read the bundled jobs; here they are checked like others.
-    monkeypatch.setattr(check, "_is_bundled", lambda _: False)
+    monkeypatch.setattr(Target, "is_bundled", False)
     (tmp_path / "job.yaml").write_text(
         f"{{strategy: {strategy}, program: {{{program}, python: {sys.executable}}}}}"
         if "command" not in program

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -43,7 +44,8 @@ class Answer(Frozen, kw_only=True):
         keras: the first number of the version of tf.keras; None if that is not known.
         tensorflow: the first two numbers of TensorFlow's version, e.g. `2.21`; empty if that is
             not known.
-        errors: line, column and message of the first syntax error of each file.
+        errors: line, column and message of the first syntax error of each file; None if it is the
+            interpreter that runs distrun, which was not asked.
     """
 
     version: str
@@ -66,7 +68,7 @@ def ask(
 
     Args:
         python: a name or a path; None: this interpreter. That is not started again, unless
-            it runs without `site`: `errors` is None then, and nothing of `files` is read.
+            it runs without `site`: nothing of `files` is read then.
         names: modules to look for, by their first names.
         files: the files to parse, if it is another interpreter.
         folder: where it looks for modules first.
@@ -78,18 +80,9 @@ def ask(
     """
     changes_path = any(name.startswith("PYTHON") for name in env)
     # Without `site`, as the Python interface starts this one, it lacks packages that programs have.
-    if (
-        not changes_path
-        and not sys.flags.no_site
-        and (python is None or _is_this_interpreter(python))
-    ):
-        found = probe.answer(names)
-        return Answer(
-            version=own_version(),
-            missing=frozenset(found["missing"]),
-            keras=found["keras"],
-            tensorflow=found["tensorflow"],
-        )
+    is_this = python is None or _is_this_interpreter(python)
+    if is_this and not changes_path and not sys.flags.no_site:
+        return _read_answer({**probe.answer(names), "version": own_version()})
     asked = json.dumps({"names": list(names), "files": list(files), "folder": folder})
     program = python or sys.executable
     answered = _run(program, asked.encode(), workdir, {**os.environ, **env})
@@ -102,56 +95,38 @@ def ask(
 
 def _run(program: str, question: bytes, workdir: str, env: Mapping[str, str]) -> bytes:
     """Run the probe in an interpreter, and return what it prints."""
-    deadline = time.monotonic() + _SECONDS
     others = set(processes.children(os.getpid()))
-    asked = os.memfd_create("question")
-    try:
-        os.pwrite(asked, question, 0)
-        process = subprocess.Popen(
-            [program, probe.__file__],
-            stdin=asked,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=workdir,
-            env=env,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        _end_processes(others)
-        is_absent = isinstance(error, FileNotFoundError)
-        why = getattr(error, "strerror", None) or error
-        raise NoAnswerError(f"{program} cannot be started ({why})", is_absent=is_absent) from error
-    finally:
-        os.close(asked)
-    try:
-        assert process.stdout is not None  # noqa: S101
-        with process.stdout:
-            answer = _read_until(process.stdout.fileno(), deadline)
-        code = process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired as error:
-        raise NoAnswerError(f"{program} did not answer within {_SECONDS:g} s") from error
-    finally:
-        _end_processes(others)
-    if code:
-        how = f"was killed by {syscalls.signal_name(-code)}"
-        if code > 0:
-            how = f"exited with {code} (it must be Python 3.8 or newer)"
-        raise NoAnswerError(f"{program} was asked for its modules, and {how}")
-    return answer
-
-
-def _read_until(descriptor: int, deadline: float) -> bytes:
-    """Read to the end, or more than the longest answer. Raises TimeoutExpired at the deadline."""
-    answer = bytearray()
-    while len(answer) <= _LONGEST_ANSWER:
-        left = deadline - time.monotonic()
-        if left <= 0 or not syscalls.wait_until_ready([descriptor], (), left):
-            raise subprocess.TimeoutExpired("the interpreter", _SECONDS)
-        block = os.read(descriptor, 1 << 16)
-        if not block:
-            break
-        answer += block
-    return bytes(answer)
+    # What it starts may keep a pipe open, so that it is given files.
+    with open(os.memfd_create("question"), "w+b") as asked, \
+            open(os.memfd_create("answer"), "w+b") as answer:  # fmt: skip
+        os.pwrite(asked.fileno(), question, 0)
+        try:
+            process = subprocess.Popen(
+                [program, probe.__file__],
+                stdin=asked,
+                stdout=answer,
+                stderr=subprocess.DEVNULL,
+                cwd=workdir,
+                env=env,
+                start_new_session=True,
+            )
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_LONGEST_ANSWER, _LONGEST_ANSWER))
+            code = process.wait(_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise NoAnswerError(f"{program} did not answer within {_SECONDS:g} s") from error
+        except (OSError, ValueError) as error:
+            is_absent = isinstance(error, FileNotFoundError)
+            why = getattr(error, "strerror", None) or error
+            text = f"{program} cannot be started ({why})"
+            raise NoAnswerError(text, is_absent=is_absent) from error
+        finally:
+            _end_processes(others)
+        if code:
+            how = f"was killed by {syscalls.signal_name(-code)}"
+            if code > 0:
+                how = f"exited with {code} (it must be Python 3.8 or newer)"
+            raise NoAnswerError(f"{program} was asked for its modules, and {how}")
+        return os.pread(answer.fileno(), _LONGEST_ANSWER, 0)
 
 
 def _end_processes(others: set[int]) -> None:
@@ -166,7 +141,7 @@ def _end_processes(others: set[int]) -> None:
 
 def _read_answer(answer: Any) -> Answer:
     """Raises TypeError, ValueError, LookupError or AttributeError if it is no answer."""
-    keras, missing = answer["keras"], answer["missing"]
+    keras, missing, errors = answer["keras"], answer["missing"], answer.get("errors")
     if not (keras is None or type(keras) is int) or not isinstance(missing, list):
         raise TypeError
     return Answer(
@@ -174,9 +149,13 @@ def _read_answer(answer: Any) -> Answer:
         missing=frozenset(map(str, missing)),
         keras=keras,
         tensorflow=str(answer.get("tensorflow", "")),
-        errors={str(file): (int(line or 1), int(column or 1), str(text))
-                for file, (line, column, text) in answer["errors"].items()},
-    )  # fmt: skip
+        errors=None
+        if errors is None
+        else {
+            str(file): (int(line or 1), int(column or 1), str(text))
+            for file, (line, column, text) in errors.items()
+        },
+    )
 
 
 def own_version() -> str:

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 UNKNOWN = ""
 """The dotted name of whatever cannot be decided."""
@@ -51,14 +51,30 @@ class Step(NamedTuple):
         """The dotted name of the node, or of the function that it calls."""
         return self.module.name_of(getattr(self.node, "func", self.node))
 
+    @property
+    def imported(self) -> list[Import]:
+        """The modules that it imports."""
+        node = self.node
+        return self.module.imported(node) if isinstance(node, ast.Import | ast.ImportFrom) else []
+
 
 class Import(NamedTuple):
     """A module that is imported, by its absolute name."""
 
-    node: ast.Import | ast.ImportFrom
     name: str
     members: tuple[str, ...] = ()
     """The names that `from ... import` takes from it; each may be a module, too."""
+
+    @property
+    def top(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def names(self) -> list[str]:
+        """The modules that the import may run, packages first."""
+        parts = self.name.split(".")
+        above = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+        return [*above, *(f"{self.name}.{member}" for member in self.members)]
 
 
 class Module:
@@ -67,7 +83,7 @@ class Module:
     Args:
         name: its dotted name; `__main__` for the script.
         shown: its file, as messages name it.
-        text: the bytes of its file.
+        text: its file, decoded.
         package: the dotted name to which its relative imports are relative.
 
     Attributes:
@@ -78,7 +94,7 @@ class Module:
         assigned: attributes that are assigned to.
     """
 
-    def __init__(self, name: str, shown: str, text: bytes, tree: ast.Module, package: str) -> None:
+    def __init__(self, name: str, shown: str, text: str, tree: ast.Module, package: str) -> None:
         self.name, self.shown, self.text, self.tree, self.package = name, shown, text, tree, package
         self.blocks: dict[Function | None, list[Step]] = {None: []}
         self.functions: dict[str, Function] = {}
@@ -103,18 +119,13 @@ class Module:
 
     def column(self, node: ast.expr | ast.stmt) -> int:
         """The column of a node in characters, from 1."""
-        lines = self.text.removeprefix(b"\xef\xbb\xbf").splitlines()
-        line = lines[node.lineno - 1] if node.lineno <= len(lines) else b""
-        try:
-            line.decode()
-        except UnicodeDecodeError:  # an older encoding: mostly one byte is one character
-            line = line.decode("latin-1").encode()
-        return len(line[: node.col_offset].decode("utf-8", "replace")) + 1
+        lines = self.text.encode().splitlines()
+        return len(lines[node.lineno - 1][: node.col_offset].decode("utf-8", "replace")) + 1
 
     def imported(self, node: ast.Import | ast.ImportFrom) -> list[Import]:
         """The modules of an import statement. A relative import out of the package has none."""
         if isinstance(node, ast.Import):
-            return [Import(node, alias.name) for alias in node.names]
+            return [Import(alias.name) for alias in node.names]
         origin = node.module or ""
         if node.level:
             parts = self.package.split(".") if self.package else []
@@ -122,7 +133,7 @@ class Module:
                 return []
             parts = parts[: len(parts) - node.level + 1]
             origin = ".".join([*parts, origin] if origin else parts)
-        return [Import(node, origin, tuple(alias.name for alias in node.names))]
+        return [Import(origin, tuple(alias.name for alias in node.names))]
 
     # What names mean -----------------------------------------------------------------------
 
@@ -236,14 +247,15 @@ def _parts(node: ast.AST, context: Context, *, is_main: bool) -> Iterator[tuple[
         yield from _block(node.body, context if is_run else otherwise)
         yield from _block(node.orelse, otherwise)
     elif isinstance(node, ast.Try):
-        yield from _block(node.body, _guarded(context, is_guarded=bool(node.handlers)))
+        guarded = context.is_guarded or bool(node.handlers)
+        yield from _block(node.body, context._replace(is_guarded=guarded))
         yield from ((each, branch) for each in node.handlers)
         yield from _block([*node.orelse, *node.finalbody], context)
     elif isinstance(node, ast.With | ast.AsyncWith):
         yield from ((each, context) for each in node.items)
         names = " ".join(ast.unparse(item.context_expr) for item in node.items)
-        catches = "suppress(" in names or "raises(" in names
-        yield from _block(node.body, _guarded(context, is_guarded=catches))
+        guarded = context.is_guarded or "suppress(" in names or "raises(" in names
+        yield from _block(node.body, context._replace(is_guarded=guarded))
     elif isinstance(node, ast.BoolOp):
         yield node.values[0], context
         yield from ((each, branch) for each in node.values[1:])
@@ -255,18 +267,14 @@ def _parts(node: ast.AST, context: Context, *, is_main: bool) -> Iterator[tuple[
     else:
         is_certain = context.is_certain and not isinstance(node, _LATER)
         inside = branch if isinstance(node, ast.match_case) else context
-        inside = inside._replace(is_certain=is_certain)
-        yield from _block(list(ast.iter_child_nodes(node)), inside)
+        yield from _block(ast.iter_child_nodes(node), inside._replace(is_certain=is_certain))
 
 
-def _guarded(context: Context, *, is_guarded: bool) -> Context:
-    return context._replace(is_guarded=True) if is_guarded else context
-
-
-def _block(body: ast.AST | list[ast.AST] | list[ast.stmt],
-           context: Context) -> Iterator[tuple[ast.AST, Context]]:  # fmt: skip
+def _block(
+    body: ast.AST | Iterable[ast.AST], context: Context
+) -> Iterator[tuple[ast.AST, Context]]:
     """Nodes that follow each other. After one that may leave the block, none is certain."""
-    for node in body if isinstance(body, list) else [body]:
+    for node in [body] if isinstance(body, ast.AST) else body:
         yield node, context
         if context.is_certain and isinstance(node, ast.stmt) and _may_leave(node):
             context = context._replace(is_certain=False)
@@ -289,10 +297,7 @@ def _may_leave(node: ast.stmt) -> bool:
 
 def is_main_guard(test: ast.expr) -> bool:
     """Whether a test is `__name__ == "__main__"`."""
-    return isinstance(test, ast.Compare) and ast.unparse(test) in (
-        "__name__ == '__main__'",
-        "'__main__' == __name__",
-    )
+    return ast.unparse(test) in ("__name__ == '__main__'", "'__main__' == __name__")
 
 
 def is_role_test(test: ast.AST) -> bool:

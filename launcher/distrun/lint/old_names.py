@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from distrun.lint.rule import COLLECTIVE, Surroundings, problem, runs
+from distrun.lint.rule import COLLECTIVE, Surroundings, calls, problem
 from distrun.spec.tensorflow_versions import (
     FILE_ENDINGS,
     GONE,
@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from distrun.lint.program import Program
     from distrun.spec.problems import Problem
 
+_KERAS = re.compile(r"(?:tensorflow\.)?keras\.(.*)")
+_COLLECTIVE_CLASS = re.compile(rf".*\.{COLLECTIVE}")
 _OLD_KERAS = "or use Keras 2: write program.keras: 2, and pip install tf_keras"
 
 
 def _references(program: Program) -> Iterator[tuple[Step, str]]:
     """Dotted names in code that runs; plain imports are some."""
-    for step in filter(lambda each: runs(program, each), program.steps()):
-        if isinstance(step.node, ast.Import | ast.ImportFrom) and not step.context.functions:
-            for each in step.module.imported(step.node):
+    for step in program.running:
+        if step.imported and not step.context.functions:
+            for each in step.imported:
                 names = [each.name, *(f"{each.name}.{one}" for one in each.members)]
                 yield from ((step, name) for name in names)
         elif isinstance(step.node, ast.Name | ast.Attribute):
@@ -77,33 +79,47 @@ def keras_2(program: Program, around: Surroundings) -> Iterator[Problem]:
         return
     reported = set[str]()
     for step, name in _references(program):
-        found = _removed(name)
-        if found is not None and not found[1].keywords and found[0] not in reported:
-            reported.add(found[0])
-            yield _keras_problem(step, _shown(name, found[0]), found[1])
-    for step in program.steps():
-        if isinstance(step.node, ast.Call) and runs(program, step):
-            yield from _keras_call(program, step, step.node, around)
+        key, removed = _removed(name)
+        if removed is not None and not removed.keywords and key not in reported:
+            reported.add(key)
+            yield _keras_problem(step, f"have {_shown(name, key)}", removed.instead)
+    for step, node in calls(program.running, _KERAS):
+        name = _keras_name(step.name)
+        key, removed = _removed(f"{step.name}()" if "legacy" in step.name else step.name)
+        refused = removed.keywords if removed is not None else ()
+        words = [each.arg for each in node.keywords if each.arg in refused]
+        if removed is not None and (words or key.endswith("()")):
+            verb = f"take {words[0]}= in" if words else "have"
+            yield _keras_problem(step, f"{verb} {_shown(step.name, key)}", removed.instead)
+        elif name in FILE_ENDINGS and not any(each.arg is None for each in node.keywords):
+            yield from _file_ending(step, node, name)
+        elif name == "Model().fit" and around.has_several_tasks and any(
+            calls(program.running, _COLLECTIVE_CLASS)
+        ):  # fmt: skip
+            message = (
+                f"Model.fit of Keras 3, which tf.keras is here, fails under {COLLECTIVE} with "
+                "several workers"
+            )
+            yield problem(step, message, f"write a training loop, {_OLD_KERAS}")
 
 
 def _keras_name(name: str) -> str:
     """A name's part after `keras`, or the empty text. Models have one name."""
-    found = re.fullmatch(r"(tensorflow\.)?keras\.(.*)", name)
-    return re.sub(r"^(models\.)?(Model|Sequential)\(\)", "Model()", found[2]) if found else ""
+    found = _KERAS.fullmatch(name)
+    return re.sub(r"^(models\.)?(Model|Sequential)\(\)", "Model()", found[1]) if found else ""
 
 
-def _removed(name: str) -> tuple[str, Removed] | None:
-    """The entry of the table that has a name or one that it begins with."""
+def _removed(name: str) -> tuple[str, Removed | None]:
+    """The entry of the table that has a name, or one that the name begins with."""
+    table = KERAS_2 if name.startswith("tensorflow.") else KERAS_2 | KERAS_2_WITHOUT_TENSORFLOW
     parts = _keras_name(name).split(".")
-    tables = [KERAS_2] if name.startswith("tensorflow.") else [KERAS_2, KERAS_2_WITHOUT_TENSORFLOW]
     for count in range(1, len(parts) + 1):
         key = ".".join(parts[:count])
         general = re.sub(r"^(metrics|optimizers|optimizers\.legacy)\.[A-Z]\w*", r"\1.*", key)
-        for table in tables:
-            found = table.get(key) or table.get(general)
-            if found is not None:
-                return key, found
-    return None
+        found = table.get(key) or table.get(general)
+        if found is not None:
+            return key, found
+    return "", None
 
 
 def _shown(name: str, key: str) -> str:
@@ -113,35 +129,9 @@ def _shown(name: str, key: str) -> str:
     return f"{'tf.' if name.startswith('tensorflow.') else ''}keras.{key.removesuffix('()')}"
 
 
-def _keras_problem(step: Step, what: str, removed: Removed, keyword: str = "") -> Problem:
-    lacks = f"take {keyword}= in" if keyword else "have"
-    message = f"Keras 3, which tf.keras is here, does not {lacks} {what}"
-    return problem(step, message, f"{removed.instead}, {_OLD_KERAS}")
-
-
-def _keras_call(
-    program: Program, step: Step, node: ast.Call, around: Surroundings
-) -> Iterator[Problem]:
-    name = step.name
-    key = _keras_name(name)
-    found = _removed(f"{name}()") if "legacy" in name else _removed(name)
-    given = {each.arg for each in node.keywords}
-    if found is not None and (found[0].endswith("()") or given.intersection(found[1].keywords)):
-        words = [str(each.arg) for each in node.keywords if each.arg in found[1].keywords]
-        yield _keras_problem(step, _shown(name, found[0]), found[1], *words[:1])
-    elif key in FILE_ENDINGS and None not in given:
-        yield from _file_ending(step, node, key)
-    elif key == "Model().fit" and sum(around.tasks.values()) > 1 and any(
-        isinstance(each.node, ast.Call)
-        and each.name.endswith(f".{COLLECTIVE}")
-        and runs(program, each)
-        for each in program.steps()
-    ):  # fmt: skip
-        message = (
-            f"Model.fit of Keras 3, which tf.keras is here, fails under {COLLECTIVE} with "
-            "several workers"
-        )
-        yield problem(step, message, f"write a training loop, {_OLD_KERAS}")
+def _keras_problem(step: Step, what: str, instead: str) -> Problem:
+    message = f"Keras 3, which tf.keras is here, does not {what}"
+    return problem(step, message, f"{instead}, {_OLD_KERAS}")
 
 
 def _file_ending(step: Step, node: ast.Call, key: str) -> Iterator[Problem]:

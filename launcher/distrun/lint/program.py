@@ -10,7 +10,6 @@ import tokenize
 import warnings
 from typing import TYPE_CHECKING
 
-from distrun.frozen import Frozen
 from distrun.lint.module import Import, Module, Step
 from distrun.spec.regular_file import open_regular_file, read_regular_file
 
@@ -27,16 +26,6 @@ _RUNNERS = ("absl.app.run", "tensorflow.compat.v1.app.run", "fire.Fire")
 """Functions that call the function that they are given."""
 
 
-class SyntaxFault(Frozen):
-    """Why a file could not be parsed. Line and column count from 1."""
-
-    file: str
-    shown: str
-    line: int
-    column: int
-    message: str
-
-
 class Program:
     """Reads a program.
 
@@ -48,44 +37,61 @@ class Program:
         words: the words of all modules.
         beside: the first names of modules that are beside the script.
         files: the files that were read.
-        faults: those that could not be parsed.
+        faults: line, column and message of the syntax error of each file that has one.
         unread: why modules could not be read, by the path that messages name them with.
     """
 
     def __init__(self, folder: str, script: str, package: str = "") -> None:
-        self._folder = folder
+        self.folder = folder
         self.modules: dict[str, Module] = {}
-        self.beside: set[str] = set()
+        self.beside = _modules_in(folder)
         self.files: list[str] = []
-        self.faults: list[SyntaxFault] = []
+        self.faults: dict[str, tuple[int, int, str]] = {}
         self.unread: dict[str, str] = {}
-        self._bytes = 0
+        size = 0
         waiting = [("__main__", script, package)]
         while waiting:
             name, path, package = waiting.pop(0)
-            if len(self.modules) >= _MOST_MODULES or self._bytes >= _MOST_BYTES:
+            if len(self.modules) >= _MOST_MODULES or size >= _MOST_BYTES:
                 what = f"the first {_MOST_MODULES}, or {_MOST_BYTES >> 10} KB, are read"
                 self.unread[shown_path(script)] = f"of its modules, {what}"
                 break
             module = None if name in self.modules else self._read(name, path, package)
             if module is not None:
                 self.modules[name] = module
+                size += len(module.text)
                 waiting += [each for found in module.imports for each in self._files_of(found)]
         self.words = frozenset[str]().union(*(each.words for each in self.modules.values()))
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all modules beside the script that it imports were read."""
-        return not self.faults and not self.unread
-
-    def steps(self) -> Iterator[Step]:
+    @functools.cached_property
+    def steps(self) -> list[Step]:
         """All steps of all modules."""
-        return (step for module in self.modules.values() for step in module.steps)
+        return [step for module in self.modules.values() for step in module.steps]
 
     @functools.cached_property
-    def run(self) -> tuple[Step, ...]:
+    def running(self) -> list[Step]:
+        """The steps that run for all that can be seen, and whose exceptions end the program."""
+        return [step for step in self.steps if self._runs(step)]
+
+    def _runs(self, step: Step) -> bool:
+        context = step.context
+        return not (context.is_conditional or context.is_guarded) and all(
+            each.name in self.words
+            or each.name.startswith("__")
+            or bool(each.decorator_list)
+            or each in step.module.overriding
+            for each in context.functions
+        )
+
+    @functools.cached_property
+    def run(self) -> list[Step]:
         """The steps of a run, from its first: functions and modules where it enters them first."""
-        return tuple(self._enter(self.modules["__main__"], None, set(), is_guarded=False))
+        return list(self._enter(self.modules["__main__"], None, set(), is_guarded=False))
+
+    @functools.cached_property
+    def certain(self) -> list[Step]:
+        """Those of `run` that every task certainly comes to."""
+        return [step for step in self.run if step.context.is_certain]
 
     def _enter(
         self, module: Module, function: Function | None, entered: set[object], *, is_guarded: bool
@@ -105,17 +111,14 @@ class Program:
 
     def _entered_by(self, step: Step) -> Iterator[tuple[Module, Function | None]]:
         module, node = step.module, step.node
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            for each in module.imported(node):
-                found = (self.modules.get(name) for name in _names(each))
-                yield from ((inner, None) for inner in found if inner is not None)
+        if step.imported:
+            names = (name for each in step.imported for name in each.names)
+            yield from ((self.modules[name], None) for name in names if name in self.modules)
         elif isinstance(node, ast.Call):
             name = step.name
             if name in _RUNNERS:
                 name = module.name_of(node.args[0]) if node.args else f"{module.name}.main"
-            for one in (name, f"{name}().__init__"):
-                called = self.function(one)
-                yield from [] if called is None else [called]
+            yield from filter(None, map(self.function, (name, f"{name}().__init__")))
 
     def function(self, name: str) -> tuple[Module, Function] | None:
         """The function of this dotted name, if the program has it; a method: `m.C().method`."""
@@ -131,47 +134,19 @@ class Program:
         package = self.modules.get(parent)
         if package is None or package.package != parent or name in self.modules:
             return False
-        if package.words & {"__path__", "__getattr__", "modules"}:
-            return False
-        try:
-            inside = os.listdir(os.path.join(self._folder, *parent.split(".")))
-        except OSError:
-            return False
-        return not any(each.partition(".")[0] == last for each in inside)
-
-    # Files ---------------------------------------------------------------------------------
+        inside = _modules_in(os.path.join(self.folder, *parent.split(".")))
+        makes_modules = package.words & {"__path__", "__getattr__", "modules"}
+        return bool(inside) and last not in inside and not makes_modules
 
     def _files_of(self, each: Import) -> Iterator[tuple[str, str, str]]:
         """Name, file and package of each module beside the script that an import may run."""
-        top = each.name.partition(".")[0]
-        if top not in self.beside and not self._is_beside(top):
-            return
-        self.beside.add(top)
-        for name in _names(each):
-            path = os.path.join(self._folder, *name.split("."))
+        for name in each.names if each.top in self.beside else ():
+            path = os.path.join(self.folder, *name.split("."))
             init = os.path.join(path, "__init__.py")
             if os.path.isfile(init):
                 yield name, init, name
             elif os.path.isfile(f"{path}.py"):
                 yield name, f"{path}.py", name.rpartition(".")[0]
-
-    def _is_beside(self, top: str) -> bool:
-        """Whether something in the folder is a module of this name, also an extension module."""
-        path = os.path.join(self._folder, top)
-        if (
-            not top
-            or os.path.isdir(path)
-            or any(map(os.path.isfile, (f"{path}.py", f"{path}.pyc")))
-        ):
-            return bool(top)
-        return any(each.startswith(f"{top}.") for each in self._extensions)
-
-    @functools.cached_property
-    def _extensions(self) -> list[str]:
-        try:
-            return [each for each in os.listdir(self._folder) if each.endswith(".so")]
-        except OSError:
-            return []
 
     def _read(self, name: str, path: str, package: str) -> Module | None:
         shown = shown_path(path)
@@ -180,41 +155,43 @@ class Program:
             self.unread[shown] = _why_unread(path)
             return None
         self.files.append(path)
-        self._bytes += len(text)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 tree = ast.parse(text)
-            if not text.isascii():  # comments, too, must be in the file's encoding
-                text.decode(tokenize.detect_encoding(io.BytesIO(text).readline)[0])
-            return Module(name, shown, text, tree, package)
+            # Comments, too, must be in the file's encoding.
+            decoded = text.decode(tokenize.detect_encoding(io.BytesIO(text).readline)[0])
+            return Module(name, shown, decoded, tree, package)
         except SyntaxError as error:
-            place = (error.lineno or 1, error.offset or 1)
-            self.faults.append(SyntaxFault(path, shown, *place, error.msg))
+            self.faults[path] = (error.lineno or 1, error.offset or 1, error.msg)
         except ValueError as error:  # not the file's encoding; before Python 3.12: a null byte
-            self.faults.append(SyntaxFault(path, shown, 1, 1, str(error)))
+            self.faults[path] = (1, 1, str(error))
         except (RecursionError, MemoryError):
             self.unread[shown] = "it nests too deeply"  # for this interpreter
         return None
 
 
-def _names(each: Import) -> list[str]:
-    """The modules that an import may run, packages first."""
-    parts = each.name.split(".")
-    above = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
-    return [*above, *(f"{each.name}.{member}" for member in each.members)]
+def _modules_in(folder: str) -> set[str]:
+    """The names of the modules, packages and other folders in a folder."""
+    try:
+        found = os.listdir(folder)
+    except OSError:
+        return set()
+    return {
+        each.partition(".")[0]
+        for each in found
+        if each.endswith((".py", ".pyc", ".so")) or os.path.isdir(os.path.join(folder, each))
+    }
 
 
 def _why_unread(path: str) -> str:
     try:
-        with open_regular_file(path, follow_link=True) as file:
-            size = os.fstat(file.fileno()).st_size
+        open_regular_file(path, follow_link=True).close()
     except FileNotFoundError:
         return "it is no regular file" if os.path.lexists(path) else "it is not on this machine"
     except (OSError, ValueError) as error:
         return f"it cannot be read ({getattr(error, 'strerror', None) or error})"
-    is_large = size > _LARGEST_FILE
-    return f"it is larger than {_LARGEST_FILE >> 10} KB" if is_large else "it cannot be read"
+    return f"it is larger than {_LARGEST_FILE >> 10} KB"
 
 
 def shown_path(path: str) -> str:

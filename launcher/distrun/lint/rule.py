@@ -11,8 +11,11 @@ from distrun.spec.problems import Problem
 from distrun.strategies import STRATEGIES, Role, Strategy
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from re import Pattern
+
     from distrun.lint.module import Step
-    from distrun.lint.program import Program
+    from distrun.spec.model import Spec
 
 COLLECTIVE = "MultiWorkerMirroredStrategy"
 STRATEGIES_BY_CLASS = {each: row.name for row in STRATEGIES.values() for each in row.classes}
@@ -30,28 +33,46 @@ class Surroundings(Frozen, kw_only=True):
     """What a program's meaning depends on.
 
     Attributes:
-        strategy: the spec's.
-        tasks: how many tasks each role has.
-        keras: the first number of the version of `tf.keras`; None if that is not known.
+        spec: with the roles that run the program.
         python: the interpreter, as messages name it.
+        keras: the first number of the version of `tf.keras`; None if that is not known.
         missing: the modules, by their first names, that the interpreter does not have.
-        owns_tf_config: whether the spec says that the program sets TF_CONFIG.
-        says_workers: whether the spec says what the workers do.
-        says_port: whether the spec says who listens on the tasks' ports, or there are none.
-        package: the name of the script's folder.
-        as_module: how to run the script as a module of that.
     """
 
-    strategy: Strategy
-    tasks: dict[Role, int]
-    keras: int | None = None
+    spec: Spec
     python: str = "python"
+    keras: int | None = None
     missing: frozenset[str] = frozenset()
-    owns_tf_config: bool = False
-    says_workers: bool = False
-    says_port: bool = False
-    package: str = ""
-    as_module: str = ""
+
+    @property
+    def strategy(self) -> Strategy:
+        return STRATEGIES[self.spec.strategy].with_workers(self.spec.workers)
+
+    @property
+    def has_chief(self) -> bool:
+        return any(each.role is Role.CHIEF and each.count for each in self.spec.roles)
+
+    @property
+    def has_several_tasks(self) -> bool:
+        return sum(each.count for each in self.spec.roles) > 1
+
+    @property
+    def serving(self) -> list[str]:
+        """The roles whose tasks wait at a server."""
+        return [role.value for role, row in self.strategy.roles.items() if row.serves]
+
+
+def calls(steps: Iterable[Step], pattern: Pattern[str]) -> Iterator[tuple[Step, ast.Call]]:
+    """Those of some steps that call what has a name of this form."""
+    for step in steps:
+        if isinstance(step.node, ast.Call) and pattern.fullmatch(step.name):
+            yield step, step.node
+
+
+def says_port(spec: Spec) -> bool:
+    """Whether the spec says who listens on the tasks' ports, or there are none."""
+    is_said = spec.program.binds_port is not None or not STRATEGIES[spec.strategy].tf_config
+    return is_said or all(role.expects_free_port for role in spec.roles)
 
 
 def problem(step: Step, message: str, hint: str = "") -> Problem:
@@ -73,18 +94,6 @@ def why_unchecked(error: Exception) -> str:
         return "there is not enough memory"
     text = f"{type(error).__name__}: {error}".rstrip(": ")
     return f"the check has failed ({text}): this is a defect in distrun, please report it"
-
-
-def runs(program: Program, step: Step) -> bool:
-    """Whether the code runs for all that can be seen, and what it raises ends the program."""
-    context = step.context
-    return not (context.is_conditional or context.is_guarded) and all(
-        each.name in program.words
-        or each.name.startswith("__")
-        or bool(each.decorator_list)
-        or each in step.module.overriding
-        for each in context.functions
-    )
 
 
 def short_name(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,13 +15,14 @@ from distrun.lint.rule import (
     STRATEGIES_BY_CLASS,
     STRATEGY_CLASS,
     Surroundings,
+    calls,
     problem,
-    runs,
+    says_port,
     short_name,
     unchecked_problem,
     why_unchecked,
 )
-from distrun.spec.problems import Problem, suggestion
+from distrun.spec.problems import Problem, nearest, quoted
 from distrun.strategies import Role
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ _INDEPENDENT = re.compile(
 )
 """What only workers use that train by themselves: between-graph replication, Estimators."""
 _COORDINATED = re.compile(r"tensorflow\.distribute\.(experimental\.)?ParameterServerStrategy(V2)?")
+_CONNECTS_FIRST = re.compile(r".*\.experimental_connect_to_cluster")
+_JOINS = re.compile(r"tensorflow\.(distribute|compat\.v1\.train)\.Server\(\)\.join")
+_IPYTHON = re.compile(r"builtins\.get_ipython")
 _RESOLVERS = re.compile(
     r"tensorflow\.distribute\.cluster_resolver\.(Slurm|Kubernetes|GCE|SageMaker)ClusterResolver\(\)"
 )
@@ -77,7 +82,8 @@ def created_strategy(program: Program) -> tuple[Step, str] | None:
     """Where the program creates its strategy, and its class; None if that is not plain."""
     kinds: set[str] = set()
     created: list[tuple[Step, str]] = []
-    for step in program.steps():
+    running = set(program.running)
+    for step in program.steps:
         found = STRATEGY_CLASS.match(step.name)
         kinds |= {STRATEGIES_BY_CLASS[found[3]]} if found else set()
         if not isinstance(step.node, ast.Call):
@@ -85,7 +91,7 @@ def created_strategy(program: Program) -> tuple[Step, str] | None:
         if any(re.fullmatch(r"tensorflow\.distribute(\.experimental)?", step.module.name_of(each))
                for each in step.node.args):  # fmt: skip
             return None  # e.g. getattr(tf.distribute, name)
-        if found and found[0] == step.name and runs(program, step):
+        if found and found[0] == step.name and step in running:
             created.append((step, found[3]))
     return created[0] if len(kinds) == 1 and created else None
 
@@ -119,17 +125,14 @@ def late_strategy(program: Program, around: Surroundings) -> Iterator[Problem]:
 
 def another_resolver(program: Program, around: Surroundings) -> Iterator[Problem]:
     """The cluster of distrun's tasks is in TF_CONFIG."""
-    for step in program.steps():
-        found = STRATEGY_CLASS.fullmatch(step.name) if isinstance(step.node, ast.Call) else None
-        if found is None or not around.strategy.tf_config or not runs(program, step):
-            continue
-        assert isinstance(step.node, ast.Call)  # noqa: S101
-        for each in (*step.node.args, *(keyword.value for keyword in step.node.keywords)):
+    for step, node in calls(program.running if around.strategy.tf_config else (), STRATEGY_CLASS):
+        for each in (*node.args, *(keyword.value for keyword in node.keywords)):
             resolver = _RESOLVERS.fullmatch(step.module.name_of(each))
             if resolver is not None:
+                name = step.name.rpartition(".")[2]
                 yield problem(
                     step,
-                    f"{found[3]} takes its cluster from {resolver[1]}ClusterResolver, which does "
+                    f"{name} takes its cluster from {resolver[1]}ClusterResolver, which does "
                     f"not read {_VARIABLE}: the tasks will not find each other",
                     "leave the resolver out, or use TFConfigClusterResolver",
                 )
@@ -140,7 +143,7 @@ def another_resolver(program: Program, around: Surroundings) -> Iterator[Problem
 
 def own_cluster(program: Program, around: Surroundings) -> Iterator[Problem]:
     """With a TF_CONFIG of its own, a task is not where the others look for it."""
-    if not around.strategy.tf_config or around.owns_tf_config:
+    if not around.strategy.tf_config or around.spec.program.owns_tf_config:
         return
     is_its_own = False
     for step in program.run:
@@ -158,11 +161,8 @@ def own_cluster(program: Program, around: Surroundings) -> Iterator[Problem]:
 
 def early_connection(program: Program, around: Surroundings) -> Iterator[Problem]:
     """Members of a group start their servers with the strategy: one that connects first waits."""
-    if not around.strategy.tf_config or Role.PS in around.strategy.roles:
-        return
-    for step in program.run:
-        is_call = isinstance(step.node, ast.Call) and step.context.is_certain
-        if is_call and step.name.endswith(".experimental_connect_to_cluster"):
+    if around.strategy.tf_config and Role.PS not in around.strategy.roles:
+        for step, _ in calls(program.certain, _CONNECTS_FIRST):
             yield problem(
                 step,
                 "each task waits here for servers that only the strategy starts",
@@ -172,38 +172,38 @@ def early_connection(program: Program, around: Surroundings) -> Iterator[Problem
 
 def tf_config_lines(program: Program) -> Iterator[tuple[str, int, bool]]:
     """File and line where the program sets TF_CONFIG, and whether every run does so; such first."""
-    for step in program.run:
-        if step.context.is_certain and _sets_variable(step):
-            yield step.module.shown, getattr(step.node, "lineno", 0), True
+    for step in filter(_sets_variable, program.certain):
+        yield step.module.shown, getattr(step.node, "lineno", 0), True
     for module in program.modules.values():
         for node in ast.walk(module.tree):
             if not isinstance(node, ast.Subscript) or isinstance(node.ctx, ast.Load):
                 continue
-            if getattr(node.slice, "value", None) == _VARIABLE:
+            if _is_variable(node.slice):
                 yield module.shown, node.lineno, False
+
+
+def _is_variable(node: ast.AST | None) -> bool:
+    return getattr(node, "value", None) == _VARIABLE
 
 
 def _sets_variable(step: Step) -> bool:
     node = step.node
     if isinstance(node, ast.Assign | ast.Delete):
-        value = getattr(node, "value", None)
-        is_made_of_it = value is not None and _VARIABLE in texts_in(value)
+        is_made_of_it = isinstance(node, ast.Assign) and _VARIABLE in texts_in(node.value)
         return not is_made_of_it and any(
             isinstance(target, ast.Subscript)
-            and getattr(target.slice, "value", None) == _VARIABLE
+            and _is_variable(target.slice)
             and step.module.name_of(target.value) == "os.environ"
             for target in node.targets
         )
     if not isinstance(node, ast.Call):
         return False
     if step.name in ("os.putenv", "os.unsetenv", "os.environ.pop", "os.environ.__setitem__"):
-        return bool(node.args) and getattr(node.args[0], "value", None) == _VARIABLE
-    if step.name != "os.environ.update":
-        return step.name == "os.environ.clear"
-    given = [key for arg in node.args if isinstance(arg, ast.Dict) for key in arg.keys]
-    return any(getattr(each, "value", None) == _VARIABLE for each in given) or any(
-        each.arg == _VARIABLE for each in node.keywords
-    )
+        return bool(node.args) and _is_variable(node.args[0])
+    if step.name == "os.environ.update":
+        given = [key for arg in node.args if isinstance(arg, ast.Dict) for key in arg.keys]
+        return any(map(_is_variable, given)) or any(k.arg == _VARIABLE for k in node.keywords)
+    return step.name == "os.environ.clear"
 
 
 _KNOWN_NAMES = """
@@ -227,43 +227,40 @@ _CONNECTS = frozenset(
 
 def servers(program: Program, around: Surroundings) -> Iterator[Problem]:
     """Workers and parameter servers do what the chief says, in a server of tf.distribute."""
-    names = " and ".join(each.value for each, row in around.strategy.roles.items() if row.serves)
-    tops: dict[str, Step] = {}
-    for step in program.steps():
-        if isinstance(step.node, ast.Import | ast.ImportFrom):
-            for each in step.module.imported(step.node):
-                tops.setdefault(each.name.partition(".")[0], step)
-    if not names or "tensorflow" not in tops or not program.is_complete:
+    names = " and ".join(around.serving)
+    imports = {
+        each.top: step for step in reversed(program.steps) for each in step.imported
+    }  # the first of each
+    if not names or "tensorflow" not in imports or program.faults or program.unread:
         return
-    if not tops.keys() <= _KNOWN | program.beside or program.words & _RUNS_SERVERS:
+    if not imports.keys() <= _KNOWN | program.beside or program.words & _RUNS_SERVERS:
         return
     if "Server" not in program.words:
         yield problem(
-            tops["tensorflow"],
+            imports["tensorflow"],
             f"the program never starts a server, but the tasks of {names} need one",
             "where the task is one of these, run tf.distribute.Server(...).join()",
         )
         return
-    joins = [step for step in program.steps() if _is_join(step)]
+    joins = list(filter(_is_join, program.steps))
     loops = any(
         isinstance(n, ast.While) for m in program.modules.values() for n in ast.walk(m.tree)
     )
     if not joins and not program.words & _WAITS and not loops:
-        created = (step for step in program.steps() if "Server" in _words(step.node))
+        created = (step for step in program.steps if "Server" in _words(step.node))
         yield problem(
-            next(created, tops["tensorflow"]),
+            next(created, imports["tensorflow"]),
             f"the program starts a server, but never waits at it: the tasks of {names} end at once",
             "call join() of the server",
         )
-    creates = any(STRATEGY_CLASS.match(step.name) for step in program.steps())
+    creates = any(STRATEGY_CLASS.match(step.name) for step in program.steps)
     if joins and not program.words & _CONNECTS and not creates:
-        has_chief = bool(around.tasks.get(Role.CHIEF))
         yield problem(
             joins[0],
             f"the tasks of {names} wait at their servers, but no "
-            f"{'chief' if has_chief else 'worker'} connects to these",
+            f"{'chief' if around.has_chief else 'worker'} connects to these",
             "create tf.distribute.ParameterServerStrategy in the chief"
-            if has_chief
+            if around.has_chief
             else "open a session at the target of its server in each worker",
         )
 
@@ -283,38 +280,31 @@ def _words(node: ast.AST) -> set[str]:
 
 def joining_chief(program: Program, around: Surroundings) -> Iterator[Problem]:
     """If those that train join a server, they wait for ever, and so does the job."""
-    serving = [each.value for each, row in around.strategy.roles.items() if row.serves]
-    for step in program.run if serving else ():
-        is_test = isinstance(step.node, ast.Compare) or not step.context.is_certain
-        if is_test and (is_role_test(step.node) or {"task_type", "job_name"} & _words(step.node)):
+    for step in program.run if around.serving else ():
+        node, is_certain = step.node, step.context.is_certain
+        is_test = isinstance(node, ast.Compare) or not is_certain
+        if is_test and (is_role_test(node) or {"task_type", "job_name"} & _words(node)):
             return
-        is_server = re.fullmatch(
-            r"tensorflow\.(distribute|compat\.v1\.train)\.Server\(\)\.join", step.name
-        )
-        if is_server and isinstance(step.node, ast.Call) and step.context.is_certain:
+        if isinstance(node, ast.Call) and _JOINS.fullmatch(step.name) and is_certain:
             yield problem(
                 step,
                 "every task waits at its server here"
-                f"{', the chief, too' if around.tasks.get(Role.CHIEF) else ''}: nobody trains",
-                f"do this only where the task is a {' or '.join(serving)}",
+                f"{', the chief, too' if around.has_chief else ''}: nobody trains",
+                f"do this only where the task is a {' or '.join(around.serving)}",
             )
             return
 
 
 def missing_chief(program: Program, around: Surroundings) -> Iterator[Problem]:
     """A ParameterServerStrategy runs in the chief; without one, all tasks wait for it."""
-    if Role.PS not in around.strategy.roles or around.tasks.get(Role.CHIEF):
+    needs_chief = Role.PS in around.strategy.roles and not around.has_chief
+    for step, _ in calls(program.running if needs_chief else (), _COORDINATED):
+        message = (
+            "the program creates ParameterServerStrategy, which needs a chief, and the cluster "
+            "has none"
+        )
+        yield problem(step, message, "add 'chief: 1' to cluster")
         return
-    for step in program.steps():
-        is_call = isinstance(step.node, ast.Call)
-        if is_call and _COORDINATED.fullmatch(step.name) and runs(program, step):
-            yield problem(
-                step,
-                "the program creates ParameterServerStrategy, which needs a chief, and the "
-                "cluster has none",
-                "add 'chief: 1' to cluster",
-            )
-            return
 
 
 # Keys of the spec --------------------------------------------------------------------------
@@ -322,7 +312,7 @@ def missing_chief(program: Program, around: Surroundings) -> Iterator[Problem]:
 
 def independent_workers(program: Program) -> tuple[Step, str] | None:
     """What shows that the workers train by themselves; None if that is not plain."""
-    found = [step for step in program.steps() if isinstance(step.node, ast.Name | ast.Attribute)]
+    found = [step for step in program.steps if isinstance(step.node, ast.Name | ast.Attribute)]
     if "ClusterCoordinator" in program.words or any(_COORDINATED.match(s.name) for s in found):
         return None
     shown = ((step, step.name) for step in found if _INDEPENDENT.fullmatch(step.name))
@@ -331,20 +321,20 @@ def independent_workers(program: Program) -> tuple[Step, str] | None:
 
 def unsaid_independence(program: Program, around: Surroundings) -> Iterator[Problem]:
     """Without `workers`, the workers of parameter servers are servers that the chief directs."""
-    found = independent_workers(program)
-    if found is None or around.says_workers or around.strategy.independent is None:
-        return
-    yield problem(
-        found[0],
-        f"{short_name(found[1])} is for workers that train by themselves, and the spec does not "
-        "say that these do",
-        "write workers: independent; or, if the chief directs them, workers: coordinated",
-    )
+    is_open = around.spec.workers is None and around.strategy.independent is not None
+    found = independent_workers(program) if is_open else None
+    if found is not None:
+        yield problem(
+            found[0],
+            f"{short_name(found[1])} is for workers that train by themselves, and the spec does "
+            "not say that these do",
+            "write workers: independent; or, if the chief directs them, workers: coordinated",
+        )
 
 
 def own_port(program: Program, around: Surroundings) -> Iterator[Problem]:
     """A program that listens at its address finds the port bound, unless the spec says that."""
-    for module in program.modules.values() if not around.says_port else ():
+    for module in program.modules.values() if not says_port(around.spec) else ():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Constant) and node.value == "DISTRUN_ADDRESS":
                 yield problem(Step(module, node, Context()), *OWN_PORT)
@@ -359,57 +349,55 @@ def imported_modules(program: Program) -> dict[str, Step]:
 
     Only imports that certainly run; none if the program changes where modules are found.
     """
-    found: dict[str, Step] = {}
     changing = ("sys.path", "sys.meta_path", "sys.modules", "site.", "pkgutil.")
-    if any(step.name.startswith(changing) for step in program.steps()):
-        return found
-    for step in program.run:
-        node = step.node
-        is_import = isinstance(node, ast.Import | ast.ImportFrom) and not getattr(node, "level", 0)
-        if is_import and step.context.is_certain and not step.context.is_guarded:
-            assert isinstance(node, ast.Import | ast.ImportFrom)  # noqa: S101
-            for each in step.module.imported(node):
-                top = each.name.partition(".")[0]
-                if top not in program.beside:
-                    found.setdefault(top, step)
+    if any(step.name.startswith(changing) for step in program.steps):
+        return {}
+    found: dict[str, Step] = {}
+    for step in program.certain:
+        if not step.context.is_guarded and not getattr(step.node, "level", 0):
+            for each in step.imported:
+                if each.top not in program.beside:
+                    found.setdefault(each.top, step)
     return found
 
 
 def missing_module(program: Program, around: Surroundings) -> Iterator[Problem]:
     """An import that fails ends every task at once."""
     main = program.modules["__main__"]
-    for step in program.run:
-        node = step.node
-        if not isinstance(node, ast.Import | ast.ImportFrom) or step.context.is_guarded:
+    above, package = posixpath.split(program.folder)
+    name = f"{package}.{posixpath.basename(main.shown).partition('.')[0]}"
+    as_module = f"in {above}, run it as a module: `run -m {name}`, or module: {name}"
+    for step in program.certain:
+        if step.context.is_guarded:
             continue
-        if step.context.is_certain:
-            if getattr(node, "level", 0) and step.module is main and not main.package:
-                message = "a script has no package, so that this relative import fails"
-                yield problem(step, message, around.as_module)
-            for each in step.module.imported(node):
-                if program.lacks(each.name):
-                    package, _, last = each.name.rpartition(".")
-                    message = f"the package {package} does not have the module {last!r}"
-                    yield problem(step, message, "correct the name")
-    for name, step in imported_modules(program).items():
-        if name in around.missing:
-            near = suggestion(name, program.beside) if program.beside else ""
-            hint = near if near.startswith("did you mean") else ""
+        if getattr(step.node, "level", 0) and step.module is main and not main.package:
+            message = "a script has no package, so that this relative import fails"
+            yield problem(step, message, as_module)
+        for each in step.imported:
+            if program.lacks(each.name):
+                parent, _, last = each.name.rpartition(".")
+                message = f"the package {parent} does not have the module {last!r}"
+                yield problem(step, message, "correct the name")
+    for top, step in imported_modules(program).items():
+        if top in around.missing:
+            near = nearest(top, program.beside)
+            hint = "install it for this interpreter, or correct the name"
+            if top == package:
+                hint = as_module
+            elif near is not None:
+                hint = f"did you mean {quoted(near)}?"
             yield problem(
                 step,
-                f"there is no module {name!r}: neither beside the script, nor in {around.python}",
-                (around.as_module if name == around.package else hint)
-                or "install it for this interpreter, or correct the name",
+                f"there is no module {top!r}: neither beside the script, nor in {around.python}",
+                hint,
             )
 
 
 def notebook(program: Program, around: Surroundings) -> Iterator[Problem]:  # noqa: ARG001
     """A converted notebook calls IPython, which no script has."""
-    for step in program.steps():
-        is_call = isinstance(step.node, ast.Call) and step.name == "builtins.get_ipython"
-        if is_call and runs(program, step):
-            message = "get_ipython() is there only in a notebook"
-            yield problem(step, message, "remove the lines with it")
+    for step, _ in calls(program.running, _IPYTHON):
+        message = "get_ipython() is there only in a notebook"
+        yield problem(step, message, "remove the lines with it")
 
 
 # All rules ---------------------------------------------------------------------------------

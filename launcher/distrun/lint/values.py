@@ -10,10 +10,9 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-from distrun.lint.rule import OWN_PORT
+from distrun.lint.rule import OWN_PORT, says_port
 from distrun.spec.model import ProgramKind
 from distrun.spec.problems import Problem, quoted
-from distrun.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,12 +25,6 @@ _TWO_WORDS = re.compile(r"(--?[A-Za-z][\w-]*)[ \t]+([^-\s]\S*)")
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 
 _ADDRESS = re.compile(r"\bDISTRUN_ADDRESS\b")
-
-
-def says_port(spec: Spec) -> bool:
-    """Whether the spec says who listens on the tasks' ports, or there are none."""
-    is_said = spec.program.binds_port is not None or not STRATEGIES[spec.strategy].tf_config
-    return is_said or all(role.expects_free_port for role in spec.roles)
 
 
 def check_values(spec: Spec) -> Iterator[Problem]:

@@ -19,7 +19,6 @@ from distrun.agent.linux.facts import file_digest, free_bytes
 from distrun.agent.protocol import Cause, Code, Subject, probe_messages
 from distrun.errors import HostError
 from distrun.job import events
-from distrun.lint.check import needed_modules
 from distrun.plan import PROXY_VARIABLES, split_address
 from distrun.plan.variables import RANKS
 from distrun.preflight import Check, Grade
@@ -79,6 +78,8 @@ class Probe:
         newcomers: Collection[str],
     ) -> None:
         self._spec = spec
+        from distrun.lint.check import needed_modules
+
         self._program_of = {role.role: spec.program_of(role) for role in spec.roles}
         self._by_name = {host.name: host for host in spec.hosts}
         self._lacking_files = lacking_files

@@ -1,0 +1,71 @@
+"""What Python runs: the script or module of a spec's program."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from distrun.frozen import Frozen
+from distrun.spec.model import ProgramKind
+from distrun.spec.resources import bundled_jobs
+
+if TYPE_CHECKING:
+    from distrun.spec.model import Spec
+
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_FLAGS = re.compile(r"-[uOBEIsSvqdb]+")
+"""Options of Python without a value."""
+
+
+class Target(Frozen, kw_only=True):
+    """A script, or (`python -m`) a module of `folder`, where Python looks for modules first."""
+
+    path: str
+    folder: str
+    module: str = ""
+    package: str = ""
+    python: str | None
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether it is a module that is not in the folder: not the user's own program."""
+        return bool(self.module) and not os.path.lexists(self.path)
+
+    @property
+    def is_bundled(self) -> bool:
+        return any(str(each) == self.path for each in bundled_jobs().values())
+
+
+def find_target(spec: Spec) -> Target | None:
+    """Return what the tasks on this machine run; None if it is not Python."""
+    program, here = spec.program, spec.local_host
+    asked = here.python if here is not None and here.python else program.python
+    python = asked or (program.interpreter.path if program.interpreter else None)
+    workdir = here.workdir if here is not None and here.workdir else program.workdir
+    if program.kind is ProgramKind.SCRIPT:
+        return _script(program.target, python)
+    if program.kind is ProgramKind.MODULE:
+        return _module(program.target, workdir, python)
+    python = program.argv[0]
+    words = [*program.argv[1:], *program.args]
+    while words and _FLAGS.fullmatch(words[0]):
+        words.pop(0)
+    if not words or not _PYTHON.fullmatch(os.path.basename(python)):
+        return None
+    if len(words) > 1 and words[0] == "-m":
+        return _module(words[1], workdir, python)
+    return _script(os.path.join(workdir, words[0]), python) if words[0].endswith(".py") else None
+
+
+def _script(path: str, python: str | None) -> Target:
+    # Python looks for modules beside the target of a link.
+    return Target(path=path, folder=os.path.dirname(os.path.realpath(path)), python=python)
+
+
+def _module(name: str, folder: str, python: str | None) -> Target:
+    path = os.path.join(folder, *name.split("."))
+    package = name.rpartition(".")[0]
+    if os.path.isdir(path):
+        path, package = os.path.join(path, "__main__"), name
+    return Target(path=f"{path}.py", folder=folder, module=name, package=package, python=python)
