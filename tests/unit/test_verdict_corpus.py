@@ -58,10 +58,8 @@ def reword(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Replaces all of distrun's own words by nonsense."""
 
     def replace_words() -> None:
-        nonsense = dict.fromkeys(("text", "advice"), "is taken, is full")
-        monkeypatch.setattr(words, "templates", lambda: {code.value: nonsense for code in Code})
-        for name in ("TEXT_FUNCTIONS", "ADVICE_FUNCTIONS"):
-            monkeypatch.setattr(words, name, {})
+        for table in ("TEXTS", "ADVICE"):
+            monkeypatch.setattr(words, table, dict.fromkeys(Code, "is taken, is full"))
         assert {words.cause_text(Cause(code)) for code in Code} == {"is taken, is full"}
 
     return replace_words

@@ -1,20 +1,18 @@
-"""The texts of causes: the only place where a code becomes a sentence.
+"""Causes as sentences: what failed, and what to do about it.
 
-Most texts are templates in causes.ini. Functions below make those that need more than a
-cause's fields.
+No other module makes a sentence of a code. A text in the tables is formatted with the fields of
+the cause and those of `_NAMED`; a function makes those that depend on more.
 """
 
 from __future__ import annotations
 
 import errno
-import functools
 import os
 import re
 import shlex
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 from distrun.agent.linux.syscalls import signal_name
@@ -31,10 +29,10 @@ from distrun.words.formats import (
     format_task_names,
 )
 
+Words = str | Callable[[Cause], str]
+
 _MOST_HOSTS = 3
 _INDENTED = "\n    "
-_OPTIONAL = re.compile(r"\[([^][]*)\]")
-_TEMPLATE = re.compile(r"^(\w+) = (.*)$", re.MULTILINE)
 _ADVICE_ON_LIMITS = {
     errno.EMFILE: (
         "raise the limit on open files (`ulimit -n`), or put fewer tasks on a host: distrun needs "
@@ -47,14 +45,30 @@ _ADVICE_ON_LIMITS = {
     ),
     errno.ENOMEM: "end what uses the memory, or put fewer tasks on a host",
 }
-_FIELD = re.compile(r"\{(\w+)")
+_SENTENCES = (
+    *(Code.SLURM_CANCELLED, Code.SLURM_TIME_LIMIT, Code.SLURM_OUT_OF_MEMORY),
+    *(Code.SLURM_PREEMPTED, Code.SLURM_NODE_FAILED),
+)
+"""Causes of a stop whose words are no name of who has stopped the job."""
+_DISK_USES = {
+    "workdir": "in the working folder",
+    "logs": "for logs",
+    "record": "for the job's record",
+}
+_NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
+_COLLECTIVES = dict(
+    enumerate(("reduce", "broadcast", "gather", "permute", "all-to-all", "reduce-scatter"))
+)
+"""TensorFlow's CollectiveType (core/framework/collective.h)."""
+_DATA_TYPES = {1: "float32", 2: "float64", 3: "int32", 9: "int64", 14: "bfloat16", 19: "float16"}
+"""Of TensorFlow's DataType (core/framework/types.proto), those that collectives reduce."""
 _job_in_advice: ContextVar[str] = ContextVar("_job_in_advice", default="")
 """The id of the job that is shown, unless it is the newest one."""
 
 
 def cause_text(cause: Cause) -> str:
     """Return what failed, as a clause without a full stop."""
-    return _render(cause, "text", TEXT_FUNCTIONS) or "unknown"
+    return _words(TEXTS, cause) or "unknown"
 
 
 def advise_about(job: str) -> None:
@@ -64,7 +78,7 @@ def advise_about(job: str) -> None:
 
 def cause_advice(cause: Cause) -> str | None:
     """Return what to do about it, or about what led to it; None if distrun has no advice."""
-    own = _advice_on_limit(cause) or _render(cause, "advice", ADVICE_FUNCTIONS)
+    own = _advice_on_limit(cause) or _words(ADVICE, cause)
     if own or cause.code is Code.PREFLIGHT_FAILED:  # each check has been shown with its advice
         return own
     return next(filter(None, map(cause_advice, cause.within)), None)
@@ -82,11 +96,6 @@ def error_text(number: int) -> str:
 def advice_on_error(number: int) -> str | None:
     """Return what to do if a system call failed by a limit; None for other error numbers."""
     return _ADVICE_ON_LIMITS.get(number)
-
-
-def _advice_on_limit(cause: Cause) -> str | None:
-    within = map(_advice_on_limit, cause.within)
-    return advice_on_error(cause.errno) or next(filter(None, within), None)
 
 
 def cause_with_advice(cause: Cause) -> str:
@@ -109,46 +118,25 @@ def check_text(check: Check | PreflightFound) -> str:
     return _at_host(Cause(Code.UNCODED, host=check.host, within=(check.cause,)))
 
 
-def _read_templates() -> str:
-    return held_package.read(str(Path(__file__).with_suffix(".ini"))).decode("utf-8")
-
-
-@functools.cache
-def templates() -> Mapping[str, Mapping[str, str]]:
-    """Return the templates of each code: its `text` and its `advice`."""
-    # A failed job's launch waits for this; configparser takes five times as long.
-    text = re.sub(r"\n +", " ", _read_templates())
-    sections = (section.partition("]\n") for section in text.split("\n[")[1:])
-    return {code: dict(_TEMPLATE.findall(lines)) for code, _, lines in sections}
+def by_cause(cause: Cause) -> str:
+    """Return the end of a sentence that says that something was stopped."""
+    return f"{':' if cause.code in _SENTENCES else ' by'} {cause_text(cause)}"
 
 
 class _Fields(dict[str, Any]):
-    """The fields of a cause, and what is derived from them, by the names that templates use."""
+    """What a text can name: the fields of a cause, and `_NAMED`."""
 
     def __init__(self, cause: Cause) -> None:
         super().__init__()
         self._cause = cause
 
     def __missing__(self, name: str) -> Any:
-        derive = _DERIVED.get(name)
-        return getattr(self._cause, name) if derive is None else derive(self._cause)
+        return _NAMED[name](self._cause) if name in _NAMED else getattr(self._cause, name)
 
 
-def _render(
-    cause: Cause, kind: str, functions: Mapping[Code, Callable[[Cause], str | None]]
-) -> str | None:
-    cause = _without_controls(cause)
-    if cause.code in functions:
-        return functions[cause.code](cause)
-    template = templates().get(cause.code.value, {}).get(kind)
-    if template is None:
-        return None
-    fields = _Fields(cause)
-
-    def resolve(optional: re.Match[str]) -> str:
-        return optional[1] if all(fields[name] for name in _FIELD.findall(optional[1])) else ""
-
-    return _OPTIONAL.sub(resolve, template).format_map(fields)
+def _words(table: dict[Code, Words], cause: Cause) -> str | None:
+    words, cause = table.get(cause.code), _without_controls(cause)
+    return words.format_map(_Fields(cause)) if isinstance(words, str) else words and words(cause)
 
 
 def _without_controls(cause: Cause) -> Cause:
@@ -166,36 +154,26 @@ def _without_controls(cause: Cause) -> Cause:
     return cause._replace(**changes) if changes else cause
 
 
-# What templates name ------------------------------------------------------------------------
+def _if(value: object, text: str) -> str:
+    """A part of a sentence that is left out without a value."""
+    return text if value else ""
 
 
 def _error(cause: Cause) -> str:
     return error_text(cause.errno) if cause.errno else ""
 
 
-_SENTENCES = (
-    *(Code.SLURM_CANCELLED, Code.SLURM_TIME_LIMIT, Code.SLURM_OUT_OF_MEMORY),
-    *(Code.SLURM_PREEMPTED, Code.SLURM_NODE_FAILED),
-)
-"""Causes of a stop whose words are no name of who has stopped the job."""
-
-
 def _inner(cause: Cause, index: int = 0) -> str:
-    """Return the words of a cause that led to this one."""
+    """The words of a cause that led to this one."""
     return cause_text(cause.within[index]) if index < len(cause.within) else "unknown"
-
-
-def by_cause(cause: Cause) -> str:
-    """Return the end of a sentence that says that something was stopped."""
-    return f"{':' if cause.code in _SENTENCES else ' by'} {cause_text(cause)}"
-
-
-def _by_inner(cause: Cause) -> str:
-    return by_cause(cause.within[0]) if cause.within else " by unknown"
 
 
 def _within(cause: Cause) -> str:
     return "; ".join(map(cause_text, cause.within))
+
+
+def _because(cause: Cause) -> str:
+    return _if(cause.within, f"; {_within(cause)}")
 
 
 def _at_host(cause: Cause) -> str:
@@ -210,10 +188,22 @@ def _first_within(cause: Cause) -> str:
     return "; ".join(lines)
 
 
+def _lines_within(cause: Cause) -> str:
+    return "".join(f"\n  {printable(each.host)}: {_within(each)}" for each in cause.within)
+
+
 def _advice_within(cause: Cause, separator: str = "; ") -> str:
-    """Return the advice on each cause, without repetition."""
-    advice = dict.fromkeys(map(cause_advice, cause.within))
-    return separator.join(each for each in advice if each is not None)
+    """The advice on each cause, without repetition."""
+    return separator.join(filter(None, dict.fromkeys(map(cause_advice, cause.within))))
+
+
+def _inner_advice(cause: Cause) -> str | None:
+    return cause_advice(cause.within[0]) if cause.within else None
+
+
+def _advice_on_limit(cause: Cause) -> str | None:
+    within = map(_advice_on_limit, cause.within)
+    return advice_on_error(cause.errno) or next(filter(None, within), None)
 
 
 def _process_exit(cause: Cause) -> str:
@@ -223,13 +213,20 @@ def _process_exit(cause: Cause) -> str:
 
 
 def _ssh(cause: Cause) -> str:
-    """Return the last words of ssh in parentheses, and how it ended."""
-    said = f"{cause.text}, " if cause.text else ""
+    """The last words of ssh in parentheses, and how it ended."""
+    said = _if(cause.text, f"{cause.text}, ")
     if cause.signal:
         return f" (ssh: {said}killed by {signal_name(cause.signal)})"
     if cause.status is not None:
         return f" (ssh: {said}exit code {cause.status})"
-    return f" ({cause.text})" if cause.text else ""
+    return _if(cause.text, f" ({cause.text})")
+
+
+def _shared_connection(cause: Cause) -> str:
+    return _if(
+        cause.name and cause.path,
+        f"; ssh shares the connection to {cause.name} among logins, which may hang ({cause.path})",
+    )
 
 
 def _command(cause: Cause, number: int = 0) -> str:
@@ -239,15 +236,53 @@ def _command(cause: Cause, number: int = 0) -> str:
 def _searched_folder(cause: Cause) -> str:
     if "/" not in cause.name:
         return " in PATH"
-    return f" in {cause.path}" if cause.path and not cause.name.startswith("/") else ""
+    return _if(cause.path and not cause.name.startswith("/"), f" in {cause.path}")
+
+
+def _port(cause: Cause) -> str:
+    return f"port {cause.port}{_if(cause.host, f' on {cause.host}')}"
+
+
+def _subject(cause: Cause) -> str:
+    """The task that a clause begins with; evidence does not repeat it."""
+    return _if(cause.task, f"{cause.task} ")
+
+
+def _exit(cause: Cause) -> str:
+    return exit_text(cause.status, cause.signal or None)
+
+
+def _exit_status(cause: Cause) -> str:
+    """An exit code, with the signal that it stands for; a stall has none."""
+    if cause.status is None:
+        return "a stall"
+    name = signal_name(cause.status - 128) if 128 < cause.status <= 128 + 64 else ""
+    return f"exit code {cause.status}{_if(name, f' ({name})')}"
 
 
 def _place(cause: Cause) -> str:
-    return f", at {cause.name}" if cause.name else ""
+    return _if(cause.name, f", at {cause.name}")
+
+
+def _quote(cause: Cause) -> str:
+    return f"{_if(cause.text, ': ')}{cause.text}{_place(cause)}"
+
+
+def _with_type_name(match: re.Match[str]) -> str:
+    """A collective operation or type that TensorFlow gives as a number, with its name."""
+    names = _COLLECTIVES if match[1] == "type" else _DATA_TYPES
+    name = names.get(int(match[2]))
+    return f"{match[0]}{_if(name, f' ({name})')}"
+
+
+def _folder_variable(cause: Cause) -> str:
+    if cause.name.startswith("XDG"):
+        return f"{cause.name} for its login"
+    return cause.name or "DISTRUN_HOME"
 
 
 def _move_logs(cause: Cause) -> str:
-    variable = _DERIVED["folder_variable"](cause)
+    variable = _folder_variable(cause)
     if Code.LOGS_NOT_LIMITED in (cause.code, *(each.code for each in cause.within)):
         return (
             f"set {variable} to a folder on a file system that can, such as ext4, XFS, Btrfs or "
@@ -256,218 +291,9 @@ def _move_logs(cause: Cause) -> str:
     return f"make room there, or set {variable} to a folder on another disk"
 
 
-_DISK_USES = {
-    "workdir": "in the working folder",
-    "logs": "for logs",
-    "record": "for the job's record",
-}
-_DERIVED: dict[str, Callable[[Cause], Any]] = {
-    "addresses": lambda c: format_names(c.addresses),
-    "advice_lines": lambda c: _advice_within(c, "\n"),
-    "advice_within": _advice_within,
-    "all_hosts": lambda c: format_host_names(c.hosts or (c.host,)),
-    "at_host": _at_host,
-    "because": lambda c: f"; {_within(c)}" if c.within else "",
-    "clock": lambda c: f"{abs(c.seconds):.1f} s {'ahead of' if c.seconds > 0 else 'behind'}",
-    "command": _command,
-    "command_2": lambda c: _command(c, 1),
-    "copying": lambda c: (
-        "`program.sync: script` has distrun send it" if c.name == "off" else "launch again"
-    ),
-    "deciders": lambda c: "the chief" if c.tasks in ((), ("chief:0",)) else format_names(c.tasks),
-    "cores": lambda c: f"{c.text} {'core' if c.text == '1' else 'cores'}",
-    "disk_use": lambda c: _DISK_USES.get(c.name, c.name),
-    "error": _error,
-    "allowed": lambda c: format_count(c.count, "restart") if c.count else "no restart",
-    "exit_status": lambda c: _exit_status(c.status),
-    "exit": lambda c: exit_text(c.status, c.signal or None),
-    "first_within": _first_within,
-    "folder_variable": lambda c: (
-        f"{c.name} for its login" if c.name.startswith("XDG") else c.name or "DISTRUN_HOME"
-    ),
-    "gpus": lambda c: format_count(c.count, "GPU") if c.count else "",
-    "hosts": lambda c: format_names(c.hosts),
-    "hosts_listed": lambda c: len(c.within),
-    "in_path": _searched_folder,
-    "in_range": lambda c: (
-        "from {0} to {2}".format(*c.text.partition("-")) if c.text else "on this host"
-    ),
-    "by_inner": _by_inner,
-    "inner": _inner,
-    "inner_2": lambda c: _inner(c, 1),
-    "lines_within": lambda c: "".join(
-        f"\n  {printable(each.host)}: {_within(each)}" for each in c.within
-    ),
-    "lookup": lambda c: c.text or f"no answer within {c.seconds:g} s",
-    "job": lambda _: _job_in_advice.get(),
-    "move_logs": _move_logs,
-    "more_checks": lambda c: _more_checks(c.count - 1),
-    "on_host": lambda c: f"on {c.host} " if c.host else "",
-    "place": _place,
-    "port_on_host": lambda c: f"port {c.port}" + (f" on {c.host}" if c.host else ""),
-    "ports": lambda c: format_count(c.count, "port"),
-    "ports_cannot": lambda c: "no port can" if c.total == 1 else f"{c.total} ports cannot",
-    "process_exit": _process_exit,
-    "use_keras_2": lambda c: (
-        "`program.keras: 2` selects tf.keras only: write `from tensorflow import keras` instead of "
-        "`import keras`, and do not set TF_USE_LEGACY_KERAS in the program"
-        if c.version == "2"
-        else "set `program.keras: 2` and install tf_keras for the Python that runs the tasks"
-    ),
-    "them": lambda c: "them" if ", " in c.text else "it",
-    "user_names": lambda c: c.text + (f" and {c.count - 3} more" if c.count > 3 else ""),
-    "quote": lambda c: f"{': ' if c.text else ''}{c.text}{_place(c)}",
-    "times": lambda c: format_count(c.count, "time"),
-    "restarts": lambda c: format_count(c.count, "restart"),
-    "sender": lambda c: f"process {c.pid} of user {c.count}" if c.pid else "an unseen process",
-    "served_at": lambda c: c.text or f"port {c.port}",
-    "signal_name": lambda c: signal_name(c.signal),
-    "signal_or_status": lambda c: signal_name(c.signal) if c.signal else c.status,
-    "size": lambda c: format_bytes(c.count),
-    "ssh": _ssh,
-    # Evidence does not repeat the task that a clause begins with.
-    "subject": lambda c: f"{c.task} " if c.task else "",
-    "tasks": lambda c: format_names(c.tasks),
-    "child_advice": lambda c: (
-        f"memory ran out{'' if c.within else ', perhaps (see dmesg)'}: use fewer worker processes, "
-        "a smaller batch or cache"
-        if c.signal == signal.SIGKILL
-        else "a fault in native code of the child: see the lines that it printed last"
-    ),
-    "check_args": lambda c: (
-        "check the arguments after the script; options of `distrun run` stand before it: "
-        "distrun run -n 2 train.py --epochs 3"
-        if c.path
-        else "check `program.args`, the roles' own `args`, and everything after `--`"
-    ),
-    "all_inner": lambda c: "; ".join(map(cause_text, c.within)),
-    "task_names": lambda c: format_task_names(c.tasks),
-    "processes": lambda c: "1 process" if c.count == 1 else f"{c.count} processes",
-    "tf_config_fault": lambda c: (
-        f"the program sets TF_CONFIG, at {c.path}"
-        if c.path
-        else "its TF_CONFIG does not match that of the others"
-    ),
-    "tasks_on_hosts": lambda c: " and ".join(
-        f"{task} on {host}" for task, host in zip(c.tasks, c.hosts, strict=False)
-    ),
-    "were": lambda c: "was" if len(c.tasks) == 1 else "were",
-    "within": _within,
-}
-
-
-# Words that depend on more than that --------------------------------------------------------
-
-
-def _interpreter_failed(cause: Cause) -> str:
-    said = f"; {cause.text}" if cause.text else ""
-    return _error(cause) or f"it exited with {cause.status}{said}"
-
-
-def _tensorflow_missing(cause: Cause) -> str:
-    if not cause.hosts:
-        return f"{cause.name} has none, as on every host"
-    return f"{cause.name} there has no TensorFlow; that of {format_names(cause.hosts)} has"
-
-
-def _agent_not_started(cause: Cause) -> str:
-    if cause.errno:
-        return f"its agent cannot be started: {_error(cause)}"
-    return f"the agent could not start there{_ssh(cause)}"
-
-
 def _more_checks(count: int) -> str:
     job = _job_in_advice.get()
-    return f", and {count} more (`distrun events{job and ' '}{job}`)" if count > 0 else ""
-
-
-def _crashed(cause: Cause) -> str:
-    how, quote = _DERIVED["exit"](cause), _DERIVED["quote"](cause)
-    return f"{_DERIVED['subject'](cause)}crashed: it {how}{quote}"
-
-
-def _exit_status(status: int | None) -> str:
-    """An exit code, with the signal that it stands for; a stall has none."""
-    if status is None:
-        return "a stall"
-    name = signal_name(status - 128) if 128 < status <= 128 + 64 else ""
-    return f"exit code {status} ({name})" if name else f"exit code {status}"
-
-
-def _killed_from_outside(cause: Cause) -> str:
-    how = _DERIVED["exit"](cause)
-    if cause.status is not None:
-        how = cause_text(cause._replace(code=Code.EXITED_AS_SIGNALLED))
-    return f"{_DERIVED['subject'](cause)}{how}, from outside"
-
-
-def _collectives_mismatched(cause: Cause) -> str:
-    """Name the operations and types that TensorFlow gives as numbers."""
-
-    def named(match: re.Match[str]) -> str:
-        names = _COLLECTIVES if match[1] == "type" else _DATA_TYPES
-        name = names.get(int(match[2]))
-        return f"{match[0]} ({name})" if name else match[0]
-
-    quoted = _NUMBERED_TYPE.sub(named, cause.text)
-    return (
-        f"the collectives of the tasks do not match{_DERIVED['quote'](cause._replace(text=quoted))}"
-    )
-
-
-def _advice_on_kill(cause: Cause) -> str:
-    advice = "somebody sent it that signal: a scheduler, a person, a script"
-    if cause.signal != signal.SIGKILL:
-        return advice
-    return (
-        f"{advice}; or it ran out of memory, and distrun may not read the kernel's record of that "
-        "(see dmesg)"
-    )
-
-
-def _advice_on_crash(cause: Cause) -> str:
-    if (cause.signal or (cause.status or 0) - 128) == signal.SIGILL:
-        return "this CPU lacks instructions that a library was built for: use another build of it"
-    return "a fault in native code: of a library, its build, or the driver; see its last lines"
-
-
-def _advice_on_writing(cause: Cause) -> str:
-    if cause.is_disk_full:
-        return (
-            "make room there, send less of it (program.sync), or set XDG_STATE_HOME for its login "
-            "to another disk"
-        )
-    return (
-        "rename it, leave it out with a .gitignore, or set XDG_STATE_HOME for its login to a "
-        "folder that can have it"
-    )
-
-
-def _advice_on_host(cause: Cause) -> str:
-    inner = cause_advice(cause.within[0]) if cause.within else None
-    return inner or templates()[Code.HOST_LOST.value]["advice"]
-
-
-def _advice_on_start(cause: Cause) -> str:
-    inner = cause_advice(cause.within[0]) if cause.within else None
-    if cause.is_disk_full:
-        return inner or "make room on the disk of distrun's folder, or set DISTRUN_HOME to another"
-    return inner or templates()[Code.PROGRAM_NOT_FOUND.value]["advice"]
-
-
-def _advice_on_tf_keras(cause: Cause) -> str:
-    version = re.match(r"\d+\.\d+", cause.version)
-    package = f'"tf_keras=={version[0]}.*"' if version else "tf_keras"
-    return f"install it: {shlex.quote(cause.name)} -m pip install {package}"
-
-
-_NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
-_COLLECTIVES = dict(
-    enumerate(("reduce", "broadcast", "gather", "permute", "all-to-all", "reduce-scatter"))
-)
-"""TensorFlow's CollectiveType (core/framework/collective.h)."""
-_DATA_TYPES = {1: "float32", 2: "float64", 3: "int32", 9: "int64", 14: "bfloat16", 19: "float16"}
-"""Of TensorFlow's DataType (core/framework/types.proto), those that collectives reduce."""
+    return _if(count > 0, f", and {count} more (`distrun events{job and ' '}{job}`)")
 
 
 def _order_not_answered(cause: Cause) -> str:
@@ -485,21 +311,441 @@ def _start_timed_out(cause: Cause) -> str:
     return _INDENTED.join([text + format_names(cause.tasks), *waits])
 
 
-TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
-    Code.INTERPRETER_FAILED: _interpreter_failed,
+def _advice_on_start(cause: Cause) -> str:
+    if cause.is_disk_full:
+        room = "make room on the disk of distrun's folder, or set DISTRUN_HOME to another"
+        return _inner_advice(cause) or room
+    return _inner_advice(cause) or _CHECK_PROGRAM
+
+
+def _tf_keras(cause: Cause) -> str:
+    version = re.match(r"\d+\.\d+", cause.version)
+    return f'"tf_keras=={version[0]}.*"' if version else "tf_keras"
+
+
+_NAMED: dict[str, Callable[[Cause], Any]] = {
+    "addresses": lambda c: format_names(c.addresses),
+    "advice_within": _advice_within,
+    "at_host": _at_host,
+    "because": _because,
+    "command": _command,
+    "command_2": lambda c: _command(c, 1),
+    "copying": lambda c: (
+        "`program.sync: script` has distrun send it" if c.name == "off" else "launch again"
+    ),
+    "end_shared": lambda c: _if(
+        c.name and c.path,
+        f"; end a shared connection that hangs with `ssh -O exit -o ControlPath={c.path} {c.name}`",
+    ),
+    "error": _error,
+    "exit": _exit,
+    "exit_status": _exit_status,
+    "folder_variable": _folder_variable,
+    "host_first": lambda c: _if(c.host, f"{c.host}: "),
+    "hosts": lambda c: format_names(c.hosts),
+    "inner": _inner,
+    "inner_2": lambda c: _inner(c, 1),
+    "logs": lambda _: f"distrun logs {_job_in_advice.get()}".rstrip(),
+    "move_logs": _move_logs,
+    "place": _place,
+    "port_on_host": _port,
+    "process_exit": _process_exit,
+    "quote": _quote,
+    "said": lambda c: _if(c.text, f": {c.text}"),
+    "shared": _shared_connection,
+    "signal_name": lambda c: signal_name(c.signal),
+    "ssh": _ssh,
+    "subject": _subject,
+    "task_names": lambda c: format_task_names(c.tasks),
+    "tasks": lambda c: format_names(c.tasks),
+    "tasks_on_hosts": lambda c: " and ".join(
+        f"{task} on {host}" for task, host in zip(c.tasks, c.hosts, strict=False)
+    ),
+    "them": lambda c: "them" if ", " in c.text else "it",
+    "use_keras_2": lambda c: (
+        "`program.keras: 2` selects tf.keras only: write `from tensorflow import keras` instead of "
+        "`import keras`, and do not set TF_USE_LEGACY_KERAS in the program"
+        if c.version == "2"
+        else "set `program.keras: 2` and install tf_keras for the Python that runs the tasks"
+    ),
+    "within": _within,
+}
+"""What texts can name besides the fields of a cause."""
+
+_CHECK_HOST = (
+    "check that the host is up and reachable, and whether somebody ended distrun's agent there; a "
+    "slow link needs a longer `timeouts.link`"
+)
+_CHECK_PROGRAM = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
+_FREE_PORT = (
+    "end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts instead "
+    "of addresses in `cluster`"
+)
+_OTHER_ADDRESS = "perhaps that address does not lead there: `address:` of a host names another"
+_SAME_CLUSTER = (
+    "every task must see the same cluster and its own task entry: leave TF_CONFIG to distrun, do "
+    "not set it in the script, and compare the tasks in `distrun plan SPEC`"
+)
+_SHARE_PORT = (
+    "distrun holds port {port} for the task, with SO_REUSEPORT: a server other than TensorFlow's "
+    "must set that option before it binds the port; or write `program.binds_port: true`"
+)
+TEXTS: dict[Code, Words] = {
+    Code.PROCESS_NOT_MADE: "a process for it could not be created: {error}",
+    Code.LOG_NOT_OPENED: "its log {path!r} cannot be opened: {error}",
+    Code.WORKDIR_NOT_ENTERED: "its working folder {path!r} cannot be entered: {error}",
+    Code.PROGRAM_NOT_FOUND: lambda c: f"there is no program {c.name!r}{_searched_folder(c)}",
+    Code.INTERPRETER_NOT_FOUND: "{name!r} names an interpreter that is not there: {path}",
+    Code.PROGRAM_NOT_EXECUTABLE: "{name!r} may not be executed: is it a file, and executable?",
+    Code.PROGRAM_FORMAT_UNKNOWN: "{name!r} is no program: its first line should be like #!/bin/sh",
+    Code.ARGUMENTS_TOO_LONG: (
+        "its arguments and environment are too large for Linux (128 KiB for one string)"
+    ),
+    Code.PROGRAM_NOT_EXECUTED: "{name!r} cannot be executed: {error}",
+    Code.AGENT_DEFECT: "the agent failed before executing it: {text}",
+    Code.LOG_NOT_WRITTEN: "its log {path!r} cannot be written: {error}",
+    Code.AGENT_TERMINATED: "its agent received SIGTERM",
+    Code.GUARD_DIED: "the guard of its agent, the process that started the agent, was killed",
+    Code.AGENT_DIR_NOT_CREATED: "there is no place for logs on it: {within}",
+    Code.PATH_NOT_WRITABLE: "{path}: {error}",
+    Code.PATH_CHANGEABLE: "other users can exchange {path!r}",
+    Code.LOG_DIR_NOT_CREATED: "the folder {path!r} for logs cannot be created: {error}",
+    Code.LOG_DISK_FULL: "the disk of its tasks' logs, {path!r}, is full",
+    Code.LOG_DISK_READ_ONLY: "the disk of its tasks' logs, {path!r}, is read-only",
+    Code.LOGS_NOT_LIMITED: "{host_first}logs.max_size cannot limit the logs in {path!r}: {error}",
+    Code.AGENT_FAILED: lambda c: (
+        f"distrun's agent{_if(c.host, f' on {c.host}')} failed, which is a defect in distrun: "
+        f"{c.text}" + _if(c.path, f"; its traceback is in {c.path}")
+    ),
+    Code.LEASE_EXPIRED: (
+        "its agent received nothing from the launching side for {seconds:g} s (timeouts.link)"
+    ),
+    Code.LINK_CLOSED: "the launching side closed its link",
+    Code.SUPERVISOR_DIED: "its supervisor died",
+    Code.PROGRESS_EXCESSIVE: "it reports more progress than distrun reads: the rest is ignored",
+    Code.PROGRESS_FROM_STRANGER: lambda c: (
+        f"progress that {f'process {c.pid} of user {c.count}' if c.pid else 'an unseen process'} "
+        "sent is ignored: it is not a process of the task"
+    ),
+    Code.REQUEST_VERSION_DIFFERS: (
+        "the job's supervisor is of another version of distrun (protocol {total}; this command: "
+        "{count})"
+    ),
+    Code.PROTOCOL_DIFFERS: "the supervisor speaks protocol {count}, this agent {total}",
+    Code.FRAME_TOO_LONG: "a frame of {count} bytes: noise on the link",
+    Code.MESSAGE_TOO_LONG: "a message of {count} bytes is over the limit",
+    Code.MESSAGE_INVALID: "not a message of this protocol: {text!r}",
+    Code.MESSAGE_UNEXPECTED: "received a {name} where a {text} was expected",
+    Code.REPORT_INVALID: "its agent sent a {name} with a value that it cannot have: {text}",
+    Code.REPORT_UNASKED: lambda c: (
+        f"its agent sent a {c.name}{_if(c.task, f' of {c.task}')} that it was not asked for"
+    ),
+    Code.REPORT_OF_FOREIGN_TASK: "its agent sent a {name} of {task}, which is no task of this host",
+    Code.FRAMES_DAMAGED: "{count} messages of its agent in a row were damaged",
+    Code.ORDERS_NOT_READ: "its agent does not read what it is sent",
+    Code.STOP_NOT_EXECUTED: (
+        "its agent did not end what it was told to end within {seconds:g} s; processes may be left "
+        "there"
+    ),
+    Code.PROCESSES_NOT_ENDED: (
+        "processes that it started do not die, not even by SIGKILL: {text}{because}"
+    ),
+    Code.ORDER_NOT_ANSWERED: _order_not_answered,
+    Code.PORT_OF_STRANGER: "another user, number {count}, listens on port {port} of {task}",
+    Code.PORT_TAKEN: lambda c: (
+        f"{_port(c)} is taken{_if(c.name and c.pid, f': {c.name} (pid {c.pid}) has it')}"
+    ),
+    Code.PORT_HELD_BY_JOB: "{port_on_host} is taken: another distrun job holds it",
+    Code.PORT_NAME_TAKEN: (
+        "{port_on_host} cannot be held: another user, number {count}, has taken the socket name "
+        "@{name}, with which distrun marks ports of your jobs"
+    ),
+    Code.PORT_PRIVILEGED: "{port_on_host} needs more rights, as all ports below 1024 do",
+    Code.PORT_NOT_HELD: "{port_on_host} cannot be held: {error}",
+    Code.FREE_PORTS_NOT_HELD: lambda c: (
+        _if(c.host, f"on {c.host} ")
+        + f"{'no port can' if c.total == 1 else f'{c.total} ports cannot'} be held: {_error(c)}"
+    ),
+    Code.TOO_FEW_FREE_PORTS: lambda c: (
+        f"{_if(c.host, f'on {c.host} ')}only {c.count} of {c.total} ports "
+        + ("from {0} to {2}".format(*c.text.partition("-")) if c.text else "on this host")
+        + f" are free{_because(c)}"
+    ),
+    Code.FILE_NOT_WRITTEN: "{path}: {error}",
+    Code.FILE_NOT_READ: "{path!r} cannot be sent: {error}",
+    Code.FILE_CHANGED: (
+        "{path!r} changed while it was being sent; launch again, or leave it out with a .gitignore"
+    ),
+    Code.FILE_TRUNCATED: "{path!r} became shorter while it was being sent",
+    Code.DISK_UNRELIABLE: "a disk there does not keep what is written to it",
+    Code.DIGEST_INVALID: "{text!r} is not a SHA-256",
+    Code.PATH_OUTSIDE_TREE: "{path!r} is not a path inside the program's files",
+    Code.LINK_OUTSIDE_TREE: "the link {path!r} leads out of the program's files, to {name!r}",
+    Code.PROBE_NOT_STARTED: "no process could be created: {error}",
+    Code.PROBE_TIMED_OUT: "it took too long",
+    Code.PROBE_DIED: "its process died",
+    Code.PORT_NOT_LISTENING: "port {port} cannot be listened on: {error}",
+    Code.CONNECTION_REFUSED: "refused: a firewall rejects it, or it is not that host's address",
+    Code.CONNECTION_TIMED_OUT: (
+        "no answer within {seconds:g} s: a firewall drops it, or nothing has that address"
+    ),
+    Code.NO_ROUTE: (
+        "there is no way to it ({error}): a firewall rejects it, or the networks are not joined"
+    ),
+    Code.CONNECTION_FAILED: "{error}",
+    Code.NAME_NOT_RESOLVED: lambda c: (
+        f"the name cannot be looked up there ({c.text or f'no answer within {c.seconds:g} s'})"
+    ),
+    Code.GREETING_MISSING: lambda c: (
+        "the connection is accepted, but nothing of this job answers"
+        + _if(c.errno, f" ({_error(c)})")
+    ),
+    Code.GREETING_DIFFERENT: "another program answers there",
+    Code.SCRIPT_NOT_READ: "{path} cannot be read: {error}",
+    Code.INTERPRETER_FAILED: lambda c: (
+        _error(c) or f"it exited with {c.status}{_if(c.text, f'; {c.text}')}"
+    ),
+    Code.HOST_REACHED: lambda c: (
+        f"{c.text} {'core' if c.text == '1' else 'cores'}"
+        f"{_if(c.count, ', ' + format_count(c.count, 'GPU'))}, Python {c.version} for the agent"
+    ),
+    Code.PORTS_HELD: lambda c: f"{format_count(c.count, 'port')} held; no other to reach",
+    Code.PORTS_REACHED: lambda c: f"reaches {format_count(c.count, 'port')} of the tasks",
+    Code.PORTS_UNREACHABLE: "{hosts} cannot reach {host} at {addresses}: {inner}",
+    Code.PORTS_NOT_DIALLED: "it could not try to reach the others: {inner}",
+    Code.CLOCK_AGREES: "within a second of this machine's",
+    Code.CLOCK_DIFFERS: lambda c: (
+        f"its clock is {abs(c.seconds):.1f} s {'ahead of' if c.seconds > 0 else 'behind'} this "
+        "machine's"
+    ),
+    Code.INSPECTION_FAILED: "programs and disks could not be inspected: {inner}",
+    Code.DISK_HAS_ROOM: lambda c: (
+        f"over {format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}"
+    ),
+    Code.DISK_NEARLY_FULL: lambda c: (
+        f"{format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}, {c.path}"
+    ),
+    Code.WORKDIR_ENTERED: "{path}",
+    Code.WORKDIR_UNUSABLE: "{inner}",
+    Code.PROGRAM_FOUND: "{name}",
+    Code.PROGRAM_UNUSABLE: "{inner}",
+    Code.INTERPRETER_UNUSABLE: "{inner}",
+    Code.NOT_SENT_YET: "{path} was not inspected: a launch sends it first",
+    Code.SCRIPT_SAME: "{path}",
+    Code.SCRIPT_UNUSABLE: "{inner}",
+    Code.SCRIPT_DIFFERS: "{path} is not the same as on {hosts}",
     Code.VERSION_FOUND: lambda c: (
         "installed, its version unknown" if c.version == "unknown" else c.version
     ),
-    Code.TENSORFLOW_MISSING: _tensorflow_missing,
+    Code.PYTHON_NOT_RUNNING: "{name} does not run: {inner}",
+    Code.PYTHON_SLOW: "{name} did not report its version in time",
+    Code.PYTHON_DIFFERS: "{name} has Python {version}; that of {hosts} has {expected}",
+    Code.TENSORFLOW_DIFFERS: "{name} has TensorFlow {version}; that of {hosts} has {expected}",
+    Code.TENSORFLOW_MISSING: lambda c: (
+        f"{c.name} there has no TensorFlow; that of {format_names(c.hosts)} has"
+        if c.hosts
+        else f"{c.name} has none, as on every host"
+    ),
+    Code.TF_KERAS_FOUND: "{name} has tf_keras",
+    Code.TF_KERAS_MISSING: "program.keras is 2, but {name} has no tf_keras",
+    Code.MODULES_FOUND: "{name} has the modules that the program imports",
+    Code.MODULES_MISSING: "{name} has no {text}: the program imports {them}",
+    Code.PROXY_UNUSED: "{name} is not used between the hosts",
+    Code.PROXY_BETWEEN_HOSTS: (
+        "{name} is set and no_proxy leaves hosts of the cluster out: gRPC would go there for "
+        "{hosts}"
+    ),
+    Code.SERVERS_OPEN_TO_USERS: lambda c: (
+        f"other users of the host can connect to TensorFlow's servers: {c.text}"
+        + _if(c.count > 3, f" and {c.count - 3} more")
+    ),
+    Code.SERVERS_OPEN_TO_NETWORK: (
+        "machines outside the cluster can reach TensorFlow's servers, unless a firewall stops "
+        "them: they also listen on {addresses}"
+    ),
+    Code.PREFLIGHT_FAILED: lambda c: (
+        f"the preflight failed: {_at_host(c)}{_more_checks(c.count - 1)}"
+    ),
+    Code.TOO_FEW_SLOTS: "{count} tasks do not fit on the hosts' {total} slots",
+    Code.TOO_FEW_GPUS: "the tasks on {host} ask for {count} GPUs, and it has {total}",
+    Code.ADDRESS_SHARED: "{tasks_on_hosts} would both be at {addresses}",
+    **dict.fromkeys(
+        (Code.LOOPBACK_IN_CLUSTER, Code.LOOPBACK_OF_HOST),
+        ("{tasks_on_hosts} would be at {addresses}, which on every other host is that host itself"),
+    ),
+    Code.TF_CONFIG_TOO_LONG: (
+        "{name} would take {count:,} bytes; Linux passes no variable over 128 KiB"
+    ),
+    Code.PEERS_BEHIND_PROXY: "{name} is set, and no_proxy does not name {host}",
+    Code.SSH_NOT_STARTED: "ssh cannot be started: {error}",
+    Code.SSH_OPTION_REFUSED: "ssh refuses an option that it is given{ssh}",
+    Code.SSH_CONFIGURATION_REFUSED: "ssh refuses its configuration{ssh}",
+    Code.HOST_KEY_CHANGED: "its host key is not the one in known_hosts{ssh}",
+    Code.HOST_KEY_UNKNOWN: "its host key is not known{ssh}",
+    Code.LOGIN_REFUSED: "the login is refused{ssh}",
+    Code.SSH_NAME_NOT_RESOLVED: "its name cannot be resolved{ssh}",
+    Code.SSH_PORT_CLOSED: "nothing listens at its ssh port{ssh}",
+    Code.SSH_NO_ROUTE: "there is no way to it{ssh}",
+    Code.NO_COMMON_ALGORITHM: "it and the ssh of this machine have no algorithm in common{ssh}",
+    Code.BANNER_MISSING: (
+        "its sshd, or the jump host or proxy on the way to it, does not answer{ssh}{shared}"
+    ),
+    Code.SSH_TIMED_OUT: "it does not answer{ssh}",
+    Code.CLOSED_BY_SSHD: "its sshd closes the connection{ssh}",
+    Code.CLOSED_BY_PROXY: "the proxy on the way to it, or its sshd, closes the connection{ssh}",
+    Code.JUMP_HOST_FAILED: lambda c: (
+        f"its jump host{_if(c.name, f' {c.name}')}: {_within(c)}{_ssh(c)}"
+    ),
+    Code.SSH_FAILED: "ssh failed{ssh}",
+    Code.LOGIN_TIMED_OUT: lambda c: (
+        f"its login did not finish within {c.seconds:g} s{_if(c.text, f'; it printed: {c.text}')}"
+        + _shared_connection(c)
+    ),
+    Code.PYTHON_MISSING: "there is no python3 on it{ssh}",
     Code.PYTHON_TOO_OLD: lambda c: (
         f"{f'python3 is {c.name},' if c.name else 'its python3 is'} too old for distrun's agent"
     ),
-    Code.AGENT_NOT_STARTED: _agent_not_started,
-    Code.SSH_ENDED: lambda c: f"ssh: {c.text}" if c.text else f"ssh {_process_exit(c)}",
-    Code.TENSORBOARD_NOT_STARTED: lambda c: (
-        f"could not be started: {_within(c) if c.within else _error(c)}"
+    Code.PYTHON_NOT_EXECUTABLE: "its python3 cannot be executed{ssh}",
+    Code.ACCOUNT_RUNS_NO_COMMANDS: "its account runs no commands{ssh}",
+    Code.INPUT_TAKEN_BY_LOGIN: "its Python does not receive what distrun sends{ssh}",
+    Code.REMOTE_DISK_FULL: "a disk there is full{ssh}",
+    Code.AGENT_NOT_STARTED: lambda c: (
+        f"its agent cannot be started: {_error(c)}"
+        if c.errno
+        else f"the agent could not start there{_ssh(c)}"
     ),
-    Code.START_TIMED_OUT: _start_timed_out,
+    Code.AGENT_NOT_CONFIGURED: "{within}",
+    Code.HOST_UNUSABLE: "{host} cannot be used: {within}",
+    Code.HOSTS_UNUSABLE: lambda c: (
+        f"{len(c.within)} of {c.count} hosts cannot be used{_lines_within(c)}"
+    ),
+    Code.SUPERVISOR_FAILED: (
+        "distrun's supervisor failed, which is a defect in distrun: {text}; its traceback is in "
+        "{path}"
+    ),
+    Code.AGENT_EXITED: lambda c: f"its agent {_process_exit(c)}{_if(c.text, f' ({c.text})')}",
+    Code.AGENT_SHUT_DOWN: "its agent ended",
+    Code.AGENT_NOT_NEEDED: "it is no longer needed",
+    Code.AGENT_GONE: (
+        "its agent is gone{because}: the host was restarted, or could not be reached for longer "
+        "than timeouts.link"
+    ),
+    Code.AGENT_ABANDONED: lambda c: (
+        "it cannot be reached, and its tasks continue (timeouts.link: off): end them there"
+        + _if(c.pid, f"; its agent said that it has the process id {c.pid}")
+    ),
+    Code.SSH_ENDED: lambda c: f"ssh: {c.text}" if c.text else f"ssh {_process_exit(c)}",
+    Code.SSH_NOT_ANSWERED: "no answer to ssh",
+    Code.SSH_NOT_ENDED: "ssh does not end",
+    Code.HEARTBEAT_MISSING: "no sign of life",
+    Code.HOST_SILENT_TOO_LONG: (
+        "no sign of life for {seconds:g} s (timeouts.link){because}; it is not known whether its "
+        "tasks have ended"
+    ),
+    Code.SLURM_TIME_LIMIT: "Slurm ended it at the time limit of job {name}",
+    Code.SLURM_OUT_OF_MEMORY: (
+        "Slurm ended it: it needed more memory than job {name} has there (OUT_OF_MEMORY)"
+    ),
+    Code.SLURM_PREEMPTED: "Slurm preempted job {name}: another job needed the node",
+    Code.SLURM_NODE_FAILED: "Slurm marked the node as failed",
+    Code.SLURM_CANCELLED: "it was cancelled in Slurm (scancel): job {name} or one of its steps",
+    Code.SLURM_ALLOCATION_ENDS: "Slurm's signal before the end of its allocation",
+    Code.SLURM_JOB_ENDED: (
+        "Slurm's job {name} has ended ({text}) before its record has an end; what it printed: "
+        "{path}"
+    ),
+    Code.SRUN_NOT_STARTED: "srun cannot be started: {error}",
+    Code.SRUN_FAILED: "srun {process_exit}{said}",
+    Code.SRUN_TIMED_OUT: "srun has not started a step there in time{said}",
+    Code.POD_NOT_CREATED: "Kubernetes creates no pod: {text}",
+    Code.POD_UNSCHEDULABLE: "pod {name} is unschedulable: {text}",
+    Code.POD_QUEUED: "the pods are queued: Kueue has not admitted them",
+    Code.POD_PENDING: "pod {name} does not run yet{said}",
+    Code.POD_IMAGE_MISSING: "the image {path} cannot be used: {text}",
+    Code.POD_NOT_STARTED: "pod {name} does not start: {text}",
+    Code.POD_PREEMPTED: "Kubernetes took pod {name} from its node: {text}",
+    Code.POD_DELETED: "pod {name} was deleted",
+    Code.POD_OUT_OF_MEMORY: "pod {name} needed more memory than it may have (OOMKilled)",
+    Code.POD_ENDED: "pod {name} has ended{said}",
+    Code.PODS_LEFT: "Kubernetes has not removed all pods of the job yet: their node may be cut off",
+    Code.KUBECTL_NOT_STARTED: "kubectl cannot be started: {error}",
+    Code.KUBECTL_FAILED: "kubectl {process_exit}{said}",
+    Code.KUBECTL_ENDED: "the connection of kubectl ended{said}",
+    Code.LOG_PART_MISSING: "a part of {path} is missing",
+    Code.LOGS_TOO_SLOW: "their host sent them too slowly, or stopped sending them",
+    Code.LOG_COPY_NOT_WRITTEN: "the copy of {path} cannot be written: {error}",
+    Code.RESULTS_NOT_FETCHED: "results are not all here: {host_first}{text}{within}",
+    Code.LOGS_LEFT_ON_HOST: "{within}; all of them are in {path} on {host}",
+    Code.FILES_REFUSED: "{host} cannot receive the program's files: {within}",
+    Code.FILES_REFUSED_BY_HOSTS: lambda c: (
+        f"{len(c.within)} hosts cannot receive the program's files{_lines_within(c)}"
+    ),
+    Code.ONE_MACHINE_TWICE: "port {port} is wanted on {name} and on {host}: one machine",
+    Code.PORTS_REFUSED: "{within}",
+    Code.HOST_NOT_PREPARED: "{host} cannot be prepared: {within}",
+    Code.NO_HOST_ANSWERED: "no host answered",
+    Code.SEVERAL: _first_within,
+    Code.PLAN_NOT_WRITTEN: "the plan {path} cannot be written: {error}",
+    Code.RECORD_NOT_WRITTEN: "the job's record {path} cannot be written: {error}",
+    Code.PROC_MISSING: "/proc is not mounted",
+    Code.JOB_FOLDER_NOT_CREATED: "the job's folder {path} cannot be created: {error}",
+    Code.TENSORBOARD_WITHOUT_HOST: "is not started: no task runs on this machine",
+    Code.TENSORBOARD_NOT_STARTED: lambda c: f"could not be started: {_within(c) or _error(c)}",
+    Code.TENSORBOARD_SILENT: "has not answered for {seconds:g} s; see {path}",
+    Code.TENSORBOARD_EXITED: lambda c: (
+        f"ended by itself ({signal_name(c.signal) if c.signal else c.status}); see {c.path}"
+    ),
+    Code.JOB_RESUMED: "`distrun resume`",
+    Code.FORMER_HOST_UNREACHABLE: (
+        "{host} cannot be reached, so tasks of earlier attempts may still run there "
+        "(timeouts.link: off){because}"
+    ),
+    Code.FORMER_TASKS_ALIVE: "processes of earlier attempts do not end on {host}{said}",
+    Code.FORMER_HOST_ASSUMED_DEAD: "`--assume-dead` says so; it was not verified",
+    Code.FORMER_LEASE_OVER: (
+        "it cannot be reached, and its tasks have ended by themselves: their lease of {seconds:g} "
+        "s (timeouts.link) is over{because}"
+    ),
+    Code.STOPPED_BY_COMMAND: "{name}",
+    Code.LAUNCH_SIGNALLED: "{signal_name}",
+    Code.OUTPUT_READER_GONE: "the exit of the program that read its output (broken pipe)",
+    Code.SUPERVISOR_SIGNALLED: "{signal_name} to its supervisor",
+    Code.LAUNCH_COMMAND_DIED: "the death of its launch command",
+    Code.TASK_EXITED: "{subject}exited {status}",
+    Code.TASK_KILLED: "{subject}was killed by {signal_name}",
+    Code.TASK_EXITED_EARLY: lambda c: (
+        f"{_subject(c)}exited 0 before "
+        f"{'the chief' if c.tasks in ((), ('chief:0',)) else format_names(c.tasks)} had finished"
+    ),
+    Code.TASK_NOT_STARTED: "{subject}could not be started: {inner}",
+    Code.TASKS_LOST_WITH_HOST: lambda c: (
+        f"{format_names(c.tasks)} {'was' if len(c.tasks) == 1 else 'were'} lost with "
+        f"{format_host_names(c.hosts or (c.host,))}: {_inner(c)}"
+    ),
+    Code.LOST_WITH_HOST: "lost with its host: {inner}",
+    Code.OOM_KILL_LOGGED: "kernel: {text}",
+    Code.OOM_KILL_COUNTED: "{path}: oom_kill rose from {count} to {total}",
+    Code.EXITED_AS_SIGNALLED: "exited {status}, as after {signal_name}",
+    Code.JOB_SUCCEEDED: "it succeeded",
+    Code.JOB_STOPPED: lambda c: f"stopped{by_cause(c.within[0]) if c.within else ' by unknown'}",
+    Code.RESTARTS_USED_UP: lambda c: f"{_inner(c)}, after {format_count(c.count, 'restart')}",
+    Code.NOT_RESTARTED: "{inner}; not restarted: {inner_2}",
+    Code.STATUS_EXCLUDED: "{name} has {exit_status}",
+    Code.STATUS_NOT_INCLUDED: "{exit_status} is not in {name}, which is {text}",
+    Code.RESTART_MAX_REACHED: lambda c: (
+        f"{c.name} allows {format_count(c.count, 'restart') if c.count else 'no restart'}"
+    ),
+    Code.RESTART_NOT_APPLICABLE: "restarts follow exits of tasks and stalls only",
+    Code.FAILURE_RECURS: lambda c: (
+        f"the same failure at the same place {format_count(c.count, 'time')} in a row, before any "
+        "progress"
+    ),
+    Code.LEADER_FINISHED: "{task} has finished, and the others cannot start again without it",
+    Code.NO_ROOM: "no host has room for {tasks}",
+    Code.HOST_FAILS_TASKS: "tasks failed {count} times in a row on {host}, and not on other hosts",
+    Code.RESTART_IMPOSSIBLE: "{inner}; {task} cannot restart there, as it must after {inner_2}",
+    Code.HOST_LOST: "{host} was lost: {inner}",
+    Code.HOST_FAILED: "{host} cannot continue: {inner}",
     Code.TASK_NOT_READY: lambda c: (
         f"{format_names(c.tasks)} {'waits' if len(c.tasks) == 1 else 'wait'} until {c.task} "
         + (f"listens at {c.name}" if c.name else "")
@@ -511,24 +757,572 @@ TEXT_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
         f"the search for {repr(c.text) if c.text else 'a line'} has read {format_bytes(c.count)} "
         f"of the {format_bytes(c.total)} that {c.task} has printed"
     ),
-    Code.ORDER_NOT_ANSWERED: _order_not_answered,
-    Code.KILLED_FROM_OUTSIDE: _killed_from_outside,
-    Code.CRASHED: _crashed,
-    Code.COLLECTIVES_MISMATCHED: _collectives_mismatched,
+    Code.START_TIMED_OUT: _start_timed_out,
+    Code.RUN_TIMED_OUT: "it ran longer than timeouts.run, {seconds:g} s",
+    Code.STALLED: lambda c: (
+        f"no progress within timeouts.stall, {c.seconds:g} s"
+        + _if(c.name and c.text, f"; unlike the others, {c.name} stood at {c.text}")
+    ),
+    Code.TASKS_QUIET: (
+        "for {seconds:.0f} s, no task had printed, reported progress or used the processor"
+    ),
+    Code.COLLECTIVES_LATE: "{subject}created its strategy after TensorFlow was in use{quote}",
+    Code.COLLECTIVES_MISMATCHED: lambda c: (
+        "the collectives of the tasks do not match"
+        + _quote(c._replace(text=_NUMBERED_TYPE.sub(_with_type_name, c.text)))
+    ),
+    Code.GROUP_SIZES_DIFFER: "the tasks do not agree on how many they are{quote}",
+    Code.KERAS_3_USED: "{subject}used Keras 3 with a strategy that needs Keras 2{quote}",
+    Code.KERAS_2_CODE: "{subject}has code for Keras 2, but runs with Keras 3{quote}",
+    Code.TENSORFLOW_1_CODE: "{subject}has code for TensorFlow 1{quote}",
+    Code.CLUSTER_SPEC_INCOMPLETE: (
+        "{subject}needs a role or task that its script's cluster does not have{quote}"
+    ),
+    Code.TF_CONFIG_MISMATCH: (
+        "{subject}has a TF_CONFIG that does not match that of the others{quote}"
+    ),
+    Code.TF_CONFIG_REFUSED: "{subject}has a TF_CONFIG that TensorFlow does not accept{quote}",
+    Code.MODULE_NOT_RUNNABLE: "{subject}has no program to run{quote}",
+    Code.MODULE_NOT_IMPORTED: "{subject}could not import a module{quote}",
+    Code.NAME_NOT_IN_MODULE: "{subject}uses a name that a module does not have{quote}",
+    Code.INPUT_EMPTY: "{subject}asked for input, but a task's standard input is empty{quote}",
+    Code.LIBRARY_NOT_LOADED: "{subject}could not load a library{quote}",
+    Code.SCRIPT_NOT_FOUND: "{subject}has no program to run{quote}",
+    Code.ARGUMENTS_REFUSED: "{subject}did not accept its arguments{quote}",
+    Code.PERMISSION_REFUSED: "{subject}was refused permission{quote}",
+    Code.GPU_MEMORY_EXHAUSTED: "{subject}ran out of GPU memory{quote}",
+    Code.MEMORY_EXHAUSTED: "{subject}ran out of memory{quote}",
+    Code.DISK_EXHAUSTED: "{subject}found the disk full{quote}",
+    Code.FILES_EXHAUSTED: "{subject}had too many files open{quote}",
+    Code.NAME_REPLACED: "{subject}uses a name that TensorFlow has no more{quote}",
+    Code.FILE_LOCKED: "{subject}could not lock a file, which another process has open{quote}",
+    Code.SHELL_NOT_SET_UP: "{subject}ran a command that only an interactive shell has{quote}",
+    Code.PROCESSES_EXHAUSTED: "{subject}could create no further process or thread{quote}",
+    Code.PORT_IN_USE: "{subject}found a port taken{quote}",
+    Code.OWN_PORT_IN_USE: "{subject}found a port taken{quote}",
+    Code.SOME_PORT_IN_USE: "{subject}found a port taken{quote}",
+    Code.DATA_EXHAUSTED: "{subject}ran out of data{quote}",
+    Code.VALUES_NOT_FINITE: "{subject}got values that are not finite{quote}",
+    Code.PROXY_ANSWERED: "{subject}reached its peers only through a proxy{quote}",
+    Code.PEERS_LOST: "{subject}lost its peers{quote}",
+    Code.EXCEPTION_RAISED: "{subject}failed with {text}{place}",
+    Code.FILE_NOT_SENT: (
+        "{subject}failed with {text}{place}: {path} exists on this machine and is not sent to the "
+        "hosts"
+    ),
+    Code.INTERRUPTED: "{subject}was interrupted by SIGINT{quote}",
+    Code.CHILD_KILLED: lambda c: (
+        f"{_subject(c)}lost a child process: process {c.pid} was killed by {signal_name(c.signal)}"
+        + _if(c.within, f": {_within(c)}")
+    ),
+    Code.KILLED_FOR_MEMORY: (
+        "{subject}ran out of memory: the kernel's OOM killer ended it on {host}"
+    ),
+    Code.KILLED_FROM_OUTSIDE: lambda c: (
+        _subject(c)
+        + (_exit(c) if c.status is None else f"exited {c.status}, as after {signal_name(c.signal)}")
+        + ", from outside"
+    ),
+    Code.PREEMPTED: "{subject}was preempted: it {exit}",
+    Code.CRASHED: "{subject}crashed: it {exit}{quote}",
+    Code.SHELL_FAILED: "{subject}exited {status}, as a shell does if it cannot run a program",
+    Code.EXITED_BY_ITSELF: "{subject}exited {status} by itself",
+    Code.EXITED_AFTER_EXCEPTION: (
+        "{subject}exited {status} by itself, after it had printed {text}{place}"
+    ),
+    Code.EXITED_WHILE_NEEDED: "{subject}exited 0 while the others still needed it",
+    Code.SUCCESS_QUALIFIED: "it succeeded only in part: {within}",
+    Code.LEFT_AT_WORK: lambda c: (
+        f"{format_task_names(c.tasks)} exited 0 with "
+        f"{'1 process' if c.count == 1 else f'{c.count} processes'} still at work, which distrun "
+        f"ended: {c.text}"
+    ),
+    Code.EXCEPTION_HIDDEN: lambda c: (
+        f"{format_task_names(c.tasks)} exited 0 although the log ends in an exception: {c.text}"
+        f"{_place(c)}{_if(c.path, f'; its exit code is hidden at {c.path}')}"
+    ),
+    Code.LEFT_BEHIND: (
+        "{task_names} exited 0 at {text}, long before {name}, which came to {expected}"
+    ),
+    Code.PREEMPTED_SILENTLY: (
+        "{task_names} was preempted: it exited 0 at {text} after a SIGTERM that distrun did not "
+        "send, and {name} came to {expected}"
+    ),
+    Code.NEVER_LISTENED: (
+        "{task_names} never listened on a port: each ran by itself, without the others"
+    ),
+    Code.TRAINED_ALONE: "{task_names} were never connected: each trained alone",
+    Code.STARTS_UNEVEN: (
+        "the tasks began at different steps after the restart, and trained different weights: "
+        "{within}"
+    ),
+    Code.BEGAN_AT: lambda c: f"{c.task} at {c.text}{_if(c.path, f' (from {c.path})')}",
+    Code.SUSPENDED: "{subject}did not run: it was suspended{quote}",
+    Code.NOT_ANSWERING: "{subject}no longer answered{quote}",
+    Code.SERVED_ELSEWHERE: lambda c: (
+        f"{_subject(c)}served at {c.text or f'port {c.port}'} instead of {c.name}"
+        f"{_if(c.tasks, f', with a port that {format_names(c.tasks)} has')}: "
+        + (
+            f"the program sets TF_CONFIG, at {c.path}"
+            if c.path
+            else "its TF_CONFIG does not match that of the others"
+        )
+    ),
+    Code.LISTENING: "it listens on port {port}",
+    Code.WAITED_FOR_OTHERS: (
+        "{subject}waited for {text} tasks to connect, but the job has {count}: its TF_CONFIG does "
+        "not match that of the others"
+    ),
+    Code.BEHIND_PROXY: "{subject}reaches its peers only through a proxy: {inner}",
+    Code.RECORD_REMOVED: (
+        "{subject}could not be started: the folder of its log was removed while the job ran: "
+        "{inner}"
+    ),
+    Code.JOB_DID_NOT_START: "the job did not start within timeouts.start, {seconds:g} s",
+    Code.JOB_DID_NOT_END: "the job did not end within timeouts.run, {seconds:g} s",
+    Code.JOB_DISK_FULL: "{at_host}",
+    Code.NO_OUTPUT: "nothing, except TensorFlow's log",
+    Code.VERDICT_MISSING: "{inner}",
+    Code.UNCODED: "{text}",
 }
-ADVICE_FUNCTIONS: dict[Code, Callable[[Cause], str | None]] = {
-    Code.FILE_NOT_WRITTEN: _advice_on_writing,
-    Code.TENSORFLOW_MISSING: lambda c: (
-        "install it there, or name an interpreter that has it with the host's `python`"
-        if c.hosts
-        else None
+
+ADVICE: dict[Code, Words] = {
+    Code.WORKDIR_NOT_ENTERED: (
+        "check whether `program.workdir` exists on its host, or was removed while the job ran"
     ),
-    Code.TF_KERAS_MISSING: _advice_on_tf_keras,
-    Code.AGENT_NOT_STARTED: lambda c: (
-        f"try `{_command(c)} python3 --version`" if c.commands else None
+    Code.PROGRAM_NOT_FOUND: _CHECK_PROGRAM,
+    Code.AGENT_DIR_NOT_CREATED: "{advice_within}",
+    Code.PATH_CHANGEABLE: "run `chmod go-w` on it, or set XDG_STATE_HOME to a folder of your own",
+    Code.LOG_DISK_READ_ONLY: (
+        "the kernel makes a disk read-only after errors: see `dmesg` on that host"
     ),
+    Code.LOGS_NOT_LIMITED: "{move_logs}",
+    Code.AGENT_FAILED: "please report it with its traceback",
+    Code.PROGRESS_EXCESSIVE: (
+        "report at most {count} times a second, with at most {total} short values"
+    ),
+    Code.REQUEST_VERSION_DIFFERS: (
+        "use the distrun that launched the job, or stop the job by SIGTERM to its supervisor"
+    ),
+    Code.PROCESSES_NOT_ENDED: (
+        "they may wait in the kernel for a disk or a device (`ps -o pid,stat,wchan:20 -p PID`), or "
+        "their cgroup is frozen; while they live, nothing starts in their place"
+    ),
+    Code.PORT_OF_STRANGER: (
+        "have the processes of that user end. If a container or sudo of yours started them, use "
+        "your own user id there"
+    ),
+    Code.PORT_TAKEN: "end the program that holds it, or give another address in `cluster`",
+    Code.PORT_HELD_BY_JOB: "end the program that holds it, or give another address in `cluster`",
+    Code.PORT_NAME_TAKEN: (
+        "have the processes of that user end that use the name (ss -xlp as root shows them), or "
+        "use other ports"
+    ),
+    Code.PORT_PRIVILEGED: "give another address in `cluster`",
+    Code.TOO_FEW_FREE_PORTS: "widen `ports: {{range: …}}`",
+    Code.FILE_NOT_WRITTEN: lambda c: (
+        "make room there, send less of it (program.sync), or set XDG_STATE_HOME for its login to "
+        "another disk"
+        if c.is_disk_full
+        else "rename it, leave it out with a .gitignore, or set XDG_STATE_HOME for its login to a "
+        "folder that can have it"
+    ),
+    Code.PORT_NOT_LISTENING: "does another program listen there?",
+    **dict.fromkeys(
+        (Code.CONNECTION_REFUSED, Code.CONNECTION_TIMED_OUT, Code.NO_ROUTE),
+        (
+            "let the hosts reach each other's ports by TCP; `ports: {{range: 20000-21000}}` keeps "
+            f"them in a range that a firewall can allow; {_OTHER_ADDRESS}"
+        ),
+    ),
+    Code.CONNECTION_FAILED: _OTHER_ADDRESS,
+    Code.NAME_NOT_RESOLVED: (
+        "name it in DNS or in /etc/hosts on every host, or give the hosts' `address:`"
+    ),
+    Code.GREETING_MISSING: (
+        "something in between accepts connections, such as a proxy or a gateway; " + _OTHER_ADDRESS
+    ),
+    Code.GREETING_DIFFERENT: _OTHER_ADDRESS,
+    Code.PORTS_NOT_DIALLED: "is the host overloaded?",
+    Code.CLOCK_DIFFERS: "logs are merged by time: set the clocks by NTP (timedatectl, chronyc)",
+    Code.INSPECTION_FAILED: "a file system there may hang: does `df` end?",
+    Code.DISK_NEARLY_FULL: "make room on the disk of {path}",
+    Code.WORKDIR_UNUSABLE: (
+        "create it there, or name one with program.workdir or the host's `workdir`"
+    ),
+    Code.PROGRAM_UNUSABLE: "install it there, or correct program.command",
+    Code.INTERPRETER_UNUSABLE: (
+        "install it there, or name another with program.python or the host's `python`"
+    ),
+    Code.SCRIPT_UNUSABLE: "copy it to the hosts that lack it; {copying}",
+    Code.SCRIPT_DIFFERS: "copy it again to the hosts where it differs; {copying}",
+    Code.PYTHON_NOT_RUNNING: "program.python or the host's `python` names the interpreter",
+    Code.PYTHON_SLOW: "does it start at once there? Its disk may be slow",
+    Code.PYTHON_DIFFERS: (
+        "install the same Python on all hosts, or name interpreters that have it with the hosts' "
+        "`python`"
+    ),
+    Code.TENSORFLOW_DIFFERS: (
+        "install the same TensorFlow on all hosts, or name interpreters that have it with the "
+        "hosts' `python`"
+    ),
+    Code.TENSORFLOW_MISSING: lambda c: _if(
+        c.hosts, "install it there, or name an interpreter that has it with the host's `python`"
+    ),
+    Code.TF_KERAS_MISSING: lambda c: (
+        f"install it: {shlex.quote(c.name)} -m pip install {_tf_keras(c)}"
+    ),
+    Code.MODULES_MISSING: (
+        "install {them} for this interpreter, or name another one with program.python or a host's "
+        "`python`"
+    ),
+    Code.PROXY_BETWEEN_HOSTS: (
+        "add them to no_proxy (no_grpc_proxy), or set {name} to nothing under program.env"
+    ),
+    **dict.fromkeys(
+        (Code.SERVERS_OPEN_TO_USERS, Code.SERVERS_OPEN_TO_NETWORK),
+        (
+            "a server of TensorFlow lets whoever connects read and write your files: limit "
+            "`ports.range` with a firewall, see docs/security.md"
+        ),
+    ),
+    Code.TOO_FEW_SLOTS: "give the hosts more slots, or the cluster fewer tasks",
+    Code.TOO_FEW_GPUS: "lower `gpus` of a role, or list the host's GPUs under `hosts`",
+    Code.ADDRESS_SHARED: "give each host an `address:` of its own, by which the others reach it",
+    Code.LOOPBACK_IN_CLUSTER: "write the address by which the others reach {hosts}",
+    Code.LOOPBACK_OF_HOST: "give {hosts} an `address:` by which the others reach it",
+    Code.TF_CONFIG_TOO_LONG: "use fewer tasks, or shorter addresses",
+    Code.SSH_NOT_STARTED: "install OpenSSH's client",
+    Code.SSH_OPTION_REFUSED: (
+        "correct ssh.options: ssh_config(5) has the options and what they can be"
+    ),
+    Code.SSH_CONFIGURATION_REFUSED: "correct that line, or name another file with ssh.config_file",
+    Code.HOST_KEY_CHANGED: (
+        "if it was installed again, `{command_2}` and `{command}` take the new key; if not, "
+        "somebody may be in between"
+    ),
+    Code.HOST_KEY_UNKNOWN: "log in once by hand, `{command}`, and compare the key it shows",
+    Code.LOGIN_REFUSED: (
+        "`{command} true` must work without asking: ssh-copy-id puts your key there, ssh-add "
+        "unlocks it, ssh.user and ssh.identity_file say whose"
+    ),
+    Code.SSH_NAME_NOT_RESOLVED: "correct it under hosts, or name it in ~/.ssh/config",
+    Code.SSH_PORT_CLOSED: "is sshd running there, and at the port in ssh.port?",
+    Code.SSH_NO_ROUTE: "is it switched on, and the network (VPN) up?",
+    Code.NO_COMMON_ALGORITHM: (
+        "allow one that it offers, as in `ssh: {{options: {{HostKeyAlgorithms: +ssh-rsa}}}}`, or "
+        "bring its sshd up to date"
+    ),
+    Code.BANNER_MISSING: (
+        "are all of them up, and no firewall in between? ssh.connect_timeout waits "
+        "longer{end_shared}"
+    ),
+    Code.SSH_TIMED_OUT: (
+        "is it switched on, and no firewall in between? ssh.connect_timeout waits longer"
+    ),
+    Code.CLOSED_BY_SSHD: (
+        "its log (journalctl -u ssh) says why; MaxStartups or AllowUsers in sshd_config may"
+    ),
+    Code.CLOSED_BY_PROXY: (
+        "`{command} true` must work; check the ProxyCommand or ProxyJump in ~/.ssh/config or "
+        "ssh.options"
+    ),
+    Code.JUMP_HOST_FAILED: "{advice_within}",
+    Code.SSH_FAILED: "try `{command} true`",
+    Code.LOGIN_TIMED_OUT: (
+        "does `{command} echo fine` print fine at once? If not, it may be out of reach, or a shell "
+        "profile there waits for something or takes the output{end_shared}"
+    ),
+    Code.PYTHON_MISSING: "install Python 3.8 or newer there",
+    Code.PYTHON_TOO_OLD: "make a Python 3.8 or newer the first python3 in its PATH",
+    Code.PYTHON_NOT_EXECUTABLE: "try `{command} python3 --version`",
+    Code.ACCOUNT_RUNS_NO_COMMANDS: (
+        "give it a login shell there, or name another user with ssh.user: `{command} exec true` "
+        "must print nothing"
+    ),
+    Code.INPUT_TAKEN_BY_LOGIN: (
+        "does a shell profile there read standard input or start another shell, or the account run "
+        "another command? `echo fine | {command} cat` must print fine"
+    ),
+    Code.REMOTE_DISK_FULL: "make room on it",
+    Code.AGENT_NOT_STARTED: lambda c: _if(c.commands, f"try `{_command(c)} python3 --version`"),
+    Code.AGENT_NOT_CONFIGURED: "{move_logs}",
+    Code.HOST_UNUSABLE: "{advice_within}",
+    Code.HOSTS_UNUSABLE: lambda c: _advice_within(c, "\n"),
+    Code.SUPERVISOR_FAILED: "please report it with its traceback",
+    Code.SLURM_TIME_LIMIT: (
+        "ask for more time (`slurm.time`, or --time), or let distrun submit requeue the job "
+        "(`slurm.requeue: true`)"
+    ),
+    Code.SLURM_OUT_OF_MEMORY: (
+        "ask for more memory on each node (`slurm.mem_per_node`, or --mem), or use smaller batches"
+    ),
+    Code.SLURM_PREEMPTED: (
+        "have Slurm queue the job again (`slurm.requeue: true`), or use a partition or QOS that is "
+        "not preempted"
+    ),
+    Code.SLURM_NODE_FAILED: (
+        "ask for one node more and set `spares: 1`; with salloc or sbatch add --no-kill, or Slurm "
+        "ends the whole job"
+    ),
+    Code.SLURM_CANCELLED: (
+        "nothing is wrong with the job: `distrun resume` continues it in another allocation"
+    ),
+    Code.SLURM_ALLOCATION_ENDS: (
+        "ask for more time (`slurm.time`), or have the job queued again (`slurm.requeue: true`)"
+    ),
+    Code.SRUN_NOT_STARTED: "is this a host of the Slurm cluster? Check PATH",
+    Code.SRUN_FAILED: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
+    Code.SRUN_TIMED_OUT: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
+    Code.POD_NOT_CREATED: (
+        "ask for less, or free some of the namespace's quota; `kubectl describe quota` shows it"
+    ),
+    Code.POD_UNSCHEDULABLE: (
+        "ask for less (`kubernetes.cpus`, `memory`, `gpus`), or wait longer (`timeouts.start`)"
+    ),
+    Code.POD_QUEUED: "wait longer (`timeouts.start`), or use another queue (`kubernetes.queue`)",
+    Code.POD_PENDING: "see `kubectl describe pod {name}`, or wait longer (`timeouts.start`)",
+    Code.POD_IMAGE_MISSING: (
+        "check `kubernetes.image`, and the pull secret of the namespace's service account"
+    ),
+    Code.POD_NOT_STARTED: "check `kubernetes.pod` and the image; it needs a python3",
+    Code.POD_OUT_OF_MEMORY: "ask for more (`kubernetes.memory`), or use smaller batches",
+    Code.PODS_LEFT: "see `kubectl get pods -l job-name={name}`",
+    Code.KUBECTL_NOT_STARTED: "install kubectl, or check PATH",
+    Code.FILES_REFUSED: "{advice_within}",
+    Code.FILES_REFUSED_BY_HOSTS: "{advice_within}",
+    Code.ONE_MACHINE_TWICE: "name each machine once in `hosts`, and give each task its own port",
+    Code.PORTS_REFUSED: "{advice_within}",
+    Code.HOST_NOT_PREPARED: "{advice_within}",
+    Code.SEVERAL: "{advice_within}",
+    Code.PROC_MISSING: (
+        "mount it (mount -t proc proc /proc): distrun finds and ends processes by it"
+    ),
+    Code.JOB_FOLDER_NOT_CREATED: (
+        "set DISTRUN_HOME to a folder that can be written, on a disk with room"
+    ),
+    Code.FORMER_HOST_UNREACHABLE: (
+        "make it reachable, or end the tasks there; then repeat this command. If you are certain "
+        "that nothing of the job runs there, for example because it is switched off: distrun "
+        "resume JOB --assume-dead {host}"
+    ),
+    Code.FORMER_TASKS_ALIVE: "end them there; then repeat this command",
     Code.TASK_NOT_STARTED: _advice_on_start,
-    Code.HOST_FAILED: _advice_on_host,
-    Code.KILLED_FROM_OUTSIDE: _advice_on_kill,
-    Code.CRASHED: _advice_on_crash,
+    Code.TASKS_LOST_WITH_HOST: _CHECK_HOST,
+    Code.NO_ROOM: (
+        "add spares to `hosts`, or set `restart.min_workers` to continue with fewer workers"
+    ),
+    Code.HOST_LOST: _CHECK_HOST,
+    Code.HOST_FAILED: lambda c: _inner_advice(c) or _CHECK_HOST,
+    Code.STALLED: lambda c: (
+        _if(
+            c.path,
+            f"children that {c.path} made by fork, after TensorFlow had started its threads, may "
+            'wait for ever: use multiprocessing.get_context("spawn"), or create them before '
+            "TensorFlow is imported; ",
+        )
+        + "the logs end with where each thread of each task was; a longer first step or evaluation "
+        "needs a longer timeouts.stall"
+    ),
+    Code.TASKS_QUIET: (
+        "the logs end with where each thread of each Python task was; `timeouts.stall` ends or "
+        "restarts such a job by itself"
+    ),
+    Code.COLLECTIVES_LATE: (
+        "create MultiWorkerMirroredStrategy at the top of the script, before any tensor, variable, "
+        "dataset or model, and before anything that lists devices"
+    ),
+    Code.COLLECTIVES_MISMATCHED: lambda c: (
+        f"{_if(c.path, f'{c.path} for some of the tasks only: ')}every worker must call the same "
+        "collectives in the same order, with the same shapes and types: as many steps for each, "
+        "batches of one size (`drop_remainder=True`), and no all-reduce, gather or metric that "
+        "only some workers call; saving and evaluating may need all workers, too: `save`, "
+        "`evaluate` and `fit` must not be called by the chief alone"
+    ),
+    Code.GROUP_SIZES_DIFFER: (
+        "every task must see the same cluster: leave TF_CONFIG to distrun, do not set it in the "
+        "script, and take the number of workers from the strategy (`num_replicas_in_sync`)"
+    ),
+    Code.KERAS_3_USED: (
+        "{use_keras_2}: Keras 3 has no fit for several workers and loses updates with parameter "
+        "servers"
+    ),
+    Code.KERAS_2_CODE: "{use_keras_2}, or change the code for Keras 3",
+    Code.TENSORFLOW_1_CODE: (
+        "begin with `import tensorflow.compat.v1 as tf; tf.disable_v2_behavior()`, or change the "
+        "code for TensorFlow 2; what was in `tf.contrib`, `tf.examples` and `tf.estimator` needs "
+        "an older TensorFlow or another package"
+    ),
+    Code.CLUSTER_SPEC_INCOMPLETE: (
+        "take the cluster from TF_CONFIG, which names every role and task of the job "
+        "(`tf.distribute.cluster_resolver.TFConfigClusterResolver()`), not from a ClusterSpec of "
+        "your own; or add the role to `cluster` in the YAML file"
+    ),
+    Code.TF_CONFIG_MISMATCH: _SAME_CLUSTER,
+    Code.TF_CONFIG_REFUSED: _SAME_CLUSTER,
+    Code.MODULE_NOT_RUNNABLE: "check `program.module`: it must be importable where the tasks run",
+    Code.MODULE_NOT_IMPORTED: (
+        "install it for the Python that runs the tasks (`distrun plan` shows which), or set "
+        "`program.python`; modules of your own must be in the script's folder or PYTHONPATH"
+    ),
+    Code.NAME_NOT_IN_MODULE: (
+        "the module is there: check the spelling of the name, and the version of the package that "
+        "has the module; a file of your own with the package's name hides the package"
+    ),
+    Code.INPUT_EMPTY: (
+        "give the answer with `program.args`, `env` or a file, and remove `input()`, "
+        "`breakpoint()` and `pdb` from the script; `{logs}` shows what it printed"
+    ),
+    Code.LIBRARY_NOT_LOADED: (
+        "install the library where the tasks run, or name its folder in LD_LIBRARY_PATH under "
+        "`env` of `program`"
+    ),
+    Code.SCRIPT_NOT_FOUND: (
+        "check `program` in the spec: a script's path is relative to the spec's file"
+    ),
+    Code.ARGUMENTS_REFUSED: lambda c: (
+        "check the arguments after the script; options of `distrun run` stand before it: "
+        "distrun run -n 2 train.py --epochs 3"
+        if c.path
+        else "check `program.args`, the roles' own `args`, and everything after `--`"
+    ),
+    Code.PERMISSION_REFUSED: (
+        "check the owner and mode of what the line names, for the user who runs the tasks"
+    ),
+    Code.GPU_MEMORY_EXHAUSTED: (
+        "use a smaller batch or model, give each task a GPU of its own (`gpus` of its role), or "
+        "set TF_FORCE_GPU_ALLOW_GROWTH=true if several share one"
+    ),
+    Code.MEMORY_EXHAUSTED: (
+        "use a smaller batch, shuffle buffer or cache, or fewer tasks a host (`slots`)"
+    ),
+    Code.DISK_EXHAUSTED: "make room where it writes (df -h), or have it write elsewhere",
+    Code.FILES_EXHAUSTED: (
+        "raise the limit on open files (`ulimit -n`), or let it close files that it does not need"
+    ),
+    Code.NAME_REPLACED: "in its place there is {expected}",
+    Code.FILE_LOCKED: (
+        "each task needs a file of its own, or one task writes it: two workers that save to the "
+        "same path (`best.h5`) lock each other out; put DISTRUN_TASK or DISTRUN_RANK into the path"
+    ),
+    Code.SHELL_NOT_SET_UP: (
+        "name the environment's Python instead: `program.python: /path/to/env/bin/python` (`conda "
+        "env list` shows the path); or begin the script with `source "
+        "/path/to/conda/etc/profile.d/conda.sh`, or `source /etc/profile` for `module`"
+    ),
+    Code.PROCESSES_EXHAUSTED: (
+        "raise the limit on processes (`ulimit -u`, or pids.max of the cgroup), or let the tasks "
+        "use fewer threads"
+    ),
+    Code.PORT_IN_USE: _FREE_PORT,
+    Code.OWN_PORT_IN_USE: _SHARE_PORT,
+    Code.SOME_PORT_IN_USE: f"{_FREE_PORT}; if it is {{port}}, the task's own: {_SHARE_PORT}",
+    Code.DATA_EXHAUSTED: (
+        "every worker needs as many batches as the others: repeat() the dataset and count steps, "
+        "or check how it is sharded"
+    ),
+    Code.VALUES_NOT_FINITE: (
+        "lower the learning rate, clip gradients, or inspect the sample that caused it"
+    ),
+    **dict.fromkeys(
+        (Code.PROXY_ANSWERED, Code.BEHIND_PROXY),
+        (
+            "unset http_proxy and https_proxy for the tasks, or name the cluster's hosts in "
+            "no_proxy (distrun does, unless the spec sets no_proxy itself)"
+        ),
+    ),
+    Code.PEERS_LOST: "check the network between the hosts, and what the other tasks printed last",
+    Code.EXCEPTION_RAISED: "see its traceback: {logs} -t {task}",
+    Code.FILE_NOT_SENT: (
+        "take it out of .gitignore, list it in `program.sync`, or put it where all hosts see it"
+    ),
+    Code.INTERRUPTED: "somebody sent it SIGINT: a scheduler, a shell, a person",
+    Code.CHILD_KILLED: lambda c: (
+        f"memory ran out{'' if c.within else ', perhaps (see dmesg)'}: use fewer worker processes, "
+        "a smaller batch or cache"
+        if c.signal == signal.SIGKILL
+        else "a fault in native code of the child: see the lines that it printed last"
+    ),
+    Code.KILLED_FOR_MEMORY: (
+        "use a smaller batch, shuffle buffer or cache, fewer tasks a host (`slots`), or raise the "
+        "memory limit of the cgroup or container"
+    ),
+    Code.KILLED_FROM_OUTSIDE: lambda c: (
+        "somebody sent it that signal: a scheduler, a person, a script"
+        + _if(
+            c.signal == signal.SIGKILL,
+            "; or it ran out of memory, and distrun may not read the kernel's record of that (see "
+            "dmesg)",
+        )
+    ),
+    Code.PREEMPTED: (
+        "somebody sent it SIGTERM, perhaps a scheduler that needs the machine; with `restart` in "
+        "the spec, the restart is not counted if the task had lived for 60 s or reported a step "
+        "through DISTRUN_NOTIFY"
+    ),
+    Code.CRASHED: lambda c: (
+        "this CPU lacks instructions that a library was built for: use another build of it"
+        if (c.signal or (c.status or 0) - 128) == signal.SIGILL
+        else "a fault in native code: of a library, its build, or the driver; see its last lines"
+    ),
+    Code.SHELL_FAILED: "check `program` in the spec, and the commands in the script",
+    Code.EXITED_BY_ITSELF: "see what it printed last: {logs} -t {task}",
+    Code.EXITED_AFTER_EXCEPTION: (
+        "an exception that ends Python exits 1, so the program has caught this one: see what it "
+        "printed last: {logs} -t {task}"
+    ),
+    Code.EXITED_WHILE_NEEDED: lambda c: (
+        "every task must take part to the end: as many steps or batches for each worker, and "
+        "servers that join()"
+        + _if(
+            c.name,
+            f"; or, if each {c.name} trains by itself, as in TensorFlow 1, write "
+            "`workers: independent`",
+        )
+    ),
+    Code.LEFT_AT_WORK: (
+        "start the program so that its script waits for it: without `&`, or with `wait` at the end"
+    ),
+    Code.EXCEPTION_HIDDEN: lambda c: (
+        f"{_if(c.path, f'in the shell script, write `set -eo pipefail` above {c.path}; ')}a "
+        "program should not exit 0 after an exception: raise it again, or sys.exit(1)"
+    ),
+    Code.LEFT_BEHIND: (
+        "every task must take part to the end; a handler of SIGTERM that saves should exit 143, so "
+        "that distrun can tell a preemption from an end"
+    ),
+    Code.PREEMPTED_SILENTLY: (
+        "a handler of SIGTERM that saves should exit 143, so that distrun restarts it (`restart`)"
+    ),
+    Code.NEVER_LISTENED: (
+        "create the strategy that the spec names, with the TF_CONFIG that distrun sets "
+        "(`tf.distribute.MultiWorkerMirroredStrategy()`), before anything else that uses TensorFlow"
+    ),
+    Code.TRAINED_ALONE: (
+        "every task must see the same cluster: leave TF_CONFIG to distrun, do not set it in the "
+        "script, and create the strategy without a cluster of your own"
+    ),
+    Code.STARTS_UNEVEN: (
+        "all tasks must restore the same checkpoint: from a folder that every host sees "
+        "(`program.shared`), saved by one task, or by all in the same step"
+    ),
+    **dict.fromkeys(
+        (Code.SUSPENDED, Code.NOT_ANSWERING),
+        (
+            "it was stopped by SIGSTOP or a debugger, its machine was asleep or overloaded, or the "
+            "network to it is gone"
+        ),
+    ),
+    Code.SERVED_ELSEWHERE: (
+        f"{_SAME_CLUSTER}; if the program's own TF_CONFIG is meant, write `program.tf_config: mine`"
+    ),
+    Code.WAITED_FOR_OTHERS: _SAME_CLUSTER,
+    Code.RECORD_REMOVED: (
+        "leave the job's folders alone until the job has ended, in DISTRUN_HOME and in the state "
+        "folder of other hosts: a restart writes there; or check that the host's disk is still "
+        "mounted"
+    ),
+    Code.JOB_DID_NOT_START: "see where its tasks wait, or raise timeouts.start",
+    Code.JOB_DID_NOT_END: "see where its tasks wait, or raise timeouts.run",
+    Code.JOB_DISK_FULL: "make room there, or set {folder_variable} to another disk",
 }
