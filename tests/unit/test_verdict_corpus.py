@@ -58,8 +58,8 @@ def reword(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Replaces all of distrun's own words by nonsense."""
 
     def replace_words() -> None:
-        for table in ("TEXTS", "ADVICE"):
-            monkeypatch.setattr(words, table, dict.fromkeys(Code, "is taken, is full"))
+        for name in ("TEXTS", "ADVICE"):
+            monkeypatch.setattr(words, name, dict.fromkeys(Code, "is taken, is full"))
         assert {words.cause_text(Cause(code)) for code in Code} == {"is taken, is full"}
 
     return replace_words

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from distrun.verdict.messages import Message
-    from distrun.verdict.traceback_forms import plain_lines
-from distrun.verdict.tracebacks import Traceback
+    from distrun.verdict.tracebacks import Traceback
 
 _HARMLESS_LOG = re.compile(r"[IW]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] ")
 _FATAL_LOG = re.compile(r"F\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F ")

@@ -17,7 +17,6 @@ from typing import Any
 
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Cause, Code
-from distrun.job import held_package
 from distrun.job.events import PreflightFound
 from distrun.preflight import Check
 from distrun.spec.problems import printable
