@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 VERSION = 1
 MOST_BYTES = 64 << 20
 """Of a file in a bundle. Of a longer one, its beginning is there, up to the end of a line."""
-ABOUT = "bundle.json"
-REPORT = "report.html"
-README = "README.txt"
+ABOUT, REPORT, README = "bundle.json", "report.html", "README.txt"
 TOP = re.compile(r"distrun-([A-Za-z0-9][A-Za-z0-9._-]{0,200})")
-_TASK_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
+_SUFFIXES = "|".join(map(re.escape, (LOG_SUFFIX, LATE_SUFFIX, INDEX_SUFFIX, HISTORY_SUFFIX)))
+_TASK_FILE = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,200}}(?:{_SUFFIXES})")
 
 
 class About(Frozen, kw_only=True):
@@ -44,18 +43,12 @@ class About(Frozen, kw_only=True):
 
 def is_known(name: str, folder: JobFolder) -> bool:
     """Whether a file of that name, relative to the job's folder, belongs to a bundle."""
+    place, slash, file = name.rpartition("/")
+    if slash:
+        is_folder = place in (folder.logs.name, folder.history.name)
+        return is_folder and _TASK_FILE.fullmatch(file) is not None
     files = (
         *(folder.spec_file, folder.resolved_spec_file, folder.plan_file, folder.events_file),
         *(folder.supervisor_log, folder.batch_script, folder.batch_log),
     )
-    if name in {ABOUT, REPORT, README, *(file.name for file in files)}:
-        return True
-    place, slash, file = name.partition("/")
-    if name == f"{folder.logs.name}/{folder.unsent_reports_file.name}":
-        return True
-    suffixes = {
-        folder.logs.name: (LOG_SUFFIX, LATE_SUFFIX, INDEX_SUFFIX),
-        folder.history.name: (HISTORY_SUFFIX,),
-    }.get(place, ())
-    is_named = bool(slash) and _TASK_FILE.fullmatch(file) is not None
-    return is_named and file.endswith(tuple(suffixes))
+    return name in {ABOUT, REPORT, README, *(each.name for each in files)}

@@ -17,7 +17,7 @@ from distrun.codec import from_json
 from distrun.errors import UsageError
 from distrun.job.folder import JobFolder
 from distrun.spec.problems import printable
-from distrun.spec.regular_file import open_regular_file, read_regular_file
+from distrun.spec.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,6 @@ _MOST_BYTES = 1 << 30
 _BLOCK = 1 << 20
 _LATEST_TIME = 4e10
 """Later than any clock: the header is damaged."""
-
 _ODD_VALUES = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError)
 
 
@@ -68,18 +67,23 @@ def opened(path: Path) -> Iterator[tuple[JobFolder, About]]:
                 open_regular_file(path, follow_link=True) as packed,
                 gzip.GzipFile(fileobj=packed) as archive,
             ):
-                folder = _unpack(archive, Path(temporary), path)
-                _check_end(archive)
+                folder = _unpack(archive, Path(temporary))
+            about = _about(folder)
         except (tarfile.TarError, EOFError, zlib.error, ValueError, gzip.BadGzipFile) as error:
             raise _damaged(path, str(error)) from error
-        about = _about(folder, path)
+        if about.version != VERSION:
+            raise UsageError(
+                f"{path}: a bundle of version {about.version}, and this distrun reads {VERSION}",
+                hint="use the distrun that made it",
+            )
         try:
             yield folder, about
         except _ODD_VALUES as error:  # each file can be read, but they do not fit together
             raise _damaged(path, f"{type(error).__name__}: {error}") from error
 
 
-def _unpack(archive: gzip.GzipFile, temporary: Path, path: Path) -> JobFolder:
+def _unpack(archive: gzip.GzipFile, temporary: Path) -> JobFolder:
+    """Unpack an archive. Raises ValueError if it is no bundle."""
     folder: JobFolder | None = None
     size = 0
     # A stream is read from its beginning to its end: no member can be somewhere else.
@@ -87,61 +91,48 @@ def _unpack(archive: gzip.GzipFile, temporary: Path, path: Path) -> JobFolder:
         for count, member in enumerate(members):
             top, _, name = member.name.partition("/")
             found = TOP.fullmatch(top)
-            if found is None:
-                raise _damaged(path, f"it has {printable(member.name[:200])!r}")
-            if folder is None:
+            if folder is None and found is not None:
                 folder = JobFolder(temporary / "jobs" / found[1])
                 folder.logs.mkdir(parents=True)
                 folder.history.mkdir()
-            is_of_job = found[1] == folder.job_id and is_known(name, folder)
-            if not is_of_job or (folder.path / name).exists():
-                raise _damaged(path, f"it has {printable(member.name[:200])!r}")
+            is_of_job = folder is not None and found is not None and found[1] == folder.job_id
+            if folder is None or not is_of_job or not is_known(name, folder):
+                raise ValueError(f"it has {printable(member.name[:200])!r}")
             if member.size > MOST_BYTES:
-                raise _damaged(path, f"its {name} has more than {MOST_BYTES:,} bytes")
+                raise ValueError(f"its {name} has more than {MOST_BYTES:,} bytes")
             size += member.size
             if count >= _MOST_FILES or size > _MOST_BYTES:
                 most = f"{_MOST_FILES:,} files or {_MOST_BYTES:,} bytes"
-                raise _damaged(path, f"it has more than {most}")
+                raise ValueError(f"it has more than {most}")
             _write(members, member, folder.path / name)
     if folder is None:
-        raise _damaged(path, "it is empty")
+        raise ValueError("it is empty")
+    # To its end, where its length and its checksum are.
+    if len(archive.read(_BLOCK)) == _BLOCK:
+        raise ValueError("there is something behind its end")
     return folder
 
 
 def _write(members: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
     source = members.extractfile(member)
-    with path.open("xb") as target:
+    try:
+        target = path.open("xb")
+    except FileExistsError:
+        raise ValueError(f"it has {path.name} twice") from None
+    with target:
         while source is not None and (block := source.read(_BLOCK)):
             target.write(block)
     if 0 <= member.mtime < _LATEST_TIME:
         os.utime(path, (member.mtime, member.mtime))
 
 
-def _check_end(archive: gzip.GzipFile) -> None:
-    """Read what fills up the archive, so that its length and its checksum are compared.
-
-    Raises:
-        ValueError: it is too long.
-        EOFError, gzip.BadGzipFile: the archive is damaged.
-    """
-    if len(archive.read(_BLOCK)) == _BLOCK:
-        raise ValueError("there is something behind its end")
-
-
-def _about(folder: JobFolder, path: Path) -> About:
+def _about(folder: JobFolder) -> About:
+    """Return what it says of itself. Raises ValueError."""
     try:
-        content = read_regular_file(str(folder.path / ABOUT), largest=_BLOCK)
-        if content is None:
-            raise _damaged(path, f"it has no {ABOUT}, or a huge one")
-        about = from_json(About, json.loads(content))
-    except _ODD_VALUES as error:
-        raise _damaged(path, f"its {ABOUT} cannot be read") from error
-    if about.version != VERSION:
-        raise UsageError(
-            f"{path}: a bundle of version {about.version}, and this distrun reads {VERSION}",
-            hint="use the distrun that made it",
-        )
-    return about
+        with open_regular_file(folder.path / ABOUT) as file:
+            return from_json(About, json.loads(file.read(_BLOCK)))
+    except (OSError, *_ODD_VALUES) as error:
+        raise ValueError(f"its {ABOUT} cannot be read") from error
 
 
 def _damaged(path: Path, why: str) -> UsageError:

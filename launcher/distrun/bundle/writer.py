@@ -1,45 +1,99 @@
-"""Writes a bundle: the files of a job, redacted, with its report."""
+"""Writes a bundle: the files of a job, without secrets and names, and its report."""
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import json
 import math
 import os
 import platform
+import pwd
 import re
+import socket
 import tarfile
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from distrun.agent.protocol import INDEX_SUFFIX
 from distrun.bundle.contents import ABOUT, MOST_BYTES, README, REPORT, VERSION, About, is_known
-from distrun.codec import to_json
-from distrun.frozen import Frozen
+from distrun.codec import from_json, to_json
+from distrun.job import events, record
 from distrun.job.folder import LATE_SUFFIX, LOG_SUFFIX, JobFolder
+from distrun.redaction import Redactor, secret_values
+from distrun.spec.machine import own_names
+from distrun.spec.model import Spec
 from distrun.spec.regular_file import data_start, open_regular_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from distrun.redaction import Redactor
+    from collections.abc import Callable, Iterator, Mapping
 
 _MOST_LOG_BYTES = 1 << 20
 """Of each log: its end."""
 _MOST_BYTES_OF_ALL_LOGS = 64 << 20
-_MADE = (ABOUT, REPORT, README)
+_UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
-class Part(Frozen, kw_only=True):
-    """A file in a bundle.
-
-    `size`: its bytes. `left_out`: how many bytes of the job's file are not in it.
-    """
+class Part(NamedTuple):
+    """A file in a bundle: its bytes, and how many bytes of the job's file are not in it."""
 
     name: str
     size: int
     left_out: int = 0
+
+
+def make_redactor(folder: JobFolder, *, keep_names: bool) -> Redactor:
+    """Return what replaces the secrets of a job and, unless they are to be kept, the names.
+
+    They are those that its files and this machine tell.
+    """
+    roles = {task.partition(":")[0] for task in folder.state().tasks}
+    spec = None
+    with contextlib.suppress(*_UNREADABLE):
+        spec = from_json(Spec, _read(folder.resolved_spec_file))
+        roles |= {each.role.value for each in spec.roles}
+    logins = [] if keep_names else [each.rpartition("@") for each in _hosts(folder, spec)]
+    users = [] if keep_names else [*_own_users(), *(user for user, _, _ in logins)]
+    if spec is not None and not keep_names:
+        users.append(spec.ssh.user or "")
+    return Redactor(secret_values(folder), users, [host for *_, host in logins], roles=roles)
+
+
+def _own_users() -> Iterator[str]:
+    with contextlib.suppress(OSError, KeyError):
+        yield getpass.getuser()
+    with contextlib.suppress(KeyError):
+        yield pwd.getpwuid(os.geteuid()).pw_name
+    with contextlib.suppress(RuntimeError):
+        yield Path.home().name
+
+
+def _hosts(folder: JobFolder, spec: Spec | None) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for event in record.read(str(folder.events_file)):
+            if isinstance(event, events.HostReady):
+                yield from (event.host, event.hostname, event.address or "")
+            elif isinstance(event, (events.HostLost, events.HostLeftOut)):
+                yield event.host  # perhaps it has never been ready
+    if spec is not None:
+        yield from (name or "" for each in spec.hosts for name in (each.name, each.address))
+        addresses = (each for role in spec.roles for each in role.addresses)
+        yield from (each.rpartition(":")[0].strip("[]") for each in addresses)
+        for name, value in spec.ssh.options.items():
+            if name.lower() in ("hostname", "proxyjump"):
+                yield from (each.partition(":")[0] for each in value.split(","))
+    yield from (socket.gethostname(), *sorted(own_names()))
+    with contextlib.suppress(*_UNREADABLE):  # what the plan has from the launching shell
+        no_proxy = _read(folder.plan_file)["env"]["no_proxy"].split(",")
+        yield from (each.lstrip(".*") for each in no_proxy)
+
+
+def _read(path: Path) -> Mapping[str, dict[str, str]]:
+    with open_regular_file(path) as file:
+        found: Mapping[str, dict[str, str]] = json.loads(file.read(MOST_BYTES))
+        return found
 
 
 def write_bundle(
@@ -83,9 +137,9 @@ def write_bundle(
         copy.history.mkdir()
         parts = _copy(folder, copy, redactor)
         text = redactor(json.dumps(to_json(about), indent=2) + "\n")
-        parts.append(_write(copy, ABOUT, text.encode()))
-        parts.append(_write(copy, REPORT, make_report(copy, about).encode("utf-8", "replace")))
-        parts.append(_write(copy, README, _readme(job_id, parts, redactor).encode()))
+        parts.append(_write(copy, ABOUT, text))
+        parts.append(_write(copy, REPORT, make_report(copy, about)))
+        parts.append(_write(copy, README, _readme(job_id, parts, redactor)))
         for part in parts:
             path = copy.path / part.name
             member = tarfile.TarInfo(f"distrun-{job_id}/{part.name}")  # has no owner's name
@@ -101,7 +155,7 @@ def _copy(folder: JobFolder, copy: JobFolder, redactor: Redactor) -> list[Part]:
     top = folder.events_file.parent
     files = sorted([*top.iterdir(), *folder.logs.glob("*"), *folder.history.glob("*")])
     names = [str(each.relative_to(top)) for each in files]
-    names = [each for each in names if is_known(each, folder) and each not in _MADE]
+    names = [each for each in names if is_known(each, folder)]
     logs = {each for each in names if "/" in each and each.endswith((LOG_SUFFIX, LATE_SUFFIX))}
     most = min(_MOST_LOG_BYTES, _MOST_BYTES_OF_ALL_LOGS // max(1, len(logs)))
     parts = []
@@ -109,47 +163,40 @@ def _copy(folder: JobFolder, copy: JobFolder, redactor: Redactor) -> list[Part]:
         try:
             with open_regular_file(top / name) as file:
                 found = os.fstat(file.fileno())
-                content = _end(file, most) if name in logs else file.read(MOST_BYTES)
+                # Of a log its end, after what was dropped (`logs.max_size`).
+                start = max(data_start(file.fileno()), found.st_size - most) if name in logs else 0
+                content = os.pread(file.fileno(), MOST_BYTES, start)
         except OSError:
             continue
-        if name not in logs and len(content) < found.st_size:
+        size = len(content)
+        if start:  # a part of a line could be that of a secret, which nothing would recognize
+            content = b"".join(re.split(rb"[\r\n]", content, maxsplit=1)[1:])
+        elif size < found.st_size:
             content = content[: content.rfind(b"\n") + 1]
         left_out = max(0, found.st_size - len(content))
-        if not name.endswith(INDEX_SUFFIX):  # that has times and offsets in the whole log
-            text = content.decode("utf-8", "surrogateescape")
-            is_json = name.endswith((".json", ".jsonl"))
-            redact = redactor.json if is_json else redactor
-            lines = text.split("\n") if is_json else [text]
-            content = "\n".join(map(redact, lines)).encode("utf-8", "surrogateescape")
-        parts.append(_write(copy, name, content, left_out))
+        text = content.decode("utf-8", "surrogateescape")
+        if name.endswith((".json", ".jsonl")):
+            text = "\n".join(map(redactor.json, text.split("\n")))
+        elif not name.endswith(INDEX_SUFFIX):  # that has times and offsets in the whole log
+            text = redactor(text)
+        parts.append(_write(copy, name, text, left_out))
         os.utime(copy.path / name, (found.st_mtime, found.st_mtime))
     return parts
 
 
-def _end(log: BinaryIO, most: int) -> bytes:
-    """Return the whole lines at the end of a log, after what was dropped (`logs.max_size`)."""
-    size = os.fstat(log.fileno()).st_size
-    start = max(data_start(log.fileno()), size - most)
-    log.seek(start)
-    content = log.read(most)
-    if not start:
-        return content
-    # A part of a line could be the second half of a secret, which nothing would recognize.
-    end = re.search(rb"[\r\n]", content)
-    return b"" if end is None else content[end.end() :]
-
-
-def _write(copy: JobFolder, name: str, content: bytes, left_out: int = 0) -> Part:
+def _write(copy: JobFolder, name: str, text: str, left_out: int = 0) -> Part:
+    content = text.encode("utf-8", "surrogateescape")
     if len(content) > MOST_BYTES:  # replacements may be longer than what they replace
         whole = content.rfind(b"\n", 0, MOST_BYTES) + 1
         left_out += len(content) - whole
         content = content[:whole]
     (copy.path / name).write_bytes(content)
-    return Part(name=name, size=len(content), left_out=left_out)
+    return Part(name, len(content), left_out)
 
 
 def _readme(job_id: str, parts: list[Part], redactor: Redactor) -> str:
-    listed = "\n".join(f"  {each.name}{_cut(each)}" for each in parts)
+    cut = {each: f" (without {each.left_out:,} bytes of the job's)" for each in parts}
+    listed = "\n".join(f"  {each.name}{cut[each] if each.left_out else ''}" for each in parts)
     return (
         f"This is the job {job_id} of distrun, for a bug report.\n\n"
         f"To read it: open {REPORT} in a browser, or, with distrun, make the page again:\n"
@@ -160,23 +207,14 @@ def _readme(job_id: str, parts: list[Part], redactor: Redactor) -> str:
     )
 
 
-def _cut(part: Part) -> str:
-    return f" (without {part.left_out:,} bytes of the job's)" if part.left_out else ""
-
-
 def replaced_text(redactor: Redactor) -> str:
     """Return how much was replaced: `2 host names, 1 user name, 3 secrets`."""
     kinds = [name.partition("-")[0] for name in set(redactor.names.values())]
-    counts = {
-        "host name": kinds.count("host"),
-        "user name": kinds.count("user"),
-        "address": kinds.count("address"),
-        "secret": len(set(redactor.secrets.values())),
-    }
-    plurals = {"address": "addresses"}
-    words = [
-        f"{count} {noun if count == 1 else plurals.get(noun, f'{noun}s')}"
-        for noun, count in counts.items()
-        if count
-    ]
+    counts = (
+        (kinds.count("host"), "host name", "host names"),
+        (kinds.count("user"), "user name", "user names"),
+        (kinds.count("address"), "address", "addresses"),
+        (len(set(redactor.secrets.values())), "secret", "secrets"),
+    )
+    words = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count]
     return ", ".join(words) or "nothing"

@@ -64,8 +64,7 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
 
 def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]:
     """Write the archive; returns what is in it, in lines."""
-    from distrun.bundle.job_names import make_redactor
-    from distrun.bundle.writer import replaced_text, write_bundle
+    from distrun.bundle.writer import make_redactor, replaced_text, write_bundle
     from distrun.cli.job_view import job_summary
     from distrun.report.page import versions
     from distrun.words.formats import format_count

@@ -20,8 +20,6 @@ _SAID = (
     r"|(?<![\w:.])(?P<v6>[0-9a-fA-F]{0,4}:[0-9a-fA-F:.]*[0-9a-fA-F:])(?!\w)"
 )
 """Where a text says itself what is a user, a host or an address."""
-_NO_HOSTS = {"sha256", "latest"}
-"""What follows an @ without being a host."""
 _NO_NAMES = {
     *("root", "user", "host", "address", "home", "users", "nonexistent"),
     *("app", "data", "tmp", "work", "workspace"),
@@ -42,41 +40,34 @@ class Names:
     """
 
     def __init__(self, users: Iterable[str], hosts: Iterable[str], own: AbstractSet[str]) -> None:
-        names = {"user": [*map(str.lower, users)], "host": [each.lower() for each in hosts]}
-        self._own, self._taken = own, {*names["user"], *names["host"]}
+        given = [("user", each.lower()) for each in users]
+        given += [("host", each.lower().rstrip(".")) for each in hosts]
+        self._own, self._taken = own, {name for _, name in given}
         self._counts = dict.fromkeys(("user", "host", "address"), 0)
         self._labels: dict[str, str] = {}
-        self.kept: list[str] = []
+        self.kept = [*dict.fromkeys(name for _, name in given if name in own)]
         self.replaced: dict[str, str] = {}
-        given = set[str]()
-        for address in filter(None, map(_address, names["host"])):
-            self._label("address", str(address))
-        names["host"] = [each for each in names["host"] if _address(each) is None]
-        for kind, these in names.items():
-            for name in dict.fromkeys(each.rstrip(".") for each in these if each):
-                short = name.partition(".")[0]
-                if not self._is_name(name):
-                    self.kept += [name] if name in own else []
-                elif short == name or kind == "user":
-                    self._labels[name] = self._labels.get(name) or self._next(kind)
-                    given.add(name)
-                else:  # only its own short name is another one of the same host
-                    same = self._labels.get(short) if short in given else None
-                    self._labels[name] = same or self._next(kind)
-                    if self._is_name(short):
-                        self._labels.setdefault(short, self._labels[name])
-        for name, label in [*self._labels.items()]:
-            series = name.rstrip("0123456789")
-            if series != name and label.startswith("host"):  # as in `gpu-[01-16]`
-                self._labels.setdefault(f"{series}[", "host-[")
+        for kind, name in given:
+            if _address(name) is not None:
+                self._label("address", name)
+            elif self._is_name(name):
+                short = name if kind == "user" else name.partition(".")[0]
+                # Only its own short name is another one of the same host.
+                known = self._labels.get(short) if short in self._taken else None
+                label = self._labels.setdefault(name, known or self._next(kind))
+                if self._is_name(short):
+                    self._labels.setdefault(short, label)
+                series = name.rstrip("0123456789")
+                if series != name and kind == "host":  # as in `gpu-[01-16]`
+                    self._labels.setdefault(f"{series}[", "host-[")
         longest_first = sorted(map(re.escape, self._labels), key=len, reverse=True)
         ends = (each if each.endswith("[") else rf"{each}(?![^\W_])" for each in longest_first)
-        known = rf"|(?P<known>{'|'.join(ends)})" if longest_first else ""
-        self._pattern = re.compile(f"{_SAID}{known})", re.IGNORECASE)
+        known_names = rf"|(?P<known>{'|'.join(ends)})" if longest_first else ""
+        self._pattern = re.compile(f"{_SAID}{known_names})", re.IGNORECASE)
 
     def _is_name(self, name: str) -> bool:
         is_word = name in self._own or name in _NO_NAMES
-        return not (is_word or len(name) == 1 or name.isdigit() or is_loopback(name))
+        return not (is_word or len(name) < 2 or name.isdigit() or is_loopback(name))
 
     def _next(self, kind: str) -> str:
         while True:
@@ -91,20 +82,22 @@ class Names:
 
     def _replacement(self, found: re.Match[str]) -> str:
         whole, kind = found[0], found.lastgroup
-        if kind == "host" and found["host"].lower() not in _NO_HOSTS:
+        if kind == "host" and found["host"].lower() not in ("sha256", "latest"):
             return f"{self._label('user', found['user'])}@{self._label('host', found['host'])}"
         if kind in ("home", "known"):
             return self._label("user", whole)
         for text in (whole, whole.rstrip("."), whole.removesuffix(":"), whole.rstrip(".:")):
             address = _address(text)
             if address is not None and not address.is_unspecified:
-                address = getattr(address, "ipv4_mapped", None) or address
-                return self._label("address", str(address)) + whole[len(text) :]
+                return self._label("address", text) + whole[len(text) :]
         return whole
 
     def _label(self, kind: str, name: str) -> str:
         """Return what stands for a name that was found."""
-        key = name.lower()
+        address = _address(name)
+        key = (
+            name.lower() if address is None else str(getattr(address, "ipv4_mapped", 0) or address)
+        )
         if key == "root" or is_loopback(key):
             return name
         if key not in self._labels:
