@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from distrun.cli.explain import kinds
 from distrun.spec.reference import reference
 from distrun.verdict.model import Kind
+from distrun.words.kinds import kinds
 from harness.command import Distrun
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,7 +31,7 @@ _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 def complete_topics(ctx: Any, param: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
     """The keys of the spec and the kinds of verdicts that begin with `incomplete`."""
-    return [each for each in (*_spec_keys(), *kinds()) if each.startswith(incomplete)]
+    return [each for each in (*_spec_keys(), *_kinds()) if each.startswith(incomplete)]
 
 
 @click.command("explain")
@@ -53,9 +52,9 @@ def command(topic: str | None) -> int:
         _print_overview()
     elif _EXIT_CODE.fullmatch(topic) and int(topic) <= _LAST_CODE:
         console.print_text(f"exit code {int(topic)}: {_code_text(int(topic))}", indent=_INDENT)
-    elif topic in kinds() or topic in _OTHER_NAMES:
+    elif topic in _kinds() or topic in _OTHER_NAMES:
         for kind in _OTHER_NAMES.get(topic, (topic,)):
-            looks, advice = (_plain(text) for text in kinds()[kind])
+            looks, advice = (_plain(text) for text in _kinds()[kind])
             console.print_text(f"{kind}: a kind of verdict, see docs/failures-reference.md")
             _print_rows({"looks": looks, "advice": advice})
     else:
@@ -64,26 +63,10 @@ def command(topic: str | None) -> int:
     return 0
 
 
-def kinds() -> dict[str, tuple[str, str]]:
-    """What each kind of verdict looks like, and what to do about it, in Markdown."""
-    return {
-        name: (fields["looks"], fields["advice"])
-        for name, fields in _sections().items()
-        if "looks" in fields
-    }
+def _kinds() -> dict[str, tuple[str, str]]:
+    from distrun.words.kinds import kinds
 
-
-def exit_codes() -> dict[str, str]:
-    """The meanings of exit codes of `launch` and `wait`, in Markdown."""
-    return {code: each["text"] for code, each in _sections().items() if "text" in each}
-
-
-def _sections() -> dict[str, dict[str, str]]:
-    import configparser
-
-    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
-    parser.read_string(Path(__file__).with_suffix(".ini").read_text("utf-8"))
-    return {name: dict(parser[name]) for name in parser.sections()}
+    return kinds()
 
 
 def _spec_keys() -> dict[str, Key]:
@@ -106,7 +89,7 @@ def _paths(topic: str) -> list[str]:
     found = found or [path for path in keys if path.rpartition(".")[2] == topic]
     if found:
         return found
-    near = " or ".join(_near(topic, [*keys, *kinds()]))
+    near = " or ".join(_near(topic, [*keys, *_kinds()]))
     hint = f"did you mean {near}?" if near else "`distrun explain` lists what there is"
     raise UsageError(f"there is nothing to explain about {quoted(topic)}", hint=hint)
 
@@ -129,6 +112,7 @@ def _near(topic: str, names: list[str]) -> list[str]:
 
 def _print_overview() -> None:
     from distrun.spec.yamlnodes import flow_style
+    from distrun.words.kinds import EXIT_CODES
 
     console.print_text("The keys of the spec; `distrun explain KEY` explains each:")
     for path, key in _spec_keys().items():
@@ -136,9 +120,9 @@ def _print_overview() -> None:
             example = f"{path}: {flow_style(key.examples[0])}"
             console.print_text(f"  {path:<12} {key.help} Example: {example}", indent=15)
     console.print_text("\nThe kinds of verdicts:")
-    console.print_text(f"  {', '.join(kinds())}", indent=2)
+    console.print_text(f"  {', '.join(_kinds())}", indent=2)
     console.print_text("\nThe exit codes of launch and wait:")
-    for code, meaning in exit_codes().items():
+    for code, meaning in EXIT_CODES.items():
         console.print_text(f"  {code:<14} {_plain(meaning)}", indent=17)
 
 
@@ -176,13 +160,12 @@ def _print_rows(rows: dict[str, str]) -> None:
 def _code_text(code: int) -> str:
     """What an exit code means: distrun's own meaning, and that of a task's code."""
     from distrun.agent.linux.syscalls import signal_name
+    from distrun.words.kinds import EXIT_CODES
 
     of_a_task = "the exit code of the task that failed first"
     if 0 < code - _SIGNALLED <= signal.SIGRTMAX:
         of_a_task = f"the task that failed first was killed by {signal_name(code - _SIGNALLED)}"
-    own = [
-        _part(str(code), *row) for row in exit_codes().items() if str(code) in row[0].split(", ")
-    ]
+    own = [_part(str(code), *row) for row in EXIT_CODES.items() if str(code) in row[0].split(", ")]
     meanings = own if code == 0 else [*own, of_a_task]
     return "; or ".join(map(_plain, meanings))
 

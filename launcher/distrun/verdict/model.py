@@ -10,7 +10,7 @@ from distrun.frozen import Frozen
 
 
 class Kind(str, Enum):
-    """The kinds of failures that verdicts distinguish. `cli/explain.ini` has words for each."""
+    """The kinds of failures that verdicts distinguish. `words/kinds.py` explains each."""
 
     EXCEPTION = "exception"
     EXIT = "exit"
