@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import selectors
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -19,14 +18,15 @@ GREETING = "distrun here\n"
 
 
 @contextlib.contextmanager
-def answering(greeting: str) -> Iterator[int]:
-    """A port on which one caller hears so much, until it hangs up."""
+def answering(greeting: str, *, after: float = 0.0) -> Iterator[int]:
+    """A port on which one caller hears so much, so many seconds later, until it hangs up."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
             with contextlib.suppress(OSError):
                 guest, _ = server.accept()
                 with guest:
+                    time.sleep(after)
                     guest.sendall(greeting.encode())
                     guest.recv(1)
 
@@ -36,10 +36,10 @@ def answering(greeting: str) -> Iterator[int]:
         thread.join()
 
 
-def failures(port: int, seconds: float, *seams: Any) -> list[Code]:
+def failures(port: int, seconds: float) -> list[Code]:
     """What is wrong with that port, as its caller sees it."""
     order = Dial([Target("127.0.0.1", [port], GREETING)], seconds)
-    return [each.cause.code for each in dialer.dial(order, *seams).unreachable]
+    return [each.cause.code for each in dialer.dial(order).unreachable]
 
 
 @pytest.mark.parametrize(
@@ -56,28 +56,25 @@ def test_who_answers_is_known_by_the_greeting(said: str, missed: list[Code]) -> 
         assert failures(port, 0.1 if missed == [Code.GREETING_MISSING] else 60.0) == missed
 
 
-@pytest.mark.parametrize(
-    ("pauses", "missed"),
-    [
-        ([60.0, 60.0], []),  # the caller itself did not run, and then heard of it at once
-        ([4.0, -4.0, -4.0, 4.0], []),
-        ([4.0, -4.0, -4.0, -4.0, -4.0, -4.0], [Code.GREETING_MISSING]),
-    ],
-)
-def test_who_is_there_may_take_longer_to_greet_and_the_caller_to_hear_it(
-    pauses: list[float], missed: list[Code]
-) -> None:
-    now = 0.0
+def test_who_is_there_may_take_longer_to_greet_than_to_connect() -> None:
+    with answering(GREETING, after=0.3) as port:
+        assert failures(port, 0.2) == []
 
-    class Slow(selectors.DefaultSelector):
-        """What each wait takes; in those with a minus nothing is heard."""
 
-        def select(self, timeout: float | None = None) -> Any:
-            nonlocal now
-            pause = pauses.pop(0)
-            heard = super().select(60.0) if pause > 0 else []
-            now += abs(pause)
-            return heard
-
-    with answering(GREETING) as port:
-        assert failures(port, 5.0, lambda: now, Slow()) == missed
+def test_ports_are_dialled_at_the_same_time_and_each_failure_is_named() -> None:
+    with answering("", after=1.0) as silent, answering(GREETING) as right:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            refused = closed.getsockname()[1]
+        targets = [
+            Target("127.0.0.1", [silent, right, refused], GREETING),
+            Target("no-such-name.invalid", [1], GREETING),
+        ]
+        began = time.monotonic()
+        found = dialer.dial(Dial(targets, 0.2)).unreachable
+        assert time.monotonic() - began < 5.0
+    codes = {(each.machine, each.port): each.cause.code for each in found}
+    assert codes.pop(("no-such-name.invalid", 1)) is Code.NAME_NOT_RESOLVED
+    assert codes == {
+        ("127.0.0.1", silent): Code.GREETING_MISSING,
+        ("127.0.0.1", refused): Code.CONNECTION_REFUSED,
+    }

@@ -6,10 +6,8 @@ import json
 import os
 import resource
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from distrun.agent.linux import processes, syscalls
@@ -120,23 +118,13 @@ def _run(program: str, question: bytes, workdir: str, env: Mapping[str, str]) ->
             text = f"{program} cannot be started ({why})"
             raise NoAnswerError(text, is_absent=is_absent) from error
         finally:
-            _end_processes(others)
+            processes.end_all(0.0, others, patience=_END_SECONDS)
         if code:
             how = f"was killed by {syscalls.signal_name(-code)}"
             if code > 0:
                 how = f"exited with {code} (it must be Python 3.8 or newer)"
             raise NoAnswerError(f"{program} was asked for its modules, and {how}")
         return os.pread(answer.fileno(), _LONGEST_ANSWER, 0)
-
-
-def _end_processes(others: set[int]) -> None:
-    """End the children of this process, except others, and what is below them."""
-    deadline = time.monotonic() + _END_SECONDS
-    while processes.reap(others) and time.monotonic() < deadline:
-        for child in set(processes.children(os.getpid())) - others:
-            for process in processes.tree(child):
-                processes.send(process, signal.SIGKILL)
-        time.sleep(processes.KILL_INTERVAL)
 
 
 def _read_answer(answer: Any) -> Answer:

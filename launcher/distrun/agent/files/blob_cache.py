@@ -42,6 +42,13 @@ class BlobCache:
         os.close(descriptor)
         return None
 
+    def has(self, digest: str, size: int) -> bool:
+        """Whether a blob of that size is in the cache."""
+        found = self.open(digest, size)
+        if found is not None:
+            os.close(found)
+        return found is not None
+
     def remove(self, digest: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(self.path(digest))
@@ -57,9 +64,7 @@ class BlobCache:
 
     def store(self, digest: str, blob: bytes) -> bytes:
         """Add a blob unless it is in the cache. Returns its path; empty if it cannot be stored."""
-        found = self.open(digest, len(blob))
-        if found is not None:
-            os.close(found)
+        if self.has(digest, len(blob)):
             return self.path(digest)
         created = self.create()
         if created is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import Dict, List, Union
 
+from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import LOG_OVERHEAD, FollowLogs, LogData, LogReceived, Order, Report
 from distrun.agent.protocol.channel import Channel
 
@@ -81,14 +82,7 @@ class LogStreamer:
 
     def _read(self, path: str, offset: int, count: int) -> bytes:
         try:
-            # A task may have replaced its log: opening a FIFO would wait.
-            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(path, flags)
-        except OSError:
+            with open(open_regular(path, os.O_RDONLY | os.O_NOFOLLOW), "rb", 0) as file:
+                return os.pread(file.fileno(), count, offset)
+        except OSError:  # a task may have replaced its log
             return b""
-        try:
-            return os.pread(descriptor, count, offset)
-        except OSError:
-            return b""
-        finally:
-            os.close(descriptor)

@@ -69,17 +69,12 @@ class StackDumper:
             if order.last:
                 self._use_received()
         elif isinstance(order, DumpStacks):
-            found = None
-            is_here = bool(order.program or not order.digest)
-            if not is_here:
-                found = self._cache.open(order.digest, order.size)
-            if is_here or found is not None:
+            is_here = order.program or not order.digest
+            if is_here or self._cache.has(order.digest, order.size):
                 self._start(order)
-            else:
-                self._waiting.append(order)
-            if found is not None:
-                os.close(found)
-            elif self._waiting == [order]:
+                return
+            self._waiting.append(order)
+            if self._waiting == [order]:
                 self._report(ProgramRequested(order.digest))
 
     def _use_received(self) -> None:
@@ -91,23 +86,10 @@ class StackDumper:
             program = b""
         for order in waiting:
             if hashlib.sha256(program).hexdigest() == order.digest:
-                self._keep(program, order.digest)
+                self._cache.store(order.digest, program)
                 self._start(order)
             else:
                 self._report(StacksDumped(order.number, "[]"))
-
-    def _keep(self, program: bytes, digest: str) -> None:
-        made = self._cache.create()
-        if made is None:
-            return
-        descriptor, path = made
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(program)
-        except OSError:
-            self._cache.discard(path)
-        else:
-            self._cache.add(path, digest)
 
     def _start(self, order: DumpStacks) -> None:
         pids = {task: self._pids_of(task)[:_MOST_PROCESSES] for task in order.tasks}
