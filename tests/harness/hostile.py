@@ -512,7 +512,7 @@ class World:
             patch.stop()
         for agent in self.agents.values():
             agent.close()
-        self._supervisor._running.progress.close()
+        self._supervisor._running.close()
         for host in self._pool._hosts.values():
             if host._connection is not None:
                 host._connection.channel.close()
@@ -545,7 +545,7 @@ class World:
 
     @property
     def progress(self) -> dict[str, protocol.Progress]:
-        return self._supervisor._running.progress.latest
+        return {each.task: each for each in self._supervisor._running.progress}
 
     @property
     def state(self) -> lifecycle.JobState:

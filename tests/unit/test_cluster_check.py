@@ -8,7 +8,6 @@ from distrun.agent.protocol import Cause, Code
 from distrun.plan import TaskPlan
 from distrun.strategies import Role
 from distrun.supervisor.cluster_check import ClusterCheck
-from harness.loops import SimulatedLoop
 
 SETTER = "train.py:6"
 
@@ -30,32 +29,19 @@ def task(index: int, address: str, host: str = "a", *, mine: bool = False) -> Ta
 
 
 class Job:
-    """Two tasks, or others; `served` is what their logs say, `now` the time."""
+    """Two tasks, or others."""
 
     def __init__(self, *tasks: TaskPlan, setter: str = "") -> None:
-        self.loop = SimulatedLoop()
-        self.found: list[Cause] = []
-        self.served: dict[str, set[str]] = {}
         self.setter, self.is_certain = setter, bool(setter)
-        self.reads = 0
         plans = tasks or (task(0, "localhost:1000"), task(1, "localhost:1001"))
-        self.check = ClusterCheck(
-            *(self.loop, plans, self.read, lambda: (self.setter, self.is_certain)),
-            self.found.append,
-        )
-
-    def read(self, name: str) -> set[str]:
-        self.reads += 1
-        return self.served.get(name, set())
+        self.check = ClusterCheck(plans, lambda: (self.setter, self.is_certain))
 
     def listen(self, index: int, *ports: int) -> Cause | None:
         return self.check.record(f"worker:{index}", list(ports))
 
-    def wait(self) -> Cause | None:
-        """Wait until no log has to be read any more, or a mismatch is found."""
-        while not self.found and self.loop.call_next():
-            pass
-        return self.found.pop() if self.found else None
+    def serve(self, index: int, *addresses: str) -> Cause | None:
+        """Have the log of a task say that it has started servers."""
+        return self.check.record_served(f"worker:{index}", {*addresses})
 
 
 @pytest.fixture
@@ -68,24 +54,6 @@ def found(cause: Cause | None) -> tuple[str, str, int, tuple[str, ...]] | None:
         return None
     assert cause.code is Code.SERVED_ELSEWHERE
     return cause.task, cause.text, cause.port, cause.tasks
-
-
-def test_reading_logs_takes_a_tenth_of_the_time_and_each_log_has_its_turn() -> None:
-    job = Job(*(task(index, f"localhost:{1000 + index}") for index in range(20)))
-    found: list[str] = []
-
-    def read(name: str) -> set[str]:
-        job.loop.time += 0.05
-        found.append(name)
-        return set()
-
-    job.check._read_served = read
-    for step in range(1000):
-        job.loop.time += 0.01
-        for index in range(20):
-            assert job.listen(index, 6000 + step) is None
-    assert {f"worker:{index}" for index in range(20)} == {*found}
-    assert len(found) * 0.05 < job.loop.time / 9
 
 
 def test_the_port_of_another_task_is_a_mismatch(job: Job) -> None:
@@ -105,12 +73,12 @@ def test_further_listeners_are_a_tasks_own_affair(job: Job, own_first: bool) -> 
     assert job.listen(0, 6006) is None
     assert job.listen(0, 1000, 6006) is None
     assert job.listen(1, 6006) is None
-    assert job.wait() is None
 
 
 def test_two_servers_at_one_port_that_nobody_was_given_are_a_mismatch(job: Job) -> None:
-    job.served = {name: {"localhost:12345"} for name in ("worker:0", "worker:1")}
+    assert job.serve(0, "localhost:12345") is None
     assert job.listen(0, 12345) is None
+    assert job.serve(1, "localhost:12345") is None
     assert found(job.listen(1, 12345)) == ("worker:1", "localhost:12345", 12345, ("worker:0",))
 
 
@@ -118,20 +86,19 @@ def test_without_a_line_in_the_log_the_program_tells_whether_they_are_servers() 
     for setter, expected in (("", None), (SETTER, ("worker:1", "", 12345, ("worker:0",)))):
         job = Job(setter=setter)
         assert job.listen(0, 12345) is None
-        assert found(job.listen(1, 12345) or job.wait()) == expected
+        assert found(job.listen(1, 12345)) == expected
 
 
 def test_the_line_may_come_after_the_listener(job: Job) -> None:
     job.listen(0, 12345)
     job.listen(1, 12345)
-    job.served = {name: {"localhost:12345"} for name in ("worker:0", "worker:1")}
-    assert found(job.wait()) == ("worker:0", "localhost:12345", 12345, ("worker:1",))
-    assert job.loop.time == 1.0
+    expected = ("worker:0", "localhost:12345", 12345, ("worker:1",))
+    assert found(job.serve(0, "localhost:12345")) == expected
 
 
 def test_one_server_at_a_place_of_its_own_is_a_suspect(job: Job) -> None:
-    job.served = {"worker:0": {"localhost:12345"}}
     assert job.listen(0, 12345) is None
+    assert job.serve(0, "localhost:12345") is None
     assert found(job.check.suspect) == ("worker:0", "localhost:12345", 12345, ())
     job.check.forget("worker:0")
     assert job.check.suspect is None
@@ -139,10 +106,9 @@ def test_one_server_at_a_place_of_its_own_is_a_suspect(job: Job) -> None:
 
 @pytest.mark.parametrize("machine", ["127.0.0.1", "[::1]", "myself"])
 def test_another_name_of_the_same_machine_is_right(job: Job, machine: str) -> None:
-    job.served = {"worker:0": {f"{machine}:1000"}, "worker:1": {f"{machine}:1001"}}
-    assert job.listen(0, 1000) is None
-    assert job.listen(1, 1001) is None
-    assert job.wait() is None
+    for index, port in enumerate((1000, 1001)):
+        assert job.listen(index, port) is None
+        assert job.serve(index, f"{machine}:{port}") is None
 
 
 def on_two_hosts(*ports: int, setter: str = "") -> Job:
@@ -152,16 +118,15 @@ def on_two_hosts(*ports: int, setter: str = "") -> Job:
 
 def test_on_hosts_with_the_same_ports_the_log_tells() -> None:
     job = on_two_hosts(2222, 2222)
-    job.served = {"worker:1": {"a:2222"}}
     assert job.listen(0, 2222) is None
-    assert found(job.listen(1, 2222)) == ("worker:1", "a:2222", 2222, ("worker:0",))
+    assert job.listen(1, 2222) is None
+    assert found(job.serve(1, "a:2222")) == ("worker:1", "a:2222", 2222, ("worker:0",))
 
 
 def test_a_port_of_another_host_may_be_chance() -> None:
     job = on_two_hosts(1000, 1001)
     assert job.listen(1, 1000) is None
     assert job.listen(1, 1000, 1001) is None
-    assert job.wait() is None
     sure = on_two_hosts(1000, 1001, setter=SETTER)
     assert found(sure.listen(1, 1000)) == ("worker:1", "", 1000, ("worker:0",))
 
@@ -169,40 +134,30 @@ def test_a_port_of_another_host_may_be_chance() -> None:
 def test_a_tf_config_of_its_own_may_choose_any_port() -> None:
     tasks = (task(0, "localhost:1000", mine=True), task(1, "localhost:1001", mine=True))
     job = Job(*tasks, setter=SETTER)
-    job.served = {"worker:0": {"localhost:1001"}, "worker:1": {"localhost:7000"}}
-    assert job.listen(0, 1001) is None
-    assert job.listen(1, 7000) is None
-    assert job.wait() is None
+    for index, port in enumerate((1001, 7000)):
+        assert job.listen(index, port) is None
+        assert job.serve(index, f"localhost:{port}") is None
     assert job.check.suspect is None
 
 
 @pytest.mark.parametrize(("host", "is_mismatch"), [("a", True), ("b", False)])
 def test_but_not_one_port_for_two_servers_of_a_host(host: str, is_mismatch: bool) -> None:
     job = Job(task(0, "x:1000", mine=True), task(1, "x:1001", host, mine=True))
-    job.served = {name: {"localhost:12345"} for name in ("worker:0", "worker:1")}
     assert job.listen(0, 12345) is None
+    assert job.serve(0, "localhost:12345") is None
+    assert job.listen(1, 12345) is None
     expected = ("worker:1", "localhost:12345", 12345, ("worker:0",)) if is_mismatch else None
-    assert found(job.listen(1, 12345) or job.wait()) == expected
+    assert found(job.serve(1, "localhost:12345")) == expected
 
 
 def test_another_attempt_starts_anew(job: Job) -> None:
-    job.served = {"worker:0": {"localhost:12345"}}
-    assert job.listen(0, 12345) is None
-    job.check.forget("worker:0")
-    job.served = {"worker:1": {"localhost:12345"}}
-    assert job.listen(1, 12345) is None
-    assert job.wait() is None
+    for index in range(2):
+        assert job.serve(index, "localhost:12345") is None
+        assert job.listen(index, 12345) is None
+        job.check.forget("worker:0")
 
 
 def test_a_further_server_of_tensorflow_is_right(job: Job) -> None:
-    job.served = {"worker:0": {"localhost:1000", "localhost:4711"}}
+    assert job.serve(0, "localhost:1000", "localhost:4711") is None
     assert job.listen(0, 4711) is None
     assert job.listen(0, 1000, 4711) is None
-    assert job.wait() is None
-
-
-def test_logs_are_not_read_for_ever(job: Job) -> None:
-    job.listen(0, 6006)
-    assert job.wait() is None
-    assert job.loop.time < 20.0
-    assert job.reads < 10

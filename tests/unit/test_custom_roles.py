@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.linux.processes import children
 from distrun.agent.loop import Loop
-from distrun.agent.protocol import Code
+from distrun.agent.protocol import Code, TaskStarted
 from distrun.frozen import replace
 from distrun.job import events
+from distrun.job.folder import JobFolder
 from distrun.lifecycle import Action, StartTask
 from distrun.lint.check import check_program
+from distrun.plan import TaskPlan
 from distrun.spec.loader import load
 from distrun.spec.model import (
     EnvStyle,
@@ -31,9 +31,9 @@ from distrun.spec.model import (
 )
 from distrun.spec.placeholders import fill, names
 from distrun.strategies import Role, Success
-from distrun.supervisor.ready_watch import ReadyWatch
+from distrun.supervisor.log_tails import LogTails
+from distrun.supervisor.running_task import RunningTask
 from distrun.words.causes import cause_text
-from harness.loops import SimulatedLoop
 from harness.requirements import need_tensorflow
 from harness.waiting import SOON, wait_until
 
@@ -229,30 +229,108 @@ def test_custom_roles_decide_no_success_and_fail_the_job(success: Success | None
 # The watch ---------------------------------------------------------------------------------
 
 
-def searches() -> list[int]:
-    """Return the processes that search logs for lines."""
-    own = b"%d" % os.getpid()  # their first argument; a preloaded Python has imported the module
-    return [pid for pid in children(os.getpid()) if own in cmdline(pid).split(b"\0")]
+@dataclass
+class Watching:
+    """An attempt of proxy:0, with the loop of its supervisor, and what it was found to be."""
+
+    plan: TaskPlan
+    folder: JobFolder
+    loop: Loop
+    found: list[tuple[str, int]]
+    task: RunningTask | None = None
+
+    def start(self, attempt: int, log_start: int) -> RunningTask:
+        """Start the next attempt."""
+        if self.task is not None:
+            self.task.close()
+        tails = LogTails(self.loop, self.folder)
+        self.task = RunningTask(self.plan, self.loop, self.folder, tails, self)
+        self.task.start(TaskStarted("proxy:0", attempt, 1, 0.0, log_start))
+        return self.task
+
+    def on_ready(self, task: RunningTask) -> None:
+        self.found.append((task.name, task.attempt))
+
+    def on_progress(self, task: RunningTask) -> None:
+        raise AssertionError
+
+    def on_step(self, task: RunningTask, step: str | None, *, is_moving: bool) -> None:
+        raise AssertionError
+
+    def on_served(self, task: RunningTask, addresses: set[str]) -> None:
+        raise AssertionError
+
+    def until_found(self) -> list[tuple[str, int]]:
+        """Wait until the task is ready."""
+        deadline = monotonic() + SOON
+        while not self.found:
+            assert monotonic() < deadline
+            self.loop.turn(SOON)
+        return [self.found.pop()]
+
+    def finds_nothing(self) -> bool:
+        """Whether a search reads all there is and does not find the line."""
+        assert self.task is not None
+        task = self.task
+        wait_until(lambda: self.loop.turn(0.0) or task.search_pid is not None)
+        pid = task.search_pid
+        wait_until(lambda: task.why_not_ready is None and waits(pid))
+        self.loop.turn(0.0)
+        return not self.found
 
 
-def cmdline(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
+def waits(pid: int | None) -> bool:
+    return ") S " in Path(f"/proc/{pid}/stat").read_text()
 
 
-def test_only_the_own_port_makes_a_task_ready(tmp_path: Path) -> None:
-    made = planned(spec_of(role("worker", after=(Role("proxy"),)), custom("proxy")))
-    found: list[tuple[str, int]] = []
-    watch = ReadyWatch(
-        SimulatedLoop(), made.tasks, lambda _: tmp_path, lambda *ready: found.append(ready)
-    )
-    port = task(made, "proxy:0").port
-    watch.start("proxy:0", 2, 0)
-    watch.on_listening("proxy:0", [port + 1])
-    watch.on_listening("worker:0", [task(made, "worker:0").port])
-    assert found == []
-    watch.on_listening("proxy:0", [1, port])
-    watch.on_listening("proxy:0", [1, port])
-    assert found == [("proxy:0", 2)]
+@pytest.fixture
+def watching(tmp_path: Path) -> Iterator[Callable[..., Watching]]:
+    made: list[Watching] = []
+
+    def start(**ready: Any) -> Watching:
+        plan = planned(spec_of(role("worker", after=(Role("proxy"),)), custom("proxy", **ready)))
+        folder = JobFolder(tmp_path)
+        folder.logs.mkdir()
+        made.append(Watching(task(plan, "proxy:0"), folder, Loop(), []))
+        return made[-1]
+
+    yield start
+    for each in made:
+        if each.task is not None:
+            each.task.close()
+        each.loop.close()
+
+
+def test_only_the_own_port_makes_a_task_ready(watching: Callable[..., Watching]) -> None:
+    job = watching()
+    proxy, port = job.start(2, 0), job.plan.port
+    proxy.on_listening([port + 1])
+    assert job.found == []
+    proxy.on_listening([1, port])
+    proxy.on_listening([1, port])
+    assert job.found == [("proxy:0", 2)]
+
+
+def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(
+    watching: Callable[..., Watching],
+) -> None:
+    job = watching(ready=Ready.LINE, ready_line="^up [0-9]")
+    proxy, log = job.start(0, 0), job.folder.log_of("proxy:0")
+    job.loop.turn(0.0)
+    assert proxy.search_pid is None  # there is no log yet
+    log.write_text("not up 1\nup")
+    assert job.finds_nothing()
+    log.write_text("not up 1\nup 2\n")
+    assert job.until_found() == [("proxy:0", 0)]
+
+    before = "not up 1\nup 2\n--- attempt 1, now: printed by the program ---\nup 3\n"
+    log.write_text("not up 1\nup 2\n")  # the rest of a copy may arrive after the start
+    job.start(1, len(before))
+    assert job.finds_nothing()
+    log.write_text(before + "up")
+    assert job.finds_nothing()
+    log.write_bytes(log.read_bytes() + b" 4 \xff\n")
+    assert job.until_found() == [("proxy:0", 1)]
 
 
 # The check of scripts ----------------------------------------------------------------------
@@ -278,82 +356,3 @@ def test_a_custom_role_is_checked_but_not_against_the_strategy(tmp_path: Path) -
         "strategy: multi_worker_mirrored\ncluster: {worker: 2}\nprogram: {script: serve.py}\n"
     )
     assert len(check_program(load(spec))) == 2
-
-
-@dataclass
-class Watching:
-    """A watch of one task, with the loop of its supervisor, and what it has found."""
-
-    watch: ReadyWatch
-    log: Path
-    loop: Loop
-    found: list[tuple[str, int]]
-
-    def until_found(self) -> list[tuple[str, int]]:
-        """Wait until the watch says that tasks are ready."""
-        deadline = monotonic() + SOON
-        while not self.found:
-            assert monotonic() < deadline
-            self.loop.turn(SOON)
-        return [self.found.pop()]
-
-    def finds_nothing(self) -> bool:
-        """Whether a search reads all there is and does not find the line."""
-        self.loop.turn(0.0)
-        wait_until(lambda: bool(searches()) and all(is_read(pid) for pid in searches()))
-        return not self.loop.turn(0.0)
-
-
-def is_read(pid: int) -> bool:
-    """Whether a process has read its standard input to the end, or beyond it, and waits."""
-    position = int(Path(f"/proc/{pid}/fdinfo/0").read_text().split()[1])
-    waits = ") S " in Path(f"/proc/{pid}/stat").read_text()
-    return waits and position >= os.stat(f"/proc/{pid}/fd/0").st_size
-
-
-@pytest.fixture
-def watching(tmp_path: Path) -> Iterator[Callable[[str], Watching]]:
-    made: list[Watching] = []
-
-    def start(line: str) -> Watching:
-        plan = planned(
-            spec_of(
-                role("worker", after=(Role("proxy"),)),
-                custom("proxy", ready=Ready.LINE, ready_line=line),
-            )
-        )
-        log, loop, found = tmp_path / "proxy-0.log", Loop(), list[tuple[str, int]]()
-        watch = ReadyWatch(loop, plan.tasks, lambda _: log, lambda *ready: found.append(ready))
-        made.append(Watching(watch, log, loop, found))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.watch.forget("proxy:0")
-        each.loop.close()
-
-
-def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(
-    watching: Callable[[str], Watching],
-) -> None:
-    job = watching("^up [0-9]")
-    watch, log = job.watch, job.log
-    watch.start("worker:0", 0, 0)  # nothing starts after it
-    watch.start("proxy:0", 0, 0)
-    job.loop.turn(0.0)
-    assert not searches()  # there is no log yet
-    log.write_text("not up 1\nup")
-    wait_until(lambda: job.loop.turn(0.0) or bool(searches()))
-    assert job.finds_nothing()
-    log.write_text("not up 1\nup 2\n")
-    assert job.until_found() == [("proxy:0", 0)]
-
-    watch.forget("proxy:0")
-    before = "not up 1\nup 2\n--- attempt 1, now: printed by the program ---\nup 3\n"
-    log.write_text("not up 1\nup 2\n")  # the rest of a copy may arrive after the start
-    watch.start("proxy:0", 1, len(before))
-    assert job.finds_nothing()
-    log.write_text(before + "up")
-    assert job.finds_nothing()
-    log.write_bytes(log.read_bytes() + b" 4 \xff\n")
-    assert job.until_found() == [("proxy:0", 1)]

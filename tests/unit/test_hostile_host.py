@@ -25,8 +25,6 @@ from distrun.agent.protocol.channel import ProtocolError, encode
 from distrun.agent.protocol.framing import HEADER, MARK
 from distrun.job import events
 from distrun.job.record import read
-from distrun.strategies import Role
-from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts import report_checker
 from distrun.supervisor.hosts.host import LinkState
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage, HostChannel
@@ -122,30 +120,6 @@ def test_a_task_that_reports_too_much_is_no_fault_of_its_host(world: World) -> N
     assert world.receive(EVIL, protocol.TaskExited("evaluator:0", 0, 0, None, 1.7e9))
     world.agents[EVIL].running.clear()
     assert max(map(len, world.lines)) < 1 << 20
-
-
-@pytest.mark.parametrize("ports", [[[6006]], [[6006], [6007]]], ids=["the same", "changing"])
-def test_reports_of_listeners_without_end_do_not_stop_the_supervisor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ports: list[list[int]]
-) -> None:
-    """A log may be long: without a limit, each such report would have it read for 50 ms."""
-    world = World(tmp_path, evil_role=Role.WORKER)
-
-    def read_log(*_: object) -> set[str]:
-        world.now += 0.05
-        return set()
-
-    monkeypatch.setattr(FailureAnalyzer, "served_addresses", read_log)
-    world.settle()
-    before = world.now
-    for number in range(1000):
-        assert world.receive(
-            EVIL, protocol.TaskListening("worker:0", 0, ports[number % len(ports)])
-        )
-    assert world.now - before < 1
-    world.run()
-    world.check()
-    world.close()
 
 
 def test_a_host_that_reads_nothing_cannot_have_its_orders_repeated(world: World) -> None:

@@ -15,13 +15,7 @@ from distrun.agent.protocol import Cause, Code
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from distrun.agent.loop import Loop
     from distrun.plan import TaskPlan
-
-_READ_DELAYS = (1.0, 2.0, 4.0, 8.0)
-"""Seconds after which the log of a task that listens is read again: its server prints later."""
-_PAUSE = 9
-"""After a log was read, none is read for this many times as long."""
 
 Place = tuple[str, int | str]
 """A host and a port, or an address; without a host, the address is the same on all hosts."""
@@ -38,25 +32,16 @@ class ClusterCheck:
 
     Args:
         tasks: the job's.
-        read_served: returns the addresses at which a task's log says that it started servers.
         find_setter: returns where the program sets TF_CONFIG, as `train.py:6` or '', and whether
             every run does so; None: that is not known yet, and :meth:`check_unsure` is called
             once it is.
-        on_mismatch: called with a mismatch that a log shows.
     """
 
     def __init__(
-        self,
-        loop: Loop,
-        tasks: Iterable[TaskPlan],
-        read_served: Callable[[str], set[str]],
-        find_setter: Callable[[], tuple[str, bool] | None],
-        on_mismatch: Callable[[Cause], None],
+        self, tasks: Iterable[TaskPlan], find_setter: Callable[[], tuple[str, bool] | None]
     ) -> None:
-        self._loop, self._on_mismatch = loop, on_mismatch
-        self._next = loop.call_at(None, self._read_due)
         self._tasks = {task.name: task for task in tasks if task.address}
-        self._read_served, self._find_setter = read_served, find_setter
+        self._find_setter = find_setter
         self._ports: dict[str, list[int]] = {}
         self._served: dict[str, set[str]] = {}
         self._at: defaultdict[Place, set[str]] = defaultdict(set)
@@ -68,12 +53,8 @@ class ClusterCheck:
                 address, port = task.address or "", _port(task.address)
                 for place in ((task.host, port), ("", port), ("", address)):
                     self._given[place].add(task.name)
-        self._reads: dict[str, tuple[float, int]] = {}
-        """When to read the log of a task, and how often it has been read."""
         self._unsure: set[str] = set()
         """The tasks that wait for what `find_setter` returns."""
-        self._resume_due = 0.0
-        """No log is read before: a host may report changes without end."""
         self.suspect: Cause | None = None
         """A task that serves at a place of its own. The cluster may yet be one that works."""
 
@@ -81,7 +62,7 @@ class ClusterCheck:
         """Forget where an attempt of a task served: it has ended."""
         for place in self._places(name):
             self._at[place].discard(name)
-        for known in (self._ports, self._served, self._reads):
+        for known in (self._ports, self._served):
             known.pop(name, None)
         self._unsure.discard(name)
         if self.suspect is not None and self.suspect.task == name:
@@ -92,47 +73,15 @@ class ClusterCheck:
         if name not in self._tasks or self._ports.get(name) == ports:
             return None
         self._note(name, ports, self._served.get(name, set()))
-        # At its own port, its address can only be that of a task on another host.
-        if name not in self._served and not (self._is_at_own(name) and self._has_port_alone(name)):
-            self._reads[name] = (self._loop.now(), 0)
-        return self._read_logs() or self._find(name)
+        return self._find(name)
 
-    def close(self) -> None:
-        """Read no log any more."""
-        self._next.cancel()
-
-    def _read_due(self) -> None:
-        cause = self._read_logs()
-        if cause is not None:
-            self._on_mismatch(cause)
-
-    def _read_logs(self) -> Cause | None:
-        """Read the logs that are due, and plan the next time. Returns a mismatch that they show.
-
-        That takes at most a tenth of the time, whatever hosts report.
-        """
-        found = self._read_until_mismatch()
-        first = min((due for due, _ in self._reads.values()), default=None)
-        self._next.move(None if first is None else max(first, self._resume_due))
-        return found
-
-    def _read_until_mismatch(self) -> Cause | None:
-        now = self._loop.now()
-        for name, (due, count) in list(self._reads.items()):
-            if due > now or self._resume_due > now:
-                continue
-            del self._reads[name]  # added again at the end, so that each log has its turn
-            served = self._read_served(name)
-            started, now = now, self._loop.now()
-            self._resume_due = now + _PAUSE * (now - started)
-            if served:
-                self._note(name, self._ports[name], served)
-                found = self._find(name)
-                if found is not None:
-                    return found
-            elif count < len(_READ_DELAYS):
-                self._reads[name] = (now + _READ_DELAYS[count], count + 1)
-        return None
+    def record_served(self, name: str, addresses: set[str]) -> Cause | None:
+        """Note the addresses at which a task has started servers. Returns a mismatch."""
+        served = self._served.get(name, set())
+        if name not in self._tasks or served >= addresses:
+            return None
+        self._note(name, self._ports.get(name, []), served | addresses)
+        return self._find(name) if self._ports[name] else None
 
     def check_unsure(self) -> Cause | None:
         """Return a mismatch of the tasks that waited for where the program sets TF_CONFIG."""
@@ -163,10 +112,6 @@ class ClusterCheck:
         task, port = self._tasks[name], _port(self._tasks[name].address)
         served = map(_port, self._served.get(name, ()))
         return not task.owns_tf_config and (port in self._ports.get(name, ()) or port in served)
-
-    def _has_port_alone(self, name: str) -> bool:
-        """Whether no task of another host was given the same port."""
-        return len(self._given["", _port(self._tasks[name].address)]) == 1
 
     def _find(self, name: str) -> Cause | None:
         """Return the mismatch between a task and others."""

@@ -247,12 +247,6 @@ class FailureAnalyzer:
             _log_defect()
             return "", False
 
-    def served_addresses(self, task: str) -> set[str]:
-        """Return where a task has started servers, by its log."""
-        from distrun.verdict.log_analysis import served_addresses
-
-        return served_addresses(_Logs(self._folder, self._output_starts, {}).read(task))
-
 
 def _log_defect() -> None:
     with contextlib.suppress(OSError):

@@ -1,17 +1,25 @@
-"""A process that searches a task's log for a line. A slow expression delays no other work."""
+"""Searches a task's log for a line, in a fork: a slow expression delays no other work."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
-import signal
-import sys
 import time
-from typing import NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, BinaryIO
 
-from distrun.agent.linux import syscalls
-from distrun.spec.regular_file import data_start
+from distrun.spec.regular_file import data_start, open_regular_file
+from distrun.supervisor.hosts.inquiry import Inquiry
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distrun.agent.loop import Loop
+    from distrun.job.folder import JobFolder
+
+_RETRY_SECONDS = 0.5
+"""After a search could not be started or has died. A copy of a log appears with its first part."""
 _INTERVAL = 0.1
 _BLOCK_BYTES = 1 << 20
 """Longer lines are searched in parts."""
@@ -19,25 +27,76 @@ _MOST_CHARACTERS = 4096
 """How much of each line is searched: ordinary expressions take quadratic time for long lines."""
 
 
-def main() -> NoReturn:
-    """Search standard input; write a byte when the line is found. Ends with the supervisor.
+class LineSearch:
+    """The search for the line that makes an attempt ready.
 
-    The arguments are the supervisor's process id, where the attempt's output begins in the log, and
-    the regular expression, escaped by :func:`escaped`.
+    Args:
+        task: its name.
+        start: where the output of the attempt begins in its log, in bytes.
+        expression: a regular expression.
+        on_found: called once a complete line has a match.
     """
-    parent, start, expression = sys.argv[1:]
-    syscalls.die_with_parent(int(parent), signal.SIGKILL)
-    wait_for_line(0, int(start), expression.encode("ascii").decode("unicode_escape"))
-    os.write(1, b"\n")
-    os._exit(0)
+
+    def __init__(
+        self,
+        loop: Loop,
+        folder: JobFolder,
+        task: str,
+        start: int,
+        expression: str,
+        on_found: Callable[[], None],
+    ) -> None:
+        self._loop, self._folder, self._task = loop, folder, task
+        self._start, self._expression, self._on_found = start, expression, on_found
+        self._log: BinaryIO | None = None
+        """The fork shares its offset."""
+        self._inquiry: Inquiry | None = None
+        self._next = loop.call_at(loop.now(), self._begin)
+
+    @property
+    def pid(self) -> int | None:
+        """The process that searches."""
+        return None if self._inquiry is None else self._inquiry.pid
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many bytes of the log have been searched, and how many there are."""
+        if self._log is None:
+            return 0, 0
+        log = self._log.fileno()
+        return os.lseek(log, 0, os.SEEK_CUR), os.fstat(log).st_size
+
+    def _begin(self) -> None:
+        try:
+            self._log = open_regular_file(self._folder.log_of(self._task))
+            log, job_id = self._log.fileno(), self._folder.job_id
+            search = partial(wait_for_line, log, self._start, self._expression)
+            self._inquiry = Inquiry(
+                self._loop, search, self._on_answer, job_id, (log,), seconds=math.inf
+            )
+        except OSError:
+            self._on_answer(None)
+
+    def _on_answer(self, has_found: bool | None) -> None:
+        self._inquiry = None  # it has ended
+        self.close()
+        if has_found:
+            self._on_found()
+        else:
+            self._next.move(self._loop.now() + _RETRY_SECONDS)
+
+    def close(self) -> None:
+        """End the search."""
+        self._next.cancel()
+        if self._inquiry is not None:
+            self._inquiry.close()
+            self._inquiry = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
 
-def escaped(expression: str) -> str:
-    """Return an expression as an argument of this process, which cannot contain NUL."""
-    return expression.encode("unicode_escape").decode("ascii")
-
-
-def wait_for_line(log: int, start: int, expression: str) -> None:
+def wait_for_line(log: int, start: int, expression: str) -> bool:
     """Read a log, also while it grows, until a complete line has a match.
 
     Args:
@@ -62,7 +121,7 @@ def wait_for_line(log: int, start: int, expression: str) -> None:
         end = rest.rfind(b"\n") + 1 or (len(rest) if len(rest) >= _BLOCK_BYTES else 0)
         lines, rest = rest[:end], rest[end:]
         if lines and any(map(search, _split(lines))):
-            return
+            return True
 
 
 def _split(block: bytes) -> list[str]:

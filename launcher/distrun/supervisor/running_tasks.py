@@ -1,21 +1,23 @@
-"""What is known of the attempts that run, from the start of each to its end."""
+"""The attempts that run: what hosts say of them becomes events."""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.protocol.stack_messages import ProgramRequested, StacksDumped
 from distrun.job import events
+from distrun.job.history import HistoryLog
+from distrun.job.stacks import places
 from distrun.supervisor.cluster_check import ClusterCheck
 from distrun.supervisor.hosts.inquiry import Question
-from distrun.supervisor.quiet import SUSPECT_SECONDS, QuietWatch
-from distrun.supervisor.ready_watch import ReadyWatch
+from distrun.supervisor.log_tails import LogTails
+from distrun.supervisor.running_task import RunningTask
+from distrun.supervisor.signs_of_life import SUSPECT_SECONDS, SignsOfLife
 from distrun.supervisor.stack_collector import StackCollector
-from distrun.supervisor.stall import StallWatch
-from distrun.supervisor.task_progress import TaskProgress
 from distrun.supervisor.training_gap import TrainingGap
 
 if TYPE_CHECKING:
@@ -28,16 +30,17 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
     from distrun.supervisor.failure_analyzer import FailureAnalyzer
     from distrun.supervisor.hosts.pool import HostPool
+    from distrun.supervisor.stack_collector import Stacks
 
 _MOST_SAVES = 2000
 """Of one attempt, that are recorded."""
 
 
 class RunningTasks:
-    """Tells all watches of the start and end of each attempt; what they find becomes events.
+    """Has a :class:`.RunningTask` for the present attempt of each task.
 
     Args:
-        analyzer: reads logs and the program for where tasks serve.
+        analyzer: reads the program for where tasks serve.
         state: returns the job's.
         emit: called with the events.
         broadcast: called with the progress of tasks.
@@ -59,69 +62,79 @@ class RunningTasks:
     ) -> None:
         self._loop, self._hosts, self._analyzer = loop, hosts, analyzer
         self._state, self._emit, self._broadcast = state, emit, broadcast
-        self.progress = TaskProgress(loop, folder, self._on_progress, self._on_step)
+        self._tasks: dict[str, RunningTask] = {}
+        self._tails = LogTails(loop, folder)
+        self._history = HistoryLog(folder)
+        self._make = partial(
+            RunningTask, loop=loop, folder=folder, tails=self._tails, observer=self
+        )
         self.training = TrainingGap(emit, time.time)
         self.stacks = StackCollector(loop, hosts.order, has_own_files)
-        seconds = spec.timeouts.stall
-        self._stall = None if seconds is None else StallWatch(seconds, folder.size_of_log, loop.now)
-        self._quiet = None
-        if self._stall is None:
-            size_of_log, running = folder.size_of_log, self._list_running
-            self._quiet = QuietWatch(loop, size_of_log, self._measure_cpu, running)
+        self._signs = SignsOfLife(
+            *(loop, spec.timeouts.stall, folder.size_of_log, self._list_watched),
+            measure=lambda: hosts.order_all(protocol.MeasureCpu()),
+            on_change=self._on_silence,
+        )
         self._cluster = self._check_cluster(())
-        self._ready = ReadyWatch(loop, (), folder.log_of, self._report_ready)
         self._is_setter_asked = False
         self._setter: tuple[str, bool] | None = None
         """Where the program sets TF_CONFIG: see :class:`.ClusterCheck`; None: not known yet."""
-        loop.checks.append(self._check_quiet)
 
-    def use_plan(self, tasks: Sequence[TaskPlan], dropped: set[str]) -> None:
-        """Watch these tasks from now on; those that were dropped have ended."""
-        for task in dropped:
-            self.progress.forget(task)
-            if self._stall is not None:
-                self._stall.forget(task)
-        self._cluster.close()
+    def use_plan(self, tasks: Sequence[TaskPlan]) -> None:
+        """Use another plan from now on; tasks that it has not have ended."""
+        for task in self._tasks.keys() - {task.name for task in tasks}:
+            self._tasks.pop(task).close()
+            self._signs.end(task)
         self._cluster = self._check_cluster(tasks)
-        self._ready.use_plan(tasks)
 
     def _check_cluster(self, tasks: Sequence[TaskPlan]) -> ClusterCheck:
-        read_served = self._analyzer.served_addresses
-        return ClusterCheck(
-            self._loop, tasks, read_served, self._find_setter, self._report_mismatch
-        )
+        return ClusterCheck(tasks, self._find_setter)
 
     # An attempt ----------------------------------------------------------------------------
 
-    def expect(self, task: str) -> None:
+    def expect(self, task: TaskPlan) -> None:
         """The next attempt of a task is about to start."""
-        self.progress.forget(task)
-        self.training.start(task)
+        if task.name in self._tasks:
+            self._tasks[task.name].close()
+        self._tasks[task.name] = self._make(task)
+        self.training.start(task.name)
 
     def start(self, report: protocol.TaskStarted) -> None:
         """An attempt runs."""
-        self.progress.start(report.task, report.log_start)
-        self._ready.start(report.task, report.attempt, report.log_start)
+        if report.task in self._tasks:
+            self._tasks[report.task].start(report)
 
     def end(self, task: str, event: events.Event) -> None:
         """An attempt ends with this event: all that it has reported comes before."""
-        self.progress.read_rest([task])
-        self._record_progress(task)
+        if (ended := self._tasks.get(task)) is not None:
+            self._record_rest(ended)
+            ended.end()
         self._cluster.forget(task)
-        self._ready.forget(task)
         self._emit(event)
-        if self._stall is not None:
-            self._stall.forget(task)
+        if self._state().tasks[task].is_in_group:
+            self._signs.end(task)
 
     def record_rest(self) -> None:
         """Record the last progress of all tasks: the job ends."""
-        self.progress.read_rest()
-        for task in self.progress.latest:
-            self._record_progress(task)
+        for task in self._tasks.values():
+            self._record_rest(task)
 
     def close(self) -> None:
         """Stop reading logs."""
-        self.progress.close()
+        for task in self._tasks.values():
+            task.close()
+        self._tails.close()
+
+    def _record_rest(self, task: RunningTask) -> None:
+        """Record the last progress of an attempt, if it is not recorded yet."""
+        self._tails.read_rest(task.name)
+        last = task.latest
+        if last is not None and last.values != self._state().tasks[task.name].reported:
+            self._emit(
+                events.TaskReported(
+                    at=last.at, task=task.name, values=last.values, step_at=task.step_at
+                )
+            )
 
     # What hosts report ---------------------------------------------------------------------
 
@@ -130,80 +143,92 @@ class RunningTasks:
         state = self._state()
         if isinstance(report, (protocol.Progress, protocol.UsageSampled)):
             report = report._replace(at=report.at + state.hosts[host].behind)
-        if isinstance(report, protocol.Progress):
-            self.progress.record(report)
-        elif isinstance(report, protocol.TaskListening):
-            self._on_listening(report)
-        elif isinstance(report, protocol.UsageSampled):
-            self.progress.record_usage(report)
+        if isinstance(report, (protocol.Progress, protocol.UsageSampled, protocol.TaskListening)):
+            if report.task in self._tasks:
+                self._on_observation(self._tasks[report.task], report)
         elif isinstance(report, protocol.CpuMeasured):
-            if self._quiet is not None:
-                here = {task.name for task in state.tasks.values() if task.host == host}
-                used = {task: used for task, used in report.seconds.items() if task in here}
-                self._quiet.record_cpu(used)
+            here = {task.name for task in state.tasks.values() if task.host == host}
+            used = {task: used for task, used in report.seconds.items() if task in here}
+            self._signs.record_cpu(used)
         elif isinstance(report, (StacksDumped, ProgramRequested)):
             self.stacks.receive(host, report)
         else:
             return False
         return True
 
-    def _on_progress(self, progress: protocol.Progress) -> None:
-        if self._quiet is not None:
-            self._quiet.record_sign()
-        self._broadcast(progress)
-        known = self._state().tasks.get(progress.task)
-        if known is None:
+    def _on_observation(
+        self,
+        task: RunningTask,
+        report: protocol.Progress | protocol.UsageSampled | protocol.TaskListening,
+    ) -> None:
+        if isinstance(report, protocol.Progress):
+            task.record(report)
+        elif isinstance(report, protocol.UsageSampled):
+            self._history.append(task.name, task.sample(report))
+        elif self._is_running(task.name) and task.attempt == report.attempt:
+            task.on_listening(report.ports)
+            self._report_cluster(self._cluster.record(task.name, report.ports))
+
+    def _is_running(self, task: str) -> bool:
+        known = self._state().tasks.get(task)
+        return known is not None and known.phase is lifecycle.TaskPhase.RUNNING
+
+    @property
+    def progress(self) -> list[protocol.Progress]:
+        """All that is known of the tasks' progress."""
+        return [task.latest for task in self._tasks.values() if task.latest is not None]
+
+    # What an attempt does ------------------------------------------------------------------
+
+    def on_progress(self, task: RunningTask) -> None:
+        progress, known = task.latest, self._state().tasks.get(task.name)
+        if progress is None or known is None:
             return
+        self._broadcast(progress)
         if known.first_step_at is None and "STEP" in progress.values:
             values = {k: v for k, v in progress.values.items() if k in ("EPOCH", "STEP")}
-            task, attempt = progress.task, known.attempt
-            self._emit(events.FirstStep(at=progress.at, task=task, attempt=attempt, values=values))
-        self._record_saving(known, progress)
-        if known.is_in_group:
-            is_printed = not self.progress.reports_steps(progress.task)
-            self.training.record(progress.task, progress.values, is_printed=is_printed)
-
-    def _record_saving(self, task: lifecycle.TaskState, progress: protocol.Progress) -> None:
+            name, attempt = task.name, known.attempt
+            self._emit(events.FirstStep(at=progress.at, task=name, attempt=attempt, values=values))
         is_saving = progress.values.get("SAVING") == "1"
-        if is_saving is not task.is_saving and task.saves < _MOST_SAVES:
+        if is_saving is not known.is_saving and known.saves < _MOST_SAVES:
             kind = events.SavingStarted if is_saving else events.SavingEnded
-            self._emit(kind(at=progress.at, task=task.name, attempt=task.attempt))
+            self._emit(kind(at=progress.at, task=task.name, attempt=known.attempt))
+        if known.is_in_group:
+            is_printed = not task.reports_steps
+            self.training.record(task.name, progress.values, is_printed=is_printed)
 
-    def _record_progress(self, task: str) -> None:
-        """Record the last progress of a task's attempt, if it is not recorded yet."""
-        last = self.progress.latest.get(task)
-        if last is not None and last.values != self._state().tasks[task].reported:
-            step_at = self.progress.step_at.get(task)
-            self._emit(
-                events.TaskReported(at=last.at, task=task, values=last.values, step_at=step_at)
-            )
+    def on_step(self, task: RunningTask, step: str | None, *, is_moving: bool) -> None:
+        known = self._state().tasks.get(task.name)
+        is_waited_for = known is not None and known.is_in_group and self._is_running(task.name)
+        # A log may arrive after its task's exit.
+        if is_waited_for or not self._signs.counts_steps:
+            self._signs.record(task.name, step, is_moving=is_moving)
 
-    # Readiness, and where tasks serve ------------------------------------------------------
+    def on_ready(self, task: RunningTask) -> None:
+        self._emit(events.TaskReady(at=time.time(), task=task.name, attempt=task.attempt))
 
     def why_not_ready(self) -> tuple[Cause, ...]:
         """Return what delays searches for lines in logs."""
-        return self._ready.behind()
+        found = (task.why_not_ready for task in self._tasks.values())
+        return tuple(cause for cause in found if cause is not None)
 
     @property
     def pids(self) -> set[int]:
         """The processes that search logs."""
-        return self._ready.pids
+        found = (task.search_pid for task in self._tasks.values())
+        return {pid for pid in found if pid is not None}
 
-    def _report_ready(self, task: str, attempt: int) -> None:
-        self._emit(events.TaskReady(at=time.time(), task=task, attempt=attempt))
+    # Where tasks serve ---------------------------------------------------------------------
 
-    def _on_listening(self, report: protocol.TaskListening) -> None:
-        task = self._state().tasks[report.task]
-        is_running = task.phase is lifecycle.TaskPhase.RUNNING and task.attempt == report.attempt
-        if is_running:
-            self._ready.on_listening(report.task, report.ports)
-            self._report_cluster(self._cluster.record(report.task, report.ports))
+    def on_served(self, task: RunningTask, addresses: set[str]) -> None:
+        if self._is_running(task.name):
+            self._report_cluster(self._cluster.record_served(task.name, addresses))
 
     def _report_cluster(self, cause: Cause | None) -> None:
         if cause is not None:
             self._report_mismatch(cause)
-        if self._cluster.suspect is not None and self._quiet is not None:
-            self._quiet.limit(SUSPECT_SECONDS)
+        if self._cluster.suspect is not None:
+            self._signs.limit(SUSPECT_SECONDS)
 
     def _report_mismatch(self, cause: Cause) -> None:
         if self._state().outcome is None:
@@ -223,45 +248,44 @@ class RunningTasks:
 
     # Signs of life -------------------------------------------------------------------------
 
-    def watch_stall(self) -> float | None:
-        """Watch for a stall anew. Returns the seconds until :meth:`check_stall`; None: off."""
-        return None if self._stall is None else self._stall.start(self._state().training)
+    def watch_stall(self, *, is_training: bool) -> None:
+        """Watch for a stall anew: the tasks train now; or watch no more."""
+        if is_training:
+            self._signs.start()
+        else:
+            self._signs.stop()
 
-    def check_stall(self) -> float | None:
-        """Return the seconds until the next check; None if the tasks stall."""
-        return None if self._stall is None else self._stall.check(are_linked=self._are_linked)
-
-    def _on_step(self, task: str, step: str | None, is_moving: bool) -> None:
-        known = self._state().tasks.get(task)
-        is_running = known is not None and known.phase is lifecycle.TaskPhase.RUNNING
-        if self._stall is not None and is_running:  # a log may arrive after its task's exit
-            self._stall.record(task, step, is_moving=is_moving)
-
-    @property
-    def _are_linked(self) -> bool:
-        return all(host.link_lost is None for host in self._state().hosts.values())
-
-    def _measure_cpu(self) -> None:
-        self._hosts.order_all(protocol.MeasureCpu())
-
-    def _list_running(self) -> set[str]:
-        """Return the tasks that run; none if the job is not running, or a link is lost."""
+    def _list_watched(self) -> list[str]:
+        """Return the tasks whose signs count; none while nothing can be known of them."""
         state = self._state()
-        is_running = state.phase is lifecycle.JobPhase.RUNNING and self._are_linked
-        tasks = state.tasks.values() if is_running else ()
-        return {task.name for task in tasks if task.phase is lifecycle.TaskPhase.RUNNING}
+        if any(host.link_lost is not None for host in state.hosts.values()):
+            return []
+        if self._signs.counts_steps:
+            return state.training
+        is_running = state.phase is lifecycle.JobPhase.RUNNING
+        return list(filter(self._is_running, state.tasks)) if is_running else []
 
-    def _check_quiet(self) -> None:
-        """Note that all tasks do nothing, or that one does something again."""
-        quiet, state = self._quiet, self._state()
-        if quiet is None or state.outcome is not None:
+    def _on_silence(self, are_silent: bool) -> None:
+        """The tasks do nothing, or one does something again."""
+        if self._state().outcome is not None:
             return
-        if quiet.is_quiet == (state.quiet_since is not None):
-            return
-        if not quiet.is_quiet:
+        if self._signs.counts_steps:
+            if are_silent:
+                self._on_stall()
+        elif not are_silent:
             self._emit(events.TasksActive(at=time.time()))
         elif self._cluster.suspect is not None:
             self._report_mismatch(self._cluster.suspect)
         else:
-            silent = self._loop.now() - quiet.since
+            silent = self._loop.now() - self._signs.last
             self._emit(events.TasksQuiet(at=time.time(), since=time.time() - silent))
+
+    def _on_stall(self) -> None:
+        """Let the stall take its course, once it is known where the tasks stand."""
+
+        def go_on(found: Stacks) -> None:
+            if self._signs.are_silent and self._state().outcome is None:
+                where = places(found.processes)
+                self._emit(events.TimedOut(at=time.time(), timer=lifecycle.STALL, places=where))
+
+        self.stacks.ask_stalled(self._state(), go_on)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SECONDS = 30.0
 """How long hosts may take to answer, with the time to send them py-spy."""
-STALLED_SECONDS = 5.0
+_STALLED_SECONDS = 5.0
 """The same in a job that makes no progress, before it is stopped."""
 _BLOCK = 64 * 1024
 _RUNNING = (TaskPhase.RUNNING, TaskPhase.STOPPING)
@@ -122,6 +122,14 @@ class StackCollector:
             order = DumpStacks(number, tasks[host], native, path, digest, size, recorded)
             self._order(host, order)
         self._answer_complete()
+
+    def ask_stalled(self, state: JobState, on_answer: Callable[[Stacks], None]) -> None:
+        """Ask where all tasks stand, of a job that is to be stopped: it waits for little."""
+        program = find_program()
+        if program is None:
+            on_answer(Stacks())
+        else:
+            self.ask(state, state.tasks, program, on_answer, seconds=_STALLED_SECONDS)
 
     def _send_program(self, host: str) -> None:
         packed = _packed(self._program, os.stat(self._program).st_mtime_ns)

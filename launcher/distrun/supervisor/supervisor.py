@@ -27,7 +27,6 @@ from distrun.errors import DistrunError, HostError, InternalError
 from distrun.frozen import replace
 from distrun.job import events, held_package
 from distrun.job.folder import replace_file
-from distrun.job.stacks import places
 from distrun.plan import READ
 from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
@@ -41,7 +40,6 @@ from distrun.supervisor.job_record import JobRecord
 from distrun.supervisor.plan_queue import PlanQueue
 from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
 from distrun.supervisor.running_tasks import RunningTasks
-from distrun.supervisor.stack_collector import STALLED_SECONDS, find_program
 from distrun.supervisor.start_queue import StartQueue
 from distrun.supervisor.tensorboard import TensorBoard
 from distrun.supervisor.wait_limit import WaitLimit
@@ -296,17 +294,15 @@ class Supervisor:
 
     def _perform(self, action: lifecycle.Action) -> None:
         if isinstance(action, lifecycle.StartTask):
-            self._running.expect(action.task)
+            self._running.expect(self._tasks[action.task])
             self._starts.add(self._tasks[action.task].host, action)
         elif isinstance(action, lifecycle.StopTask):
             host = self._state.tasks[action.task].host
             if not self._starts.cancel(host, action.task):
                 order = protocol.StopTask(**vars(action))
                 self._hosts.order(host, order)
-        elif isinstance(action, lifecycle.SetTimer):
+        elif isinstance(action, (lifecycle.SetTimer, lifecycle.CancelTimer)):
             self._set_timer(action)
-        elif isinstance(action, lifecycle.CancelTimer):
-            self._cancel_timer(action.timer)
         elif isinstance(action, lifecycle.Announce):
             self.emit(action.event)
         elif isinstance(action, lifecycle.MakePlan):
@@ -315,21 +311,15 @@ class Supervisor:
         else:
             self._release_hosts()
 
-    def _set_timer(self, action: lifecycle.SetTimer) -> None:
-        wait = self._running.watch_stall() if action.timer == lifecycle.STALL else None
-        self._set_timer_in(action.timer, action.seconds if wait is None else wait)
-
-    def _set_timer_in(self, timer: events.Timer, seconds: float) -> None:
-        self._cancel_timer(timer)
-        at = self._loop.now() + seconds
-        self._timers[timer] = self._loop.call_at(at, partial(self._on_timer, timer))
-
-    def _cancel_timer(self, timer: events.Timer) -> bool:
-        """Return whether it was set."""
-        handle = self._timers.pop(timer, None)
-        if handle is not None:
-            handle.cancel()
-        return handle is not None
+    def _set_timer(self, action: lifecycle.SetTimer | lifecycle.CancelTimer) -> None:
+        timer = action.timer
+        seconds = action.seconds if isinstance(action, lifecycle.SetTimer) else None
+        if timer == lifecycle.STALL:
+            self._running.watch_stall(is_training=seconds is not None)
+            return
+        if timer not in self._timers:
+            self._timers[timer] = self._loop.call_at(None, partial(self._on_timer, timer))
+        self._timers[timer].move(None if seconds is None else self._loop.now() + seconds)
 
     def _release_hosts(self) -> None:
         if self._spec.program.results and self._results is None and not self._state.killing:
@@ -563,9 +553,9 @@ class Supervisor:
             cause = Cause(Code.PLAN_NOT_WRITTEN, path=shown, errno=errno)
             self._abort(HostError(cause=cause))
             return None
-        former, self._tasks = self._tasks, {task.name: task for task in plan.tasks}
+        self._tasks = {task.name: task for task in plan.tasks}
         self._hosts.set_logs_aside({task.name: task.host for task in plan.tasks})
-        self._running.use_plan(plan.tasks, former.keys() - self._tasks.keys())
+        self._running.use_plan(plan.tasks)
         return self._records(plan)
 
     def _records(self, plan: Plan) -> tuple[events.TaskRecord, ...]:
@@ -670,31 +660,8 @@ class Supervisor:
     # Waiting -------------------------------------------------------------------------------
 
     def _on_timer(self, timer: events.Timer) -> None:
-        del self._timers[timer]
-        wait = self._running.check_stall() if timer == lifecycle.STALL else None
-        if wait is not None:
-            self._set_timer_in(timer, wait)
-        elif timer == lifecycle.STALL and (program := find_program()) is not None:
-            self._stop_stalled(program)
-        else:
-            within = self._why_not_started() if timer == lifecycle.START else ()
-            self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
-
-    def _stop_stalled(self, program: str) -> None:
-        """Let the job's stall take its course, once it is known where the tasks stand."""
-        training = self._state.training
-        # Nothing may keep a job that hangs.
-        self._set_timer_in(lifecycle.STALL, 2 * STALLED_SECONDS)
-
-        def go_on(found: Stacks) -> None:
-            is_same = self._state.training == training and self._state.outcome is None
-            if is_same and self._cancel_timer(lifecycle.STALL):
-                where = places(found.processes)
-                timer = lifecycle.STALL
-                self.emit(events.TimedOut(at=time.time(), timer=timer, places=where))
-
-        names = set(self._state.tasks)
-        self._running.stacks.ask(self._state, names, program, go_on, seconds=STALLED_SECONDS)
+        within = self._why_not_started() if timer == lifecycle.START else ()
+        self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
 
     def _check_wait_limit(self) -> None:
         """Continue without hosts that have not answered if the job does not need them."""
@@ -745,7 +712,7 @@ class Supervisor:
             self._take_stacks(client, message)
         elif isinstance(message, protocol.Watch):
             self._clients.watching.add(client)
-            for progress in self._running.progress.latest.values():
+            for progress in self._running.progress:
                 client.send(progress)
             client.send(protocol.WatchStarted())
 

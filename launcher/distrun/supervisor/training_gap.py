@@ -42,10 +42,8 @@ class TrainingGap:
         """The same before the interruption; empty: there is none."""
         self._is_restart = False
         """Whether the interruption is a restart by the same plan."""
-        self._falling: set[str] = set()
-        """The tasks that have begun to count anew: within epochs."""
-        self._rising: set[str] = set()
-        """The tasks that have counted on from one epoch to the next."""
+        self._counts_over_all: dict[str, bool] = {}
+        """By task: whether it counts over all epochs, or anew in each; else that is not known."""
 
     def resume(self, former: JobState, at: float) -> None:
         """Compare with the steps of a job that has ended at this time."""
@@ -86,15 +84,15 @@ class TrainingGap:
         if first is None or (known is not None and known[:2] == first[:2]):
             return
         if known is not None and first.step < known.step:
-            self._falling.add(task)
+            self._counts_over_all[task] = False
         elif known is not None and first.epoch != known.epoch and first.step > known.step:
-            self._rising.add(task)
+            self._counts_over_all.setdefault(task, True)
         self._last[task] = first
         if task not in self._former:
             return
         former, self._former = self._former[task], {}
         is_restart, self._is_restart = self._is_restart, False
-        is_over_all = task not in self._falling and (task in self._rising or first.epoch is None)
+        is_over_all = self._counts_over_all.get(task, first.epoch is None)
         is_known = is_over_all or (former.epoch == first.epoch and first.epoch is not None)
         repeated = max(0, former.step - max(0, first.step - 1))
         self._emit(

@@ -83,11 +83,6 @@ _LONGEST = 1000
 _BEFORE_MARK = 100
 
 
-def served_addresses(tail: LogTail) -> set[str]:
-    """Return where the last attempt started servers, by TensorFlow's own log."""
-    return set(SERVING.findall(tail.raw[tail.begin :].decode("utf-8", "replace")))
-
-
 def _is_abort(line: str) -> bool:
     """Whether native code says in this line why it ends the process."""
     return _FATAL_LOG.match(line) is not None or any(each in line for each in _ABORTS)

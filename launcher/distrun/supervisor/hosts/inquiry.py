@@ -171,8 +171,9 @@ class Inquiry:
         self._deadline.cancel()
         self._loop.unwatch(self._reader)
         os.close(self._reader)
-        with contextlib.suppress(OSError):  # it has ended; nobody has reaped it yet
-            os.killpg(self.pid, signal.SIGKILL)
+        for kill in (os.killpg, os.kill):  # it may have no group yet; nobody has reaped it yet
+            with contextlib.suppress(OSError):
+                kill(self.pid, signal.SIGKILL)
 
     def _on_readable(self) -> None:
         block = os.read(self._reader, _BLOCK)

@@ -1,4 +1,4 @@
-"""Which parts of logs the supervisor reads for progress, and when."""
+"""Which parts of logs the supervisor reads, and when."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from distrun.agent.linux.syscalls import Inotify
 from distrun.job.folder import JobFolder
-from distrun.supervisor.log_progress import LogProgress
+from distrun.supervisor.log_tails import LogTail, LogTails
 from harness.loops import SimulatedLoop
 from harness.waiting import wait_until
 
@@ -27,11 +27,16 @@ class Job:
         self.folder.logs.mkdir()
         self.loop = SimulatedLoop()
         self.found: list[tuple[str, dict[str, str], bool]] = []
-        self.watch = LogProgress(
-            self.loop,
-            self.folder,
-            lambda task, values, is_moving: self.found.append((task, dict(values), is_moving)),
+        self.served: set[str] = set()
+        self.tails = LogTails(self.loop, self.folder)
+
+    def start(self, task: str = "worker:0", start: int = 0) -> None:
+        tail = LogTail(
+            *(self.folder, task, start),
+            lambda values, is_moving: self.found.append((task, dict(values), is_moving)),
+            self.served.update,
         )
+        self.tails.start(task, tail)
 
     def log_of(self, task: str) -> Path:
         return self.folder.log_of(task)
@@ -53,14 +58,14 @@ class Job:
 def job(tmp_path: Path) -> Iterator[Job]:
     job = Job(tmp_path)
     yield job
-    job.watch.close()
+    job.tails.close()
     assert not job.loop.has_descriptors
     job.loop.close()
 
 
 def test_nothing_is_done_while_no_log_grows(job: Job) -> None:
     for name in job.names:
-        job.watch.start(name, 0)
+        job.start(name)
     job.run()
     assert job.loop.next_call is None
     assert job.run(1e6) == 0
@@ -71,7 +76,7 @@ def test_nothing_is_done_while_no_log_grows(job: Job) -> None:
 
 
 def test_while_a_log_grows_it_is_read_twice_a_second(job: Job) -> None:
-    job.watch.start("worker:0", 0)
+    job.start()
     for step in range(10, 20):
         job.write(BAR.format(step=step))
         assert job.run(0.5) <= 2
@@ -79,7 +84,7 @@ def test_while_a_log_grows_it_is_read_twice_a_second(job: Job) -> None:
 
 
 def test_a_bar_that_is_written_in_parts(job: Job) -> None:
-    job.watch.start("worker:0", 0)
+    job.start()
     bar = BAR.format(step=14).encode()
     for byte in range(len(bar)):
         job.write(bar[byte : byte + 1])
@@ -93,7 +98,7 @@ def test_a_bar_that_is_written_in_parts(job: Job) -> None:
 
 @pytest.mark.parametrize("lines", [0, 1, 5_000])
 def test_a_bar_that_is_erased(job: Job, lines: int) -> None:
-    job.watch.start("worker:0", 0)
+    job.start()
     job.write(BAR.format(step=14))
     job.run()
     assert job.found[-1][2]
@@ -104,7 +109,7 @@ def test_a_bar_that_is_erased(job: Job, lines: int) -> None:
 
 
 def test_only_the_end_of_fast_output_is_read(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    job.watch.start("worker:0", 0)
+    job.start()
     sizes: list[int] = []
     pread = os.pread
 
@@ -121,20 +126,20 @@ def test_only_the_end_of_fast_output_is_read(job: Job, monkeypatch: pytest.Monke
 
 
 def test_the_middle_of_a_line_is_no_bar(job: Job) -> None:
-    job.watch.start("worker:0", 0)
+    job.start()
     job.write("x" * 300_000 + "1/5 - 1s - loss: 0.1")
     job.run()
     assert not job.found
 
 
 def test_a_new_attempt_begins_at_its_offset(job: Job) -> None:
-    job.watch.start("worker:0", 0)
+    job.start()
     job.write(BAR.format(step=900))
     job.run()
-    job.watch.stop("worker:0")
+    job.tails.stop("worker:0")
     rest = BAR.format(step=901) + "\n--- attempt 1, now: printed by the program ---\n"
     begins = job.log_of("worker:0").stat().st_size + len(rest.encode())
-    job.watch.start("worker:0", begins)  # the rest of a copy may arrive after the start
+    job.start(start=begins)  # the rest of a copy may arrive after the start
     job.run()
     job.write(rest)
     job.run()
@@ -145,7 +150,7 @@ def test_a_new_attempt_begins_at_its_offset(job: Job) -> None:
 
 
 def test_a_log_that_its_task_cuts_off_or_replaces(job: Job) -> None:
-    job.watch.start("worker:0", 0)
+    job.start()
     job.write("x" * 1000 + BAR.format(step=3))
     job.run()
     os.truncate(job.log_of("worker:0"), 0)
@@ -165,7 +170,7 @@ def test_without_inotify_logs_are_polled(job: Job, monkeypatch: pytest.MonkeyPat
         raise OSError
 
     monkeypatch.setattr(Inotify, "__init__", fail)
-    job.watch.start("worker:0", 0)
+    job.start()
     job.run()
     job.write(BAR.format(step=5))
     assert job.run(100.0) <= 55
@@ -173,7 +178,7 @@ def test_without_inotify_logs_are_polled(job: Job, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_real_wait_ends_when_a_log_grows(job: Job) -> None:
-    job.watch.start("worker:0", 0)
+    job.start()
     job.run()
     assert not job.loop.turn(0.0)
     job.write(BAR.format(step=5))
@@ -181,7 +186,20 @@ def test_a_real_wait_ends_when_a_log_grows(job: Job) -> None:
 
 
 def test_the_rest_at_a_tasks_end(job: Job) -> None:
-    job.watch.start("worker:0", 0)
+    job.start()
     job.write(BAR.format(step=999))
-    job.watch.read_rest(["worker:0", "worker:1"])
+    for name in job.names:
+        job.tails.read_rest(name)
     assert job.last["STEP"] == "999"
+
+
+def test_servers_are_found_once_their_line_is_complete(job: Job) -> None:
+    line = "I0000 server_lib.cc:1] Started server with target: grpc://localhost:12345\n"
+    job.write(line.replace("12345", "1"))
+    job.start(start=len(line) - 4)
+    job.write(line[:-3])
+    job.run()
+    assert job.served == set()
+    job.write(line[-3:] + "x" * 100_000)
+    job.run()
+    assert job.served == {"localhost:12345"}

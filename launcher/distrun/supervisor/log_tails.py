@@ -1,0 +1,200 @@
+"""Reads the ends of tasks' logs while they grow: the progress and the servers that they show."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from typing import TYPE_CHECKING
+
+from distrun.agent.linux.syscalls import Inotify
+from distrun.spec.regular_file import open_regular_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distrun.agent.loop import Loop
+    from distrun.job.folder import JobFolder
+    from distrun.job.printed_progress import PrintedProgress
+
+_INTERVAL = 0.5
+"""Seconds between two reads while logs grow. A task that reports by itself is as late."""
+_POLL_INTERVAL = 2.0
+"""The same without inotify, when no log has grown."""
+_PAUSE = 49
+"""After a turn, nothing is read for this many times its length: at most 2% of a core is used."""
+_LOGS_A_TURN = 64
+_END_BYTES = 16 * 1024
+"""How much of the end of a log is read for bars."""
+_SEARCHED_BYTES = 256 * 1024
+"""How much of it is searched for other lines: an epoch's first may be far before the bar."""
+_LONGEST_LINE = 8192
+"""Bytes of an unfinished line that are read again with its rest. Keras writes many backspaces."""
+_LINE_END = re.compile(rb"[\r\n]")
+_HINT = re.compile(rb"\d[/%]|\d:\d\d|(?i:loss|acc|ppl)")
+"""All output with progress contains one of these. Only then are the slow expressions compiled."""
+_BLANK = re.compile(rb"(?:\A|\r) +\r")
+"""tqdm overwrites a bar with spaces to remove it."""
+_SERVING = re.compile(rb"Started server with target: grpc://(\S+)\s")
+"""TensorFlow's own line."""
+
+
+class LogTail:
+    """The log of one attempt.
+
+    Args:
+        start: where the output of the attempt begins, in bytes. A copy of a log may be shorter.
+        on_progress: called with the printed progress, and whether a bar moves.
+        on_served: called with the addresses at which the attempt has started servers.
+    """
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        task: str,
+        start: int,
+        on_progress: Callable[[dict[str, str], bool], None],
+        on_served: Callable[[set[str]], None],
+    ) -> None:
+        self._folder, self._task = folder, task
+        self._on_progress, self._on_served = on_progress, on_served
+        self._start = start
+        """The offset of the first byte that has not been read, or that is read again."""
+        self._size = folder.size_of_log(task)
+        self._printed: PrintedProgress | None = None
+        self._read_end()
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether the log has another size than when it was read last."""
+        return self._folder.size_of_log(self._task) != self._size
+
+    def read(self) -> bool:
+        """Read what was added to the log. Returns whether anything was."""
+        before, self._size = self._size, self._folder.size_of_log(self._task)
+        if self._size < before:
+            self._start = 0  # the task has cut its log off
+        if self._size != before:
+            self._read_end()
+        return self._size != before
+
+    def _read_end(self) -> None:
+        if self._size > self._start:
+            path = self._folder.log_of(self._task)
+            with contextlib.suppress(OSError), open_regular_file(path) as file:
+                self._read_block(file.fileno())
+
+    def _read_block(self, file: int) -> None:
+        start = max(self._start, self._size - _SEARCHED_BYTES)
+        block = os.pread(file, self._size - start, start)
+        end = block[-_END_BYTES:]
+        if start + len(block) - len(end) > self._start:  # it begins in the middle of a line
+            end = _LINE_END.split(end, 1)[-1]
+        before = block[: len(block) - len(end)]
+        last = max(end.rfind(b"\n"), end.rfind(b"\r")) + 1
+        unfinished = len(end) - last
+        self._start = start + len(block) - (unfinished if unfinished <= _LONGEST_LINE else 0)
+        served = _SERVING.findall(block) if b"Started server" in block else ()
+        if served:
+            self._on_served({each.decode(errors="replace") for each in served})
+        line = before.rfind(b"\nEpoch ")
+        text = before[line + 1 :].partition(b"\n")[0] + b"\n" if line >= 0 else b""
+        self._read_progress(text + (b" \r" if _BLANK.search(before) else b"") + end)
+
+    def _read_progress(self, text: bytes) -> None:
+        if self._printed is None:
+            if not _HINT.search(text):
+                return
+            from distrun.job.printed_progress import PrintedProgress
+
+            self._printed = PrintedProgress()
+        printed = self._printed
+        had_step = bool(printed.first_step)
+        if printed.read(text.decode(errors="replace")):
+            if not had_step and printed.first_step not in ({}, printed.values):
+                self._on_progress(printed.first_step, True)
+            self._on_progress(printed.values, printed.is_moving)
+
+
+class LogTails:
+    """The logs of the tasks that run, read when they grow.
+
+    No log is read while none grows: inotify reports the first growth. From then on, the logs are
+    read at intervals, until none has grown.
+    """
+
+    def __init__(self, loop: Loop, folder: JobFolder) -> None:
+        self._loop, self._folder = loop, folder
+        self._tails: dict[str, LogTail] = {}
+        self._turn: list[str] = []
+        """The logs that are to be read before the next interval."""
+        self._has_grown = False
+        self._inotify: Inotify | None = None
+        self._next = loop.call_at(None, self._check)
+
+    def start(self, task: str, tail: LogTail) -> None:
+        """Read the log of an attempt that runs now."""
+        self._tails[task] = tail
+        if self._next.when is None:
+            self._resume()
+
+    def stop(self, task: str) -> None:
+        """Read the log of a task no more."""
+        self._tails.pop(task, None)
+        if not self._tails:
+            self._stop_waiting()
+            self._next.cancel()
+
+    def close(self) -> None:
+        """Read no log any more."""
+        for task in list(self._tails):
+            self.stop(task)
+
+    def read_rest(self, task: str) -> None:
+        """Read a log to its present end."""
+        if task in self._tails:
+            self._tails[task].read()
+
+    def _check(self) -> None:
+        """Read logs that have grown, for a short time."""
+        started = self._loop.now()
+        if not self._turn:
+            self._turn, self._has_grown = [*self._tails], False
+        turn, self._turn = self._turn[:_LOGS_A_TURN], self._turn[_LOGS_A_TURN:]
+        for task in turn:
+            self._has_grown |= task in self._tails and self._tails[task].read()
+        if self._turn:
+            interval = 0.0
+        elif self._has_grown:
+            interval = _INTERVAL
+        elif not self._tails or self._wait_for_growth():
+            return
+        else:
+            interval = _POLL_INTERVAL
+        now = self._loop.now()
+        self._next.move(now + max(interval, _PAUSE * (now - started)))
+
+    def _resume(self) -> None:
+        self._stop_waiting()
+        self._next.move(self._loop.now() + _INTERVAL)
+
+    def _wait_for_growth(self) -> bool:
+        """Have inotify report the next growth. Returns whether it does."""
+        try:
+            self._inotify = Inotify()
+            self._inotify.watch_folder(os.fspath(self._folder.logs))
+        except OSError:
+            self._stop_waiting()
+            return False
+        if any(tail.has_grown for tail in self._tails.values()):
+            self._stop_waiting()  # this growth was not reported
+            return False
+        # It is closed at the first growth: a busy log would wake this process all the time.
+        self._loop.watch(self._inotify, self._resume)
+        return True
+
+    def _stop_waiting(self) -> None:
+        if self._inotify is not None:
+            self._loop.unwatch(self._inotify)
+            self._inotify.close()
+            self._inotify = None

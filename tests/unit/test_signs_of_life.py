@@ -1,0 +1,178 @@
+"""What counts as a sign of life of a job's tasks, and when there has been none for too long."""
+
+from __future__ import annotations
+
+import pytest
+
+from distrun.supervisor.signs_of_life import QUIET_SECONDS, SUSPECT_SECONDS, SignsOfLife
+from harness.loops import SimulatedLoop
+from harness.values import not_none
+
+STALL = 100.0
+BUSY = 0.5
+HANGS = 0.002
+"""Shares of a core that a task uses: when it computes, and when TensorFlow waits."""
+
+
+class Tasks:
+    """Two tasks at a time of their own, whose hosts answer at once."""
+
+    def __init__(self, stall: float | None) -> None:
+        self.loop, self.is_known = SimulatedLoop(), True
+        self.sizes = {"worker:0": 0, "worker:1": 0}
+        self.shares = dict.fromkeys(self.sizes, HANGS)
+        self.measured = 0
+        self.answering = [*self.sizes]
+        self.changes: list[bool] = []
+        self.signs = SignsOfLife(
+            *(self.loop, stall, self.sizes.__getitem__),
+            lambda: [*self.sizes] if self.is_known else [],
+            self.measure,
+            self.changes.append,
+        )
+        self.signs.start()
+
+    @property
+    def now(self) -> float:
+        return self.loop.time
+
+    def measure(self) -> None:
+        self.measured += 1
+        for task in self.answering:  # each on a host of its own
+            self.signs.record_cpu({task: self.now * self.shares[task]})
+
+    def wait(self, seconds: float) -> float | None:
+        """Let time pass. Returns when the tasks were called silent, if they were."""
+        end = self.now + seconds
+        while not_none(self.loop.next_call) <= end:
+            self.loop.call_next()
+            if self.signs.are_silent:
+                return self.now
+        self.loop.time = end
+        return None
+
+    def wait_with(self, what: str, each: float) -> float | None:
+        """Wait for long; meanwhile something happens each so many seconds."""
+        for number in range(20):
+            found = self.wait(each)
+            if found is not None:
+                return found
+            if what == "line":
+                self.sizes["worker:1"] += len("a line\n")
+            else:
+                self.signs.record("worker:0", str(number) if what == "step" else "7")
+        return None
+
+
+@pytest.fixture
+def stalling() -> Tasks:
+    return Tasks(STALL)
+
+
+@pytest.fixture
+def quiet() -> Tasks:
+    return Tasks(None)
+
+
+@pytest.mark.parametrize("what", ["line", "step"])
+def test_lines_and_steps_are_progress(stalling: Tasks, what: str) -> None:
+    assert stalling.wait_with(what, 90.0) is None
+    since = stalling.now
+    assert STALL - 90.0 <= not_none(stalling.wait(1000.0)) - since <= STALL * 1.25
+    assert stalling.changes == [True]
+
+
+def test_the_same_step_again_is_no_progress(stalling: Tasks) -> None:
+    assert stalling.wait_with("same step", 10.0) == pytest.approx(STALL, abs=25.0)
+
+
+def test_once_there_are_steps_lines_are_no_progress(stalling: Tasks) -> None:
+    stalling.signs.record("worker:0", "1")
+    assert stalling.wait_with("line", 10.0) == STALL
+
+
+def test_a_new_attempt_may_print_again_before_its_first_step(stalling: Tasks) -> None:
+    stalling.signs.record("worker:0", "1")
+    stalling.wait(90.0)
+    stalling.signs.start()
+    assert stalling.wait_with("line", 30.0) is None
+
+
+def test_while_a_host_is_out_of_reach_nothing_is_known(stalling: Tasks) -> None:
+    stalling.is_known = False
+    assert stalling.wait(1000.0) is None
+    stalling.is_known = True
+    since = stalling.now
+    assert STALL / 2 < not_none(stalling.wait(1000.0)) - since <= STALL
+
+
+def test_the_steps_of_a_task_that_has_exited_are_forgotten(stalling: Tasks) -> None:
+    stalling.signs.record("worker:0", "1")
+    stalling.wait(90.0)
+    stalling.signs.end("worker:0")
+    assert stalling.wait_with("line", 30.0) is None
+    since = stalling.now
+    assert not_none(stalling.wait(1000.0)) - since <= STALL * 1.25
+
+
+def test_the_end_of_a_bar_is_progress_and_lines_count_again(stalling: Tasks) -> None:
+    stalling.signs.record("worker:0", "1")
+    stalling.wait(90.0)
+    stalling.signs.record("worker:0", "1", is_moving=False)
+    assert stalling.wait_with("line", 30.0) is None
+
+
+def test_nothing_is_watched_once_it_is_stopped(stalling: Tasks) -> None:
+    assert stalling.wait(1000.0) is not None
+    stalling.signs.stop()
+    assert stalling.loop.next_call is None
+    stalling.signs.start()
+    assert not stalling.signs.are_silent
+
+
+# Without timeouts.stall --------------------------------------------------------------------
+
+
+def test_a_job_that_does_nothing_is_quiet_after_two_minutes(quiet: Tasks) -> None:
+    found = not_none(quiet.wait(600.0))
+    assert QUIET_SECONDS <= found <= QUIET_SECONDS * 1.5
+    assert quiet.measured == 2
+    quiet.signs.record("worker:0", None)
+    assert quiet.changes == [True, False]
+
+
+@pytest.mark.parametrize("task", ["worker:0", "worker:1"])
+def test_a_task_that_computes_in_silence_is_not(quiet: Tasks, task: str) -> None:
+    quiet.shares[task] = BUSY
+    assert quiet.wait(3600.0) is None
+    assert quiet.measured < 3600.0 / QUIET_SECONDS * 3
+
+
+@pytest.mark.parametrize(("share", "is_quiet"), [(0.009, True), (0.012, False)])
+def test_a_task_is_idle_that_uses_less_than_a_hundredth_of_a_core(
+    quiet: Tasks, share: float, is_quiet: bool
+) -> None:
+    quiet.shares["worker:1"] = share
+    assert (quiet.wait(3600.0) is not None) is is_quiet
+
+
+@pytest.mark.parametrize("what", ["line", "same step"])
+def test_a_line_or_a_report_now_and_then_is_enough(quiet: Tasks, what: str) -> None:
+    assert quiet.wait_with(what, 100.0) is None
+    assert quiet.wait(600.0) is not None
+
+
+def test_a_host_that_does_not_answer_may_have_a_busy_task(quiet: Tasks) -> None:
+    quiet.answering.remove("worker:1")
+    assert quiet.wait(3600.0) is None
+
+
+def test_a_suspect_is_given_less_time(quiet: Tasks) -> None:
+    quiet.signs.limit(SUSPECT_SECONDS)
+    assert not_none(quiet.wait(600.0)) <= 2 * SUSPECT_SECONDS
+
+
+def test_a_job_that_does_not_run_is_not_quiet(quiet: Tasks) -> None:
+    quiet.is_known = False
+    assert quiet.wait(3600.0) is None
+    assert quiet.measured == 0
