@@ -430,7 +430,7 @@ class World:
         supervisor = "distrun.supervisor.supervisor"
         self._patches: list[Any] = [
             mock.patch("distrun.supervisor.hosts.pool.processes", NO_PROCESSES),
-            mock.patch("distrun.supervisor.preparation.make_reach", self._make_reach),
+            mock.patch("distrun.supervisor.job_hosts.make_reach", self._make_reach),
             mock.patch(f"{supervisor}.Clients", self._as_clients),
             mock.patch.object(record, "EventLog", self._as_event_log),
             mock.patch("selectors.DefaultSelector", InstantSelector),

@@ -27,9 +27,9 @@ while :; do sleep 1; done
 SUPERVISOR = "supervisor/supervisor"
 PLACES = {
     "a report": ("supervisor/hosts/host", "Host._handle", "TypeError"),
-    "a timer": (SUPERVISOR, "Supervisor._check_wait_limit", "RecursionError"),
+    "a timer": ("supervisor/planning", "Planning._check_wait_limit", "RecursionError"),
     "the transitions": ("lifecycle/transitions", "step", "KeyError"),
-    "the record": ("record", "EventLog.append", "UnicodeEncodeError.mro()[1]"),
+    "the record": ("job/record", "EventLog.append", "UnicodeEncodeError.mro()[1]"),
     "a command's request": ("supervisor/clients", "Clients._accept", "AssertionError"),
     "a link's check": ("supervisor/hosts/report_checker", "ReportChecker.find_fault", "IndexError"),
     "an exit of Python's own": ("supervisor/running_tasks", "RunningTasks.end", "SystemExit"),

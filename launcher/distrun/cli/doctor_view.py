@@ -16,7 +16,7 @@ from distrun.cli.table import Column, make_table, styled
 from distrun.cli.terminal import Terminal
 from distrun.preflight import Check, Grade
 from distrun.spec.problems import printable
-from distrun.supervisor.preparation import Preparation
+from distrun.supervisor.round import FirstRound
 from distrun.words.causes import cause_advice, cause_text
 from distrun.words.formats import format_count, format_duration, format_host_names, format_names
 
@@ -26,19 +26,19 @@ _REDRAW_SECONDS = 1.0
 class Checkup:
     """What was found out about a job's hosts."""
 
-    def __init__(self, preparation: Preparation) -> None:
-        self.hosts = preparation.hosts
-        checks = [_reached(host, hello) for host, hello in preparation.hellos.items()]
+    def __init__(self, made: FirstRound) -> None:
+        self.hosts = made.hosts.names
+        checks = [_reached(host, hello) for host, hello in made.hosts.hellos.items()]
         for subject, causes in (
-            (Subject.REACHED, preparation.unreachable),
-            (Subject.PREPARATION, preparation.failures),
+            (Subject.REACHED, made.unreachable),
+            (Subject.PREPARATION, made.failures),
         ):
             checks += [_failed(host, subject, cause) for host, cause in causes.items()]
-        checks += preparation.checks or ()
+        checks += made.checks or ()
         order = {host: number for number, host in enumerate(self.hosts)}
         self.checks = sorted(checks, key=lambda check: order.get(check.host, len(order)))
-        is_usable = not (preparation.unreachable or preparation.failures)
-        self.is_complete = preparation.checks is not None and is_usable
+        is_usable = not (made.unreachable or made.failures)
+        self.is_complete = made.checks is not None and is_usable
         """Whether every host was checked."""
 
     @property
@@ -57,13 +57,13 @@ def _failed(host: str, subject: Subject, cause: Cause) -> Check:
 
 
 @contextlib.contextmanager
-def status_line() -> Iterator[Callable[[Preparation], float | None]]:
+def status_line() -> Iterator[Callable[[FirstRound], float | None]]:
     """Show the current step on stderr, if that is a terminal; the report goes to stdout."""
     terminal = Terminal(sys.stderr.buffer, sys.stderr)
     started = time.monotonic()
 
-    def show(preparation: Preparation) -> float | None:
-        terminal.show_status(f"{_step(preparation)}  {format_duration(time.monotonic() - started)}")
+    def show(made: FirstRound) -> float | None:
+        terminal.show_status(f"{_step(made)}  {format_duration(time.monotonic() - started)}")
         return _REDRAW_SECONDS if terminal.has_status_line else None
 
     try:
@@ -72,12 +72,12 @@ def status_line() -> Iterator[Callable[[Preparation], float | None]]:
         terminal.clear_status()
 
 
-def _step(preparation: Preparation) -> str:
+def _step(made: FirstRound) -> str:
     """What is being done, and which hosts it waits for."""
-    verb = "checking" if preparation.is_probing else "reaching"
-    text = f"{verb} {format_count(len(preparation.hosts), 'host')}"
-    waiting = preparation.waiting_for
-    if 0 < len(waiting) < len(preparation.hosts):
+    verb = "checking" if made.is_probing else "reaching"
+    text = f"{verb} {format_count(len(made.hosts.names), 'host')}"
+    waiting = made.waiting_for
+    if 0 < len(waiting) < len(made.hosts.names):
         text += f", waiting for {format_names(waiting)}"
     return text
 

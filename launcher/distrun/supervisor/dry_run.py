@@ -17,7 +17,8 @@ from distrun.errors import HostError, InvalidSpecError
 from distrun.job import events
 from distrun.plan import READ
 from distrun.supervisor.hosts.pool import HostPool
-from distrun.supervisor.preparation import Preparation
+from distrun.supervisor.job_hosts import JobHosts
+from distrun.supervisor.round import FirstRound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,19 +46,19 @@ def make_plan(spec: Spec, left_out: dict[str, Cause] | None = None) -> Plan:
     with tempfile.TemporaryDirectory(prefix=f"distrun-plan-{os.getpid()}-") as folder:
         dry_run = DryRun(spec, Path(folder), Path(folder))
         dry_run.run()
-    preparation = dry_run.preparation
-    if preparation.error is not None:
-        raise preparation.error
-    if preparation.plan is None:
+    made = dry_run.round
+    if made.error is not None:
+        raise made.error
+    if made.plan is None:
         raise HostError(cause=Cause(Code.NO_HOST_ANSWERED))
     if left_out is not None:
-        left_out.update(preparation.left_out)
-    return preparation.plan
+        left_out.update(made.hosts.left_out)
+    return made.plan
 
 
 def check_hosts(
-    spec: Spec, records: Path, tick: Callable[[Preparation], float | None]
-) -> Preparation:
+    spec: Spec, records: Path, tick: Callable[[FirstRound], float | None]
+) -> FirstRound:
     """Connect the hosts and check them as a launch does. Hosts that cannot be used are left out.
 
     Args:
@@ -71,10 +72,10 @@ def check_hosts(
     with tempfile.TemporaryDirectory(prefix=f"distrun-doctor-{os.getpid()}-") as folder:
         dry_run = DryRun(spec, Path(folder), records, checks_all=True, tick=tick)
         dry_run.run()
-    error = dry_run.preparation.error
+    error = dry_run.round.error
     if isinstance(error, InvalidSpecError):
         raise error
-    return dry_run.preparation
+    return dry_run.round
 
 
 class DryRun:
@@ -83,7 +84,7 @@ class DryRun:
     Args:
         logs: an empty folder for the agent of this machine.
         folder: where the job's record would be.
-        checks_all: as :class:`Preparation` has it.
+        checks_all: as :class:`.JobHosts` has it.
         tick: see :func:`check_hosts`.
     """
 
@@ -94,20 +95,21 @@ class DryRun:
         folder: Path,
         *,
         checks_all: bool = False,
-        tick: Callable[[Preparation], float | None] = lambda _: None,
+        tick: Callable[[FirstRound], float | None] = lambda _: None,
     ) -> None:
         self._tick = tick
         self._is_releasing = False
         self._seconds = spec.timeouts.start
         self._loop = Loop()
-        self._loop.watch_signals((signal.SIGCHLD,), lambda _: self._hosts.check_exits())
-        self._hosts = HostPool(self._loop, spec, _JOB_ID, logs, READ, self)
-        self.preparation = Preparation(
-            spec, self._hosts.order, folder, has_preflight=checks_all, checks_all=checks_all
+        self._loop.watch_signals((signal.SIGCHLD,), lambda _: self._pool.check_exits())
+        self._pool = HostPool(self._loop, spec, _JOB_ID, logs, READ, self)
+        hosts = JobHosts(
+            spec, self._pool.order, folder, has_preflight=checks_all, checks_all=checks_all
         )
+        self.round = FirstRound(hosts)
 
     def run(self) -> None:
-        """Prepare the hosts until they are ready or one fails; the result is the preparation's.
+        """Prepare the hosts until they are ready or one fails; the result is :attr:`round`.
 
         Raises:
             BaseException: a signal's, such as KeyboardInterrupt, once the hosts are released, or
@@ -116,7 +118,7 @@ class DryRun:
         """
         try:
             self._wait_for_answers()
-            self._hosts.connect(self.preparation.reaches)
+            self._pool.connect(self.round.hosts.reaches)
             self._run_until_released()
         except BaseException:
             self._release()
@@ -127,10 +129,10 @@ class DryRun:
             signal.set_wakeup_fd(-1)
 
     def _run_until_released(self, deadline: float = math.inf) -> None:
-        while self._hosts and time.monotonic() < deadline:
-            if self.preparation.is_finished and not self._is_releasing:
+        while self._pool and time.monotonic() < deadline:
+            if self.round.is_finished and not self._is_releasing:
                 self._release()
-            tick = self._tick(self.preparation)
+            tick = self._tick(self.round)
             longest = _LEAVE_SECONDS if self._is_releasing else None
             self._loop.turn(longest if tick is None else min(tick, longest or tick))
 
@@ -144,12 +146,12 @@ class DryRun:
             return
         self._wait_for_answers()
         seconds = self._seconds or 0.0
-        for host, cause in self._hosts.unanswered(self.preparation.waiting_for, seconds).items():
+        for host, cause in self._pool.unanswered(self.round.waiting_for, seconds).items():
             self._fail(host, cause)
 
     def _release(self) -> None:
         self._is_releasing = True
-        self._hosts.shut_down()
+        self._pool.shut_down()
 
     # Events of the pool --------------------------------------------------------------------
 
@@ -158,16 +160,18 @@ class DryRun:
             return
         if isinstance(report, protocol.Fault):
             self._fail(host, report.cause)
-        else:
-            self.preparation.receive(host, report)
+            return
+        if isinstance(report, protocol.Hello):
+            self.round.hosts.add_hello(host, report)
+        self.round.receive(host, report)
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         if not self._is_releasing:
-            self.preparation.on_unreachable(causes)
+            self.round.on_unreachable(causes)
 
     def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.HostLost) and not self._is_releasing:
             self._fail(event.host, event.cause)
 
     def _fail(self, host: str, cause: Cause) -> None:
-        self.preparation.fail(host, Cause(Code.HOST_NOT_PREPARED, host=host, within=(cause,)))
+        self.round.fail(host, Cause(Code.HOST_NOT_PREPARED, host=host, within=(cause,)))

@@ -33,16 +33,14 @@ from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.event_queue import EventQueue
 from distrun.supervisor.failure_analyzer import FailureAnalyzer, Verdicts
-from distrun.supervisor.host_returns import HostReturns
 from distrun.supervisor.hosts.former_agents import FormerAgents, find_former_agents
 from distrun.supervisor.hosts.pool import HostPool
+from distrun.supervisor.job_hosts import JobHosts, task_record
 from distrun.supervisor.job_record import JobRecord
-from distrun.supervisor.plan_queue import PlanQueue
-from distrun.supervisor.preparation import Preparation, task_record, unreachable_hosts
+from distrun.supervisor.planning import Planning
 from distrun.supervisor.running_tasks import RunningTasks
 from distrun.supervisor.start_queue import StartQueue
 from distrun.supervisor.tensorboard import TensorBoard
-from distrun.supervisor.wait_limit import WaitLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,11 +62,6 @@ _MOST_WORDS = 200
 _FLUSH_SECONDS = 2.0
 _SAME_REQUEST_SECONDS = 1.0
 _LAUNCH_SECONDS = 5.0
-_HARMLESS_FAULTS = (
-    *(Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
-    *(Code.POD_DELETED, Code.POD_PREEMPTED),
-)
-"""Faults after which a host may be used again, by a new agent."""
 _REPORTS: dict[type, type[events.Event]] = {
     protocol.TaskStarted: events.TaskStarted,
     protocol.TaskNotStarted: events.TaskNotStarted,
@@ -136,15 +129,10 @@ class Supervisor:
         )
         if folder.descriptor is not None:
             self._hosts.inquiries.kept = (folder.descriptor,)
-        self._preparation: Preparation | None = None
-        self._wait_limit: WaitLimit | None = None
-        """How long to wait for spares before the job starts."""
+        self._planning: Planning | None = None
+        """None: it is being made sure that nothing of earlier attempts is left."""
         self._manifest = manifest
         self._has_preflight = preflight
-        self._plans: PlanQueue | None = None
-        self._returns = HostReturns(self._loop, self._reconnect_host)
-        self._early_returns: list[str] = []
-        """Lost hosts to connect to once there is a plan."""
         self._tasks: dict[str, TaskPlan] = {}
         self._starts = StartQueue(self._send_start)
         self._tensorboard: TensorBoard | None = None
@@ -158,7 +146,6 @@ class Supervisor:
         self._clients.add(launch)
         self._clients.watching.add(launch)
         self._loop.watch_signals((signal.SIGCHLD, signal.SIGTERM), self._on_signals)
-        self._loop.checks.append(self._check_wait_limit)
         self._results: Results | None = None
         self._running = RunningTasks(
             *(self._loop, folder, spec, self._hosts, self._analyzer),
@@ -284,6 +271,8 @@ class Supervisor:
         before = self._state
         self._state, actions = lifecycle.step(before, event)
         self._verdicts.on_event(before, event, self._state)
+        if isinstance(event, events.JobPlanned) and self._tensorboard is None:
+            self._events.call_after(self._start_tensorboard)
         for action in actions:
             self._perform(action)
         canceled = self._starts.pop_canceled()
@@ -306,8 +295,8 @@ class Supervisor:
         elif isinstance(action, lifecycle.Announce):
             self.emit(action.event)
         elif isinstance(action, lifecycle.MakePlan):
-            if self._plans is not None:
-                self._events.call_after(partial(self._plans.add, action))
+            if self._planning is not None:
+                self._events.call_after(partial(self._planning.add, action))
         else:
             self._release_hosts()
 
@@ -338,7 +327,7 @@ class Supervisor:
         may_have_lost = self._state.replaces_hosts or self._former is not None
         if may_have_lost and not self._state.killing:
             self._hosts.finish_late_logs()
-        if self._preparation is None or self._preparation.has_all_logs_here:
+        if self._planning is None or self._planning.hosts.has_all_logs_here:
             self._verdicts.find_last(self._state)  # while the agents end
 
     def _on_results(self, event: events.ResultsFetched) -> None:
@@ -346,10 +335,10 @@ class Supervisor:
         self._events.call_after(self._release_hosts)
 
     def _send_start(self, start: lifecycle.StartTask) -> None:
-        if self._preparation is not None:
+        if self._planning is not None:
             task, job_id = self._tasks[start.task], self._folder.job_id
             words = "" if start.cause is None else self._cause_text(start.cause)
-            order = self._preparation.start_order(task, job_id, start.attempt, words)
+            order = self._planning.hosts.start_order(task, job_id, start.attempt, words)
             self._hosts.order(task.host, order)
 
     def _finish_if_released(self) -> None:
@@ -411,7 +400,7 @@ class Supervisor:
     def _prepare(self) -> None:
         try:
             folder, has_preflight = self._folder.path, self._has_preflight
-            preparation = Preparation(
+            hosts = JobHosts(
                 self._spec, self._hosts.order, folder, emit=self.emit, has_preflight=has_preflight
             )
         except DistrunError as error:
@@ -420,15 +409,21 @@ class Supervisor:
         if self._manifest is not None:
             from distrun.supervisor.hosts.file_delivery import FileDelivery
 
-            hosts, send_list = preparation.hosts_without_files, self._hosts.deliver
+            lacking, send_list = hosts.hosts_without_files, self._hosts.deliver
             delivery = FileDelivery(
-                self._manifest, hosts, send_list, self.emit, self._clients.broadcast
+                self._manifest, lacking, send_list, self.emit, self._clients.broadcast
             )
-            preparation.deliver(delivery, self._manifest)
-        self._preparation = preparation
-        self._wait_limit = WaitLimit(self._loop, self._start_left, self._check_wait_limit)
+            hosts.deliver(delivery, self._manifest)
+        self._planning = Planning(
+            *(self._loop, self._spec, self._hosts, hosts, self._running.training),
+            state=lambda: self._state,
+            start_left=self._start_left,
+            emit=self.emit,
+            use_plan=self._use_plan,
+            abort=self._abort,
+        )
         self._hosts.recall_lost(self._state.lost_agents, self._spec)
-        self._hosts.connect(preparation.reaches)
+        self._hosts.connect(hosts.reaches)
         with contextlib.suppress(OSError):  # too few descriptors: the tasks' start says so
             held_package.hold()  # while the agents start
 
@@ -440,14 +435,11 @@ class Supervisor:
             if self._tensorboard is not None and not self._is_finishing:
                 self._tensorboard.receive(report)
             return
-        preparation = self._preparation
-        if preparation is None or self._is_of_former_host(host, report):
+        planning = self._planning
+        if planning is None or self._is_of_former_host(host, report):
             return
-        if preparation.delivery is not None and preparation.delivery.receive(host, report):
-            preparation.advance()
-            self._start_if_prepared(preparation)
-            if self._plans is not None:
-                self._plans.advance()
+        if planning.hosts.delivery is not None and planning.hosts.delivery.receive(host, report):
+            planning.advance()
             return
         kind = _REPORTS.get(type(report))
         if kind is not None:
@@ -455,27 +447,24 @@ class Supervisor:
         elif isinstance(report, protocol.Fault):
             self._on_fault(host, report)
         elif not self._running.receive(host, report) and self._state.outcome is None:
-            preparation.receive(host, report)
-            self._start_if_prepared(preparation)
-            if self._plans is not None:
-                self._plans.receive(host, report)
+            planning.receive(host, report)
 
-    @property
     def _start_left(self) -> float | None:
-        """The seconds that are left of `timeouts.start`; None: its time does not run."""
+        """Return the seconds that are left of `timeouts.start`; None: its time does not run."""
         handle = self._timers.get(lifecycle.START)
         due = None if handle is None else handle.when
         return None if due is None else due - self._loop.now()
 
     def _on_fault(self, host: str, fault: protocol.Fault) -> None:
-        self._leave_out_spares({host: fault.cause})
+        if self._planning is not None:
+            self._planning.leave_out(host, fault.cause)
         self.emit(events.HostFault(at=fault.at, host=host, cause=fault.cause))
         self._abort_by_agent(host, fault.cause)
         if self._state.outcome is None and self._state.replaces_hosts:
             # Its tasks restart elsewhere once nothing of them is left.
             self._hosts.order(host, protocol.Shutdown())
-        if self._plans is not None:
-            self._plans.restart(host)
+        if self._planning is not None:
+            self._planning.restart(host)
 
     def _abort_by_agent(self, host: str, cause: Cause) -> bool:
         """End the job if a defect in distrun's agent explains what a host says."""
@@ -515,31 +504,6 @@ class Supervisor:
             case _:
                 self.emit(event)
 
-    def _start_if_prepared(self, preparation: Preparation) -> None:
-        if self._tasks or self._state.outcome is not None or not preparation.is_finished:
-            return
-        if preparation.error is not None:
-            self._abort(preparation.error)
-        elif preparation.plan is not None:
-            self._start(preparation, preparation.plan)
-
-    def _start(self, preparation: Preparation, plan: Plan) -> None:
-        records = self._use_plan(plan)
-        if records is None:
-            return
-        self._plans = PlanQueue(
-            *(self._loop, self._spec, preparation, plan, self._running.training),
-            state=lambda: self._state,
-            start_left=lambda: self._start_left,
-            find_unanswered=self._hosts.unanswered,
-            emit=self.emit,
-            use_plan=self._use_plan,
-        )
-        self.emit(events.JobPlanned(at=time.time(), tasks=records))
-        self._start_tensorboard()
-        for host in self._early_returns:
-            self._reconnect_host(host)
-
     def _use_plan(self, plan: Plan) -> tuple[events.TaskRecord, ...] | None:
         """Write a plan down and start tasks by it from now on.
 
@@ -569,7 +533,7 @@ class Supervisor:
 
         An unfinished line before that is ended.
         """
-        if self._preparation is None or not self._preparation.has_own_logs(task.host):
+        if not self._has_own_files(task.host):
             return 0
         present = self._state.tasks.get(task.name)
         is_further = self._state.phase is not lifecycle.JobPhase.PREPARING
@@ -590,17 +554,10 @@ class Supervisor:
         self._tensorboard = TensorBoard(self._loop, self._spec, job_id, order, self.emit, time.time)
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
-        preparation = self._preparation
-        if self._state.outcome is not None or preparation is None:
+        if self._state.outcome is not None or self._planning is None:
             return
-        if any(self._abort_by_agent(host, cause) for host, cause in causes.items()):
-            return
-        for host in causes:
-            self._reconnect_later(host)
-        if not self._tasks:
-            needed = self._leave_out_spares(causes)
-            if needed:
-                self._abort(unreachable_hosts(needed, len(preparation.hosts)))
+        if not any(self._abort_by_agent(host, cause) for host, cause in causes.items()):
+            self._planning.on_unreachable(causes)
 
     def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.HostLost):
@@ -613,79 +570,24 @@ class Supervisor:
             self._events.call_after(partial(self._after_loss, event))
 
     def _after_loss(self, event: events.HostLost | events.LinkLost) -> None:
-        if self._plans is not None:
-            self._plans.restart(event.host)
+        if self._planning is not None:
+            self._planning.restart(event.host)
         if self._state.killing and isinstance(event, events.LinkLost):
             self._hosts.abandon_lost()
 
     def _on_host_lost(self, event: events.HostLost) -> None:
-        preparation, host = self._preparation, self._state.hosts.get(event.host)
-        if preparation is None:
-            return
         self._abort_by_agent(event.host, event.cause)
-        preparation.held_ports.pop(event.host, None)
         self._running.stacks.forget_host(event.host)
-        if preparation.delivery is not None:
-            preparation.delivery.forget(event.host)
-        if host is not None:
-            self._reconnect_later(event.host)
-        self._leave_out_spares({event.host: event.cause})
-
-    def _leave_out_spares(self, causes: Mapping[str, Cause]) -> dict[str, Cause]:
-        """Prepare the job without the spares among these hosts; return the others."""
-        preparation = self._preparation
-        if preparation is None or self._tasks or self._state.outcome is not None:
-            return dict(causes)
-        needed = preparation.without_spares(causes)
-        if not needed:
-            self._start_if_prepared(preparation)
-        return needed
-
-    def _reconnect_later(self, name: str) -> None:
-        """Try a host again later, unless its disk was full or its agent broke the protocol."""
-        host = self._state.hosts.get(name)
-        if host is None or host.fault is None or host.fault.code in _HARMLESS_FAULTS:
-            self._returns.record_loss(name)
-
-    def _reconnect_host(self, host: str) -> None:
-        """Connect anew to a host that was lost; if it answers it can take over tasks."""
-        preparation, state = self._preparation, self._state
-        if preparation is None or state.outcome is not None or not state.has_restarts:
-            return
-        if self._tasks:
-            self._hosts.connect({host: preparation.reconnect(host)})
-        else:
-            self._early_returns.append(host)
+        if self._planning is not None:
+            self._planning.on_lost(event.host, event.cause)
 
     # Waiting -------------------------------------------------------------------------------
 
     def _on_timer(self, timer: events.Timer) -> None:
-        within = self._why_not_started() if timer == lifecycle.START else ()
+        within: tuple[Cause, ...] = ()
+        if timer == lifecycle.START and self._planning is not None:
+            within = self._planning.why_waiting() or self._running.why_not_ready()
         self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
-
-    def _check_wait_limit(self) -> None:
-        """Continue without hosts that have not answered if the job does not need them."""
-        preparation, limit = self._preparation, self._wait_limit
-        if preparation is not None and limit is not None and self._plans is None:
-            limit.update(is_waiting=preparation.waits_for_spares)
-            if limit.is_over:
-                waiting = preparation.waiting_for
-                silent = self._hosts.unanswered(waiting, limit.seconds)
-                self._leave_out_spares({**self._hosts.unreachable, **silent})
-
-    def _why_not_started(self) -> tuple[Cause, ...]:
-        """Return what delays the start: unanswered questions to hosts, or slow searches."""
-        silent = {} if self._plans is None else self._plans.unanswered
-        if self._tasks and not silent:
-            return self._running.why_not_ready()
-        preparation, seconds = self._preparation, self._spec.timeouts.start or 0.0
-        if preparation is None:
-            return ()
-        causes = silent or self._hosts.unanswered(preparation.waiting_for, seconds)
-        return tuple(
-            Cause(Code.HOST_NOT_PREPARED, host=host, within=(cause,))
-            for host, cause in causes.items()
-        )
 
     def _on_signals(self, numbers: bytes) -> None:
         if signal.SIGTERM in numbers and not self._stopped_within(_SAME_REQUEST_SECONDS):
@@ -729,7 +631,7 @@ class Supervisor:
         )
 
     def _has_own_files(self, host: str) -> bool:
-        return self._preparation is None or self._preparation.has_own_logs(host)
+        return self._planning is None or self._planning.hosts.has_own_logs(host)
 
     def _on_client_end(self, client: Client) -> None:
         if client is self._launch:

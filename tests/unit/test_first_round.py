@@ -9,7 +9,8 @@ from distrun.agent.protocol import PROTOCOL, Cause, Code, Hello, PortsHeld, Port
 from distrun.errors import DistrunError, HostError
 from distrun.spec.model import HostSpec, ProgramKind, ProgramSpec, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role
-from distrun.supervisor.preparation import Preparation
+from distrun.supervisor.job_hosts import JobHosts
+from distrun.supervisor.round import FirstRound
 from distrun.words.causes import cause_advice, cause_text
 
 MWM = "multi_worker_mirrored"
@@ -17,7 +18,7 @@ SHORT = "only 0 of 1 ports from 23000 to 23000 are free"
 TOO_FEW = PortsRefused([Cause(Code.TOO_FEW_FREE_PORTS, total=1, text="23000-23000")])
 
 
-def preparation(hosts: list[str], **worker: Any) -> Preparation:
+def preparation(hosts: list[str], **worker: Any) -> FirstRound:
     """Of a job with a worker on each host; all have said hello."""
     spec = Spec(
         name="job",
@@ -27,12 +28,12 @@ def preparation(hosts: list[str], **worker: Any) -> Preparation:
         hosts=tuple(HostSpec(name=name) for name in hosts),
         success=STRATEGIES[MWM].success,
     )
-    made = Preparation(spec, lambda _host, _order: None, Path("/record"))
+    made = FirstRound(JobHosts(spec, lambda _host, _order: None, Path("/record")))
     for name in hosts:
         machine = name.rpartition("=")[2]
-        made.receive(
-            name, Hello(PROTOCOL, 1, machine, "3.8.0", 1.0, [], 0.0, address=f"{machine}.net")
-        )
+        hello = Hello(PROTOCOL, 1, machine, "3.8.0", 1.0, [], 0.0, address=f"{machine}.net")
+        made.hosts.add_hello(name, hello)
+        made.receive(name, hello)
     return made
 
 
@@ -57,7 +58,9 @@ def test_all_hosts_that_cannot_hold_their_ports_are_named() -> None:
 def test_another_name_of_the_same_machine_is_no_other_job() -> None:
     made = preparation(["a=m", "b=m", "c"], addresses=("a=m:23005", "b=m:23005", "c:23005"))
     refused = PortsRefused([Cause(Code.PORT_HELD_BY_JOB, port=23005)])
-    cause = made.ports_refused("b=m", refused)
+    cause = made.hosts.ports_refused("b=m", refused)
     assert cause_text(cause) == "port 23005 is wanted on a=m and on b=m: one machine"
     assert "name each machine once" in (cause_advice(cause) or "")
-    assert cause_text(made.ports_refused("c", refused)).endswith("another distrun job holds it")
+    assert cause_text(made.hosts.ports_refused("c", refused)).endswith(
+        "another distrun job holds it"
+    )

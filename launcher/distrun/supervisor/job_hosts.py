@@ -1,0 +1,325 @@
+"""What a job knows of its hosts, and has from them: facts, ports, the program's files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from typing import TYPE_CHECKING
+
+from distrun import plan
+from distrun.agent import protocol
+from distrun.agent.linux import holes, job_processes
+from distrun.agent.protocol import Cause, Code
+from distrun.errors import HostError
+from distrun.job import events
+from distrun.job import folder as job_folder
+from distrun.spec.model import Ready
+from distrun.supervisor import forked_process
+from distrun.supervisor.hosts.reach import Logins, make_reach
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from distrun.agent.protocol import Order
+    from distrun.preflight import Check
+    from distrun.spec.model import Spec
+    from distrun.supervisor.hosts.file_delivery import FileDelivery
+    from distrun.supervisor.hosts.reach import Reach
+    from distrun.supervisor.probe import Probe
+    from distrun.sync.manifest import Manifest
+
+_UNASSIGNED = range(20000, 32768)
+"""Ports that Linux assigns to no connection (net.ipv4.ip_local_port_range): nothing takes one of
+them between the start of a program and its `bind`."""
+_UNKNOWN_HOST = protocol.Hello(
+    protocol.PROTOCOL, 0, "", "", cores=1.0, gpus=list(range(256)), at=0.0
+)
+"""Stands for a host that cannot be used, so that a plan for the others can be made and checked."""
+
+
+class JobHosts:
+    """The hosts of a job.
+
+    Args:
+        order: sends a host an order.
+        folder: where the job's record is, or would be.
+        emit: called with the events for the record.
+        has_preflight: whether hosts that need it are checked once there is a plan.
+        checks_all: whether hosts are checked although others cannot be used, and although they
+            were not sent the program's files. If not, the first failure ends the first round.
+
+    Raises:
+        DistrunError: the job cannot run on this machine.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        order: Callable[[str, Order], None],
+        folder: Path,
+        *,
+        emit: Callable[[events.Event], None] = lambda _: None,
+        has_preflight: bool = False,
+        checks_all: bool = False,
+    ) -> None:
+        job_folder.require_proc()
+        if spec.log_max_size is not None:
+            _require_holes(folder)
+        self._spec, self._order, self._folder, self.emit = spec, order, folder, emit
+        self.has_preflight, self.checks_all = has_preflight, checks_all
+        self.placement = plan.place(spec)
+        """Where the tasks are; a later plan may change it."""
+        self._rooms = plan.room_of_hosts(spec)
+        self.spares = () if checks_all else tuple(host.name for host in spec.spares)
+        """The names of hosts without which the job can start."""
+        hosts = {placed.host.name: placed.host for placed in self.placement}
+        others = spec.hosts if checks_all else spec.spares
+        self.specs = hosts | {host.name: host for host in others}
+        self.names = tuple(self.specs)
+        """In the order of the spec, spares last."""
+        self.reaches = {name: make_reach(host, spec) for name, host in self.specs.items()}
+        self.delivery: FileDelivery | None = None
+        """Sends the program's files, if any are sent."""
+        self._manifest: Manifest | None = None
+        self.hellos: dict[str, protocol.Hello] = {}
+        self.left_out: dict[str, Cause] = {}
+        """Why spares cannot be used."""
+        needs = plan.ports_needed(spec, self.placement)
+        self.needs = {host: needs.get(host, plan.PortNeed()) for host in self.specs}
+        """The ports of the tasks by the spec."""
+        self.held_ports: dict[str, list[int]] = {}
+        """The ports that each host holds for tasks whose ports are chosen."""
+        self._probe: Probe | None = None
+
+    @property
+    def hosts_without_files(self) -> list[str]:
+        """The hosts that must be sent the program's files."""
+        return [name for name, reach in self.reaches.items() if reach.lacks_files]
+
+    @property
+    def has_all_logs_here(self) -> bool:
+        """Whether all tasks write their logs into the job's folder."""
+        return not any(map(self.has_own_logs, self.reaches))
+
+    def has_own_logs(self, host: str) -> bool:
+        """Whether the tasks on a host write their logs there."""
+        return self.reaches[host].has_own_logs
+
+    def deliver(self, delivery: FileDelivery, manifest: Manifest) -> None:
+        """Have the program's files sent to the hosts that lack them."""
+        self.delivery, self._manifest = delivery, manifest
+        for reach in self.reaches.values():
+            reach.files = manifest
+
+    def add_hello(self, host: str, hello: protocol.Hello) -> None:
+        """Note that a host's agent has answered; send it the files."""
+        reach, is_only = self.reaches[host], len(self.names) == 1
+        self.hellos[host] = hello = reach.usable(hello)
+        was_left_out = self.left_out.pop(host, None) is not None
+        self.held_ports[host] = []
+        self.emit(
+            events.HostReady(
+                at=hello.at,
+                host=host,
+                agent_pid=hello.pid,
+                hostname=hello.hostname,
+                python=hello.python,
+                cores=hello.cores,
+                gpus=tuple(hello.gpus),
+                kind=reach.kind,
+                pid_namespace=hello.pid_namespace,
+                address=hello.address or None,
+                behind=round(time.time() - hello.at, 3),
+                token=hello.token,
+                folder=hello.folder,
+                spare=self.specs[host].spare,
+                # If this machine is the only host and its agent dies, the job ends.
+                room=None if is_only and reach.is_below_supervisor else self._rooms[host],
+            )
+        )
+        if self.delivery is not None:
+            if not reach.lacks_files:
+                self.delivery.forget(host)  # only now it is known that it has them
+            elif was_left_out:
+                self.delivery.add(host)
+            self.delivery.start(host)
+
+    def reconnect(self, host: str) -> Reach:
+        """Return how to connect to a host anew; what it had before is gone."""
+        self.reaches[host] = make_reach(self.specs[host], self._spec)
+        self.reaches[host].files = self._manifest
+        if self.delivery is not None and self.reaches[host].lacks_files:
+            self.delivery.add(host)
+        return self.reaches[host]
+
+    def remove(self, host: str) -> None:
+        """Note that a host is lost, with all that it had."""
+        self.held_ports.pop(host, None)
+        if self.delivery is not None:
+            self.delivery.forget(host)
+
+    def hold_ports(self, host: str, need: plan.PortNeed) -> None:
+        """Have a host hold ports for its tasks."""
+        first, last = self._spec.port_range or (0, 0)
+        if not first and need.has_unbound:
+            random = int.from_bytes(os.urandom(4), "big")  # the module `secrets` is slow to import
+            candidates = _UNASSIGNED[: -need.free]
+            first, last = candidates[random % len(candidates)], _UNASSIGNED[-1]
+        self._order(host, protocol.HoldPorts(need.free, list(need.wanted), first, last))
+
+    def ports_refused(self, host: str, refused: protocol.PortsRefused) -> Cause:
+        """Return why a host cannot hold its ports."""
+        causes = []
+        for cause in refused.causes:
+            other = self._same_machine(host, cause.port) if cause.port else None
+            twice = Cause(Code.ONE_MACHINE_TWICE, name=other or "", port=cause.port)
+            causes.append((cause if other is None else twice)._replace(host=host))
+        return Cause(Code.PORTS_REFUSED, host=host, within=tuple(causes))
+
+    def _same_machine(self, host: str, port: int) -> str | None:
+        """Return another host that needs that port and is the same machine; None if none is."""
+        hello = self.hellos[host]
+        for name, other in self.hellos.items():
+            wants = port in self.needs[name].wanted
+            is_same = (other.hostname, other.address) == (hello.hostname, hello.address)
+            if name != host and wants and is_same and hello.address:
+                return name
+        return None
+
+    def make_plan(
+        self, placement: Sequence[plan.Placed], free_ports: Mapping[str, Sequence[int]]
+    ) -> plan.Plan:
+        """Return the plan for a placement, see :func:`distrun.plan.make`."""
+        used = {placed.host.name for placed in placement}
+        hellos = {
+            host: self.hellos.get(host, _UNKNOWN_HOST)
+            for host in self.names
+            if host in used or host in self.hellos
+        }
+        logins = Logins(hellos.values())
+        facts = {host: self._facts(host, hellos[host], logins) for host in used}
+        return plan.make(self._spec, placement, facts, free_ports)
+
+    def _facts(self, host: str, hello: protocol.Hello, logins: Logins) -> plan.HostFacts:
+        reach = self.reaches[host]
+        environ = dict(os.environ) if reach.inherits_environment else hello.environ
+        is_sent = reach.lacks_files and bool(self._spec.program.sync_base)
+        return plan.HostFacts(
+            cores=hello.cores,
+            gpus=plan.visible_gpus(environ, hello.gpus),
+            python=reach.default_python,
+            environ=environ,
+            address=reach.address(hello, logins),
+            files=hello.files if is_sent else None,
+            has_launch_folders=not reach.lacks_files,
+            libc=hello.libc,
+        )
+
+    def need_probe(self, hosts: Iterable[str]) -> bool:
+        """Whether these hosts should be checked before tasks start on them."""
+        return self.checks_all or any(self.reaches[host].needs_preflight for host in hosts)
+
+    def start_probe(
+        self,
+        made: plan.Plan,
+        hosts: Iterable[str],
+        *,
+        inspected: Iterable[str],
+        newcomers: Collection[str],
+        trials: Sequence[plan.TaskPlan] = (),
+    ) -> Probe:
+        """Start to check hosts of a plan; the answers of hosts that were inspected are reused.
+
+        The newcomers are measured by the other hosts, and not the reverse.
+        """
+        from distrun.supervisor.probe import Probe
+
+        hosts = tuple(hosts)
+        self.emit(events.PreflightStarted(at=time.time(), hosts=len(hosts)))
+        lacking = self.hosts_without_files if self.checks_all and self._spec.sends_files else ()
+        passed = {host: self.passed_variables(host) for host in hosts}
+        fresh = {*inspected}
+        known = {} if self._probe is None else self._probe.inspected
+        probe = Probe(
+            self._spec,
+            made,
+            {host: self.reaches[host] for host in hosts},
+            self._folder,
+            self._order,
+            lacking_files=frozenset(lacking),
+            passed=passed,
+            with_exposure=self.checks_all,
+            known={host: known[host] for host in known.keys() & {*hosts} if host not in fresh},
+            trials=trials,
+            newcomers=newcomers,
+        )
+        self._probe = probe
+        probe.start()
+        return probe
+
+    def record_checks(self, checks: tuple[Check, ...]) -> None:
+        """Record the result of a preflight."""
+        from distrun.supervisor.probe import record
+
+        for event in record(checks, time.time()):
+            self.emit(event)
+
+    # Tasks ---------------------------------------------------------------------------------
+
+    def passed_variables(self, host: str) -> dict[str, str]:
+        """Return the variables of `program.pass_env` that the host's tasks do not inherit.
+
+        They are sent over the link and are written nowhere.
+        """
+        if self.reaches[host].inherits_environment:
+            return {}
+        names = self._spec.program.pass_env
+        return {name: os.environ[name] for name in names if name in os.environ}
+
+    def start_order(
+        self, task: plan.TaskPlan, job_id: str, attempt: int, cause: str
+    ) -> protocol.StartTask:
+        """Return the order to start an attempt; `cause` is why it follows another one."""
+        own = {"DISTRUN_JOB_ID": job_id, "DISTRUN_ATTEMPT": str(attempt)}
+        own[job_processes.VARIABLE] = forked_process.token()
+        return protocol.StartTask(
+            task=task.name,
+            attempt=attempt,
+            argv=list(task.argv),
+            workdir=task.workdir,
+            log=task.log,
+            env={**task.own_environment, **self.passed_variables(task.host), **own},
+            tf_config=task.tf_config_parts,
+            unset=list(task.unset),
+            port=task.port,
+            binds_port=task.binds_port,
+            is_awaited=task.is_awaited and task.ready is Ready.PORT,
+            or_home=task.or_home,
+            marker=_marker(attempt, cause) if attempt else "",
+        )
+
+
+def _require_holes(folder: Path) -> None:
+    """Raise HostError if the logs in a job's folder, which need not exist yet, have no limit."""
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        holes.check(str(folder))
+    except OSError as error:
+        errno, host = error.errno or 0, os.uname().nodename
+        cause = Cause(Code.LOGS_NOT_LIMITED, host=host, path=str(folder), errno=errno)
+        raise HostError(cause=cause._replace(name="DISTRUN_HOME")) from None
+
+
+def _marker(attempt: int, cause: str) -> str:
+    """The line in a task's log that separates the output of a new attempt."""
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    return f"--- attempt {attempt}, {now}: restarted after {cause} ---"
+
+
+def task_record(task: plan.TaskPlan) -> events.TaskRecord:
+    """Return a planned task as the job's record has it."""
+    names = [each.name for each in dataclasses.fields(events.TaskRecord)]
+    return events.TaskRecord(**{name: getattr(task, name) for name in names if hasattr(task, name)})

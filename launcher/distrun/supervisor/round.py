@@ -1,0 +1,546 @@
+"""Rounds: from the hosts' facts to a plan that was judged.
+
+In each round, hosts hold ports and receive files; then there is a plan, and the preflight checks
+it. The first round of a job keeps nothing, and `plan` and `doctor` run it, too. Another round, for
+a restart that needs other hosts, keeps what runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from typing import TYPE_CHECKING
+
+from distrun import plan
+from distrun.agent import protocol
+from distrun.agent.protocol import Cause, Code
+from distrun.errors import DistrunError, HostError, InvalidSpecError
+from distrun.frozen import replace
+from distrun.job import events
+from distrun.plan import split_address
+from distrun.preflight import Grade
+from distrun.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from distrun.agent.protocol import Report
+    from distrun.lifecycle import MakePlan
+    from distrun.preflight import Check
+    from distrun.spec.model import Spec
+    from distrun.supervisor.hosts.reach import Reach
+    from distrun.supervisor.job_hosts import JobHosts
+    from distrun.supervisor.probe import Probe
+
+
+class Round:
+    """Takes one step after another, as far as the hosts' reports allow.
+
+    Args:
+        involved: the hosts whose ports and files it waits for.
+        replaceable: those of them without which there may be a plan.
+    """
+
+    def __init__(
+        self, hosts: JobHosts, involved: Collection[str], replaceable: Collection[str]
+    ) -> None:
+        self.hosts, self._involved, self._replaceable = hosts, involved, replaceable
+        self.plan: plan.Plan | None = None
+        """It is to be used once the round has finished."""
+        self.checks: tuple[Check, ...] | None = None
+        """The result of the preflight; None: there was none."""
+        self.is_finished = False
+        self._unheld: set[str] = set()
+        """The hosts that neither hold their ports nor have failed."""
+        self._probe: Probe | None = None
+
+    @property
+    def is_probing(self) -> bool:
+        """Whether the hosts are ready and are being checked."""
+        return self._probe is not None
+
+    @property
+    def waiting_for(self) -> list[str]:
+        """The hosts that have not answered the last order yet."""
+        if self._probe is not None:
+            return self._probe.waiting_for
+        delivery = self.hosts.delivery
+        waiting = self._unheld or ({*()} if delivery is None else delivery.waiting_for)
+        return [host for host in self.hosts.names if host in waiting and host in self._involved]
+
+    @property
+    def waits_for_replaceable(self) -> bool:
+        """Whether all that it waits for are hosts that it may not need."""
+        waiting = () if self.is_finished else self.waiting_for
+        return bool(waiting) and all(host in self._replaceable for host in waiting)
+
+    def give_up(self, causes: Mapping[str, Cause]) -> None:
+        """Continue without hosts that are replaceable."""
+        raise NotImplementedError
+
+    def receive(self, host: str, report: Report) -> None:
+        """Handle a report that belongs to the round; ignore any other."""
+        if self.is_finished:
+            return
+        if isinstance(report, protocol.PortsHeld):
+            self._on_held(host, report.chosen)
+        elif isinstance(report, protocol.PortsRefused):
+            self._refuse(host, self.hosts.ports_refused(host, report))
+        elif self._probe is not None:
+            self._probe.receive(host, report)
+        self.advance()
+
+    def advance(self) -> None:
+        """Take the next steps if the reports so far allow them."""
+        if self.is_finished or self._unheld:
+            return
+        try:
+            self._advance()
+        except DistrunError as error:
+            self._fail(error)
+
+    def _advance(self) -> None:
+        self.plan = self.plan or self._make_plan()
+        if self.plan is None or not self._have_files():
+            return
+        self._probe = self._probe or self._start_probe(self.plan)
+        if self._probe is not None:
+            self.checks = self._probe.checks()
+            if self.checks is None:
+                return
+            self._judge(self.checks)
+        self.is_finished = True
+
+    def _on_held(self, host: str, ports: list[int]) -> None:
+        raise NotImplementedError
+
+    def _refuse(self, host: str, cause: Cause) -> None:
+        """A host cannot hold its ports."""
+        raise NotImplementedError
+
+    def _make_plan(self) -> plan.Plan | None:
+        """Return the plan. None: the round has finished without one. May raise DistrunError."""
+        raise NotImplementedError
+
+    def _have_files(self) -> bool:
+        """Whether the hosts have the program's files. May raise DistrunError."""
+        raise NotImplementedError
+
+    def _start_probe(self, made: plan.Plan) -> Probe | None:
+        """Start the preflight; None: it needs none."""
+        raise NotImplementedError
+
+    def _judge(self, checks: tuple[Check, ...]) -> None:
+        """Find out what follows from the result of the preflight."""
+        raise NotImplementedError
+
+    def _fail(self, error: DistrunError) -> None:
+        raise NotImplementedError
+
+
+class FirstRound(Round):
+    """The round before a job starts: a failure of a host that it needs ends it."""
+
+    def __init__(self, hosts: JobHosts) -> None:
+        super().__init__(hosts, hosts.names, hosts.spares)
+        self.unreachable: dict[str, Cause] = {}
+        self.failures: dict[str, Cause] = {}
+        """Why hosts that were reached cannot be used."""
+        self.error: DistrunError | None = None
+        """Why the job cannot start."""
+        self._unheld = set(hosts.names)
+
+    def receive(self, host: str, report: Report) -> None:
+        if isinstance(report, protocol.Hello) and not self.is_finished:
+            if host in self.hosts.spares:
+                self._unheld.discard(host)
+            else:
+                self.hosts.hold_ports(host, self.hosts.needs[host])
+        super().receive(host, report)
+
+    def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
+        """Continue without these hosts, or end."""
+        self.give_up(causes)
+        causes = {host: cause for host, cause in causes.items() if host not in self.hosts.spares}
+        self.unreachable.update(causes)
+        self._unheld -= causes.keys()
+        if causes and not (self.is_finished or self.hosts.checks_all):
+            self._fail(unreachable_hosts(causes, len(self.hosts.names)))
+        self.advance()
+
+    def fail(self, host: str, cause: Cause) -> None:
+        """Continue without a host that was reached, or end."""
+        if host in self.hosts.spares:
+            self.give_up({host: cause})
+            return
+        self._refuse(host, cause)
+        if self._probe is not None:
+            self.is_finished = True  # an incomplete preflight says nothing
+        self.advance()
+
+    def give_up(self, causes: Mapping[str, Cause]) -> None:
+        """Continue without the spares among these hosts."""
+        for host in [each for each in causes if each in self.hosts.spares]:
+            self._leave_out(host, causes[host])
+        self.advance()
+
+    def _leave_out(self, host: str, cause: Cause) -> None:
+        """Continue without a spare, at whatever stage."""
+        if host in self.hosts.left_out:
+            return
+        self.hosts.left_out[host] = cause
+        self._unheld.discard(host)
+        if self.hosts.delivery is not None:
+            self.hosts.delivery.forget(host)
+        if self._probe is not None:
+            self._probe.forget(host)
+        self.hosts.emit(events.HostLeftOut(at=time.time(), host=host, cause=cause))
+
+    def _on_held(self, host: str, ports: list[int]) -> None:
+        self._unheld.discard(host)
+        self.hosts.held_ports[host] = ports
+
+    def _refuse(self, host: str, cause: Cause) -> None:
+        self._unheld.discard(host)
+        self.failures.setdefault(host, cause)
+
+    def _make_plan(self) -> plan.Plan | None:
+        if self.failures and not self.hosts.checks_all:
+            raise failed_hosts(self.failures, self.hosts.names)
+        free_ports = dict(self.hosts.held_ports)
+        missing = self.unreachable.keys() | self.failures.keys()
+        for host in missing:  # perhaps it was reached, and could hold none
+            free_ports[host] = list(range(1, self.hosts.needs[host].free + 1))
+        try:
+            return self.hosts.make_plan(self.hosts.placement, free_ports)
+        except InvalidSpecError:
+            if not missing:
+                raise
+            self.is_finished = True
+            return None
+
+    def _have_files(self) -> bool:
+        delivery = self.hosts.delivery
+        if delivery is None:
+            return True
+        for host, cause in list(delivery.refusals.items()):
+            if host in self.hosts.spares:
+                self._leave_out(host, files_refused({host: cause}, self.hosts.reaches).as_cause())
+        if delivery.is_finished and delivery.refusals:
+            raise files_refused(delivery.refusals, self.hosts.reaches)
+        return delivery.is_finished
+
+    def _start_probe(self, made: plan.Plan) -> Probe | None:
+        missing = {*self.unreachable, *self.failures, *self.hosts.left_out}
+        hosts = [host for host in self.hosts.names if host not in missing]
+        if not hosts or not self.hosts.need_probe(hosts):
+            return None
+        if not self.hosts.has_preflight:
+            self.hosts.emit(events.PreflightSkipped(at=time.time()))
+            return None
+        trials, newcomers = self._trials(missing), self.hosts.spares
+        return self.hosts.start_probe(
+            made, hosts, inspected=hosts, trials=trials, newcomers=newcomers
+        )
+
+    def _trials(self, missing: Collection[str]) -> list[plan.TaskPlan]:
+        """Return the tasks as spares would run them, to try out the programs there."""
+        tasks: list[plan.TaskPlan] = []
+        for host in self.hosts.spares:
+            if host in missing:
+                continue
+            placement = [
+                dataclasses.replace(
+                    placed,
+                    host=self.hosts.specs[host],
+                    role=dataclasses.replace(placed.role, gpus=None),
+                    address=f"{host}:{number}",
+                )
+                for number, placed in enumerate(self.hosts.placement, start=1)
+            ]
+            with contextlib.suppress(InvalidSpecError):
+                tasks += self.hosts.make_plan(placement, {}).tasks
+        return tasks
+
+    def _judge(self, checks: tuple[Check, ...]) -> None:
+        from distrun.supervisor.probe import failure
+
+        spares = self.hosts.spares
+        failed = {
+            check.host if check.host in spares else check.cause.hosts[0]: check
+            for check in checks
+            if check.grade is Grade.FAILED and self._is_about_spares(check)
+        }
+        # A spare that cannot be used is no failure.
+        self.checks = tuple(
+            dataclasses.replace(check, grade=Grade.WARNING) if check in failed.values() else check
+            for check in checks
+        )
+        self.hosts.record_checks(self.checks)
+        for host, check in failed.items():
+            self._leave_out(host, check.cause)
+        if not self.hosts.checks_all:
+            self.error = failure(self.checks)
+
+    def _is_about_spares(self, check: Check) -> bool:
+        """Whether a check is one of a spare, or of ports that only spares cannot reach."""
+        callers, spares = _callers(check), self.hosts.spares
+        return check.host in spares or (bool(callers) and all(each in spares for each in callers))
+
+    def _fail(self, error: DistrunError) -> None:
+        self.error, self.is_finished = error, True
+
+
+class NextRound(Round):
+    """The round for the tasks of one restart; all others stay as they are.
+
+    Args:
+        present: the present plan.
+        renewed: the tasks whose hosts have new agents, which hold no ports for them.
+        rooms: how many tasks each usable host may have.
+        accusers: by each host, those that could not reach it, also in earlier rounds.
+    """
+
+    def __init__(
+        self,
+        hosts: JobHosts,
+        spec: Spec,
+        request: MakePlan,
+        present: plan.Plan,
+        renewed: Collection[str],
+        rooms: Mapping[str, int],
+        accusers: dict[str, set[str]],
+    ) -> None:
+        super().__init__(hosts, (), ())
+        self._spec, self.request, self._rooms, self._accusers = spec, request, rooms, accusers
+        self._present = {task.name: task for task in present.tasks}
+        self._renewed = {name for name in renewed if name in request.tasks}
+        self.failure: Cause | None = None
+        """Why there is no plan."""
+        self.may_pass = False
+        """Whether there may be a plan later with the same hosts."""
+        self.avoided: tuple[str, ...] = ()
+        """The hosts that the plan leaves out as requested."""
+        self.unusable: dict[str, Cause] = {}
+        """Why hosts that the plan would have needed cannot be used: another round is needed."""
+        self._placement = self._place(rooms)
+        if not self._placement:
+            self._end(Cause(Code.NO_ROOM, tasks=request.tasks))
+            return
+        new = [
+            each.host.name
+            for each in self._placement
+            if self._is_moved(each) or each.name in self._renewed
+        ]
+        self._new_hosts = tuple(dict.fromkeys(new))
+        self._involved = self._replaceable = self._new_hosts
+        self._hold_ports()
+        self.advance()
+
+    @property
+    def former_hosts(self) -> dict[str, str]:
+        """The hosts that tasks were on before, by the task."""
+        return {
+            each.name: self._present[each.name].host
+            for each in self._placement
+            if each.name in self._present and self._is_moved(each)
+        }
+
+    def starts(self, task: plan.TaskPlan) -> bool:
+        """Whether the plan starts a task. The others stay as they are."""
+        return task.name in self.request.tasks or task.name not in self._present
+
+    def uses(self, host: str) -> bool:
+        """Whether the plan has tasks on a host."""
+        return any(each.host.name == host for each in self._placement)
+
+    def has_room_without(self, hosts: Collection[str], rooms: Mapping[str, int]) -> bool:
+        """Whether the tasks have room on others than these hosts."""
+        left = {name: room for name, room in rooms.items() if name not in hosts}
+        return bool(self._place(left))
+
+    def keep_placement(self) -> None:
+        """Place tasks from now on as the plan does."""
+        self.hosts.placement = self._placement
+
+    def give_up(self, causes: Mapping[str, Cause]) -> None:
+        self.unusable.update(causes)
+        self.is_finished |= bool(causes)
+
+    def _end(self, cause: Cause, *, may_pass: bool = False) -> None:
+        """End without a plan."""
+        self.failure, self.may_pass, self.is_finished = cause, may_pass, True
+
+    def _place(self, rooms: Mapping[str, int]) -> tuple[plan.Placed, ...]:
+        """Return the placement, without the hosts to avoid if that is possible."""
+        former = {each.name: each for each in self.hosts.placement}
+        moving = self.request.tasks
+        of_spec = {each.name: each.address for each in plan.place(self._spec)}
+        present = [
+            replace(
+                former[task.name],
+                address=of_spec[task.name] if task.name in self._renewed else task.address,
+            )
+            for task in self._present.values()
+        ]
+        if self.request.avoid:
+            others = {name: room for name, room in rooms.items() if name not in self.request.avoid}
+            placed = plan.place_again(self._spec, present, moving, others)
+            if placed is not None:
+                self.avoided = self.request.avoid
+                return placed
+        return plan.place_again(self._spec, present, moving, rooms) or ()
+
+    def _is_moved(self, placed: plan.Placed) -> bool:
+        """Whether a task is new on its host."""
+        present = self._present.get(placed.name)
+        return present is None or present.host != placed.host.name
+
+    def _hold_ports(self) -> None:
+        """Use ports that are held already; hold more where these are too few."""
+        strategy = STRATEGIES[self._spec.strategy]
+        used = {split_address(each.address)[1] for each in self._placement if each.address}
+        self._free_ports = {
+            host: [port for port in held if port not in used]
+            for host, held in self.hosts.held_ports.items()
+        }
+        self._ports_needed: dict[str, int] = {}
+        for host in self._new_hosts:
+            here = [each for each in self._placement if each.host.name == host]
+            needed = [each for each in here if not each.address and each.role.has_ports(strategy)]
+            self._ports_needed[host] = len(needed)
+            lacking = len(needed) - len(self._free_ports.setdefault(host, []))
+            if lacking > 0:
+                self._unheld.add(host)
+                unbound = any(each.role.expects_free_port for each in needed)
+                self.hosts.hold_ports(host, plan.PortNeed(free=lacking, has_unbound=unbound))
+
+    def _on_held(self, host: str, ports: list[int]) -> None:
+        if host not in self._unheld:
+            return
+        self.hosts.held_ports[host] += ports
+        self._free_ports[host] += ports
+        # An answer may be to the order of a round that was given up.
+        if len(self._free_ports[host]) >= self._ports_needed[host]:
+            self._unheld.remove(host)
+
+    def _refuse(self, host: str, cause: Cause) -> None:
+        if host in self._unheld:
+            self.give_up({host: cause})
+
+    def _make_plan(self) -> plan.Plan:
+        return self.hosts.make_plan(self._placement, self._free_ports)
+
+    def _have_files(self) -> bool:
+        delivery = self.hosts.delivery
+        if delivery is None:
+            return True
+        refusals = delivery.refusals
+        self.give_up({host: refusals[host] for host in self._new_hosts if host in refusals})
+        return not self.is_finished and delivery.waiting_for.isdisjoint(self._new_hosts)
+
+    def _start_probe(self, made: plan.Plan) -> Probe | None:
+        starting = [task for task in made.tasks if self.starts(task)]
+        busy = {task.host for task in made.tasks if task.address and not self.starts(task)}
+        hosts = dict.fromkeys(task.host for task in starting if task.host not in busy)
+        has_preflight = self.hosts.has_preflight and self.hosts.need_probe(hosts)
+        if not self._new_hosts or not has_preflight:
+            return None
+        new = [host for host in self._new_hosts if host in hosts]
+        return self.hosts.start_probe(made, hosts, inspected=new, newcomers=self._new_hosts)
+
+    def _judge(self, checks: tuple[Check, ...]) -> None:
+        self.hosts.record_checks(checks)
+        failed = [check for check in checks if check.grade is Grade.FAILED]
+        for check in failed:
+            if callers := _callers(check):
+                self._accusers.setdefault(check.host, set()).update(callers)
+        old = self._failing_old_host(failed)
+        if old is not None:
+            self._continue_without(*old)
+            return
+        for check in failed:
+            self.give_up(dict.fromkeys(self._blamed(check), check.cause))
+
+    def _failing_old_host(self, failed: Collection[Check]) -> tuple[str, Cause] | None:
+        """Return the host that most failures are about, if some concern no new host; and why.
+
+        New hosts may only seem bad because of it.
+        """
+        of_old: dict[str, Cause] = {}
+        pairs: list[str] = []
+        for check in failed:
+            callers = _callers(check)
+            pairs += [host for caller in callers for host in (check.host, caller)]
+            old = [host for host in callers if host not in self._new_hosts]
+            if check.host in self._new_hosts or (callers and not old):
+                continue
+            for host in (check.host, *old):
+                of_old.setdefault(host, check.cause)
+            if not callers:
+                return check.host, check.cause
+        return max(of_old.items(), key=lambda item: pairs.count(item[0]), default=None)
+
+    def _continue_without(self, host: str, cause: Cause) -> None:
+        """Leave out a host that is not new if others have room; otherwise there is no plan now."""
+        if self.uses(host) and self.has_room_without([host], self._rooms):
+            self.give_up({host: cause})
+        else:
+            self._end(cause, may_pass=True)
+
+    def _blamed(self, check: Check) -> Sequence[str]:
+        """Return the new hosts that a failed check speaks against.
+
+        No new host is left out because of what a single other one says of it.
+        """
+        callers = _callers(check)
+        are_new = bool(callers) and all(host in self._new_hosts for host in callers)
+        if check.host in self._new_hosts:
+            is_doubtful = are_new and len(self._accusers[check.host]) == 1
+            return callers if is_doubtful else [check.host]
+        return callers
+
+    def _fail(self, error: DistrunError) -> None:
+        """Leave out a new host because of which no plan can be made."""
+        cause = error.as_cause()
+        named = [host for host in (*cause.hosts, cause.host) if host in self._new_hosts]
+        suspects = named or self._new_hosts
+        if suspects:
+            # One of several: the next round shows whether it was another.
+            self.give_up({suspects[-1]: cause})
+        else:
+            self._end(cause)
+
+
+def _callers(check: Check) -> tuple[str, ...]:
+    """The hosts that could not reach the ports of the check's host."""
+    return check.cause.hosts if check.cause.code is Code.PORTS_UNREACHABLE else ()
+
+
+def unreachable_hosts(causes: Mapping[str, Cause], total: int) -> HostError:
+    """Return the error for hosts of a job that could not be reached."""
+    within = tuple(
+        Cause(Code.HOST_UNUSABLE, host=host, within=(cause,)) for host, cause in causes.items()
+    )
+    return HostError(cause=_joined(Code.HOSTS_UNUSABLE, within, total))
+
+
+def failed_hosts(causes: Mapping[str, Cause], order: Iterable[str]) -> HostError:
+    """Return the error for hosts that were reached but cannot be prepared, in their order."""
+    within = tuple(causes[host] for host in order if host in causes)
+    return HostError(cause=_joined(Code.SEVERAL, within, len(causes)))
+
+
+def files_refused(causes: Mapping[str, Cause], reaches: Mapping[str, Reach]) -> HostError:
+    """Return the error for hosts that cannot have the program's files."""
+    within = tuple(
+        Cause(Code.FILES_REFUSED, host=host, name=reaches[host].folder_variable, within=(cause,))
+        for host, cause in causes.items()
+    )
+    return HostError(cause=_joined(Code.FILES_REFUSED_BY_HOSTS, within, len(within)))
+
+
+def _joined(code: Code, causes: tuple[Cause, ...], total: int) -> Cause:
+    """The cause, or one of that code around several."""
+    return causes[0] if len(causes) == 1 else Cause(code, count=total, within=causes)
