@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
@@ -20,7 +21,7 @@ from distrun.supervisor.hosts.inquiry import Question
 from distrun.verdict.model import Kind, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from distrun.job.events import Event, Outcome
     from distrun.job.folder import JobFolder
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from distrun.verdict.log_analysis import LogTail
     from distrun.verdict.model import Replacement
 
-    Judge = Callable[[], Verdict | None]
+    Ask = Callable[[], Verdict | None]
     """Reads logs, which may take seconds: call it in a process of its own."""
 
 _TAIL_BYTES = (64 * 1024, 1024 * 1024)
@@ -88,47 +89,102 @@ class _Logs:
 
 
 class FailureAnalyzer:
-    """Follows a job's events, and returns a verdict on each failure."""
+    """Follows a job's events, has its failures analyzed while it goes on, and records the verdicts.
 
-    def __init__(self, folder: JobFolder, spec: Spec) -> None:
+    Args:
+        inquiries: run the analyses: reading logs may take seconds.
+        emit: called with the verdicts, in the order of the failures.
+    """
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        spec: Spec,
+        inquiries: Inquiries,
+        emit: Callable[[Event], None],
+    ) -> None:
         from distrun.verdict.failures import FailureTracker
 
         self._folder, self._spec = folder, spec
+        self._inquiries, self._emit = inquiries, emit
         self._tracker = FailureTracker()
         self._has_judged_success = False
         self._output_starts: dict[str, int] = {}
         """Where the output of each task's last attempt begins in its log, in bytes."""
+        self._analyses: deque[tuple[Outcome | None, list[Verdict | None]]] = deque()
+        """The failures that are being analyzed: the outcome, if the job has ended with it, and the
+        answer."""
+        self._count = 0
 
-    def on_event(self, before: JobState, event: Event, after: JobState) -> Judge | None:
-        """Note an event. Returns what judges a failure after which the job continues."""
+    def on_event(self, before: JobState, event: Event, after: JobState) -> None:
+        """Note an event, and have a failure analyzed after which the job continues."""
         if isinstance(event, TaskStarted):
             self._output_starts[event.task] = event.log_start or 0
-        try:
+        with _defects_printed():
             failure = self._tracker.on_event(before, event, after)
-            if failure is None:
-                return None
-            is_replaced = len(after.replacements) > len(before.replacements)
-            replacement = after.replacements[-1] if is_replaced else None
-            return self._judge(failure, replacement)
-        except Exception:  # noqa: BLE001 - no error in the analysis may fail a job
-            _log_defect()
-            return None
+            if failure is not None:
+                is_replaced = len(after.replacements) > len(before.replacements)
+                replacement = after.replacements[-1] if is_replaced else None
+                self._find(self._question(failure, replacement), None)
 
-    def on_end(self, state: JobState) -> Judge | None:
+    def find_last(self, state: JobState) -> bool:
+        """Find out why the job failed, if it did and that is not known yet.
+
+        Returns whether a verdict is being waited for.
+        """
+        outcome = state.outcome
+        is_begun = any(each is not None for each, _ in self._analyses)
+        if outcome is not None and outcome.verdict is None and not is_begun:
+            ask: Ask | None = _no_verdict
+            with _defects_printed():
+                ask = self._last_question(state)
+            if ask is not None:
+                self._find(ask, outcome)
+        return bool(self._analyses)
+
+    def _find(self, ask: Ask, outcome: Outcome | None) -> None:
+        answer: list[Verdict | None] = []
+        self._count += 1
+        self._analyses.append((outcome, answer))
+
+        def on_answer(verdict: Verdict | None) -> None:
+            answer.append(verdict)
+            while self._analyses and self._analyses[0][1]:
+                self._record(*self._analyses.popleft())
+
+        self._inquiries.ask(Question(f"failure {self._count}", ask, Verdict), on_answer)
+
+    def _record(self, outcome: Outcome | None, answer: list[Verdict | None]) -> None:
+        (verdict,) = answer
+        if verdict is None and outcome is not None and outcome.result is not Result.SUCCEEDED:
+            # The analysis failed: the outcome's cause is all that is known.
+            cause = Cause(Code.VERDICT_MISSING, within=(outcome.cause,))
+            verdict = Verdict(task=outcome.task, kind=Kind.OTHER, cause=cause)
+        if verdict is not None:
+            before_restart = outcome is None
+            self._emit(
+                VerdictReached(at=time.time(), verdict=verdict, before_restart=before_restart)
+            )
+
+    # What is asked -------------------------------------------------------------------------
+
+    def _question(self, failure: Failure, replacement: Replacement | None) -> Ask:
+        """Return what judges a failure by the logs as they are now: the job may go on."""
+        ends = {task: self._folder.size_of_log(task) for task in failure.tasks}
+        logs = _Logs(self._folder, dict(self._output_starts), ends)
+        return lambda: replace(self._analyze(failure, logs), replacement=replacement)
+
+    def _last_question(self, state: JobState) -> Ask | None:
         """Return what judges how the job ended; None if nothing is to be said of that."""
         from distrun.verdict.failures import has_failed
 
-        outcome = state.outcome
-        try:
-            if outcome is not None and outcome.result is Result.SUCCEEDED:
-                return self._judge_success(state)
-            if not has_failed(state):
+        if state.outcome is not None and state.outcome.result is Result.SUCCEEDED:
+            if self._has_judged_success or not self._is_suspect(state):
                 return None
-            failure = self._tracker.final_failure(state)
-            return None if failure is None else self._judge(failure, None)
-        except Exception:  # noqa: BLE001 - see above
-            _log_defect()
-            return lambda: None
+            self._has_judged_success = True
+            return partial(self._judge_success, state)
+        failure = self._tracker.final_failure(state) if has_failed(state) else None
+        return None if failure is None else self._question(failure, None)
 
     def _is_suspect(self, state: JobState) -> bool:
         """Whether anything may speak against a success: few jobs need the time of an analysis."""
@@ -142,22 +198,11 @@ class FailureAnalyzer:
         logs = _Logs(self._folder, self._output_starts, {})
         return any(_SUSPECT.search(logs.read(task.name).raw) for task in tasks)
 
-    def _judge_success(self, state: JobState) -> Judge | None:
-        if self._has_judged_success or not self._is_suspect(state):
-            return None
-        self._has_judged_success = True
+    def _judge_success(self, state: JobState) -> Verdict | None:
+        from distrun.verdict.success import success_verdict
+
         logs = _Logs(self._folder, dict(self._output_starts), {})
-
-        def judge() -> Verdict | None:
-            from distrun.verdict.success import success_verdict
-
-            try:
-                return success_verdict(state, logs.read, self._shell_text())
-            except Exception:  # noqa: BLE001 - see above
-                _log_defect()
-                return None
-
-        return judge
+        return success_verdict(state, logs.read, self._shell_text())
 
     def _shell_text(self) -> tuple[str, str]:
         """Return the name and the text of the shell script that tasks run; empty for another."""
@@ -173,27 +218,6 @@ class FailureAnalyzer:
                 if word.endswith("sh") and not text.startswith("\x7fELF"):
                     return word.rpartition("/")[2], text
         return "", ""
-
-    def without_analysis(self, outcome: Outcome) -> Verdict | None:
-        """Return the verdict if the analysis failed: the outcome's cause is all that is known."""
-        if outcome.result is Result.SUCCEEDED:
-            return None
-        cause = Cause(Code.VERDICT_MISSING, within=(outcome.cause,))
-        return Verdict(task=outcome.task, kind=Kind.OTHER, cause=cause)
-
-    def _judge(self, failure: Failure, replacement: Replacement | None) -> Judge:
-        """Return what judges a failure by the logs as they are now: the job may go on."""
-        ends = {task: self._folder.size_of_log(task) for task in failure.tasks}
-        logs = _Logs(self._folder, dict(self._output_starts), ends)
-
-        def judge() -> Verdict | None:
-            try:
-                return replace(self._analyze(failure, logs), replacement=replacement)
-            except Exception:  # noqa: BLE001 - see above
-                _log_defect()
-                return None
-
-        return judge
 
     def _analyze(self, failure: Failure, logs: _Logs) -> Verdict:
         from distrun.verdict.analysis import analyze
@@ -241,72 +265,21 @@ class FailureAnalyzer:
         """
         from distrun.lint.check import find_tf_config_line
 
-        try:
-            return find_tf_config_line(self._spec)
-        except Exception:  # noqa: BLE001 - see above
-            _log_defect()
-            return "", False
+        found = "", False
+        with _defects_printed():
+            found = find_tf_config_line(self._spec)
+        return found
 
 
-def _log_defect() -> None:
-    with contextlib.suppress(OSError):
-        traceback.print_exc(file=sys.stderr)
+def _no_verdict() -> None:
+    return None
 
 
-class Verdicts:
-    """Has failures analyzed while the job goes on, and records the verdicts in their order.
-
-    Args:
-        inquiries: run the analyses.
-        emit: called with the verdicts.
-    """
-
-    def __init__(
-        self, analyzer: FailureAnalyzer, inquiries: Inquiries, emit: Callable[[Event], None]
-    ) -> None:
-        self._analyzer, self._inquiries, self._emit = analyzer, inquiries, emit
-        self._analyses: deque[tuple[Outcome | None, list[Verdict | None]]] = deque()
-        """The failures that are being analyzed: the outcome, if the job has ended with it, and the
-        answer."""
-        self._count = 0
-
-    def on_event(self, before: JobState, event: Event, after: JobState) -> None:
-        """Have a failure analyzed after which the job continues."""
-        judge = self._analyzer.on_event(before, event, after)
-        if judge is not None:
-            self._find(judge, None)
-
-    def find_last(self, state: JobState) -> bool:
-        """Find out why the job failed, if it did and that is not known yet.
-
-        Returns whether a verdict is being waited for.
-        """
-        outcome = state.outcome
-        is_begun = any(each is not None for each, _ in self._analyses)
-        if outcome is not None and outcome.verdict is None and not is_begun:
-            judge = self._analyzer.on_end(state)
-            if judge is not None:
-                self._find(judge, outcome)
-        return bool(self._analyses)
-
-    def _find(self, judge: Judge, outcome: Outcome | None) -> None:
-        answer: list[Verdict | None] = []
-        self._count += 1
-        self._analyses.append((outcome, answer))
-
-        def on_answer(verdict: Verdict | None) -> None:
-            answer.append(verdict)
-            while self._analyses and self._analyses[0][1]:
-                self._record(*self._analyses.popleft())
-
-        self._inquiries.ask(Question(f"failure {self._count}", judge, Verdict), on_answer)
-
-    def _record(self, outcome: Outcome | None, answer: list[Verdict | None]) -> None:
-        (verdict,) = answer
-        if verdict is None and outcome is not None:
-            verdict = self._analyzer.without_analysis(outcome)
-        if verdict is not None:
-            before_restart = outcome is None
-            self._emit(
-                VerdictReached(at=time.time(), verdict=verdict, before_restart=before_restart)
-            )
+@contextlib.contextmanager
+def _defects_printed() -> Iterator[None]:
+    """Go on after an error: none in the analysis may fail a job."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - whatever it is
+        with contextlib.suppress(OSError):
+            traceback.print_exc(file=sys.stderr)

@@ -32,7 +32,7 @@ from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.event_queue import EventQueue
-from distrun.supervisor.failure_analyzer import FailureAnalyzer, Verdicts
+from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.former_agents import FormerAgents, find_former_agents
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.job_hosts import JobHosts, task_record
@@ -139,8 +139,7 @@ class Supervisor:
         self._is_finishing, self._stop_requested_at = False, -_LAUNCH_SECONDS
         self._was_signalled = False
         """Whether the last request to stop was a signal to this process."""
-        self._analyzer = FailureAnalyzer(folder, spec)
-        self._verdicts = Verdicts(self._analyzer, self._hosts.inquiries, self.emit)
+        self._analyzer = FailureAnalyzer(folder, spec, self._hosts.inquiries, self.emit)
         self._clients = Clients(self._loop, folder.listen(), self._on_client, self._on_client_end)
         self._launch: Client | None = launch
         self._clients.add(launch)
@@ -270,7 +269,7 @@ class Supervisor:
         self._clients.broadcast(protocol.JobEvent(written))
         before = self._state
         self._state, actions = lifecycle.step(before, event)
-        self._verdicts.on_event(before, event, self._state)
+        self._analyzer.on_event(before, event, self._state)
         if isinstance(event, events.JobPlanned) and self._tensorboard is None:
             self._events.call_after(self._start_tensorboard)
         for action in actions:
@@ -328,7 +327,7 @@ class Supervisor:
         if may_have_lost and not self._state.killing:
             self._hosts.finish_late_logs()
         if self._planning is None or self._planning.hosts.has_all_logs_here:
-            self._verdicts.find_last(self._state)  # while the agents end
+            self._analyzer.find_last(self._state)  # while the agents end
 
     def _on_results(self, event: events.ResultsFetched) -> None:
         self.emit(event)
@@ -345,7 +344,7 @@ class Supervisor:
         """End the job once all its agents have ended."""
         if self._state.outcome is None or not self._is_finishing or self._hosts:
             return
-        if self._verdicts.find_last(self._state):  # the logs of other hosts are all here now
+        if self._analyzer.find_last(self._state):  # the logs of other hosts are all here now
             return
         self._running.record_rest()
         self.emit(events.JobEnded(at=time.time(), outcome=self._state.outcome))

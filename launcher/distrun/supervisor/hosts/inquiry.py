@@ -9,8 +9,10 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import threading
 import time
+import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -73,7 +75,7 @@ class Inquiries:
             on_answer(self._answers[about][1])
         elif threading.active_count() > 1:
             # No fork while a display has its thread: of `doctor` or `plan`, which has no tasks.
-            on_answer(question.ask())
+            on_answer(_ask_here(question))
         else:
             self._waiting[about] = [on_answer]
             follow = partial(self._on_answer, question)
@@ -82,7 +84,7 @@ class Inquiries:
                     self._loop, question.ask, follow, self._job_id, self.kept
                 )
             except OSError:
-                follow(to_json(question.ask()))
+                follow(to_json(_ask_here(question)))
 
     def forget(self, on_answer: OnAnswer) -> None:
         """End a question, unless others wait for its answer, too."""
@@ -187,6 +189,16 @@ class Inquiry:
         with contextlib.suppress(ValueError):
             answer = json.loads(self._answer)
         self._on_answer(answer)
+
+
+def _ask_here(question: Question) -> Any:
+    """Return the answer; None after an error, as if a fork had it."""
+    try:
+        return question.ask()
+    except Exception:  # noqa: BLE001 - whatever it is
+        with contextlib.suppress(OSError):
+            traceback.print_exc(file=sys.stderr)
+    return None
 
 
 def _enter(parent: int) -> None:
