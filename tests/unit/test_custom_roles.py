@@ -31,6 +31,7 @@ from distrun.spec.model import (
 )
 from distrun.spec.placeholders import fill, names
 from distrun.strategies import Role, Success
+from distrun.supervisor.hosts.inquiry import Inquiries
 from distrun.supervisor.log_tails import LogTails
 from distrun.supervisor.running_task import RunningTask
 from distrun.words.causes import cause_text
@@ -236,6 +237,7 @@ class Watching:
     plan: TaskPlan
     folder: JobFolder
     loop: Loop
+    inquiries: Inquiries
     found: list[tuple[str, int]]
     task: RunningTask | None = None
 
@@ -244,7 +246,7 @@ class Watching:
         if self.task is not None:
             self.task.close()
         tails = LogTails(self.loop, self.folder)
-        self.task = RunningTask(self.plan, self.loop, self.folder, tails, self)
+        self.task = RunningTask(*(self.plan, self.loop, self.inquiries, self.folder, tails, self))
         self.task.start(TaskStarted("proxy:0", attempt, 1, 0.0, log_start))
         return self.task
 
@@ -272,14 +274,14 @@ class Watching:
         """Whether a search reads all there is and does not find the line."""
         assert self.task is not None
         task = self.task
-        wait_until(lambda: self.loop.turn(0.0) or task.search_pid is not None)
-        pid = task.search_pid
+        wait_until(lambda: self.loop.turn(0.0) or bool(self.inquiries.pids))
+        (pid,) = self.inquiries.pids
         wait_until(lambda: task.why_not_ready is None and waits(pid))
         self.loop.turn(0.0)
         return not self.found
 
 
-def waits(pid: int | None) -> bool:
+def waits(pid: int) -> bool:
     return ") S " in Path(f"/proc/{pid}/stat").read_text()
 
 
@@ -291,7 +293,8 @@ def watching(tmp_path: Path) -> Iterator[Callable[..., Watching]]:
         plan = planned(spec_of(role("worker", after=(Role("proxy"),)), custom("proxy", **ready)))
         folder = JobFolder(tmp_path)
         folder.logs.mkdir()
-        made.append(Watching(task(plan, "proxy:0"), folder, Loop(), []))
+        loop = Loop()
+        made.append(Watching(task(plan, "proxy:0"), folder, loop, Inquiries(loop, "job-1"), []))
         return made[-1]
 
     yield start
@@ -315,9 +318,10 @@ def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(
     watching: Callable[..., Watching],
 ) -> None:
     job = watching(ready=Ready.LINE, ready_line="^up [0-9]")
-    proxy, log = job.start(0, 0), job.folder.log_of("proxy:0")
+    job.start(0, 0)
+    log = job.folder.log_of("proxy:0")
     job.loop.turn(0.0)
-    assert proxy.search_pid is None  # there is no log yet
+    assert not job.inquiries.pids  # there is no log yet
     log.write_text("not up 1\nup")
     assert job.finds_nothing()
     log.write_text("not up 1\nup 2\n")

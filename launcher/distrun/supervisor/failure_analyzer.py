@@ -265,10 +265,10 @@ class FailureAnalyzer:
         """
         from distrun.lint.check import find_tf_config_line
 
-        found = "", False
+        place = "", False
         with _defects_printed():
-            found = find_tf_config_line(self._spec)
-        return found
+            place = find_tf_config_line(self._spec)
+        return place[0], place[1]
 
 
 def _no_verdict() -> None:

@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from distrun.spec.regular_file import data_start, open_regular_file
-from distrun.supervisor.hosts.inquiry import Inquiry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from distrun.agent.loop import Loop
-    from distrun.job.folder import JobFolder
+    from distrun.supervisor.hosts.inquiry import Inquiries, Inquiry
 
 _RETRY_SECONDS = 0.5
 """After a search could not be started or has died. A copy of a log appears with its first part."""
@@ -31,7 +31,7 @@ class LineSearch:
     """The search for the line that makes an attempt ready.
 
     Args:
-        task: its name.
+        path: of the task's log.
         start: where the output of the attempt begins in its log, in bytes.
         expression: a regular expression.
         on_found: called once a complete line has a match.
@@ -40,23 +40,18 @@ class LineSearch:
     def __init__(
         self,
         loop: Loop,
-        folder: JobFolder,
-        task: str,
+        inquiries: Inquiries,
+        path: Path,
         start: int,
         expression: str,
         on_found: Callable[[], None],
     ) -> None:
-        self._loop, self._folder, self._task = loop, folder, task
+        self._loop, self._inquiries, self._path = loop, inquiries, path
         self._start, self._expression, self._on_found = start, expression, on_found
         self._log: BinaryIO | None = None
         """The fork shares its offset."""
         self._inquiry: Inquiry | None = None
         self._next = loop.call_at(loop.now(), self._begin)
-
-    @property
-    def pid(self) -> int | None:
-        """The process that searches."""
-        return None if self._inquiry is None else self._inquiry.pid
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -68,11 +63,11 @@ class LineSearch:
 
     def _begin(self) -> None:
         try:
-            self._log = open_regular_file(self._folder.log_of(self._task))
-            log, job_id = self._log.fileno(), self._folder.job_id
+            self._log = open_regular_file(self._path)
+            log = self._log.fileno()
             search = partial(wait_for_line, log, self._start, self._expression)
-            self._inquiry = Inquiry(
-                self._loop, search, self._on_answer, job_id, (log,), seconds=math.inf
+            self._inquiry = self._inquiries.begin(
+                search, self._on_answer, kept=(log,), seconds=math.inf
             )
         except OSError:
             self._on_answer(None)

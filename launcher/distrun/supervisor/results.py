@@ -14,7 +14,6 @@ from distrun.errors import DistrunError
 from distrun.job import events
 from distrun.supervisor.file_fetch import Fetch
 from distrun.supervisor.hosts.former_agents import make_former_reach
-from distrun.supervisor.hosts.inquiry import Inquiry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from distrun.agent.loop import Loop
     from distrun.job.folder import JobFolder
     from distrun.spec.model import Spec
+    from distrun.supervisor.hosts.inquiry import Inquiries, Inquiry
 
 _LONGEST_SECONDS = 6 * 3600.0
 """A host that sends nothing for a minute is given up long before."""
@@ -40,25 +40,21 @@ class Results:
     def __init__(
         self,
         loop: Loop,
+        inquiries: Inquiries,
         folder: JobFolder,
         spec: Spec,
         on_end: Callable[[events.ResultsFetched], None],
         show_progress: Callable[[TransferProgress], None],
     ) -> None:
-        self._loop, self._folder, self._spec = loop, folder, spec
+        self._loop, self._inquiries, self._folder, self._spec = loop, inquiries, folder, spec
         self._on_end, self._show_progress = on_end, show_progress
         self._hosts = 0
         self._progress = -1
         """Reads how much has come."""
         self._inquiry: Inquiry | None = None
 
-    def start(self, hosts: Iterable[str], kept: tuple[int, ...]) -> bool:
-        """Start to fetch them. Returns whether there is anything to wait for.
-
-        Args:
-            hosts: those of the job's tasks.
-            kept: descriptors that the process needs.
-        """
+    def start(self, hosts: Iterable[str]) -> bool:
+        """Start to fetch them from the hosts of the tasks. Returns whether that takes time."""
         reaches = [make_former_reach(host, self._spec) for host in dict.fromkeys(hosts)]
         self._hosts = sum(not each.is_below_supervisor for each in reaches)
         if not self._hosts:
@@ -66,10 +62,9 @@ class Results:
         self._progress, writer = os.pipe()
         self._loop.watch(self._progress, self._on_progress)
         ask = partial(_fetch, self._folder, self._spec, writer)
-        job_id, kept = self._folder.job_id, (*kept, writer)
         try:
-            self._inquiry = Inquiry(
-                *(self._loop, ask, self._end, job_id, kept), seconds=_LONGEST_SECONDS
+            self._inquiry = self._inquiries.begin(
+                ask, self._end, kept=(writer,), seconds=_LONGEST_SECONDS
             )
         except OSError as error:
             self._end(_failed(self._spec, error.strerror or ""))
@@ -84,11 +79,6 @@ class Results:
             self._show_progress(TransferProgress(done, total, self._hosts))
         else:
             self._loop.unwatch(self._progress)
-
-    @property
-    def pids(self) -> set[int]:
-        """The process that fetches."""
-        return set() if self._inquiry is None else {self._inquiry.pid}
 
     def stop(self) -> None:
         """Wait for them no longer: the job must end at once. `distrun fetch` goes on later."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from distrun.agent.loop import Loop
     from distrun.job.folder import JobFolder
     from distrun.plan import TaskPlan
+    from distrun.supervisor.hosts.inquiry import Inquiries
     from distrun.supervisor.log_tails import LogTails
 
 _MOST_VALUES = 100
@@ -50,10 +51,17 @@ class RunningTask:
     """
 
     def __init__(
-        self, plan: TaskPlan, loop: Loop, folder: JobFolder, tails: LogTails, observer: Observer
+        self,
+        plan: TaskPlan,
+        loop: Loop,
+        inquiries: Inquiries,
+        folder: JobFolder,
+        tails: LogTails,
+        observer: Observer,
     ) -> None:
         self._plan, self.name = plan, plan.name
-        self._loop, self._folder, self._tails, self._observer = loop, folder, tails, observer
+        self._loop, self._inquiries, self._folder = loop, inquiries, folder
+        self._tails, self._observer = tails, observer
         self._reported: dict[str, str] = {}
         self._printed: dict[str, str] = {}
         self.latest: Progress | None = None
@@ -70,9 +78,11 @@ class RunningTask:
         self.attempt = report.attempt
         self._is_awaited = self._plan.is_awaited and self._plan.ready is not Ready.OFF
         if self._is_awaited and self._plan.ready is Ready.LINE:
-            start, expression = report.log_start, self._plan.ready_line
             self._search = LineSearch(
-                *(self._loop, self._folder, self.name, start, expression), self._on_line
+                *(self._loop, self._inquiries, self._folder.log_of(self.name)),
+                start=report.log_start,
+                expression=self._plan.ready_line,
+                on_found=self._on_line,
             )
         if not self.reports_steps:
             tail = LogTail(
@@ -104,11 +114,6 @@ class RunningTask:
     def _on_line(self) -> None:
         self.end()
         self._observer.on_ready(self)
-
-    @property
-    def search_pid(self) -> int | None:
-        """The process that searches its log for the line that makes it ready."""
-        return None if self._search is None else self._search.pid
 
     @property
     def why_not_ready(self) -> Cause | None:

@@ -66,7 +66,12 @@ class RunningTasks:
         self._tails = LogTails(loop, folder)
         self._history = HistoryLog(folder)
         self._make = partial(
-            RunningTask, loop=loop, folder=folder, tails=self._tails, observer=self
+            RunningTask,
+            loop=loop,
+            inquiries=hosts.inquiries,
+            folder=folder,
+            tails=self._tails,
+            observer=self,
         )
         self.training = TrainingGap(emit, time.time)
         self.stacks = StackCollector(loop, hosts.order, has_own_files)
@@ -211,12 +216,6 @@ class RunningTasks:
         """Return what delays searches for lines in logs."""
         found = (task.why_not_ready for task in self._tasks.values())
         return tuple(cause for cause in found if cause is not None)
-
-    @property
-    def pids(self) -> set[int]:
-        """The processes that search logs."""
-        found = (task.search_pid for task in self._tasks.values())
-        return {pid for pid in found if pid is not None}
 
     # Where tasks serve ---------------------------------------------------------------------
 

@@ -125,7 +125,7 @@ class Supervisor:
         self._timers: dict[events.Timer, Handle] = {}
         self._hosts = HostPool(
             *(self._loop, spec, folder.job_id, folder.logs, READ, self),
-            find_others=self._find_own_processes,
+            find_others=lambda: self._former_agents.pids,
         )
         if folder.descriptor is not None:
             self._hosts.inquiries.kept = (folder.descriptor,)
@@ -315,10 +315,11 @@ class Supervisor:
             from distrun.supervisor.results import Results
 
             hosts = [task.host for task in self._state.tasks.values()]
-            kept = self._hosts.inquiries.kept
-            show = self._clients.broadcast
-            self._results = Results(self._loop, self._folder, self._spec, self._on_results, show)
-            if self._results.start(hosts, kept):
+            self._results = Results(
+                *(self._loop, self._hosts.inquiries, self._folder, self._spec),
+                *(self._on_results, self._clients.broadcast),
+            )
+            if self._results.start(hosts):
                 return
         self._is_finishing = True
         self._former_agents.give_up()
@@ -540,11 +541,6 @@ class Supervisor:
             return self._folder.end_line(task.name)
         is_new = self._state.has_new_agent(present)
         return self._folder.end_line(task.name) if is_new else present.log_start
-
-    def _find_own_processes(self) -> set[int]:
-        """Return the children of this process that serve it, and no host."""
-        results = set() if self._results is None else self._results.pids
-        return self._running.pids | self._former_agents.pids | results
 
     def _start_tensorboard(self) -> None:
         """Start TensorBoard below an agent on this machine, which ends it with the job."""

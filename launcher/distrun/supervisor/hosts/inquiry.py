@@ -61,6 +61,7 @@ class Inquiries:
         self.kept: tuple[int, ...] = ()
         """Descriptors that the forks need."""
         self._running: dict[str, Inquiry] = {}
+        self._others: list[Inquiry] = []
         self._waiting: dict[str, list[OnAnswer]] = {}
         self._answers: dict[str, tuple[float, Any]] = {}
         """When each question was answered (monotonic clock), and the answer."""
@@ -86,6 +87,22 @@ class Inquiries:
             except OSError:
                 follow(to_json(_ask_here(question)))
 
+    def begin(
+        self,
+        ask: Callable[[], Any],
+        on_answer: OnAnswer,
+        *,
+        kept: tuple[int, ...] = (),
+        seconds: float,
+    ) -> Inquiry:
+        """Have a function run in a fork for as long as that; see :class:`Inquiry`."""
+        self._others = [each for each in self._others if not each.is_closed]
+        made = Inquiry(
+            self._loop, ask, on_answer, self._job_id, (*self.kept, *kept), seconds=seconds
+        )
+        self._others.append(made)
+        return made
+
     def forget(self, on_answer: OnAnswer) -> None:
         """End a question, unless others wait for its answer, too."""
         for about, waiting in list(self._waiting.items()):
@@ -104,7 +121,8 @@ class Inquiries:
 
     @property
     def pids(self) -> set[int]:
-        return {each.pid for each in self._running.values()}
+        found = (*self._running.values(), *self._others)
+        return {each.pid for each in found if not each.is_closed}
 
     def _on_answer(self, question: Question, found: Any) -> None:
         about, answer = question.about, None
@@ -160,6 +178,7 @@ class Inquiry:
         finally:
             os.close(writer)
         self.pid: int = self._process.pid
+        self.is_closed = False
         loop.watch(self._reader, self._on_readable)
         self._deadline = loop.call_at(loop.now() + seconds, self._give_up)
 
@@ -170,6 +189,7 @@ class Inquiry:
 
     def close(self) -> None:
         """End it; nobody needs the answer."""
+        self.is_closed = True
         self._deadline.cancel()
         self._loop.unwatch(self._reader)
         os.close(self._reader)
