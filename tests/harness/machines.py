@@ -42,7 +42,7 @@ from distrun.agent.linux import (
     processes,
     syscalls,
 )
-from distrun.agent.logs import index
+from distrun.agent.logs import task_logs
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program
 from distrun.agent.tasks.ports import PortHolder, PortTakenError
@@ -864,7 +864,7 @@ class Machines:
             (agent_dir, "_try_writing", unless_full(real.trial)),
             (program, "execute", self._execute),
             (program, "write_marker", unless_full(real.marker)),
-            (index, "Inotify", _Inotify),
+            (task_logs, "Inotify", _Inotify),
             (child_deaths, "open_socket", lambda: None),
             (oom, "OomWatch", lambda: no_oom),
         ]

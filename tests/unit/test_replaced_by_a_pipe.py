@@ -16,7 +16,7 @@ import pytest
 from distrun.agent import protocol
 from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.linux import facts
-from distrun.agent.logs import index
+from distrun.agent.logs import task_logs
 from distrun.agent.tasks import program, stacks
 from distrun.job import history, record
 from distrun.job.record import EventLog
@@ -59,7 +59,7 @@ OPENS: dict[str, Callable[[Path], object]] = {
     "record": lambda path: EventLog(str(path)),
     "log": lambda path: program.open_log(str(path)),
     "marker": lambda path: program.write_marker(str(path), "x"),
-    "index": lambda path: index._open(str(path)),
+    "index": lambda path: task_logs._open(str(path)),
     "samples": lambda path: history._append(path, "x\n"),
     "script": lambda path: facts.file_digest(str(path)),
     "py-spy": lambda path: stacks._in_memory(str(path)),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from distrun.agent.logs.index import LogIndexer, index_of
+from distrun.agent.logs.task_logs import TaskLogs, index_of
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import INDEX_RECORD
 
@@ -20,12 +21,13 @@ class Logs:
 
     def __init__(self, folder: Path) -> None:
         self.paths = [str(folder / name) for name in ("worker-0.log", "worker-1.log")]
-        self.grown: list[str] = []
         self.updates = 0
         self.loop = Loop()
-        self.indexer = LogIndexer(self.loop, self.grown.append, self._on_update, None)
+        no_link: Any = None
+        self.logs = TaskLogs(str(folder), None, no_link, self.loop)
+        self.logs.check_disk = self._on_update  # type: ignore[method-assign]
         for path in self.paths:
-            self.indexer.add(path)
+            self.logs.open(path)
 
     def _on_update(self) -> None:
         self.updates += 1
@@ -46,12 +48,12 @@ class Logs:
             self.loop.turn(SECONDS)
 
     def until_watched(self) -> None:
-        while self.indexer._next.when is not None:
+        while self.logs._next.when is not None:
             self.wait()
 
     def watches(self) -> int:
-        """How many files the kernel watches for the indexer."""
-        inotify = self.indexer._inotify
+        """How many files the kernel watches for the agent."""
+        inotify = self.logs._inotify
         if inotify is None:
             return 0
         return Path(f"/proc/self/fdinfo/{inotify.fileno()}").read_text().count("inotify wd:")
@@ -77,7 +79,6 @@ def test_a_log_that_grows_is_not_watched_until_it_pauses(logs: Logs) -> None:
     logs.write(1)
     logs.wait()
     assert (logs.sizes(0)[-1], logs.sizes(1)) == (28, [7])
-    assert set(logs.grown) == set(logs.paths)
 
 
 def test_a_removed_log_leaves_the_others_watched(logs: Logs) -> None:
