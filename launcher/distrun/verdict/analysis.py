@@ -24,8 +24,6 @@ from distrun.verdict.task_failures import (
     exit_cause,
     exit_evidence,
     failure_in_log,
-    last_line,
-    log_line,
     signal_of,
     task_failure,
 )
@@ -104,7 +102,9 @@ class _Analysis:
         self._failure = failure
         self._read_log = read_log
         self._logs: dict[str, LogAnalysis] = {}
-        self._logs_left = _MOST_LOGS
+        self._ended = [failure.tasks[name] for name in failure.members]
+        self._found: list[TaskFailure] = []
+        """Why each task failed that distrun did not stop, in the order of their exits."""
 
     def verdict(self) -> Verdict:
         trigger = self._failure.trigger
@@ -112,21 +112,17 @@ class _Analysis:
             return _not_started(trigger)
         if isinstance(trigger, events.ClusterMismatched):
             return self._cluster_mismatch(trigger.cause)
-        if isinstance(trigger, (events.Aborted, events.HostLost, events.HostFault)):
-            defect = _defect(trigger)
-            if defect is not None:
-                return defect  # whatever tasks and hosts say after it
         if isinstance(trigger, events.StopRequested):
             seconds = trigger.at - (self._failure.quiet_since or trigger.at)
             return self._where_tasks_were(Cause(Code.TASKS_QUIET, seconds=seconds))
-        return self._first_failure(trigger)
+        # Whatever tasks and hosts say after a defect of distrun is an echo.
+        return _defect(trigger) or self._first_failure(trigger)
 
     def _first_failure(self, trigger: events.Event) -> Verdict:
-        ended = [self._failure.tasks[name] for name in self._failure.members]
-        unstopped = [task for task in ended if not task.stopped_by_us and _has_failed(task)]
-        found = [task_failure(task, self._log(task.name)) for task in unstopped]
-        failed = {each.task for each in found}
-        causes = [each for each in found if not each.is_echo and not failed & set(each.peers)]
+        unstopped = [each for each in self._ended if not each.stopped_by_us and _has_failed(each)]
+        self._found = [task_failure(task, self._log(task.name)) for task in unstopped]
+        failed = {each.task for each in self._found}
+        causes = [each for each in self._found if not (each.is_echo or failed & set(each.peers))]
         if isinstance(trigger, events.HostFault) and trigger.cause.is_disk_full:
             # A program that cannot write its output often exits without a word.
             causes = [each for each in causes if each.kind is not Kind.EXIT]
@@ -134,55 +130,55 @@ class _Analysis:
             # Slurm ends the tasks of all nodes; some may report it before their node does.
             by_signal = (Kind.PREEMPTED, Kind.KILLED)
             causes = [each for each in causes if each.kind not in by_signal]
-        lost = self._lost_host(ended, found)
+        lost = self._lost_host()
         is_first = isinstance(trigger, events.HostLost) or all(map(self._may_follow_loss, causes))
         if lost is not None and is_first:
             return lost
         root = (
             _first_cause(causes)
-            or self._server_exit()
-            or self._failure_before_stop(ended)
-            or _suspended(ended)
-            or self._other_cluster(ended)
+            or self._server_exit(trigger)
+            or self._failure_before_stop(trigger)
+            or _suspended(self._ended)
+            or self._other_cluster()
         )
         if root is None and isinstance(trigger, events.TaskExited):
             root = (
-                self._early_exit(ended, found)
-                or _behind_proxy(ended)
-                or next((each for each in found if each.cause.code in _NO_SINGLE_TASK), None)
-                or self._not_answering(found)
+                self._early_exit()
+                or _behind_proxy(self._ended)
+                or next((each for each in self._found if each.cause.code in _NO_SINGLE_TASK), None)
+                or self._not_answering()
             )
         elif root is None and isinstance(trigger, events.TimedOut):
-            root = _behind_proxy(ended)
+            root = _behind_proxy(self._ended)
         if root is not None and root.kind is Kind.CLUSTER_MISMATCH:
-            root = self._other_cluster(ended) or root
+            root = self._other_cluster() or root
         if root is not None:
-            return self._verdict_on(root, found, ended)
+            return self._verdict_on(root)
         if isinstance(trigger, events.TimedOut):
-            return self._timed_out(trigger.timer.kind)
+            return self._timed_out(trigger)
         if not isinstance(trigger, events.TaskExited):
-            return self._job_failure(trigger)
-        return self._verdict_on(found[0], found, ended) if found else self._bare_exit(trigger)
+            return _job_failure(trigger)
+        return self._verdict_on(self._found[0]) if self._found else self._bare_exit(trigger)
 
     def _log(self, name: str) -> LogAnalysis:
         if name not in self._logs:
-            self._logs_left -= 1
-            tail = self._read_log(name) if self._logs_left >= 0 else LogTail(b"")
-            self._logs[name] = LogAnalysis(tail, self._failure.tasks[name].code)
+            tail = self._read_log(name) if len(self._logs) < _MOST_LOGS else LogTail(b"")
+            self._logs[name] = LogAnalysis(tail, self._failure.tasks[name].code, name)
         return self._logs[name]
 
-    def _lost_host(self, ended: list[TaskState], found: list[TaskFailure]) -> Verdict | None:
+    def _lost_host(self) -> Verdict | None:
         """Blame a lost host; what the other tasks say of its silence is an echo."""
         hosts = self._failure.lost_hosts
         lost = [
-            task for task in ended if task.host in hosts and hosts[task.host].has_ended_with(task)
+            task
+            for task in self._ended
+            if task.host in hosts and hosts[task.host].has_ended_with(task)
         ]
-        if not lost:
+        why = hosts[lost[0].host].lost if lost else None
+        if why is None:
             return None
         host, names = lost[0].host, tuple(task.name for task in lost)
         lost_hosts = tuple(dict.fromkeys(task.host for task in lost))
-        why = hosts[host].lost
-        assert why is not None  # noqa: S101 - has_ended_with says so
         return Verdict(
             task=names[0] if len(names) == 1 else None,
             attempt=lost[0].attempt,
@@ -195,7 +191,7 @@ class _Analysis:
                 within=(why,),
             ),
             evidence=(Evidence(task=None, source=Source.LINK, host=host, cause=why),),
-            echoes=tuple(each.task for each in found if each.task not in names),
+            echoes=tuple(each.task for each in self._found if each.task not in names),
         )
 
     def _may_follow_loss(self, found: TaskFailure) -> bool:
@@ -205,19 +201,17 @@ class _Analysis:
         as the first cause if it was earlier than the loss.
         """
         before = {Kind.EXIT: SAME_TIME, Kind.EXCEPTION: _EARLIER}.get(found.kind)
-        tasks = self._failure.tasks
         exited_at = self._failure.exits.get(found.task)
         for host in self._failure.lost_hosts.values():
-            if host.has_ended_with(tasks[found.task]):
+            if host.has_ended_with(self._failure.tasks[found.task]):
                 return True
-            is_concerned = any(host.has_ended_with(tasks[name]) for name in self._failure.members)
+            is_concerned = any(map(host.has_ended_with, self._ended))
             if is_concerned and before is not None and exited_at is not None:
                 return host.explains_exit(exited_at, before)
         return False
 
-    def _server_exit(self) -> TaskFailure | None:
+    def _server_exit(self, trigger: events.Event) -> TaskFailure | None:
         """Blame a server that exited 0 although it must serve to the end."""
-        trigger = self._failure.trigger
         if not isinstance(trigger, events.TaskExited) or trigger.code != 0:
             return None
         task = self._failure.tasks[trigger.task]
@@ -225,69 +219,39 @@ class _Analysis:
         is_worker = task.role is Role.WORKER and found.cause.code is Code.EXITED_WHILE_NEEDED
         return replace(found, cause=found.cause._replace(name="worker")) if is_worker else found
 
-    def _early_exit(self, ended: list[TaskState], found: list[TaskFailure]) -> TaskFailure | None:
+    def _early_exit(self) -> TaskFailure | None:
         """Blame a task that exited 0, if others failed afterwards."""
-        finished = self._failure.finished
-        exited = (task for task in ended if task.code == 0 and task.name not in finished)
-        early = (task for task in exited if not task.stopped_by_us)
-        task = next(early, None) if found else None
-        return None if task is None else self._exit_while_needed(task)
+        for task in self._ended if self._found else ():
+            is_needed = task.name not in self._failure.finished and not task.stopped_by_us
+            if task.code == 0 and is_needed:
+                return self._exit_while_needed(task)
+        return None
 
     def _exit_while_needed(self, task: TaskState) -> TaskFailure:
         log = self._log(task.name)
         known = failure_in_log(task, log)
         if known is not None and known.kind is Kind.DATA_RAN_OUT:
             return known
-        how = Cause(Code.TASK_EXITED, status=0)
+        how = exit_evidence(task, Cause(Code.TASK_EXITED, status=0))
         if log.sigterm is not None:
-            told = (log_line(task.name, log, log.sigterm), exit_evidence(task, how))
             preempted = Cause(Code.PREEMPTED, task=task.name, status=0)
-            return TaskFailure(Kind.PREEMPTED, preempted, told)
+            return TaskFailure(Kind.PREEMPTED, preempted, (log.evidence(log.sigterm), how))
         cause = Cause(Code.EXITED_WHILE_NEEDED, task=task.name)
-        evidence = (*last_line(task.name, log), exit_evidence(task, how))
-        return TaskFailure(Kind.LEFT_EARLY, cause, evidence)
+        return TaskFailure(Kind.LEFT_EARLY, cause, (*log.evidence_at(None), how))
 
-    def _failure_before_stop(self, ended: list[TaskState]) -> TaskFailure | None:
+    def _failure_before_stop(self, trigger: events.Event) -> TaskFailure | None:
         """Blame a task that had failed before distrun stopped it, while its processes remained.
 
         Not after a timeout: what the tasks print then may be an effect of distrun's signal.
         """
-        trigger = self._failure.trigger
         timers = (TimerKind.RUN, TimerKind.STALL)
         if isinstance(trigger, events.TimedOut) and trigger.timer.kind in timers:
             return None
-        for task in (each for each in ended if each.stopped_by_us and each.code != 0):
+        for task in (each for each in self._ended if each.stopped_by_us and each.code != 0):
             found = self._crash_before_stop(task) or self._exception_before_stop(task)
             if found is not None and not found.is_echo and found.kind is not Kind.KILLED:
                 return found
         return None
-
-    def _late_failures(self, root: TaskFailure, ended: list[TaskState]) -> Iterator[TaskFailure]:
-        """Yield the failures of tasks that distrun stopped too late: the same error, or echoes."""
-        for task in (each for each in ended if each.stopped_by_us and each.code):
-            late = None if task.name == root.task else self._exception_before_stop(task)
-            if late is not None and (late.is_echo or late.is_like(root)):
-                yield late
-
-    def _disagreement(self, root: TaskFailure, ended: list[TaskState]) -> Verdict:
-        """Return the verdict on tasks that do not agree, with the words of each side."""
-        evidence: list[Evidence] = []
-        alike: list[str] = []
-        for task in ended[:_MOST_TASKS_QUOTED]:
-            log = self._log(task.name)
-            said = root if task.name == root.task else failure_in_log(task, log)
-            if said is not None and said.cause.code is root.cause.code:
-                alike.append(task.name)
-            lines = last_line(task.name, log) if said is None else said.evidence
-            evidence.extend(lines or (exit_evidence(task),))
-        return Verdict(
-            task=None,
-            attempt=self._failure.tasks[root.task].attempt,
-            kind=root.kind,
-            cause=root.cause._replace(task=""),
-            evidence=tuple(evidence),
-            alike=tuple(alike) if len(alike) > 1 else (),
-        )
 
     def _crash_before_stop(self, task: TaskState) -> TaskFailure | None:
         number = signal_of(task)
@@ -303,12 +267,10 @@ class _Analysis:
             return None
         return failure_in_log(task, log)
 
-    def _other_cluster(self, ended: list[TaskState]) -> TaskFailure | None:
+    def _other_cluster(self) -> TaskFailure | None:
         """Blame a task that served at another's address, or waited for a wrong number of tasks."""
         expected = self._failure.cluster_size
-        for task in ended:
-            if task.owns_tf_config:
-                continue
+        for task in (each for each in self._ended if not each.owns_tf_config):
             log = self._log(task.name)
             served, waited = log.find_last(SERVING), log.find_last(_WAITING)
             cause = Cause(Code.SERVED_ELSEWHERE, task=task.name)
@@ -320,32 +282,26 @@ class _Analysis:
                 cause = cause._replace(code=Code.WAITED_FOR_OTHERS, text=count, count=expected)
             else:
                 continue
-            return TaskFailure(Kind.CLUSTER_MISMATCH, cause, (log_line(task.name, log, index),))
+            return TaskFailure(Kind.CLUSTER_MISMATCH, cause, (log.evidence(index),))
         return None
 
     def _cluster_mismatch(self, cause: Cause) -> Verdict:
         """Return the verdict on a task that was found to serve elsewhere while it ran."""
         evidence: list[Evidence] = []
         for name in (cause.task, *cause.tasks)[:_MOST_TASKS_QUOTED]:
-            log = self._log(name)
-            served = log.find_last(SERVING)
+            served = self._log(name).find_last(SERVING)
             if served is not None:
-                evidence.append(log_line(name, log, served[0]))
+                evidence.append(self._log(name).evidence(served[0]))
             elif name == cause.task:
                 seen = Cause(Code.LISTENING, port=cause.port)
                 evidence.append(Evidence(task=name, source=Source.PROCESS, cause=seen))
-        return Verdict(
-            task=cause.task,
-            attempt=self._failure.tasks[cause.task].attempt,
-            kind=Kind.CLUSTER_MISMATCH,
-            cause=cause,
-            evidence=tuple(evidence),
-        )
+        found = TaskFailure(Kind.CLUSTER_MISMATCH, cause, tuple(evidence))
+        return self._of_task(found)
 
-    def _not_answering(self, found: list[TaskFailure]) -> TaskFailure | None:
+    def _not_answering(self) -> TaskFailure | None:
         """Blame a task that the others lost although it had not ended."""
-        failed = {each.task for each in found}
-        for each in found[:_MOST_ECHOES_EXAMINED]:
+        failed = {each.task for each in self._found}
+        for each in self._found[:_MOST_ECHOES_EXAMINED]:
             names = each.peers
             if not names and "CoordinationService" in self._log(each.task).text:
                 names = (self._failure.leader,) if self._failure.leader else ()
@@ -356,75 +312,86 @@ class _Analysis:
                     return TaskFailure(Kind.UNRESPONSIVE, cause, each.evidence[-1:])
         return None
 
-    def _verdict_on(
-        self, root: TaskFailure, found: list[TaskFailure], ended: list[TaskState]
-    ) -> Verdict:
+    def _verdict_on(self, root: TaskFailure) -> Verdict:
+        """Return the verdict, with the tasks that have failed of it or like it."""
         if root.cause.code in _NO_SINGLE_TASK:
-            return self._disagreement(root, ended)
-        failed = [*found, *self._late_failures(root, ended)]
+            return self._disagreement(root)
+        failed = list(self._found)
+        # Tasks that distrun stopped too late: the same error, or echoes.
+        for task in (each for each in self._ended if each.stopped_by_us and each.code):
+            late = None if task.name == root.task else self._exception_before_stop(task)
+            if late is not None and (late.is_echo or late.is_like(root)):
+                failed.append(late)
         others = {each.task: each.is_like(root) for each in failed if each.task != root.task}
+        return self._of_task(
+            root,
+            tuple(name for name, is_like in others.items() if not is_like),
+            tuple(name for name, is_like in others.items() if is_like),
+        )
+
+    def _of_task(
+        self, root: TaskFailure, echoes: tuple[str, ...] = (), alike: tuple[str, ...] = ()
+    ) -> Verdict:
         return Verdict(
             task=root.task,
             attempt=self._failure.tasks[root.task].attempt,
             kind=root.kind,
             cause=root.cause,
             evidence=root.evidence,
-            echoes=tuple(name for name, is_like in others.items() if not is_like),
-            alike=tuple(name for name, is_like in others.items() if is_like),
+            echoes=echoes,
+            alike=alike,
         )
+
+    def _disagreement(self, root: TaskFailure) -> Verdict:
+        """Return the verdict on tasks that do not agree, with the words of each side."""
+        evidence: list[Evidence] = []
+        alike: list[str] = []
+        for task in self._ended[:_MOST_TASKS_QUOTED]:
+            log = self._log(task.name)
+            said = root if task.name == root.task else failure_in_log(task, log)
+            if said is not None and said.cause.code is root.cause.code:
+                alike.append(task.name)
+            lines = log.evidence_at(None) if said is None else said.evidence
+            evidence.extend(lines or (exit_evidence(task),))
+        verdict = self._of_task(root, (), tuple(alike) if len(alike) > 1 else ())
+        cause = root.cause._replace(task="")
+        return replace(verdict, task=None, cause=cause, evidence=tuple(evidence))
 
     def _bare_exit(self, trigger: events.TaskExited) -> Verdict:
         cause = exit_cause(self._failure.tasks[trigger.task])._replace(task=trigger.task)
         return Verdict(task=trigger.task, attempt=trigger.attempt, kind=Kind.EXIT, cause=cause)
 
-    def _job_failure(self, trigger: events.Event) -> Verdict:
-        """Return the verdict on a failure that is no task's."""
-        if not isinstance(trigger, (events.Aborted, events.HostLost, events.HostFault)):
-            raise TypeError(f"no job fails by {type(trigger).__name__}")
-        host = "" if isinstance(trigger, events.Aborted) else trigger.host
-        reason = trigger.cause
-        cause = reason
-        if reason.is_disk_full:
-            kind = Kind.DISK_FULL
-            variable = next((each.name for each in _chain(reason) if each.name), "")
-            cause = Cause(Code.JOB_DISK_FULL, host=host, name=variable, within=(reason,))
-        elif host:
-            code = Code.HOST_LOST if isinstance(trigger, events.HostLost) else Code.HOST_FAILED
-            kind, cause = Kind.HOST_LOST, Cause(code, host=host, within=(reason,))
-        else:
-            codes = {each.code for each in _chain(reason)}
-            found = (kind for kind, causes in _JOB_KINDS.items() if not codes.isdisjoint(causes))
-            kind = next(found, Kind.OTHER)
-        source = Source.HOST if host else Source.DISTRUN
-        evidence = Evidence(task=None, source=source, host=host, cause=reason)
-        return Verdict(task=None, kind=kind, cause=cause, evidence=(evidence,))
-
-    def _timed_out(self, timer: TimerKind) -> Verdict:
+    def _timed_out(self, trigger: events.TimedOut) -> Verdict:
         """Return the verdict on a job that took too long: what its tasks printed last."""
-        timeouts = self._failure.timeouts
+        timeouts, timer = self._failure.timeouts, trigger.timer.kind
         if timer is TimerKind.STALL:
-            cause = Cause(Code.STALLED, seconds=timeouts.stall or 0.0)
             child = self._child_of_stalled()
             if child is not None:
-                return self._verdict_on(child, [child], [])
-            return self._where_tasks_were(self._with_odd_one(cause))
-        code, seconds = {
-            TimerKind.START: (Code.JOB_DID_NOT_START, timeouts.start),
-        }.get(timer, (Code.JOB_DID_NOT_END, timeouts.run))
+                return self._of_task(child)
+            cause = Cause(Code.STALLED, seconds=timeouts.stall or 0.0)
+            odd = odd_one(trigger.places)
+            if odd is not None:  # stood elsewhere than the others
+                cause = cause._replace(tasks=odd.tasks, name=", ".join(odd.tasks), text=odd.place)
+            return self._where_tasks_were(cause)
+        is_start = timer is TimerKind.START
+        code = Code.JOB_DID_NOT_START if is_start else Code.JOB_DID_NOT_END
+        seconds = timeouts.start if is_start else timeouts.run
         names = self._failure.members[:_MOST_TASKS_QUOTED]
-        evidence = [line for name in names for line in last_line(name, self._log(name))]
-        if not evidence:
-            nothing = Cause(Code.NO_OUTPUT)
-            evidence.append(Evidence(task=None, source=Source.LOGS, cause=nothing))
-        cause = Cause(code, seconds=seconds or 0.0)
-        return Verdict(task=None, kind=Kind.TIMEOUT, cause=cause, evidence=tuple(evidence))
+        nothing = Evidence(task=None, source=Source.LOGS, cause=Cause(Code.NO_OUTPUT))
+        return Verdict(
+            task=None,
+            kind=Kind.TIMEOUT,
+            cause=Cause(code, seconds=seconds or 0.0),
+            evidence=tuple(line for name in names for line in self._log(name).evidence_at(None))
+            or (nothing,),
+        )
 
     def _child_of_stalled(self) -> TaskFailure | None:
         """Blame a process or a thread of a task that waits for it without end."""
-        for name in self._failure.members:
-            task, log = self._failure.tasks[name], self._log(name)
+        for task in self._ended:
+            log = self._log(task.name)
             index = log.interrupted_at
-            where = () if index is None else (log_line(name, log, index),)
+            where = () if index is None else (log.evidence(index),)
             if task.child is not None:
                 return child_failure(task, where)
             found = failure_in_log(task, log) if log.raised and log.raised.aside else None
@@ -432,24 +399,35 @@ class _Analysis:
                 return replace(found, evidence=(*found.evidence, *where))
         return None
 
-    def _with_odd_one(self, cause: Cause) -> Cause:
-        """Name the tasks that stood elsewhere than the others, if that is known."""
-        trigger = self._failure.trigger
-        odd = odd_one(trigger.places) if isinstance(trigger, events.TimedOut) else None
-        if odd is None:
-            return cause
-        return cause._replace(tasks=odd.tasks, name=", ".join(odd.tasks), text=odd.place)
-
     def _where_tasks_were(self, cause: Cause) -> Verdict:
         """Return the verdict on a hung job: the lines that Python printed at distrun's signal."""
-        evidence: list[Evidence] = []
-        for name in self._failure.members[:_MOST_TASKS_QUOTED]:
-            log = self._log(name)
-            cause = cause if cause.path else cause._replace(path=log.forks_at)
-            index = log.interrupted_at
-            quoted = last_line(name, log) if index is None else (log_line(name, log, index),)
-            evidence.extend(quoted)
-        return Verdict(task=None, kind=Kind.STALLED, cause=cause, evidence=tuple(evidence))
+        logs = [self._log(name) for name in self._failure.members[:_MOST_TASKS_QUOTED]]
+        path = next(filter(None, (log.forks_at for log in logs)), "")
+        evidence = tuple(line for log in logs for line in log.evidence_at(log.interrupted_at))
+        cause = cause._replace(path=path)
+        return Verdict(task=None, kind=Kind.STALLED, cause=cause, evidence=evidence)
+
+
+def _job_failure(trigger: events.Event) -> Verdict:
+    """Return the verdict on a failure that is no task's."""
+    if not isinstance(trigger, (events.Aborted, events.HostLost, events.HostFault)):
+        raise TypeError(f"no job fails by {type(trigger).__name__}")
+    host = "" if isinstance(trigger, events.Aborted) else trigger.host
+    reason = cause = trigger.cause
+    if reason.is_disk_full:
+        kind = Kind.DISK_FULL
+        variable = next((each.name for each in _chain(reason) if each.name), "")
+        cause = Cause(Code.JOB_DISK_FULL, host=host, name=variable, within=(reason,))
+    elif host:
+        code = Code.HOST_LOST if isinstance(trigger, events.HostLost) else Code.HOST_FAILED
+        kind, cause = Kind.HOST_LOST, Cause(code, host=host, within=(reason,))
+    else:
+        codes = {each.code for each in _chain(reason)}
+        found = (kind for kind, causes in _JOB_KINDS.items() if not codes.isdisjoint(causes))
+        kind = next(found, Kind.OTHER)
+    source = Source.HOST if host else Source.DISTRUN
+    evidence = Evidence(task=None, source=source, host=host, cause=reason)
+    return Verdict(task=None, kind=kind, cause=cause, evidence=(evidence,))
 
 
 def _chain(cause: Cause) -> Iterator[Cause]:
@@ -502,8 +480,10 @@ def _start_kind(why: Cause) -> Kind:
     return Kind.LIMIT if why.errno in _LIMITS else _START_KINDS.get(why.code, Kind.NOT_STARTED)
 
 
-def _defect(trigger: events.Aborted | events.HostLost | events.HostFault) -> Verdict | None:
+def _defect(trigger: events.Event) -> Verdict | None:
     """Blame distrun, and no host, for a defect in it."""
+    if not isinstance(trigger, (events.Aborted, events.HostLost, events.HostFault)):
+        return None
     cause, text = trigger.cause, events.agents_defect(trigger.cause)
     if text is not None and not isinstance(trigger, events.Aborted):
         last = text.strip().rpartition("\n")[2]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen, replace
 from distrun.verdict.messages import ARGUMENTS, unwrap
+from distrun.verdict.model import Evidence, Source
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.traceback_forms import plain_lines
 from distrun.verdict.tracebacks import ASIDE, LOGGED, tracebacks, type_of, without_group
@@ -135,9 +136,11 @@ class LogAnalysis:
     Args:
         tail: the end of the log.
         code: the task's exit code.
+        task: its name, for evidence.
     """
 
-    def __init__(self, tail: LogTail, code: int | None = None) -> None:
+    def __init__(self, tail: LogTail, code: int | None = None, task: str = "") -> None:
+        self._task = task
         start = tail.begin
         text = _COLOUR.sub("", tail.raw[start:].decode("utf-8", "replace")).rstrip("\n")
         lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
@@ -411,6 +414,16 @@ class LogAnalysis:
             if _ERROR.search(self.lines[index]) and not LOGGED.match(self.lines[index]):
                 return index
         return last
+
+    def evidence(self, index: int, mark: str = "") -> Evidence:
+        """Return a line as evidence; of a long one, the part around `mark`."""
+        line, text = self.line_number(index), self.quote(index, mark)
+        return Evidence(task=self._task, source=Source.LOG, line=line, text=text)
+
+    def evidence_at(self, index: int | None) -> tuple[Evidence, ...]:
+        """Return that line as evidence; without an index the last line, if there is any."""
+        index = self.last_line() if index is None else index
+        return () if index is None else (self.evidence(index),)
 
     def quote(self, index: int, mark: str = "") -> str:
         """Return a line to show; of a long one, the part around `mark`."""

@@ -10,7 +10,7 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.strategies import Role, Scope
 from distrun.verdict.log_analysis import LogAnalysis
 from distrun.verdict.model import Evidence, Kind, Verdict
-from distrun.verdict.task_failures import exception_cause, log_line
+from distrun.verdict.task_failures import exception_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -55,7 +55,7 @@ def success_verdict(
 
     def log_of(task: TaskState) -> LogAnalysis:
         if task.name not in logs:
-            logs[task.name] = LogAnalysis(read_log(task.name), task.code)
+            logs[task.name] = LogAnalysis(read_log(task.name), task.code, task.name)
         return logs[task.name]
 
     found = [
@@ -95,7 +95,7 @@ def _hidden_exceptions(
         if message is not None and message.type not in ("SystemExit", "KeyboardInterrupt"):
             raised = exception_cause(task, log, message)
             cause = raised._replace(code=Code.EXCEPTION_HIDDEN, path=_hider(*shell_text))
-            yield cause, (log_line(task.name, log, message.index),)
+            yield cause, (log.evidence(message.index),)
 
 
 def _only_echoes(log: LogAnalysis, text: str) -> bool:
@@ -143,7 +143,7 @@ def _left_behind(
         cause = cause._replace(
             text=_place(reached[task.name]), name=first.name, expected=_place(reached[first.name])
         )
-        yield cause, (() if at is None else (log_line(task.name, log, at),))
+        yield cause, (() if at is None else (log.evidence(at),))
 
 
 def without_contact(state: JobState) -> str:
@@ -197,7 +197,7 @@ def _uneven_starts(state: JobState, log_of: Callable[[TaskState], LogAnalysis]) 
         place = _place(began[task.name])
         starts.append(Cause(Code.BEGAN_AT, task=task.name, text=place, path=path))
         if found is not None:
-            quoted.append(log_line(task.name, log, log.lines.index(found.string)))
+            quoted.append(log.evidence(log.lines.index(found.string)))
     yield Cause(Code.STARTS_UNEVEN, within=tuple(starts)), tuple(quoted)
 
 

@@ -117,7 +117,7 @@ def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
     message = log.message
     if message is None:
         return None
-    evidence = _error_lines(task, log, message.index)
+    evidence = _error_lines(log, message.index)
     if message.type == _INTERRUPT:
         return TaskFailure(Kind.KILLED, _interrupted(task, log), evidence)
     cause = exception_cause(task, log, message)
@@ -140,18 +140,6 @@ def exit_cause(task: TaskState) -> Cause:
     if task.signal is not None:
         return Cause(Code.TASK_KILLED, signal=task.signal)
     return Cause(Code.TASK_EXITED, status=task.code)
-
-
-def log_line(task: str, log: LogAnalysis, index: int, mark: str = "") -> Evidence:
-    """Return a line of a task's log as evidence."""
-    line, text = log.line_number(index), log.quote(index, mark)
-    return Evidence(task=task, source=Source.LOG, line=line, text=text)
-
-
-def last_line(task: str, log: LogAnalysis) -> tuple[Evidence, ...]:
-    """Return the last line of a task's log as evidence; nothing if the log is empty."""
-    index = log.last_line()
-    return () if index is None else (log_line(task, log, index),)
 
 
 def exit_evidence(task: TaskState, cause: Cause | None = None) -> Evidence:
@@ -179,7 +167,7 @@ def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: st
         short = _shorten(str(log.message))
         text = short if mark.rpartition(".")[2] in short else text
     cause = Cause(rule.code, task=task.name, text=text, name=log.place)
-    evidence = _error_lines(task, log, index, mark)
+    evidence = _error_lines(log, index, mark)
     if rule.is_echo:
         return TaskFailure(rule.kind, cause, evidence, True, _peers(log.text, task.name))
     if rule.code is Code.NAME_REPLACED:
@@ -205,13 +193,11 @@ def _peers(text: str, task: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in named if name != task))
 
 
-def _error_lines(
-    task: TaskState, log: LogAnalysis, index: int, mark: str = ""
-) -> tuple[Evidence, ...]:
+def _error_lines(log: LogAnalysis, index: int, mark: str = "") -> tuple[Evidence, ...]:
     """Return the line of the error, after the frame of the user's code that led to it."""
-    lines = [log_line(task.name, log, index, mark)]
+    lines = [log.evidence(index, mark)]
     if log.frame is not None and log.frame[0] != index:
-        lines.insert(0, log_line(task.name, log, log.frame[0]))
+        lines.insert(0, log.evidence(log.frame[0]))
     return tuple(lines)
 
 
@@ -227,7 +213,7 @@ def _out_of_memory(task: TaskState) -> TaskFailure:
 
 def _killed(task: TaskState, number: int, log: LogAnalysis) -> TaskFailure:
     if log.message is not None and log.message.type == _INTERRUPT:
-        evidence = (*_error_lines(task, log, log.message.index), exit_evidence(task))
+        evidence = (*_error_lines(log, log.message.index), exit_evidence(task))
         return TaskFailure(Kind.KILLED, _interrupted(task, log), evidence)
     by_shell = task.signal is None
     status = task.code if by_shell else None
@@ -238,7 +224,7 @@ def _killed(task: TaskState, number: int, log: LogAnalysis) -> TaskFailure:
 
 def _preempted(task: TaskState, log: LogAnalysis) -> TaskFailure:
     caught = log.find_last(SIGTERM_CAUGHT)
-    lines = () if caught is None else (log_line(task.name, log, caught[0]),)
+    lines = () if caught is None else (log.evidence(caught[0]),)
     cause = exit_cause(task)._replace(code=Code.PREEMPTED, task=task.name)
     return TaskFailure(Kind.PREEMPTED, cause, (*lines, exit_evidence(task)))
 
@@ -259,7 +245,7 @@ def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
     quote = "" if log.abort is None else _shorten(log.quote(log.abort))
     place = "" if log.crash is None else log.place
     cause = exit_cause(task)._replace(code=Code.CRASHED, task=task.name, text=quote, name=place)
-    quoted = (log_line(task.name, log, each) for each in lines)
+    quoted = (log.evidence(each) for each in lines)
     return TaskFailure(Kind.CRASH, cause, (*quoted, exit_evidence(task)))
 
 
@@ -268,6 +254,6 @@ def _exit(task: TaskState, log: LogAnalysis) -> TaskFailure:
     code = Code.SHELL_FAILED if task.code in kinds else Code.EXITED_BY_ITSELF
     cause = Cause(code, task=task.name, status=task.code)
     at = log.error_line()
-    told = () if at is None else (log_line(task.name, log, at),)
+    told = () if at is None else (log.evidence(at),)
     evidence = (*told, exit_evidence(task))
     return TaskFailure(kinds.get(task.code or 0, Kind.EXIT), cause, evidence)
