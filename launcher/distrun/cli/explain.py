@@ -112,7 +112,7 @@ def _near(topic: str, names: list[str]) -> list[str]:
 
 def _print_overview() -> None:
     from distrun.spec.yamlnodes import flow_style
-    from distrun.words.kinds import EXIT_CODES
+    from distrun.words.kinds import exit_codes
 
     console.print_text("The keys of the spec; `distrun explain KEY` explains each:")
     for path, key in _spec_keys().items():
@@ -122,7 +122,7 @@ def _print_overview() -> None:
     console.print_text("\nThe kinds of verdicts:")
     console.print_text(f"  {', '.join(_kinds())}", indent=2)
     console.print_text("\nThe exit codes of launch and wait:")
-    for code, meaning in EXIT_CODES.items():
+    for code, meaning in exit_codes().items():
         console.print_text(f"  {code:<14} {_plain(meaning)}", indent=17)
 
 
@@ -160,12 +160,14 @@ def _print_rows(rows: dict[str, str]) -> None:
 def _code_text(code: int) -> str:
     """What an exit code means: distrun's own meaning, and that of a task's code."""
     from distrun.agent.linux.syscalls import signal_name
-    from distrun.words.kinds import EXIT_CODES
+    from distrun.words.kinds import exit_codes
 
     of_a_task = "the exit code of the task that failed first"
     if 0 < code - _SIGNALLED <= signal.SIGRTMAX:
         of_a_task = f"the task that failed first was killed by {signal_name(code - _SIGNALLED)}"
-    own = [_part(str(code), *row) for row in EXIT_CODES.items() if str(code) in row[0].split(", ")]
+    own = [
+        _part(str(code), *row) for row in exit_codes().items() if str(code) in row[0].split(", ")
+    ]
     meanings = own if code == 0 else [*own, of_a_task]
     return "; or ".join(map(_plain, meanings))
 

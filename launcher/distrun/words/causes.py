@@ -26,6 +26,7 @@ from distrun.words.formats import (
     format_host_names,
     format_names,
     format_task_names,
+    one_line,
 )
 
 Words = str | Callable[[Cause], str]
@@ -135,7 +136,9 @@ class _Fields(dict[str, Any]):
 
 def _words(table: dict[Code, Words], cause: Cause) -> str | None:
     words, cause = table.get(cause.code), _without_controls(cause)
-    return words.format_map(_Fields(cause)) if isinstance(words, str) else words and words(cause)
+    if isinstance(words, str):
+        return one_line(words).format_map(_Fields(cause))
+    return words and words(cause)
 
 
 def _without_controls(cause: Cause) -> Cause:
@@ -371,24 +374,28 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
 }
 """What texts can name besides the fields of a cause."""
 
-_CHECK_HOST = (
-    "check that the host is up and reachable, and whether somebody ended distrun's agent there; a "
-    "slow link needs a longer `timeouts.link`"
-)
+_CHECK_HOST = """check that the host is up and reachable, and whether somebody ended distrun's agent
+    there; a slow link needs a longer `timeouts.link`"""
 _CHECK_PROGRAM = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
-_FREE_PORT = (
-    "end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts instead "
-    "of addresses in `cluster`"
-)
+_FREE_PORT = """end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts
+    instead of addresses in `cluster`"""
+_LIMIT_PORTS = """a server of TensorFlow lets whoever connects read and write your files: limit
+    `ports.range` with a firewall, see docs/security.md"""
+_NOT_THAT_HOST = """{tasks_on_hosts} would be at {addresses}, which on every other host is that host
+    itself"""
+_NO_PROXY = """unset http_proxy and https_proxy for the tasks, or name the cluster's hosts in
+    no_proxy (distrun does, unless the spec sets no_proxy itself)"""
 _OTHER_ADDRESS = "perhaps that address does not lead there: `address:` of a host names another"
-_SAME_CLUSTER = (
-    "every task must see the same cluster and its own task entry: leave TF_CONFIG to distrun, do "
-    "not set it in the script, and compare the tasks in `distrun plan SPEC`"
-)
-_SHARE_PORT = (
-    "distrun holds port {port} for the task, with SO_REUSEPORT: a server other than TensorFlow's "
-    "must set that option before it binds the port; or write `program.binds_port: true`"
-)
+_OPEN_PORTS = f"""let the hosts reach each other's ports by TCP; `ports: {{{{range: 20000-21000}}}}`
+    keeps them in a range that a firewall can allow; {_OTHER_ADDRESS}"""
+_SAME_CLUSTER = """every task must see the same cluster and its own task entry: leave TF_CONFIG to
+    distrun, do not set it in the script, and compare the tasks in `distrun plan SPEC`"""
+_SHARE_PORT = """distrun holds port {port} for the task, with SO_REUSEPORT: a server other than
+    TensorFlow's must set that option before it binds the port; or write
+    `program.binds_port: true`"""
+_WAS_STOPPED = """it was stopped by SIGSTOP or a debugger, its machine was asleep or overloaded, or
+    the network to it is gone"""
+
 TEXTS: dict[Code, Words] = {
     Code.PROCESS_NOT_MADE: "a process for it could not be created: {error}",
     Code.LOG_NOT_OPENED: "its log {path!r} cannot be opened: {error}",
@@ -397,9 +404,8 @@ TEXTS: dict[Code, Words] = {
     Code.INTERPRETER_NOT_FOUND: "{name!r} names an interpreter that is not there: {path}",
     Code.PROGRAM_NOT_EXECUTABLE: "{name!r} may not be executed: is it a file, and executable?",
     Code.PROGRAM_FORMAT_UNKNOWN: "{name!r} is no program: its first line should be like #!/bin/sh",
-    Code.ARGUMENTS_TOO_LONG: (
-        "its arguments and environment are too large for Linux (128 KiB for one string)"
-    ),
+    Code.ARGUMENTS_TOO_LONG: """its arguments and environment are too large for Linux (128 KiB for
+        one string)""",
     Code.PROGRAM_NOT_EXECUTED: "{name!r} cannot be executed: {error}",
     Code.AGENT_DEFECT: "the agent failed before executing it: {text}",
     Code.LOG_NOT_WRITTEN: "its log {path!r} cannot be written: {error}",
@@ -416,9 +422,8 @@ TEXTS: dict[Code, Words] = {
         f"distrun's agent{_if(c.host, f' on {c.host}')} failed, which is a defect in distrun: "
         f"{c.text}" + _if(c.path, f"; its traceback is in {c.path}")
     ),
-    Code.LEASE_EXPIRED: (
-        "its agent received nothing from the launching side for {seconds:g} s (timeouts.link)"
-    ),
+    Code.LEASE_EXPIRED: """its agent received nothing from the launching side for {seconds:g} s
+        (timeouts.link)""",
     Code.LINK_CLOSED: "the launching side closed its link",
     Code.SUPERVISOR_DIED: "its supervisor died",
     Code.PROGRESS_EXCESSIVE: "it reports more progress than distrun reads: the rest is ignored",
@@ -426,10 +431,8 @@ TEXTS: dict[Code, Words] = {
         f"progress that {f'process {c.pid} of user {c.count}' if c.pid else 'an unseen process'} "
         "sent is ignored: it is not a process of the task"
     ),
-    Code.REQUEST_VERSION_DIFFERS: (
-        "the job's supervisor is of another version of distrun (protocol {total}; this command: "
-        "{count})"
-    ),
+    Code.REQUEST_VERSION_DIFFERS: """the job's supervisor is of another version of distrun (protocol
+        {total}; this command: {count})""",
     Code.PROTOCOL_DIFFERS: "the supervisor speaks protocol {count}, this agent {total}",
     Code.FRAME_TOO_LONG: "a frame of {count} bytes: noise on the link",
     Code.MESSAGE_TOO_LONG: "a message of {count} bytes is over the limit",
@@ -442,23 +445,18 @@ TEXTS: dict[Code, Words] = {
     Code.REPORT_OF_FOREIGN_TASK: "its agent sent a {name} of {task}, which is no task of this host",
     Code.FRAMES_DAMAGED: "{count} messages of its agent in a row were damaged",
     Code.ORDERS_NOT_READ: "its agent does not read what it is sent",
-    Code.STOP_NOT_EXECUTED: (
-        "its agent did not end what it was told to end within {seconds:g} s; processes may be left "
-        "there"
-    ),
-    Code.PROCESSES_NOT_ENDED: (
-        "processes that it started do not die, not even by SIGKILL: {text}{because}"
-    ),
+    Code.STOP_NOT_EXECUTED: """its agent did not end what it was told to end within {seconds:g} s;
+        processes may be left there""",
+    Code.PROCESSES_NOT_ENDED: """processes that it started do not die, not even by SIGKILL:
+        {text}{because}""",
     Code.ORDER_NOT_ANSWERED: _order_not_answered,
     Code.PORT_OF_STRANGER: "another user, number {count}, listens on port {port} of {task}",
     Code.PORT_TAKEN: lambda c: (
         f"{_port(c)} is taken{_if(c.name and c.pid, f': {c.name} (pid {c.pid}) has it')}"
     ),
     Code.PORT_HELD_BY_JOB: "{port_on_host} is taken: another distrun job holds it",
-    Code.PORT_NAME_TAKEN: (
-        "{port_on_host} cannot be held: another user, number {count}, has taken the socket name "
-        "@{name}, with which distrun marks ports of your jobs"
-    ),
+    Code.PORT_NAME_TAKEN: """{port_on_host} cannot be held: another user, number {count}, has taken
+        the socket name @{name}, with which distrun marks ports of your jobs""",
     Code.PORT_PRIVILEGED: "{port_on_host} needs more rights, as all ports below 1024 do",
     Code.PORT_NOT_HELD: "{port_on_host} cannot be held: {error}",
     Code.FREE_PORTS_NOT_HELD: lambda c: (
@@ -472,9 +470,8 @@ TEXTS: dict[Code, Words] = {
     ),
     Code.FILE_NOT_WRITTEN: "{path}: {error}",
     Code.FILE_NOT_READ: "{path!r} cannot be sent: {error}",
-    Code.FILE_CHANGED: (
-        "{path!r} changed while it was being sent; launch again, or leave it out with a .gitignore"
-    ),
+    Code.FILE_CHANGED: """{path!r} changed while it was being sent; launch again, or leave it out
+        with a .gitignore""",
     Code.FILE_TRUNCATED: "{path!r} became shorter while it was being sent",
     Code.DISK_UNRELIABLE: "a disk there does not keep what is written to it",
     Code.DIGEST_INVALID: "{text!r} is not a SHA-256",
@@ -485,12 +482,10 @@ TEXTS: dict[Code, Words] = {
     Code.PROBE_DIED: "its process died",
     Code.PORT_NOT_LISTENING: "port {port} cannot be listened on: {error}",
     Code.CONNECTION_REFUSED: "refused: a firewall rejects it, or it is not that host's address",
-    Code.CONNECTION_TIMED_OUT: (
-        "no answer within {seconds:g} s: a firewall drops it, or nothing has that address"
-    ),
-    Code.NO_ROUTE: (
-        "there is no way to it ({error}): a firewall rejects it, or the networks are not joined"
-    ),
+    Code.CONNECTION_TIMED_OUT: """no answer within {seconds:g} s: a firewall drops it, or nothing
+        has that address""",
+    Code.NO_ROUTE: """there is no way to it ({error}): a firewall rejects it, or the networks are
+        not joined""",
     Code.CONNECTION_FAILED: "{error}",
     Code.NAME_NOT_RESOLVED: lambda c: (
         f"the name cannot be looked up there ({c.text or f'no answer within {c.seconds:g} s'})"
@@ -550,31 +545,24 @@ TEXTS: dict[Code, Words] = {
     Code.MODULES_FOUND: "{name} has the modules that the program imports",
     Code.MODULES_MISSING: "{name} has no {text}: the program imports {them}",
     Code.PROXY_UNUSED: "{name} is not used between the hosts",
-    Code.PROXY_BETWEEN_HOSTS: (
-        "{name} is set and no_proxy leaves hosts of the cluster out: gRPC would go there for "
-        "{hosts}"
-    ),
+    Code.PROXY_BETWEEN_HOSTS: """{name} is set and no_proxy leaves hosts of the cluster out: gRPC
+        would go there for {hosts}""",
     Code.SERVERS_OPEN_TO_USERS: lambda c: (
         f"other users of the host can connect to TensorFlow's servers: {c.text}"
         + _if(c.count > 3, f" and {c.count - 3} more")
     ),
-    Code.SERVERS_OPEN_TO_NETWORK: (
-        "machines outside the cluster can reach TensorFlow's servers, unless a firewall stops "
-        "them: they also listen on {addresses}"
-    ),
+    Code.SERVERS_OPEN_TO_NETWORK: """machines outside the cluster can reach TensorFlow's servers,
+        unless a firewall stops them: they also listen on {addresses}""",
     Code.PREFLIGHT_FAILED: lambda c: (
         f"the preflight failed: {_at_host(c)}{_more_checks(c.count - 1)}"
     ),
     Code.TOO_FEW_SLOTS: "{count} tasks do not fit on the hosts' {total} slots",
     Code.TOO_FEW_GPUS: "the tasks on {host} ask for {count} GPUs, and it has {total}",
     Code.ADDRESS_SHARED: "{tasks_on_hosts} would both be at {addresses}",
-    **dict.fromkeys(
-        (Code.LOOPBACK_IN_CLUSTER, Code.LOOPBACK_OF_HOST),
-        ("{tasks_on_hosts} would be at {addresses}, which on every other host is that host itself"),
-    ),
-    Code.TF_CONFIG_TOO_LONG: (
-        "{name} would take {count:,} bytes; Linux passes no variable over 128 KiB"
-    ),
+    Code.LOOPBACK_IN_CLUSTER: _NOT_THAT_HOST,
+    Code.LOOPBACK_OF_HOST: _NOT_THAT_HOST,
+    Code.TF_CONFIG_TOO_LONG: """{name} would take {count:,} bytes; Linux passes no variable over 128
+        KiB""",
     Code.PEERS_BEHIND_PROXY: "{name} is set, and no_proxy does not name {host}",
     Code.SSH_NOT_STARTED: "ssh cannot be started: {error}",
     Code.SSH_OPTION_REFUSED: "ssh refuses an option that it is given{ssh}",
@@ -586,9 +574,8 @@ TEXTS: dict[Code, Words] = {
     Code.SSH_PORT_CLOSED: "nothing listens at its ssh port{ssh}",
     Code.SSH_NO_ROUTE: "there is no way to it{ssh}",
     Code.NO_COMMON_ALGORITHM: "it and the ssh of this machine have no algorithm in common{ssh}",
-    Code.BANNER_MISSING: (
-        "its sshd, or the jump host or proxy on the way to it, does not answer{ssh}{shared}"
-    ),
+    Code.BANNER_MISSING: """its sshd, or the jump host or proxy on the way to it, does not
+        answer{ssh}{shared}""",
     Code.SSH_TIMED_OUT: "it does not answer{ssh}",
     Code.CLOSED_BY_SSHD: "its sshd closes the connection{ssh}",
     Code.CLOSED_BY_PROXY: "the proxy on the way to it, or its sshd, closes the connection{ssh}",
@@ -618,17 +605,13 @@ TEXTS: dict[Code, Words] = {
     Code.HOSTS_UNUSABLE: lambda c: (
         f"{len(c.within)} of {c.count} hosts cannot be used{_lines_within(c)}"
     ),
-    Code.SUPERVISOR_FAILED: (
-        "distrun's supervisor failed, which is a defect in distrun: {text}; its traceback is in "
-        "{path}"
-    ),
+    Code.SUPERVISOR_FAILED: """distrun's supervisor failed, which is a defect in distrun: {text};
+        its traceback is in {path}""",
     Code.AGENT_EXITED: lambda c: f"its agent {_process_exit(c)}{_if(c.text, f' ({c.text})')}",
     Code.AGENT_SHUT_DOWN: "its agent ended",
     Code.AGENT_NOT_NEEDED: "it is no longer needed",
-    Code.AGENT_GONE: (
-        "its agent is gone{because}: the host was restarted, or could not be reached for longer "
-        "than timeouts.link"
-    ),
+    Code.AGENT_GONE: """its agent is gone{because}: the host was restarted, or could not be reached
+        for longer than timeouts.link""",
     Code.AGENT_ABANDONED: lambda c: (
         "it cannot be reached, and its tasks continue (timeouts.link: off): end them there"
         + _if(c.pid, f"; its agent said that it has the process id {c.pid}")
@@ -637,22 +620,17 @@ TEXTS: dict[Code, Words] = {
     Code.SSH_NOT_ANSWERED: "no answer to ssh",
     Code.SSH_NOT_ENDED: "ssh does not end",
     Code.HEARTBEAT_MISSING: "no sign of life",
-    Code.HOST_SILENT_TOO_LONG: (
-        "no sign of life for {seconds:g} s (timeouts.link){because}; it is not known whether its "
-        "tasks have ended"
-    ),
+    Code.HOST_SILENT_TOO_LONG: """no sign of life for {seconds:g} s (timeouts.link){because}; it is
+        not known whether its tasks have ended""",
     Code.SLURM_TIME_LIMIT: "Slurm ended it at the time limit of job {name}",
-    Code.SLURM_OUT_OF_MEMORY: (
-        "Slurm ended it: it needed more memory than job {name} has there (OUT_OF_MEMORY)"
-    ),
+    Code.SLURM_OUT_OF_MEMORY: """Slurm ended it: it needed more memory than job {name} has there
+        (OUT_OF_MEMORY)""",
     Code.SLURM_PREEMPTED: "Slurm preempted job {name}: another job needed the node",
     Code.SLURM_NODE_FAILED: "Slurm marked the node as failed",
     Code.SLURM_CANCELLED: "it was cancelled in Slurm (scancel): job {name} or one of its steps",
     Code.SLURM_ALLOCATION_ENDS: "Slurm's signal before the end of its allocation",
-    Code.SLURM_JOB_ENDED: (
-        "Slurm's job {name} has ended ({text}) before its record has an end; what it printed: "
-        "{path}"
-    ),
+    Code.SLURM_JOB_ENDED: """Slurm's job {name} has ended ({text}) before its record has an end;
+        what it printed: {path}""",
     Code.SRUN_NOT_STARTED: "srun cannot be started: {error}",
     Code.SRUN_FAILED: "srun {process_exit}{said}",
     Code.SRUN_TIMED_OUT: "srun has not started a step there in time{said}",
@@ -666,7 +644,6 @@ TEXTS: dict[Code, Words] = {
     Code.POD_DELETED: "pod {name} was deleted",
     Code.POD_OUT_OF_MEMORY: "pod {name} needed more memory than it may have (OOMKilled)",
     Code.POD_ENDED: "pod {name} has ended{said}",
-    Code.PODS_LEFT: "Kubernetes has not removed all pods of the job yet: their node may be cut off",
     Code.KUBECTL_NOT_STARTED: "kubectl cannot be started: {error}",
     Code.KUBECTL_FAILED: "kubectl {process_exit}{said}",
     Code.KUBECTL_ENDED: "the connection of kubectl ended{said}",
@@ -695,16 +672,12 @@ TEXTS: dict[Code, Words] = {
         f"ended by itself ({signal_name(c.signal) if c.signal else c.status}); see {c.path}"
     ),
     Code.JOB_RESUMED: "`distrun resume`",
-    Code.FORMER_HOST_UNREACHABLE: (
-        "{host} cannot be reached, so tasks of earlier attempts may still run there "
-        "(timeouts.link: off){because}"
-    ),
+    Code.FORMER_HOST_UNREACHABLE: """{host} cannot be reached, so tasks of earlier attempts may
+        still run there (timeouts.link: off){because}""",
     Code.FORMER_TASKS_ALIVE: "processes of earlier attempts do not end on {host}{said}",
     Code.FORMER_HOST_ASSUMED_DEAD: "`--assume-dead` says so; it was not verified",
-    Code.FORMER_LEASE_OVER: (
-        "it cannot be reached, and its tasks have ended by themselves: their lease of {seconds:g} "
-        "s (timeouts.link) is over{because}"
-    ),
+    Code.FORMER_LEASE_OVER: """it cannot be reached, and its tasks have ended by themselves: their
+        lease of {seconds:g} s (timeouts.link) is over{because}""",
     Code.STOPPED_BY_COMMAND: "{name}",
     Code.LAUNCH_SIGNALLED: "{signal_name}",
     Code.OUTPUT_READER_GONE: "the exit of the program that read its output (broken pipe)",
@@ -762,9 +735,8 @@ TEXTS: dict[Code, Words] = {
         f"no progress within timeouts.stall, {c.seconds:g} s"
         + _if(c.name and c.text, f"; unlike the others, {c.name} stood at {c.text}")
     ),
-    Code.TASKS_QUIET: (
-        "for {seconds:.0f} s, no task had printed, reported progress or used the processor"
-    ),
+    Code.TASKS_QUIET: """for {seconds:.0f} s, no task had printed, reported progress or used the
+        processor""",
     Code.COLLECTIVES_LATE: "{subject}created its strategy after TensorFlow was in use{quote}",
     Code.COLLECTIVES_MISMATCHED: lambda c: (
         "the collectives of the tasks do not match"
@@ -774,12 +746,10 @@ TEXTS: dict[Code, Words] = {
     Code.KERAS_3_USED: "{subject}used Keras 3 with a strategy that needs Keras 2{quote}",
     Code.KERAS_2_CODE: "{subject}has code for Keras 2, but runs with Keras 3{quote}",
     Code.TENSORFLOW_1_CODE: "{subject}has code for TensorFlow 1{quote}",
-    Code.CLUSTER_SPEC_INCOMPLETE: (
-        "{subject}needs a role or task that its script's cluster does not have{quote}"
-    ),
-    Code.TF_CONFIG_MISMATCH: (
-        "{subject}has a TF_CONFIG that does not match that of the others{quote}"
-    ),
+    Code.CLUSTER_SPEC_INCOMPLETE: """{subject}needs a role or task that its script's cluster does
+        not have{quote}""",
+    Code.TF_CONFIG_MISMATCH: """{subject}has a TF_CONFIG that does not match that of the
+        others{quote}""",
     Code.TF_CONFIG_REFUSED: "{subject}has a TF_CONFIG that TensorFlow does not accept{quote}",
     Code.MODULE_NOT_RUNNABLE: "{subject}has no program to run{quote}",
     Code.MODULE_NOT_IMPORTED: "{subject}could not import a module{quote}",
@@ -805,18 +775,15 @@ TEXTS: dict[Code, Words] = {
     Code.PROXY_ANSWERED: "{subject}reached its peers only through a proxy{quote}",
     Code.PEERS_LOST: "{subject}lost its peers{quote}",
     Code.EXCEPTION_RAISED: "{subject}failed with {text}{place}",
-    Code.FILE_NOT_SENT: (
-        "{subject}failed with {text}{place}: {path} exists on this machine and is not sent to the "
-        "hosts"
-    ),
+    Code.FILE_NOT_SENT: """{subject}failed with {text}{place}: {path} exists on this machine and is
+        not sent to the hosts""",
     Code.INTERRUPTED: "{subject}was interrupted by SIGINT{quote}",
     Code.CHILD_KILLED: lambda c: (
         f"{_subject(c)}lost a child process: process {c.pid} was killed by {signal_name(c.signal)}"
         + _if(c.within, f": {_within(c)}")
     ),
-    Code.KILLED_FOR_MEMORY: (
-        "{subject}ran out of memory: the kernel's OOM killer ended it on {host}"
-    ),
+    Code.KILLED_FOR_MEMORY: """{subject}ran out of memory: the kernel's OOM killer ended it on
+        {host}""",
     Code.KILLED_FROM_OUTSIDE: lambda c: (
         _subject(c)
         + (_exit(c) if c.status is None else f"exited {c.status}, as after {signal_name(c.signal)}")
@@ -826,9 +793,8 @@ TEXTS: dict[Code, Words] = {
     Code.CRASHED: "{subject}crashed: it {exit}{quote}",
     Code.SHELL_FAILED: "{subject}exited {status}, as a shell does if it cannot run a program",
     Code.EXITED_BY_ITSELF: "{subject}exited {status} by itself",
-    Code.EXITED_AFTER_EXCEPTION: (
-        "{subject}exited {status} by itself, after it had printed {text}{place}"
-    ),
+    Code.EXITED_AFTER_EXCEPTION: """{subject}exited {status} by itself, after it had printed
+        {text}{place}""",
     Code.EXITED_WHILE_NEEDED: "{subject}exited 0 while the others still needed it",
     Code.SUCCESS_QUALIFIED: "it succeeded only in part: {within}",
     Code.LEFT_AT_WORK: lambda c: (
@@ -840,21 +806,15 @@ TEXTS: dict[Code, Words] = {
         f"{format_task_names(c.tasks)} exited 0 although the log ends in an exception: {c.text}"
         f"{_place(c)}{_if(c.path, f'; its exit code is hidden at {c.path}')}"
     ),
-    Code.LEFT_BEHIND: (
-        "{task_names} exited 0 at {text}, long before {name}, which came to {expected}"
-    ),
-    Code.PREEMPTED_SILENTLY: (
-        "{task_names} was preempted: it exited 0 at {text} after a SIGTERM that distrun did not "
-        "send, and {name} came to {expected}"
-    ),
-    Code.NEVER_LISTENED: (
-        "{task_names} never listened on a port: each ran by itself, without the others"
-    ),
+    Code.LEFT_BEHIND: """{task_names} exited 0 at {text}, long before {name}, which came to
+        {expected}""",
+    Code.PREEMPTED_SILENTLY: """{task_names} was preempted: it exited 0 at {text} after a SIGTERM
+        that distrun did not send, and {name} came to {expected}""",
+    Code.NEVER_LISTENED: """{task_names} never listened on a port: each ran by itself, without the
+        others""",
     Code.TRAINED_ALONE: "{task_names} were never connected: each trained alone",
-    Code.STARTS_UNEVEN: (
-        "the tasks began at different steps after the restart, and trained different weights: "
-        "{within}"
-    ),
+    Code.STARTS_UNEVEN: """the tasks began at different steps after the restart, and trained
+        different weights: {within}""",
     Code.BEGAN_AT: lambda c: f"{c.task} at {c.text}{_if(c.path, f' (from {c.path})')}",
     Code.SUSPENDED: "{subject}did not run: it was suspended{quote}",
     Code.NOT_ANSWERING: "{subject}no longer answered{quote}",
@@ -868,15 +828,11 @@ TEXTS: dict[Code, Words] = {
         )
     ),
     Code.LISTENING: "it listens on port {port}",
-    Code.WAITED_FOR_OTHERS: (
-        "{subject}waited for {text} tasks to connect, but the job has {count}: its TF_CONFIG does "
-        "not match that of the others"
-    ),
+    Code.WAITED_FOR_OTHERS: """{subject}waited for {text} tasks to connect, but the job has {count}:
+        its TF_CONFIG does not match that of the others""",
     Code.BEHIND_PROXY: "{subject}reaches its peers only through a proxy: {inner}",
-    Code.RECORD_REMOVED: (
-        "{subject}could not be started: the folder of its log was removed while the job ran: "
-        "{inner}"
-    ),
+    Code.RECORD_REMOVED: """{subject}could not be started: the folder of its log was removed while
+        the job ran: {inner}""",
     Code.JOB_DID_NOT_START: "the job did not start within timeouts.start, {seconds:g} s",
     Code.JOB_DID_NOT_END: "the job did not end within timeouts.run, {seconds:g} s",
     Code.JOB_DISK_FULL: "{at_host}",
@@ -886,37 +842,28 @@ TEXTS: dict[Code, Words] = {
 }
 
 ADVICE: dict[Code, Words] = {
-    Code.WORKDIR_NOT_ENTERED: (
-        "check whether `program.workdir` exists on its host, or was removed while the job ran"
-    ),
+    Code.WORKDIR_NOT_ENTERED: """check whether `program.workdir` exists on its host, or was removed
+        while the job ran""",
     Code.PROGRAM_NOT_FOUND: _CHECK_PROGRAM,
     Code.AGENT_DIR_NOT_CREATED: "{advice_within}",
     Code.PATH_CHANGEABLE: "run `chmod go-w` on it, or set XDG_STATE_HOME to a folder of your own",
-    Code.LOG_DISK_READ_ONLY: (
-        "the kernel makes a disk read-only after errors: see `dmesg` on that host"
-    ),
+    Code.LOG_DISK_READ_ONLY: """the kernel makes a disk read-only after errors: see `dmesg` on that
+        host""",
     Code.LOGS_NOT_LIMITED: "{move_logs}",
     Code.AGENT_FAILED: "please report it with its traceback",
-    Code.PROGRESS_EXCESSIVE: (
-        "report at most {count} times a second, with at most {total} short values"
-    ),
-    Code.REQUEST_VERSION_DIFFERS: (
-        "use the distrun that launched the job, or stop the job by SIGTERM to its supervisor"
-    ),
-    Code.PROCESSES_NOT_ENDED: (
-        "they may wait in the kernel for a disk or a device (`ps -o pid,stat,wchan:20 -p PID`), or "
-        "their cgroup is frozen; while they live, nothing starts in their place"
-    ),
-    Code.PORT_OF_STRANGER: (
-        "have the processes of that user end. If a container or sudo of yours started them, use "
-        "your own user id there"
-    ),
+    Code.PROGRESS_EXCESSIVE: """report at most {count} times a second, with at most {total} short
+        values""",
+    Code.REQUEST_VERSION_DIFFERS: """use the distrun that launched the job, or stop the job by
+        SIGTERM to its supervisor""",
+    Code.PROCESSES_NOT_ENDED: """they may wait in the kernel for a disk or a device (`ps -o
+        pid,stat,wchan:20 -p PID`), or their cgroup is frozen; while they live, nothing starts in
+        their place""",
+    Code.PORT_OF_STRANGER: """have the processes of that user end. If a container or sudo of yours
+        started them, use your own user id there""",
     Code.PORT_TAKEN: "end the program that holds it, or give another address in `cluster`",
     Code.PORT_HELD_BY_JOB: "end the program that holds it, or give another address in `cluster`",
-    Code.PORT_NAME_TAKEN: (
-        "have the processes of that user end that use the name (ss -xlp as root shows them), or "
-        "use other ports"
-    ),
+    Code.PORT_NAME_TAKEN: """have the processes of that user end that use the name (ss -xlp as root
+        shows them), or use other ports""",
     Code.PORT_PRIVILEGED: "give another address in `cluster`",
     Code.TOO_FEW_FREE_PORTS: "widen `ports: {{range: …}}`",
     Code.FILE_NOT_WRITTEN: lambda c: (
@@ -927,64 +874,44 @@ ADVICE: dict[Code, Words] = {
         "folder that can have it"
     ),
     Code.PORT_NOT_LISTENING: "does another program listen there?",
-    **dict.fromkeys(
-        (Code.CONNECTION_REFUSED, Code.CONNECTION_TIMED_OUT, Code.NO_ROUTE),
-        (
-            "let the hosts reach each other's ports by TCP; `ports: {{range: 20000-21000}}` keeps "
-            f"them in a range that a firewall can allow; {_OTHER_ADDRESS}"
-        ),
-    ),
+    Code.CONNECTION_REFUSED: _OPEN_PORTS,
+    Code.CONNECTION_TIMED_OUT: _OPEN_PORTS,
+    Code.NO_ROUTE: _OPEN_PORTS,
     Code.CONNECTION_FAILED: _OTHER_ADDRESS,
-    Code.NAME_NOT_RESOLVED: (
-        "name it in DNS or in /etc/hosts on every host, or give the hosts' `address:`"
-    ),
-    Code.GREETING_MISSING: (
-        "something in between accepts connections, such as a proxy or a gateway; " + _OTHER_ADDRESS
-    ),
+    Code.NAME_NOT_RESOLVED: """name it in DNS or in /etc/hosts on every host, or give the hosts'
+        `address:`""",
+    Code.GREETING_MISSING: f"""something in between accepts connections, such as a proxy or a
+        gateway; {_OTHER_ADDRESS}""",
     Code.GREETING_DIFFERENT: _OTHER_ADDRESS,
     Code.PORTS_NOT_DIALLED: "is the host overloaded?",
     Code.CLOCK_DIFFERS: "logs are merged by time: set the clocks by NTP (timedatectl, chronyc)",
     Code.INSPECTION_FAILED: "a file system there may hang: does `df` end?",
     Code.DISK_NEARLY_FULL: "make room on the disk of {path}",
-    Code.WORKDIR_UNUSABLE: (
-        "create it there, or name one with program.workdir or the host's `workdir`"
-    ),
+    Code.WORKDIR_UNUSABLE: """create it there, or name one with program.workdir or the host's
+        `workdir`""",
     Code.PROGRAM_UNUSABLE: "install it there, or correct program.command",
-    Code.INTERPRETER_UNUSABLE: (
-        "install it there, or name another with program.python or the host's `python`"
-    ),
+    Code.INTERPRETER_UNUSABLE: """install it there, or name another with program.python or the
+        host's `python`""",
     Code.SCRIPT_UNUSABLE: "copy it to the hosts that lack it; {copying}",
     Code.SCRIPT_DIFFERS: "copy it again to the hosts where it differs; {copying}",
     Code.PYTHON_NOT_RUNNING: "program.python or the host's `python` names the interpreter",
     Code.PYTHON_SLOW: "does it start at once there? Its disk may be slow",
-    Code.PYTHON_DIFFERS: (
-        "install the same Python on all hosts, or name interpreters that have it with the hosts' "
-        "`python`"
-    ),
-    Code.TENSORFLOW_DIFFERS: (
-        "install the same TensorFlow on all hosts, or name interpreters that have it with the "
-        "hosts' `python`"
-    ),
+    Code.PYTHON_DIFFERS: """install the same Python on all hosts, or name interpreters that have it
+        with the hosts' `python`""",
+    Code.TENSORFLOW_DIFFERS: """install the same TensorFlow on all hosts, or name interpreters that
+        have it with the hosts' `python`""",
     Code.TENSORFLOW_MISSING: lambda c: _if(
         c.hosts, "install it there, or name an interpreter that has it with the host's `python`"
     ),
     Code.TF_KERAS_MISSING: lambda c: (
         f"install it: {shlex.quote(c.name)} -m pip install {_tf_keras(c)}"
     ),
-    Code.MODULES_MISSING: (
-        "install {them} for this interpreter, or name another one with program.python or a host's "
-        "`python`"
-    ),
-    Code.PROXY_BETWEEN_HOSTS: (
-        "add them to no_proxy (no_grpc_proxy), or set {name} to nothing under program.env"
-    ),
-    **dict.fromkeys(
-        (Code.SERVERS_OPEN_TO_USERS, Code.SERVERS_OPEN_TO_NETWORK),
-        (
-            "a server of TensorFlow lets whoever connects read and write your files: limit "
-            "`ports.range` with a firewall, see docs/security.md"
-        ),
-    ),
+    Code.MODULES_MISSING: """install {them} for this interpreter, or name another one with
+        program.python or a host's `python`""",
+    Code.PROXY_BETWEEN_HOSTS: """add them to no_proxy (no_grpc_proxy), or set {name} to nothing
+        under program.env""",
+    Code.SERVERS_OPEN_TO_USERS: _LIMIT_PORTS,
+    Code.SERVERS_OPEN_TO_NETWORK: _LIMIT_PORTS,
     Code.TOO_FEW_SLOTS: "give the hosts more slots, or the cluster fewer tasks",
     Code.TOO_FEW_GPUS: "lower `gpus` of a role, or list the host's GPUs under `hosts`",
     Code.ADDRESS_SHARED: "give each host an `address:` of its own, by which the others reach it",
@@ -992,101 +919,69 @@ ADVICE: dict[Code, Words] = {
     Code.LOOPBACK_OF_HOST: "give {hosts} an `address:` by which the others reach it",
     Code.TF_CONFIG_TOO_LONG: "use fewer tasks, or shorter addresses",
     Code.SSH_NOT_STARTED: "install OpenSSH's client",
-    Code.SSH_OPTION_REFUSED: (
-        "correct ssh.options: ssh_config(5) has the options and what they can be"
-    ),
+    Code.SSH_OPTION_REFUSED: """correct ssh.options: ssh_config(5) has the options and what they can
+        be""",
     Code.SSH_CONFIGURATION_REFUSED: "correct that line, or name another file with ssh.config_file",
-    Code.HOST_KEY_CHANGED: (
-        "if it was installed again, `{command_2}` and `{command}` take the new key; if not, "
-        "somebody may be in between"
-    ),
+    Code.HOST_KEY_CHANGED: """if it was installed again, `{command_2}` and `{command}` take the new
+        key; if not, somebody may be in between""",
     Code.HOST_KEY_UNKNOWN: "log in once by hand, `{command}`, and compare the key it shows",
-    Code.LOGIN_REFUSED: (
-        "`{command} true` must work without asking: ssh-copy-id puts your key there, ssh-add "
-        "unlocks it, ssh.user and ssh.identity_file say whose"
-    ),
+    Code.LOGIN_REFUSED: """`{command} true` must work without asking: ssh-copy-id puts your key
+        there, ssh-add unlocks it, ssh.user and ssh.identity_file say whose""",
     Code.SSH_NAME_NOT_RESOLVED: "correct it under hosts, or name it in ~/.ssh/config",
     Code.SSH_PORT_CLOSED: "is sshd running there, and at the port in ssh.port?",
     Code.SSH_NO_ROUTE: "is it switched on, and the network (VPN) up?",
-    Code.NO_COMMON_ALGORITHM: (
-        "allow one that it offers, as in `ssh: {{options: {{HostKeyAlgorithms: +ssh-rsa}}}}`, or "
-        "bring its sshd up to date"
-    ),
-    Code.BANNER_MISSING: (
-        "are all of them up, and no firewall in between? ssh.connect_timeout waits "
-        "longer{end_shared}"
-    ),
-    Code.SSH_TIMED_OUT: (
-        "is it switched on, and no firewall in between? ssh.connect_timeout waits longer"
-    ),
-    Code.CLOSED_BY_SSHD: (
-        "its log (journalctl -u ssh) says why; MaxStartups or AllowUsers in sshd_config may"
-    ),
-    Code.CLOSED_BY_PROXY: (
-        "`{command} true` must work; check the ProxyCommand or ProxyJump in ~/.ssh/config or "
-        "ssh.options"
-    ),
+    Code.NO_COMMON_ALGORITHM: """allow one that it offers, as in `ssh: {{options:
+        {{HostKeyAlgorithms: +ssh-rsa}}}}`, or bring its sshd up to date""",
+    Code.BANNER_MISSING: """are all of them up, and no firewall in between? ssh.connect_timeout
+        waits longer{end_shared}""",
+    Code.SSH_TIMED_OUT: """is it switched on, and no firewall in between? ssh.connect_timeout waits
+        longer""",
+    Code.CLOSED_BY_SSHD: """its log (journalctl -u ssh) says why; MaxStartups or AllowUsers in
+        sshd_config may""",
+    Code.CLOSED_BY_PROXY: """`{command} true` must work; check the ProxyCommand or ProxyJump in
+        ~/.ssh/config or ssh.options""",
     Code.JUMP_HOST_FAILED: "{advice_within}",
     Code.SSH_FAILED: "try `{command} true`",
-    Code.LOGIN_TIMED_OUT: (
-        "does `{command} echo fine` print fine at once? If not, it may be out of reach, or a shell "
-        "profile there waits for something or takes the output{end_shared}"
-    ),
+    Code.LOGIN_TIMED_OUT: """does `{command} echo fine` print fine at once? If not, it may be out of
+        reach, or a shell profile there waits for something or takes the output{end_shared}""",
     Code.PYTHON_MISSING: "install Python 3.8 or newer there",
     Code.PYTHON_TOO_OLD: "make a Python 3.8 or newer the first python3 in its PATH",
     Code.PYTHON_NOT_EXECUTABLE: "try `{command} python3 --version`",
-    Code.ACCOUNT_RUNS_NO_COMMANDS: (
-        "give it a login shell there, or name another user with ssh.user: `{command} exec true` "
-        "must print nothing"
-    ),
-    Code.INPUT_TAKEN_BY_LOGIN: (
-        "does a shell profile there read standard input or start another shell, or the account run "
-        "another command? `echo fine | {command} cat` must print fine"
-    ),
+    Code.ACCOUNT_RUNS_NO_COMMANDS: """give it a login shell there, or name another user with
+        ssh.user: `{command} exec true` must print nothing""",
+    Code.INPUT_TAKEN_BY_LOGIN: """does a shell profile there read standard input or start another
+        shell, or the account run another command? `echo fine | {command} cat` must print fine""",
     Code.REMOTE_DISK_FULL: "make room on it",
     Code.AGENT_NOT_STARTED: lambda c: _if(c.commands, f"try `{_command(c)} python3 --version`"),
     Code.AGENT_NOT_CONFIGURED: "{move_logs}",
     Code.HOST_UNUSABLE: "{advice_within}",
     Code.HOSTS_UNUSABLE: lambda c: _advice_within(c, "\n"),
     Code.SUPERVISOR_FAILED: "please report it with its traceback",
-    Code.SLURM_TIME_LIMIT: (
-        "ask for more time (`slurm.time`, or --time), or let distrun submit requeue the job "
-        "(`slurm.requeue: true`)"
-    ),
-    Code.SLURM_OUT_OF_MEMORY: (
-        "ask for more memory on each node (`slurm.mem_per_node`, or --mem), or use smaller batches"
-    ),
-    Code.SLURM_PREEMPTED: (
-        "have Slurm queue the job again (`slurm.requeue: true`), or use a partition or QOS that is "
-        "not preempted"
-    ),
-    Code.SLURM_NODE_FAILED: (
-        "ask for one node more and set `spares: 1`; with salloc or sbatch add --no-kill, or Slurm "
-        "ends the whole job"
-    ),
-    Code.SLURM_CANCELLED: (
-        "nothing is wrong with the job: `distrun resume` continues it in another allocation"
-    ),
-    Code.SLURM_ALLOCATION_ENDS: (
-        "ask for more time (`slurm.time`), or have the job queued again (`slurm.requeue: true`)"
-    ),
+    Code.SLURM_TIME_LIMIT: """ask for more time (`slurm.time`, or --time), or let distrun submit
+        requeue the job (`slurm.requeue: true`)""",
+    Code.SLURM_OUT_OF_MEMORY: """ask for more memory on each node (`slurm.mem_per_node`, or --mem),
+        or use smaller batches""",
+    Code.SLURM_PREEMPTED: """have Slurm queue the job again (`slurm.requeue: true`), or use a
+        partition or QOS that is not preempted""",
+    Code.SLURM_NODE_FAILED: """ask for one node more and set `spares: 1`; with salloc or sbatch add
+        --no-kill, or Slurm ends the whole job""",
+    Code.SLURM_CANCELLED: """nothing is wrong with the job: `distrun resume` continues it in another
+        allocation""",
+    Code.SLURM_ALLOCATION_ENDS: """ask for more time (`slurm.time`), or have the job queued again
+        (`slurm.requeue: true`)""",
     Code.SRUN_NOT_STARTED: "is this a host of the Slurm cluster? Check PATH",
     Code.SRUN_FAILED: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
     Code.SRUN_TIMED_OUT: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
-    Code.POD_NOT_CREATED: (
-        "ask for less, or free some of the namespace's quota; `kubectl describe quota` shows it"
-    ),
-    Code.POD_UNSCHEDULABLE: (
-        "ask for less (`kubernetes.cpus`, `memory`, `gpus`), or wait longer (`timeouts.start`)"
-    ),
+    Code.POD_NOT_CREATED: """ask for less, or free some of the namespace's quota; `kubectl describe
+        quota` shows it""",
+    Code.POD_UNSCHEDULABLE: """ask for less (`kubernetes.cpus`, `memory`, `gpus`), or wait longer
+        (`timeouts.start`)""",
     Code.POD_QUEUED: "wait longer (`timeouts.start`), or use another queue (`kubernetes.queue`)",
     Code.POD_PENDING: "see `kubectl describe pod {name}`, or wait longer (`timeouts.start`)",
-    Code.POD_IMAGE_MISSING: (
-        "check `kubernetes.image`, and the pull secret of the namespace's service account"
-    ),
+    Code.POD_IMAGE_MISSING: """check `kubernetes.image`, and the pull secret of the namespace's
+        service account""",
     Code.POD_NOT_STARTED: "check `kubernetes.pod` and the image; it needs a python3",
     Code.POD_OUT_OF_MEMORY: "ask for more (`kubernetes.memory`), or use smaller batches",
-    Code.PODS_LEFT: "see `kubectl get pods -l job-name={name}`",
     Code.KUBECTL_NOT_STARTED: "install kubectl, or check PATH",
     Code.FILES_REFUSED: "{advice_within}",
     Code.FILES_REFUSED_BY_HOSTS: "{advice_within}",
@@ -1094,25 +989,20 @@ ADVICE: dict[Code, Words] = {
     Code.PORTS_REFUSED: "{advice_within}",
     Code.HOST_NOT_PREPARED: "{advice_within}",
     Code.SEVERAL: "{advice_within}",
-    Code.PROC_MISSING: (
-        "mount it (mount -t proc proc /proc): distrun finds and ends processes by it"
-    ),
-    Code.JOB_FOLDER_NOT_CREATED: (
-        "set DISTRUN_HOME to a folder that can be written, on a disk with room"
-    ),
-    Code.FORMER_HOST_UNREACHABLE: (
-        "make it reachable, or end the tasks there; then repeat this command. If you are certain "
-        "that nothing of the job runs there, for example because it is switched off: distrun "
-        "resume JOB --assume-dead {host}"
-    ),
+    Code.PROC_MISSING: """mount it (mount -t proc proc /proc): distrun finds and ends processes by
+        it""",
+    Code.JOB_FOLDER_NOT_CREATED: """set DISTRUN_HOME to a folder that can be written, on a disk with
+        room""",
+    Code.FORMER_HOST_UNREACHABLE: """make it reachable, or end the tasks there; then repeat this
+        command. If you are certain that nothing of the job runs there, for example because it is
+        switched off: distrun resume JOB --assume-dead {host}""",
     Code.FORMER_TASKS_ALIVE: "end them there; then repeat this command",
     Code.TASK_NOT_STARTED: _advice_on_start,
     Code.TASKS_LOST_WITH_HOST: _CHECK_HOST,
-    Code.NO_ROOM: (
-        "add spares to `hosts`, or set `restart.min_workers` to continue with fewer workers"
-    ),
+    Code.NO_ROOM: """add spares to `hosts`, or set `restart.min_workers` to continue with fewer
+        workers""",
     Code.HOST_LOST: _CHECK_HOST,
-    Code.HOST_FAILED: lambda c: _inner_advice(c) or _CHECK_HOST,
+    Code.HOST_FAILED: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
     Code.STALLED: lambda c: (
         _if(
             c.path,
@@ -1123,14 +1013,10 @@ ADVICE: dict[Code, Words] = {
         + "the logs end with where each thread of each task was; a longer first step or evaluation "
         "needs a longer timeouts.stall"
     ),
-    Code.TASKS_QUIET: (
-        "the logs end with where each thread of each Python task was; `timeouts.stall` ends or "
-        "restarts such a job by itself"
-    ),
-    Code.COLLECTIVES_LATE: (
-        "create MultiWorkerMirroredStrategy at the top of the script, before any tensor, variable, "
-        "dataset or model, and before anything that lists devices"
-    ),
+    Code.TASKS_QUIET: """the logs end with where each thread of each Python task was;
+        `timeouts.stall` ends or restarts such a job by itself""",
+    Code.COLLECTIVES_LATE: """create MultiWorkerMirroredStrategy at the top of the script, before
+        any tensor, variable, dataset or model, and before anything that lists devices""",
     Code.COLLECTIVES_MISMATCHED: lambda c: (
         f"{_if(c.path, f'{c.path} for some of the tasks only: ')}every worker must call the same "
         "collectives in the same order, with the same shapes and types: as many steps for each, "
@@ -1138,103 +1024,70 @@ ADVICE: dict[Code, Words] = {
         "only some workers call; saving and evaluating may need all workers, too: `save`, "
         "`evaluate` and `fit` must not be called by the chief alone"
     ),
-    Code.GROUP_SIZES_DIFFER: (
-        "every task must see the same cluster: leave TF_CONFIG to distrun, do not set it in the "
-        "script, and take the number of workers from the strategy (`num_replicas_in_sync`)"
-    ),
-    Code.KERAS_3_USED: (
-        "{use_keras_2}: Keras 3 has no fit for several workers and loses updates with parameter "
-        "servers"
-    ),
+    Code.GROUP_SIZES_DIFFER: """every task must see the same cluster: leave TF_CONFIG to distrun, do
+        not set it in the script, and take the number of workers from the strategy
+        (`num_replicas_in_sync`)""",
+    Code.KERAS_3_USED: """{use_keras_2}: Keras 3 has no fit for several workers and loses updates
+        with parameter servers""",
     Code.KERAS_2_CODE: "{use_keras_2}, or change the code for Keras 3",
-    Code.TENSORFLOW_1_CODE: (
-        "begin with `import tensorflow.compat.v1 as tf; tf.disable_v2_behavior()`, or change the "
-        "code for TensorFlow 2; what was in `tf.contrib`, `tf.examples` and `tf.estimator` needs "
-        "an older TensorFlow or another package"
-    ),
-    Code.CLUSTER_SPEC_INCOMPLETE: (
-        "take the cluster from TF_CONFIG, which names every role and task of the job "
-        "(`tf.distribute.cluster_resolver.TFConfigClusterResolver()`), not from a ClusterSpec of "
-        "your own; or add the role to `cluster` in the YAML file"
-    ),
+    Code.TENSORFLOW_1_CODE: """begin with `import tensorflow.compat.v1 as tf;
+        tf.disable_v2_behavior()`, or change the code for TensorFlow 2; what was in `tf.contrib`,
+        `tf.examples` and `tf.estimator` needs an older TensorFlow or another package""",
+    Code.CLUSTER_SPEC_INCOMPLETE: """take the cluster from TF_CONFIG, which names every role and
+        task of the job (`tf.distribute.cluster_resolver.TFConfigClusterResolver()`), not from a
+        ClusterSpec of your own; or add the role to `cluster` in the YAML file""",
     Code.TF_CONFIG_MISMATCH: _SAME_CLUSTER,
     Code.TF_CONFIG_REFUSED: _SAME_CLUSTER,
     Code.MODULE_NOT_RUNNABLE: "check `program.module`: it must be importable where the tasks run",
-    Code.MODULE_NOT_IMPORTED: (
-        "install it for the Python that runs the tasks (`distrun plan` shows which), or set "
-        "`program.python`; modules of your own must be in the script's folder or PYTHONPATH"
-    ),
-    Code.NAME_NOT_IN_MODULE: (
-        "the module is there: check the spelling of the name, and the version of the package that "
-        "has the module; a file of your own with the package's name hides the package"
-    ),
-    Code.INPUT_EMPTY: (
-        "give the answer with `program.args`, `env` or a file, and remove `input()`, "
-        "`breakpoint()` and `pdb` from the script; `{logs}` shows what it printed"
-    ),
-    Code.LIBRARY_NOT_LOADED: (
-        "install the library where the tasks run, or name its folder in LD_LIBRARY_PATH under "
-        "`env` of `program`"
-    ),
-    Code.SCRIPT_NOT_FOUND: (
-        "check `program` in the spec: a script's path is relative to the spec's file"
-    ),
+    Code.MODULE_NOT_IMPORTED: """install it for the Python that runs the tasks (`distrun plan` shows
+        which), or set `program.python`; modules of your own must be in the script's folder or
+        PYTHONPATH""",
+    Code.NAME_NOT_IN_MODULE: """the module is there: check the spelling of the name, and the version
+        of the package that has the module; a file of your own with the package's name hides the
+        package""",
+    Code.INPUT_EMPTY: """give the answer with `program.args`, `env` or a file, and remove `input()`,
+        `breakpoint()` and `pdb` from the script; `{logs}` shows what it printed""",
+    Code.LIBRARY_NOT_LOADED: """install the library where the tasks run, or name its folder in
+        LD_LIBRARY_PATH under `env` of `program`""",
+    Code.SCRIPT_NOT_FOUND: """check `program` in the spec: a script's path is relative to the spec's
+        file""",
     Code.ARGUMENTS_REFUSED: lambda c: (
         "check the arguments after the script; options of `distrun run` stand before it: "
         "distrun run -n 2 train.py --epochs 3"
         if c.path
         else "check `program.args`, the roles' own `args`, and everything after `--`"
     ),
-    Code.PERMISSION_REFUSED: (
-        "check the owner and mode of what the line names, for the user who runs the tasks"
-    ),
-    Code.GPU_MEMORY_EXHAUSTED: (
-        "use a smaller batch or model, give each task a GPU of its own (`gpus` of its role), or "
-        "set TF_FORCE_GPU_ALLOW_GROWTH=true if several share one"
-    ),
-    Code.MEMORY_EXHAUSTED: (
-        "use a smaller batch, shuffle buffer or cache, or fewer tasks a host (`slots`)"
-    ),
+    Code.PERMISSION_REFUSED: """check the owner and mode of what the line names, for the user who
+        runs the tasks""",
+    Code.GPU_MEMORY_EXHAUSTED: """use a smaller batch or model, give each task a GPU of its own
+        (`gpus` of its role), or set TF_FORCE_GPU_ALLOW_GROWTH=true if several share one""",
+    Code.MEMORY_EXHAUSTED: """use a smaller batch, shuffle buffer or cache, or fewer tasks a host
+        (`slots`)""",
     Code.DISK_EXHAUSTED: "make room where it writes (df -h), or have it write elsewhere",
-    Code.FILES_EXHAUSTED: (
-        "raise the limit on open files (`ulimit -n`), or let it close files that it does not need"
-    ),
+    Code.FILES_EXHAUSTED: """raise the limit on open files (`ulimit -n`), or let it close files that
+        it does not need""",
     Code.NAME_REPLACED: "in its place there is {expected}",
-    Code.FILE_LOCKED: (
-        "each task needs a file of its own, or one task writes it: two workers that save to the "
-        "same path (`best.h5`) lock each other out; put DISTRUN_TASK or DISTRUN_RANK into the path"
-    ),
-    Code.SHELL_NOT_SET_UP: (
-        "name the environment's Python instead: `program.python: /path/to/env/bin/python` (`conda "
-        "env list` shows the path); or begin the script with `source "
-        "/path/to/conda/etc/profile.d/conda.sh`, or `source /etc/profile` for `module`"
-    ),
-    Code.PROCESSES_EXHAUSTED: (
-        "raise the limit on processes (`ulimit -u`, or pids.max of the cgroup), or let the tasks "
-        "use fewer threads"
-    ),
+    Code.FILE_LOCKED: """each task needs a file of its own, or one task writes it: two workers that
+        save to the same path (`best.h5`) lock each other out; put DISTRUN_TASK or DISTRUN_RANK into
+        the path""",
+    Code.SHELL_NOT_SET_UP: """name the environment's Python instead: `program.python:
+        /path/to/env/bin/python` (`conda env list` shows the path); or begin the script with `source
+        /path/to/conda/etc/profile.d/conda.sh`, or `source /etc/profile` for `module`""",
+    Code.PROCESSES_EXHAUSTED: """raise the limit on processes (`ulimit -u`, or pids.max of the
+        cgroup), or let the tasks use fewer threads""",
     Code.PORT_IN_USE: _FREE_PORT,
     Code.OWN_PORT_IN_USE: _SHARE_PORT,
     Code.SOME_PORT_IN_USE: f"{_FREE_PORT}; if it is {{port}}, the task's own: {_SHARE_PORT}",
-    Code.DATA_EXHAUSTED: (
-        "every worker needs as many batches as the others: repeat() the dataset and count steps, "
-        "or check how it is sharded"
-    ),
-    Code.VALUES_NOT_FINITE: (
-        "lower the learning rate, clip gradients, or inspect the sample that caused it"
-    ),
-    **dict.fromkeys(
-        (Code.PROXY_ANSWERED, Code.BEHIND_PROXY),
-        (
-            "unset http_proxy and https_proxy for the tasks, or name the cluster's hosts in "
-            "no_proxy (distrun does, unless the spec sets no_proxy itself)"
-        ),
-    ),
+    Code.DATA_EXHAUSTED: """every worker needs as many batches as the others: repeat() the dataset
+        and count steps, or check how it is sharded""",
+    Code.VALUES_NOT_FINITE: """lower the learning rate, clip gradients, or inspect the sample that
+        caused it""",
+    Code.PROXY_ANSWERED: _NO_PROXY,
+    Code.BEHIND_PROXY: _NO_PROXY,
     Code.PEERS_LOST: "check the network between the hosts, and what the other tasks printed last",
     Code.EXCEPTION_RAISED: "see its traceback: {logs} -t {task}",
-    Code.FILE_NOT_SENT: (
-        "take it out of .gitignore, list it in `program.sync`, or put it where all hosts see it"
-    ),
+    Code.FILE_NOT_SENT: """take it out of .gitignore, list it in `program.sync`, or put it where all
+        hosts see it""",
     Code.INTERRUPTED: "somebody sent it SIGINT: a scheduler, a shell, a person",
     Code.CHILD_KILLED: lambda c: (
         f"memory ran out{'' if c.within else ', perhaps (see dmesg)'}: use fewer worker processes, "
@@ -1242,10 +1095,8 @@ ADVICE: dict[Code, Words] = {
         if c.signal == signal.SIGKILL
         else "a fault in native code of the child: see the lines that it printed last"
     ),
-    Code.KILLED_FOR_MEMORY: (
-        "use a smaller batch, shuffle buffer or cache, fewer tasks a host (`slots`), or raise the "
-        "memory limit of the cgroup or container"
-    ),
+    Code.KILLED_FOR_MEMORY: """use a smaller batch, shuffle buffer or cache, fewer tasks a host
+        (`slots`), or raise the memory limit of the cgroup or container""",
     Code.KILLED_FROM_OUTSIDE: lambda c: (
         "somebody sent it that signal: a scheduler, a person, a script"
         + _if(
@@ -1254,11 +1105,9 @@ ADVICE: dict[Code, Words] = {
             "dmesg)",
         )
     ),
-    Code.PREEMPTED: (
-        "somebody sent it SIGTERM, perhaps a scheduler that needs the machine; with `restart` in "
-        "the spec, the restart is not counted if the task had lived for 60 s or reported a step "
-        "through DISTRUN_NOTIFY"
-    ),
+    Code.PREEMPTED: """somebody sent it SIGTERM, perhaps a scheduler that needs the machine; with
+        `restart` in the spec, the restart is not counted if the task had lived for 60 s or reported
+        a step through DISTRUN_NOTIFY""",
     Code.CRASHED: lambda c: (
         "this CPU lacks instructions that a library was built for: use another build of it"
         if (c.signal or (c.status or 0) - 128) == signal.SIGILL
@@ -1266,10 +1115,8 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.SHELL_FAILED: "check `program` in the spec, and the commands in the script",
     Code.EXITED_BY_ITSELF: "see what it printed last: {logs} -t {task}",
-    Code.EXITED_AFTER_EXCEPTION: (
-        "an exception that ends Python exits 1, so the program has caught this one: see what it "
-        "printed last: {logs} -t {task}"
-    ),
+    Code.EXITED_AFTER_EXCEPTION: """an exception that ends Python exits 1, so the program has caught
+        this one: see what it printed last: {logs} -t {task}""",
     Code.EXITED_WHILE_NEEDED: lambda c: (
         "every task must take part to the end: as many steps or batches for each worker, and "
         "servers that join()"
@@ -1279,48 +1126,31 @@ ADVICE: dict[Code, Words] = {
             "`workers: independent`",
         )
     ),
-    Code.LEFT_AT_WORK: (
-        "start the program so that its script waits for it: without `&`, or with `wait` at the end"
-    ),
+    Code.LEFT_AT_WORK: """start the program so that its script waits for it: without `&`, or with
+        `wait` at the end""",
     Code.EXCEPTION_HIDDEN: lambda c: (
         f"{_if(c.path, f'in the shell script, write `set -eo pipefail` above {c.path}; ')}a "
         "program should not exit 0 after an exception: raise it again, or sys.exit(1)"
     ),
-    Code.LEFT_BEHIND: (
-        "every task must take part to the end; a handler of SIGTERM that saves should exit 143, so "
-        "that distrun can tell a preemption from an end"
-    ),
-    Code.PREEMPTED_SILENTLY: (
-        "a handler of SIGTERM that saves should exit 143, so that distrun restarts it (`restart`)"
-    ),
-    Code.NEVER_LISTENED: (
-        "create the strategy that the spec names, with the TF_CONFIG that distrun sets "
-        "(`tf.distribute.MultiWorkerMirroredStrategy()`), before anything else that uses TensorFlow"
-    ),
-    Code.TRAINED_ALONE: (
-        "every task must see the same cluster: leave TF_CONFIG to distrun, do not set it in the "
-        "script, and create the strategy without a cluster of your own"
-    ),
-    Code.STARTS_UNEVEN: (
-        "all tasks must restore the same checkpoint: from a folder that every host sees "
-        "(`program.shared`), saved by one task, or by all in the same step"
-    ),
-    **dict.fromkeys(
-        (Code.SUSPENDED, Code.NOT_ANSWERING),
-        (
-            "it was stopped by SIGSTOP or a debugger, its machine was asleep or overloaded, or the "
-            "network to it is gone"
-        ),
-    ),
-    Code.SERVED_ELSEWHERE: (
-        f"{_SAME_CLUSTER}; if the program's own TF_CONFIG is meant, write `program.tf_config: mine`"
-    ),
+    Code.LEFT_BEHIND: """every task must take part to the end; a handler of SIGTERM that saves
+        should exit 143, so that distrun can tell a preemption from an end""",
+    Code.PREEMPTED_SILENTLY: """a handler of SIGTERM that saves should exit 143, so that distrun
+        restarts it (`restart`)""",
+    Code.NEVER_LISTENED: """create the strategy that the spec names, with the TF_CONFIG that distrun
+        sets (`tf.distribute.MultiWorkerMirroredStrategy()`), before anything else that uses
+        TensorFlow""",
+    Code.TRAINED_ALONE: """every task must see the same cluster: leave TF_CONFIG to distrun, do not
+        set it in the script, and create the strategy without a cluster of your own""",
+    Code.STARTS_UNEVEN: """all tasks must restore the same checkpoint: from a folder that every host
+        sees (`program.shared`), saved by one task, or by all in the same step""",
+    Code.SUSPENDED: _WAS_STOPPED,
+    Code.NOT_ANSWERING: _WAS_STOPPED,
+    Code.SERVED_ELSEWHERE: f"""{_SAME_CLUSTER}; if the program's own TF_CONFIG is meant, write
+        `program.tf_config: mine`""",
     Code.WAITED_FOR_OTHERS: _SAME_CLUSTER,
-    Code.RECORD_REMOVED: (
-        "leave the job's folders alone until the job has ended, in DISTRUN_HOME and in the state "
-        "folder of other hosts: a restart writes there; or check that the host's disk is still "
-        "mounted"
-    ),
+    Code.RECORD_REMOVED: """leave the job's folders alone until the job has ended, in DISTRUN_HOME
+        and in the state folder of other hosts: a restart writes there; or check that the host's
+        disk is still mounted""",
     Code.JOB_DID_NOT_START: "see where its tasks wait, or raise timeouts.start",
     Code.JOB_DID_NOT_END: "see where its tasks wait, or raise timeouts.run",
     Code.JOB_DISK_FULL: "make room there, or set {folder_variable} to another disk",

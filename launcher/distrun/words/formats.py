@@ -11,6 +11,11 @@ _LATEST = 1e11
 """Unix time in seconds: the year 5138."""
 
 
+def one_line(text: str) -> str:
+    """A text that stands on several lines of code."""
+    return " ".join(text.split())
+
+
 def format_count(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

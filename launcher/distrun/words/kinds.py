@@ -5,6 +5,7 @@ from __future__ import annotations
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.verdict.model import Kind
 from distrun.words.causes import cause_advice
+from distrun.words.formats import one_line
 
 _LOOKS: dict[Kind, str] = {
     Kind.EXCEPTION: "a Python traceback, at the user's line",
@@ -12,66 +13,48 @@ _LOOKS: dict[Kind, str] = {
     Kind.KILLED: "a signal from outside; nothing in the log",
     Kind.PREEMPTED: "SIGTERM from outside, or exit 42 or 143",
     Kind.CRASH: "SIGSEGV, SIGABRT, SIGILL, SIGBUS, SIGFPE: an error in native code",
-    Kind.HOST_MEMORY: (
-        "SIGKILL, and the cgroup or the kernel counted an out-of-memory kill; `MemoryError`"
-    ),
+    Kind.HOST_MEMORY: """SIGKILL, and the cgroup or the kernel counted an out-of-memory kill;
+        `MemoryError`""",
     Kind.GPU_MEMORY: "`CUDA_ERROR_OUT_OF_MEMORY`, OOM on a GPU",
-    Kind.LIMIT: (
-        "a limit on open files, processes or threads, of the user or of the machine, is reached"
-    ),
-    Kind.DISK_FULL: (
-        "`No space left on device`, a quota, or the disk of distrun's own folder is full"
-    ),
+    Kind.LIMIT: """a limit on open files, processes or threads, of the user or of the machine, is
+        reached""",
+    Kind.DISK_FULL: """`No space left on device`, a quota, or the disk of distrun's own folder is
+        full""",
     Kind.PERMISSION: "`PermissionError`, exit 126",
     Kind.PORT_TAKEN: "`Address already in use`, or an address in `cluster` that is taken",
     Kind.SCRIPT_NOT_FOUND: "the program, script or module does not exist; exit 127",
-    Kind.FILE_NOT_SENT: (
-        "a file that exists on this machine is missing on a host: .gitignore or `program.sync` "
-        "leave it out"
-    ),
+    Kind.FILE_NOT_SENT: """a file that exists on this machine is missing on a host: .gitignore or
+        `program.sync` leave it out""",
     Kind.NOT_STARTED: "it could not be executed at all, or its folder or log was removed",
     Kind.IMPORT_ERROR: "`ModuleNotFoundError`, `ImportError`, a missing shared library",
     Kind.ARGUMENTS: "the program did not accept its arguments",
-    Kind.NO_INPUT: (
-        "`EOFError` at `input()`, `BdbQuit` at `breakpoint()`: a task's standard input is empty"
-    ),
-    Kind.TENSORFLOW1: (
-        "code that only TensorFlow 1 runs: `tf.Session`, `tf.placeholder`, `tf.contrib`"
-    ),
-    Kind.KERAS3: (
-        "code for Keras 2 that runs with Keras 3; `Model.fit` with Keras 3 under several workers "
-        "or parameter servers"
-    ),
+    Kind.NO_INPUT: """`EOFError` at `input()`, `BdbQuit` at `breakpoint()`: a task's standard input
+        is empty""",
+    Kind.TENSORFLOW1: """code that only TensorFlow 1 runs: `tf.Session`, `tf.placeholder`,
+        `tf.contrib`""",
+    Kind.KERAS3: """code for Keras 2 that runs with Keras 3; `Model.fit` with Keras 3 under several
+        workers or parameter servers""",
     Kind.COLLECTIVES_LATE: "`Collective ops must be configured at program startup`",
-    Kind.COLLECTIVE_MISMATCH: (
-        "workers call different collectives: another order, shape or type, or one of them skips a "
-        "call; `task` is null"
-    ),
-    Kind.CLUSTER_MISMATCH: (
-        "tasks see different clusters, share an index, [serve at each other's "
-        "ports](#tasks-that-serve-elsewhere), or join groups of different sizes; the script's own "
-        "cluster lacks a role"
-    ),
+    Kind.COLLECTIVE_MISMATCH: """workers call different collectives: another order, shape or type,
+        or one of them skips a call; `task` is null""",
+    Kind.CLUSTER_MISMATCH: """tasks see different clusters, share an index, [serve at each other's
+        ports](#tasks-that-serve-elsewhere), or join groups of different sizes; the script's own
+        cluster lacks a role""",
     Kind.PROXY: "tasks wait without end because of `http_proxy` or `https_proxy`",
     Kind.DATA_RAN_OUT: "`OutOfRangeError`, the end of a data set on one worker",
     Kind.NOT_FINITE: "NaN or Inf, if the script checks for them",
     Kind.LEFT_EARLY: "a task exited 0 while others still needed it",
     Kind.UNRESPONSIVE: "a task did not run: SIGSTOP, a debugger, a sleeping machine",
     Kind.CONNECTION_LOST: "the errors of an echo, but no other task ended before",
-    Kind.HOST_LOST: (
-        "a host's agent was killed, or its link was lost for `timeouts.link`, also if other tasks "
-        "exited at about the same time; exit code 69"
-    ),
-    Kind.LOGIN_REFUSED: (
-        "ssh refused the login to a host: its key, this machine's keys, or its configuration"
-    ),
+    Kind.HOST_LOST: """a host's agent was killed, or its link was lost for `timeouts.link`, also if
+        other tasks exited at about the same time; exit code 69""",
+    Kind.LOGIN_REFUSED: """ssh refused the login to a host: its key, this machine's keys, or its
+        configuration""",
     Kind.HOST_UNKNOWN: "a host's name has no address",
-    Kind.HOST_DOWN: (
-        "a host did not answer: it is down, no sshd listens, or the network does not lead there"
-    ),
-    Kind.HOST_UNFIT: (
-        "a host answers and cannot run the tasks: its folder, files, versions, clock or free ports"
-    ),
+    Kind.HOST_DOWN: """a host did not answer: it is down, no sshd listens, or the network does not
+        lead there""",
+    Kind.HOST_UNFIT: """a host answers and cannot run the tasks: its folder, files, versions, clock
+        or free ports""",
     Kind.NO_PYTHON: "a host has no Python, a too old one, or not the one that the spec names",
     Kind.NO_TENSORFLOW: "the interpreter of a host has no TensorFlow, and others have it",
     Kind.NETWORK: "hosts do not reach each other's ports, or an address leads to another machine",
@@ -79,32 +62,27 @@ _LOOKS: dict[Kind, str] = {
     Kind.SCHEDULER: "Slurm or Kubernetes did not give what the job needs, or took it back",
     Kind.RECORD: "the job's record or plan could not be written",
     Kind.DEFECT: "distrun itself failed; exit code 70",
-    Kind.TIMEOUT: (
-        "`timeouts.start` or `timeouts.run` expired; the evidence is what the tasks printed last"
-    ),
+    Kind.TIMEOUT: """`timeouts.start` or `timeouts.run` expired; the evidence is what the tasks
+        printed last""",
     Kind.STALLED: "no progress for `timeouts.stall`: see [Jobs that hang](#jobs-that-hang)",
-    Kind.QUALIFIED: (
-        "every task exited 0, and something speaks against the success: see the warning"
-    ),
+    Kind.QUALIFIED: """every task exited 0, and something speaks against the success: see the
+        warning""",
     Kind.OTHER: "any other failure",
 }
 _ADVICE: dict[Kind, str | Code] = {
     Kind.EXCEPTION: Code.EXCEPTION_RAISED,
     Kind.EXIT: Code.EXITED_BY_ITSELF,
     Kind.KILLED: Code.KILLED_FROM_OUTSIDE,
-    Kind.PREEMPTED: (
-        "`restart`: a preempted task [costs no restart](#preemption) after a minute or a step"
-    ),
+    Kind.PREEMPTED: """`restart`: a preempted task [costs no restart](#preemption) after a minute or
+        a step""",
     Kind.CRASH: Code.CRASHED,
     Kind.HOST_MEMORY: Code.KILLED_FOR_MEMORY,
     Kind.GPU_MEMORY: Code.GPU_MEMORY_EXHAUSTED,
     Kind.LIMIT: "`ulimit -n`, `ulimit -u`, `pids.max`",
     Kind.DISK_FULL: Code.JOB_DISK_FULL,
     Kind.PERMISSION: Code.PERMISSION_REFUSED,
-    Kind.PORT_TAKEN: (
-        "counts instead of addresses in `cluster`; SO_REUSEPORT for a server of your own at the "
-        "task's port"
-    ),
+    Kind.PORT_TAKEN: """counts instead of addresses in `cluster`; SO_REUSEPORT for a server of your
+        own at the task's port""",
     Kind.SCRIPT_NOT_FOUND: Code.SCRIPT_NOT_FOUND,
     Kind.FILE_NOT_SENT: Code.FILE_NOT_SENT,
     Kind.NOT_STARTED: Code.TASK_NOT_STARTED,
@@ -141,38 +119,36 @@ _ADVICE: dict[Kind, str | Code] = {
 }
 """What to do: own words, or the code whose advice it is."""
 
-EXIT_CODES = {
+_EXIT_CODES = {
     "0": "the job succeeded",
-    "a task's code": (
-        "the job failed: the exit code of the task that failed first, or 128 + the signal that "
-        "killed it"
-    ),
+    "a task's code": """the job failed: the exit code of the task that failed first, or 128 + the
+        signal that killed it""",
     "2": "wrong usage",
     "65": "the YAML file is invalid",
-    "69": (
-        "a host could not be reached or prepared, or a port there is taken; a command could not "
-        "print its result; a job's record is damaged"
-    ),
+    "69": """a host could not be reached or prepared, or a port there is taken; a command could not
+        print its result; a job's record is damaged""",
     "70": "a defect in distrun",
-    "75": (
-        "the job could not start in time, stalled, its tasks cannot form their cluster, or it "
-        "succeeded only in part and `--strict` was given"
-    ),
+    "75": """the job could not start in time, stalled, its tasks cannot form their cluster, or it
+        succeeded only in part and `--strict` was given""",
     "124": "`distrun wait --timeout` ran out",
     "129, 130, 143": "stopped by SIGHUP (the terminal closed), SIGINT (Ctrl-C), SIGTERM",
     "137": "stopped by `distrun kill`",
     "141": "the program that reads the output has exited (broken pipe)",
 }
-"""The meanings of the exit codes of `launch` and `wait`."""
+
+
+def exit_codes() -> dict[str, str]:
+    """The meanings of the exit codes of `launch` and `wait`."""
+    return {codes: one_line(text) for codes, text in _EXIT_CODES.items()}
 
 
 def kinds() -> dict[str, tuple[str, str]]:
     """What each kind of verdict looks like, and what to do about it."""
-    return {kind.value: (_LOOKS[kind], _advice(_ADVICE[kind])) for kind in Kind}
+    return {kind.value: (one_line(_LOOKS[kind]), _advice(_ADVICE[kind])) for kind in Kind}
 
 
 def _advice(words: str | Code) -> str:
     if not isinstance(words, Code):
-        return words
+        return one_line(words)
     example = Cause(words, task="worker:1", hosts=("gpu1",), commands=("ssh HOST",), signal=9)
     return cause_advice(example) or ""

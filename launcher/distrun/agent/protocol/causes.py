@@ -216,7 +216,6 @@ class Code(StrEnum):
     POD_DELETED = "pod_deleted"
     POD_OUT_OF_MEMORY = "pod_out_of_memory"
     POD_ENDED = "pod_ended"  # status, or None
-    PODS_LEFT = "pods_left"  # name: of their Job
     KUBECTL_NOT_STARTED = "kubectl_not_started"  # errno
     KUBECTL_FAILED = "kubectl_failed"  # status or signal, text
     KUBECTL_ENDED = "kubectl_ended"  # status or signal, text: the link is lost
