@@ -31,7 +31,7 @@ FOR_TYPES_ALONE = {"typing_extensions"}
 PURE = {
     *("distrun.advice", "distrun.plan", "distrun.preflight", "distrun.lifecycle"),
     *("distrun.job.printed_progress", "distrun.job.progress_lines", "distrun.strategies"),
-    *("distrun.job.timeline", "distrun.job.timing"),
+    "distrun.job.timing",
     *("distrun.report.outliers", "distrun.report.series", "distrun.verdict"),
     *("distrun.lint.module", "distrun.lint.old_names", "distrun.lint.rule", "distrun.lint.rules"),
 }
@@ -337,7 +337,7 @@ LAYERS = (
     {"distrun.job.record", "distrun.lifecycle", "distrun.preflight.judgement"},
     {"distrun.job.folder", "distrun.verdict"},
     {
-        *("distrun.advice", "distrun.job.history", "distrun.job.timeline", "distrun.job.timing"),
+        *("distrun.advice", "distrun.job.history", "distrun.job.timing"),
         *("distrun.job.traces", "distrun.redaction", "distrun.slurm.queued_job"),
         "distrun.slurm.submission",
     },

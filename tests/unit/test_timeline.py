@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from distrun.agent.protocol import Cause, Code
-from distrun.job import events, timeline, timing
+from distrun.job import events
 from distrun.job.history import Sample
 from distrun.job.stacks import Place
-from distrun.job.timeline import Activity
-from distrun.job.timing import Phase
+from distrun.job.timing import Activity, AttemptTiming, Phase, Span, Timing
 from distrun.lifecycle import TaskState, Used
 from distrun.report.outliers import Measure, outliers
 from distrun.report.series import panels
@@ -69,7 +68,7 @@ def restart(at: float) -> events.RestartPlanned:
 def shown(
     history: list[events.Event], task: str, printed: dict[tuple[str, int], float] | None = None
 ) -> list[tuple[Activity, float, float]]:
-    found = timeline.spans(history, printed or {}, until=1000.0)
+    found = Timing(history, printed or {}, until=1000.0).spans
     return [(each.activity, each.start, each.end) for each in found if each.task == task]
 
 
@@ -145,7 +144,7 @@ def task(name: str, *, step: int = 100, memory: int = 0, cpu: float = 50.0) -> T
 NAMES = [f"worker:{index}" for index in range(4)]
 
 
-def of_four(late: str = "") -> list[timeline.Span]:
+def of_four(late: str = "") -> list[Span]:
     history: list[events.Event] = [created(0.0)]
     for name in NAMES:
         history += [
@@ -153,7 +152,7 @@ def of_four(late: str = "") -> list[timeline.Span]:
             events.FirstStep(at=9.0 if name == late else 3.0, task=name, attempt=0),
             *ended(100.0, name),
         ]
-    return timeline.spans(history, {}, until=101.0)
+    return Timing(history, {}, until=101.0).spans
 
 
 def test_tasks_that_are_alike_have_no_outlier() -> None:
@@ -253,14 +252,16 @@ HISTORY = [
 ]
 
 
-def phases(found: timing.AttemptTiming) -> dict[str, tuple[float, float, str]]:
+def phases(found: AttemptTiming) -> dict[str, tuple[float, float, str]]:
     return {each.phase.value: (each.at, each.seconds, each.last) for each in found.reached}
 
 
 def test_each_phase_has_its_time_its_length_and_who_was_last() -> None:
-    first, second = timing.attempts(
-        HISTORY, {("worker:0", 0): 107.0, ("worker:1", 0): 107.5, ("worker:0", 1): 144.0}
-    )
+    first, second = Timing(
+        HISTORY,
+        {("worker:0", 0): 107.0, ("worker:1", 0): 107.5, ("worker:0", 1): 144.0},
+        until=999.0,
+    ).attempts
     assert phases(first) == {
         "accepted": (100.0, 0.0, ""),
         "hosts reached": (103.0, 3.0, "gpu0"),
@@ -292,7 +293,7 @@ def test_the_times_of_a_host_are_corrected_by_its_clock() -> None:
         created(100.0), ready(101.0, "gpu0"), ready(101.0, "gpu1", behind=50.0), planned(102.0),
         *of_both(events.TaskStarted, 103.0, 54.0, attempt=0, pid=1),
     ]  # fmt: skip
-    (found,) = timing.attempts(history)
+    (found,) = Timing(history, {}, until=999.0).attempts
     assert found.at(Phase.PROGRAM_EXECUTED) == 104.0
 
 
@@ -307,7 +308,7 @@ def test_a_task_that_restarts_alone_leaves_the_others_in_their_attempt() -> None
         events.TaskStarted(at=121.0, task="worker:1", attempt=1, pid=2),
         *of_both(events.TaskExited, 130.0, 131.0, attempt=1, code=0),
     ]  # fmt: skip
-    first, second = timing.attempts(history)
+    first, second = Timing(history, {}, until=999.0).attempts
     assert (first.at(Phase.END), second.at(Phase.END)) == (130.0, 131.0)
     assert second.tasks == ("worker:1",)
 
@@ -319,6 +320,8 @@ def test_a_job_in_the_queue_is_accepted_once_its_supervisor_begins(
     queued = events.JobQueued(
         at=50.0, job_id="job-1", name="job", strategy="default", spec_file="s", batch_id="7"
     )
-    (found,) = timing.attempts([queued, created(100.0, kind), ready(101.0, "gpu0")])
+    (found,) = Timing(
+        [queued, created(100.0, kind), ready(101.0, "gpu0")], {}, until=999.0
+    ).attempts
     assert phases(found)["accepted"] == (100.0, 50.0, "")
     assert found.resumed is (kind is events.JobResumed)

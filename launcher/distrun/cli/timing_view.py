@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from distrun.job import events, record, timing
-from distrun.job.timing import AttemptTiming, Phase
+from distrun.job import events, record
+from distrun.job.timing import AttemptTiming, Phase, Timing
 from distrun.spec.problems import printable
 from distrun.words.causes import cause_text
 from distrun.words.formats import format_count, format_duration, format_time
@@ -25,7 +25,7 @@ def job_timing(folder: JobFolder) -> list[AttemptTiming]:
         history = record.read(str(folder.events_file))
     except FileNotFoundError:
         return []
-    return timing.attempts(history, first_outputs(folder, history))
+    return Timing(history, first_outputs(folder, history), time.time()).attempts
 
 
 def first_outputs(

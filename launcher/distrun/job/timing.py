@@ -1,17 +1,52 @@
-"""Where the time of a job went: when each attempt reached each of its phases, and who was last."""
+"""Where the time of a job went, from the events of its record.
+
+There are two views of it: what each task did from when to when, and when each attempt reached each
+of its phases, and who was last. All times are Unix seconds by the launching machine's clock.
+"""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from distrun.frozen import Frozen
+from distrun.frozen import Frozen, replace
 from distrun.job import events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from distrun.agent.protocol import Cause
+
+
+class Activity(str, Enum):
+    """What a task does. The last three are at the same time as one of the others.
+
+    `starting` ends with its first step, or, if it reports no steps, with its first output.
+    `stalled`: there was no progress for so long that `timeouts.stall` expired, or no sign of life.
+    """
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    TRAINING = "training"
+    RUNNING = "running, no steps reported"
+    ENDING = "ending"
+    SAVING = "saving"
+    STALLED = "stalled"
+    LINK_LOST = "link lost"
+
+
+BESIDE_OTHERS = (Activity.SAVING, Activity.STALLED, Activity.LINK_LOST)
+
+
+class Span(Frozen, kw_only=True):
+    """A time in which a task did one thing. `attempt`: from 0; of a wait, the one before it."""
+
+    task: str
+    activity: Activity
+    start: float
+    end: float
+    attempt: int
+    host: str
 
 
 class Phase(str, Enum):
@@ -34,7 +69,7 @@ class Reached(Frozen, kw_only=True):
 
     Attributes:
         phase: which.
-        at: when the last of them did (Unix time in seconds, by the launching machine's clock).
+        at: when the last of them did.
         seconds: since the phase before it was reached; the first one: 0.
         last: the task or host that was last; empty if there is only one, or it is the job's own.
         spread: the seconds between the first of them and the last.
@@ -65,33 +100,39 @@ class AttemptTiming(Frozen, kw_only=True):
     reached: tuple[Reached, ...]
 
     def at(self, phase: Phase) -> float | None:
-        """Return when a phase was reached (Unix time); None: it was not."""
+        """Return when a phase was reached; None: it was not."""
         return next((each.at for each in self.reached if each.phase is phase), None)
 
 
 class _Attempt:
-    """An attempt that is being read: by phase, when each task or host reached it."""
+    """An attempt that is being read."""
 
     def __init__(self, cause: Cause | None = None, *, resumed: bool = False) -> None:
         self.cause, self.resumed = cause, resumed
-        self.tasks: list[str] = []
-        self.attempts: dict[str, int] = {}
+        self.tasks: dict[str, int] = {}
         """The number of each task's own attempt."""
         self.times: dict[Phase, dict[str, float]] = {}
+        """By phase, when each task or host reached it."""
 
     def note(self, phase: Phase, who: str, at: float) -> None:
         self.times.setdefault(phase, {})[who] = at
 
-    def timing(self, number: int, first_outputs: Mapping[tuple[str, int], float]) -> AttemptTiming:
-        for task, attempt in self.attempts.items():
-            at = first_outputs.get((task, attempt))
-            if at is not None:
-                self.note(Phase.FIRST_OUTPUT, task, at)
+    def timing(self, number: int) -> AttemptTiming:
         reached: list[Reached] = []
         for phase in Phase:
-            times = self.times.get(phase)
-            if times:
-                reached.append(_reached(phase, times, reached[-1].at if reached else None))
+            if times := self.times.get(phase):
+                last = max(times, key=times.__getitem__)
+                before = reached[-1].at if reached else times[last]
+                reached.append(
+                    Reached(
+                        phase=phase,
+                        at=times[last],
+                        # The clocks of hosts differ by milliseconds.
+                        seconds=round(max(0.0, times[last] - before), 3),
+                        last=last if len(times) > 1 else "",
+                        spread=round(times[last] - min(times.values()), 3),
+                    )
+                )
         return AttemptTiming(
             number=number,
             tasks=tuple(self.tasks),
@@ -101,108 +142,202 @@ class _Attempt:
         )
 
 
-def _reached(phase: Phase, times: Mapping[str, float], before: float | None) -> Reached:
-    last = max(times, key=times.__getitem__)
-    at = times[last]
-    # The clocks of hosts differ by milliseconds: no phase takes less than nothing.
-    return Reached(
-        phase=phase,
-        at=at,
-        seconds=0.0 if before is None else round(max(0.0, at - before), 3),
-        last=last if len(times) > 1 else "",
-        spread=round(at - min(times.values()), 3),
-    )
+class Timing:
+    """Reads the events of a job.
 
+    Args:
+        history: the events of its record.
+        printed: when each attempt of a task printed first, by task and attempt.
+        until: when what has not ended is taken to end: now, or the last that is known of it.
+    """
 
-class _Reader:
-    """Assigns events to attempts."""
-
-    def __init__(self) -> None:
-        self.attempts: list[_Attempt] = []
-        self._of_task: dict[str, _Attempt] = {}
+    def __init__(
+        self,
+        history: Iterable[events.Event],
+        printed: Mapping[tuple[str, int], float],
+        until: float,
+    ) -> None:
+        self._printed = printed
+        self._spans: list[Span] = []
+        self._attempts: list[_Attempt] = []
+        self._attempt_of: dict[str, _Attempt] = {}
+        self._open: dict[tuple[str, Activity | None], Span] = {}
+        """By task: what it does; and, by the activity, what it does at the same time."""
+        self._hosts: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
+        """Of the tasks' own attempts."""
         self._behind: dict[str, float] = {}
         """By host: add it to the times that the host has reported."""
-        self._hosts: dict[str, str] = {}
+        self._waits_since: float | None = None
+        self._longest_stall = 0.0
+        self._restarting: set[str] = set()
+        for event in history:
+            self._read(event)
+        self._end_all(until)
 
-    def read(self, event: events.Event) -> None:  # noqa: C901 - one line a kind
+    @property
+    def spans(self) -> list[Span]:
+        """What the tasks did, in the order of its beginning."""
+        return sorted(self._spans, key=lambda each: (each.start, each.end))
+
+    @property
+    def attempts(self) -> list[AttemptTiming]:
+        """The attempts, in the order of their beginnings."""
+        return [attempt.timing(number) for number, attempt in enumerate(self._attempts)]
+
+    def _read(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one line a kind
         match event:
-            case events.JobQueued():
-                self._begin(_Attempt(event.cause), Phase.QUEUED, event.at)
-            case events.JobCreated():
+            case events.JobQueued() | events.JobCreated():
                 self._on_created(event)
-            case events.RestartPlanned():
-                attempt = _Attempt(event.cause)
-                self._begin(attempt, Phase.ACCEPTED, event.at)
-                self._of_task.update(dict.fromkeys(event.tasks, attempt))
             case events.HostReady():
                 self._behind[event.host] = event.behind
                 self._note(Phase.HOSTS_REACHED, event.host, event.at)
             case events.Synced():
                 self._note(Phase.FILES_SENT, event.host, event.at)
             case events.JobPlanned():
-                self._hosts.update({task.name: task.host for task in event.tasks})
-                self._note(Phase.PORTS_HELD, "", event.at)
+                self._on_planned(event)
             case events.TaskStarted():
                 self._on_started(event)
             case events.FirstStep():
                 self._note_task(Phase.FIRST_STEP, event.task, event.at)
+                self._begin(event.task, Activity.TRAINING, event.at)
             case events.TaskReported() if event.step_at is not None:
                 self._note_task(Phase.LAST_STEP, event.task, event.step_at)
+            case events.SavingStarted():
+                self._begin(event.task, Activity.SAVING, event.at)
+            case events.SavingEnded():
+                self._close(event.task, Activity.SAVING, event.at)
             case events.TaskExited():
                 at = self._corrected(event.task, event.at)
                 self._note_task(Phase.END, event.task, at)
+                if (event.task, None) in self._open:
+                    self._begin(event.task, Activity.ENDING, at)
+            case events.TaskEnded():
+                at = self._corrected(event.task, event.at)
+                self._end(event.task, at)
+                if event.task in self._restarting:
+                    self._begin(event.task, Activity.WAITING, at)
+            case events.RestartPlanned():
+                self._on_restart(event)
+            case events.TasksQuiet():
+                for task, _ in self._at_work():
+                    self._begin(task, Activity.STALLED, event.since)
+            case events.TimedOut() if event.timer.kind is events.TimerKind.STALL:
+                for task, span in self._at_work():
+                    began = max(span.start, event.at - self._longest_stall)
+                    self._begin(task, Activity.STALLED, began)
+            case events.TasksActive():
+                for task in self._hosts:
+                    self._close(task, Activity.STALLED, event.at)
+            case events.LinkLost():
+                for task, _ in self._at_work(event.host):
+                    self._begin(task, Activity.LINK_LOST, event.at)
+            case events.LinkRestored():
+                for task, _ in self._at_work(event.host):
+                    self._close(task, Activity.LINK_LOST, event.at)
+            case events.HostLost():
+                for task, _ in self._at_work(event.host):
+                    self._end(task, event.at)
+            case events.JobEnded():
+                self._end_all(event.at)
 
-    def _begin(self, attempt: _Attempt, phase: Phase, at: float) -> None:
-        attempt.note(phase, "", at)
-        self.attempts.append(attempt)
-
-    def _on_created(self, event: events.JobCreated) -> None:
+    def _on_created(self, event: events.JobQueued | events.JobCreated) -> None:
+        self._end_all(event.at)
+        self._waits_since = event.at
+        self._restarting.clear()
+        self._longest_stall = event.timeouts.stall or 0.0
+        self._attempt_of = {}
         is_resumed = isinstance(event, events.JobResumed)
-        queued = self.attempts[-1] if self.attempts else None
-        if queued is not None and queued.times.keys() == {Phase.QUEUED}:
-            queued.note(Phase.ACCEPTED, "", event.at)
-            queued.resumed = is_resumed
+        last = self._attempts[-1] if self._attempts else None
+        if isinstance(event, events.JobQueued):
+            self._attempts.append(_Attempt(event.cause))
+            self._attempts[-1].note(Phase.QUEUED, "", event.at)
+            return
+        if last is not None and last.times.keys() == {Phase.QUEUED}:
+            last.resumed = is_resumed
         else:
-            self._begin(_Attempt(resumed=is_resumed), Phase.ACCEPTED, event.at)
-        self._of_task = {}
+            self._attempts.append(_Attempt(resumed=is_resumed))
+        self._attempts[-1].note(Phase.ACCEPTED, "", event.at)
+
+    def _on_planned(self, event: events.JobPlanned) -> None:
+        self._note(Phase.PORTS_HELD, "", event.at)
+        for task in event.tasks:
+            self._hosts[task.name] = task.host
+            if task.name not in event.kept and (task.name, None) not in self._open:
+                since = event.at if self._waits_since is None else self._waits_since
+                self._begin(task.name, Activity.WAITING, since)
+        self._waits_since = None
+
+    def _on_started(self, event: events.TaskStarted) -> None:
+        self._numbers[event.task] = event.attempt
+        self._restarting.discard(event.task)
+        at = self._corrected(event.task, event.at)
+        self._begin(event.task, Activity.STARTING, at)
+        if self._attempts:
+            attempt = self._attempt_of.setdefault(event.task, self._attempts[-1])
+            attempt.tasks[event.task] = event.attempt
+            attempt.note(Phase.PROGRAM_EXECUTED, event.task, at)
+            printed = self._printed.get((event.task, event.attempt))
+            if printed is not None:
+                attempt.note(Phase.FIRST_OUTPUT, event.task, printed)
+
+    def _on_restart(self, event: events.RestartPlanned) -> None:
+        attempt = _Attempt(event.cause)
+        attempt.note(Phase.ACCEPTED, "", event.at)
+        self._attempts.append(attempt)
+        self._attempt_of.update(dict.fromkeys(event.tasks, attempt))
+        self._restarting.update(event.tasks)
+        for task in event.tasks:
+            if (task, None) not in self._open:
+                self._begin(task, Activity.WAITING, event.at)
 
     def _note(self, phase: Phase, who: str, at: float) -> None:
         """Note what the job does before the tasks of its last attempt start."""
-        if self.attempts and not self.attempts[-1].tasks:
-            self.attempts[-1].note(phase, who, at)
-
-    def _on_started(self, event: events.TaskStarted) -> None:
-        if not self.attempts:
-            return
-        attempt = self._of_task.setdefault(event.task, self.attempts[-1])
-        if event.task not in attempt.attempts:
-            attempt.tasks.append(event.task)
-        attempt.attempts[event.task] = event.attempt
-        at = self._corrected(event.task, event.at)
-        attempt.note(Phase.PROGRAM_EXECUTED, event.task, at)
+        if self._attempts and not self._attempts[-1].tasks:
+            self._attempts[-1].note(phase, who, at)
 
     def _note_task(self, phase: Phase, task: str, at: float) -> None:
-        attempt = self._of_task.get(task)
-        if attempt is not None and task in attempt.attempts:
+        attempt = self._attempt_of.get(task)
+        if attempt is not None and task in attempt.tasks:
             attempt.note(phase, task, at)
 
     def _corrected(self, task: str, at: float) -> float:
         return at + self._behind.get(self._hosts.get(task, ""), 0.0)
 
+    def _at_work(self, host: str | None = None) -> list[tuple[str, Span]]:
+        """Return the tasks that do something, on a host or on any, and what they do."""
+        found = ((task, span) for (task, beside), span in self._open.items() if beside is None)
+        return [each for each in found if host is None or self._hosts.get(each[0]) == host]
 
-def attempts(
-    history: Iterable[events.Event], first_outputs: Mapping[tuple[str, int], float] | None = None
-) -> list[AttemptTiming]:
-    """Return the attempts of a job, in the order of their beginnings.
+    def _begin(self, task: str, activity: Activity, at: float) -> None:
+        beside = activity if activity in BESIDE_OTHERS else None
+        if beside is not None and (task, beside) in self._open:
+            return
+        self._close(task, beside, at, has_steps=activity is Activity.TRAINING)
+        attempt, host = self._numbers.get(task, 0), self._hosts.get(task, "")
+        self._open[task, beside] = Span(
+            task=task, activity=activity, start=at, end=at, attempt=attempt, host=host
+        )
 
-    Args:
-        history: the events of its record.
-        first_outputs: when each attempt of a task printed first (Unix time), by task and attempt.
-    """
-    reader = _Reader()
-    for event in history:
-        reader.read(event)
-    return [
-        attempt.timing(number, first_outputs or {})
-        for number, attempt in enumerate(reader.attempts)
-    ]
+    def _close(
+        self, task: str, beside: Activity | None, at: float, *, has_steps: bool = False
+    ) -> None:
+        span = self._open.pop((task, beside), None)
+        if span is None:
+            return
+        # The clocks of hosts differ by milliseconds: nothing ends before it begins.
+        span = replace(span, end=max(at, span.start))
+        printed = self._printed.get((task, span.attempt))
+        is_without_steps = span.activity is Activity.STARTING and not has_steps
+        if is_without_steps and printed is not None and span.start <= printed <= span.end:
+            self._spans.append(replace(span, end=printed))
+            span = replace(span, activity=Activity.RUNNING, start=printed)
+        self._spans.append(span)
+
+    def _end(self, task: str, at: float) -> None:
+        for beside in (None, *BESIDE_OTHERS):
+            self._close(task, beside, at)
+
+    def _end_all(self, at: float) -> None:
+        for task in {task for task, _ in self._open}:
+            self._end(task, at)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from distrun.frozen import Frozen
 from distrun.job import events
 from distrun.job.stacks import odd_one
-from distrun.job.timeline import BESIDE_OTHERS, Activity
+from distrun.job.timing import BESIDE_OTHERS, Activity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from distrun.job.timeline import Span
+    from distrun.job.timing import Span
     from distrun.lifecycle import TaskState
 
 _FEWEST_ALIKE = 3

@@ -16,7 +16,7 @@ from distrun.cli.timing_view import first_outputs, first_times, timing_title
 from distrun.frozen import replace
 from distrun.job import events, held_package, history, record
 from distrun.job.events import Result
-from distrun.job.timeline import Activity, spans
+from distrun.job.timing import Activity, Timing
 from distrun.lifecycle import highest, total
 from distrun.logs import TaskLog, View
 from distrun.logs.tail import line_start
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from distrun.bundle.contents import About
     from distrun.cli.job_view import TaskView
     from distrun.job.folder import JobFolder
-    from distrun.job.timeline import Span
+    from distrun.job.timing import Span
     from distrun.lifecycle import TaskState
     from distrun.report.plots import Plot
 
@@ -94,7 +94,7 @@ class Report:
             self.history = []
         until = self.job.state.ended_at or self._last_known()
         printed = first_outputs(folder, self.history)
-        self.spans = spans(self.history, printed, until)
+        self.spans = Timing(self.history, printed, until).spans
         self.outliers = outliers(
             [self._with_all_used(task) for task in self.job.tasks], self.spans, self.history
         )

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
-from distrun.job.timeline import Activity
+from distrun.job.timing import Activity
 from distrun.report.series import thinned
 from distrun.spec.units import format_bytes
 from distrun.words.formats import format_duration
@@ -21,7 +21,7 @@ from distrun.words.formats import format_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from distrun.job.timeline import Span
+    from distrun.job.timing import Span
     from distrun.report.series import Panel, Point
 
 _DASHES = ("", "7 3", "2 2", "8 2 2 2")
