@@ -18,9 +18,9 @@ from pathlib import Path
 
 import click
 
-from distrun.cli.json_output import event_fields
 from distrun.cli.main import distrun
 from distrun.job.events import KINDS
+from distrun.job.json_output import event_fields
 from distrun.spec.reference import reference
 from distrun.spec.schema import Key
 from distrun.spec.yamlnodes import flow_style

@@ -6,11 +6,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # as type checkers take it
     from distrun.api import *  # noqa: F403
 else:
-    from types import ModuleType
-
     import distrun
 
-    class _Face(ModuleType):
+    class _Face(type(distrun)):
         """`distrun.job` and `distrun.report` stay functions when the packages are imported."""
 
         def __setattr__(self, name, value):

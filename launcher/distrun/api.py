@@ -34,8 +34,9 @@ from distrun.errors import (
 from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
-    from distrun.cli.job_view import JobView, TaskView
     from distrun.job.folder import JobFolder
+    from distrun.job.job import Job as JobView
+    from distrun.job.job import TaskView
     from distrun.spec import model
     from distrun.spec.problems import Problem
 
@@ -257,10 +258,10 @@ class Job:
 
     def _repr_html_(self) -> str:
         """What `distrun status` prints, for notebooks."""
-        from distrun.cli.job_view import job_view
         from distrun.cli.status_view import status_html
+        from distrun.job.job import read_job
 
-        return status_html(job_view(self._existing(), is_timed=True))
+        return status_html(read_job(self._existing()))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and other.folder == self.folder
@@ -279,9 +280,9 @@ class Job:
 
     def status(self) -> JobStatus:
         """Return the state of the job and of its tasks, as `distrun status` shows it."""
-        from distrun.cli.job_view import job_view
+        from distrun.job.job import read_job
 
-        return _status(job_view(self._existing()))
+        return _status(read_job(self._existing()))
 
     def wait(self, timeout: float | None = None, *, check: bool = False) -> JobStatus:
         """Block until the job has ended, and return how.

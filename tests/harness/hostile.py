@@ -39,9 +39,9 @@ from distrun.agent.protocol import (
 )
 from distrun.agent.protocol.channel import ProtocolError, encode_body
 from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
-from distrun.cli.json_output import output_json
 from distrun.job import events, record
 from distrun.job.folder import JobFolder
+from distrun.job.json_output import output_json
 from distrun.job.record import _decode_line
 from distrun.logs.merge import merged
 from distrun.logs.task_log import TaskLog

@@ -19,10 +19,10 @@ import pytest
 
 from distrun import lifecycle
 from distrun.bundle.reader import opened
-from distrun.cli.timing_view import first_outputs
 from distrun.errors import UsageError
 from distrun.job import record
 from distrun.job.folder import JobFolder
+from distrun.job.job import first_outputs
 from harness.command import Distrun
 from harness.disks import fill
 from harness.waiting import wait_until

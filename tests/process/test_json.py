@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from distrun.agent.protocol import Cause, Code, Subject
-from distrun.cli.json_output import event_fields, output_json
 from distrun.job import events
+from distrun.job.json_output import event_fields, output_json
 from harness import json_page
 from harness.command import Distrun
 from harness.hanging import hanging_script

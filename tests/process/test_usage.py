@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from distrun.cli.usage import measure
+from distrun.job.usage import measure
 from harness.command import Distrun, recorded_events
 from harness.waiting import wait_until
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from distrun.advice.rules import Symptom, advise
-from distrun.cli.job_view import JobView
 from distrun.cli.status_view import job_notes
 from distrun.job import history
 from distrun.job.folder import JobFolder
 from distrun.job.history import HistoryLog, Sample
+from distrun.job.job import Job as ReadJob
 
 from .histories import MWM, Job
 
@@ -85,7 +85,7 @@ def test_status_and_json_say_it(tmp_path: Path) -> None:
         for sample in sampled(rate):
             HistoryLog(folder).append(task, sample)
     assert len(history.read(folder, ["worker:0"])["worker:0"]) == 45
-    view = JobView(folder=folder, state=job.state, supervisor=1)
+    view = ReadJob(folder, job.state, supervisor=1)
     told = view.to_json()["advice"]
     assert (told["symptom"], told["task"]) == ("behind", "worker:1")
     assert told["text"] in job_notes(view)

@@ -345,8 +345,9 @@ LAYERS = (
     {"distrun.job.resumption", "distrun.logs", "distrun.supervisor"},
     {"distrun.supervisor.supervisor_process"},
     {
-        *("distrun.job.control", "distrun.job.installed", "distrun.job.leftovers"),
-        "distrun.job.session",
+        *("distrun.job.control", "distrun.job.installed", "distrun.job.job"),
+        *("distrun.job.json_output", "distrun.job.leftovers", "distrun.job.session"),
+        "distrun.job.usage",
     },
     {"distrun", "distrun.bundle", "distrun.cli", "distrun.job", "distrun.report"},
     {"distrun.__main__", "distrun.supervisor.main"},

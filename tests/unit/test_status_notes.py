@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from distrun.agent.protocol import Cause, Code
-from distrun.cli.job_view import JobView
 from distrun.cli.status_view import job_notes
 from distrun.job import events
 from distrun.job.folder import JobFolder
+from distrun.job.job import Job as ReadJob
 from distrun.verdict.model import Kind, Verdict
 
 from .histories import MWM, Job, because
@@ -35,7 +35,7 @@ def resume(job: Job) -> None:
 
 
 def notes(job: Job, folder: Path) -> str:
-    return "\n".join(job_notes(JobView(folder=JobFolder(folder), state=job.state, supervisor=None)))
+    return "\n".join(job_notes(ReadJob(JobFolder(folder), job.state)))
 
 
 @pytest.mark.parametrize("kind", [Kind.OTHER, Kind.HOST_LOST])

@@ -40,7 +40,7 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
       id=$(distrun launch job.yaml -d) && distrun attach "$id"
       distrun attach mnist -t chief
     """
-    from distrun.cli.job_view import tell_record_fault
+    from distrun.cli.job_faults import tell_record_fault
     from distrun.cli.logs import check_choice
     from distrun.errors import UsageError
     from distrun.job.folder import JobStore

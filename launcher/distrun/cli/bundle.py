@@ -42,7 +42,7 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
       distrun bundle mnist
       distrun bundle mnist --keep-names -o mnist.tar.gz
     """
-    from distrun.cli.job_view import tell_record_fault
+    from distrun.cli.job_faults import tell_record_fault
     from distrun.cli.output_file import write_file
     from distrun.job.folder import JobStore
 
@@ -65,12 +65,12 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
 def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]:
     """Write the archive; returns what is in it, in lines."""
     from distrun.bundle.writer import make_redactor, replaced_text, write_bundle
-    from distrun.cli.job_view import job_summary
+    from distrun.job.job import read_job
     from distrun.report.page import versions
     from distrun.words.formats import format_count
     from distrun.words.verdicts import labelled
 
-    job = job_summary(folder)
+    job = read_job(folder)
     redactor = make_redactor(folder, keep_names=keep_names)
     parts = write_bundle(
         file,

@@ -121,8 +121,8 @@ def _is_confirmed(found: dict[JobFolder, int]) -> bool:
 
 
 def _print_table(found: dict[JobFolder, int]) -> None:
-    from distrun.cli.job_view import job_summary
     from distrun.cli.table import Column, make_table, styled
+    from distrun.job.job import read_job
 
     columns = (
         Column("JOB"),
@@ -133,7 +133,7 @@ def _print_table(found: dict[JobFolder, int]) -> None:
     rows: list[dict[str, Any]] = [
         {
             "JOB": folder.job_id,
-            "STATE": styled(job_summary(folder).phase),
+            "STATE": styled(read_job(folder).phase),
             "LAST CHANGE": format_time(folder.last_change()),
             "SIZE": format_bytes(size),
         }

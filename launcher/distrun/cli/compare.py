@@ -44,7 +44,7 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
       distrun compare mnist night
       distrun compare mnist night -o compare.html
     """
-    from distrun.cli.job_view import tell_record_fault
+    from distrun.cli.job_faults import tell_record_fault
     from distrun.job.folder import JobStore
     from distrun.report.comparison import Run, differences
 

@@ -34,9 +34,9 @@ def command(spec_path: str | None, overrides: tuple[str, ...], as_json: bool) ->
       distrun doctor job.yaml --json
     """
     from distrun.cli.doctor_view import Checkup, print_report, status_line
-    from distrun.cli.json_output import output_json
     from distrun.cli.plan_view import hosts_json
     from distrun.job.folder import JobStore
+    from distrun.job.json_output import output_json
     from distrun.spec.loader import load
     from distrun.spec.resources import templates
     from distrun.supervisor.dry_run import check_hosts

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Container
 
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.cli.job_view import JobView
 from distrun.cli.left_out import gpu_tasks
 from distrun.errors import DistrunError
 from distrun.job import events, record
 from distrun.job.events import Origin, Outcome, Result
 from distrun.job.folder import JobFolder
+from distrun.job.job import Job
 from distrun.job.resumption import spec_of
 from distrun.lifecycle import Account, JobState, TaskState
 from distrun.logs.startup_lines import ERRORS, LAST_LINES, TRACEBACK, StartupFilter
@@ -70,7 +70,7 @@ def failure_report(
         lines += _last_lines(folder, state, first, "\n".join(lines))
     lines += _about_others(state, first, verdict)
     lines += _about_restarts(folder, state)
-    others = JobView(folder=folder, state=state, supervisor=None).other_replacements
+    others = Job(folder, state).other_replacements
     lines += [labelled("replaced", printable(replacement_text(each))) for each in others]
     if state.resumed_at:
         lines.append(labelled("before", f"it had been {printable(resumed_text(state))}"))
@@ -92,7 +92,7 @@ def closing_lines(
 
 def end_line(folder: JobFolder, state: JobState, *, left_out: str = "") -> str:
     """Return one line that says how a job ended, for `launch` and `wait`."""
-    outcome, job = state.outcome, JobView(folder=folder, state=state, supervisor=None)
+    outcome, job = state.outcome, Job(folder, state)
     lived = _lived(state)
     if outcome is None or outcome.result is Result.SUCCEEDED:
         how = ["succeeded" + (f" in {lived}" if lived else ""), _cost_of_restarts(folder, state)]

@@ -36,7 +36,7 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
       distrun events mnist -n 5
       distrun events -f --json > events.jsonl
     """
-    from distrun.cli.job_view import tell_record_fault
+    from distrun.cli.job_faults import tell_record_fault
     from distrun.job.control import SupervisorWatch
     from distrun.job.folder import JobStore
     from distrun.job.record import EventReader
@@ -91,7 +91,7 @@ def _new_events(record: EventReader, formatter: EventFormatter | None) -> Iterat
 
 def _as_json(event: Event) -> str:
     """One line: the event with its causes in words, and the version of this format."""
-    from distrun.cli.json_output import output_json
+    from distrun.job.json_output import output_json
 
     kind = type(event).__name__
     shown = {"version": console.JSON_VERSION, "event": kind, **output_json(event)}

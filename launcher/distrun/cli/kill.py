@@ -84,9 +84,12 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
         return list(found.values())
     if everything:
         return [each for each in store.folders() if _may_run(each)]
-    from distrun.cli.job_view import job_summaries
+    from distrun.cli.job_faults import tell_problem
+    from distrun.job.job import read_jobs
 
-    running = [job.folder for job in job_summaries(store.running()) if job.is_running]
+    found_running = read_jobs(store.running())
+    tell_problem(found_running)
+    running = [job.folder for job in found_running if job.is_running]
     if len(running) == 1:
         return running
     if not running:
@@ -118,7 +121,7 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> int
     Returns the highest exit code of those that have not ended, or of which that is not known; 0:
     all have ended. What keeps one job does not keep the others.
     """
-    from distrun.cli.job_view import tell_record_fault
+    from distrun.cli.job_faults import tell_record_fault
 
     code = 0
     for folder in folders:

@@ -104,7 +104,7 @@ def command(
       distrun logs --all-jobs --grep Error
       distrun logs mnist -t chief --raw > chief.log
     """
-    from distrun.cli.job_view import tell_record_fault
+    from distrun.cli.job_faults import tell_record_fault
     from distrun.job.control import SupervisorWatch
     from distrun.logs import StartupFilter, View, merged
 

@@ -13,12 +13,12 @@ from rich.text import Text
 
 from distrun.agent.protocol.causes import Cause
 from distrun.cli import console
-from distrun.cli.json_output import output_json
 from distrun.cli.spec_warnings import print_warnings, success_text
 from distrun.cli.table import Column, make_table
 from distrun.codec import to_json
 from distrun.frozen import Frozen
 from distrun.job.folder import JobStore
+from distrun.job.json_output import output_json
 from distrun.plan import Plan, TaskPlan, common_env
 from distrun.plan.variables import AT_LAUNCH, RANKS
 from distrun.redaction import is_secret

@@ -40,15 +40,18 @@ def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_js
       distrun ps -a --json
       distrun ps --failed -n 5
     """
-    from distrun.cli.job_view import job_summaries, tell_record_fault
-    from distrun.cli.json_output import progress_json
+    from distrun.cli.job_faults import tell_problem, tell_record_fault
     from distrun.job.folder import JobStore
+    from distrun.job.job import read_jobs
+    from distrun.job.json_output import progress_json
 
     store = JobStore.default()
     everything = everything or failed or last is not None
     folders = store.folders() if everything else store.running()
     folders = folders if failed else folders[-(last or 0) :]
-    jobs = [job for job in job_summaries(folders) if everything or job.is_running]
+    jobs = read_jobs(folders)
+    tell_problem(jobs)
+    jobs = [job for job in jobs if everything or job.is_running]
     if failed:
         jobs = [job for job in jobs if job.phase in _FAILED][-(last or 0) :]
     if quiet and not as_json:

@@ -68,7 +68,7 @@ def command(
       distrun report --serve mnist
       distrun bundle mnist -o mnist.tar.gz && distrun report mnist.tar.gz
     """
-    from distrun.cli.job_view import tell_record_fault
+    from distrun.cli.job_faults import tell_record_fault
     from distrun.cli.report_file import make_page, write_page
     from distrun.job.folder import JobStore
 

@@ -42,20 +42,23 @@ def command(job: str | None, as_json: bool, timing: bool, watch: bool) -> int:
         raise UsageError("--json prints once", hint="to follow a job: distrun events -f --json")
     if timing and watch:
         raise UsageError("--timing prints once", hint="leave out --watch")
-    from distrun.cli.job_view import job_view, tell_record_fault
-    from distrun.cli.timing_view import job_timing, timing_view
+    from distrun.cli.job_faults import tell_problem, tell_record_fault
+    from distrun.cli.timing_view import timing_view
     from distrun.job.control import removed_error
     from distrun.job.folder import JobStore
+    from distrun.job.job import Job, read_job
     from distrun.words.causes import advise_about
 
     folder = JobStore.default().find(job)
     advise_about(folder.argument)
     tell_record_fault(folder)
     if as_json:
-        console.print_json({"job": job_view(folder, is_timed=True).to_json()})
+        found = read_job(folder)
+        tell_problem([found])
+        console.print_json({"job": found.to_json()})
         return 0
     if timing:
-        shown = timing_view(job_timing(folder), console.rich_console().width)
+        shown = timing_view(Job(folder).timing, console.rich_console().width)
         console.print_renderable(shown)
         return 0
     if watch:
@@ -65,7 +68,9 @@ def command(job: str | None, as_json: bool, timing: bool, watch: bool) -> int:
             raise removed_error(folder)
     from distrun.cli.status_view import status_view
 
-    view = status_view(job_view(folder, is_timed=True), console.rich_console().width)
+    found = read_job(folder)
+    tell_problem([found])
+    view = status_view(found, console.rich_console().width)
     console.print_renderable(view)
     return 0
 
@@ -78,9 +83,9 @@ def _watch(folder: JobFolder) -> None:
     """
     from rich.live import Live
 
-    from distrun.cli.job_view import job_view
     from distrun.cli.status_view import status_view
     from distrun.job.control import SupervisorWatch
+    from distrun.job.job import read_job
 
     with contextlib.closing(SupervisorWatch(folder)) as supervised:
         if not console.can_redraw(sys.stdout):
@@ -90,6 +95,6 @@ def _watch(folder: JobFolder) -> None:
         with Live(console=screen, auto_refresh=False, screen=True) as live:
             while not supervised.has_ended():
                 size = screen.size
-                view = status_view(job_view(folder), size.width, size.height)
+                view = status_view(read_job(folder), size.width, size.height)
                 live.update(view, refresh=True)
                 supervised.wait_for_end(_WATCH_SECONDS)

@@ -14,10 +14,10 @@ from rich.text import Text
 
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Cause
-from distrun.cli.job_view import LOST, JobView, TaskView
 from distrun.cli.table import Column, make_table, styled
 from distrun.cli.timing_view import first_times
 from distrun.job.events import Origin, Result
+from distrun.job.job import LOST, Job, TaskView
 from distrun.lifecycle import TaskPhase
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
@@ -58,7 +58,7 @@ _OTHER_ROWS = 2
 """The table's heading, and the line that counts the tasks that are not shown."""
 
 
-def status_view(job: JobView, width: int, height: int | None = None) -> Group:
+def status_view(job: Job, width: int, height: int | None = None) -> Group:
     """Return a job as text of so many columns.
 
     With a height, tasks for which there is no space are counted instead of shown, first those in
@@ -76,14 +76,14 @@ def status_view(job: JobView, width: int, height: int | None = None) -> Group:
     return Group(*parts)
 
 
-def status_html(job: JobView) -> str:
+def status_html(job: Job) -> str:
     """Return the same as HTML."""
     console = Console(record=True, width=_HTML_COLUMNS, file=StringIO())
     console.print(status_view(job, _HTML_COLUMNS))
     return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
-def headline(job: JobView, width: int) -> Text:
+def headline(job: Job, width: int) -> Text:
     """Return the job in one row; without its strategy if the row is too narrow."""
     state = job.state
     end = state.ended_at or (time.time() if job.is_running else state.created_at)
@@ -109,7 +109,7 @@ def _plain(text: str) -> Text:
     return Text(printable(text))
 
 
-def job_notes(job: JobView) -> list[str]:
+def job_notes(job: Job, *, has_times: bool = True) -> list[str]:
     notes = []
     outcome = job.outcome
     if outcome is not None and outcome.result is not Result.SUCCEEDED:
@@ -140,14 +140,14 @@ def job_notes(job: JobView) -> list[str]:
         notes += job.warnings if is_success else []
         notes += evidence_lines(verdict) if is_success else verdict_lines(verdict, is_past=is_past)
     notes += map(replacement_text, job.other_replacements[-_MOST_REPLACEMENTS:])
-    words = [] if job.is_running else first_times(job.timing)
+    words = first_times(job.timing) if has_times and not job.is_running else []
     notes += [*_notes_on_attempts(job), *([", ".join(words)] if words else [])]
     if job.tensorboard:
         notes.append(f"TensorBoard: {job.tensorboard}")
     return notes
 
 
-def _notes_on_attempts(job: JobView) -> list[str]:
+def _notes_on_attempts(job: Job) -> list[str]:
     notes = []
     if job.restarts:
         times = format_count(job.restarts, "time")
@@ -162,7 +162,7 @@ def _notes_on_attempts(job: JobView) -> list[str]:
     return notes
 
 
-def _notes_while_running(job: JobView) -> list[str]:
+def _notes_while_running(job: Job) -> list[str]:
     notes = [f"about {format_duration(job.time_left)} left"] if job.time_left is not None else []
     if job.advice is not None:
         notes.append(advice_text(job.advice, job.state.name))
@@ -192,7 +192,7 @@ def _notes_while_running(job: JobView) -> list[str]:
     return notes
 
 
-def _notes_on_hosts(job: JobView) -> list[str]:
+def _notes_on_hosts(job: Job) -> list[str]:
     """Return why hosts are not used, and if so, which are in use and which are spares."""
     notes, names = [], dict[str, list[str]]()
     for host in job.state.hosts.values():

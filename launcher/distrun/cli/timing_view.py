@@ -1,75 +1,17 @@
-"""Where the time of a job went, as `status --timing` shows it, and as JSON."""
+"""Where the time of a job went, as `status --timing` shows it."""
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from distrun.job import events, record
-from distrun.job.timing import AttemptTiming, Phase, Timing
+from distrun.job.timing import AttemptTiming, Phase
 from distrun.spec.problems import printable
 from distrun.words.causes import cause_text
 from distrun.words.formats import format_count, format_duration, format_time
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-    from distrun.job.folder import JobFolder
-
-
-def job_timing(folder: JobFolder) -> list[AttemptTiming]:
-    """Return the attempts of a job, with the times of their first outputs."""
-    try:
-        history = record.read(str(folder.events_file))
-    except FileNotFoundError:
-        return []
-    return Timing(history, first_outputs(folder, history), time.time()).attempts
-
-
-def first_outputs(
-    folder: JobFolder, history: Sequence[events.Event]
-) -> dict[tuple[str, int], float]:
-    from distrun.logs import TaskLog
-    from distrun.logs.first_output import first_output
-
-    started: dict[tuple[str, int], tuple[float, int]] = {}
-    ended: dict[tuple[str, int], float] = {}
-    for event in history:
-        if isinstance(event, events.TaskStarted) and event.log_start is not None:
-            started[event.task, event.attempt] = event.at, event.log_start
-        elif isinstance(event, events.TaskEnded):
-            ended[event.task, event.attempt] = event.at
-    found: dict[tuple[str, int], float] = {}
-    for (task, attempt), (at, begin) in started.items():
-        log = TaskLog(task, str(folder.log_of(task)), str(folder.index_of(task)))
-        with contextlib.suppress(OSError, ValueError):  # of a name that no task can have
-            printed = first_output(log, begin, at, ended.get((task, attempt), time.time()))
-            if printed is not None:
-                found[task, attempt] = printed
-    return found
-
-
-def timing_json(attempt: AttemptTiming) -> dict[str, Any]:
-    """Return an attempt as `status --json` prints it."""
-    return {
-        "number": attempt.number,
-        "tasks": list(attempt.tasks),
-        "cause": None if attempt.cause is None else cause_text(attempt.cause),
-        "cause_code": None if attempt.cause is None else attempt.cause.to_json(),
-        "resumed": attempt.resumed,
-        "phases": [
-            {
-                "phase": each.phase.value.replace(" ", "_"),
-                "at": each.at,
-                "seconds": each.seconds,
-                "last": each.last or None,
-                "spread_seconds": each.spread,
-            }
-            for each in attempt.reached
-        ],
-    }
 
 
 def timing_view(attempts: Sequence[AttemptTiming], width: int) -> Group:

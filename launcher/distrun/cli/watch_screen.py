@@ -16,13 +16,13 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Label, RichLog, Static
 
-from distrun.cli.job_view import job_view
 from distrun.cli.stacks import take
 from distrun.cli.stacks_view import stacks_view
 from distrun.cli.status_view import headline, job_notes, task_row
 from distrun.cli.table import Column, fitting
 from distrun.errors import DistrunError
 from distrun.job import control, history
+from distrun.job.job import read_job
 from distrun.logs import TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.logs.view import Formatter
@@ -31,8 +31,8 @@ from distrun.words.causes import cause_text
 from distrun.words.progress import number, progress_words
 
 if TYPE_CHECKING:
-    from distrun.cli.job_view import JobView, TaskView
     from distrun.job.folder import JobFolder
+    from distrun.job.job import Job, TaskView
 
 _REFRESH_SECONDS = 1.0
 _LOG_SECONDS = 0.25
@@ -102,7 +102,7 @@ class WatchApp(App[int]):
         self.folder = folder
         self.chosen: str | None = None
         """The chosen one."""
-        self._job: JobView | None = None
+        self._job: Job | None = None
         self._rate_of = _Rates(folder)
         self._rates: dict[str, str] = {}
         self._shown: list[str] = []
@@ -141,14 +141,14 @@ class WatchApp(App[int]):
     def _look(self) -> None:
         """Read the job, in a thread: its supervisor may take time to answer."""
         try:
-            job = job_view(self.folder)
+            job = read_job(self.folder)
             rates = {task.state.name: self._rate_of.update(task) for task in job.tasks}
         except (DistrunError, OSError) as error:
             self.call_from_thread(self.notify, _words(error), severity="error")
             return
         self.call_from_thread(self._take, job, rates)
 
-    def _take(self, job: JobView, rates: dict[str, str]) -> None:
+    def _take(self, job: Job, rates: dict[str, str]) -> None:
         if job.state.job_id or self._job is None:  # else its record was removed
             self._job, self._rates = job, rates
         self._show()
@@ -157,7 +157,10 @@ class WatchApp(App[int]):
         job = self._job
         if job is None or not self.is_running:
             return
-        notes = [Text(printable(each), no_wrap=True) for each in job_notes(job)[:_MOST_NOTES]]
+        notes = [
+            Text(printable(each), no_wrap=True)
+            for each in job_notes(job, has_times=False)[:_MOST_NOTES]
+        ]
         self._head.update(Group(headline(job, self.size.width), *notes))
         wanted = self._filter.value.lower()
         rows = {

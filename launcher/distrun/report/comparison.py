@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrun.cli.job_view import job_view
-from distrun.cli.json_output import progress_json
-from distrun.job import events, history, record
+from distrun.job import events, history
+from distrun.job.job import read_job
+from distrun.job.json_output import progress_json
 from distrun.job.timing import Phase
 from distrun.redaction import Redactor, secret_values
 from distrun.report import plots
@@ -47,12 +47,8 @@ class Run:
     def __init__(self, folder: JobFolder) -> None:
         self.id = folder.job_id
         self.folder = folder
-        self.job = job_view(folder, is_timed=True)
-        try:
-            self._history = record.read(str(folder.events_file))
-        except FileNotFoundError:
-            self._history = []
-        self._samples = history.read(folder, self.job.state.tasks)
+        self.job = read_job(folder)
+        self._history, self._samples = self.job.history, self.job.samples
         self.metrics = metrics(self._samples)
 
     @cached_property

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from distrun import __version__
 from distrun.agent.linux.syscalls import signal_name
 from distrun.cli.end_report import end_line, failure_report
-from distrun.cli.job_view import job_view
 from distrun.cli.status_view import job_notes
-from distrun.cli.timing_view import first_outputs, first_times, timing_title
+from distrun.cli.timing_view import first_times, timing_title
 from distrun.frozen import replace
-from distrun.job import events, held_package, history, record
+from distrun.job import events, held_package, history
 from distrun.job.events import Result
-from distrun.job.timing import Activity, Timing
+from distrun.job.job import read_job
+from distrun.job.timing import Activity
 from distrun.lifecycle import highest, total
 from distrun.logs import TaskLog, View
 from distrun.logs.tail import line_start
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from distrun.bundle.contents import About
-    from distrun.cli.job_view import TaskView
     from distrun.job.folder import JobFolder
+    from distrun.job.job import TaskView
     from distrun.job.timing import Span
     from distrun.lifecycle import TaskState
     from distrun.report.plots import Plot
@@ -83,18 +83,14 @@ class Report:
     ) -> None:
         advise_about(folder.argument)
         self.folder, self._about = folder, about
-        self.job = job_view(folder, is_timed=True)
+        self.job = read_job(folder)
         self.made_at = time.time() if about is None else about.made_at
         self.is_running = self.job.is_running if about is None else about.is_running
         self.phase = self.job.phase if about is None else about.phase
         self.versions = versions() if about is None else about.versions
-        try:
-            self.history = record.read(str(folder.events_file))
-        except FileNotFoundError:
-            self.history = []
+        self.history = self.job.history
         until = self.job.state.ended_at or self._last_known()
-        printed = first_outputs(folder, self.history)
-        self.spans = Timing(self.history, printed, until).spans
+        self.spans = self.job.spans(until)
         self.outliers = outliers(
             [self._with_all_used(task) for task in self.job.tasks], self.spans, self.history
         )

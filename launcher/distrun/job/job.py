@@ -1,8 +1,8 @@
-"""Jobs as `ps` and `status` show them, and jobs and events as JSON."""
+"""A job: the one reader of its record, its samples and its place in the queue of Slurm."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ from distrun.advice.rules import SECONDS, Advice, advise
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Code
-from distrun.cli import console
-from distrun.cli.json_output import output_json, progress_json
 from distrun.codec import to_json
 from distrun.frozen import Frozen
 from distrun.job import control, events, history, record, resumption
 from distrun.job.events import Outcome, Result
 from distrun.job.folder import JobFolder
+from distrun.job.json_output import output_json, progress_json
+from distrun.job.timing import Timing
 from distrun.lifecycle import (
     Account,
     HostState,
@@ -39,9 +39,9 @@ from distrun.words.causes import cause_text
 from distrun.words.progress import TimeLeft, number
 
 if TYPE_CHECKING:
-    from distrun.agent.protocol import Progress
-    from distrun.cli.usage import Usage
-    from distrun.job.timing import AttemptTiming
+    from distrun.job.history import Sample
+    from distrun.job.timing import AttemptTiming, Span
+    from distrun.job.usage import Usage
     from distrun.slurm.queued_job import QueuedJob
 
 LOST = "lost"
@@ -108,20 +108,137 @@ class TaskView(Frozen, kw_only=True):
         }
 
 
-class JobView(Frozen, kw_only=True):
-    """A job by its record, and whether its supervisor lives."""
+class Job:
+    """A job as it is now. Its record, samples and logs are read when they are first asked for.
 
-    folder: JobFolder
-    state: JobState
-    supervisor: int | None
-    tasks: tuple[TaskView, ...] = ()
-    tensorboard: str | None = None
-    timing: Sequence[AttemptTiming] = ()
-    """Where the time of its attempts went, if that was asked for."""
-    told: Mapping[str, Progress] | None = None
-    """What its tasks reported last; None: the supervisor is asked when somebody needs it."""
-    queued: QueuedJob | None = None
-    """What Slurm says of a submitted job, if its supervisor is not on this machine."""
+    Args:
+        folder: the job's.
+        state: the job's, where that is known already; it is not asked then whether a supervisor
+            lives.
+        supervisor: the process of its supervisor, then; None: there is none.
+        queued: what Slurm says of a submitted job, if its supervisor is not on this machine.
+    """
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        state: JobState | None = None,
+        *,
+        supervisor: int | None = None,
+        queued: QueuedJob | None = None,
+    ) -> None:
+        self.folder, self.queued = folder, queued
+        self.supervisor = supervisor
+        if queued is not None:
+            self.state = queued.state
+        elif state is not None:
+            self.state = state
+        else:
+            # Before the record: a supervisor that has ended by now has written its whole record.
+            self.supervisor = folder.supervisor_pid()
+
+    @cached_property
+    def history(self) -> list[events.Event]:
+        """The events of its record; none if it has no record yet."""
+        try:
+            return record.read(str(self.folder.events_file))
+        except FileNotFoundError:
+            return []
+
+    @cached_property
+    def state(self) -> JobState:
+        """What its events lead to."""
+        return self.folder.state()
+
+    @cached_property
+    def samples(self) -> dict[str, list[Sample]]:
+        """What its tasks have used and reported over time."""
+        return history.read(self.folder, self.state.tasks)
+
+    @cached_property
+    def tasks(self) -> list[TaskView]:
+        """All its tasks. Of those on this machine, it is measured for 100 ms what they use."""
+        return [self._task(task) for task in self.state.tasks.values()]
+
+    def _task(self, task: TaskState) -> TaskView:
+        restart = self.state.restarts.get(-1 if task.restart is None else task.restart)
+        is_restarting = restart is not None and task.has_ended and not self.is_lost
+        values, at = self._reports[task.name]
+        return TaskView(
+            state=task,
+            phase=LOST if self.is_lost and not task.has_ended else task.phase.value,
+            restarts_at=restart.due_at if restart is not None and is_restarting else None,
+            log=str(self.folder.log_of(task.name)),
+            usage=self._usage.get(task.name) or self._sampled(task),
+            used=self._used_by(task),
+            progress=values,
+            progress_at=at,
+            last_output_at=None if task.has_ended else self.folder.last_output(task.name),
+        )
+
+    @cached_property
+    def _usage(self) -> dict[str, Usage]:
+        """What the tasks use now whose process ids this process sees."""
+        if self.supervisor is None:
+            return {}
+        from distrun.job.usage import measure
+
+        own, hosts = pid_namespace(), self.state.hosts
+        pids = {
+            task.name: task.pid
+            for task in self.state.tasks.values()
+            if task.pid is not None and not task.has_ended
+            and task.host in hosts and hosts[task.host].pid_namespace == own
+        }  # fmt: skip
+        found = measure(list(pids.values()))
+        return {task: found[pid] for task, pid in pids.items() if pid in found}
+
+    def _sampled(self, task: TaskState) -> Usage | None:
+        if not self.is_running or task.started_at is None or task.has_ended:
+            return None
+        from distrun.job.usage import sampled
+
+        return sampled(self.folder, task)
+
+    def _used_by(self, task: TaskState) -> Used:
+        """What a task has used, with the present attempt or one whose end is not recorded."""
+        if task.ended_at is not None or task.started_at is None:
+            return task.used
+        for last in history.last(self.folder, task.name, 1):
+            if last.attempt == task.attempt:
+                return task.used.with_attempt(
+                    *(last.cpu_seconds, last.peak_memory_bytes, last.read_bytes, last.written_bytes)
+                )
+        return task.used.with_attempt(None, None, None, None)
+
+    @cached_property
+    def used(self) -> list[Used]:
+        """What its tasks have used, in the order of the tasks."""
+        return [self._used_by(task) for task in self.state.tasks.values()]
+
+    @cached_property
+    def _first_outputs(self) -> dict[tuple[str, int], float]:
+        return first_outputs(self.folder, self.history)
+
+    @cached_property
+    def timing(self) -> list[AttemptTiming]:
+        """When each attempt reached each of its phases."""
+        return Timing(self.history, self._first_outputs, time.time()).attempts
+
+    def spans(self, until: float) -> list[Span]:
+        """Return what its tasks did; what has not ended is taken to end at `until`."""
+        return Timing(self.history, self._first_outputs, until).spans
+
+    @property
+    def tensorboard(self) -> str | None:
+        """The URL of the TensorBoard that runs beside it."""
+        address = None
+        for event in self.history if self.is_running else ():
+            if isinstance(event, events.TensorBoardStarted):
+                address = event.address
+            elif isinstance(event, events.TensorBoardEnded):
+                address = None
+        return address
 
     @property
     def _is_active(self) -> bool:
@@ -188,14 +305,10 @@ class JobView(Frozen, kw_only=True):
     @cached_property
     def _reports(self) -> dict[str, tuple[Mapping[str, str], float | None]]:
         """What each task has reported last, and when it did; None: an earlier attempt."""
-        told = self.told
-        if told is None:
-            told = control.progress(self.folder) if self.is_running else {}
+        told = control.progress(self.folder) if self.is_running else {}
         return {
-            task.name: (told[task.name].values, told[task.name].at)
-            if task.name in told
-            else (task.reported, None)
-            for task in self.state.tasks.values()
+            name: (told[name].values, told[name].at) if name in told else (task.reported, None)
+            for name, task in self.state.tasks.items()
         }
 
     @property
@@ -264,13 +377,6 @@ class JobView(Frozen, kw_only=True):
                 )
         except OSError:
             return b""
-
-    @property
-    def used(self) -> list[Used]:
-        """What its tasks have used, in the order of the tasks."""
-        if self.tasks:
-            return [task.used for task in self.tasks]
-        return [_used(self.folder, task) for task in self.state.tasks.values()]
 
     @property
     def restarts(self) -> int:
@@ -366,8 +472,6 @@ class JobView(Frozen, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as `status --json` prints it."""
-        from distrun.cli.timing_view import timing_json
-
         return {
             **self.summary(),
             "outcome": output_json(self.outcome),
@@ -404,120 +508,61 @@ class JobView(Frozen, kw_only=True):
         return {"state": self.host_state(host), **{name: fields.get(name) for name in names}}
 
 
-def tell_record_fault(folder: JobFolder) -> None:
-    """Print that a job's record is missing, cut or damaged at its beginning, if it is."""
-    fault = folder.record_fault()
-    if fault is not None:
-        console.print_message(f"the record of job {folder.job_id} {fault}: {folder.events_file}")
+def read_jobs(folders: Sequence[JobFolder]) -> list[Job]:
+    """Return jobs as they are now. Slurm is asked once for all of those that are its own."""
+    elsewhere = [folder for folder in folders if folder.is_elsewhere]
+    queued: dict[str, QueuedJob] = {}
+    if elsewhere:
+        from distrun.slurm.queued_job import look_at
+
+        queued = look_at(elsewhere)
+    return [Job(folder, queued=queued.get(folder.job_id)) for folder in folders]
 
 
-def job_summaries(folders: Sequence[JobFolder]) -> list[JobView]:
-    """Return jobs as :func:`job_summary` does. Slurm is asked once for all."""
-    queued = _look_at([folder for folder in folders if folder.is_elsewhere])
-    return [_summary(folder, queued.get(folder.job_id)) for folder in folders]
+def read_job(folder: JobFolder) -> Job:
+    """Return a job as it is now."""
+    return read_jobs([folder])[0]
 
 
-def job_summary(folder: JobFolder) -> JobView:
-    """Return a job without its tasks' usage and progress."""
-    return job_summaries([folder])[0]
+def first_outputs(
+    folder: JobFolder, history: Sequence[events.Event]
+) -> dict[tuple[str, int], float]:
+    from distrun.logs import TaskLog
+    from distrun.logs.first_output import first_output
 
-
-def _look_at(folders: list[JobFolder]) -> dict[str, QueuedJob]:
-    if not folders:
-        return {}
-    from distrun.slurm.queued_job import look_at
-
-    found = look_at(folders)
-    problem = next((each.problem for each in found.values() if each.problem is not None), None)
-    if problem is not None:
-        console.print_error(problem)
+    started: dict[tuple[str, int], tuple[float, int]] = {}
+    ended: dict[tuple[str, int], float] = {}
+    for event in history:
+        if isinstance(event, events.TaskStarted) and event.log_start is not None:
+            started[event.task, event.attempt] = event.at, event.log_start
+        elif isinstance(event, events.TaskEnded):
+            ended[event.task, event.attempt] = event.at
+    found: dict[tuple[str, int], float] = {}
+    for (task, attempt), (at, begin) in started.items():
+        log = TaskLog(task, str(folder.log_of(task)), str(folder.index_of(task)))
+        with contextlib.suppress(OSError, ValueError):  # of a name that no task can have
+            printed = first_output(log, begin, at, ended.get((task, attempt), time.time()))
+            if printed is not None:
+                found[task, attempt] = printed
     return found
 
 
-def _summary(folder: JobFolder, queued: QueuedJob | None) -> JobView:
-    if queued is not None:
-        return JobView(folder=folder, state=queued.state, supervisor=None, queued=queued)
-    # In this order: a supervisor that has ended by now has written its whole record.
-    supervisor = folder.supervisor_pid()
-    return JobView(folder=folder, state=folder.state(), supervisor=supervisor)
-
-
-def job_view(folder: JobFolder, *, is_timed: bool = False) -> JobView:
-    """Return a job with all its tasks, as they are now; `is_timed`: with its timing."""
-    # Imported here because the report of each job's end needs neither, and waits for the import.
-    from distrun.cli.timing_view import job_timing
-    from distrun.cli.usage import measure
-
-    job = job_summary(folder)
-    state = job.state
-    visible = _visible_hosts(state)
-    pids = {
-        task.name: task.pid
-        for task in state.tasks.values()
-        if task.pid is not None and not task.has_ended and task.host in visible
+def timing_json(attempt: AttemptTiming) -> dict[str, Any]:
+    """Return an attempt as `status --json` prints it."""
+    return {
+        "number": attempt.number,
+        "tasks": list(attempt.tasks),
+        "cause": None if attempt.cause is None else cause_text(attempt.cause),
+        "cause_code": None if attempt.cause is None else attempt.cause.to_json(),
+        "resumed": attempt.resumed,
+        "phases": [
+            {
+                "phase": each.phase.value.replace(" ", "_"),
+                "at": each.at,
+                "seconds": each.seconds,
+                "last": each.last or None,
+                "spread_seconds": each.spread,
+            }
+            for each in attempt.reached
+        ],
     }
-    has_supervisor = job.supervisor is not None
-    told = control.progress(folder) if has_supervisor else {}
-    usage = measure(list(pids.values())) if has_supervisor else {}
-    tasks = (
-        TaskView(
-            state=task,
-            phase=LOST if job.is_lost and not task.has_ended else task.phase.value,
-            restarts_at=None if job.is_lost else _restarts_at(state, task),
-            log=str(folder.log_of(task.name)),
-            usage=_usage(job, task, usage.get(pids.get(task.name, 0))),
-            used=_used(folder, task),
-            progress=told[task.name].values if task.name in told else task.reported,
-            progress_at=told[task.name].at if task.name in told else None,
-            last_output_at=None if task.has_ended else folder.last_output(task.name),
-        )
-        for task in state.tasks.values()
-    )
-    address = _tensorboard(folder) if job.is_running else None
-    timing = job_timing(folder) if is_timed else ()
-    return dataclasses.replace(
-        job, tasks=tuple(tasks), tensorboard=address, timing=timing, told=told
-    )
-
-
-def _usage(job: JobView, task: TaskState, measured: Usage | None) -> Usage | None:
-    if measured is not None or not job.is_running or task.started_at is None or task.has_ended:
-        return measured
-    from distrun.cli.usage import sampled
-
-    return sampled(job.folder, task)
-
-
-def _used(folder: JobFolder, task: TaskState) -> Used:
-    """Return what a task has used, with the present attempt or one whose end is not recorded."""
-    if task.ended_at is not None or task.started_at is None:
-        return task.used
-    for last in history.last(folder, task.name, 1):
-        if last.attempt == task.attempt:
-            return task.used.with_attempt(
-                *(last.cpu_seconds, last.peak_memory_bytes, last.read_bytes, last.written_bytes)
-            )
-    return task.used.with_attempt(None, None, None, None)
-
-
-def _tensorboard(folder: JobFolder) -> str | None:
-    """Return the URL of the TensorBoard that runs beside the job."""
-    address = None
-    for event in record.read(str(folder.events_file)):
-        if isinstance(event, events.TensorBoardStarted):
-            address = event.address
-        elif isinstance(event, events.TensorBoardEnded):
-            address = None
-    return address
-
-
-def _visible_hosts(state: JobState) -> set[str]:
-    """The hosts whose process ids are those that this process sees."""
-    own = pid_namespace()
-    return {host.name for host in state.hosts.values() if host.pid_namespace == own}
-
-
-def _restarts_at(state: JobState, task: TaskState) -> float | None:
-    """Return when a task restarts at the earliest (Unix seconds), if its attempt has ended."""
-    restart = state.restarts.get(-1 if task.restart is None else task.restart)
-    return restart.due_at if restart is not None and task.has_ended else None

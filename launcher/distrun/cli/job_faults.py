@@ -1,0 +1,27 @@
+"""What commands print of a job that cannot be known as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from distrun.cli import console
+
+if TYPE_CHECKING:
+    from distrun.job.folder import JobFolder
+    from distrun.job.job import Job
+
+
+def tell_record_fault(folder: JobFolder) -> None:
+    """Print that a job's record is missing, cut or damaged at its beginning, if it is."""
+    fault = folder.record_fault()
+    if fault is not None:
+        console.print_message(f"the record of job {folder.job_id} {fault}: {folder.events_file}")
+
+
+def tell_problem(jobs: Iterable[Job]) -> None:
+    """Print why Slurm does not answer, if it does not."""
+    for job in jobs:
+        if job.queued is not None and job.queued.problem is not None:
+            console.print_error(job.queued.problem)
+            return
