@@ -98,7 +98,7 @@ def test_the_task_that_the_others_wait_for_is_named_with_its_line(
     folder = tmp_path / "bin"  # an interpreter beside which there is no py-spy
     folder.mkdir()
     (folder / "python3").symlink_to(sys.executable)
-    site = [str(Path(stacks.__file__).parents[1]), *(p for p in sys.path if "site-packages" in p)]
+    site = [str(Path(stacks.__file__).parents[2]), *(p for p in sys.path if "site-packages" in p)]
     env = {**os.environ, "PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(site)}
     distrun.argv = (str(folder / "python3"), "-m", "distrun")
     done = distrun("profile", "--seconds", "1", env=env)

@@ -205,7 +205,6 @@ class Agent:
             cache = (None if self._dir is None else self._dir.cache_path) or own
             report, pids_of = self._link.report, self._tasks.pids_of
             self._stacks = StackDumper(self._loop, report, pids_of, cache)
-            self._tasks.helpers.append(self._stacks)
         if not self._is_ending:
             self._stacks.execute(order)
 

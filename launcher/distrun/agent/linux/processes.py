@@ -135,7 +135,7 @@ def _children_by_search(pid: int) -> List[int]:
     return found
 
 
-def tree(pid: int, list_children: Callable[[int], List[int]] = children) -> Iterator[Process]:
+def tree(pid: int) -> Iterator[Process]:
     """A process and its descendants, parents first, without those that end meanwhile."""
     waiting: List[Tuple[int, Optional[int]]] = [(pid, None)]
     while waiting:
@@ -144,7 +144,7 @@ def tree(pid: int, list_children: Callable[[int], List[int]] = children) -> Iter
         # With another parent it has become an orphan, or another process has got the id.
         if process is not None and parent in (None, process.parent):
             yield process
-            waiting.extend((child, current) for child in list_children(current))
+            waiting.extend((child, current) for child in children(current))
 
 
 def is_hidden(pid: int) -> bool:
@@ -363,16 +363,13 @@ def _own_bytes() -> Optional[Tuple[int, int, int]]:
 
 
 def end_all(
-    grace: float,
-    excluded: Container[int] = (),
-    clock: Callable[[], float] = time.monotonic,
-    patience: float = math.inf,
+    grace: float, excluded: Container[int] = (), patience: float = math.inf
 ) -> List[Process]:
     """End every descendant of this process: see :class:`Ending`. Blocks until it is over.
 
     Returns those that were given up after `patience`.
     """
-    ending = Ending(grace, excluded, clock, patience)
+    ending = Ending(grace, excluded, patience=patience)
     while not ending.step():
         time.sleep(KILL_INTERVAL)
     return ending.left

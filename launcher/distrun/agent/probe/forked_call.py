@@ -39,13 +39,12 @@ class ForkedCall:
         """Whether it took too long."""
         self._loop, self._follow = loop, follow
         self._received = bytearray()
-        pid, pipe = syscalls.fork_with_pipe()
+        pid, self._reader = syscalls.fork_with_pipe()
         if pid == 0:
-            _run(work, pipe, agent)
-        self.pid, self._reader = pid, pipe
-        os.set_blocking(pipe, False)
+            _run(work, self._reader, agent)
+        os.set_blocking(self._reader, False)
         self._process = processes.find(pid)
-        loop.watch(pipe, self._read)
+        loop.watch(self._reader, self._read)
         self._deadline = loop.call_at(loop.now() + seconds, self._give_up)
 
     def _read(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Optional, Set
+from typing import Optional
 
 from distrun.agent.linux.gpus import GpusUsed, gpus_used
 from distrun.agent.loop import Loop
@@ -24,11 +24,6 @@ class GpuUsage:
         self._next = 0.0
         self.latest: Optional[GpusUsed] = None
         """The last answer; None: there was none yet, or the last question failed."""
-
-    @property
-    def children(self) -> Set[int]:
-        """The child that asks, if there is one."""
-        return set() if self._call is None else {self._call.pid}
 
     def ask(self, now: float, interval: float) -> None:
         """Ask, unless the last question was less than an interval ago (seconds)."""

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING, Dict, List, Optional, Protocol, Set, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 from distrun.agent import protocol
 from distrun.agent.linux import child_deaths, labels, oom, processes
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from distrun.agent.loop import Handle, Loop
     from distrun.agent.tasks.ports import PortHolder
     from distrun.agent.tasks.usage import Totals
-
-    class HasChildren(Protocol):
-        """Starts processes of its own, and ends them."""
-
-        @property
-        def children(self) -> Set[int]: ...
-
 
 _PROGRESS_INTERVAL = 0.5
 _LONGEST_PORT_CHECK_INTERVAL = 30.0
@@ -50,8 +43,6 @@ class TaskRunner:
         self._oom = oom.OomWatch()
         self._next_oom_update = loop.call_at(None, self._update_oom)
         self._usage = UsageSampler(loop, link.report, self._list_running)
-        self.helpers: List[HasChildren] = [self._usage]
-        """What has children of this process that belong to no task."""
         self._tasks: Dict[str, Task] = {}
         self._advances: Dict[str, Handle] = {}
         """When each task has to be advanced, see :attr:`Task.due`."""
@@ -430,7 +421,6 @@ class TaskRunner:
 
     def _strays(self) -> List[int]:
         others = {task.pid for task in self._tasks.values()}
-        others.update(pid for helper in self.helpers for pid in helper.children)
         return [pid for pid in processes.children(os.getpid()) if pid not in others]
 
     def _signal_strays(self, signum: int) -> None:

@@ -58,11 +58,6 @@ class StackDumper:
         self._received = bytearray()
         self._calls: Set[ForkedCall] = set()
 
-    @property
-    def children(self) -> Set[int]:
-        """The children of this process that run the program."""
-        return {call.pid for call in self._calls}
-
     def execute(self, order: Order) -> None:
         if isinstance(order, ProgramData):
             self._received += order.data

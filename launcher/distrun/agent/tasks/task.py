@@ -225,8 +225,10 @@ def owner_of(orphan: processes.Process, tasks: Dict[str, Task], job_id: str) -> 
 
     If it has no label (:mod:`.labels` says why), its environment or the log that it prints to may
     show it, or the task is the only one that runs. Otherwise it is unknown (None): a wrong guess
-    could end a process that another task still needs.
+    could end a process that another task still needs. What the agent runs for itself is no task's.
     """
+    if orphan.session == os.getsid(0):
+        return None
     for task in tasks.values():
         if orphan.session == task.pid:
             return task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple
 
 from distrun.agent.linux import facts, processes
 from distrun.agent.protocol import UsageSampled
@@ -75,11 +75,6 @@ class UsageSampler:
         self._has_gpus: Optional[bool] = None
         """Whether this host has nvidia-smi; None: not known yet."""
         self._next = loop.call_at(None, self._sample)
-
-    @property
-    def children(self) -> Set[int]:
-        """The children of this process that belong to no task, and end by themselves."""
-        return set() if self._gpus is None else self._gpus.children
 
     def start(self, task: Task) -> None:
         """Sample a task from now on."""
