@@ -21,9 +21,9 @@ import click
 from distrun.cli.main import distrun
 from distrun.job.events import KINDS
 from distrun.job.json_output import event_fields
+from distrun.spec.nodes import flow_style
 from distrun.spec.reference import reference
 from distrun.spec.schema import Key
-from distrun.spec.yamlnodes import flow_style
 from distrun.words.kinds import exit_codes, kinds
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from distrun.spec.loader import load
+from distrun.spec.nodes import Mapping, Node, Scalar, Sequence
 from distrun.spec.problems import Problems, SpecProblemsError
 from distrun.spec.reference import json_schema
 from distrun.spec.resources import templates
-from distrun.spec.yamlnodes import MAX_BYTES, Mapping, Node, Scalar, Sequence, parse
+from distrun.spec.yamlnodes import MAX_BYTES, parse
 from harness.examples import examples
 
 from .test_spec_load import EVERYTHING, SMALL

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
 
-from distrun.spec.keys.document import SPEC
-from distrun.spec.model import RestartSpec, SlurmSpec, SshSpec, TensorBoardSpec, Timeouts
+from distrun.spec.model import (
+    HostSpec,
+    ProgramSpec,
+    RestartSpec,
+    Spec,
+    SshSpec,
+    Timeouts,
+)
 from distrun.spec.problems import Mark, Problems
 from distrun.spec.reference import json_schema, reference
+from distrun.spec.schedulers import SlurmSpec
+from distrun.spec.schema import keys_of
 from distrun.spec.yamlnodes import parse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,20 +60,22 @@ def test_every_section_refuses_unknown_keys() -> None:
     )
 
 
-def test_every_default_in_the_reference_is_what_the_key_reads_as() -> None:
-    defaults = {
-        "restart": RestartSpec(), "timeouts": Timeouts(), "ssh": SshSpec(),
-        "tensorboard": TensorBoardSpec(logdir=""), "slurm": SlurmSpec(),
-    }  # fmt: skip
-    sections = {key.name: key.schema for key in SPEC.keys}
-    for name, model in defaults.items():
-        for key in sections[name].keys:  # type: ignore[attr-defined]
-            if not key.default.startswith("`") or key.default in ("`[]`", "`{}`", "`auto`"):
-                continue
-            problems = Problems()
-            node = parse(key.default.strip("`"), "", problems, whole=Mark(""))
-            assert node is not None
-            assert key.schema.read(node, key.name, problems) == getattr(model, key.name)
+@pytest.mark.parametrize(
+    "kind",
+    [HostSpec, ProgramSpec, RestartSpec, SlurmSpec, Spec, SshSpec, Timeouts],
+)
+def test_every_default_in_the_reference_is_what_the_key_reads_as(kind: type) -> None:
+    defaults = {each.name: each.default for each in dataclasses.fields(kind)}
+    for name, key in keys_of(kind).items():
+        if key.default[:2] in ("`[", "`{") or not key.default.startswith("`"):
+            continue
+        if defaults.get(name) in (None, dataclasses.MISSING):
+            continue
+        problems = Problems()
+        node = parse(key.default.strip("`"), "", problems, whole=Mark(""))
+        assert node is not None
+        read = key.schema.read(node, name, problems)
+        assert problems or read == defaults[name], name
 
 
 def test_the_reference_has_a_row_for_every_key() -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distrun.spec import resources, units
+from distrun.spec.nodes import Scalar
 from distrun.spec.problems import Problems
-from distrun.spec.yamlnodes import Scalar, parse
+from distrun.spec.yamlnodes import parse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distrun.spec.nodes import Entry, Mapping, Node, Scalar, Sequence
 from distrun.spec.problems import Mark, Problems
-from distrun.spec.yamlnodes import Entry, Mapping, Node, Scalar, Sequence, parse
+from distrun.spec.yamlnodes import parse
 from distrun.spec.yamltext import yaml_text
 
 HERE = Mark("here")

@@ -111,7 +111,7 @@ def _near(topic: str, names: list[str]) -> list[str]:
 
 
 def _print_overview() -> None:
-    from distrun.spec.yamlnodes import flow_style
+    from distrun.spec.nodes import flow_style
     from distrun.words.kinds import exit_codes
 
     console.print_text("The keys of the spec; `distrun explain KEY` explains each:")
@@ -127,7 +127,7 @@ def _print_overview() -> None:
 
 
 def _print_key(path: str, key: Key) -> None:
-    from distrun.spec.yamlnodes import flow_style
+    from distrun.spec.nodes import flow_style
 
     name = path.rpartition(".")[2]
     console.print_text(f"{path}: {key.help}", indent=2)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from distrun.agent.linux import facts
 from distrun.errors import InvalidSpecError
 from distrun.plan import place, visible_gpus
+from distrun.spec.nodes import Mapping, Sequence
 from distrun.spec.problems import Mark, Problem, Problems
-from distrun.spec.yamlnodes import Mapping, Sequence, parse
+from distrun.spec.yamlnodes import parse
 from distrun.words.formats import format_count
 
 if TYPE_CHECKING:

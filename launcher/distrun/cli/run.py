@@ -58,7 +58,7 @@ class StrategyName(click.Choice[str]):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            from distrun.spec.keys.document import strategy_name
+            from distrun.spec.model import strategy_name
             from distrun.spec.problems import nearest
 
             near = nearest(strategy_name(value), STRATEGIES)

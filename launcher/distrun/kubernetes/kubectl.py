@@ -12,7 +12,7 @@ from distrun.agent.protocol.causes import CauseError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distrun.spec.model import KubernetesSpec
+    from distrun.spec.schedulers import KubernetesSpec
 
 SECONDS = 30.0
 """The limit for a command that answers at once."""

@@ -15,7 +15,8 @@ from distrun.job import held_package
 from distrun.kubernetes.pods import CONTAINER
 
 if TYPE_CHECKING:
-    from distrun.spec.model import KubernetesSpec, Spec
+    from distrun.spec.model import Spec
+    from distrun.spec.schedulers import KubernetesSpec
 
 _IDLE_SECONDS = 60
 """How long a pod waits for an agent, the lease of a lost one not counted."""

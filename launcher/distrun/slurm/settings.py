@@ -10,7 +10,8 @@ from distrun.strategies import Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from distrun.spec.model import RoleSpec, SlurmSpec, Spec
+    from distrun.spec.model import RoleSpec, Spec
+    from distrun.spec.schedulers import SlurmSpec
 
 _OWN_NODE = (Role.CHIEF, Role.WORKER)
 """Roles whose tasks get a node each, unless GPUs decide. The others run beside them."""

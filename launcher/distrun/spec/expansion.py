@@ -10,15 +10,15 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun.frozen import replace
+from distrun.spec.nodes import Entry, Mapping, Scalar, Sequence
 from distrun.spec.problems import quoted
-from distrun.spec.yamlnodes import Entry, Mapping, Scalar, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Mapping as Environ
 
+    from distrun.spec.nodes import Node
     from distrun.spec.problems import Problems
-    from distrun.spec.yamlnodes import Node
 
 PATTERN = r"\$\{[A-Za-z_][A-Za-z0-9_]*\}"
 _VARIABLE = re.compile(rf"\$?{PATTERN}")

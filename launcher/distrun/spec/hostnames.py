@@ -18,9 +18,9 @@ MAX_HOSTS = 4096
 LONGEST_SET = 1000
 
 # A name never begins with '-': ssh would take it for an option.
-_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.\-\\+]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%\-]*")
-_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_NAME = r"([A-Za-z0-9_][A-Za-z0-9_.\-\\+]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%\-]*"
+_BRACKETS = r"\[([^\[\]]*)\]"
+_RANGE = r"([0-9]{1,9})(?:-([0-9]{1,9}))?"
 
 SET_PATTERN = r"[A-Za-z0-9_:\[][A-Za-z0-9_.:%@+\-\[\], \\]*"
 HOST_ADDRESS_PATTERN = r"[A-Za-z0-9_:][A-Za-z0-9_.:%\-]*"
@@ -71,14 +71,14 @@ def host_set(text: str) -> HostSet:
     """Read a set of hosts. Raises HostSetError."""
     if len(text) > LONGEST_SET:
         raise HostSetError(f"is longer than {LONGEST_SET} characters")
-    parts = _BRACKETS.split(text)
+    parts = re.split(_BRACKETS, text)
     literals, brackets = parts[::2], parts[1::2]
     if any(char in literal for literal in literals for char in "[]"):
         raise HostSetError(f"has a bracket without its partner in {quoted(text)}")
     if any(":" in bracket for bracket in brackets):
         raise HostSetError(f"takes an IPv6 address without brackets, not {quoted(text)}")
     found = HostSet(tuple(literals), tuple(_ranges(bracket, text) for bracket in brackets))
-    if not _NAME.fullmatch("0".join(literals)):
+    if not re.fullmatch(_NAME, "0".join(literals)):
         raise HostSetError(
             f"must be a host's name, user@name, or a range such as gpu-[01-16], not {quoted(text)}"
         )
@@ -127,7 +127,7 @@ def _is_name_or_ipv6(machine: str) -> bool:
 def _ranges(bracket: str, whole: str) -> tuple[_Range, ...]:
     ranges = []
     for part in bracket.split(","):
-        match = _RANGE.fullmatch(part.strip())
+        match = re.fullmatch(_RANGE, part.strip())
         if not match:
             raise HostSetError(f"has {quoted(part)} in {quoted(whole)}; write [1-4] or [1,3]")
         first, last = match[1], match[2] or match[1]

@@ -14,10 +14,9 @@ from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.schema import Section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from distrun.spec.model import SshSpec
-    from distrun.spec.schema import Located
 
 HOST_WITH_SLOTS = re.compile(r"([^:]+):([0-9]{1,6})")
 """A host as Horovod and MPICH write it: `gpu1:4`."""
@@ -35,18 +34,18 @@ class _Hosts(Frozen):
         """Whether more hosts would add nothing: there are too many hosts or problems already."""
         return len(self.found) > MAX_HOSTS or self.problems.full
 
-    def add(self, mark: Mark, host: HostSpec) -> None:
+    def add(self, where: Mark | str, host: HostSpec) -> None:
         machine = "localhost" if host.is_local else machine_name(host.name)
         known = self.found.setdefault(machine, host)
         if known is not host:
             same = "" if known.name == host.name else f": it is {quoted(known.name)} again"
             self.problems.add(
-                mark,
+                where,
                 f"the host {quoted(host.name)} is given twice{same}",
                 "keep one, and set its slots",
             )
         elif len(self.found) > MAX_HOSTS:
-            self.problems.add(mark, f"more than {MAX_HOSTS} hosts", "name fewer")
+            self.problems.add(where, f"more than {MAX_HOSTS} hosts", "name fewer")
 
     def tuple(self) -> tuple[HostSpec, ...]:
         return tuple(self.found.values())
@@ -57,27 +56,25 @@ def make_host(name: str, **settings: Any) -> HostSpec:
     return HostSpec(name=name, local="@" not in name and is_this_machine(name), **settings)
 
 
-def listed_hosts(items: Iterable[Located[Any]], problems: Problems) -> tuple[HostSpec, ...]:
+def listed_hosts(items: Iterable[str | Section], problems: Problems) -> tuple[HostSpec, ...]:
     """The hosts of the list `hosts`."""
     hosts = _Hosts(problems)
-    for item in items:
-        for one in _of_item(item.value, problems):
+    for index, item in enumerate(items):
+        for one in _of_item(item, problems):
             if hosts.full:
                 return hosts.tuple()
-            hosts.add(item.mark, one)
+            hosts.add(f"hosts[{index}]", one)
     return hosts.tuple()
 
 
-def allocated_hosts(
-    mark: Mark, environ: Mapping[str, str], problems: Problems
-) -> tuple[HostSpec, ...]:
+def allocated_hosts(environ: Mapping[str, str], problems: Problems) -> tuple[HostSpec, ...]:
     """The nodes of the Slurm allocation that a process with `environ` is in."""
     from distrun.slurm.allocation import current
 
     allocation = current(environ)
     if allocation is None:
         problems.add(
-            mark,
+            "hosts",
             "hosts is slurm, and this is no Slurm allocation",
             "queue the job with `distrun submit`, or call distrun inside salloc or sbatch",
         )
@@ -94,28 +91,27 @@ def allocated_hosts(
     )
 
 
-def check_host_addresses(items: Iterable[Located[Any]], problems: Problems) -> None:
+def check_host_addresses(items: Sequence[str | Section], problems: Problems) -> None:
     """Add a problem for each `address` of a host by which other tasks would not reach it.
 
     Call this only if distrun places the tasks: explicit addresses in `cluster` do not use the
     hosts' addresses.
     """
-    items = list(items)
     owners: dict[str, str] = {}
-    for section in (item.value for item in items if isinstance(item.value, Section)):
-        name, address = section.get("name"), section.get("address")
-        if name is None or address is None:
+    for item in items:
+        if not (isinstance(item, Section) and {"name", "address"} <= item.keys()):
             continue
+        name, address = item["name"], item["address"]
         owner = owners.setdefault(address.lower(), name)
         if is_loopback(address) and len(items) > 1:
             problems.add(
-                section.marks["address"],
+                item.path_of("address"),
                 f"{quoted(address)} leads tasks on other hosts to their own machine",
                 f"write the address by which other hosts reach {quoted(name)}",
             )
         elif machine_name(owner) != machine_name(name):
             problems.add(
-                section.marks["address"],
+                item.path_of("address"),
                 f"the address {quoted(address)} is that of {quoted(owner)}, too",
                 "give each host an address of its own; keep one of two names for one machine",
             )
@@ -125,35 +121,28 @@ def _of_item(item: str | Section, problems: Problems) -> Iterator[HostSpec]:
     if isinstance(item, str):
         yield from (make_host(name) for name in host_set(item).names())
         return
-    if not item.get("name"):
+    if "name" not in item:
         return
-    names = host_set(item.get("name"))
-    address = item.get("address")
-    if address is not None and names.count > 1:
+    names = host_set(item["name"])
+    if "address" in item and names.count > 1:
         problems.add(
-            item.marks["address"],
+            item.path_of("address"),
             f"one address cannot be that of {names.count} hosts",
             "remove it, or write each host by itself",
         )
         return
-    settings = {
-        "address": address,
-        "slots": item.get("slots"),
-        "gpus": _gpus(item, problems),
-        "python": item.get("python"),
-        "workdir": item.get("workdir"),
-        "env": {name: at.value for name, at in item.get("env", {}).items()},
-    }
+    settings = {name: value for name, value in item.items() if not name.startswith("spare")}
+    settings["gpus"] = _gpus(item, problems)
     first_spare = 0 if item.get("spare") else names.count - item.get("spares", 0)
     if first_spare < 0:
         problems.add(
-            item.marks["spares"],
-            f"{names.count} hosts cannot have {item.get('spares')} spares",
+            item.path_of("spares"),
+            f"{names.count} hosts cannot have {item['spares']} spares",
             "write a smaller number",
         )
         first_spare = names.count
     for number, name in enumerate(names.names()):
-        yield make_host(name, spare=number >= first_spare, **settings)
+        yield make_host(**{**settings, "name": name}, spare=number >= first_spare)
 
 
 def with_spares(
@@ -168,7 +157,7 @@ def with_spares(
     if hosts and all(host.spare for host in hosts):
         key = "spares" if document.has("spares") else "hosts"
         problems.add(
-            document.keys[key],
+            problems.keys[key],
             f"{'the only host is a spare' if len(hosts) == 1 else 'all hosts are spares'}, "
             "and none is left to run the tasks",
             "leave at least one host that is no spare",
@@ -177,14 +166,15 @@ def with_spares(
 
 
 def _gpus(item: Section, problems: Problems) -> tuple[int, ...] | None:
-    gpus = item.get("gpus")
-    if gpus is None or isinstance(gpus, int):
-        return None if gpus is None else tuple(range(gpus))
-    indices = tuple(at.value for at in gpus)
-    for position, at in enumerate(gpus):
-        if at.value in indices[:position]:
-            problems.add(at.mark, f"the GPU {at.value} is given twice", "keep one")
-    return indices
+    gpus: int | tuple[int, ...] | None = item.get("gpus")
+    if isinstance(gpus, int):
+        return tuple(range(gpus))
+    for position, gpu in enumerate(gpus or ()):
+        if gpu in (gpus or ())[:position]:
+            problems.add(
+                f"{item.path_of('gpus')}[{position}]", f"the GPU {gpu} is given twice", "keep one"
+            )
+    return gpus
 
 
 def hostfile_hosts(text: str, shown: str, problems: Problems) -> tuple[HostSpec, ...]:

@@ -12,11 +12,11 @@ from distrun.spec.build import build
 from distrun.spec.context import LoadContext
 from distrun.spec.expansion import expand
 from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
-from distrun.spec.keys.document import SPEC
-from distrun.spec.model import SpecOrigin
+from distrun.spec.model import SPEC, SpecOrigin
+from distrun.spec.nodes import Mapping, Node, Scalar, describe
 from distrun.spec.overrides import override
 from distrun.spec.problems import Mark, Problems, printable
-from distrun.spec.yamlnodes import OF_PROGRAM, Mapping, Node, Scalar, describe, node_of, parse
+from distrun.spec.yamlnodes import OF_PROGRAM, node_of, parse
 from distrun.spec.yamltext import yaml_text
 
 if TYPE_CHECKING:

@@ -6,11 +6,53 @@ object. Durations are in seconds; ``None`` means ``off``.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from distrun.frozen import Frozen, field
+from distrun.spec.addresses import ADDRESS_PATTERN, LAST_PORT, address_problem
+from distrun.spec.common_values import (
+    ARGS,
+    ARGS_HELP,
+    ENV,
+    ENV_HELP,
+    MAX_TASKS,
+    NOT_EXPANDED,
+    PATH,
+    PYTHON,
+    VERBATIM,
+    count,
+    env_name_problem,
+    list_hint,
+)
+from distrun.spec.hostnames import (
+    HOST_ADDRESS_PATTERN,
+    MAX_HOSTS,
+    SET_PATTERN,
+    host_address_problem,
+    host_set_problem,
+)
+from distrun.spec.nodes import Mapping, Node, Scalar
+from distrun.spec.problems import nearest, quoted
+from distrun.spec.scalars import Boolean, Choice, Duration, ExitCodes, Integer, Size, Text, one_of
+from distrun.spec.schedulers import KubernetesSpec, SlurmSpec
+from distrun.spec.schema import (
+    Key,
+    ListOf,
+    Made,
+    MapOf,
+    MappingSchema,
+    OneOf,
+    OtherKeys,
+    key,
+    key_only,
+    keys_of,
+)
 from distrun.strategies import (  # at run time too: distrun.codec reads the hints
+    CUSTOM_ROLE_PATTERN,
+    STRATEGIES,
+    USUAL,
     Role,
     Strategy,
     Success,
@@ -19,6 +61,9 @@ from distrun.strategies import (  # at run time too: distrun.codec reads the hin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from distrun.spec.problems import Problems
+    from distrun.spec.schema import JsonSchema
 
 
 class ProgramKind(str, Enum):
@@ -70,41 +115,6 @@ TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR
 """The variables of EnvStyle.TORCHRUN."""
 
 
-class RoleSpec(Frozen, kw_only=True):
-    """The tasks of one role. `addresses` is empty if distrun chooses the ports."""
-
-    role: Role
-    program: ProgramSpec | None = None
-    """The program of a custom role; None: the spec's."""
-    restart: RestartSpec | None = None
-    """None: as the spec's `restart` says."""
-    in_tf_config: bool = True
-    """Whether the cluster in TF_CONFIG has a custom role."""
-    ready: Ready | None = None
-    """What shows that its tasks are ready; None: PORT for those that have one, else OFF."""
-    ready_line: str = ""
-    """The regular expression of a line that says that a task is ready."""
-    after: tuple[Role, ...] = ()
-    """The roles whose tasks must be ready first."""
-    count: int
-    addresses: tuple[str, ...] = ()
-    gpus: int | None = None
-    cpus: int | None = None
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = field(default_factory=dict)
-
-    expects_free_port: bool = False
-    """Whether its program is told its port otherwise than by TF_CONFIG, and listens itself."""
-
-    def is_in_cluster(self, strategy: Strategy) -> bool:
-        """Whether TF_CONFIG has its addresses. An evaluator is in nobody's cluster."""
-        return strategy.tf_config and self.in_tf_config and self.role is not Role.EVALUATOR
-
-    def has_ports(self, strategy: Strategy) -> bool:
-        """Whether each of its tasks has a port."""
-        return self.expects_free_port or self.is_in_cluster(strategy)
-
-
 class SlurmNode(Frozen, kw_only=True):
     """What Slurm gave to a job on one node."""
 
@@ -117,21 +127,68 @@ class SlurmNode(Frozen, kw_only=True):
     """How many GPUs; None: the cluster does not count GPUs, and all that are there may be used."""
 
 
+_INTERPRETER_PATTERN = r"[^/~$][^/$]*|/[^$]*"
+
+
+def _interpreter_problem(python: str) -> str | None:
+    """Return what is wrong with a host's Python interpreter, or None."""
+    if re.fullmatch(_INTERPRETER_PATTERN, python):
+        return None
+    wanted = "must be a name that is in PATH there, or an absolute path"
+    if python.startswith("~") or "$" in python:
+        return f"{wanted}, not {quoted(python)}; '~' and {NOT_EXPANDED}"
+    return f"{wanted}, not {quoted(python)}"
+
+
+_HOST_SET = Text(expected="a host's name", least=1, check=host_set_problem, pattern=SET_PATTERN)
+_HOST_ADDRESS = Text(
+    expected="a host's name or IP address",
+    least=1,
+    check=host_address_problem,
+    pattern=HOST_ADDRESS_PATTERN,
+)
+_HOST_GPUS = OneOf(
+    number=Integer(least=0, most=1024, description="a number of GPUs"),
+    list=ListOf(
+        item=Integer(least=0, most=1023), noun="index", expected="a list of indices such as [0, 2]"
+    ),
+)
+_INTERPRETER = Text(
+    expected=PYTHON.expected, least=1, check=_interpreter_problem, pattern=_INTERPRETER_PATTERN
+)
+
+
+# fmt: off
 class HostSpec(Frozen, kw_only=True):
     """A machine that runs tasks. `name` is its name for ssh; this machine is `localhost`."""
 
-    name: str = "localhost"
-    address: str | None = None
-    slots: int | None = None
-    gpus: tuple[int, ...] | None = None
+    name: str = key(_HOST_SET, "localhost", is_required=True,
+        examples=("gpu1", "user@gpu1", "gpu-[01-16]"),
+        help="The host's name for ssh: a name, user@name, or a range of names. localhost is "
+        "this machine.")
+    address: str | None = key(_HOST_ADDRESS, None, "the name", examples=("10.0.0.5",),
+        help="The address by which other tasks reach this host, if it is not the name.")
+    slots: int | None = key(count(1), None, "as many as needed", examples=(4,),
+        help="How many tasks may run on this host.")
+    gpus: tuple[int, ...] | None = key(_HOST_GPUS, None, "those that nvidia-smi finds",
+        examples=(4, [0, 2]),
+        help="How many GPUs to use on this host, or their indices.")
     """Indices of the GPUs to use; None: all of the host."""
-    python: str | None = None
-    workdir: str | None = None
-    env: dict[str, str] = field(default_factory=dict)
+    python: str | None = key(_INTERPRETER, None, "`program.python`",
+        examples=("/opt/tf/bin/python",),
+        help="The interpreter on this host: a name in its PATH, or an absolute path.")
+    workdir: str | None = key(Text(expected="an absolute path", pattern=r"/.*", least=1), None,
+        "`program.workdir`", examples=("/data",),
+        help="The working directory of the tasks on this host.")
+    env: dict[str, str] = key(ENV, {}, examples=({"NCCL_SOCKET_IFNAME": "eth1"},),
+        help=f"Environment variables for the tasks on this host. {ENV_HELP}")
+    spare: bool = key(Boolean(), False, examples=(True,),
+        help="Whether this host is a spare: it runs no task until it takes over those of a "
+        "host that was lost.")
+    spares: ClassVar[Key] = key_only(count(1), words="none", examples=(2,),
+        help="How many hosts at the end of a range of names are spares.")
     local: bool = False
     """Whether `name` is one of this machine's own; `localhost` always is."""
-    spare: bool = False
-    """Whether it runs tasks only in place of another host."""
     slurm: SlurmNode | None = None
     """What Slurm gave of it, if it is a node of an allocation."""
     pod: bool = False
@@ -159,17 +216,77 @@ class HostSpec(Frozen, kw_only=True):
         if self.pod:
             return "kubernetes"
         return "local" if self.is_local else "ssh"
+# fmt: on
 
 
+SLURM = "slurm"
+"""In place of the list of hosts: the nodes of the Slurm allocation that distrun runs in."""
+KUBERNETES = "kubernetes"
+"""In place of the list of hosts: pods that the job creates."""
+CLUSTERS = (SLURM, KUBERNETES)
+
+
+class _HostList(ListOf):
+    """A list of hosts, or a word for those of a cluster."""
+
+    def read(self, node: Node, path: str, problems: Problems) -> Any:
+        if isinstance(node, Scalar) and node.text in CLUSTERS:
+            return node.text
+        return super().read(node, path, problems)
+
+    def json_schema(self) -> JsonSchema:
+        return {"anyOf": [{"enum": list(CLUSTERS)}, super().json_schema()]}
+
+
+_HOSTS = _HostList(
+    item=OneOf(
+        text=_HOST_SET,
+        mapping=MappingSchema(
+            expected="a mapping such as {name: gpu1, slots: 4}", keys=keys_of(HostSpec)
+        ),
+    ),
+    expected="a list such as [localhost, 'gpu-[01-16]']",
+    least=1,
+    most=MAX_HOSTS,
+    noun="host",
+    text_hint=lambda text: list_hint(re.sub(r",(?![^\[]*\])", " ", text)),
+)
+_SSH_OPTION_PATTERN = r"[A-Za-z][A-Za-z0-9]*"
+
+
+def _ssh_option_problem(name: str) -> str | None:
+    """Return what is wrong with the name of an ssh option, or None."""
+    if re.fullmatch(_SSH_OPTION_PATTERN, name):
+        return None
+    return "is no option of ssh_config(5); write one such as ServerAliveInterval"
+
+
+_SSH_OPTIONS = MapOf(
+    value=VERBATIM,
+    expected="a mapping such as {ServerAliveInterval: 15}",
+    noun="option",
+    name_pattern=f"^{_SSH_OPTION_PATTERN}$",
+    check_name=_ssh_option_problem,
+)
+_OF_SSH = "your ssh configuration"
+
+
+# fmt: off
 class SshSpec(Frozen, kw_only=True):
     """Settings of the OpenSSH client, in addition to the user's own configuration."""
 
-    user: str | None = None
-    port: int | None = None
-    identity_file: str | None = None
-    config_file: str | None = None
-    options: dict[str, str] = field(default_factory=dict)
-    connect_timeout: float = 10.0
+    user: str | None = key(Text(expected="a user's name", least=1, pattern=r"[^-\s][^\s@]*"), None,
+        _OF_SSH, examples=("u",), help="The user to log in as.")
+    port: int | None = key(Integer(least=1, most=LAST_PORT), None, _OF_SSH, examples=(22,),
+        help="The port of sshd.")
+    identity_file: str | None = key(PATH, None, _OF_SSH, examples=("~/.ssh/id_ed25519",),
+        help="The private key to log in with, relative to this file.")
+    config_file: str | None = key(PATH, None, _OF_SSH, examples=("~/.ssh/config",),
+        help="A configuration file for ssh, relative to this file.")
+    options: dict[str, str] = key(_SSH_OPTIONS, {}, examples=({"ServerAliveInterval": 15},),
+        help="More options, as in ssh_config(5).")
+    connect_timeout: float = key(Duration(), "10s", help="How long to wait for a connection.")
+# fmt: on
 
 
 class Interpreter(Frozen):
@@ -182,6 +299,55 @@ class Interpreter(Frozen):
         return f"{self.path}, {self.why}"
 
 
+_OF_SHELLS = r"[|&;<>`$*]|^(?:source|export|cd) |\n"
+
+
+def _command_hint(text: str) -> str:
+    """The list to write instead of a command line, or of a line for a shell."""
+    if not re.search(_OF_SHELLS, text):
+        return list_hint(text)
+    is_short = len(text) <= 200 and text.isprintable()
+    line = text.replace("'", "''") if is_short else "..."
+    return f"write [bash, -c, '{line}']"
+
+
+def _result_problem(text: str) -> str | None:
+    """Say what is wrong with an item of results."""
+    is_outside = text.startswith("/") or ".." in text.split("/")
+    return "leads out of the working folder; write a path below it" if is_outside else None
+
+
+_MODULE = Text(
+    expected="a module's name such as trainer.main", pattern=r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+)
+_COMMAND = ListOf(
+    item=VERBATIM, expected="a list of texts", least=1, noun="word", text_hint=_command_hint
+)
+_PASS_ENV = ListOf(
+    item=Text(expected="a variable's name", check=env_name_problem),
+    expected="a list of names such as [WANDB_API_KEY]",
+    noun="name",
+    text_hint=list_hint,
+)
+_RESULTS = ListOf(
+    item=Text(
+        expected="a path or a pattern below the working folder, such as checkpoints",
+        check=_result_problem,
+    ),
+    expected="a list of paths such as [checkpoints, logs]",
+    least=1,
+    noun="path",
+    text_hint=list_hint,
+)
+_SYNC = OneOf(
+    text=Choice(values=("script", "off"), all_forms="script, off or a list of paths"),
+    list=ListOf(item=PATH, expected="a list of paths", least=1, noun="path"),
+)
+PROGRAM_KINDS = tuple(each.value for each in ProgramKind)
+"""The keys that name a program; one of them is required."""
+
+
+# fmt: off
 class ProgramSpec(Frozen, kw_only=True):
     """What each task runs. A custom role has one of its own, with the same files and folder.
 
@@ -191,29 +357,67 @@ class ProgramSpec(Frozen, kw_only=True):
     sent paths are relative; it is empty if nothing is sent.
     """
 
+    script: ClassVar[Key] = key_only(PATH, words="one of script, module and command is required",
+        examples=("mnist", "train.py"),
+        help="A Python script: a path relative to this file, or a bundled job's name.")
+    module: ClassVar[Key] = key_only(_MODULE, words="see script", examples=("trainer.main",),
+        help="A Python module, run as `python -m` does.")
+    command: ClassVar[Key] = key_only(_COMMAND, words="see script",
+        examples=(["./train.sh", "--fast"],),
+        help="A program and its first arguments. No shell is involved. A relative path such as "
+        "./train.sh is relative to this file, or to workdir if only that has it.")
     kind: ProgramKind
     target: str
     argv: tuple[str, ...] = ()
-    python: str | None = None
+    python: str | None = key(PYTHON, None,
+        "on this machine, that of the active environment (VIRTUAL_ENV, CONDA_PREFIX), else of "
+        "an executable script's first line, else the one that runs distrun",
+        examples=("python3", ".venv/bin/python"),
+        help="The interpreter for script and module: a name, or a path relative to this file.")
     interpreter: Interpreter | None = None
     """What runs it on this machine where `python` is None; None: what runs distrun."""
-    args: tuple[str, ...] = ()
-    workdir: str
-    env: dict[str, str] = field(default_factory=dict)
-    pass_env: tuple[str, ...] = ()
-    env_style: EnvStyle = EnvStyle.TF
-    keras: int | None = None
-    """The version of tf.keras, 2 or 3; None: TF_USE_LEGACY_KERAS is left alone."""
-    memory: Memory | None = None
-    """None: KEEP for the tasks of a cluster with several."""
+    args: tuple[str, ...] = key(ARGS, (), examples=(["--epochs", 3],),
+        help=f"The program's arguments. {ARGS_HELP}")
+    workdir: str = key(PATH, words="the folder where launch was called", examples=(".",),
+        help="The working directory of the tasks, relative to this file.")
+    env: dict[str, str] = key(ENV, {}, examples=({"TF_CPP_MIN_LOG_LEVEL": 2},),
+        help=f"Environment variables of the tasks. {ENV_HELP}")
+    pass_env: tuple[str, ...] = key(_PASS_ENV, (), examples=(["WANDB_API_KEY"],),
+        help="Variables to take from the launching shell. Their values are never recorded, "
+        "printed, or put on a command line.")
+    env_style: EnvStyle = key(one_of(EnvStyle), "tf", examples=("torchrun",),
+        help="`torchrun`: the tasks also get RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
+        "MASTER_ADDR and MASTER_PORT, as torchrun sets them.")
+    keras: int | None = key(Integer(least=2, most=3, description="2 or 3"), None,
+        "TF_USE_LEGACY_KERAS is left alone", examples=(2, 3),
+        help="What `tf.keras` is: 2 sets TF_USE_LEGACY_KERAS=1 and needs the package tf_keras, "
+        "which is looked for before anything starts; 3 sets TF_USE_LEGACY_KERAS=0.")
+    memory: Memory | None = key(one_of(Memory), None, "`keep` in a cluster of several tasks",
+        examples=("system",),
+        help="`keep`: the C library keeps the memory that a task frees, so that its next step "
+        "need not get it from the kernel again (docs/spec.md, Freed memory). `system`: it is "
+        "left alone.")
+    binds_port: bool | None = key(Boolean(), None, "`false`", examples=(True,),
+        help="`true`: each task has a port, and the program listens on it by itself, at "
+        "DISTRUN_ADDRESS: distrun leaves it free. `false`: distrun keeps it bound for "
+        "TensorFlow's server. It is left free, too, with `{port}` in args or env, and with "
+        "`env_style: torchrun`.")
+    tf_config: ClassVar[Key] = key_only(Choice(values=("mine",)), words="distrun's",
+        examples=("mine",),
+        help="`mine`: the program or `env` sets TF_CONFIG, and distrun sets none. Without it, "
+        "TF_CONFIG in `env` or pass_env is an error.")
     owns_tf_config: bool = False
     """Whether the program or `env` sets TF_CONFIG, and distrun does not."""
-    binds_port: bool | None = None
-    """Whether it listens on its task's port by itself; None: the spec does not say, so no."""
-    sync: Sync = Sync.SCRIPT
+    sync: Sync = key(_SYNC, Sync.SCRIPT, "`script`",
+        examples=("script", "off", ["data", "train.py"]),
+        help="The files to send to other hosts: the script's folder, nothing, or a list of "
+        "paths relative to this file (docs/ssh.md).")
     sync_paths: tuple[str, ...] = ()
     sync_base: str = ""
-    results: tuple[str, ...] = ()
+    results: tuple[str, ...] = key(_RESULTS, (), "nothing", examples=(["checkpoints", "logs"],),
+        help="What comes back from other hosts once the tasks have ended, also if the job has "
+        "failed: paths or patterns below the tasks' working folder. They go to the same places "
+        "on this machine, as `distrun fetch` would bring them (docs/ssh.md).")
     """What is brought back from other hosts at the end: paths and patterns below `workdir`."""
     is_workdir_chosen: bool = False
     """Whether the spec names `workdir`. Otherwise it is where launch was called."""
@@ -222,30 +426,12 @@ class ProgramSpec(Frozen, kw_only=True):
         """What runs it on this machine; None on another, and where it was named."""
         is_named = host.python or self.python or self.kind is ProgramKind.COMMAND
         return self.interpreter if host.is_local and not (is_named or host.slurm) else None
+# fmt: on
 
 
-class RestartSpec(Frozen, kw_only=True):
-    """How often and how soon failed tasks are restarted. Times are in seconds."""
-
-    max: int = 3
-    backoff: float = 1.0
-    backoff_max: float = 30.0
-    reset_after: float | None = 600.0
-    on: tuple[str, ...] = ("failure",)
-    """Exit codes and ranges (`130-255`), preemption, failure, always: one of them is enough."""
-    never_on: tuple[int, ...] = ()
-    min_workers: int | None = None
-    """The fewest workers to continue with if there is no host for the others; None: all."""
-    host_failures: int = 3
-    """After so many failures in a row of tasks on one host, that host is left out."""
-
-    def includes(self, status: int | None, *, is_preempted: bool) -> bool:
-        """Whether `on` includes a failure with this exit status; None: it has none."""
-        if "failure" in self.on or "always" in self.on:
-            return True
-        if is_preempted and "preemption" in self.on:
-            return True
-        return status in exit_codes(each for each in self.on if each[0].isdigit())
+_PROGRAM = MappingSchema(
+    expected="a mapping such as {script: mnist}", one_of=PROGRAM_KINDS, keys=keys_of(ProgramSpec)
+)
 
 
 def exit_codes(ranges: Iterable[str]) -> set[int]:
@@ -254,65 +440,314 @@ def exit_codes(ranges: Iterable[str]) -> set[int]:
     return {code for first, _, last in bounds for code in range(int(first), int(last or first) + 1)}
 
 
+def _conditions(written: Any) -> tuple[str, ...]:
+    words = [written] if isinstance(written, str) else written
+    return tuple("failure" if each == "any failure" else each for each in words)
+
+
+_CONDITION = ExitCodes(words=("preemption", "failure", "any failure", "always"))
+_CONDITIONS = OneOf(
+    text=_CONDITION,
+    list=ListOf(
+        item=_CONDITION, least=1, noun="condition", expected="a list such as [preemption, 130-255]"
+    ),
+)
+_EXIT_CODES = ListOf(
+    item=ExitCodes(),
+    noun="exit code",
+    expected="a list of exit codes and ranges such as [2, 64-78]",
+)
+_NEVER_ON = Made(_EXIT_CODES, lambda ranges: tuple(sorted(exit_codes(ranges))))
+
+
+# fmt: off
+class RestartSpec(Frozen, kw_only=True):
+    """How often and how soon failed tasks are restarted. Times are in seconds."""
+
+    max: int = key(count(0), 3,
+        help="The most restarts; 0 for none. Restarts after a preemption do not count.")
+    backoff: float = key(Duration(zero=True), "1s",
+        help="The wait before the first restart, randomly shortened by up to a quarter. It "
+        "doubles with each restart.")
+    backoff_max: float = key(Duration(zero=True), "30s", help="The longest wait before a restart.")
+    reset_after: float | None = key(Duration(off=True), "10m",
+        help="After this long without a failure, restarts are counted from 0 again.")
+    on: tuple[str, ...] = key(Made(_CONDITIONS, _conditions), ("failure",), "any failure",
+        examples=(["preemption", "130-255"], "preemption", "always"),
+        help="The failures after which tasks restart: exit codes and ranges (for a signal, 128 + "
+        "its number), `preemption`, `failure` (any), `always` (any failure; and exit 0 of tasks "
+        "that restart alone and whose success the job does not need).")
+    """Exit codes and ranges (`130-255`), preemption, failure, always: one of them is enough."""
+    never_on: tuple[int, ...] = key(_NEVER_ON, (), examples=([2], [2, "64-78"]),
+        help="Exit codes and ranges after which nothing is restarted, whatever `on` says.")
+    min_workers: int | None = key(count(1), None, "all workers", examples=(2,),
+        help="The fewest tasks of the role worker to continue with if no host has room for "
+        "the others after a host was lost. Without it, the job waits for a host for "
+        "timeouts.start, then fails.")
+    host_failures: int = key(count(1), 3,
+        help="After so many failures in a row of tasks on the same host, that host is left "
+        "out if the tasks have room elsewhere.")
+
+    def includes(self, status: int | None, *, is_preempted: bool) -> bool:
+        """Whether `on` includes a failure with this exit status; None: it has none."""
+        if "failure" in self.on or "always" in self.on:
+            return True
+        if is_preempted and "preemption" in self.on:
+            return True
+        return status in exit_codes(each for each in self.on if each[0].isdigit())
+# fmt: on
+
+
+def _restart_hint(name: str) -> str:
+    if name == "true":
+        return "YAML 1.1 reads on as true: put 'on' in quotes"
+    if name == "roles":
+        return "write it as cluster.worker.restart"
+    return f"write it as cluster.{name}.restart" if name in [each.value for each in Role] else ""
+
+
+def _role_restart_hint(name: str) -> str:
+    if name in _OF_JOB:
+        return f"write it as restart.{name}, for the whole job"
+    return _restart_hint(name)
+
+
+_RESTART = MappingSchema(
+    expected="a mapping such as {max: 3}",
+    unknown_hint=_restart_hint,
+    kind=RestartSpec,
+    keys=keys_of(RestartSpec),
+)
+_OF_JOB = ("min_workers", "host_failures")
+ROLE_RESTART = OneOf(
+    text=Choice(
+        values=("never", "failure", "preemption", "always"),
+        all_forms="never, failure, preemption, always or a mapping such as {max: 3}",
+    ),
+    mapping=MappingSchema(
+        expected=_RESTART.expected,
+        unknown_hint=_role_restart_hint,
+        keys={name: each for name, each in keys_of(RestartSpec).items() if name not in _OF_JOB},
+    ),
+)
+"""`restart` of a role: a mapping, or a word for its `on`."""
 NO_RESTARTS = RestartSpec(max=0)
 """The meaning of a spec without the section `restart`."""
 
 
+_ADDRESSES = ListOf(
+    item=Text(expected="host:port", check=address_problem, pattern=ADDRESS_PATTERN),
+    expected="a list of addresses such as [localhost:12345]",
+    least=1,
+    most=MAX_TASKS,
+    noun="address",
+)
+
+
+def _line_problem(text: str) -> str | None:
+    """Return what is wrong with a regular expression, or None."""
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"is no regular expression: {error}"
+    return None
+
+
+_READY_FORMS = "port, line, off or a mapping such as {line: ready}"
+_READY_LINE = Key(
+    Text(expected="a regular expression", least=1, check=_line_problem),
+    examples=("listening on",),
+    default="",
+    help="A regular expression (Python's) that is searched in each line, in its first "
+    "4,096 characters.",
+    required=True,
+)
+_READY = OneOf(
+    text=one_of(Ready, all_forms=_READY_FORMS),
+    mapping=MappingSchema(expected=_READY_FORMS, keys={"line": _READY_LINE}),
+)
+_AFTER = ListOf(
+    item=Text(expected="a role"),
+    expected="a list of roles such as [dispatcher]",
+    noun="role",
+    text_hint=list_hint,
+)
+
+
+# fmt: off
+class RoleSpec(Frozen, kw_only=True):
+    """The tasks of one role. `addresses` is empty if distrun chooses the ports."""
+
+    role: Role
+    program: ProgramSpec | None = None
+    """The program of a custom role; None: the spec's."""
+    count: int = key(count(0), 1, "as many as addresses", examples=(2,),
+        help="The number of tasks. distrun places them on the hosts and chooses their ports.")
+    addresses: tuple[str, ...] = key(_ADDRESSES, (), "ports are chosen",
+        examples=(["localhost:12345"],),
+        help="Each task's host:port, used verbatim in TF_CONFIG, instead of a count.")
+    gpus: int | None = key(Integer(least=0, most=1024), None, "the host's GPUs are divided",
+        examples=(1, 0),
+        help="How many GPUs each task of this role gets; 0 hides all GPUs from it.")
+    cpus: int | None = key(Integer(least=1, most=65536), None, "the host's cores are divided",
+        examples=(4,),
+        help="How many compute threads each task of this role uses.")
+    args: tuple[str, ...] = key(ARGS, (), examples=(["--batch-size", 32],),
+        help=f"Arguments for this role, added after program.args. {ARGS_HELP}")
+    env: dict[str, str] = key(ENV, {}, examples=({"TF_CPP_MIN_LOG_LEVEL": 2},),
+        help=f"Environment variables for this role, added to program.env. {ENV_HELP}")
+    ready: Ready | None = key(_READY, None, "`port`, or `off` for tasks without a port",
+        examples=("port", {"line": "listening on"}, "off"),
+        help="When tasks of this role are ready, for the roles that start `after` them: when their "
+        "port accepts connections (`port`), when they have printed a line, or one in which a "
+        "regular expression is found (`line`), or as soon as their program runs (`off`).")
+    ready_line: str = ""
+    """The regular expression of a line that says that a task is ready."""
+    restart: RestartSpec | None = key(ROLE_RESTART, None, "as `restart`",
+        examples=({"max": 10, "on": "always"}, "never"),
+        help="How tasks of this role restart: the keys of `restart` that differ, or one of never, "
+        "failure, preemption, always. Its restarts do not count against the job's `restart.max`. "
+        "Where a group restarts together, the role of the task that failed first decides.")
+    after: tuple[Role, ...] = key(_AFTER, (), examples=(["dispatcher"],),
+        help="The roles whose tasks must all be ready before a task of this role starts.")
+    in_tf_config: bool = key(Boolean(), True, "`false`", examples=(True,),
+        help="Whether TF_CONFIG's cluster has this role. Its tasks restart with the cluster "
+        "then; otherwise each restarts alone.")
+    """Only a custom role has the key; all others are in the cluster."""
+    expects_free_port: bool = False
+    """Whether its program is told its port otherwise than by TF_CONFIG, and listens itself."""
+
+    def is_in_cluster(self, strategy: Strategy) -> bool:
+        """Whether TF_CONFIG has its addresses. An evaluator is in nobody's cluster."""
+        return strategy.tf_config and self.in_tf_config and self.role is not Role.EVALUATOR
+
+    def has_ports(self, strategy: Strategy) -> bool:
+        """Whether each of its tasks has a port."""
+        return self.expects_free_port or self.is_in_cluster(strategy)
+# fmt: on
+
+
+_ROLE_KEYS = keys_of(RoleSpec)
+ROLE = MappingSchema(
+    expected="a mapping such as {count: 2, gpus: 1}",
+    one_of=("count", "addresses"),
+    keys={name: each for name, each in _ROLE_KEYS.items() if name != "in_tf_config"},
+)
+CUSTOM_ROLE = MappingSchema(
+    expected="a mapping such as {count: 1, script: dispatcher.py}",
+    one_of=PROGRAM_KINDS,
+    keys={**{each: keys_of(ProgramSpec)[each] for each in PROGRAM_KINDS}, **_ROLE_KEYS},
+)
+"""A role that has its own program, beside the cluster or in it."""
+
+
+def _is_custom(node: Node) -> bool:
+    """Whether a value under an unknown name is a custom role: it names a program."""
+    return isinstance(node, Mapping) and any(
+        entry.key.text in PROGRAM_KINDS for entry in node.entries
+    )
+
+
+def _role_hint(name: str) -> str:
+    if name == "master":
+        return "write chief"
+    if nearest(name, list(Role)):
+        return ""
+    return "a role of your own needs a program: {count: 1, script: serve.py}"
+
+
+def _role_name_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a custom role, or None."""
+    if re.fullmatch(CUSTOM_ROLE_PATTERN, name):
+        return None
+    return "must be 1 to 32 lower-case letters, digits and underscores, a letter first"
+
+
+_ROLE = OneOf(number=count(0), list=_ADDRESSES, mapping=ROLE)
+# An evaluator is not in the cluster: it has no address.
+_EVALUATOR = OneOf(
+    number=count(0),
+    mapping=MappingSchema(
+        expected="a mapping such as {count: 1}",
+        one_of=("count",),
+        keys={name: each for name, each in ROLE.keys.items() if name != "addresses"},
+    ),
+)
+
+
+# fmt: off
+_ROLES = {
+    "chief": key_only(_ROLE, 0, examples=(1, ["localhost:12345"]),
+        help="The task that also saves and, with parameter_server, directs the others. A "
+        "count, a list of addresses, or a mapping."),
+    "worker": key_only(_ROLE, 0,
+        examples=(2, ["localhost:12345", "localhost:23456"], {"count": 2, "gpus": 1}),
+        help="The tasks that train. A count, a list of addresses (host:port, used verbatim in "
+        "TF_CONFIG), or a mapping."),
+    "ps": key_only(_ROLE, 0, examples=(1, {"count": 2, "gpus": 0, "cpus": 1}),
+        help="The parameter servers, which hold the variables. A count, a list of addresses, "
+        "or a mapping."),
+    "evaluator": key_only(_EVALUATOR, 0, examples=(1,),
+        help="A task beside the cluster that evaluates checkpoints. A count or a mapping; it "
+        "has no address."),
+}
+# fmt: on
+
+
+CLUSTER = MappingSchema(
+    noun="role",
+    expected="a mapping of roles such as {worker: 2}",
+    unknown_hint=_role_hint,
+    others=OtherKeys(CUSTOM_ROLE, _is_custom, CUSTOM_ROLE_PATTERN, _role_name_problem),
+    keys=_ROLES,
+)
+SHORTEST_LINK = 2.0
+"""Seconds of the shortest `timeouts.link`: a link counts as lost after 0.3 of it without a
+heartbeat, and half of it is left for the end of the tasks. On a machine with three times as many
+busy processes as cores, a turn of the supervisor's loop took up to 0.12 s, and an agent's as long.
+"""
+_WHY_NOT_SHORTER = (
+    "on a busy machine, a host that works would count as lost, and its tasks might not have ended"
+)
+
+
+# fmt: off
 class Timeouts(Frozen, kw_only=True):
     """Limits in seconds; None means off."""
 
-    start: float | None = 300.0
-    run: float | None = None
-    grace: float = 10.0
-    stall: float | None = None
-    link: float | None = 60.0
+    start: float | None = key(Duration(off=True), "5m",
+        help="How long the job may take until all tasks have started.")
+    run: float | None = key(Duration(off=True), "off", examples=("2h",),
+        help="How long the job may run.")
+    grace: float = key(Duration(zero=True), "10s",
+        help="How long tasks may take to exit after SIGTERM. Then distrun sends SIGKILL.")
+    stall: float | None = key(Duration(off=True), "off", examples=("10m",),
+        help="How long the tasks may report no new step or, if they report no steps, print "
+        "nothing. Then they are restarted, as `restart` allows, or the job fails.")
+    link: float | None = key(Duration(off=True, shortest=SHORTEST_LINK, why=_WHY_NOT_SHORTER),
+        "60s",
+        help="How long a host may be unreachable before its tasks are stopped. At least "
+        f"{SHORTEST_LINK:g}s.")
+
+
+_PORT = OneOf(
+    text=Choice(values=("auto",), make=lambda _: 0, all_forms="a port or auto"),
+    number=Integer(least=1, most=LAST_PORT),
+)
 
 
 class TensorBoardSpec(Frozen, kw_only=True):
     """TensorBoard for the job. If `port` is 0, a free port is chosen."""
 
-    logdir: str
-    port: int = 0
+    logdir: str = key(PATH, examples=("logs",),
+        help="The folder with the event files, relative to the tasks' working directory.")
+    port: int = key(_PORT, 0, "`auto`", examples=("auto", 6006),
+        help="The port on which TensorBoard listens.")
+# fmt: on
 
 
-class SlurmSpec(Frozen, kw_only=True):
-    """What the job asks Slurm for. None: what Slurm gives by default."""
-
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    nodes: int | None = None
-    """None: it follows from the cluster, see :mod:`distrun.slurm.settings`."""
-    time: float | None = None
-    gpus_per_node: str | None = None
-    """A number, or a type and a number such as `a100:4`."""
-    cpus_per_task: int | None = None
-    mem_per_node: int | None = None
-    """In bytes."""
-    exclusive: bool = False
-    constraint: str | None = None
-    requeue: bool = False
-    signal_before_end: float = 120.0
-    options: dict[str, str] = field(default_factory=dict)
-    setup: tuple[str, ...] = ()
-
-
-class KubernetesSpec(Frozen, kw_only=True):
-    """The pods that the job creates. None: what the cluster's defaults are."""
-
-    image: str
-    namespace: str | None = None
-    context: str | None = None
-    pods: int | None = None
-    """None: one for each chief and worker; other tasks run beside them."""
-    cpus: str | None = None
-    memory: str | None = None
-    """As Kubernetes writes quantities: `500m`, `8Gi`."""
-    gpus: int | None = None
-    queue: str | None = None
-    priority_class: str | None = None
-    pod: str = "{}"
-    """JSON: what is merged into the template of the pods."""
+def _section(kind: Any, expected: str) -> MappingSchema:
+    return MappingSchema(expected=expected, kind=kind, keys=keys_of(kind))
 
 
 class SpecOrigin(Frozen, kw_only=True):
@@ -329,33 +764,168 @@ class SpecOrigin(Frozen, kw_only=True):
     overrides: tuple[str, ...] = ()
 
 
+LONGEST_NAME = 100
+_CONTROLS = r"\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+"""Control characters, ends of lines, characters that reverse text, halves of surrogate pairs."""
+
+
+def job_name_problem(name: str) -> str | None:
+    """Return what is wrong with a job's name, or None."""
+    if re.search(f"[{_CONTROLS}]", name):
+        return "has a line break or a control character; use letters, digits, blanks and signs"
+    return None
+
+
+def strategy_name(text: str) -> str:
+    """TensorFlow's name of a strategy (MultiWorkerMirroredStrategy) in the spelling of the spec."""
+    name = text[:100].rpartition(".")[2]
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.replace("-", "_")).lower()
+    return name.removesuffix("_strategy").removesuffix("_v2")
+
+
+def _section_hint(name: str) -> str:
+    """A hint for a key that belongs in a section, or ''."""
+    if name in ("gpus", "cpus"):
+        host = ", or for a host: hosts: [{name: localhost, gpus: 2}]" if name == "gpus" else ""
+        return f"write it for a role: cluster: {{worker: {{count: 2, {name}: 1}}}}{host}"
+    sections = {
+        "cluster": CLUSTER.keys,
+        "program": _PROGRAM.keys,
+        "timeouts": keys_of(Timeouts),
+        "restart": _RESTART.keys,
+    }
+    for section, keys in sections.items():
+        if name in keys:
+            return f"did you mean {section}.{name}?"
+    if nearest(name, SPEC.keys):
+        return ""
+    paths = {each: f"{section}.{each}" for section, keys in sections.items() for each in keys}
+    near = nearest(name, paths)
+    return f"did you mean {paths[near]}?" if near else ""
+
+
+_TASKS = Choice(values=("strategy", "chief", "worker0", "all"))
+_PORT_RANGE = Key(
+    Text(expected="a range such as 20000-21000", pattern=r"[0-9]{1,5}-[0-9]{1,5}"),
+    examples=("20000-21000",),
+    default="",
+    help="The first and the last port to choose from.",
+    required=True,
+)
+_PORTS = OneOf(
+    text=Choice(values=("auto",), all_forms="auto or a mapping such as {range: 20000-21000}"),
+    mapping=MappingSchema(
+        expected="a mapping such as {range: 20000-21000}", keys={"range": _PORT_RANGE}
+    ),
+)
+
+
+# fmt: off
+_SUCCESS_KEYS = {
+    "tasks": key_only(_TASKS, "strategy", examples=("all", "strategy"),
+        help="Which tasks must exit 0 for success. `strategy`: depends on the strategy."),
+    "strict": key_only(Boolean(), False, examples=(True, False),
+        help="Makes a success that is told with a warning a failure (exit code 75), as "
+        "`--strict` does. Such warnings are, for example: a log ends in an exception "
+        "although its task exited 0; a task left processes at work."),
+}
+
+
+_LOGS_KEYS = {
+    "max_size": key_only(Size(), "off", examples=("off", "100MB", "1GiB"),
+        help="How much of a task's log stays on the disk, over all its attempts. The oldest "
+        "output is dropped, on this machine and on the task's host. A log can be larger by "
+        "64 KiB and by what is printed in 0.1 s. The file system must be able to free the "
+        "start of a file, as ext4, XFS, Btrfs and tmpfs can."),
+}
+
+
+_SUCCESS = OneOf(
+    text=Made(_TASKS, lambda tasks: {"tasks": tasks}),
+    mapping=MappingSchema(
+        expected="a mapping such as {tasks: all, strict: true}", keys=_SUCCESS_KEYS
+    ),
+)
+_LOGS = MappingSchema(expected="a mapping such as {max_size: 100MB}", keys=_LOGS_KEYS)
+
+
 class Spec(Frozen, kw_only=True):
     """A whole job. `roles`: in the order of :class:`~distrun.strategies.Role`, custom ones last."""
 
-    name: str
-    strategy: str
+    name: str = key(
+        Text(expected="a name", verbatim=True, least=1, most=LONGEST_NAME,
+             pattern=rf"[^{_CONTROLS}]*(?![\s\S])", check=job_name_problem),
+        words="the file's name without its extension", examples=("mnist",),
+        help="The job's name. It is never used as a path or a command.")
+    strategy: str = key(Choice(values=tuple(STRATEGIES), unknown=strategy_name),
+        examples=(USUAL, *(each for each in STRATEGIES if each != USUAL)),
+        help="The tf.distribute strategy that the program uses.")
+    cluster: ClassVar[Key] = key_only(CLUSTER, words="one task if the strategy runs in one process",
+        examples=({"worker": 2},),
+        help="The tasks, by role. Each role is a count, a list of addresses, or a mapping.")
     roles: tuple[RoleSpec, ...]
-    program: ProgramSpec
-    hosts: tuple[HostSpec, ...] = (HostSpec(),)
-    placement: Placement = Placement.SPREAD
-    ssh: SshSpec = field(default_factory=SshSpec)
-    workers: Workers | None = None
+    workers: Workers | None = key(one_of(Workers), None,
+        "`coordinated`; `independent` without a chief, and with `success: worker0`",
+        examples=("independent", "coordinated"),
+        help="What the workers of parameter_server do. `coordinated`: they are servers that "
+        "run what the chief sends (ParameterServerStrategy). `independent`: each trains by "
+        "itself and exits 0 when it has finished (TensorFlow 1, Estimators).")
     """What workers of parameter servers do; None: the spec does not say, and it is COORDINATED."""
-    success: Success
+    program: ProgramSpec = key(_PROGRAM, examples=({"script": "mnist", "args": ["--epochs", 3]},),
+        help="The program that each task runs: a script, a module or a command.")
+    hosts: tuple[HostSpec, ...] = key(_HOSTS, (HostSpec(),), "this machine",
+        examples=(["localhost"], ["gpu-[01-16]"], SLURM, KUBERNETES),
+        help="The machines that run tasks: names, ranges of names, or mappings. `slurm`: the "
+        "nodes of the Slurm allocation in which distrun runs. `kubernetes`: pods, which the "
+        "job creates as the section `kubernetes` says.")
+    hostfile: ClassVar[Key] = key_only(PATH, words="none", examples=("hosts.txt",),
+        help="A file with one host a line, instead of `hosts`: `host slots=N` as in Open MPI "
+        "and DeepSpeed, or `host:N`. The path is relative to this file.")
+    spare_hosts: ClassVar[Key] = key_only(count(0), 0, name="spares", examples=(1,),
+        help="How many hosts at the end of `hosts` or of the hostfile are spares, as with "
+        "`spare: true`. They take over the tasks of hosts that are lost (restart.max > 0).")
+    placement: Placement = key(one_of(Placement), "spread", examples=("spread", "pack"),
+        help="How tasks are placed on hosts: round robin, or filling one host after another.")
+    ssh: SshSpec = key(_section(SshSpec, "a mapping such as {user: u, port: 22}"), SshSpec(),
+        _OF_SSH, examples=({"user": "u", "port": 22},),
+        help="How distrun calls ssh to reach other hosts.")
+    slurm: SlurmSpec = key(_section(SlurmSpec, "a mapping such as {partition: gpu, time: 12h}"),
+        SlurmSpec(), "the cluster's defaults", examples=({"partition": "gpu", "time": "12h"},),
+        help="What `distrun submit` asks Slurm for. Other commands ignore it.")
+    kubernetes: KubernetesSpec | None = key(
+        _section(KubernetesSpec, "a mapping such as {image: IMAGE, cpus: 4}"), None, "no pods",
+        examples=({"image": "tensorflow/tensorflow:2.19.0"},),
+        help="The pods of a job with `hosts: kubernetes`.")
+    success: Success = key(_SUCCESS, words="`strategy`",
+        examples=("strategy", "worker0", {"tasks": "all", "strict": True}),
+        help="Which tasks must exit 0 for success, and whether anything may speak against "
+        "it. `strategy`: depends on the strategy.")
     strict: bool = False
     """Whether a success that anything speaks against is a failure."""
-    restart: RestartSpec = NO_RESTARTS
-    timeouts: Timeouts = field(default_factory=Timeouts)
+    restart: RestartSpec = key(_RESTART, NO_RESTARTS, "nothing is restarted",
+        examples=({"max": 3},),
+        help="Restarts failed tasks, together with other tasks if the strategy requires it.")
+    timeouts: Timeouts = key(_section(Timeouts, "a mapping such as {grace: 10s}"), Timeouts(),
+        "as below", examples=({"grace": "10s"},),
+        help="Time limits, such as 500ms, 10s, 5m, 1h, or off.")
+    ports: ClassVar[Key] = key_only(_PORTS, "auto", examples=("auto", {"range": "20000-21000"}),
+        help="The ports for tasks without an explicit address.")
     port_range: tuple[int, int] | None = None
     """The first and the last port to choose from, both included; None: any free port."""
+    logs: ClassVar[Key] = key_only(_LOGS, words="as below", examples=({"max_size": "100MB"},),
+        help="How the tasks' logs are kept.")
     log_max_size: int | None = None
-    tensorboard: TensorBoardSpec | None = None
-    slurm: SlurmSpec = field(default_factory=SlurmSpec)
-    kubernetes: KubernetesSpec | None = None
+    vars: ClassVar[Key] = key_only(Choice(values=("env", "off")), "env", examples=("env", "off"),
+        help="Whether `${NAME}` in a value stands for that variable of the launching "
+        "environment. `$${NAME}` stands for the text `${NAME}`.")
+    tensorboard: TensorBoardSpec | None = key(
+        _section(TensorBoardSpec, "a mapping such as {logdir: logs}"), None, "none",
+        examples=({"logdir": "logs"},), help="Starts TensorBoard together with the job.")
     source: str = field(default="", compare=False)
     """The text of the file, for the record. Not compared: different texts may mean the same."""
     origin: SpecOrigin | None = field(default=None, compare=False)
     """Where the text comes from, and what else the command line says."""
+# fmt: on
 
     @property
     def spares(self) -> tuple[HostSpec, ...]:
@@ -386,3 +956,10 @@ class Spec(Frozen, kw_only=True):
     def sends_files(self) -> bool:
         """Whether other hosts are sent any: there are some, and something to send."""
         return bool(self.program.sync_base) and not all(host.is_local for host in self.hosts)
+
+
+SPEC = MappingSchema(
+    expected="a mapping that has at least strategy and program",
+    unknown_hint=_section_hint,
+    keys=keys_of(Spec),
+)

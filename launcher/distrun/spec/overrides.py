@@ -6,17 +6,9 @@ import re
 from typing import TYPE_CHECKING, TypeAlias
 
 from distrun.frozen import Frozen, replace
+from distrun.spec.nodes import Entry, Mapping, Node, Scalar, Sequence, describe
 from distrun.spec.problems import Mark, Problems, quoted
-from distrun.spec.yamlnodes import (
-    MAX_DEPTH,
-    Entry,
-    Mapping,
-    Node,
-    Scalar,
-    Sequence,
-    describe,
-    parse,
-)
+from distrun.spec.yamlnodes import MAX_DEPTH, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -57,9 +57,18 @@ class SpecProblemsError(InvalidSpecError):
 
 
 class Problems:
-    """Collects problems while a spec is read."""
+    """Collects problems while a spec is read.
+
+    Attributes:
+        places: where each value is written, by its path, such as `hosts[0].env`.
+        keys: where its key is written, if it has one.
+        with_unknown: the paths of mappings with unknown keys, which may be misspelt known ones.
+    """
 
     def __init__(self) -> None:
+        self.places: dict[str, Mark] = {}
+        self.keys: dict[str, Mark] = {}
+        self.with_unknown: set[str] = set()
         self._found: dict[Problem, None] = {}  # in the order in which they were found, each once
         self._left_out = 0
         self._closed: set[Mark] = set()
@@ -72,8 +81,14 @@ class Problems:
     def full(self) -> bool:
         return len(self._found) >= MOST_PROBLEMS
 
-    def add(self, mark: Mark, message: str, hint: str = "", *, is_only: bool = False) -> None:
-        """Add a problem. `is_only`: what is found at the same place later follows from it."""
+    def add(
+        self, where: Mark | str, message: str, hint: str = "", *, is_only: bool = False
+    ) -> None:
+        """Add a problem with the value at a place or path.
+
+        `is_only`: what is found at the same place later follows from it.
+        """
+        mark = self.places[where] if isinstance(where, str) else where
         if is_only:
             self._closed.add(mark)
         elif mark in self._closed:
@@ -86,7 +101,7 @@ class Problems:
         else:
             self._found[problem] = None
 
-    def add_unknown(self, mark: Mark, message: str, name: str, known: Iterable[str]) -> None:
+    def add_unknown(self, mark: Mark | str, message: str, name: str, known: Iterable[str]) -> None:
         """Add a problem about an unknown name. Suggests the nearest of `known`."""
         self.add(mark, message, "" if self.full else suggestion(name, known))
 

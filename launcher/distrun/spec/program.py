@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from distrun.agent.linux.regular import LARGEST_SCRIPT
 from distrun.frozen import Frozen, replace
 from distrun.spec import interpreter
+from distrun.spec.common_values import NOT_EXPANDED
 from distrun.spec.input_files import is_kernel_file
-from distrun.spec.keys.common import NOT_EXPANDED
-from distrun.spec.model import EnvStyle, Memory, ProgramKind, ProgramSpec, Sync
+from distrun.spec.model import ProgramKind, ProgramSpec, Sync
 from distrun.spec.problems import Problems, nearest, quoted
 from distrun.spec.regular_file import open_regular_file
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from distrun.spec.context import LoadContext
-    from distrun.spec.problems import Mark
     from distrun.spec.schema import Section
     from distrun.strategies import Role
 
 
+_AS_WRITTEN = ("env", "env_style", "keras", "memory", "binds_port", "results")
 _MOST_BYTES = 1 << 20
 _MOST_BEGINNING = 4096
 
@@ -58,7 +58,7 @@ def build_programs(
     kind = _kind(section)
     if kind is ProgramKind.COMMAND and section.has("python"):
         problems.add(
-            section.keys["python"],
+            problems.keys["program.python"],
             "program.python is not used with command",
             "remove it, or write the interpreter into the command",
         )
@@ -84,18 +84,13 @@ def build_programs(
         **_fields(main, context),
         python=_python(section, context),
         workdir=_path_inside(sync_base, workdir),
-        env={name: at.value for name, at in section.get("env", {}).items()},
-        pass_env=tuple(dict.fromkeys(at.value for at in section.get("pass_env", ()))),
-        env_style=EnvStyle(section.get("env_style", "tf")),
-        keras=section.get("keras"),
-        memory=Memory(memory) if (memory := section.get("memory")) else None,
-        owns_tf_config=section.get("tf_config") == "mine",
-        binds_port=section.get("binds_port"),
+        pass_env=tuple(dict.fromkeys(section.get("pass_env", ()))),
+        owns_tf_config="tf_config" in section,
         sync=sync,
         sync_paths=paths,
         sync_base=sync_base,
-        results=tuple(at.value for at in section.get("results", ())),
         is_workdir_chosen=section.has("workdir"),
+        **{name: section[name] for name in _AS_WRITTEN if name in section},
     )
     return program, {
         role: replace(program, **_fields(each, context)) for role, each in custom.items()
@@ -131,10 +126,10 @@ def _read_target(
 ) -> _Target:
     """Read script, module or command of the section at `path` of the spec."""
     kind = _kind(section)
-    command = tuple(at.value for at in section.get("command", ()))
+    command = section.get("command", ())
     if command and not command[0]:
         problems.add(
-            section.marks["command"],
+            section.path_of("command"),
             f"{path}.command begins with an empty word",
             "write the program to run first",
         )
@@ -143,7 +138,7 @@ def _read_target(
     else:
         name = section.get("module", "")
     program = _program_path(command[0], workdir, context, runs_elsewhere) if command else ""
-    args = (*(at.value for at in section.get("args", ())), *extra_args)
+    args = (*section.get("args", ()), *extra_args)
     if kind is ProgramKind.SCRIPT:
         folder = os.path.dirname(name)
     elif command and program != command[0]:
@@ -155,7 +150,7 @@ def _read_target(
     # Without a slash, the program is looked for in PATH.
     if "/" in program and _has_windows_line(os.path.join(workdir, program)):
         problems.add(
-            section.marks["command"],
+            section.path_of("command"),
             f"{path}.command: the first line of {quoted(program)} ends with a carriage return, as "
             "files of Windows do: no interpreter has such a name",
             f"sed -i 's/\\r$//' {shlex.quote(program)}",
@@ -173,14 +168,14 @@ def _script(
     if os.path.isfile(path):
         if is_kernel_file(path):
             message = f"{where}.script names a file of the kernel: {quoted_path(path)}"
-            problems.add(section.marks["script"], message, "name a script")
+            problems.add(section.path_of("script"), message, "name a script")
         elif os.stat(path).st_size > LARGEST_SCRIPT:
             message = f"{where}.script: {quoted_path(path)} is larger than 100 MB"
-            problems.add(section.marks["script"], message, "name a script")
+            problems.add(section.path_of("script"), message, "name a script")
         elif _is_notebook(path):
             message = f"{where}.script is a notebook, not a script: {quoted_path(path)}"
             convert = f"convert it: jupyter nbconvert --to script {shlex.quote(name)}"
-            problems.add(section.marks["script"], message, convert)
+            problems.add(section.path_of("script"), message, convert)
         return path
     from distrun.spec.resources import bundled_jobs
 
@@ -189,22 +184,22 @@ def _script(
         return str(jobs[name])
     if may_be_missing:
         return path
-    mark = section.marks["script"]
+    place = section.path_of("script")
     bundled = f"a bundled job: {', '.join(jobs) or 'none'}"
     if os.path.isdir(path):
         problems.add(
-            mark,
+            place,
             f"{where}.script is a folder: {quoted_path(path)}",
             f"name a file in it, or {bundled}",
         )
     elif os.path.lexists(path):
         what = "is no regular file" if os.path.exists(path) else "is a link that leads to no file"
         problems.add(
-            mark, f"{where}.script: {quoted_path(path)} {what}", f"name a script, or {bundled}"
+            place, f"{where}.script: {quoted_path(path)} {what}", f"name a script, or {bundled}"
         )
     else:
         problems.add(
-            mark,
+            place,
             f"{where}.script names no file: {quoted_path(path)} is not there",
             _missing_hint(
                 name, _similar_script(path, name, jobs) or f"name a script, or {bundled}"
@@ -273,7 +268,7 @@ def _workdir(
     path = context.resolve(workdir)
     if not may_be_missing and not os.path.isdir(path):
         problems.add(
-            section.marks["workdir"],
+            "program.workdir",
             f"program.workdir is no folder: {quoted_path(path)}",
             _missing_hint(workdir, "make it, or name another"),
         )
@@ -284,15 +279,15 @@ def _sync_paths(section: Section, context: LoadContext, problems: Problems) -> t
     listed = section.get("sync", "script")
     if isinstance(listed, str):
         return ()
-    for at in listed:
-        path = context.resolve(at.value)
+    paths = tuple(map(context.resolve, listed))
+    for index, path in enumerate(paths):
         if not os.path.exists(path):
             problems.add(
-                at.mark,
+                f"program.sync[{index}]",
                 f"program.sync names nothing: {quoted_path(path)} is not there",
-                _missing_hint(at.value, "remove it, or correct the path"),
+                _missing_hint(listed[index], "remove it, or correct the path"),
             )
-    return tuple(context.resolve(at.value) for at in listed)
+    return paths
 
 
 def _program_folders(targets: Sequence[_Target], folders: tuple[str, ...]) -> tuple[str, ...]:
@@ -344,29 +339,30 @@ def _names_a_file(words: Iterable[str], folder: str) -> bool:
 
 
 def _check_pass_env(section: Section, context: LoadContext, problems: Problems) -> None:
-    env = section.get("env", {})
-    for at in section.get("pass_env", ()):
-        if at.value not in context.environ:
+    for index, name in enumerate(section.get("pass_env", ())):
+        place = f"program.pass_env[{index}]"
+        if name not in context.environ:
             problems.add(
-                at.mark,
-                f"program.pass_env names {quoted(at.value)}, which is not set here",
+                place,
+                f"program.pass_env names {quoted(name)}, which is not set here",
                 "export it before the launch, or remove it",
             )
-        elif at.value in env:
-            problems.add(
-                at.mark, f"{quoted(at.value)} is in both env and pass_env", "keep one of them"
-            )
+        elif name in section.get("env", {}):
+            problems.add(place, f"{quoted(name)} is in both env and pass_env", "keep one of them")
 
 
-def check_readable(path: str, mark: Mark, what: str, problems: Problems) -> None:
-    """Add a problem unless `path` is a file that is not too large to be read at once."""
+def check_readable(path: str, place: str, problems: Problems) -> None:
+    """Add a problem unless `path` is a file that is not too large to be read at once.
+
+    `place` is the key that names it.
+    """
     if not os.path.isfile(path):
         problems.add(
-            mark, f"{what} names no file: {quoted_path(path)} is not there", "correct the path"
+            place, f"{place} names no file: {quoted_path(path)} is not there", "correct the path"
         )
     elif os.path.getsize(path) > _MOST_BYTES:
         why = f"{quoted_path(path)} has more than {_MOST_BYTES >> 20} MB"
-        problems.add(mark, f"{what} is too large: {why}", "correct the path")
+        problems.add(place, f"{place} is too large: {why}", "correct the path")
 
 
 def quoted_path(path: str) -> str:

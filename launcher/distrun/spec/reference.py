@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.frozen import replace
 from distrun.spec.expansion import PATTERN
-from distrun.spec.keys.cluster import CLUSTER, CUSTOM_ROLE, ROLE
-from distrun.spec.keys.document import SPEC
-from distrun.spec.keys.runtime import ROLE_RESTART
+from distrun.spec.model import CLUSTER, CUSTOM_ROLE, ROLE, ROLE_RESTART, SPEC
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf, Schema
 
 if TYPE_CHECKING:
@@ -24,8 +22,8 @@ def reference() -> Iterator[tuple[str, Key]]:
 
 
 def _keys(mapping: MappingSchema, prefix: str) -> Iterator[tuple[str, Key]]:
-    for key in mapping.keys:
-        path = prefix + key.name
+    for name, key in mapping.keys.items():
+        path = prefix + name
         yield path, key
         # All roles take the same keys: they are listed once, below; those of `restart`, too.
         if mapping is CLUSTER or key.schema is ROLE_RESTART:
@@ -34,8 +32,7 @@ def _keys(mapping: MappingSchema, prefix: str) -> Iterator[tuple[str, Key]]:
             yield from _keys(inner, f"{inner_path}.")
     if mapping is CLUSTER:
         yield from _keys(ROLE, f"{prefix}<role>.")
-        listed = {key.name for key in ROLE.keys}
-        own = tuple(key for key in CUSTOM_ROLE.keys if key.name not in listed)
+        own = {name: key for name, key in CUSTOM_ROLE.keys.items() if name not in ROLE.keys}
         yield from _keys(replace(CUSTOM_ROLE, keys=own), f"{prefix}<role of your own>.")
 
 

@@ -5,39 +5,89 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from distrun.frozen import Frozen
+from distrun.frozen import replace
 from distrun.spec.addresses import is_loopback, parse_address
 from distrun.spec.hostnames import machine_name
 from distrun.spec.machine import is_this_machine
-from distrun.spec.model import Ready, RoleSpec
+from distrun.spec.model import NO_RESTARTS, Ready, RestartSpec, RoleSpec
+from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.schema import Section
-from distrun.spec.yamlnodes import flow_style
+from distrun.spec.variables import ports_in_texts
 from distrun.strategies import CUSTOM_ROLE_PATTERN, STRATEGIES, Role, RoleRule, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from distrun.spec.context import LoadContext
     from distrun.spec.model import HostSpec
-    from distrun.spec.schema import Located
-
-EMPTY = Section(Mark(""))
+    from distrun.spec.problems import Mark, Problems
 
 
-class WrittenRole(Frozen):
-    """A role of the spec: its meaning, and the places of the role and its addresses."""
+def read_roles(
+    document: Section, restart: RestartSpec, context: LoadContext, problems: Problems
+) -> tuple[RoleSpec, ...]:
+    """The valid roles that have tasks, in the order of :class:`Role`, custom ones last.
 
-    spec: RoleSpec
-    mark: Mark
-    key: Mark
-    addresses: tuple[Located[str], ...] = ()
+    `restart` is the policy of the job: a role takes from it what its own leaves out.
+    """
+    cluster: Section = document.get("cluster", Section())
+    needs_port = ports_in_texts(document, context)
+    roles = []
+    for role in (*Role, *custom_roles(cluster)):
+        value: Any = cluster.get(role.value)
+        section = value if isinstance(value, Section) else Section()
+        if isinstance(value, Section):
+            value = section.get("count", section.get("addresses", 1 if role.is_custom else None))
+        if not value:
+            continue
+        ready = section.get("ready")
+        given = {name: section[name] for name in ("gpus", "cpus", "env") if name in section}
+        one = RoleSpec(
+            role=role,
+            count=value if isinstance(value, int) else len(value),
+            addresses=() if isinstance(value, int) else value,
+            expects_free_port=role.is_custom or needs_port(role),
+            ready=Ready.LINE if isinstance(ready, Section) else ready,
+            ready_line=ready.get("line", "") if isinstance(ready, Section) else "",
+            after=tuple(
+                Role(name)
+                for name in section.get("after", ())
+                if re.fullmatch(CUSTOM_ROLE_PATTERN, name)
+            ),
+            in_tf_config=section.get("in_tf_config", not role.is_custom),
+            args=() if role.is_custom else section.get("args", ()),
+            restart=_restart(section, restart, problems),
+            **given,
+        )
+        roles.append(one)
+    return tuple(roles)
 
 
-def read_roles(cluster: Section) -> tuple[WrittenRole, ...]:
-    """The valid roles that have tasks, in the order of :class:`Role`, custom ones last."""
-    order = [*Role, *custom_roles(cluster)]
-    read = (_read_role(role, cluster) for role in order if cluster.get(role.value) is not None)
-    return tuple(one for one in read if one is not None and one.spec.count)
+def _restart(role: Section, common: RestartSpec, problems: Problems) -> RestartSpec | None:
+    """The policy of a role; None: that of the job."""
+    written = role.get("restart")
+    if written == "never":
+        return replace(common, max=0)
+    if isinstance(written, str):
+        return replace(common, on=(written,))
+    if written is None:
+        return None
+    return checked_restart(replace(common, **written), written.path, problems)
+
+
+def checked_restart(restart: RestartSpec, path: str, problems: Problems) -> RestartSpec:
+    """The policy that is written at `path`; if its times contradict each other: none."""
+    written = (f"{path}.{key}" for key in ("backoff_max", "backoff"))
+    where = next((each for each in written if each in problems.keys), None)
+    if where is None or restart.backoff <= restart.backoff_max:
+        return restart
+    problems.add(
+        where,
+        f"{path}.backoff is longer than {path}.backoff_max ({restart.backoff_max:g}s)",
+        "raise backoff_max, or lower backoff",
+    )
+    return NO_RESTARTS
 
 
 def custom_roles(cluster: Section) -> dict[Role, Section]:
@@ -45,89 +95,42 @@ def custom_roles(cluster: Section) -> dict[Role, Section]:
     known = {role.value for role in Role}
     return {
         Role(name): section
-        for name, section in cluster.values.items()
+        for name, section in cluster.items()
         if name not in known and re.fullmatch(CUSTOM_ROLE_PATTERN, name)
     }
 
 
-def _read_role(role: Role, cluster: Section) -> WrittenRole | None:
-    value: Any = cluster.get(role.value)
-    section = value if isinstance(value, Section) else EMPTY
-    if isinstance(value, Section):
-        default = 1 if role.is_custom else None
-        value = value.get("count", value.get("addresses", default))
-    if value is None:
-        return None
-    addresses = () if isinstance(value, int) else value
-    ready = section.get("ready")
-    return WrittenRole(
-        RoleSpec(
-            role=role,
-            count=value if isinstance(value, int) else len(addresses),
-            addresses=tuple(at.value for at in addresses),
-            gpus=section.get("gpus"),
-            cpus=section.get("cpus"),
-            expects_free_port=role.is_custom,
-            ready=_ready(section),
-            ready_line=ready.get("line") if isinstance(ready, Section) else "",
-            after=_roles_before(section),
-            in_tf_config=section.get("in_tf_config", not role.is_custom),
-            args=() if role.is_custom else tuple(at.value for at in section.get("args", ())),
-            env={name: at.value for name, at in section.get("env", {}).items()},
-        ),
-        cluster.marks[role.value],
-        cluster.keys[role.value],
-        tuple(addresses),
-    )
-
-
-def _ready(section: Section) -> Ready | None:
-    """When the tasks are ready; None if the spec does not say."""
-    ready = section.get("ready")
-    if isinstance(ready, Section):
-        return Ready.LINE
-    return None if ready is None else Ready(ready)
-
-
-def _roles_before(section: Section) -> tuple[Role, ...]:
-    return tuple(
-        Role(at.value)
-        for at in section.get("after", ())
-        if re.fullmatch(CUSTOM_ROLE_PATTERN, at.value)
-    )
-
-
 def check_order(
-    cluster: Section, roles: tuple[WrittenRole, ...], strategy: Strategy, problems: Problems
+    cluster: Section, roles: tuple[RoleSpec, ...], strategy: Strategy, problems: Problems
 ) -> None:
     """Add a problem for each `ready` and `after` by which a task could never start."""
-    specs = {one.spec.role: one.spec for one in roles}
+    specs = {role.role: role for role in roles}
     for one in roles:
-        section: Any = cluster.values.get(one.spec.role.value)
+        section: Any = cluster.get(one.role.value)
         if not isinstance(section, Section):
             continue
-        if one.spec.ready is Ready.PORT and not one.spec.has_ports(strategy):
+        if one.ready is Ready.PORT and not one.has_ports(strategy):
             problems.add(
-                section.marks["ready"],
-                f"the tasks of {one.spec.role.value} have no port to be ready at",
+                section.path_of("ready"),
+                f"the tasks of {one.role.value} have no port to be ready at",
                 "write off, or {line: TEXT}",
             )
-        for at in section.get("after", ()):
-            _check_after(at, one.spec.role, specs, problems)
+        for index, name in enumerate(section.get("after", ())):
+            _check_after(f"{section.path_of('after')}[{index}]", name, one.role, specs, problems)
 
 
 def _check_after(
-    at: Located[str], role: Role, specs: dict[Role, RoleSpec], problems: Problems
+    where: str, name: str, role: Role, specs: dict[Role, RoleSpec], problems: Problems
 ) -> None:
     names = {each.value for each in specs}
-    if at.value not in names:
-        message = f"cluster.{role.value} starts after {quoted(at.value)}, which is no role here"
-        problems.add_unknown(at.mark, message, at.value, sorted(names - {role.value}))
+    if name not in names:
+        message = f"cluster.{role.value} starts after {quoted(name)}, which is no role here"
+        problems.add_unknown(where, message, name, sorted(names - {role.value}))
         return
-    path = _path(Role(at.value), role, specs)
+    path = _path(Role(name), role, specs)
     if path:
         steps = " after ".join(each.value for each in (role, *path))
-        problems.add(at.mark, f"roles wait for each other: {steps}", "remove one of these")
+        problems.add(where, f"roles wait for each other: {steps}", "remove one of these")
 
 
 def _path(start: Role, end: Role, specs: dict[Role, RoleSpec]) -> list[Role]:
@@ -146,150 +149,148 @@ def _path(start: Role, end: Role, specs: dict[Role, RoleSpec]) -> list[Role]:
 
 
 def check_roles(
-    document: Section, roles: tuple[WrittenRole, ...], strategy: Strategy, problems: Problems
+    document: Section, roles: tuple[RoleSpec, ...], strategy: Strategy, problems: Problems
 ) -> None:
     """Add a problem for each role that is missing, is not allowed, or has too many tasks."""
-    cluster: Section = document.get("cluster", EMPTY)
-    if cluster.marks:
-        _check_missing(document.keys["cluster"], cluster, roles, strategy, problems)
-    elif strategy.tf_config and not cluster.unknown:
-        least = {role.value: rule.least for role, rule in strategy.roles.items() if rule.least}
+    cluster: Section = document.get("cluster", Section())
+    unknown = "cluster" in problems.with_unknown
+    least = {role.value: rule.least for role, rule in strategy.roles.items() if rule.least}
+    if any(place.startswith("cluster.") for place in problems.keys):
+        if not unknown:
+            _check_missing(cluster, roles, strategy, problems)
+    elif strategy.tf_config and not unknown:
         problems.add(
-            document.keys.get("cluster") or document.keys["strategy"],
+            problems.keys.get("cluster") or problems.keys["strategy"],
             f"{strategy.name} needs a cluster with {' and '.join(least)}",
             f"add 'cluster: {flow_style(least)}'",
         )
     for one in roles:
-        if one.spec.role.is_custom:
-            _check_custom(one, cluster.values[one.spec.role.value], strategy, problems)
+        name = one.role.value
+        if one.role.is_custom:
+            _check_custom(one, cluster[name], strategy, problems)
             continue
-        rule = strategy.roles.get(one.spec.role)
+        rule = strategy.roles.get(one.role)
         if rule is None:
-            _refuse_role(one, strategy, problems)
+            others = [other.name for other in STRATEGIES.values() if one.role in other.roles]
+            problems.add(
+                problems.keys[f"cluster.{name}"],
+                f"{strategy.name} has no {name}",
+                f"remove it, or use the strategy {' or '.join(others)}",
+            )
             continue
         _check_count(one, rule, strategy, problems)
         if one.addresses and not strategy.tf_config:
             problems.add(
-                one.mark,
+                f"cluster.{name}",
                 f"{strategy.name} runs in one process and has no addresses",
-                f"write '{one.spec.role.value}: 1', or remove cluster",
+                f"write '{name}: 1', or remove cluster",
             )
 
 
-def _check_custom(
-    one: WrittenRole, section: Section, strategy: Strategy, problems: Problems
-) -> None:
-    name = one.spec.role.value
+def _check_custom(one: RoleSpec, section: Section, strategy: Strategy, problems: Problems) -> None:
     if section.has("count") and section.has("addresses"):
         problems.add(
-            section.keys["addresses"],
-            f"cluster.{name} has both count and addresses",
+            problems.keys[section.path_of("addresses")],
+            f"{section.path} has both count and addresses",
             "keep one of them",
         )
-    if one.spec.in_tf_config and not strategy.tf_config:
+    if one.in_tf_config and not strategy.tf_config:
         problems.add(
-            section.marks["in_tf_config"],
+            section.path_of("in_tf_config"),
             f"{strategy.name} runs in one process and has no TF_CONFIG",
             "remove it",
         )
 
 
 def _check_missing(
-    place: Mark,
-    cluster: Section,
-    roles: tuple[WrittenRole, ...],
-    strategy: Strategy,
-    problems: Problems,
+    cluster: Section, roles: tuple[RoleSpec, ...], strategy: Strategy, problems: Problems
 ) -> None:
-    there = {one.spec.role for one in roles}
+    there = {one.role for one in roles}
     for role, rule in strategy.roles.items():
-        # A role that is invalid or misspelt has a problem already.
-        reported = (
-            cluster.unknown
-            or _unreadable(cluster, role)
-            or (roles and not strategy.tf_config and not cluster.has(role.value))
+        # A role that is invalid has a problem already.
+        reported = _is_unreadable(cluster, role) or (
+            roles and not strategy.tf_config and not cluster.has(role.value)
         )
         if rule.least and role not in there and not reported:
             problems.add(
-                place,
+                problems.keys["cluster"],
                 f"{strategy.name} needs a {role.value} ({rule.count_text})",
                 f"add '{role.value}: {rule.least}' to cluster",
             )
 
 
-def _unreadable(cluster: Section, role: Role) -> bool:
+def _is_unreadable(cluster: Section, role: Role) -> bool:
     value = cluster.get(role.value)
     if isinstance(value, Section):
-        return not {"count", "addresses"} & value.values.keys()
+        return not {"count", "addresses"} & value.keys()
     return cluster.is_wrong(role.value)
 
 
-def _refuse_role(one: WrittenRole, strategy: Strategy, problems: Problems) -> None:
-    role = one.spec.role
-    others = [other.name for other in STRATEGIES.values() if role in other.roles]
-    problems.add(
-        one.key,
-        f"{strategy.name} has no {role.value}",
-        f"remove it, or use the strategy {' or '.join(others)}",
-    )
-
-
-def _check_count(one: WrittenRole, rule: RoleRule, strategy: Strategy, problems: Problems) -> None:
-    count, role = one.spec.count, one.spec.role.value
+def _check_count(one: RoleSpec, rule: RoleRule, strategy: Strategy, problems: Problems) -> None:
+    count, role = one.count, one.role.value
     if rule.most is None or count <= rule.most:
         return
     hint = f"write '{role}: {rule.most}'"
     if not strategy.tf_config:
         hint += ", or use the strategy multi_worker_mirrored for several"
-    problems.add(one.mark, f"{strategy.name} takes {rule.count_text} {role}, not {count}", hint)
+    message = f"{strategy.name} takes {rule.count_text} {role}, not {count}"
+    problems.add(f"cluster.{role}", message, hint)
 
 
 def check_addresses(
-    roles: Iterable[WrittenRole], hosts: tuple[HostSpec, ...] | None, problems: Problems
+    roles: Iterable[RoleSpec], hosts: tuple[HostSpec, ...] | None, problems: Problems
 ) -> None:
     """Add a problem for each address that is given twice or is on none of `hosts`."""
-    seen: dict[tuple[str, int], Located[str]] = {}
+    seen: dict[tuple[str, int], tuple[Mark, str]] = {}
     machines = _Machines(hosts)
     spares = {each.name for each in hosts or () if each.spare}
     written = [
-        (at, address, machines.host_of(address.host))
-        for at, address in ((at, parse_address(at.value)) for one in roles for at in one.addresses)
+        (problems.places[_address_path(one, index, problems)], text, parse_address(text))
+        for one in roles
+        for index, text in enumerate(one.addresses)
     ]
-    used = list(dict.fromkeys(host for _, _, host in written if host is not None))
-    for at, address, host in written:
-        first = seen.setdefault((host or address.host, address.port), at)
-        if first is not at:
+    of_hosts = [machines.host_of(address.host) for _, _, address in written]
+    used = list(dict.fromkeys(host for host in of_hosts if host is not None))
+    for (mark, text, address), host in zip(written, of_hosts, strict=True):
+        first = seen.setdefault((host or address.host, address.port), (mark, text))
+        if first != (mark, text):
             problems.add(
-                at.mark,
-                f"the address {at.value} is given twice{_first_place(first, at)}",
+                mark,
+                f"the address {text} is given twice{_first_place(*first, text)}",
                 "give each task its own port",
             )
         if host is not None and host in spares:
             problems.add(
-                at.mark,
-                f"the address {at.value} is on {host}, which is a spare",
+                mark,
+                f"the address {text} is on {host}, which is a spare",
                 "a spare runs no task at first: use another host, or remove `spare`",
             )
         if host is None:
             problems.add(
-                at.mark,
-                f"the address {at.value} is on none of the hosts",
+                mark,
+                f"the address {text} is on none of the hosts",
                 f"add {address.host} to hosts, or use an address of {machines.names_text}",
             )
         elif len(used) > 1 and is_loopback(address.host):
             other = next(each for each in used if each != host)
             problems.add(
-                at.mark,
-                f"the address {at.value} leads the tasks on {other} to their own machine",
+                mark,
+                f"the address {text} leads the tasks on {other} to their own machine",
                 f"write the address by which other hosts reach {host}",
             )
 
 
-def _first_place(first: Located[str], again: Located[str]) -> str:
+def _address_path(role: RoleSpec, index: int, problems: Problems) -> str:
+    """The path of an address: a role is a list of them, or a mapping that has one."""
+    path = f"cluster.{role.role.value}.addresses[{index}]"
+    return path if path in problems.places else f"cluster.{role.role.value}[{index}]"
+
+
+def _first_place(mark: Mark, text: str, again: str) -> str:
     """The place of the first of two equal addresses, and its spelling if that differs."""
-    words = [f"first in line {first.mark.line}"] if first.mark.line else []
-    if first.value.lower() != again.value.lower():
-        words.append(f"as {first.value}")
+    words = [f"first in line {mark.line}"] if mark.line else []
+    if text.lower() != again.lower():
+        words.append(f"as {text}")
     return f" ({', '.join(words)})" if words else ""
 
 

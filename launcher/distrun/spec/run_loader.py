@@ -9,12 +9,11 @@ from distrun.frozen import replace
 from distrun.spec.build import build
 from distrun.spec.context import LoadContext
 from distrun.spec.expansion import escape
-from distrun.spec.keys.document import SPEC
 from distrun.spec.loader import current_folder
-from distrun.spec.model import SpecOrigin
+from distrun.spec.model import SPEC, SpecOrigin
+from distrun.spec.nodes import Entry, Mapping, Scalar
 from distrun.spec.overrides import override
 from distrun.spec.problems import Mark, Problems
-from distrun.spec.yamlnodes import Entry, Mapping, Scalar
 from distrun.spec.yamltext import yaml_text
 from distrun.strategies import STRATEGIES, USUAL, Role, Workers
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from distrun.frozen import Frozen
 from distrun.spec.build import default_name
 from distrun.spec.hosts import HOST_WITH_SLOTS
-from distrun.spec.keys.hosts import CLUSTERS
+from distrun.spec.model import CLUSTERS
+from distrun.spec.nodes import Entry, Mapping, Node, Scalar, Sequence
 from distrun.spec.problems import Mark
-from distrun.spec.yamlnodes import Entry, Mapping, Node, Scalar, Sequence
 from distrun.strategies import Role
 
 if TYPE_CHECKING:

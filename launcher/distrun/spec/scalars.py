@@ -1,15 +1,16 @@
-"""Schemas of single values: text, whole numbers, one of a few words, durations, sizes."""
+"""Schemas of single values: text, numbers, one of a few words, durations, sizes, exit codes."""
 
 from __future__ import annotations
 
 import re
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from distrun.frozen import Frozen
 from distrun.spec import units
+from distrun.spec.nodes import Node, Scalar
 from distrun.spec.problems import quoted
 from distrun.spec.schema import FAILED, JsonSchema, alternatives, bad_character, mismatch
-from distrun.spec.yamlnodes import Node, Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +102,8 @@ class Choice(Frozen, kw_only=True):
     """One of a few words."""
 
     values: tuple[str, ...]
+    make: Callable[[str], Any] = str
+    """Returns what a word means."""
     unknown: Callable[[str], str] | None = None
     """Maps an unknown word to the text for which the nearest of `values` is suggested."""
     all_forms: str = ""
@@ -112,7 +115,7 @@ class Choice(Frozen, kw_only=True):
 
     def read(self, node: Node, path: str, problems: Problems) -> Any:
         if isinstance(node, Scalar) and node.text in self.values:
-            return node.text
+            return self.make(node.text)
         if self.all_forms or not isinstance(node, Scalar) or not isinstance(node.value, str):
             return mismatch(node, path, self.all_forms or self.expected, problems)
         guess = self.unknown(node.text) if self.unknown else node.text
@@ -120,8 +123,16 @@ class Choice(Frozen, kw_only=True):
         problems.add_unknown(node.mark, f"unknown {noun} {quoted(node.text)}", guess, self.values)
         return FAILED
 
+    def value_of(self, text: str) -> Any:
+        return self.make(text)
+
     def json_schema(self) -> JsonSchema:
         return {"enum": list(self.values)}
+
+
+def one_of(kind: type[Enum], **settings: Any) -> Choice:
+    """The words of an enum; reads as its member."""
+    return Choice(values=tuple(each.value for each in kind), make=kind, **settings)
 
 
 class Boolean(Frozen):
@@ -175,6 +186,9 @@ class Duration(Frozen, kw_only=True):
         problems.add(node.mark, wrong, hint)
         return FAILED
 
+    def value_of(self, text: str) -> float | None:
+        return None if text == units.OFF else units.parse_duration(text)
+
     def _hint(self, node: Scalar) -> str:
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", node.text):
             return f"give it a unit: {node.text}s"
@@ -194,6 +208,9 @@ class Size(Frozen, kw_only=True):
 
     expected: str = "a size such as 100MB or 1GiB, or off"
 
+    def value_of(self, text: str) -> int | None:
+        return None if text == units.OFF else units.parse_size(text)
+
     def read(self, node: Node, path: str, problems: Problems) -> Any:
         if not isinstance(node, Scalar):
             return mismatch(node, path, self.expected, problems)
@@ -212,3 +229,59 @@ class Size(Frozen, kw_only=True):
 
     def json_schema(self) -> JsonSchema:
         return {"type": "string", "pattern": f"^(?:{units.SIZE_PATTERN}|off)$"}
+
+
+_LEAST_CODE, _MOST_CODE = 1, 255
+_RANGE = r"[0-9]{1,3} ?- ?[0-9]{1,3}"
+_WORDS_OF_TFJOB = {
+    "always": "write always",
+    "onfailure": "write failure",
+    "exitcode": "write 128-255, the exit codes after which TFJob restarts",
+    "never": "write 'max: 0' instead of on",
+    "preempted": "write preemption",
+}
+
+
+class ExitCodes(Frozen, kw_only=True):
+    """An exit code, a range such as 130-255, or one of `words`; reads as text in that form."""
+
+    words: tuple[str, ...] = ()
+
+    @property
+    def expected(self) -> str:
+        forms = ("an exit code from 1 to 255", "a range such as 130-255", *self.words)
+        return alternatives(forms)
+
+    def read(self, node: Node, path: str, problems: Problems) -> Any:
+        if not isinstance(node, Scalar):
+            return mismatch(node, path, self.expected, problems)
+        if node.text in self.words:
+            return node.text
+        if type(node.value) is int and _LEAST_CODE <= node.value <= _MOST_CODE:
+            return str(node.value)
+        if isinstance(node.value, str) and re.fullmatch(_RANGE, node.text):
+            first, last = (int(each) for each in node.text.split("-"))
+            if _LEAST_CODE <= first <= last <= _MOST_CODE:
+                return f"{first}-{last}"
+        return mismatch(node, path, self.expected, problems, self._hint(node))
+
+    def _hint(self, node: Scalar) -> str:
+        if self.words and node.value == 0 and type(node.value) is int:
+            return "write always to start again after exit 0, too"
+        text = node.text
+        if not node.plain and re.fullmatch("[0-9]{1,3}", text):
+            return f"write {text} without quotes"
+        if re.fullmatch(_RANGE, text):
+            first, last = sorted(int(each) for each in text.split("-"))
+            is_turned = first >= _LEAST_CODE and last <= _MOST_CODE
+            return f"write {first}-{last}" if is_turned else "exit codes are 1 to 255"
+        return _WORDS_OF_TFJOB.get(text.lower(), "") if self.words else ""
+
+    def json_schema(self) -> JsonSchema:
+        forms: list[JsonSchema] = [
+            {"type": "integer", "minimum": _LEAST_CODE, "maximum": _MOST_CODE},
+            {"type": "string", "pattern": f"^(?:{_RANGE})$"},
+        ]
+        if self.words:
+            forms.append({"enum": list(self.words)})
+        return {"anyOf": forms}

@@ -8,27 +8,19 @@ compound schemas; :mod:`.scalars` has those of single values.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distrun.frozen import Frozen, field
+from distrun.spec.nodes import Mapping, Node, Scalar, Sequence, describe, flow_style
 from distrun.spec.problems import Mark, nearest, quoted
-from distrun.spec.yamlnodes import Mapping, Node, Scalar, Sequence, describe, flow_style
 
 if TYPE_CHECKING:
     from distrun.spec.problems import Problems
 
-T = TypeVar("T")
 JsonSchema = dict[str, Any]
 
 FAILED: Any = object()
 """What `read` returns after it has added a problem."""
-
-
-class Located(Frozen, Generic[T]):
-    """A value and its place in the file."""
-
-    mark: Mark
-    value: T
 
 
 class Schema(Protocol):
@@ -68,7 +60,7 @@ def alternatives(values: tuple[str, ...]) -> str:
 
 
 class ListOf(Frozen, kw_only=True):
-    """A list; reads as a tuple of :class:`Located`. A key without a value is an empty list."""
+    """A list; reads as a tuple. A key without a value is an empty list."""
 
     item: Schema
     expected: str
@@ -94,11 +86,12 @@ class ListOf(Frozen, kw_only=True):
                 node.items[self.most].mark, f"{path} has more than {self.most} items", "list fewer"
             )
             return FAILED
-        read = [
-            Located(item.mark, self.item.read(item, f"{path}[{index}]", problems))
-            for index, item in enumerate(node.items)
-        ]
-        return FAILED if any(at.value is FAILED for at in read) else tuple(read)
+        read = []
+        for index, item in enumerate(node.items):
+            place = f"{path}[{index}]"
+            problems.places[place] = item.mark
+            read.append(self.item.read(item, place, problems))
+        return FAILED if any(each is FAILED for each in read) else tuple(read)
 
     def json_schema(self) -> JsonSchema:
         schema: JsonSchema = {"type": ["array", "null"], "items": self.item.json_schema()}
@@ -110,7 +103,10 @@ class ListOf(Frozen, kw_only=True):
 
 
 class MapOf(Frozen, kw_only=True):
-    """Names that the user chooses, each with a value; reads as a dict of :class:`Located`."""
+    """Names that the user chooses, each with a value; reads as a dict.
+
+    The place of a value is that of its name.
+    """
 
     value: Schema
     expected: str
@@ -123,15 +119,16 @@ class MapOf(Frozen, kw_only=True):
             return {}
         if not isinstance(node, Mapping):
             return mismatch(node, path, self.expected, problems)
-        read: dict[str, Located[Any]] = {}
+        read: dict[str, Any] = {}
         for entry in node.entries:
             name = entry.key.text
             wrong = self.check_name(name)
             if wrong:
                 problems.add(entry.key.mark, f"{path}: the {self.noun} {quoted(name)} {wrong}")
             value = self.value.read(entry.value, f"{path}.{quoted(name)[1:-1]}", problems)
-            read[name] = Located(entry.key.mark, FAILED if wrong else value)
-        return FAILED if any(at.value is FAILED for at in read.values()) else read
+            problems.places[f"{path}.{name}"] = entry.key.mark
+            read[name] = FAILED if wrong else value
+        return FAILED if any(each is FAILED for each in read.values()) else read
 
     def json_schema(self) -> JsonSchema:
         return {
@@ -180,38 +177,120 @@ class OneOf(Frozen):
         return {"anyOf": [form.json_schema() for form in self._all]}
 
 
+class Made(Frozen):
+    """A value that is read by another schema, and means what `make` makes of it."""
+
+    schema: Schema
+    make: Callable[[Any], Any]
+
+    @property
+    def expected(self) -> str:
+        return self.schema.expected
+
+    def read(self, node: Node, path: str, problems: Problems) -> Any:
+        value = self.schema.read(node, path, problems)
+        return FAILED if value is FAILED else self.make(value)
+
+    def json_schema(self) -> JsonSchema:
+        return self.schema.json_schema()
+
+
 class Key(Frozen):
     """One key of a :class:`MappingSchema`: the schema of its value, and its documentation."""
 
-    name: str
     schema: Schema
     examples: tuple[Any, ...]
-    default: str = ""
+    default: str
     """The default, in words; a YAML value is in backquotes."""
-    help: str = field(kw_only=True)
-    required: bool = field(default=False, kw_only=True)
+    help: str
+    required: bool
+    name: str = ""
+    """Empty: it is called as the attribute that has it."""
 
 
-class Section(Frozen):
-    """A mapping as read: its valid values, and where every value and key stands."""
+_NOTHING: Any = object()
 
-    mark: Mark
-    values: dict[str, Any] = field(default_factory=dict)
-    marks: dict[str, Mark] = field(default_factory=dict)
-    keys: dict[str, Mark] = field(default_factory=dict)
-    unknown: list[str] = field(default_factory=list)
-    """Unknown keys. One of them may be a misspelt known key."""
 
-    def get(self, name: str, default: Any = None) -> Any:
-        return self.values.get(name, default)
+def key_only(
+    schema: Schema,
+    default: Any = _NOTHING,
+    words: str = "",
+    *,
+    help: str,  # noqa: A002 - what it is called wherever options are declared
+    examples: tuple[Any, ...] = (),
+    name: str = "",
+) -> Key:
+    """State a key of the spec that is no field of its class (a ClassVar): see :func:`key`."""
+    if default is not _NOTHING and not words:
+        words = f"`{_as_written(default)}`"
+    required = default is _NOTHING and not words
+    return Key(schema, examples or (default,), words, help, required, name)
+
+
+def key(
+    schema: Any,
+    default: Any = _NOTHING,
+    words: str = "",
+    *,
+    help: str,  # noqa: A002
+    examples: tuple[Any, ...] = (),
+    is_required: bool = False,
+) -> Any:
+    """State a key of the spec: a field of a frozen dataclass.
+
+    Args:
+        schema: how its value is read.
+        default: a text is read as in a file (`10m`); nothing: the key is required.
+        words: the default for people; none: the default itself. Without a default, it depends.
+        help: what the key is for.
+        examples: values as in a file; none: the default.
+        is_required: the key is required although the field has a default.
+    """
+    written = _NOTHING if is_required else default
+    metadata = {"key": key_only(schema, written, words, help=help, examples=examples)}
+    if default is _NOTHING:
+        return field(metadata=metadata)
+    if default == {}:
+        return field(default_factory=dict, metadata=metadata)
+    if isinstance(default, str) and hasattr(schema, "value_of"):
+        default = schema.value_of(default)
+    return field(default=default, metadata=metadata)
+
+
+def _as_written(value: Any) -> str:
+    return "[]" if value == () else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def keys_of(kind: type) -> dict[str, Key]:
+    """Return the keys that a class states, by their names, in its order."""
+    found = {}
+    for name in kind.__annotations__:
+        stated = kind.__dict__.get(name)
+        if name in kind.__dataclass_fields__:  # type: ignore[attr-defined]
+            stated = kind.__dataclass_fields__[name].metadata.get("key")  # type: ignore[attr-defined]
+        if isinstance(stated, Key):
+            found[stated.name or name] = stated
+    return found
+
+
+class Section(dict[str, Any]):
+    """The valid values of a mapping, by their keys."""
+
+    def __init__(self, path: str = "", problems: Problems | None = None) -> None:
+        super().__init__()
+        self.path = path
+        self._problems = problems
+
+    def path_of(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
 
     def has(self, name: str) -> bool:
         """Whether the key is written, with a valid value or not."""
-        return name in self.marks
+        return self._problems is not None and self.path_of(name) in self._problems.keys
 
     def is_wrong(self, name: str) -> bool:
         """Whether the key is written with an invalid value."""
-        return name in self.marks and name not in self.values
+        return self.has(name) and name not in self
 
 
 class OtherKeys(Frozen):
@@ -227,10 +306,11 @@ class OtherKeys(Frozen):
 
 
 class MappingSchema(Frozen, kw_only=True):
-    """A mapping with known keys; reads as a :class:`Section`."""
+    """A mapping with known keys; reads as a :class:`Section`, or as what `kind` makes of it."""
 
-    keys: tuple[Key, ...]
+    keys: dict[str, Key]
     expected: str
+    kind: Callable[..., Any] | None = None
     noun: str = "key"
     one_of: tuple[str, ...] = ()
     """Exactly one of these keys must be written."""
@@ -243,12 +323,13 @@ class MappingSchema(Frozen, kw_only=True):
             node = Mapping(node.mark, ())
         if not isinstance(node, Mapping):
             return mismatch(node, path or "the spec", self.expected, problems)
-        section = Section(node.mark)
-        known = {key.name: key for key in self.keys}
+        section = Section(path, problems)
+        unknown = []
         for entry in node.entries:
             name = entry.key.text
-            if name in known:
-                schema = known[name].schema
+            place = section.path_of(name)
+            if name in self.keys:
+                schema = self.keys[name].schema
             elif self.others is not None and self.others.accepts(entry.value):
                 schema = self.others.schema
                 wrong = self.others.check_name(name)
@@ -256,16 +337,20 @@ class MappingSchema(Frozen, kw_only=True):
                     message = f"the {self.noun} {quoted(name)} in {path} {wrong}"
                     problems.add(entry.key.mark, message)
             else:
-                section.unknown.append(name)
+                unknown.append(name)
+                problems.with_unknown.add(path)
                 self._unknown(entry.key, path, problems)
                 continue
-            section.marks[name] = entry.value.mark
-            section.keys[name] = entry.key.mark
-            value = schema.read(entry.value, f"{path}.{name}" if path else name, problems)
+            problems.places[place] = entry.value.mark
+            problems.keys[place] = entry.key.mark
+            value = schema.read(entry.value, place, problems)
             if value is not FAILED:
-                section.values[name] = value
-        self._check_required(section, path, problems)
-        return section
+                section[name] = value
+        self._check_required(section, node.mark, unknown, problems)
+        if self.kind is None:
+            return section
+        is_whole = all(name in section for name, key in self.keys.items() if key.required)
+        return self.kind(**section) if is_whole else FAILED
 
     def _unknown(self, key: Scalar, path: str, problems: Problems) -> None:
         where = f" in {path}" if path else ""
@@ -277,48 +362,48 @@ class MappingSchema(Frozen, kw_only=True):
         if hint:
             problems.add(key.mark, message, hint)
         else:
-            names = [known.name for known in self.keys]
-            problems.add_unknown(key.mark, message, key.text, names)
+            problems.add_unknown(key.mark, message, key.text, self.keys)
 
-    def _check_required(self, section: Section, path: str, problems: Problems) -> None:
-        where = path or "the spec"
-        meant = self._meant(section.unknown)
-        for key in self.keys:
-            if key.required and not section.has(key.name) and key.name not in meant:
-                example = f"add '{key.name}: {flow_style(key.examples[0])}'"
-                problems.add(section.mark, f"{where} has no {key.name}", example)
+    def _check_required(
+        self, section: Section, mark: Mark, unknown: list[str], problems: Problems
+    ) -> None:
+        where = section.path or "the spec"
+        meant = self._meant(unknown)
+        for name, key in self.keys.items():
+            if key.required and not section.has(name) and name not in meant:
+                example = f"add '{name}: {flow_style(key.examples[0])}'"
+                problems.add(mark, f"{where} has no {name}", example)
         written = [name for name in self.one_of if section.has(name)]
         if self.one_of and not written and not meant & {*self.one_of}:
-            first = next(key for key in self.keys if key.name == self.one_of[0])
+            first = self.one_of[0]
             problems.add(
-                section.mark,
+                mark,
                 f"{where} needs one of {alternatives(self.one_of)}",
-                f"add '{first.name}: {flow_style(first.examples[0])}'",
+                f"add '{first}: {flow_style(self.keys[first].examples[0])}'",
             )
         for name in written[1:]:
             message = f"{where} has both {written[0]} and {name}"
-            problems.add(section.keys[name], message, "keep one of them")
+            problems.add(problems.keys[section.path_of(name)], message, "keep one of them")
 
     def _meant(self, unknown: list[str]) -> set[str | None]:
         """The keys that unknown keys most likely stand for: one that is meant is not missing."""
-        meant = {nearest(name, [key.name for key in self.keys]) for name in unknown}
-        for key in self.keys:
+        meant = {nearest(name, self.keys) for name in unknown}
+        for name, key in self.keys.items():
             if isinstance(key.schema, MappingSchema):
-                inner = [each.name for each in key.schema.keys]
-                meant |= {key.name for name in unknown if nearest(name, inner)}
+                meant |= {name for each in unknown if nearest(each, key.schema.keys)}
         return meant
 
     def json_schema(self) -> JsonSchema:
         schema: JsonSchema = {
             "type": ["object", "null"],
-            "properties": {key.name: _documented(key) for key in self.keys},
+            "properties": {name: _documented(key) for name, key in self.keys.items()},
             "additionalProperties": False,
         }
         if self.others is not None:
-            known = "|".join(key.name for key in self.keys)
+            known = "|".join(self.keys)
             pattern = f"^(?!(?:{known})$)(?:{self.others.name_pattern})$"
             schema["patternProperties"] = {pattern: self.others.schema.json_schema()}
-        required = [key.name for key in self.keys if key.required]
+        required = [name for name, key in self.keys.items() if key.required]
         if required:
             schema["required"] = required
         if required or self.one_of:

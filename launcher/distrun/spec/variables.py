@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
 from distrun.spec import placeholders
-from distrun.spec.model import TORCHRUN
+from distrun.spec.model import TORCHRUN, EnvStyle
 from distrun.spec.problems import Mark, quoted
-from distrun.spec.schema import Located, Section
+from distrun.spec.schema import Section
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, is_keras_2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from distrun.spec.context import LoadContext
     from distrun.spec.model import RoleSpec
@@ -22,54 +22,41 @@ if TYPE_CHECKING:
 
 def check_variables(document: Section, context: LoadContext, problems: Problems) -> None:
     """Add a problem for each TF_CONFIG that is not meant, and for what contradicts `keras`."""
-    program = document.get("program")
-    if not isinstance(program, Section):
-        program = Section(document.mark)
+    program: Section = document.get("program", Section())
     keras = program.get("keras")
-    for where, env in _environments(document, program, context):
-        config, legacy = env.get("TF_CONFIG"), env.get(LEGACY_KERAS)
+    for holder, name, where, value in _variables(document, context):
         # If the value of tf_config is wrong, that is a problem already.
-        if config is not None and not program.has("tf_config"):
+        if name == "TF_CONFIG" and not program.has("tf_config"):
             problems.add(
-                config.mark,
-                f"{where} sets TF_CONFIG, which distrun sets for each task: the tasks would not "
+                where,
+                f"{holder} sets TF_CONFIG, which distrun sets for each task: the tasks would not "
                 "find each other",
                 "remove it, or write 'tf_config: mine' under program if it is meant",
             )
-        if program.get("env_style") == "torchrun":
-            for name in TORCHRUN:
-                if name in env:
-                    problems.add(
-                        env[name].mark,
-                        f"{where} sets {name}, which env_style: torchrun sets for each task",
-                        "remove one of them",
-                    )
-        if keras and legacy is not None and is_keras_2(legacy.value) != (keras == 2):
+        if name in TORCHRUN and program.get("env_style") is EnvStyle.TORCHRUN:
             problems.add(
-                legacy.mark,
-                f"{where} sets {LEGACY_KERAS} to {quoted(legacy.value)}, but program.keras is "
-                f"{keras}",
+                where,
+                f"{holder} sets {name}, which env_style: torchrun sets for each task",
+                "remove one of them",
+            )
+        if name == LEGACY_KERAS and keras and is_keras_2(value) != (keras == 2):
+            problems.add(
+                where,
+                f"{holder} sets {name} to {quoted(value)}, but program.keras is {keras}",
                 "remove one of them",
             )
 
 
-def ports_in_texts(
-    document: Section, roles: Iterable[RoleSpec], context: LoadContext
-) -> frozenset[Role]:
-    """The roles whose tasks are told their port by a placeholder, or listen on it by themselves."""
-    program = document.get("program", Section(document.mark))
-    every = program.get("env_style") == "torchrun" or program.get("binds_port")
-    texts = list(_texts(document, context))
-    return frozenset(
-        role.role
-        for role in roles
-        if every
-        or any(
-            placeholders.PORT in placeholders.names(at.value)
-            for at, owners in texts
-            if owners.has(role.role)
-        )
-    )
+def ports_in_texts(document: Section, context: LoadContext) -> Callable[[Role], bool]:
+    """Which roles' tasks are told their port by a placeholder, or listen on it by themselves."""
+    program: Section = document.get("program", Section())
+    every = program.get("env_style") is EnvStyle.TORCHRUN or program.get("binds_port")
+    told = [
+        owners
+        for _, text, owners in _texts(document, context)
+        if placeholders.PORT in placeholders.names(text)
+    ]
+    return lambda role: bool(every) or any(owners.has(role) for owners in told)
 
 
 def check_placeholders(
@@ -83,14 +70,14 @@ def check_placeholders(
     counts = {role.role.value: role.count for role in roles if role.has_ports(strategy)}
     known = ", ".join(f"{name}:0 to {name}:{n - 1}" if n > 1 else f"{name}:0"
                       for name, n in counts.items())  # fmt: skip
-    for at, _ in _texts(document, context):
-        for name in placeholders.names(at.value):
+    for where, text, _ in _texts(document, context):
+        for name in placeholders.names(text):
             if not name.startswith(placeholders.ADDRESS):
                 continue
             task = placeholders.split_task(name)
             if task is None or task[1] >= counts.get(task[0], 0):
                 problems.add(
-                    at.mark,
+                    where,
                     f"{quoted('{' + name + '}')} names no task that has an address",
                     f"these have one: {known or 'none'}",
                 )
@@ -108,42 +95,38 @@ class _Owners(Frozen):
         return self.with_custom or not role.is_custom
 
 
-def _texts(document: Section, context: LoadContext) -> Iterator[tuple[Located[str], _Owners]]:
-    """Yield every argument and variable in which placeholders are replaced."""
-    program = document.get("program", Section(document.mark))
-    yield from ((at, _Owners()) for at in _arguments(program))
-    yield from ((Located(Mark("after --"), arg), _Owners()) for arg in context.extra_args)
-    cluster = document.get("cluster", Section(document.mark))
-    for name, section in cluster.values.items():
-        if isinstance(section, Section):
-            yield from ((at, _Owners(name)) for at in _arguments(section))
-    for path, env in _environments(document, program, context):
-        if path == "program.pass_env":
-            continue
-        role = path.split(".")[1] if path.startswith("cluster.") else None
-        yield from ((at, _Owners(role, with_custom=True)) for at in env.values())
-
-
-def _arguments(section: Section) -> Iterator[Located[str]]:
-    yield from section.get("command", ())[1:]  # the first word is a path
-    yield from section.get("args", ())
-
-
-def _environments(
-    document: Section, program: Section, context: LoadContext
-) -> Iterator[tuple[str, Mapping[str, Located[str]]]]:
-    """Yield every mapping of variables, and its key's path."""
-    yield "program.env", program.get("env", {})
-    passed = (at for at in program.get("pass_env", ()) if at.value in context.environ)
-    yield (
-        "program.pass_env",
-        {at.value: Located(at.mark, context.environ[at.value]) for at in passed},
-    )
-    cluster = document.get("cluster")
-    for name, role in cluster.values.items() if isinstance(cluster, Section) else ():
+def _texts(document: Section, context: LoadContext) -> Iterator[tuple[Mark | str, str, _Owners]]:
+    """Yield every argument and variable in which placeholders are replaced, and its place."""
+    sections = [("program", document.get("program", Section()), _Owners())]
+    for name, role in document.get("cluster", Section()).items():
         if isinstance(role, Section):
-            yield f"cluster.{name}.env", role.get("env", {})
+            sections.append((f"cluster.{name}", role, _Owners(name)))
+    for path, section, owners in sections:
+        for key in ("command", "args"):
+            for index, text in enumerate(section.get(key, ())):
+                if key == "args" or index:  # the first word is a path
+                    yield f"{path}.{key}[{index}]", text, owners
+    yield from ((Mark("after --"), arg, _Owners()) for arg in context.extra_args)
+    for holder, _, where, value in _variables(document, context):
+        if holder != "program.pass_env":
+            role = holder.split(".")[1] if holder.startswith("cluster.") else None
+            yield where, value, _Owners(role, with_custom=True)
+
+
+def _variables(document: Section, context: LoadContext) -> Iterator[tuple[str, str, str, str]]:
+    """Yield every variable: the path of the key that has it, its name, its place, and its value."""
+    program: Section = document.get("program", Section())
+    environments = {"program.env": program.get("env", {})}
+    for name, role in document.get("cluster", Section()).items():
+        if isinstance(role, Section):
+            environments[f"cluster.{name}.env"] = role.get("env", {})
     hosts = document.get("hosts")
-    for index, host in enumerate(hosts if isinstance(hosts, list | tuple) else ()):
-        if isinstance(host.value, Section):
-            yield f"hosts[{index}].env", host.value.get("env", {})
+    for index, host in enumerate(hosts if isinstance(hosts, tuple) else ()):
+        if isinstance(host, Section):
+            environments[f"hosts[{index}].env"] = host.get("env", {})
+    for path, env in environments.items():
+        yield from ((path, name, f"{path}.{name}", value) for name, value in env.items())
+    path = "program.pass_env"
+    for index, name in enumerate(program.get("pass_env", ())):
+        if name in context.environ:
+            yield path, name, f"{path}[{index}]", context.environ[name]

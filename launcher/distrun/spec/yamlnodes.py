@@ -1,10 +1,8 @@
 """Parses YAML into nodes with positions, by the core schema of YAML 1.2.
 
-PyYAML's parser only provides events (structure, text and positions). This module decides which
-texts are numbers, by the rules of YAML 1.2. It never constructs other objects, and it limits
-whatever can grow without bound in YAML (aliases of aliases, nesting, directives).
-
-Source of the rules: https://yaml.org/spec/1.2.2/#103-core-schema
+PyYAML's parser only provides events (structure, text and positions); :mod:`.nodes` decides which
+texts are numbers. No other objects are constructed, and whatever can grow without bound in YAML is
+limited (aliases of aliases, nesting, directives).
 """
 
 from __future__ import annotations
@@ -13,11 +11,11 @@ import json
 import os
 import re
 from collections import abc
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
-from distrun.frozen import Frozen
+from distrun.spec.nodes import Entry, Mapping, Node, Scalar, Sequence, describe
 from distrun.spec.problems import Mark, Problems, printable, quoted
 
 if TYPE_CHECKING:
@@ -33,96 +31,12 @@ MAX_NODES = 50_000
 OF_PROGRAM = "the spec"
 """The name of a spec that a program has made."""
 
-_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(
-    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
-    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
-)
-_WORDS: dict[str, bool | None] = {
-    "": None, "~": None, "null": None, "Null": None, "NULL": None,
-    "true": True, "True": True, "TRUE": True,
-    "false": False, "False": False, "FALSE": False,
-}  # fmt: skip
-_LONGEST_NUMBER = 100
 _WIDEST = 72
 """Characters of a line that are shown."""
 
 # All but YAML's printable characters (section 5.1). Python lets half surrogates through.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_FLOW_INDICATORS = frozenset("[]{},:#&*!|>'\"%@`")
 _TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
-
-
-class Scalar(Frozen):
-    """A text as in the file; `plain` if it is written without quotes.
-
-    `expanded`: it contains the value of a variable, which may be meant as a number or as text.
-    """
-
-    mark: Mark
-    text: str
-    plain: bool = True
-    expanded: bool = False
-
-    @property
-    def value(self) -> bool | int | float | str | None:
-        """The value of the text by the core schema."""
-        if not self.plain and not (self.expanded and self.text):
-            return self.text
-        if self.text in _WORDS:
-            return _WORDS[self.text]
-        if _INT.fullmatch(self.text) and len(self.text) <= _LONGEST_NUMBER:
-            return int(self.text, {"0o": 8, "0x": 16}.get(self.text[:2], 10))
-        if _FLOAT.fullmatch(self.text):
-            ends_in_word = self.text[-1].isalpha()  # .inf and .nan, which Python writes without "."
-            return float(self.text.replace(".", "") if ends_in_word else self.text)
-        return self.text
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing is written here."""
-        return self.plain and not self.text
-
-
-class Sequence(Frozen):
-    """A list."""
-
-    mark: Mark
-    items: tuple[Node, ...]
-
-
-class Entry(Frozen):
-    """One key of a mapping and its value."""
-
-    key: Scalar
-    value: Node
-
-
-class Mapping(Frozen):
-    """Keys and values in the file's order. No key occurs twice."""
-
-    mark: Mark
-    entries: tuple[Entry, ...]
-
-    def get(self, name: str) -> Entry | None:
-        return next((entry for entry in self.entries if entry.key.text == name), None)
-
-
-Node: TypeAlias = Scalar | Sequence | Mapping
-
-
-def describe(node: Node) -> str:
-    """A node in words, for a message."""
-    if isinstance(node, Sequence):
-        return "a list"
-    if isinstance(node, Mapping):
-        return "a mapping"
-    value = node.value
-    if value is None:
-        return "empty" if node.empty else quoted(node.text)
-    if isinstance(value, str):
-        return f"the text {quoted(value)}"
-    return quoted(node.text)[1:-1]
 
 
 def node_of(value: Any, place: str, problems: Problems) -> Node:
@@ -151,17 +65,6 @@ def node_of(value: Any, place: str, problems: Problems) -> Node:
     if value is not None and not isinstance(value, (bool, int, float)):
         problems.add(mark, f"{type(value).__name__} is no value of a spec", "write it as a text")
     return Scalar(mark, json.dumps(value, default=repr))
-
-
-def flow_style(value: Any) -> str:
-    """A value as YAML on one line, for examples in messages and in the reference."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}: {flow_style(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(flow_style(one) for one in value) + "]"
-    if isinstance(value, str) and _FLOW_INDICATORS.isdisjoint(value):
-        return value
-    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def parse(

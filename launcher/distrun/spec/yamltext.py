@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from distrun.spec.yamlnodes import Mapping, Scalar, Sequence
+from distrun.spec.nodes import Mapping, Scalar, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distrun.spec.yamlnodes import Node
+    from distrun.spec.nodes import Node
 
 _WIDTH = 100
 _LINE_BREAKS = frozenset("\n\r\x85\u2028\u2029")

@@ -1,4 +1,4 @@
-"""Schemas that several sections of the spec share."""
+"""Values that several sections of the spec have: variables, arguments, paths, numbers of tasks."""
 
 from __future__ import annotations
 

@@ -1,0 +1,202 @@
+"""What a job asks of Slurm and of Kubernetes: the sections `slurm` and `kubernetes`."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from distrun.frozen import Frozen
+from distrun.spec.common_values import VERBATIM, count, list_hint
+from distrun.spec.nodes import Mapping, Node, Scalar
+from distrun.spec.problems import quoted
+from distrun.spec.scalars import Boolean, Duration, Integer, Size, Text
+from distrun.spec.schema import FAILED, ListOf, Made, MapOf, OneOf, key, mismatch
+
+if TYPE_CHECKING:
+    from distrun.spec.problems import Problems
+    from distrun.spec.schema import JsonSchema
+
+_OPTION_PATTERN = r"[a-z][a-z0-9-]*"
+_SAME_NAME = (
+    *("partition", "account", "qos", "nodes", "time", "exclusive", "constraint", "requeue"),
+)
+_OWN_KEYS = {
+    **dict(zip(_SAME_NAME, _SAME_NAME, strict=True)),
+    "gpus-per-node": "gpus_per_node",
+    "cpus-per-task": "cpus_per_task",
+    "mem": "mem_per_node",
+    "no-requeue": "requeue",
+    "signal": "signal_before_end",
+}
+"""Options of sbatch for which there is a key."""
+_SET = ("job-name", "ntasks", "ntasks-per-node", "open-mode", "output", "error", "no-kill", "chdir")
+"""Options that distrun sets itself, or that would move what it reads."""
+_NO_JOB = ("wrap", "parsable", "test-only", "wait", "help", "usage", "version", "quiet", "verbose")
+_NO_LINES = r"[^\n\r]+"
+
+
+def _option_problem(name: str) -> str | None:
+    """Return what is wrong with the name of an option of sbatch, or None."""
+    if name == "array":
+        return "makes a job array, which distrun does not support; submit each job by itself"
+    if name in _OWN_KEYS:
+        return f"has a key of its own; write slurm.{_OWN_KEYS[name]}"
+    if name in _SET:
+        return "is set by distrun itself; remove it"
+    if name in _NO_JOB or not re.fullmatch(_OPTION_PATTERN, name):
+        return "is no option of a job; write a long one of sbatch(1) without dashes, e.g. comment"
+    return None
+
+
+def _word_problem(text: str) -> str | None:
+    """Return what is wrong with a value in a line of the batch script, or None."""
+    if re.fullmatch(_NO_LINES, text):
+        return None
+    return f"must be on one line, not {quoted(text)}"
+
+
+def _word(expected: str) -> Text:
+    return Text(expected=expected, verbatim=True, least=1, pattern=_NO_LINES, check=_word_problem)
+
+
+_REFUSED = "|".join(("array", *_OWN_KEYS, *_SET, *_NO_JOB))
+_OPTIONS = MapOf(
+    value=Text(
+        expected=VERBATIM.expected,
+        verbatim=True,
+        pattern=r"[^\n\r]*",
+        check=lambda text: _word_problem(text) if text else None,
+    ),
+    expected="a mapping such as {comment: night, mail-type: END}",
+    noun="option",
+    name_pattern=f"^(?!(?:{_REFUSED})$){_OPTION_PATTERN}$",
+    check_name=_option_problem,
+)
+_SETUP = ListOf(
+    item=Text(expected="a line of shell", least=1),
+    expected="a list such as ['module load cuda']",
+    noun="line",
+    text_hint=lambda text: list_hint(f"'{text}'") if "'" not in text else "",
+)
+_GPUS = OneOf(
+    number=Integer(least=0, most=1024, description="a number of GPUs"),
+    text=Text(
+        expected="a type and a number such as 'a100:4'", pattern=r"[A-Za-z0-9_.-]+:[0-9]{1,4}"
+    ),
+)
+
+
+# fmt: off
+class SlurmSpec(Frozen, kw_only=True):
+    """What the job asks Slurm for. None: what Slurm gives by default."""
+
+    partition: str | None = key(_word("a partition's name"), None, "the cluster's default",
+        examples=("gpu",), help="The partition whose nodes run the job.")
+    account: str | None = key(_word("an account's name"), None, "your default account",
+        examples=("physics",), help="The account that the job is charged to.")
+    qos: str | None = key(_word("the name of a QOS"), None, "your default QOS",
+        examples=("long",), help="The quality of service.")
+    nodes: int | None = key(count(1), None, "one for the chief and for each worker, and the spares",
+        examples=(4,),
+        help="How many nodes the job gets. Where tasks have `gpus`, as many of them share a "
+        "node as `gpus_per_node` allows. Other roles share the nodes.")
+    """None: it follows from the cluster, see :mod:`distrun.slurm.settings`."""
+    time: float | None = key(Duration(), None, "the partition's limit", examples=("12h",),
+        help="How long one allocation may last, rounded up to whole minutes.")
+    gpus_per_node: str | None = key(Made(_GPUS, str), None, "none", examples=(4, "a100:4"),
+        help="How many GPUs the job gets on each node.")
+    """A number, or a type and a number such as `a100:4`."""
+    cpus_per_task: int | None = key(count(1), None, "the cluster's default", examples=(8,),
+        help="How many cores the job gets for each task on a node.")
+    mem_per_node: int | None = key(Size(), None, "the partition's default", examples=("64GiB",),
+        help="How much memory the job gets on each node.")
+    """In bytes."""
+    exclusive: bool = key(Boolean(), False, examples=(True,),
+        help="Whether no other job runs on its nodes.")
+    constraint: str | None = key(_word("features such as a100"), None, "none", examples=("a100",),
+        help="Features that the nodes must have, as for `sbatch --constraint`.")
+    requeue: bool = key(Boolean(), False, examples=(True,),
+        help="Whether the job is queued again after the time limit, a preemption or the loss "
+        "of its first node. It then continues as with `distrun resume`.")
+    signal_before_end: float = key(Duration(), "2m",
+        help="How long before the time limit the tasks are stopped as in a preemption, with "
+        "SIGTERM, so that they can save. At most 18h.")
+    options: dict[str, str] = key(_OPTIONS, {},
+        examples=({"comment": "night", "mail-type": "END"},),
+        help="More options of sbatch, by their long names. The value of an option without a "
+        "value is true.")
+    setup: tuple[str, ...] = key(_SETUP, (),
+        examples=(["module load cuda", "source venv/bin/activate"],),
+        help="Lines of shell at the beginning of the batch script. A shell runs them as they "
+        "are written, on the first node.")
+# fmt: on
+
+
+class _Overlay(Frozen):
+    """A part of a pod's manifest, taken as it is written; reads as JSON."""
+
+    expected: str = "a mapping such as {spec: {nodeSelector: {pool: gpu}}}"
+
+    def read(self, node: Node, path: str, problems: Problems) -> Any:
+        if not isinstance(node, Mapping):
+            return mismatch(node, path, self.expected, problems)
+        unknown = [each.key for each in node.entries if each.key.text not in ("metadata", "spec")]
+        for each in unknown:
+            message = f"{path} is the template of a pod, and has no {each.text}"
+            problems.add(each.mark, message, f"write it in {path}.spec or {path}.metadata")
+        return FAILED if unknown else json.dumps(_plain(node))
+
+    def json_schema(self) -> JsonSchema:
+        return {"type": "object", "propertyNames": {"enum": ["metadata", "spec"]}}
+
+
+def _plain(node: Node) -> Any:
+    if isinstance(node, Mapping):
+        return {each.key.text: _plain(each.value) for each in node.entries}
+    return node.value if isinstance(node, Scalar) else [_plain(each) for each in node.items]
+
+
+def _name(expected: str) -> Text:
+    return Text(expected=expected, least=1, pattern=r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def _quantity(expected: str, pattern: str) -> Text:
+    return Text(expected=expected, verbatim=True, least=1, pattern=pattern)
+
+
+_CPUS = _quantity("a number of CPUs such as 4 or 500m", r"[0-9]+(\.[0-9]+)?m?")
+_MEMORY = _quantity("a size such as 8Gi", r"[0-9]+(\.[0-9]+)?([KMGTP]i|[kMGTP])?")
+
+
+# fmt: off
+class KubernetesSpec(Frozen, kw_only=True):
+    """The pods that the job creates. None: what the cluster's defaults are."""
+
+    image: str = key(Text(expected="an image's name", least=1, pattern=r"[^-\s]\S*"),
+        examples=("tensorflow/tensorflow:2.19.0",),
+        help="The image of the pods. It needs a python3 and what the program imports.")
+    namespace: str | None = key(_name("a namespace"), None, "the context's", examples=("team",),
+        help="The namespace of the pods, as for `kubectl --namespace`.")
+    context: str | None = key(Text(expected="a context's name", least=1), None, "the current one",
+        examples=("cluster",),
+        help="The context of your kubectl's configuration, as for `kubectl --context`.")
+    pods: int | None = key(count(1), None, "one for each chief and worker, and the spares",
+        examples=(4,),
+        help="How many pods to create. Tasks of other roles run beside the first ones.")
+    cpus: str | None = key(_CPUS, None, "the namespace's", examples=(4, "500m"),
+        help="How many CPUs each pod asks for and may use.")
+    memory: str | None = key(_MEMORY, None, "the namespace's", examples=("8Gi",),
+        help="How much memory each pod asks for and may use.")
+    gpus: int | None = key(Integer(least=0, most=1024), None, "none", examples=(1,),
+        help="How many GPUs each pod has (nvidia.com/gpu). Ask for others in `pod`.")
+    queue: str | None = key(_name("a queue's name"), None, "none", examples=("team-queue",),
+        help="Kueue's local queue, which admits the pods.")
+    priority_class: str | None = key(_name("a priority class"), None, "the cluster's default",
+        examples=("low",), help="The priority class of the pods.")
+    pod: str = key(_Overlay(), "{}", examples=({"spec": {"nodeSelector": {"pool": "gpu"}}},),
+        help="What is merged into the template of the pods as it is written: `metadata` and "
+        "`spec` of a PodTemplateSpec. Containers, volumes and variables are merged by their "
+        "names; the program runs in the container `distrun`, which needs no name here.")
+    """JSON."""
+# fmt: on
