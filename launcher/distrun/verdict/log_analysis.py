@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen, replace
-from distrun.verdict.messages import ARGUMENTS, unwrap
+from distrun.verdict.messages import ARGUMENTS, type_of
 from distrun.verdict.model import Evidence, Source
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.traceback_forms import plain_lines
-from distrun.verdict.tracebacks import ASIDE, LOGGED, tracebacks, type_of, without_group
+from distrun.verdict.tracebacks import ASIDE, LOGGED, tracebacks, without_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,7 +196,7 @@ class LogAnalysis:
 
     def _own_message_end(self, which: Traceback) -> int:
         """Guess where a message ends: by indentation, and by TensorFlow's own marks."""
-        index = self._unwrapped(which).index + 1
+        index = which.message.index + 1
         while index < which.stop and self._may_continue_message(index):
             index += 1
         if not type_of(self.lines[which.exception]).startswith(_TENSORFLOW):
@@ -246,7 +246,7 @@ class LogAnalysis:
         """Yield the exception, and what it wraps if it wraps another."""
         line = self.lines[which.exception].strip()
         frames = range(which.first, which.exception)
-        found = self._unwrapped(which)
+        found = which.message
         first = Excerpt(
             type=type_of(line),
             lines=tuple((index, self.lines[index]) for index in range(found.index, found.stop)),
@@ -256,9 +256,6 @@ class LogAnalysis:
         yield first
         if found.type != first.type:
             yield replace(first, type=found.type)
-
-    def _unwrapped(self, which: Traceback) -> Message:
-        return unwrap(self.lines, which.exception, which.stop)
 
     @property
     def _logged_errors(self) -> tuple[Excerpt, ...]:
@@ -323,10 +320,10 @@ class LogAnalysis:
             and any("<no Python frame>" in line for line in self.lines[self.crash :])
         )
 
-    @cached_property
+    @property
     def message(self) -> Message | None:
         """What the exception says, without what it is wrapped in; None if there is none."""
-        return None if self.raised is None else self._unwrapped(self.raised)
+        return None if self.raised is None else self.raised.message
 
     @cached_property
     def frame(self) -> tuple[int, Frame] | None:

@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
-from distrun.verdict.tracebacks import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +23,7 @@ _WRAPPERS = re.compile(
 _FRAME = re.compile(r"File \"|\S+:\d+ \S+|relative to ")
 ARGUMENTS = re.compile(r"\s*(?:Call a|A)rguments received by |\s*Received: ")
 """What the failed call was given follows; the error is above."""
+_TYPE = re.compile(r"[A-Za-z_][\w.<>]*(?=:|$)")
 _TYPED = re.compile(r"((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Iteration|Warning)): (.*)")
 _ANY_TYPED = re.compile(r"([A-Za-z_][\w.]*):(?: (.*)|$)")
 _PREFIX = re.compile(
@@ -57,6 +57,12 @@ class Message(Frozen, kw_only=True):
     def __str__(self) -> str:
         name = self.type.rpartition(".")[2]
         return f"{name}: {self.text}" if self.text else name
+
+
+def type_of(line: str) -> str:
+    """Return the type, with its module, in a line that names an exception."""
+    match = _TYPE.match(line)
+    return match[0] if match is not None else ""
 
 
 def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:

@@ -93,7 +93,7 @@ def _hidden_exceptions(
             log.message if log.ends_with_exception or _only_echoes(log, shell_text[1]) else None
         )
         if message is not None and message.type not in ("SystemExit", "KeyboardInterrupt"):
-            raised = exception_cause(task, log, message)
+            raised = exception_cause(task, log)
             cause = raised._replace(code=Code.EXCEPTION_HIDDEN, path=_hider(*shell_text))
             yield cause, (log.evidence(message.index),)
 

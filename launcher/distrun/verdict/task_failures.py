@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from distrun.lifecycle import TaskState
     from distrun.verdict.log_analysis import LogAnalysis
-    from distrun.verdict.messages import Message
     from distrun.verdict.rules import Excerpt, Rule
 
 CRASH_SIGNALS = (4, 5, 6, 7, 8, 11, 31)
@@ -120,14 +119,14 @@ def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
     evidence = _error_lines(log, message.index)
     if message.type == _INTERRUPT:
         return TaskFailure(Kind.KILLED, _interrupted(task, log), evidence)
-    cause = exception_cause(task, log, message)
+    cause = exception_cause(task, log)
     peers = _peers(log.text, task.name) if _TENSORFLOW_ERROR in message.type else ()
     return TaskFailure(Kind.EXCEPTION, cause, evidence, peers=peers)
 
 
-def exception_cause(task: TaskState, log: LogAnalysis, message: Message) -> Cause:
+def exception_cause(task: TaskState, log: LogAnalysis) -> Cause:
     """Return what a task raised, and where."""
-    text = _shorten(str(message))
+    text = _shorten(str(log.message))
     return Cause(Code.EXCEPTION_RAISED, task=task.name, text=text, name=log.place)
 
 

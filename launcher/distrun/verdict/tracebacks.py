@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
+from distrun.verdict.messages import Message, unwrap
 from distrun.verdict.traceback_forms import START
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
 """Python prints these without a traceback if they are in the program itself."""
 _MOST_SYNTAX_LINES = 4
 """The place of a syntax error, its line and a mark are above it."""
-_TYPE = re.compile(r"[A-Za-z_][\w.<>]*(?=:|$)")
 
 
 class Traceback(Frozen, kw_only=True):
@@ -38,6 +38,7 @@ class Traceback(Frozen, kw_only=True):
         first: its first line.
         exception: the line that names the exception.
         stop: the first line after the exception's message.
+        message: what the exception says, without what it is wrapped in.
         aside: the line above it, if that says that the main thread did not end by it.
         linked: the exception that was handled when this one was raised.
         is_caused: whether that is its direct cause.
@@ -46,6 +47,7 @@ class Traceback(Frozen, kw_only=True):
     first: int
     exception: int
     stop: int
+    message: Message
     aside: str = ""
     linked: Traceback | None = None
     is_caused: bool = False
@@ -68,12 +70,6 @@ def without_group(line: str) -> str:
     return _GROUP.sub("", line, count=1)
 
 
-def type_of(line: str) -> str:
-    """Return the type, with its module, in a line that names an exception."""
-    match = _TYPE.match(line)
-    return match[0] if match is not None else ""
-
-
 def tracebacks(raw: Sequence[str], lines: Sequence[str]) -> list[Traceback]:
     """Return all tracebacks of a log in order. `lines` are those of `raw` without group prefix."""
     found: list[Traceback] = []
@@ -84,11 +80,13 @@ def tracebacks(raw: Sequence[str], lines: Sequence[str]) -> list[Traceback]:
         above = _line_above(lines, first)
         linked = found[-1] if found and above in (_HANDLING, _CAUSE) else None
         aside = above if ASIDE.match(above) else ""
+        end = _end_of_message(lines, exception, stop)
         found.append(
             Traceback(
                 first=first,
                 exception=exception,
-                stop=_end_of_message(lines, exception, stop),
+                stop=end,
+                message=unwrap(lines, exception, end),
                 aside=linked.aside if linked else aside,
                 linked=linked,
                 is_caused=above == _CAUSE,
@@ -144,4 +142,5 @@ def _syntax_errors(lines: Sequence[str], found: list[Traceback]) -> Iterator[Tra
         stop = _end_of_message(lines, index, following)
         above = range(index - 1, max(index - _MOST_SYNTAX_LINES, -1), -1)
         first = next((i for i in above if lines[i].startswith('  File "')), index)
-        yield Traceback(first=first, exception=index, stop=stop)
+        message = unwrap(lines, index, stop)
+        yield Traceback(first=first, exception=index, stop=stop, message=message)
