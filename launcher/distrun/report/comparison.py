@@ -7,7 +7,6 @@ import json
 import math
 import time
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrun.job import events, history
@@ -281,24 +280,13 @@ def render(runs: Sequence[Run], tables: Mapping[str, Sequence[tuple[str, Sequenc
         runs: the jobs.
         tables: rows of a name and a value for each job, by the title of the table.
     """
-    import jinja2
+    from distrun.report.page import template, versions
 
-    from distrun.report.page import part, versions
-
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return templates.get_template("compare.html").render(
+    return template("compare.html").render(
         jobs=[run.id for run in runs],
         tables=tables,
         plots=drawn(runs),
-        sizes=plots.SIZES,
-        styles=[(plots.line_style(n)[0], plots.dashes_as_svg(n)) for n in range(len(runs))],
+        redact=str,
         made_at=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
         version=versions()["distrun"],
-        style=part("page.css"),
     )

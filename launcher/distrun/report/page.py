@@ -41,12 +41,12 @@ from distrun.words.verdicts import labelled, steps_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from jinja2 import Template
+    import jinja2
 
+    from distrun.agent.protocol import Cause
     from distrun.bundle.contents import About
     from distrun.job.folder import JobFolder
     from distrun.job.job import TaskView
-    from distrun.job.timing import Span
     from distrun.lifecycle import TaskState
     from distrun.report.plots import Plot
 
@@ -98,6 +98,16 @@ class Report:
         self.all_tasks = self._all_tasks()
         self.tasks = [each for each in self.all_tasks if each in tasks] or self._most_important()
         self.samples = (samples or history.HistoryReader(folder)).read(self.tasks)
+        self.bars = [span for span in self.spans if span.task in set(self.tasks)]
+        self.marks: dict[str, str] = {}
+        """In what the outliers differ."""
+        stalls = (each for each in self.history if isinstance(each, events.TimedOut))
+        self.places = [place for each in stalls for place in each.places]
+        """Where the tasks stood whenever `timeouts.stall` expired."""
+        self.left_out = len(self.all_tasks) - len(self.tasks)
+        for each in self.outliers:
+            before = [self.marks[each.task]] if each.task in self.marks else []
+            self.marks[each.task] = "; ".join([*before, outlier_text(each)])
 
     @staticmethod
     def _with_all_used(task: TaskView) -> TaskState:
@@ -176,117 +186,44 @@ class Report:
     def _used(self) -> set[str]:
         return {task.host for task in self.job.state.tasks.values()}
 
-    def interruptions(self) -> list[dict[str, str]]:
+    def interruptions(self) -> list[dict[str, Any]]:
         """Return each restart, resume and loss of a host: when, why, and what it cost."""
-        rows: dict[str, dict[str, str]] = {}
-        last = ""
+        rows: list[dict[str, Any]] = []
+        last: dict[str, Any] = {}
+        """The last restart or resume."""
+
+        def add(at: float, what: str, why: str, tasks: Sequence[str] = ()) -> dict[str, Any]:
+            row = {"at": at, "what": what, "why": why, "tasks": tasks, "verdict": "", "cost": ""}
+            rows.append(row)
+            return row
+
         for event in self.history:
             match event:
                 case events.RestartPlanned():
-                    last = f"restart {event.number}"
-                    why = cause_text(event.cause).partition("\n")[0]
-                    rows[last] = self._row(event.at, "restart", why, event.tasks)
+                    last = add(event.at, "restart", _first_line(event.cause), event.tasks)
                 case events.JobResumed():
-                    last = f"resume {event.at}"
                     why = f"the job had ended {format_duration(event.down)} before"
-                    rows[last] = self._row(event.at, "resume", why, ())
+                    last = add(event.at, "resume", why)
                 case events.HostLost() if event.host in self._used() or self._ran_on(event.host):
-                    why = cause_text(event.cause).partition("\n")[0]
-                    rows[f"{event.host} {event.at}"] = self._row(
-                        event.at, "host lost", f"{event.host}: {why}", ()
-                    )
+                    add(event.at, "host lost", f"{event.host}: {_first_line(event.cause)}")
                 case events.VerdictReached() if event.verdict.task is not None:
-                    kind = event.verdict.kind.value
-                    text = f"{cause_text(event.verdict.cause).partition(chr(10))[0]} ({kind})"
-                    if last in rows and not rows[last]["verdict"]:
-                        rows[last]["verdict"] = text
-                case events.TrainingContinued() if last in rows:
+                    if last and not last["verdict"]:
+                        kind = event.verdict.kind.value
+                        last["verdict"] = f"{_first_line(event.verdict.cause)} ({kind})"
+                case events.TrainingContinued() if last:
                     cost = steps_text(event.repeated_steps)
-                    rows[last]["cost"] = f"{format_duration(event.seconds)} without a step, {cost}"
-        return list(rows.values())[:_MOST_ROWS]
+                    last["cost"] = f"{format_duration(event.seconds)} without a step, {cost}"
+        return rows[:_MOST_ROWS]
 
     def _ran_on(self, host: str) -> bool:
         return any(span.host == host for span in self.spans)
 
-    def _row(self, at: float, what: str, why: str, tasks: Sequence[str]) -> dict[str, str]:
-        return {
-            "at": format_time(at),
-            "after": format_duration(at - self.axis.start),
-            "what": what,
-            "why": why,
-            "tasks": format_names(tasks),
-            "verdict": "",
-            "cost": "",
-        }
-
-    def stalls(self) -> list[dict[str, Any]]:
-        """Return where the tasks stood whenever `timeouts.stall` expired."""
-        return [
-            {"tasks": format_names(place.tasks), "place": place.place, "frames": place.frames}
-            for event in self.history
-            if isinstance(event, events.TimedOut)
-            for place in event.places
-        ]
-
-    def task_rows(self) -> list[dict[str, str]]:
-        """Return a row for each task of the last plan."""
-        marked: dict[str, list[str]] = {}
-        for each in self.outliers:
-            marked.setdefault(each.task, []).append(outlier_text(each))
-        rows = []
-        for task in self.job.tasks[:_MOST_ROWS]:
-            state, used = task.state, task.used
-            code = "" if state.code is None else str(state.code)
-            rows.append(
-                {
-                    "task": state.name,
-                    "state": task.phase,
-                    "host": state.host,
-                    "attempts": str(state.attempt + 1),
-                    "exit": code if state.signal is None else signal_name(state.signal),
-                    "processor": format_used(used.cpu_seconds, format_duration),
-                    "memory": format_used(used.peak_memory_bytes, format_bytes),
-                    "read": format_used(used.read_bytes, format_bytes),
-                    "written": format_used(used.written_bytes, format_bytes),
-                    "progress": ", ".join(progress_words(task.progress)),
-                    "marks": "; ".join(marked.get(state.name, ())),
-                }
-            )
-        return rows
-
-    def timing(self) -> list[dict[str, Any]]:
-        """Return when each attempt reached each of its phases."""
-        return [
-            {
-                "title": timing_title(attempt),
-                "phases": [
-                    {
-                        "phase": each.phase.value,
-                        "at": format_time(each.at),
-                        "took": format_duration(each.seconds),
-                        "last": each.last,
-                        "spread": format_duration(each.spread) if each.last else "",
-                    }
-                    for each in attempt.reached
-                ],
-            }
-            for attempt in self.job.timing
-        ]
-
-    def hosts(self) -> list[dict[str, str]]:
-        """Return the job's hosts with their versions."""
+    def hosts(self) -> list[tuple[events.HostReady, str]]:
+        """Return the job's hosts, and what each of them is to it."""
         ready = {each.host: each for each in self.history if isinstance(each, events.HostReady)}
         states = self.job.state.hosts
         return [
-            {
-                "host": name,
-                "hostname": event.hostname,
-                "reached": event.kind,
-                "state": self.job.host_state(states[name]) if name in states else "",
-                "cores": f"{event.cores:g}",
-                "gpus": str(len(event.gpus)),
-                "python": event.python,
-            }
+            (event, self.job.host_state(states[name]) if name in states else "")
             for name, event in list(ready.items())[:_MOST_ROWS]
         ]
 
@@ -298,16 +235,14 @@ class Report:
         except OSError:
             return ""
 
-    def log_ends(self) -> list[dict[str, str]]:
+    def log_ends(self) -> dict[str, str]:
         """Return the last lines of the drawn tasks' logs."""
         most = min(_MOST_LOG_BYTES, _MOST_BYTES_OF_ALL_LOGS // max(1, len(self.tasks)))
-        found = []
+        found = {}
         for task in self.tasks:
             log = TaskLog(task, str(self.folder.log_of(task)), str(self.folder.index_of(task)))
-            text = _log_end(log, most)
-            if text:
-                found.append({"task": task, "text": text})
-        return found
+            found[task] = _log_end(log, most)
+        return {task: text for task, text in found.items() if text}
 
     def event_lines(self) -> tuple[list[str], int]:
         """Return the events in words, and how many are left out in the middle."""
@@ -324,23 +259,19 @@ class Report:
 
     def plots(self) -> list[Plot]:
         """Return the timeline, and the curves over the same time."""
-        shown = set(self.tasks)
         numbers = {task: number for number, task in enumerate(self.tasks)}
         marks = [each.at for each in self.history if isinstance(each, events.RestartPlanned)]
-        bars = [span for span in self.spans if span.task in shown]
-        odd = {each.task for each in self.outliers}
-        rows = {task: task in odd for task in self.tasks}
-        drawn = [plots.timeline(rows, bars, marks, self.axis)] if rows else []
+        rows = {task: task in self.marks for task in self.tasks}
+        drawn = [plots.timeline(rows, self.bars, marks, self.axis)] if rows else []
         starting = (each for each in self.spans if each.activity is Activity.STARTING)
         starts = {(each.task, each.attempt): each.start for each in starting}
         found = panels(self.samples, starts)
         lines = sum(len(panel.curves) for panel in found)
         return drawn + [plots.curves(each, numbers, marks, self.axis, lines) for each in found]
 
-    def bars(self) -> list[Span]:
-        """Return the spans of the drawn tasks, for a table."""
-        shown = set(self.tasks)
-        return [span for span in self.spans if span.task in shown][:_MOST_BARS]
+
+def _first_line(cause: Cause) -> str:
+    return cause_text(cause).partition("\n")[0]
 
 
 def _log_end(log: TaskLog, most: int) -> str:
@@ -379,8 +310,14 @@ def outlier_text(outlier: Outlier) -> str:
 
 
 @functools.cache
-def _template() -> Template:
+def template(name: str) -> jinja2.Template:
+    """Return a template of this folder. It calls the functions that put values into words."""
     import jinja2
+
+    @jinja2.pass_context
+    def redacted(context: jinja2.runtime.Context, value: object) -> object:
+        is_text = isinstance(value, str) and not hasattr(value, "__html__")
+        return context["redact"](value) if is_text else value
 
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -388,8 +325,24 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        finalize=redacted,
     )
-    return templates.get_template("page.html")
+    templates.globals.update(
+        bytes=format_bytes,
+        colour_of=lambda number: plots.line_style(number)[0],
+        dashes_of=plots.dashes_as_svg,
+        duration=format_duration,
+        names=format_names,
+        outlier_text=outlier_text,
+        part=part,
+        progress_words=progress_words,
+        signal_name=signal_name,
+        sizes=plots.SIZES,
+        time=format_time,
+        timing_title=timing_title,
+        used=format_used,
+    )
+    return templates.get_template(name)
 
 
 def render(
@@ -409,75 +362,24 @@ def render(
         may_stop: whether such a page may stop the job.
     """
     events_shown, events_left_out = report.event_lines()
-    job = report.job
-    texts = {
-        "title": report.folder.job_id,
-        "phase": report.phase,
-        "name": job.state.name,
-        "strategy": job.state.strategy,
-        "outcome": [line.rstrip() for line in report.outcome()],
-        "numbers": report.numbers(),
-        "interruptions": report.interruptions(),
-        "stalls": report.stalls(),
-        "outliers": [{"task": e.task, "text": outlier_text(e)} for e in report.outliers],
-        "tasks": report.task_rows(),
-        "timing": report.timing(),
-        "hosts": report.hosts(),
-        "spec": report.spec(),
-        "logs": report.log_ends(),
-        "events": events_shown,
-        "spans": [
-            {
-                "task": span.task,
-                "activity": span.activity.value,
-                "after": format_duration(span.start - report.axis.start),
-                "lasted": format_duration(span.end - span.start),
-                "attempt": str(span.attempt),
-                "host": span.host,
-            }
-            for span in report.bars()
-        ],
-    }
-    return _template().render(
-        **_redacted(texts, redact),
-        is_running=report.is_running,
+    return template("page.html").render(
+        report=report,
+        job=report.job,
+        title=report.folder.job_id,
+        redact=redact,
         refresh=refresh,
         may_stop=may_stop,
-        events_left_out=events_left_out,
+        outcome=[line.rstrip() for line in report.outcome()],
+        interruptions=report.interruptions(),
         plots=report.plots(),
-        sizes=plots.SIZES,
-        drawn=[
-            {
-                "task": task,
-                "colour": plots.line_style(number)[0],
-                "dashes": plots.dashes_as_svg(number),
-                "is_marked": any(each.task == task for each in report.outliers),
-            }
-            for number, task in enumerate(report.tasks)
-        ],
-        left_out=len(report.all_tasks) - len(report.tasks),
-        activities=[
-            {"name": each.name.lower(), "text": each.value}
-            for each in Activity
-            if any(span.activity is each for span in report.spans)
-        ],
-        start=report.axis.start,
-        seconds=report.axis.seconds,
+        events=events_shown,
+        events_left_out=events_left_out,
+        activities=[each for each in Activity if any(s.activity is each for s in report.spans)],
+        most_rows=_MOST_ROWS,
+        most_bars=_MOST_BARS,
         began=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(report.axis.start)),
         made_at=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(report.made_at)),
-        versions=report.versions,
-        style=part("page.css"),
-        script=part("page.js"),
     )
-
-
-def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
-    """Return texts, and lists, tuples and dicts of them, redacted."""
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, dict):
-        return {key: _redacted(each, redact) for key, each in value.items()}
-    return [_redacted(each, redact) for each in value]
 
 
 @functools.cache
