@@ -3,7 +3,6 @@
 The agent has dozens of kinds of messages and starts on every host of a job. Creating a
 `typing.NamedTuple` for each would take a third of its start, and an Enum of 200 members as long. So
 for type checkers these are a frozen dataclass and an Enum, at run time a plain tuple and a string.
-No module that every agent imports needs `typing` at run time: see supervisor/hosts/agent_code.py.
 """
 
 from __future__ import annotations

@@ -8,13 +8,14 @@ because compiling would take most of an agent's start.
 A host keeps the modules, and later agents are started from its copy: see :mod:`.sent_agents`. If
 that is gone, or has changed, the login prints NO_COPY, and the next one sends the modules.
 
-To pack the modules takes half a second. So they are kept packed where Python keeps its compiled
+To pack the modules takes a third of a second. So they are kept packed where Python keeps its compiled
 modules, and are packed again once a source has changed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import marshal
 import os
 import re
 import sys
@@ -278,23 +279,41 @@ def _bootstrap(names: tuple[str, ...], start: str, copy: str = "") -> bytes:
 
 @lru_cache(maxsize=2)
 def _modules(names: tuple[str, ...]) -> bytes:
-    """The modules, packed: see :func:`.agent_code.pack`."""
+    """The modules, packed: see :func:`_pack`."""
     state, kept = _state_of(names), Path(cache_from_source(__file__)).with_suffix(".modules")
     with contextlib.suppress(OSError):
         found = _read(kept)
         packed = found[len(state) : -_CHECK_BYTES]
         if found == state + packed + _check(packed):
             return packed
-    # Imported here because it is needed once after an installation.
-    from distrun.supervisor.hosts import agent_code
-
-    # The agent needs nothing that users import from the top package.
-    texts = {name: "" if name == "distrun" else _source_of(name).decode() for name in names}
-    packages = [name for name in names if _file_of(name)[1]]
-    packed = agent_code.pack(texts, packages, _SOURCE_ONLY)
+    packed = _pack(names)
     if not sys.dont_write_bytecode and names != _REATTACH:
         _keep(kept, state + packed + _check(packed))
     return packed
+
+
+def _pack(names: tuple[str, ...]) -> bytes:
+    """Python's version, the packages, all sources, and the code of most, compressed."""
+    # Imported here because it is needed once after an installation.
+    import ast
+
+    # The agent needs nothing that users import from the top package.
+    sources = {name: b"" if name == "distrun" else _source_of(name) for name in names}
+    codes = {}
+    for name in names:
+        if name not in _SOURCE_ONLY:
+            tree = ast.parse(sources[name])
+            # Tracebacks from other hosts show lines only: columns would be a fifth of all bytes.
+            for node in ast.walk(tree):
+                if isinstance(node, (ast.stmt, ast.expr)):
+                    node.end_lineno = node.lineno
+                    node.col_offset = node.end_col_offset = -1
+            codes[name] = compile(tree, name, "exec", dont_inherit=True, optimize=2)
+    packages = [name for name in names if _file_of(name)[1]]
+    # Every Python reads version 2 of the format. The code is bytes in it, marshalled as one
+    # object so that names that many modules use are stored once.
+    parts = (MAGIC_NUMBER, packages, sources, marshal.dumps(codes))
+    return zlib.compress(marshal.dumps(parts, 2), 9)
 
 
 def _read(path: Path) -> bytes:
@@ -309,8 +328,7 @@ def _check(packed: bytes) -> bytes:
 
 def _state_of(names: tuple[str, ...]) -> bytes:
     """Bytes that change when a module changes, or what packs it, or Python."""
-    packers = (Path(__file__), Path(__file__).with_name("agent_code.py"))
-    files = (*packers, *(_file_of(name)[0] for name in names))
+    files = (Path(__file__), *(_file_of(name)[0] for name in names))
     state = (MAGIC_NUMBER, sys.version, names, [held_package.state(str(each)) for each in files])
     return repr(state).encode()
 
