@@ -514,8 +514,8 @@ class World:
             agent.close()
         self._supervisor._running.close()
         for host in self._pool._hosts.values():
-            if host._connection is not None:
-                host._connection.channel.close()
+            if host.link.connection is not None:
+                host.link.connection.channel.close()
         self._supervisor._loop.close()
         for descriptor in self._signals:
             os.close(descriptor)
@@ -598,16 +598,16 @@ class World:
     def accepts(self, body: bytes) -> bool:
         """Return whether the evil host may send this. If not, there must be words for why."""
         host = self._pool._hosts[EVIL]
-        assert host._connection is not None
-        checker = host._checker
-        host._checker = copy.copy(checker)  # which notes what it accepts
-        vars(host._checker).update({name: copy.copy(v) for name, v in vars(checker).items()})
+        assert host.link.connection is not None
+        checker = host.reports.checker
+        host.reports.checker = copy.copy(checker)  # which notes what it accepts
+        vars(host.reports.checker).update({name: copy.copy(v) for name, v in vars(checker).items()})
         try:
-            _, report = host._connection.channel._decode(body)
-            cause = host._find_violation(report)
+            _, report = host.link.connection.channel._decode(body)
+            cause = host.reports.find_violation(report)
         except ProtocolError as error:
             cause = error.cause
-        host._checker = checker
+        host.reports.checker = checker
         if cause is None:
             return True
         fault = events.encode(events.HostFault(at=NOW, host=EVIL, cause=cause))

@@ -26,7 +26,7 @@ while :; do sleep 1; done
 """
 SUPERVISOR = "supervisor/supervisor"
 PLACES = {
-    "a report": ("supervisor/hosts/host", "Host._handle", "TypeError"),
+    "a report": ("supervisor/hosts/host", "Host.handle", "TypeError"),
     "a timer": ("supervisor/planning", "Planning._check_wait_limit", "RecursionError"),
     "the transitions": ("lifecycle/transitions", "step", "KeyError"),
     "the record": ("job/record", "EventLog.append", "UnicodeEncodeError.mro()[1]"),

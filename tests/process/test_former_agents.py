@@ -21,6 +21,8 @@ from distrun.agent.protocol.channel import encode
 from distrun.agent.protocol.framing import HEADER, MARK
 from distrun.supervisor.hosts import bootstrap, former_agents
 from distrun.supervisor.hosts.former_agents import FormerAgent
+from distrun.supervisor.hosts.link import Links
+from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reach import Connection
 from distrun.supervisor.hosts.ssh import SshReach, open_connection
 from distrun.words.causes import cause_text
@@ -87,34 +89,42 @@ class Clearing:
         for each in (self.host_folder, self.copies):
             each.mkdir()
         self.loop = Loop()
+        self.links = Links(self.loop, "job-1")
+        mirror = LogMirror(self.copies, limit)
+        mirror.resume(LOG, 0)
         self.agent = FormerAgent(
-            *("h1", reach, self.loop),
+            *("h1", reach, self.links, mirror),
             token="0" * 32,
             traces=Traces("", "", {}, ""),
             folder=str(self.host_folder),
-            logs={LOG: 0},
             lease=lease,
-            copies=self.copies,
-            limit=limit,
         )
+        self.is_finished = False
+        self.agent.clear(self.on_end)
+
+    def on_end(self, _: FormerAgent) -> None:
+        self.is_finished = True
+
+    @property
+    def is_cleared(self) -> bool:
+        return self.is_finished and self.agent.error is None
 
     def step(self, seconds: float = 0.0) -> None:
         """Handle what is due, and wait at most so long for messages."""
-        self.agent.check_exit()
-        if self.agent.should_connect:
-            self.agent.connect("job-1")
-        self.agent.before_wait()
+        if self.agent.link.connection is None:
+            self.loop.turn(0.0)  # a login that is due gets a slot
         self.loop.turn(seconds)
+        self.links.check_exits()
 
     def run(self) -> None:
         """Clear the host in real time."""
         deadline = time.monotonic() + 60
-        while not self.agent.is_finished:
+        while not self.is_finished:
             assert time.monotonic() < deadline
             self.step(0.05)
 
     def close(self) -> None:
-        self.agent.close()
+        self.agent.give_up()
         self.loop.close()
 
 
@@ -153,9 +163,9 @@ def advance(clearing: Clearing, clock: Clock, seconds: float, report: Callable[[
     reach = clearing.agent.reach
     assert isinstance(reach, Sending)
     end = clock.now + seconds
-    while clock.now < end and not clearing.agent.is_finished:
+    while clock.now < end and not clearing.is_finished:
         clearing.step()
-        if clearing.agent.connection is not None:
+        if clearing.agent.link.connection is not None:
             reach.send(report())
             clearing.step(1.0)
         clock.now += 5.0
@@ -182,7 +192,7 @@ def test_a_host_that_sends_something_else_than_its_logs_is_not_waited_for(
 ) -> None:
     clearing = make(Sending(), lease=10.0)
     advance(clearing, clock, 150, lambda: report)
-    assert clearing.agent.is_cleared
+    assert clearing.is_cleared
     assert not_none(clearing.agent.failure).code is Code.FORMER_LEASE_OVER
 
 
@@ -194,7 +204,7 @@ def test_a_host_that_sends_its_logs_slowly_is_waited_for_less_than_ten_minutes(
     is_slow = size < 100_000
     clearing = make(Sending(), lease=10.0)
     advance(clearing, clock, 600, log_parts(size))
-    assert clearing.agent.is_cleared is is_slow
+    assert clearing.is_cleared is is_slow
     if is_slow:
         assert not_none(clearing.agent.lost_logs).within == (Cause(Code.LOGS_TOO_SLOW),)
     else:
@@ -207,7 +217,7 @@ def test_a_host_that_sends_logs_without_end_is_waited_for_two_hours(
     monkeypatch.setattr(former_agents, "LONGEST_SHUTDOWN", 200.0)
     clearing = make(Sending(), lease=10.0)
     advance(clearing, clock, 190, log_parts(120_000))
-    assert not clearing.agent.is_finished
+    assert not clearing.is_finished
     advance(clearing, clock, 30, log_parts(120_000))
     assert not_none(clearing.agent.lost_logs).within == (Cause(Code.LOGS_TOO_SLOW),)
 
@@ -250,6 +260,6 @@ def test_tasks_that_do_not_end_are_named(make: Make, monkeypatch: pytest.MonkeyP
     alive = f"printf 'Welcome! ' >&2; echo '{bootstrap.TASKS_ALIVE} 12 345' >&2"
     clearing = make(Printing(f"{alive}; exit {bootstrap.EXIT_TASKS_ALIVE}"), lease=0.5)
     clearing.run()
-    assert not clearing.agent.is_cleared
+    assert not clearing.is_cleared
     said = cause_text(not_none(clearing.agent.error))
     assert said == "processes of earlier attempts do not end on h1: 12 345"

@@ -207,7 +207,7 @@ def test_a_link_that_is_lost_again_and_again_extends_nothing(tmp_path: Path) -> 
 
     def lose() -> None:
         host._handle_link_loss(protocol.Cause(Code.SSH_NOT_ENDED))
-        host._set_due(1.0)  # the clock stands still until the next heartbeat
+        host.link.limit(1.0)  # the clock stands still until the next heartbeat
 
     host._on_reattached = lose_again  # type: ignore[method-assign, assignment]
     world.settle()

@@ -26,8 +26,8 @@ from distrun.agent.protocol.framing import HEADER, MARK
 from distrun.job import events
 from distrun.job.record import read
 from distrun.supervisor.hosts import report_checker
-from distrun.supervisor.hosts.host import LinkState
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage, HostChannel
+from distrun.supervisor.hosts.link import LinkState
 from distrun.words.causes import cause_advice, cause_text
 from distrun.words.events import EventFormatter
 from harness.examples import examples
@@ -133,7 +133,7 @@ def test_a_host_that_reads_nothing_cannot_have_its_orders_repeated(world: World)
             agent._frames += 1
             agent._send(protocol.Reattached(0, turn), is_kept=False)
             world.settle()
-        connection = not_none(world._pool._hosts[EVIL]._connection)
+        connection = not_none(world._pool._hosts[EVIL].link.connection)
         assert len(connection.channel._outgoing) < 1000
     world.settle()
     assert world.faults == {}
@@ -144,8 +144,8 @@ def test_a_host_whose_link_ends_again_and_again_is_reconnected_ever_more_slowly(
 ) -> None:
     host = world._pool._hosts[EVIL]
     for step in range(240):
-        if host._connection is not None and host.state is LinkState.UP:
-            host._connection.process.poll = lambda: 1  # type: ignore[method-assign]
+        if host.link.connection is not None and host.link.state is LinkState.UP:
+            host.link.connection.process.poll = lambda: 1  # type: ignore[method-assign]
             world.agents[EVIL].close()
         world.now += 0.25
         if step % 20 == 0:
@@ -323,8 +323,8 @@ def test_an_event_that_cannot_be_costs_no_reader_of_the_record(
 
 def test_many_damaged_messages_are_asked_for_once(world: World) -> None:
     host = world._pool._hosts[EVIL]
-    channel = not_none(host._connection).channel
+    channel = not_none(host.link.connection).channel
     with mock.patch.object(channel, "send") as send:
-        host._receive(not_none(host._connection), [(0, Damage())] * 1000)
+        host.on_messages(not_none(host.link.connection), [(0, Damage())] * 1000)
     assert [type(call.args[0]) for call in send.call_args_list] == [protocol.Reattach]
-    host._is_replaying = False
+    host.reports.is_replaying = False

@@ -201,6 +201,7 @@ def _clear_hosts(
         return [], []
     # Imported here because few jobs are lost with hosts.
     from distrun.supervisor.hosts.former_agents import FormerAgents, find_former_agents
+    from distrun.supervisor.hosts.link import Links
 
     try:
         spec = resumption.spec_of(folder, ())
@@ -222,18 +223,16 @@ def _clear_hosts(
     hosts = {**state.former_hosts, **state.hosts}
     searched = replace(state, former_hosts={name: hosts[name] for name in names})
     loop = Loop()
-    found = find_former_agents(loop, spec, state, searched, folder)
+    links = Links(loop, folder.job_id)
+    found = find_former_agents(links, spec, state, searched, folder)
     # What Slurm started ends with its srun.
     cleared += set(names) - {each.name for each in found}
-    agents = FormerAgents(
-        *(loop, folder.job_id),
-        on_finished=on_finished,
-        on_delay=lambda agent, cause: on_delay(agent.name, cause),
-    )
+    agents = FormerAgents(on_finished, lambda agent, cause: on_delay(agent.name, cause))
     agents.clear(found)
     try:
         while agents:
             loop.turn(_POLL_SECONDS)
+            links.check_exits()
     finally:
         agents.give_up()
         loop.close()

@@ -17,7 +17,8 @@ from distrun.job import events, record
 from distrun.spec.problems import printable
 from distrun.spec.regular_file import read_regular_file
 from distrun.supervisor.hosts.file_source import Arguments, FileSource, Found, Wanted, is_plain
-from distrun.supervisor.hosts.former_agents import MAX_CONNECTING, make_former_reach
+from distrun.supervisor.hosts.former_agents import make_former_reach
+from distrun.supervisor.hosts.link import MAX_CONNECTING
 from distrun.supervisor.received_tree import ReceivedTree
 
 if TYPE_CHECKING:

@@ -117,15 +117,12 @@ class Supervisor:
         self._former = former
         self._changes = changes
         self._assumed_dead = assumed_dead
-        self._former_agents = FormerAgents(
-            *(self._loop, folder.job_id, self._on_cleared, self._on_not_cleared)
-        )
+        self._former_agents = FormerAgents(self._on_cleared, self._on_not_cleared)
         if former is not None:
             self._state = former
         self._timers: dict[events.Timer, Handle] = {}
         self._hosts = HostPool(
             *(self._loop, spec, folder.job_id, folder.logs, READ, self),
-            find_others=lambda: self._former_agents.pids,
         )
         if folder.descriptor is not None:
             self._hosts.inquiries.kept = (folder.descriptor,)
@@ -358,7 +355,8 @@ class Supervisor:
             if self._state.outcome is None:
                 self._prepare()
             return
-        agents = find_former_agents(self._loop, self._spec, self._former, self._state, self._folder)
+        links = self._hosts.links
+        agents = find_former_agents(links, self._spec, self._former, self._state, self._folder)
         assumed = [each for each in agents if each.name in self._assumed_dead]
         self._former_agents.clear([each for each in agents if each not in assumed])
         names = {agent.name for agent in agents}
@@ -378,7 +376,7 @@ class Supervisor:
             self.emit(events.LogsIncomplete(at=time.time(), host=agent.name, cause=lost))
         if (preserved := agent.preserved) is not None:
             self.emit(events.FilesPreserved(host=agent.name, **preserved._asdict()))
-        received = {} if agent.failure is None else agent.received
+        received = {} if agent.failure is None else agent.mirror.received
         if agent.failure is not None and self._former is not None:
             tasks = self._former.tasks.values()
             left = {task.name: task.attempt for task in tasks if task.host == agent.name}

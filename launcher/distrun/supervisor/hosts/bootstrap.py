@@ -8,8 +8,8 @@ because compiling would take most of an agent's start.
 A host keeps the modules, and later agents are started from its copy: see :mod:`.sent_agents`. If
 that is gone, or has changed, the login prints NO_COPY, and the next one sends the modules.
 
-To pack the modules takes a third of a second. So they are kept packed where Python keeps its compiled
-modules, and are packed again once a source has changed.
+To pack the modules takes a third of a second. So they are kept packed where Python keeps its
+compiled modules, and are packed again once a source has changed.
 """
 
 from __future__ import annotations

@@ -17,45 +17,33 @@ from distrun.frozen import Frozen
 from distrun.job import events
 from distrun.job.folder import log_name
 from distrun.supervisor import forked_process
-from distrun.supervisor.hosts.former_agents import FormerAgent, FormerAgents, make_former_reach
+from distrun.supervisor.hosts.former_agents import FormerAgent, make_former_reach
 from distrun.supervisor.hosts.log_mirror import LogMirror
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from distrun.agent.loop import Loop
     from distrun.lifecycle import LostAgent
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.host import Host
+    from distrun.supervisor.hosts.link import Links
     from distrun.supervisor.hosts.reach import Reach
 
 _LAST_SECONDS = 5.0
 """How long a lost host may take to answer at the end of the job."""
 
 
-class _LostAgent(Frozen, kw_only=True):
-    """What is known of a lost host's agent.
+class _Lost(Frozen):
+    """What is known of a lost host.
 
     `before`: how many bytes of each log had arrived before, by the task. `lacks_logs`: whether
-    there may be more.
+    there may be more. `cause`: why the host was lost.
     """
 
-    name: str
-    reach: Reach
-    token: str
-    folder: str
-    attempts: Mapping[str, int]
-    mirror: LogMirror
     before: Mapping[str, int]
     lacks_logs: bool
     cause: Cause
-
-    @property
-    def received(self) -> dict[str, int]:
-        """How many bytes of each log have arrived late, by the task."""
-        fresh = {task: size - self.before[task] for task, size in self.mirror.received.items()}
-        return {task: size for task, size in fresh.items() if size > 0}
 
 
 class LateLogs:
@@ -69,20 +57,15 @@ class LateLogs:
 
     def __init__(
         self,
-        loop: Loop,
-        job_id: str,
+        links: Links,
         logs: Path,
         limit: int | None,
         on_event: Callable[[events.Event], None],
     ) -> None:
-        self._loop = loop
-        self._agents = FormerAgents(loop, job_id, self._on_end)
-        self._job_id = job_id
-        self._logs = logs
-        self._limit = limit
+        self._links, self._logs, self._limit = links, logs, limit
         self._on_event = on_event
-        self._lost: list[_LostAgent] = []
-        self._receiving: dict[FormerAgent, _LostAgent] = {}
+        self._lost: dict[FormerAgent, _Lost] = {}
+        self._receiving: list[FormerAgent] = []
         self._is_last = False
         """Whether hosts are tried a last time, because the job ends."""
 
@@ -100,106 +83,82 @@ class LateLogs:
             return {}
         mirror = LogMirror(self._logs, self._limit)
         mirror.add_late_of(host.mirror, at)
-        lost = _LostAgent(
-            name=host.name,
-            reach=host.reach,
-            token=host.token,
-            folder=host.folder,
-            attempts=host.attempts,
-            mirror=mirror,
-            before=mirror.received,
-            lacks_logs=not host.mirror.is_complete,
-            cause=cause,
-        )
-        self._lost.append(lost)
+        agent = self._agent(host.name, host.reach, mirror, host)
+        self._lost[agent] = _Lost(mirror.received, not host.mirror.is_complete, cause)
         return host.mirror.received
 
-    def recall(self, agent: LostAgent, spec: Spec) -> None:
+    def recall(self, lost: LostAgent, spec: Spec) -> None:
         """Remember an agent that an earlier supervisor of the job has lost."""
         mirror = LogMirror(self._logs, self._limit)
-        for task, size in agent.received.items():
-            mirror.add_late(log_name(task), agent.starts[task], size, agent.at)
-        lost = _LostAgent(
-            name=agent.host,
-            reach=make_former_reach(agent.host, spec),
-            token=agent.token,
-            folder=agent.folder,
-            attempts=agent.attempts,
-            mirror=mirror,
-            before=mirror.received,
-            lacks_logs=True,
-            cause=agent.cause,
+        for task, size in lost.received.items():
+            mirror.add_late(log_name(task), lost.starts[task], size, lost.at)
+        agent = self._agent(lost.host, make_former_reach(lost.host, spec), mirror, lost)
+        self._lost[agent] = _Lost(mirror.received, lacks_logs=True, cause=lost.cause)
+
+    def _agent(
+        self, name: str, reach: Reach, mirror: LogMirror, lost: Host | LostAgent
+    ) -> FormerAgent:
+        return FormerAgent(
+            *(name, reach, self._links, mirror),
+            token=lost.token,
+            traces=Traces(forked_process.token(), "", {}, self._links.job_id),
+            folder=lost.folder,
+            attempts=lost.attempts,
         )
-        self._lost.append(lost)
 
     def receive(self, name: str) -> None:
         """Start to receive logs from a host that has been reached again."""
         if not self._is_last:
-            self._start([lost for lost in self._lost if lost.name == name])
+            self._start(agent for agent in self._lost if agent.name == name)
 
     def finish(self) -> None:
         """Try all hosts a last time, because the job ends: a host may have been reachable again."""
         self._is_last = True
-        self._loop.call_at(self._loop.now() + _LAST_SECONDS, self._give_up_silent)
-        self._start(list(self._lost))
+        self._links.loop.call_at(self._links.loop.now() + _LAST_SECONDS, self._give_up_silent)
+        self._start(self._lost)
+
+    def _start(self, agents: Iterable[FormerAgent]) -> None:
+        for agent in [each for each in agents if each not in self._receiving]:
+            self._receiving.append(agent)
+            agent.clear(self._on_end)
 
     def _give_up_silent(self) -> None:
-        silent = [agent for agent in self._receiving if not agent.has_logs_begun]
-        self._agents.give_up(silent)
-        for agent in silent:
+        for agent in [each for each in self._receiving if not each.has_logs_begun]:
+            agent.give_up()
+            agent.failure = self._lost[agent].cause
             self._on_end(agent)
 
     def abandon(self) -> None:
         """Wait for no host any more: the job must end at once."""
         self._is_last = True
-        self._agents.give_up()
-        missing = [*self._lost, *self._receiving.values()]
-        self._lost, self._receiving = [], {}
-        for lost in missing:
-            self._report_missing(lost, lost.cause)
-
-    def _start(self, found: list[_LostAgent]) -> None:
-        for lost in found:
-            self._lost.remove(lost)
-            agent = FormerAgent(
-                *(lost.name, lost.reach, self._loop),
-                token=lost.token,
-                traces=Traces(forked_process.token(), "", {}, self._job_id),
-                folder=lost.folder,
-                logs={},
-                lease=0.0,
-                copies=self._logs,
-                limit=self._limit,
-                late=lost.mirror,
-                attempts=lost.attempts,
-            )
-            self._receiving[agent] = lost
-            self._agents.clear([agent])
-
-    @property
-    def pids(self) -> set[int]:
-        """The processes of the logins on this machine."""
-        return self._agents.pids
+        for agent in self._receiving:
+            agent.give_up()
+        lost, self._lost, self._receiving = self._lost, {}, []
+        for agent, each in lost.items():
+            self._report_missing(agent, each, each.cause)
 
     def _on_end(self, agent: FormerAgent) -> None:
-        lost = self._receiving.pop(agent)
-        failure = agent.failure if agent.is_finished else lost.cause
-        if failure is not None and not self._is_last and lost.mirror.failure is None:
-            self._lost.append(lost)  # it may be reached again
-            return
-        if lost.received:
+        self._receiving.remove(agent)
+        lost = self._lost[agent]
+        if agent.failure is not None and not self._is_last and agent.mirror.failure is None:
+            return  # it may be reached again
+        del self._lost[agent]
+        late = {task: size - lost.before[task] for task, size in agent.mirror.received.items()}
+        sizes = {task: size for task, size in late.items() if size > 0}
+        if sizes:
             self._on_event(
                 events.LogsReceivedLate(
-                    at=time.time(), host=agent.name, sizes=lost.received, folder=lost.folder
+                    at=time.time(), host=agent.name, sizes=sizes, folder=agent.folder
                 )
             )
         if agent.preserved is not None:
             event = events.FilesPreserved(host=agent.name, **agent.preserved._asdict())
             self._on_event(event)
-        if failure is not None:
-            self._report_missing(lost, failure)
+        if agent.failure is not None:
+            self._report_missing(agent, lost, agent.failure)
 
-    def _report_missing(self, lost: _LostAgent, why: Cause) -> None:
+    def _report_missing(self, agent: FormerAgent, lost: _Lost, why: Cause) -> None:
         if lost.lacks_logs:
-            cause = Cause(Code.LOGS_LEFT_ON_HOST, host=lost.name, path=lost.folder, within=(why,))
-            self._on_event(events.LogsIncomplete(at=time.time(), host=lost.name, cause=cause))
+            path, within = agent.folder, (why,)
+            cause = Cause(Code.LOGS_LEFT_ON_HOST, host=agent.name, path=path, within=within)
+            self._on_event(events.LogsIncomplete(at=time.time(), host=agent.name, cause=cause))

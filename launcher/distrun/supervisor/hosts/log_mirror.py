@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from errno import EFBIG
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ class LogMirror:
 
     def __init__(self, folder: Path, limit: int | None = None) -> None:
         self._folder = folder
-        self._limit = limit
+        self.limit = limit
         self._dropped: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
         """How many bytes of each file of the host are here."""
@@ -39,6 +40,8 @@ class LogMirror:
         """Where the log on the host begins in its copy, if an earlier agent has begun that."""
         self._shifts: dict[str, int] = {}
         """By index: the same, for the sizes in it."""
+        self._resumed: dict[str, int] = {}
+        """How many bytes of the logs of an earlier supervisor were here at first."""
         self._files: dict[str, str] = {}
         """The names of the copies that are not called like the files of the host."""
         self._pending: dict[str, bytes] = {}
@@ -67,7 +70,16 @@ class LogMirror:
         size = path.stat().st_size if path.exists() else 0
         self._starts[log] = start
         self.sizes[log] = max(0, size - start)
+        self._resumed[log] = self.sizes[log]
         self.final_sizes[log] = None
+
+    def index_rest(self) -> None:
+        """Note in the indexes that the rest of the resumed logs has arrived; ignores errors."""
+        for log, size in self._resumed.items():
+            if self.sizes[log] > size:
+                record = INDEX_RECORD.pack(time.time(), self._starts[log] + self.sizes[log])
+                with contextlib.suppress(OSError):
+                    self._append(_index_of(log), 0, record, 0)
 
     def add_late(self, log: str, start: int, size: int, at: float, index_size: int = 0) -> None:
         """Add the rest of a log, in files of its own: other output follows in the copy.
@@ -161,14 +173,14 @@ class LogMirror:
             return False
         if size is None:
             return True
-        is_limited = self._limit is not None and part.name in self.final_sizes
+        is_limited = self.limit is not None and part.name in self.final_sizes
         if part.offset > size and not is_limited:
             self.failure = Cause(Code.LOG_PART_MISSING, path=part.name)
             return False
         fresh = part.data[max(0, size - part.offset) :]
         start = max(size, part.offset)
         at = start + self._starts.get(part.name, 0)
-        dropped = hole_size(at + len(fresh), self._limit) if is_limited else 0
+        dropped = hole_size(at + len(fresh), self.limit) if is_limited else 0
         try:
             block = self._shifted(part.name, fresh)
             self._append(part.name, at, block, max(dropped, at if start > size else 0))
@@ -178,11 +190,6 @@ class LogMirror:
             return False
         self.sizes[part.name] = start + len(fresh)
         return True
-
-    def append_index(self, log: str, record: bytes) -> None:
-        """Append a record to the index of a log; errors are ignored."""
-        with contextlib.suppress(OSError):
-            self._append(_index_of(log), 0, record, 0)
 
     def _shifted(self, name: str, fresh: bytes) -> bytes:
         """Return a part of a file as its copy has it: the sizes in an index are the copy's."""

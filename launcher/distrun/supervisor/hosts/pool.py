@@ -6,18 +6,15 @@ import contextlib
 import os
 import sys
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.job import events
-from distrun.supervisor.hosts.former_agents import MAX_CONNECTING
 from distrun.supervisor.hosts.host import Host
-from distrun.supervisor.hosts.host_schedule import HostSchedule
-from distrun.supervisor.hosts.inquiry import Inquiries
 from distrun.supervisor.hosts.late_logs import LateLogs
+from distrun.supervisor.hosts.link import Links
 from distrun.supervisor.hosts.local import end_unused_agent
 
 if TYPE_CHECKING:
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
     from distrun.supervisor.forked_process import Process
     from distrun.supervisor.hosts.file_delivery import FileSender
-    from distrun.supervisor.hosts.inquiry import OnAnswer, Question
     from distrun.supervisor.hosts.reach import Reach
 
 _MOST_NAMED = 20
@@ -80,7 +76,6 @@ class HostPool:
     Args:
         logs: the folder for the tasks' logs.
         variables: those whose values on the hosts are needed for the plan.
-        find_others: returns the children of this process that are no business of the hosts.
     """
 
     def __init__(
@@ -91,32 +86,18 @@ class HostPool:
         logs: Path,
         variables: tuple[str, ...],
         observer: PoolObserver,
-        find_others: Callable[[], Iterable[int]] = tuple,
     ) -> None:
-        self._make_host = partial(
-            Host,
-            loop=loop,
-            observer=self,
-            job_id=job_id,
-            spec=spec,
-            logs=logs,
-            variables=variables,
-        )
-        self._loop = loop
+        self._loop, self._spec, self._logs, self._variables = loop, spec, logs, variables
+        self.links = Links(loop, job_id)
+        self.inquiries = self.links.inquiries
+        self.on_event = observer.on_event
         self._observer = observer
         self._hosts: dict[str, Host] = {}
-        self._schedule = HostSchedule()
-        self.inquiries = Inquiries(loop, job_id)
-        self._late_logs = LateLogs(
-            *(loop, job_id, logs, spec.log_max_size), on_event=observer.on_event
-        )
-        loop.checks.append(self._fill_slots)
-        loop.before_wait.append(self._before_wait)
+        self._late_logs = LateLogs(self.links, logs, spec.log_max_size, observer.on_event)
         self._former: dict[str, Mapping[str, int]] = {}
         """The last attempts of tasks that a lost host may have left."""
         self._reaches: dict[str, Reach] = {}
         """One reach of each kind."""
-        self._find_others = find_others
         self._endings: list[tuple[processes.Ending, Callable[[list[int]], None]]] = []
         """What hosts have left below this process and is being ended, and what follows then."""
         self._next_endings = loop.call_at(None, self._run_endings)
@@ -135,17 +116,15 @@ class HostPool:
         """Start an agent on each host; its Hello follows as a report."""
         for name, reach in reaches.items():
             self._reaches.setdefault(reach.kind, reach)
-            self._hosts[name] = host = self._make_host(name, reach)
-            host.former = self._former.get(name, host.former)
-            self._schedule.note(host)
+            about = (self._spec, self._logs, self._variables, self._former.get(name, {}))
+            self._hosts[name] = host = Host(name, reach, self.links, self, *about)
+            host.link.connect()
         if not any(reach.is_below_supervisor for reach in reaches.values()):
             end_unused_agent()
-        self._fill_slots()
 
     def order(self, host: str, message: Order) -> None:
         """Send an agent an order. A host that is gone gets none."""
         if host in self._hosts:
-            self._schedule.note(self._hosts[host])
             self._hosts[host].order(message)
 
     def set_logs_aside(self, hosts: Mapping[str, str]) -> None:
@@ -157,12 +136,10 @@ class HostPool:
         for task, name in hosts.items():
             tasks.setdefault(name, set()).add(task)
         for name, host in self._hosts.items():
-            self._schedule.note(host)
             host.set_logs_aside(tasks.get(name, ()))
 
     def order_all(self, message: Order) -> None:
         for host in list(self._hosts.values()):
-            self._schedule.note(host)
             host.order(message)
 
     def shut_down(self) -> None:
@@ -180,7 +157,6 @@ class HostPool:
     def deliver(self, host: str, sender: FileSender, parts: list[Order]) -> None:
         """Send a host the list of the program's files, then those that it requests."""
         if host in self._hosts:
-            self._schedule.note(self._hosts[host])
             self._hosts[host].send_list(sender, parts)
 
     def unanswered(self, hosts: Iterable[str], seconds: float) -> dict[str, Cause]:
@@ -202,7 +178,6 @@ class HostPool:
     def abandon_lost(self) -> None:
         """Stop waiting for hosts that are out of reach: the job must end at once."""
         for host in list(self._hosts.values()):
-            self._schedule.note(host)
             host.abandon()
         self._late_logs.abandon()
 
@@ -246,21 +221,13 @@ class HostPool:
         """
         for host in self._hosts.values():
             if host.reach.is_below_supervisor:
-                self._schedule.note(host)
                 host.limit_ends(grace)
 
     def resume_suspended(self) -> None:
         """Resume agents below this process: a suspended agent could not end its tasks."""
         for host in self._hosts.values():
-            if host.reach.is_below_supervisor and host.pid is not None:
-                processes.resume(host.pid)
-
-    def _before_wait(self) -> None:
-        for host in self._schedule.active:
-            host.send_files()
-        for host in self._schedule.take_active():
-            host.watch_writing()
-            host.set_alarm()
+            if host.reach.is_below_supervisor and host.link.pid is not None:
+                processes.resume(host.link.pid)
 
     def find_interruption(self, cause: Cause, follow: Callable[[Cause], None]) -> None:
         """Call `follow` with why this process gets SIGTERM, if the hosts' cluster has sent it."""
@@ -277,14 +244,14 @@ class HostPool:
         An agent's guard that was stopped is resumed, and resumes a stopped agent.
         """
         for host in list(self._hosts.values()):
-            if host.reach.is_below_supervisor and host.pid is not None and _is_stopped(host.pid):
-                processes.resume(host.pid)
-            host.check_exit()
+            pid = host.link.pid
+            if host.reach.is_below_supervisor and pid is not None and _is_stopped(pid):
+                processes.resume(pid)
+        self.links.check_exits()
         self._removals = [each for each in self._removals if each.poll() is None]
         # Clients that were killed, and what ssh had started, such as the ssh to a jump host.
         processes.reap(self._own_pids())
         self._run_endings()
-        self._fill_slots()
 
     def _run_endings(self) -> None:
         """Go on to end what hosts have left."""
@@ -295,26 +262,6 @@ class HostPool:
                 follow([process.pid for process in ending.left])
         if self._endings:
             self._next_endings.move(self._loop.now() + processes.KILL_INTERVAL)
-
-    def _fill_slots(self) -> None:
-        """Connect waiting hosts while there are free slots."""
-        free = MAX_CONNECTING - self._schedule.connecting
-        fresh = []
-        for host in self._schedule.unconnected if free > 0 else ():
-            if free <= 0:
-                break
-            if host.should_reconnect:
-                self._schedule.note(host)
-                host.reconnect()
-            elif host.should_connect:
-                self._schedule.note(host)
-                host.connect()
-                fresh.append(host)
-            else:
-                continue
-            free -= host.is_connecting
-        for host in fresh:
-            host.send_agent()
 
     # Events of a host ----------------------------------------------------------------------
 
@@ -330,18 +277,6 @@ class HostPool:
             self._report_unreachable()
 
         self._release(host, follow)
-
-    def on_event(self, event: events.Event) -> None:
-        self._observer.on_event(event)
-
-    def on_activity(self, host: Host) -> None:
-        self._schedule.note(host)
-
-    def ask(self, question: Question, on_answer: OnAnswer) -> None:
-        self.inquiries.ask(question, on_answer)
-
-    def forget(self, on_answer: OnAnswer) -> None:
-        self.inquiries.forget(on_answer)
 
     def on_gone(self, host: Host, cause: Cause) -> None:
         def follow(left: list[int]) -> None:
@@ -378,7 +313,6 @@ class HostPool:
         """
         del self._hosts[host.name]
         self.note_former(host.name, host.attempts)
-        self._schedule.remove(host)
         if not host.reach.is_below_supervisor and self._hosts:
             follow([])
             return
@@ -406,6 +340,4 @@ class HostPool:
 
     def _own_pids(self) -> set[int]:
         """The children of this process that it uses."""
-        pids = {pid for host in self._hosts.values() for pid in host.pids}
-        pids |= {each.pid for each in self._removals}
-        return pids | self.inquiries.pids | self._late_logs.pids | set(self._find_others())
+        return self.links.pids | self.inquiries.pids | {each.pid for each in self._removals}

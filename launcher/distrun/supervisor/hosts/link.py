@@ -1,0 +1,351 @@
+"""The connection to an agent: made with few others at a time, lost, and made again.
+
+    WAITING <-> CONNECTING -> UP -> LOST <-> RECONNECTING -> UP        and from each to GONE
+
+A link knows descriptors, processes and times. What has arrived, and what an end means, is the
+business of its user: a live host, or what an agent has left on one.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from distrun.agent.protocol.channel import ProtocolError
+from distrun.supervisor.hosts.inquiry import Inquiries
+from distrun.supervisor.hosts.reconnect import ReconnectPolicy
+
+if TYPE_CHECKING:
+    from distrun.agent.loop import Loop
+    from distrun.agent.protocol import Cause, Report
+    from distrun.supervisor.hosts.inquiry import OnAnswer, Question
+    from distrun.supervisor.hosts.reach import Connection
+    from distrun.supervisor.hosts.reconnect import Attempt
+
+MAX_CONNECTING = 16
+"""How many links may be connecting at a time: each ssh client takes 80 ms of a core here."""
+
+
+class LinkState(Enum):
+    """The states of a link."""
+
+    WAITING = "waiting"
+    CONNECTING = "connecting"
+    UP = "up"
+    LOST = "lost"
+    RECONNECTING = "reconnecting"
+    GONE = "gone"
+
+
+_TRANSITIONS = {
+    LinkState.WAITING: {LinkState.CONNECTING, LinkState.GONE},
+    LinkState.CONNECTING: {LinkState.WAITING, LinkState.UP, LinkState.GONE},
+    LinkState.UP: {LinkState.LOST, LinkState.GONE},
+    LinkState.LOST: {LinkState.RECONNECTING, LinkState.GONE},
+    LinkState.RECONNECTING: {LinkState.UP, LinkState.LOST, LinkState.GONE},
+    LinkState.GONE: set(),
+}
+_LOGGING_IN = (LinkState.CONNECTING, LinkState.RECONNECTING)
+
+
+class LinkUser(Protocol):
+    """Decides what a link is for, and what follows from what happens to it."""
+
+    def log_in(self, attempt: Attempt) -> Connection:
+        """Start a login. Raises OSError: there can be no such process."""
+
+    def on_not_started(self, error: OSError) -> None:
+        """There could be no such process."""
+
+    def on_login(self, connection: Connection) -> None:
+        """Send what the login begins with, which may be slow: others have been started by now."""
+
+    def on_messages(self, connection: Connection, messages: list[tuple[int, Report]]) -> None:
+        """Messages have arrived."""
+
+    def on_fault(self, connection: Connection, cause: Cause) -> None:
+        """What has arrived is no message of this protocol."""
+
+    def on_stderr(self, connection: Connection) -> None:
+        """The login has printed something."""
+
+    def on_end(self, connection: Connection) -> None:
+        """Nothing more will arrive; the login's process may still run."""
+
+    def on_exit(self, connection: Connection, status: int) -> None:
+        """The login's process has exited, and everything from it has been read."""
+
+    def on_expired(self) -> None:
+        """The present state has lasted for too long."""
+
+    def before_wait(self) -> None:
+        """Queue what can be sent now; called in each turn in which something has happened."""
+
+
+class Link:
+    """A link, which is connected as soon as :meth:`connect` and the limit on logins let it.
+
+    Args:
+        links: all of this process.
+        connect_timeout: seconds that connecting may take; None: no limit.
+        lease: seconds within which a lost link must be back; None: no limit.
+        state: a link to an agent that runs is LOST at first.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        user: LinkUser,
+        connect_timeout: float | None,
+        lease: float | None,
+        state: LinkState = LinkState.WAITING,
+    ) -> None:
+        self.state = state
+        self.connection: Connection | None = None
+        self.is_held = False
+        """Whether messages wait for something else; the exit of the login waits for them."""
+        self.is_ignored = False
+        """Whether everything that arrives is dropped."""
+        self._links, self._loop = links, links.loop
+        self._user = user
+        self._policy = ReconnectPolicy(connect_timeout or 0.0, lease)
+        self._expiry = self._loop.call_at(None, self._on_expired)
+        self._up_since = 0.0
+        self._asked: OnAnswer | None = None
+        """What follows from a question about this connection that is being asked."""
+
+    # States --------------------------------------------------------------------------------
+
+    def enter(self, state: LinkState, seconds: float | None = None) -> None:
+        """Change the state. It lasts for at most so many seconds; None: without limit."""
+        if state not in _TRANSITIONS[self.state]:
+            raise AssertionError(f"from {self.state.value} to {state.value}")
+        self.state = state
+        if state is LinkState.UP:
+            self._up_since = self._loop.now()
+        self.limit(seconds)
+        self._links.note(self)
+
+    def limit(self, seconds: float | None) -> None:
+        """Let the present state last so many seconds from now."""
+        self._expiry.move(None if seconds is None else self._loop.now() + seconds)
+
+    def connect(self) -> None:
+        """Connect as soon as there is a slot for it."""
+        self._links.request(self)
+
+    def lose(self, *, was_silent: bool) -> None:
+        """Close a link that was up, and reconnect it. `was_silent`: whether it seems to hang."""
+        self.close()
+        lasted = self._loop.now() - self._up_since
+        self.enter(LinkState.LOST, self._policy.record_loss(lasted=lasted, was_silent=was_silent))
+
+    def retry(self, most: float | None = None) -> None:
+        """Close an attempt to reconnect that has failed; the next is in `most` seconds or fewer."""
+        self.close()
+        delay = self._policy.record_failure()
+        seconds = delay if most is None else min(delay, most)
+        if self.state is LinkState.LOST:
+            self.limit(seconds)
+        else:
+            self.enter(LinkState.LOST, seconds)
+
+    def _on_expired(self) -> None:
+        self.touch()
+        if self.state in (LinkState.WAITING, LinkState.LOST):
+            self._links.request(self)
+        else:
+            self._user.on_expired()
+
+    # The connection ------------------------------------------------------------------------
+
+    def log_in(self) -> None:
+        """Start a login now. :meth:`begin` must follow."""
+        attempt = self._policy.next_attempt
+        is_first = self.state is LinkState.WAITING
+        state = LinkState.CONNECTING if is_first else LinkState.RECONNECTING
+        self.enter(state, attempt.timeout)
+        try:
+            connection = self._user.log_in(attempt)
+        except OSError as error:
+            self._user.on_not_started(error)
+            return
+        self.connection = connection
+        self.watch()
+        if connection.stderr is not None:
+            self._loop.watch(connection.stderr, lambda: self._on_stderr(connection))
+
+    def begin(self) -> None:
+        """Send what a login begins with."""
+        if self.connection is not None:
+            self.touch()
+            self._user.on_login(self.connection)
+
+    def watch(self) -> None:
+        """Receive messages, from now on or again."""
+        if (connection := self.connection) is not None:
+            self._loop.watch(connection.channel.reader, lambda: self._on_readable(connection))
+
+    def hold(self) -> None:
+        """Receive nothing more until :meth:`release`."""
+        self.is_held = True
+        if self.connection is not None:
+            self._loop.unwatch(self.connection.channel.reader)
+
+    def release(self) -> None:
+        """Receive messages again."""
+        self.is_held = False
+        self.watch()
+
+    @property
+    def pid(self) -> int | None:
+        """The login's process on this machine."""
+        return None if self.connection is None else self.connection.process.pid
+
+    def touch(self) -> None:
+        """Have what is queued sent before the next wait."""
+        self._links.touch(self)
+
+    def flush(self) -> None:
+        """Send what is queued, as far as the link takes it now."""
+        self._user.before_wait()
+        if self.connection is not None:
+            self.connection.channel.watch_writing(self._loop, self.touch)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a question about this connection waits for its answer."""
+        return self._asked is not None
+
+    def ask(self, question: Question, follow: OnAnswer) -> None:
+        """Call `follow` with the answer, unless the connection is closed before.
+
+        The exit of the login waits for that.
+        """
+
+        def on_answer(answer: Any) -> None:
+            if self._asked is on_answer:
+                self._asked = None
+                self.touch()
+                follow(answer)
+
+        self._asked = on_answer
+        self._links.inquiries.ask(question, on_answer)
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self.connection = self.connection, None
+        asked, self._asked, self.is_held = self._asked, None, False
+        if asked is not None:
+            self._links.inquiries.forget(asked)
+        if connection is not None:
+            channel = connection.channel
+            for descriptor in (channel.reader, channel.writer, connection.stderr):
+                self._loop.unwatch(descriptor)
+            connection.close()
+
+    def end(self) -> None:
+        """Close the connection for good."""
+        self.close()
+        self.enter(LinkState.GONE)
+
+    def _on_stderr(self, connection: Connection) -> None:
+        self.touch()
+        if not connection.read_stderr():
+            self._loop.unwatch(connection.stderr)
+        self._user.on_stderr(connection)
+
+    def _on_readable(self, connection: Connection) -> None:
+        self.touch()
+        if self.is_ignored:
+            connection.channel.discard()
+        else:
+            try:
+                messages = connection.channel.receive()
+            except ProtocolError as error:
+                self._user.on_fault(connection, error.cause)
+            else:
+                self._user.on_messages(connection, messages)
+        self.check_end(connection)
+
+    def check_end(self, connection: Connection) -> None:
+        """Note that nothing more will arrive, unless messages wait."""
+        if connection is self.connection and connection.channel.ended and not self.is_held:
+            self._loop.unwatch(connection.channel.reader)
+            self._user.on_end(connection)
+            self.check_exit()
+
+    def check_exit(self) -> None:
+        """Handle the exit of the login's process, once everything from it has been read."""
+        connection = self.connection
+        if connection is None or self.is_held or self.is_asking:
+            return
+        if connection.channel.ended:
+            status = connection.process.poll()
+            if status is not None:
+                self.touch()
+                connection.read_stderr()
+                self._user.on_exit(connection, status)
+
+
+class Links:
+    """All links of a process, of which a few are connecting at a time.
+
+    A turn of the loop takes no time for those to which nothing has happened.
+    """
+
+    def __init__(self, loop: Loop, job_id: str) -> None:
+        self.loop, self.job_id = loop, job_id
+        self.inquiries = Inquiries(loop, job_id)
+        self._all: dict[Link, None] = {}
+        self._waiting: dict[Link, None] = {}
+        self._connecting: set[Link] = set()
+        self._touched: dict[Link, None] = {}
+        self._filling = loop.call_at(None, self._fill)
+        loop.before_wait.append(self._flush)
+
+    def request(self, link: Link) -> None:
+        """Have a link log in as soon as there is a slot."""
+        self._waiting[link] = None
+        self._filling.move(self.loop.now())
+
+    def note(self, link: Link) -> None:
+        """Note that the state of a link has changed."""
+        self._waiting.pop(link, None)
+        self._all[link] = None
+        if link.state in _LOGGING_IN:
+            self._connecting.add(link)
+        else:
+            self._connecting.discard(link)
+            self._filling.move(self.loop.now() if self._waiting else None)
+        if link.state is LinkState.GONE:
+            del self._all[link]
+
+    def touch(self, link: Link) -> None:
+        """Have :meth:`Link.flush` called before the next wait."""
+        self._touched[link] = None
+
+    def check_exits(self) -> None:
+        """Handle the logins that have exited; call it when a child of this process has ended."""
+        for link in list(self._all):
+            link.check_exit()
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes of the logins."""
+        return {link.pid for link in self._all if link.pid is not None}
+
+    def _fill(self) -> None:
+        fresh = []
+        while self._waiting and len(self._connecting) < MAX_CONNECTING:
+            link = next(iter(self._waiting))
+            link.log_in()
+            fresh.append(link)
+        for link in fresh:
+            link.begin()
+
+    def _flush(self) -> None:
+        while self._touched:
+            link = next(iter(self._touched))
+            del self._touched[link]
+            link.flush()
