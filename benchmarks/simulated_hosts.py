@@ -114,7 +114,7 @@ class SimulatedAgent:
             now = time.time()
             self.link.report(
                 protocol.TaskExited(
-                    name, order.attempt, None, number, now, lived=1.0, was_stopping=was_stopping
+                    name, order.attempt, now, None, number, lived=1.0, was_stopping=was_stopping
                 )
             )
             self.link.report(protocol.LogEnded(order.log, 0))

@@ -781,6 +781,7 @@ def _problems(fields: list[dict[str, Any]]) -> list[Problem]:
 def _error(answer: dict[str, Any]) -> DistrunError:
     """Return the error that another process met."""
     from distrun.agent.protocol import Cause
+    from distrun.codec import from_json
     from distrun.spec.problems import SpecProblemsError
     from distrun.words.causes import cause_advice, cause_text
 
@@ -789,7 +790,7 @@ def _error(answer: dict[str, Any]) -> DistrunError:
 
     message, hint = answer["message"], answer["hint"]
     if answer["cause"] is not None:
-        cause = Cause.from_json(answer["cause"])
+        cause = from_json(Cause, answer["cause"])
         message, hint = cause_text(cause), cause_advice(cause)
     error = _ERROR_OF_CODE.get(answer["exit_code"], DistrunError)(message, hint=hint)
     error.exit_code = answer["exit_code"]

@@ -1,8 +1,9 @@
-"""Frozen dataclasses to JSON and back, for what distrun keeps in files and sends to itself.
+"""Typed values to JSON and back, each checked by the type and the name of its field.
 
-Understands dataclasses, enums, tuples, dicts with text keys, unions with None, JSON's own types,
-and classes that have `to_json` and `from_json`. Fields that are missing take their defaults,
-unknown ones are ignored, so that a record of another version can still be read.
+For what distrun keeps in files and sends to itself, and for what hosts send. Understands
+dataclasses, the structures of :mod:`distrun.agent.structs`, enums, lists, tuples, dicts with text
+keys, unions with None, JSON's own types, and classes that have `to_json` and `from_json`. Fields
+that are missing take their defaults, unknown ones are ignored.
 """
 
 from __future__ import annotations
@@ -10,24 +11,69 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import types
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from distrun.agent.protocol import Struct
-from distrun.field_types import RANGES, check_fields, check_number
 
 T = TypeVar("T")
+_Reader = Callable[[Any], Any]
+_LATEST = 1e11
+"""Unix time in seconds: the year 5138. Every C library can convert earlier ones."""
+RANGES: Mapping[str, tuple[float, float]] = {
+    "agent_pid": (0, 1 << 31),
+    "at": (0, _LATEST),
+    "attempt": (0, 1 << 31),
+    "code": (0, 255),
+    "cores": (0, 1e6),
+    "cpu_seconds": (0, _LATEST),
+    "errno": (-4095, 4095),
+    "exit_code": (0, 255),
+    "gpu_memory_bytes": (0, 1 << 62),
+    "gpu_percent": (0, 100),
+    "gpus": (0, 4095),
+    "last": (0, 1 << 53),
+    "lived": (0, _LATEST),
+    "log_start": (0, 1 << 62),
+    "memory_bytes": (0, 1 << 62),
+    "number": (0, 1 << 53),
+    "offset": (0, 1 << 62),
+    "peak_memory_bytes": (0, 1 << 62),
+    "pid": (0, 1 << 31),
+    "port": (0, 65535),
+    "processes": (0, 1 << 31),
+    "read_bytes": (0, 1 << 62),
+    "seconds": (-_LATEST, _LATEST),
+    "signal": (0, 64),
+    "status": (-255, 255),
+    "written_bytes": (0, 1 << 62),
+    "chosen": (1, 65535),
+    "numbers": (0, 1 << 31),
+}
+"""The ranges of numbers by the names of their fields, both ends included. A list has its items'.
+A name that ends with `_at` has the range of `at`."""
+_LARGEST = math.nextafter(math.inf, 0)
+_USUAL = {int: (-(1 << 63), 1 << 63), float: (-_LARGEST, _LARGEST)}
+_SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""No text has these. U+DC80 to U+DCFF stand for bytes that are not UTF-8."""
+_LONGEST_SHOWN = 60
+
+
+class FieldError(ValueError):
+    """A field has a value that it cannot have. Says which field has what."""
 
 
 def to_json(value: Any) -> Any:  # noqa: PLR0911 - one line a kind
-    """A dataclass, or anything in one, as what `json.dumps` takes."""
+    """A dataclass or a structure, or anything in one, as what `json.dumps` takes."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     if hasattr(value, "to_json"):
         return value.to_json()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: to_json(getattr(value, each.name)) for each in _fields(type(value))}
+    if isinstance(value, Struct) or dataclasses.is_dataclass(value):
+        return {name: to_json(getattr(value, name)) for name in field_names(type(value))}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, (tuple, list)):
@@ -38,69 +84,112 @@ def to_json(value: Any) -> Any:  # noqa: PLR0911 - one line a kind
 
 
 def from_json(kind: type[T], value: Any) -> T:
-    """The inverse of :func:`to_json`. Raises TypeError, ValueError or KeyError on other input."""
-    result: T = _read(kind, value)
+    """The inverse of :func:`to_json`. A structure may also be a list of its fields.
+
+    Raises:
+        FieldError, ValueError, TypeError: it is no such value.
+    """
+    reader: _Reader = _reader(kind)  # type: ignore[arg-type]
+    result: T = reader(value)
     return result
 
 
-@functools.cache
-def _fields(kind: type) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(kind)
+def field_names(kind: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass or a structure."""
+    return tuple(kind._fields if issubclass(kind, Struct) else kind.__dataclass_fields__)
 
 
 @functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _read(kind: Any, value: Any) -> Any:  # noqa: PLR0911 - one line a kind
-    origin = get_origin(kind)
+def _reader(kind: Any, name: str = "", of: type = object) -> _Reader:  # noqa: C901, PLR0911 - one line a kind
+    """Return what reads values of a type, those of the field with that name of a class."""
+    origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        inner = [each for each in get_args(kind) if each is not type(None)]
-        return None if value is None else _read(inner[0], value)
-    if origin is tuple:
-        return _read_tuple(get_args(kind), value)
+        (present,) = (_reader(each, name, of) for each in inner if each is not type(None))
+        return lambda value: None if value is None else present(value)
     if origin is dict:
-        key_kind, value_kind = get_args(kind)
-        return {_read(key_kind, key): _read(value_kind, each) for key, each in value.items()}
+        return _read_mapping(_reader(inner[0], name, of), _reader(inner[1], name, of), name)
+    if origin is tuple and Ellipsis not in inner:
+        readers = [_reader(each, name, of) for each in inner]
+        return lambda value: tuple(r(each) for r, each in zip(readers, value, strict=True))
+    if origin in (tuple, list, Sequence):
+        return _read_items(tuple if origin is tuple else list, _reader(inner[0], name, of), name)
+    if kind in (int, float):
+        return _read_number(kind, name)
+    if kind is str:
+        # A file may be anybody's, and is only shown; what hosts say is worked with.
+        return functools.partial(_read_text, name, is_strict=issubclass(of, Struct))
+    if not isinstance(kind, type):
+        return lambda value: value  # Any
     if hasattr(kind, "from_json"):
-        found = kind.from_json(value)
-        if isinstance(found, Struct):  # which takes any values
-            check_fields(found)
-        return found
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        return kind(**_read_fields(_hints(kind), value))
-    if isinstance(kind, type) and issubclass(kind, (Enum, str)) and kind is not str:
+        return kind.from_json  # type: ignore[no-any-return]
+    if issubclass(kind, Struct) or dataclasses.is_dataclass(kind):
+        return functools.partial(_read_fields, kind, name)
+    if issubclass(kind, (str, Enum)):
+        return kind
+    return functools.partial(_read_type, kind, name)
+
+
+@functools.cache
+def _field_readers(kind: type) -> dict[str, _Reader]:
+    hints = get_type_hints(kind)
+    return {name: _reader(hints[name], name, kind) for name in field_names(kind)}
+
+
+def _wrong(name: str, value: Any) -> FieldError:
+    shown = repr(value)[:_LONGEST_SHOWN]
+    if isinstance(value, (list, tuple, dict)):
+        shown = f"a {type(value).__name__} of {len(value)}"
+    return FieldError(f"{name or 'a value'} is {shown}")
+
+
+def _read_fields(kind: type, name: str, value: Any) -> Any:
+    readers = _field_readers(kind)
+    if isinstance(value, (list, tuple)) and issubclass(kind, Struct):
+        if len(value) > len(readers):
+            raise _wrong(name, value)
+        return kind(*(read(each) for read, each in zip(readers.values(), value, strict=False)))
+    if type(value) is not dict:
+        raise _wrong(name, value)
+    return kind(**{field: read(value[field]) for field, read in readers.items() if field in value})
+
+
+def _read_mapping(key: _Reader, item: _Reader, name: str) -> _Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise _wrong(name, value)
+        return {key(each): item(its) for each, its in value.items()}
+
+    return read
+
+
+def _read_items(kind: type, item: _Reader, name: str) -> _Reader:
+    def read(value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            raise _wrong(name, value)
+        return kind(map(item, value))
+
+    return read
+
+
+def _read_number(kind: Any, name: str) -> _Reader:
+    low, high = RANGES.get("at" if name.endswith("_at") else name, _USUAL[kind])
+
+    def read(value: Any) -> Any:
+        is_number = type(value) is kind or (kind is float and type(value) is int)
+        if not is_number or not low <= value <= high:  # NaN neither
+            raise _wrong(name, value)
         return kind(value)
-    if kind is float:
-        return _read_float(value)
-    return _read_plain(kind, value) if kind in (str, int, bool) else value
+
+    return read
 
 
-def _read_fields(hints: dict[str, Any], value: Any) -> dict[str, Any]:
-    known = {name: _read(hints[name], value[name]) for name in hints if name in value}
-    for name, each in known.items():
-        kind = "at" if name.endswith("_at") else name
-        if type(each) in (int, float) and kind in RANGES:
-            check_number(each, kind)
-    return known
-
-
-def _read_plain(kind: type, value: Any) -> Any:
-    if type(value) is not kind:
-        raise TypeError(f"{value!r} is no {kind.__name__}")
-    if kind is int:
-        check_number(value)
+def _read_text(name: str, value: Any, *, is_strict: bool) -> str:
+    if not isinstance(value, str) or (is_strict and _SURROGATE.search(value)):
+        raise _wrong(name, value)
     return value
 
 
-def _read_float(value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is no finite number")
-    return float(value)
-
-
-def _read_tuple(kinds: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
-    if len(kinds) == 2 and kinds[1] is Ellipsis:
-        return tuple(_read(kinds[0], each) for each in value)
-    return tuple(_read(kind, each) for kind, each in zip(kinds, value, strict=True))
+def _read_type(kind: type, name: str, value: Any) -> Any:
+    if type(value) is not kind:
+        raise _wrong(name, value)
+    return value

@@ -27,7 +27,9 @@ __all__ = ["Frozen", "dataclass_transform", "field", "replace"]
 
 def _fields(cls: type, *, kw_only: bool) -> dict[str, dataclasses.Field[Any]]:
     """The fields of a class, as :func:`dataclasses.dataclass` finds them, but sooner."""
-    found = dict(getattr(cls, "__dataclass_fields__", {}))
+    found: dict[str, dataclasses.Field[Any]] = {}
+    for base in reversed(cls.__mro__):
+        found.update(base.__dict__.get("__dataclass_fields__", {}))
     annotations = cls.__dict__.get("__annotations__", {})  # noqa: RUF063 - inspect is no pure module
     for name, kind in annotations.items():
         if kind.startswith("ClassVar["):

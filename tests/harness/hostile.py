@@ -215,7 +215,7 @@ class Agent:
             log = task.replace(":", "-") + ".log"
             self._send(protocol.LogData(log, 3, b"end\n"), is_kept=False)
             oom = Cause(Code.OOM_KILL_COUNTED, path="/sys/fs", count=1, total=2) if signal else None
-            self._send(protocol.TaskExited(task, attempt, code, signal, NOW, 1.0, oom))
+            self._send(protocol.TaskExited(task, attempt, NOW, code, signal, 1.0, oom))
             self._send(protocol.TaskEnded(task, attempt, NOW, 1.5, 1 << 21, 4096, 10))
             self._send(protocol.LogEnded(log, 7))
         self.running.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shlex
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from distrun.agent.protocol import Cause, Code, Subject
+from distrun.codec import field_names
 from distrun.job import events
 from distrun.job.json_output import event_fields, output_json
 from harness import json_page
@@ -132,7 +132,7 @@ def test_plan_doctor_and_stacks_print_what_is_described(distrun: Distrun, reader
 def sample(hint: Any) -> Any:
     """A value of a type."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
+    if origin in (types.UnionType, typing.Union):
         return sample(args[0])
     if origin in (tuple, dict):
         inner = sample(args[origin is dict])
@@ -144,7 +144,7 @@ def sample(hint: Any) -> Any:
     if issubclass(hint, Enum):
         return next(iter(hint))
     hints = typing.get_type_hints(hint)
-    return hint(**{each.name: sample(hints[each.name]) for each in dataclasses.fields(hint)})
+    return hint(**{name: sample(hints[name]) for name in field_names(hint)})
 
 
 @pytest.mark.parametrize("kind", events.KINDS.values(), ids=lambda kind: kind.__name__)

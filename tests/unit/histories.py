@@ -88,7 +88,7 @@ class Job:
                 gpus=(),
             )
         records = tuple(
-            events.TaskRecord(name=name, role=Role(role), index=int(index), host=of[name])
+            events.PlannedTask(name=name, role=Role(role), index=int(index), host=of[name])
             for name, (role, _, index) in ((name, name.partition(":")) for name in names)
         )
         return self(events.JobPlanned, tasks=records)

@@ -173,7 +173,7 @@ def _plan(job: Job, words: list[str]) -> list[Any]:
     kept = tuple(each.removeprefix("kept=") for each in words if each.startswith("kept="))
     places = dict(each.split("@") for each in words if "@" in each)
     records = tuple(
-        events.TaskRecord(name=name, role=Role(role), index=int(index), host=host)
+        events.PlannedTask(name=name, role=Role(role), index=int(index), host=host)
         for name, host in places.items()
         for role, _, index in [name.partition(":")]
     )

@@ -322,7 +322,7 @@ def test_pure_packages_import_nothing_impure_at_any_distance() -> None:
 
 LAYERS = (
     {
-        *("distrun.agent", "distrun.errors", "distrun.field_types", "distrun.frozen"),
+        *("distrun.agent", "distrun.errors", "distrun.frozen"),
         *("distrun.job.held_package", "distrun.job.printed_progress", "distrun.job.progress_lines"),
         *("distrun.spec.regular_file", "distrun.spec.resources"),
         *("distrun.spec.tensorflow_versions", "distrun.strategies"),

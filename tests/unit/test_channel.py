@@ -97,7 +97,9 @@ def test_messages_arrive_whole_and_in_order_in_whatever_pieces(
             pair.raw.sendall(stream[start:end])
             received += pair.channel.receive()
             assert not pair.channel.ended
-        assert received == [(seq, message) for message, seq in messages]
+        assert [encode(message, seq) for seq, message in received] == [
+            encode(message, seq) for message, seq in messages
+        ]
         pair.raw.close()
         assert pair.channel.receive() == []
         assert pair.channel.ended

@@ -148,7 +148,7 @@ def job_of(strategy: str, *tasks: str, success: Success | None = None, **after: 
         events.JobPlanned(
             at=1.0,
             tasks=tuple(
-                events.TaskRecord(
+                events.PlannedTask(
                     name=name,
                     role=Role(name[:-2]),
                     index=int(name[-1]),
@@ -189,11 +189,11 @@ def test_roles_start_one_after_another() -> None:
 def test_a_task_that_has_only_waited_restarts_as_the_same_attempt() -> None:
     job = Job()
     job.created(MWM, restart=RestartSpec(max=2, backoff=0.0))
-    record = events.TaskRecord(name="chief:0", role=Role.CHIEF, index=0, host="a")
-    worker = events.TaskRecord(
+    record = events.PlannedTask(name="chief:0", role=Role.CHIEF, index=0, host="a")
+    worker = events.PlannedTask(
         name="worker:0", role=Role.WORKER, index=0, host="a", after=(Role("proxy"),)
     )
-    proxy = events.TaskRecord(
+    proxy = events.PlannedTask(
         name="proxy:0", role=Role("proxy"), index=0, host="a", ready=Ready.PORT
     )
     job.happened(events.JobPlanned(at=1.0, tasks=(record, worker, proxy)))

@@ -74,7 +74,7 @@ def test_a_line_that_cannot_be_understood_takes_no_other_with_it(
 
 def test_an_agents_unsent_reports_are_read_as_events(tmp_path: Path) -> None:
     oom = Cause(Code.OOM_KILL_COUNTED, path="/sys/fs/cgroup/memory.events", count=1, total=2)
-    report = protocol.TaskExited("worker:0", 0, None, 9, 1.0, oom=oom)
+    report = protocol.TaskExited("worker:0", 0, 1.0, None, 9, oom=oom)
     unsent_reports.write(str(tmp_path), [report])
     aborted, exited = read(str(tmp_path / protocol.UNSENT_REPORTS))
     assert isinstance(aborted, events.Aborted)

@@ -117,7 +117,7 @@ def test_a_report_that_nothing_asked_for_is_a_fault(world: World, message: Any) 
 def test_a_task_that_reports_too_much_is_no_fault_of_its_host(world: World) -> None:
     values = {f"KEY{number}": "x" * 9000 for number in range(300)}
     assert world.receive(EVIL, protocol.Progress("evaluator:0", values, 1.7e9))
-    assert world.receive(EVIL, protocol.TaskExited("evaluator:0", 0, 0, None, 1.7e9))
+    assert world.receive(EVIL, protocol.TaskExited("evaluator:0", 0, 1.7e9, 0))
     world.agents[EVIL].running.clear()
     assert max(map(len, world.lines)) < 1 << 20
 

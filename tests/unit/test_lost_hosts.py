@@ -120,9 +120,9 @@ def lose_and_restart(*, is_back: bool) -> Job:
     return job
 
 
-def records(*hosts: str) -> tuple[events.TaskRecord, ...]:
+def records(*hosts: str) -> tuple[events.PlannedTask, ...]:
     return tuple(
-        events.TaskRecord(name=f"worker:{index}", role=Role.WORKER, index=index, host=host)
+        events.PlannedTask(name=f"worker:{index}", role=Role.WORKER, index=index, host=host)
         for index, host in enumerate(hosts)
     )
 

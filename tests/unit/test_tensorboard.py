@@ -75,6 +75,6 @@ def test_its_silence_is_told_once_and_it_may_answer_later(started: Started) -> N
 
 
 def test_its_end_is_told_in_place_of_its_silence(started: Started) -> None:
-    started.board.receive(protocol.TaskExited(tensorboard.NAME, 0, 1, None, 0.0))
+    started.board.receive(protocol.TaskExited(tensorboard.NAME, 0, 0.0, 1))
     assert started.texts == ["TensorBoard ended by itself (1); see tensorboard.log"]
     assert started.loop.next_call is None

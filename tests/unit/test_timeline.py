@@ -36,7 +36,7 @@ def planned(at: float) -> events.JobPlanned:
     return events.JobPlanned(
         at=at,
         tasks=tuple(
-            events.TaskRecord(name=name, role=Role.WORKER, index=index, host=f"gpu{index}")
+            events.PlannedTask(name=name, role=Role.WORKER, index=index, host=f"gpu{index}")
             for index, name in enumerate((A, B))
         ),
     )
@@ -125,7 +125,7 @@ def test_saving_stalls_and_lost_links_are_beside_the_rest() -> None:
 
 def test_a_lost_host_ends_what_its_tasks_did() -> None:
     cause = Cause(Code.SSH_TIMED_OUT)
-    history = [
+    history: list[events.Event] = [
         created(0.0), planned(0.0), started(0.0, A), started(0.0, B),
         events.LinkLost(at=5.0, host="gpu0", cause=cause),
         events.HostLost(at=9.0, host="gpu0", cause=cause),

@@ -112,9 +112,10 @@ class ProgramCheck:
     def missing_keras(self) -> Cause | None:
         """Why `program.keras: 2` cannot work, once the check has ended; None also if unknown."""
         from distrun.agent.protocol import Cause
+        from distrun.codec import from_json
 
         with contextlib.suppress(ValueError, TypeError, LookupError):
-            return Cause.from_json(json.loads(self._answer))
+            return from_json(Cause, json.loads(self._answer))
         return None
 
     def close(self) -> None:

@@ -169,14 +169,15 @@ def wait_for_end(
             elif isinstance(message, protocol.WatchStarted):
                 on_answer()
             else:
-                _require_accepted(message)
+                require_accepted(message)
 
 
-def _require_accepted(message: protocol.Notice) -> None:
-    """Raise DistrunError for the answer of a supervisor that does not understand a request."""
+def require_accepted(message: protocol.Notice) -> None:
+    """Raise DistrunError if a supervisor has refused a job, or does not understand a request."""
     if isinstance(message, protocol.Refused):
-        error = DistrunError(cause=message.cause)
-        error.exit_code = message.exit_code
+        refused = from_json(protocol.Refused, message)
+        error = DistrunError(cause=refused.cause)
+        error.exit_code = refused.exit_code
         raise error
 
 
@@ -309,7 +310,7 @@ def take_stacks(
                 if isinstance(message, protocol.StacksTaken):
                     found = [from_json(ProcessStacks, each) for each in message.processes]
                     return Stacks(processes=found, silent=dict(message.silent))
-                _require_accepted(message)
+                require_accepted(message)
     require_supervisor_ended(folder)
     return None
 
@@ -351,7 +352,7 @@ class SupervisorWatch:
         if self._channel is None:
             return True
         for _, message in self._channel.receive():
-            _require_accepted(message)
+            require_accepted(message)
         if self._channel.ended:
             require_supervisor_ended(self._folder)
         return self._channel.ended

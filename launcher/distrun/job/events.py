@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, get_args
 
+from distrun.agent.protocol import messages
 from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
 from distrun.errors import InternalError
@@ -20,8 +21,8 @@ KINDS: dict[str, type[Event]] = {}
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-class Event(Frozen, kw_only=True):
-    """Something that happened; `at` is Unix time in seconds."""
+class OwnEvent(Frozen, kw_only=True):
+    """Something that the supervisor saw or did; `at` is Unix time in seconds."""
 
     at: float
 
@@ -30,7 +31,7 @@ class Event(Frozen, kw_only=True):
         KINDS[cls.__name__] = cls
 
 
-class JobCreated(Event):
+class JobCreated(OwnEvent):
     """The supervisor has begun. The first event of every record, or the one after JobQueued."""
 
     job_id: str
@@ -65,7 +66,7 @@ class JobResumed(JobCreated):
     """Seconds since the last event before it."""
 
 
-class JobQueued(Event):
+class JobQueued(OwnEvent):
     """The job waits in the queue of Slurm: it was submitted, or it was queued again.
 
     The first event of the record of a submitted job. `cause`: why it was queued again.
@@ -81,7 +82,7 @@ class JobQueued(Event):
     cause: Cause | None = None
 
 
-class HostNotCleared(Event):
+class HostNotCleared(OwnEvent):
     """It is not known yet that nothing of earlier attempts is left on the host. Recorded once.
 
     `seconds`: how long its agent may still have a lease; None: without end.
@@ -92,7 +93,7 @@ class HostNotCleared(Event):
     seconds: float | None
 
 
-class HostCleared(Event):
+class HostCleared(OwnEvent):
     """Nothing of the job's earlier attempts, or of a job that was lost, is left on the host.
 
     `cause`: how that is known if the host itself could not say so. `received`: as in
@@ -104,26 +105,18 @@ class HostCleared(Event):
     received: dict[str, int] = field(default_factory=dict)
 
 
-class HostReady(Event):
-    """The host's agent is ready. `agent_pid` is its process id on its own host.
+class HostAgent(Frozen, kw_only=True):
+    """What is known of a host's agent from its start. `agent_pid` is its id on its own host."""
 
-    `behind`: the seconds by which the host's clock is behind the supervisor's. In reports of the
-    host, `at` is by the host's clock.
-    """
-
-    host: str
     agent_pid: int
     hostname: str
-    python: str
-    cores: float
-    gpus: tuple[int, ...]
     kind: str = "local"
     """A label for people: the way to reach it, such as "ssh"."""
     pid_namespace: str = ""
     """The namespace of its process ids, see :func:`distrun.agent.linux.facts.pid_namespace`."""
-    address: str | None = None
-    """The address of the host that the login connected to."""
     behind: float = 0.0
+    """Seconds by which the host's clock is behind the supervisor's. Add it to the host's times:
+    `at` of its reports is by its own clock."""
     token: str = ""
     """Identifies the agent if a later supervisor has to end it; empty if it ends with its link."""
     folder: str = ""
@@ -134,7 +127,18 @@ class HostReady(Event):
     """How many tasks it may have; None: they are this machine's, and stay."""
 
 
-class HostLost(Event):
+class HostReady(HostAgent, OwnEvent):
+    """The host's agent is ready."""
+
+    host: str
+    python: str
+    cores: float
+    gpus: tuple[int, ...]
+    address: str | None = None
+    """The address of the host that the login connected to."""
+
+
+class HostLost(OwnEvent):
     """The host's agent has ended or is out of reach for good; none of its tasks runs any more.
 
     The host may be connected anew later: HostReady follows. `received`: how many bytes of the logs
@@ -146,7 +150,7 @@ class HostLost(Event):
     received: dict[str, int] = field(default_factory=dict)
 
 
-class HostLeftOut(Event):
+class HostLeftOut(OwnEvent):
     """No task is started on the host any more, or it is a spare that cannot be used.
 
     A spare that could not be reached has no HostReady.
@@ -156,27 +160,27 @@ class HostLeftOut(Event):
     cause: Cause
 
 
-class LinkLost(Event):
+class LinkLost(OwnEvent):
     """The link to a host's agent is lost. Its tasks continue for at most `timeouts.link`."""
 
     host: str
     cause: Cause
 
 
-class LinkRestored(Event):
+class LinkRestored(OwnEvent):
     """The link is restored. The events that happened meanwhile follow."""
 
     host: str
 
 
-class LogsIncomplete(Event):
+class LogsIncomplete(OwnEvent):
     """Parts of the logs of a host's tasks are missing on this machine."""
 
     host: str
     cause: Cause
 
 
-class LogsReceivedLate(Event):
+class LogsReceivedLate(OwnEvent):
     """A lost host was reached again and has sent the rest of its tasks' logs.
 
     `sizes`: how many bytes arrived, by the task. `folder`: where they were on the host.
@@ -187,7 +191,7 @@ class LogsReceivedLate(Event):
     folder: str = ""
 
 
-class SyncStarted(Event):
+class SyncStarted(OwnEvent):
     """The transfer of the program's files that a host lacks has started. Sizes in bytes."""
 
     host: str
@@ -197,7 +201,7 @@ class SyncStarted(Event):
     all_size: int
 
 
-class Synced(Event):
+class Synced(OwnEvent):
     """The host has all of the program's files. `files` and `size` (bytes) were sent."""
 
     host: str
@@ -205,7 +209,7 @@ class Synced(Event):
     size: int
 
 
-class FilesPreserved(Event):
+class FilesPreserved(OwnEvent):
     """Tasks wrote files into the host's copy of the program's files; they are kept in `folder`."""
 
     host: str
@@ -214,7 +218,7 @@ class FilesPreserved(Event):
     size: int
 
 
-class ResultsFetched(Event):
+class ResultsFetched(OwnEvent):
     """What `program.results` names was brought back from other hosts, into `folder`.
 
     `files` and `size` (bytes) have come. `causes`: why not all of it has.
@@ -226,14 +230,14 @@ class ResultsFetched(Event):
     causes: tuple[Cause, ...] = ()
 
 
-class HostFault(Event):
+class HostFault(OwnEvent):
     """The host's agent has failed and is stopping its tasks."""
 
     host: str
     cause: Cause
 
 
-class TaskRecord(Frozen, kw_only=True):
+class PlannedTask(Frozen, kw_only=True):
     """A planned task, as far as the job's state needs it.
 
     `proxied` is set if its environment sends gRPC to a proxy instead of its peers. With
@@ -258,7 +262,7 @@ class TaskRecord(Frozen, kw_only=True):
     begins there, unless the task writes into the job's folder."""
 
 
-class JobPlanned(Event):
+class JobPlanned(OwnEvent):
     """Every task has its host, its port and its command.
 
     A job is planned again if tasks need other hosts. Then there may be fewer workers, or more
@@ -270,20 +274,20 @@ class JobPlanned(Event):
         all_workers: the number of workers in the spec, if there are fewer in this plan.
     """
 
-    tasks: tuple[TaskRecord, ...]
+    tasks: tuple[PlannedTask, ...]
     kept: tuple[str, ...] = ()
     former_hosts: dict[str, str] = field(default_factory=dict)
     all_workers: int | None = None
 
 
-class PlanFailed(Event):
+class PlanFailed(OwnEvent):
     """A restart waits: there is no plan for its tasks. Planning is retried when a host is ready."""
 
     restart: int
     cause: Cause
 
 
-class TrainingContinued(Event):
+class TrainingContinued(OwnEvent):
     """A task reports steps again after the job was resumed or planned again, or has restarted.
 
     Steps that were not saved are repeated.
@@ -308,17 +312,17 @@ class TrainingContinued(Event):
     is_restart: bool = False
 
 
-class PreflightSkipped(Event):
+class PreflightSkipped(OwnEvent):
     """The hosts were not checked before the first task, as `--no-preflight` asked."""
 
 
-class PreflightStarted(Event):
+class PreflightStarted(OwnEvent):
     """The preflight has started; `hosts` is the number of hosts that it checks."""
 
     hosts: int
 
 
-class PreflightFound(Event):
+class PreflightFound(OwnEvent):
     """A check of a host that did not pass. `grade` is WARNING or FAILED."""
 
     host: str
@@ -327,7 +331,7 @@ class PreflightFound(Event):
     cause: Cause
 
 
-class PreflightEnded(Event):
+class PreflightEnded(OwnEvent):
     """The preflight has ended; the numbers of all checks, failures and warnings."""
 
     checks: int
@@ -335,109 +339,43 @@ class PreflightEnded(Event):
     warnings: int
 
 
-class Aborted(Event):
+class Aborted(OwnEvent):
     """The job cannot start or continue: a port is taken, a plan is impossible, a disk is full."""
 
     cause: Cause
     exit_code: int
 
 
-class TaskStarted(Event):
-    """The task's program is being executed."""
-
-    task: str
-    attempt: int
-    pid: int
-    log_start: int | None = None
-    """Where the attempt's output begins in the task's log in the job's folder, in bytes.
-
-    No line that a program prints can show that. None: an earlier version has not recorded it.
-    """
-
-
-class TaskReady(Event):
+class TaskReady(OwnEvent):
     """The task is ready for those that start after it: it listens, or has printed the line."""
 
     task: str
     attempt: int
 
 
-class TaskNotStarted(Event):
-    """The task's program could not be executed."""
-
-    task: str
-    attempt: int
-    cause: Cause
-
-
-class ClusterMismatched(Event):
+class ClusterMismatched(OwnEvent):
     """A task serves elsewhere than the others expect it, so that the cluster cannot form."""
 
     cause: Cause
 
 
-class TasksQuiet(Event):
+class TasksQuiet(OwnEvent):
     """No task has printed, reported progress or used the processor since then (Unix seconds)."""
 
     since: float
 
 
-class TasksActive(Event):
+class TasksActive(OwnEvent):
     """A task does something again."""
 
 
-class StartsCanceled(Event):
+class StartsCanceled(OwnEvent):
     """The tasks were to be stopped before their starts had been sent to their hosts."""
 
     tasks: tuple[str, ...]
 
 
-class TaskExited(Event):
-    """A task's first process exited, by `code` or by `signal`; other processes may remain.
-
-    Attributes:
-        lived: seconds by the host's monotonic clock, which does not jump as `at` may.
-        oom: what shows that the kernel killed it because memory ran out.
-        suspended: whether it was suspended (SIGSTOP) when distrun stopped it.
-        was_stopping: whether its agent had received distrun's order to stop it.
-        contact: of an exit 0, `met`: another process was connected to a port on which it listened;
-            `alone`: none was; `silent`: it never listened; empty: that is not known.
-        child: the last of its other processes that a signal killed, which distrun did not send.
-    """
-
-    task: str
-    attempt: int
-    code: int | None = None
-    signal: int | None = None
-    lived: float | None = None
-    oom: Cause | None = None
-    suspended: bool = False
-    was_stopping: bool = True
-    contact: str = ""
-    child: Cause | None = None
-
-
-class TaskEnded(Event):
-    """No process of the attempt is left.
-
-    Attributes:
-        left: how many were at work after the first one had exited 0, and were ended.
-        left_command: the command of one of them.
-
-    The rest is what they have used, if it is known: see :class:`distrun.job.history.Sample`.
-    """
-
-    task: str
-    attempt: int
-    cpu_seconds: float | None = None
-    peak_memory_bytes: int | None = None
-    read_bytes: int | None = None
-    written_bytes: int | None = None
-    left: int = 0
-    left_command: str = ""
-
-
-class FirstStep(Event):
+class FirstStep(OwnEvent):
     """The attempt has reported or printed its first step. `at` is by the supervisor's clock.
 
     `values` are its progress then, by the keys of a report.
@@ -448,21 +386,21 @@ class FirstStep(Event):
     values: dict[str, str] = field(default_factory=dict)
 
 
-class SavingStarted(Event):
+class SavingStarted(OwnEvent):
     """The attempt has reported `SAVING=1`. `at` is by the supervisor's clock."""
 
     task: str
     attempt: int
 
 
-class SavingEnded(Event):
+class SavingEnded(OwnEvent):
     """The attempt has reported `SAVING=0`. `at` is by the supervisor's clock."""
 
     task: str
     attempt: int
 
 
-class TaskReported(Event):
+class TaskReported(OwnEvent):
     """The last progress that a task has reported or printed, recorded before its exit.
 
     Times are by the supervisor's clock. `step_at`: when its step changed last, if it has steps.
@@ -473,14 +411,7 @@ class TaskReported(Event):
     step_at: float | None = None
 
 
-class ProgressIgnored(Event):
-    """A part of what was sent to a task's DISTRUN_NOTIFY is ignored. Recorded once per reason."""
-
-    task: str
-    cause: Cause
-
-
-class RestartPlanned(Event):
+class RestartPlanned(OwnEvent):
     """A restart was decided after a failure.
 
     A second one with the same number replaces the first: a host was lost at about the same time,
@@ -500,25 +431,25 @@ class RestartPlanned(Event):
     left: int
 
 
-class TensorBoardStarted(Event):
+class TensorBoardStarted(OwnEvent):
     """TensorBoard, which was started beside the job, answers at the URL `address`."""
 
     address: str
 
 
-class TensorBoardSilent(Event):
+class TensorBoardSilent(OwnEvent):
     """TensorBoard was started, and has not answered for a long time."""
 
     cause: Cause
 
 
-class TensorBoardEnded(Event):
+class TensorBoardEnded(OwnEvent):
     """TensorBoard ended, or could not be started. The job continues."""
 
     cause: Cause
 
 
-class StopRequested(Event):
+class StopRequested(OwnEvent):
     """A command or a signal asked to stop the job; `cause` says which."""
 
     cause: Cause
@@ -557,7 +488,7 @@ class Timer(Frozen, order=True):
         return cls(TimerKind(kind), key)
 
 
-class TimedOut(Event):
+class TimedOut(OwnEvent):
     """One of the job's timers expired.
 
     Attributes:
@@ -571,7 +502,7 @@ class TimedOut(Event):
     places: tuple[Place, ...] = ()
 
 
-class VerdictReached(Event):
+class VerdictReached(OwnEvent):
     """A failure was analyzed: before a restart, or at the job's end."""
 
     verdict: Verdict
@@ -608,7 +539,7 @@ class Outcome(Frozen, kw_only=True):
     verdict: Verdict | None = None
 
 
-class JobEnded(Event):
+class JobEnded(OwnEvent):
     """Nothing of the job is left, except on hosts that could not be reached.
 
     Only a :class:`HostCleared` of these, or a :class:`JobResumed`, may follow.
@@ -617,9 +548,20 @@ class JobEnded(Event):
     outcome: Outcome
 
 
+# Reports of agents that are events as they are: `at` is by the clock of the task's host.
+TaskStarted = messages.TaskStarted
+TaskNotStarted = messages.TaskNotStarted
+TaskExited = messages.TaskExited
+TaskEnded = messages.TaskEnded
+ProgressIgnored = messages.ProgressIgnored
+
+Event = OwnEvent | TaskStarted | TaskNotStarted | TaskExited | TaskEnded | ProgressIgnored
+KINDS.update({kind.__name__: kind for kind in get_args(Event)[1:]})
+
+
 def encode(event: Event) -> dict[str, Any]:
     """Return an event as the JSON object in the record."""
-    return {"event": type(event).__name__, **to_json(event)}
+    return {"event": type(event).__name__, "at": event.at, **to_json(event)}
 
 
 def decode(record: dict[str, Any]) -> Event | None:

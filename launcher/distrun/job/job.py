@@ -533,7 +533,7 @@ def first_outputs(
     started: dict[tuple[str, int], tuple[float, int]] = {}
     ended: dict[tuple[str, int], float] = {}
     for event in history:
-        if isinstance(event, events.TaskStarted) and event.log_start is not None:
+        if isinstance(event, events.TaskStarted):
             started[event.task, event.attempt] = event.at, event.log_start
         elif isinstance(event, events.TaskEnded):
             ended[event.task, event.attempt] = event.at

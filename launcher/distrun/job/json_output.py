@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from typing import Any, get_type_hints
 
+from distrun.agent.protocol import Struct
 from distrun.agent.protocol.causes import Cause
-from distrun.codec import to_json
+from distrun.codec import field_names, to_json
 from distrun.job import events
 from distrun.lifecycle import HostState
 from distrun.preflight import Check
@@ -46,11 +47,11 @@ def output_json(value: Any) -> Any:
         return {"task": value.task, "place": place, "text": text}
     if isinstance(value, dict):
         return {key: output_json(each) for key, each in value.items()}
-    if not dataclasses.is_dataclass(value):
+    if isinstance(value, Cause) or not (isinstance(value, Struct) or is_dataclass(value)):
         return to_json(value)
     shown: dict[str, Any] = {}
-    for each in dataclasses.fields(value):
-        shown.update(_field_json(value, each.name))
+    for name in field_names(type(value)):
+        shown.update(_field_json(value, name))
     if isinstance(value, events.TaskReported):
         shown["values"] = progress_json(value.values)
     if isinstance(value, Verdict):
@@ -68,11 +69,11 @@ def event_fields(kind: type[events.Event]) -> list[str]:
     """Return the names of the fields of a kind of events as `--json` prints them, without `at`."""
     hints = get_type_hints(kind)
     names: list[str] = []
-    for each in dataclasses.fields(kind):
-        if each.name == "at" or (each.name in _HIDDEN and kind is events.HostReady):
+    for name in field_names(kind):
+        if name == "at" or (name in _HIDDEN and kind is events.HostReady):
             continue
-        key = _output_name(each.name)
-        is_cause = hints[each.name] in (Cause, Cause | None)
+        key = _output_name(name)
+        is_cause = hints[name] in (Cause, Cause | None)
         names += [key, f"{key}_code"] if is_cause else [key]
     more = ("text", "advice", "dialled_from", "addresses")
     return [*names, *more] if kind is events.PreflightFound else names

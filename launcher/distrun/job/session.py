@@ -16,7 +16,7 @@ from distrun.agent.linux import job_processes, processes, syscalls
 from distrun.agent.loop import Loop
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import to_json
-from distrun.errors import DistrunError, InternalError
+from distrun.errors import InternalError
 from distrun.job import events, held_package, installed
 from distrun.supervisor import supervisor_process
 
@@ -116,9 +116,9 @@ class FollowedJob:
 
     def _on_message(self, message: Notice) -> None:
         if isinstance(message, protocol.Refused):
-            error = DistrunError(cause=message.cause)
-            error.exit_code = message.exit_code
-            raise error
+            from distrun.job.control import require_accepted
+
+            require_accepted(message)
         if isinstance(message, protocol.Progress):
             self.progress[message.task] = message.values
         if self._on_transfer is not None:

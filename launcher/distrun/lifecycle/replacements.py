@@ -16,7 +16,7 @@ from distrun.job import events
 from distrun.job.events import HostLeftOut
 from distrun.lifecycle import outcomes, restarts
 from distrun.lifecycle.actions import Action, Announce, StopTask
-from distrun.lifecycle.state import JobState, Restart, TaskPhase, TaskState
+from distrun.lifecycle.state import JobPhase, JobState, Restart, TaskPhase, TaskState
 from distrun.strategies import Scope
 
 if TYPE_CHECKING:
@@ -36,19 +36,33 @@ _EXITS = (Code.TASK_EXITED, Code.TASK_KILLED, Code.TASK_EXITED_EARLY)
 
 def can_replace(state: JobState, host: str) -> bool:
     """Whether tasks of a host may restart on others."""
-    return state.outcome is None and host in state.hosts and state.replaces_hosts
+    is_prepared = state.phase is not JobPhase.PREPARING
+    is_open = is_prepared and state.outcome is None
+    return is_open and host in state.hosts and state.replaces_hosts
 
 
-def replace_host(state: JobState, name: str, cause: Cause, at: float) -> Transition:
-    """Restart elsewhere what an unusable host ran, or end the job if that is not allowed."""
+def leave_host(
+    state: JobState, name: str, cause: Cause, at: float, *, can_move: bool
+) -> Transition:
+    """Restart elsewhere what an unusable host ran, or end the job if that is not possible.
+
+    Tasks that the job does not need stay down if they cannot move. `cause`: why it is unusable.
+    """
+    impossible = outcomes.host_failure(outcomes.without_restart(state, cause))
     actions: list[Action] = []
+    if state.phase is JobPhase.PREPARING:
+        is_spare = name in state.hosts and state.hosts[name].spare
+        return (state, actions) if is_spare else outcomes.end_job(state, impossible, at)
     there = [task for task in state.tasks.values() if task.host == name and _is_missing(task)]
     for each in sorted(there, key=lambda task: not task.is_in_group):
         task = state.tasks[each.name]
-        if not state.needs(task) and not _free_room(state, name):
+        if not state.needs(task) and not (can_move and _free_room(state, name)):
             state, more = restarts.cancel_restarts(state, state.restarts.keys() & {task.restart})
             actions += more
-            continue  # it stays down
+            continue
+        if not can_move:
+            state, more = outcomes.end_job(state, impossible, at)
+            return state, actions + more
         pending = state.restarts.get(-1 if task.restart is None else task.restart)
         echo = _explained_restart(state, task)
         is_planned = pending is not None and (pending.scope is Scope.GROUP or not task.is_in_group)
@@ -90,17 +104,22 @@ def _is_missing(task: TaskState) -> bool:
     )
 
 
-def end_attempts(state: JobState, name: str, cause: Cause, at: float) -> Transition:
-    """Note that nothing of the tasks of a lost host is left; restarts may begin."""
-    actions: list[Action] = []
-    for each in list(state.tasks.values()):
-        task = state.tasks[each.name]
-        if task.host != name or (task.has_ended and task.phase is not TaskPhase.WAITING):
+def end_attempts(state: JobState, lost: events.HostLost, actions: list[Action]) -> Transition:
+    """Note that nothing of the tasks of a lost host is left; restarts may begin.
+
+    Orders to stop tasks there are dropped from the actions.
+    """
+    there = [task.name for task in state.tasks.values() if task.host == lost.host]
+    actions = [each for each in actions if not (isinstance(each, StopTask) and each.task in there)]
+    for name in there:
+        task = state.tasks[name]
+        if task.has_ended and task.phase is not TaskPhase.WAITING:
             continue
-        ended = _lost(task, cause, at)
+        ended = _lost(task, lost.cause, lost.at)
         state, more = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
         actions += more
-    return state, actions
+    state, more = restarts.on_link_settled(state)
+    return state, actions + more
 
 
 def _lost(task: TaskState, cause: Cause, at: float) -> TaskState:
@@ -114,15 +133,6 @@ def _lost(task: TaskState, cause: Cause, at: float) -> TaskState:
     if is_exited:
         return lost
     return replace(lost, exited_at=at, reason=Cause(Code.LOST_WITH_HOST, within=(cause,)))
-
-
-def without_stops(state: JobState, name: str, actions: list[Action]) -> list[Action]:
-    """Return the actions without orders to a host that is lost."""
-    return [
-        each
-        for each in actions
-        if not (isinstance(each, StopTask) and state.tasks[each.task].host == name)
-    ]
 
 
 def on_not_started(state: JobState, task: TaskState, at: float) -> Transition | None:

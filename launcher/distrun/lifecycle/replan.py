@@ -32,20 +32,9 @@ if TYPE_CHECKING:
 
 def settings(event: JobCreated) -> dict[str, Any]:
     """Return the fields of a job's state that its spec and its supervisor determine."""
-    return {
-        "job_id": event.job_id,
-        "name": event.name,
-        "strategy": event.strategy,
-        "workers": event.workers,
-        "success": event.success,
-        "strict": event.strict,
-        "spec_file": event.spec_file,
-        "supervisor_pid": event.supervisor_pid,
-        "timeouts": event.timeouts,
-        "policy": event.restart,
-        "role_policies": event.role_restarts,
-        "log_max_size": event.log_max_size,
-    }
+    same = vars(event).keys() & JobState.__dataclass_fields__.keys()
+    found = {name: getattr(event, name) for name in same if name not in ("changes", "down")}
+    return {**found, "policy": event.restart, "role_policies": event.role_restarts}
 
 
 def start_timer(state: JobState) -> list[Action]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, field, replace
+from distrun.job.events import HostAgent, PlannedTask
 from distrun.lifecycle.chunked_map import ChunkedMap
-from distrun.spec.model import NO_RESTARTS, Ready, RestartSpec, Timeouts
+from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Success, Workers
 
 if TYPE_CHECKING:
@@ -105,27 +106,9 @@ def highest(values: Iterable[int | None]) -> int | None:
     return max((each for each in values if each is not None), default=None)
 
 
-class TaskState(Frozen, kw_only=True):
-    """A task in its present attempt, or its last one. Times are Unix seconds."""
+class TaskState(PlannedTask, kw_only=True):
+    """A planned task in its present attempt, or its last one. Times are Unix seconds."""
 
-    name: str
-    role: Role
-    index: int
-    host: str
-    address: str | None = None
-    proxied: Cause | None = None
-    """Set if its environment sends gRPC to a proxy instead of its peers."""
-    owns_tf_config: bool = False
-    """Whether TF_CONFIG is not distrun's, so that it may serve at another address."""
-    after: tuple[Role, ...] = ()
-    """The roles whose tasks must be ready before it starts."""
-    ready: Ready = Ready.OFF
-    """What shows that it is ready; OFF: that it runs."""
-    ready_line: str = ""
-    joins_cluster: bool = False
-    """Whether its role is custom, and TF_CONFIG's cluster has it."""
-    log_start: int = 0
-    """The size of its log in the job's folder, in bytes, when it was planned."""
     agent: str = ""
     """The agent that holds its port and has its files."""
     first_attempt: int = 0
@@ -222,11 +205,7 @@ class TaskState(Frozen, kw_only=True):
 
     def next_attempt(self) -> TaskState:
         """Return the same task before its next attempt, without the results of the last one."""
-        lasting = (
-            "name", "role", "index", "host", "address", "proxied", "owns_tf_config",
-            "after", "ready", "ready_line", "joins_cluster", "log_start", "agent", "first_attempt",
-            "used",
-        )  # fmt: skip
+        lasting = (*PlannedTask.__dataclass_fields__, "agent", "first_attempt", "used")
         kept = {name: getattr(self, name) for name in lasting}
         return TaskState(**kept, attempt=self.attempt + (not self.has_only_waited))
 
@@ -236,19 +215,13 @@ SAME_TIME = 5.0
 """Up to so many seconds between the exit of a task and the loss of a host are the same time."""
 
 
-class HostState(Frozen, kw_only=True):
+class HostState(HostAgent, kw_only=True):
     """A host whose agent has started."""
 
     name: str
-    agent_pid: int
-    hostname: str
     lost: Cause | None = None
     fault: Cause | None = None
-    """Why its agent failed, if the job did not need the host any more."""
-    kind: str = "local"
-    """A label for people: the way to reach it."""
-    pid_namespace: str = ""
-    """The namespace of its process ids."""
+    """Why its agent failed."""
     link_lost: Cause | None = None
     """Why there is no link to its agent at present."""
     link_lost_at: float | None = None
@@ -256,18 +229,8 @@ class HostState(Frozen, kw_only=True):
     """Since when there has been no sign of life of it (Unix seconds); None: it has a link."""
     gpus: int = 0
     """How many GPUs it has."""
-    behind: float = 0.0
-    """Seconds by which its clock is behind the supervisor's; add it to the host's times."""
-    token: str = ""
-    """Identifies its agent; empty if that ends with its link."""
-    folder: str = ""
-    """The agent's private folder on the host."""
     has_ended: bool = False
     """Whether its agent and everything that it had started are known to have ended."""
-    spare: bool = False
-    """Whether it runs tasks only in place of another host."""
-    room: int | None = None
-    """How many tasks it may have; None: not known."""
     lost_at: float | None = None
     """Since when it is lost (Unix seconds)."""
     left_out: Cause | None = None

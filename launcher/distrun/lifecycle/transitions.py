@@ -102,19 +102,8 @@ def _(event: events.LogsReceivedLate, state: JobState) -> restarts.Transition:
 
 @_step.register
 def _(event: events.HostReady, state: JobState) -> restarts.Transition:
-    host = HostState(
-        name=event.host,
-        agent_pid=event.agent_pid,
-        hostname=event.hostname,
-        kind=event.kind,
-        pid_namespace=event.pid_namespace,
-        gpus=len(event.gpus),
-        behind=event.behind,
-        token=event.token,
-        folder=event.folder,
-        spare=event.spare,
-        room=event.room,
-    )
+    agent = {name: getattr(event, name) for name in events.HostAgent.__dataclass_fields__}
+    host = HostState(name=event.host, gpus=len(event.gpus), **agent)
     return replacements.on_host_ready(replace(state, hosts={**state.hosts, event.host: host}))
 
 
@@ -306,95 +295,30 @@ def _(event: events.TaskReported, state: JobState) -> restarts.Transition:
 
 @_step.register
 def _(event: events.HostLost, state: JobState) -> restarts.Transition:
-    is_needed, unstarted = _is_needed(state, event.host), state.unstarted
-    changes: dict[str, Any] = {"lost": event.cause, "link_lost": None, "link_lost_at": None}
-    changes["lost_at"] = event.at
-    if event.host in state.hosts:
-        host = state.hosts[event.host]
-        changes["silent_since"] = host.silent_since or event.at
-        state = state.with_lost_agent(host, event.at, event.cause, event.received)
     # If nobody knows whether its tasks have ended, none may start elsewhere.
-    is_over = changes["has_ended"] = event.cause.code not in _TASKS_MAY_RUN
-    is_prepared = state.phase is not JobPhase.PREPARING
-    if is_over and is_prepared and replacements.can_replace(state, event.host):
-        return _replace_lost(_change_host(state, event.host, **changes), event)
-    state, actions = _mark_unusable(state, event.host, **changes)
-    state = state.with_tasks(
-        _lost_with_host(task, event)
-        for task in state.tasks.values()
-        if task.host == event.host and (task.phase is TaskPhase.WAITING or not task.has_ended)
-    )
-    if is_needed:
-        cause = outcomes.without_restart(state, _loss(event))
-        return outcomes.end_job(state, outcomes.host_failure(cause), event.at)
-    if state.unstarted < unstarted:
-        state, more = outcomes.enter_running(state)
-        actions += more
-    return state, actions
-
-
-def _replace_lost(state: JobState, event: events.HostLost) -> restarts.Transition:
-    unstarted = state.unstarted
-    state, actions = replacements.replace_host(state, event.host, _loss(event), event.at)
-    actions = replacements.without_stops(state, event.host, actions)
-    state, more = replacements.end_attempts(state, event.host, event.cause, event.at)
-    actions += more
-    state, more = restarts.on_link_settled(state)
-    actions += more
+    is_over = event.cause.code not in _TASKS_MAY_RUN
+    unstarted, can_move = state.unstarted, is_over and replacements.can_replace(state, event.host)
+    host = state.hosts.get(event.host)
+    if host is not None:
+        state = state.with_lost_agent(host, event.at, event.cause, event.received)
+        state = _change_host(
+            state,
+            event.host,
+            lost=event.cause,
+            lost_at=event.at,
+            link_lost=None,
+            link_lost_at=None,
+            silent_since=host.silent_since or event.at,
+            has_ended=is_over,
+        )
+    cause = Cause(Code.HOST_LOST, host=event.host, within=(event.cause,))
+    state, actions = replacements.leave_host(state, event.host, cause, event.at, can_move=can_move)
+    state, actions = replacements.end_attempts(state, event, actions)
     if state.outcome is not None:
         state, more = outcomes.finish_if_ended(state)
-    elif state.unstarted < unstarted:
-        state, more = outcomes.enter_running(state)
     else:
-        more = []
+        state, more = outcomes.enter_running(state) if state.unstarted < unstarted else (state, [])
     return state, actions + more
-
-
-def _loss(event: events.HostLost) -> Cause:
-    return Cause(Code.HOST_LOST, host=event.host, within=(event.cause,))
-
-
-def _is_needed(state: JobState, host: str) -> bool:
-    """Whether the job cannot continue without a host.
-
-    It can if all its tasks there are done, or are evaluators. If one of them has to restart
-    later, the job fails then.
-    """
-    if state.outcome is not None:
-        return True
-    if state.phase is JobPhase.PREPARING:
-        return host not in state.hosts or not state.hosts[host].spare
-    return any(
-        task.restart is not None
-        or task.phase is TaskPhase.WAITING
-        or not (task.has_ended or task.has_done_its_part)
-        for task in state.tasks.values()
-        if task.host == host and state.needs(task)
-    )
-
-
-def _mark_unusable(state: JobState, name: str, **changes: Any) -> restarts.Transition:
-    """Note that no task can start on a host any more.
-
-    A planned restart that the job needs stays: the job fails by it.
-    """
-    here = (task for task in state.tasks.values() if task.host == name)
-    doomed = {task.restart for task in here if not state.needs(task)}
-    state = _change_host(state, name, **changes)
-    return restarts.cancel_restarts(state, state.restarts.keys() & doomed)
-
-
-def _lost_with_host(task: TaskState, event: events.HostLost) -> TaskState:
-    task = replace(task, used=task.used_if_ended)
-    if task.phase is TaskPhase.EXITED:
-        return replace(task, phase=restarts.final_phase(task), ended_at=event.at)
-    return replace(
-        task,
-        phase=TaskPhase.FAILED,
-        exited_at=event.at,
-        ended_at=event.at,
-        reason=Cause(Code.LOST_WITH_HOST, within=(event.cause,)),
-    )
 
 
 @_step.register
@@ -425,14 +349,9 @@ def _(event: events.HostFault, state: JobState) -> restarts.Transition:
     # A job that has no other host fails at once if its disk has failed: the next agent would, too.
     is_of_disk = event.cause.is_disk_full or event.cause.code is Code.LOG_DISK_READ_ONLY
     is_useful = not is_of_disk or replacements.has_room_beside(state, event.host)
-    is_prepared = state.phase is not JobPhase.PREPARING
-    if is_prepared and is_useful and replacements.can_replace(state, event.host):
-        state = _change_host(state, event.host, fault=event.cause)
-        return replacements.replace_host(state, event.host, cause, event.at)
-    if _is_needed(state, event.host):
-        cause = outcomes.without_restart(state, cause)
-        return outcomes.end_job(state, outcomes.host_failure(cause), event.at)
-    return _mark_unusable(state, event.host, fault=event.cause)
+    can_move = is_useful and replacements.can_replace(state, event.host)
+    state = _change_host(state, event.host, fault=event.cause)
+    return replacements.leave_host(state, event.host, cause, event.at, can_move=can_move)
 
 
 @_step.register

@@ -119,7 +119,7 @@ class FailureAnalyzer:
     def on_event(self, before: JobState, event: Event, after: JobState) -> None:
         """Note an event, and have a failure analyzed after which the job continues."""
         if isinstance(event, TaskStarted):
-            self._output_starts[event.task] = event.log_start or 0
+            self._output_starts[event.task] = event.log_start
         with _defects_printed():
             failure = self._tracker.on_event(before, event, after)
             if failure is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from distrun import plan
 from distrun.agent import protocol
 from distrun.agent.linux import holes, job_processes
 from distrun.agent.protocol import Cause, Code
+from distrun.codec import field_names
 from distrun.errors import HostError
 from distrun.job import events
 from distrun.job import folder as job_folder
@@ -319,7 +319,7 @@ def _marker(attempt: int, cause: str) -> str:
     return f"--- attempt {attempt}, {now}: restarted after {cause} ---"
 
 
-def task_record(task: plan.TaskPlan) -> events.TaskRecord:
+def planned_task(task: plan.TaskPlan) -> events.PlannedTask:
     """Return a planned task as the job's record has it."""
-    names = [each.name for each in dataclasses.fields(events.TaskRecord)]
-    return events.TaskRecord(**{name: getattr(task, name) for name in names if hasattr(task, name)})
+    names = [name for name in field_names(events.PlannedTask) if hasattr(task, name)]
+    return events.PlannedTask(**{name: getattr(task, name) for name in names})

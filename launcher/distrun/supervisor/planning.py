@@ -66,7 +66,7 @@ class Planning:
         state: Callable[[], JobState],
         start_left: Callable[[], float | None],
         emit: Callable[[events.Event], None],
-        use_plan: Callable[[Plan], tuple[events.TaskRecord, ...] | None],
+        use_plan: Callable[[Plan], tuple[events.PlannedTask, ...] | None],
         abort: Callable[[DistrunError], None],
     ) -> None:
         self._loop, self._spec, self._pool, self.hosts = loop, spec, pool, hosts

@@ -22,7 +22,7 @@ from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
-from distrun.codec import to_json
+from distrun.codec import from_json, to_json
 from distrun.errors import DistrunError, HostError, InternalError
 from distrun.frozen import replace
 from distrun.job import events, held_package
@@ -35,7 +35,7 @@ from distrun.supervisor.event_queue import EventQueue
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.former_agents import FormerAgents, find_former_agents
 from distrun.supervisor.hosts.pool import HostPool
-from distrun.supervisor.job_hosts import JobHosts, task_record
+from distrun.supervisor.job_hosts import JobHosts, planned_task
 from distrun.supervisor.job_record import JobRecord
 from distrun.supervisor.planning import Planning
 from distrun.supervisor.running_tasks import RunningTasks
@@ -62,13 +62,6 @@ _MOST_WORDS = 200
 _FLUSH_SECONDS = 2.0
 _SAME_REQUEST_SECONDS = 1.0
 _LAUNCH_SECONDS = 5.0
-_REPORTS: dict[type, type[events.Event]] = {
-    protocol.TaskStarted: events.TaskStarted,
-    protocol.TaskNotStarted: events.TaskNotStarted,
-    protocol.TaskExited: events.TaskExited,
-    protocol.TaskEnded: events.TaskEnded,
-    protocol.ProgressIgnored: events.ProgressIgnored,
-}
 _OBSERVATIONS = (
     *(protocol.Progress, protocol.ProgressIgnored, protocol.TaskListening, protocol.UsageSampled),
 )
@@ -439,9 +432,8 @@ class Supervisor:
         if planning.hosts.delivery is not None and planning.hosts.delivery.receive(host, report):
             planning.advance()
             return
-        kind = _REPORTS.get(type(report))
-        if kind is not None:
-            self._on_task_report(host, report, kind)
+        if isinstance(report, events.Event):
+            self._on_task_report(host, report)
         elif isinstance(report, protocol.Fault):
             self._on_fault(host, report)
         elif not self._running.receive(host, report) and self._state.outcome is None:
@@ -487,22 +479,17 @@ class Supervisor:
         task = self._state.tasks.get(report.task)
         return task is None or task.host != host
 
-    def _on_task_report(self, host: str, report: Any, kind: type[events.Event]) -> None:
-        event = kind(**report._asdict())
-        match report:
-            case protocol.TaskStarted(task=task):
-                self.emit(event)
-                self._starts.on_answer(host, task)
-                self._running.start(report)
-            case protocol.TaskNotStarted(task=task):
-                self.emit(event)
-                self._starts.on_answer(host, task)
-            case protocol.TaskExited(task=task):
-                self._running.end(task, event)
-            case _:
-                self.emit(event)
+    def _on_task_report(self, host: str, report: events.Event) -> None:
+        if isinstance(report, protocol.TaskExited):
+            self._running.end(report.task, report)
+            return
+        self.emit(report)
+        if isinstance(report, (protocol.TaskStarted, protocol.TaskNotStarted)):
+            self._starts.on_answer(host, report.task)
+        if isinstance(report, protocol.TaskStarted):
+            self._running.start(report)
 
-    def _use_plan(self, plan: Plan) -> tuple[events.TaskRecord, ...] | None:
+    def _use_plan(self, plan: Plan) -> tuple[events.PlannedTask, ...] | None:
         """Write a plan down and start tasks by it from now on.
 
         Returns its tasks for the record; None if the plan could not be written.
@@ -520,10 +507,10 @@ class Supervisor:
         self._running.use_plan(plan.tasks)
         return self._records(plan)
 
-    def _records(self, plan: Plan) -> tuple[events.TaskRecord, ...]:
+    def _records(self, plan: Plan) -> tuple[events.PlannedTask, ...]:
         """Return the tasks of a plan for the record."""
         return tuple(
-            replace(task_record(task), log_start=self._log_start(task)) for task in plan.tasks
+            replace(planned_task(task), log_start=self._log_start(task)) for task in plan.tasks
         )
 
     def _log_start(self, task: TaskPlan) -> int:
@@ -600,7 +587,7 @@ class Supervisor:
 
     def _on_client(self, client: Client, message: Request) -> None:
         if isinstance(message, protocol.StopJob):
-            self._request_stop(message)
+            self._request_stop(from_json(protocol.StopJob, message))
         elif isinstance(message, protocol.Detach) and client is self._launch:
             self._launch = None
         elif isinstance(message, protocol.TakeStacks):

@@ -8,7 +8,7 @@ record contain it unchanged. It becomes a sentence only where it is shown
 from __future__ import annotations
 
 import errno
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from distrun.agent.structs import StrEnum, Struct
 
@@ -374,7 +374,7 @@ class Code(StrEnum):
     NO_OUTPUT = "no_output"
     VERDICT_MISSING = "verdict_missing"  # within: how the job ended
 
-    UNCODED = "uncoded"  # text: from a record of another version of distrun
+    UNCODED = "uncoded"  # text: in words, of an error without a cause
 
 
 class Subject(StrEnum):
@@ -433,7 +433,7 @@ class Cause(Struct):
         return lacks_room or within or self.code is Code.LOG_DISK_FULL
 
     def to_json(self) -> Dict[str, Any]:
-        """Return the code and the fields that are not empty, for messages and the record."""
+        """Return the code and the fields that are not empty, for the record."""
         fields: Dict[str, Any] = {"code": self.code.value}
         for name, value in self._asdict().items():
             if name == "within" and value:
@@ -442,23 +442,6 @@ class Cause(Struct):
                 fields[name] = list(value) if name in _LISTS else value
         return fields
 
-    @classmethod
-    def from_json(cls, fields: Dict[str, Any]) -> "Cause":
-        """The inverse; a code of another version becomes text.
-
-        Raises KeyError or TypeError if it is not a cause.
-        """
-        known = {name: fields[name] for name in cls._fields if name in fields}
-        try:
-            known["code"] = Code(known["code"])
-        except ValueError:
-            text = known.get("text") or known["code"].replace("_", " ")
-            known.update(code=Code.UNCODED, text=text)
-        for name in _LISTS:
-            known[name] = tuple(known.get(name, ()))
-        known["within"] = tuple(cls.from_json(each) for each in known.get("within", ()))
-        return cls(**known)
-
 
 class CauseError(Exception):
     """Carries the cause of a failure."""
@@ -466,13 +449,3 @@ class CauseError(Exception):
     def __init__(self, cause: Cause) -> None:
         super().__init__(cause)
         self.cause = cause
-
-
-def read_causes(values: Any) -> List[Cause]:
-    """A message's field that is a list of causes, from JSON."""
-    return [Cause.from_json(each) for each in values]
-
-
-def read_optional_cause(value: Any) -> Optional[Cause]:
-    """A message's field that is a cause or None, from JSON."""
-    return None if value is None else Cause.from_json(value)

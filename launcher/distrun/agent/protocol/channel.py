@@ -52,8 +52,6 @@ def encode(message: Message, seq: int = 0) -> bytes:
 def encode_body(message: Message, seq: int = 0) -> bytes:
     """A frame without its length, as :func:`decode` reads it."""
     fields: Dict[str, Any] = message._asdict()
-    for name, _ in message.parts:
-        fields[name] = _plain(fields[name])
     fields["type"] = type(message).__name__
     if seq:
         fields["seq"] = seq
@@ -64,14 +62,12 @@ def encode_body(message: Message, seq: int = 0) -> bytes:
     return body if attached is None else body + b"\n" + attached
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Cause):
-        return value.to_json()
-    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
-
-
 def decode(body: bytes) -> Tuple[int, Message]:
-    """The number and message in a frame. Raises ProtocolError if it contains no message."""
+    """The number and message in a frame. Raises ProtocolError if it contains no message.
+
+    Its fields may have any values: what may not be trusted is read by :mod:`distrun.codec`. Until
+    then a cause or another structure in it is a list, except in orders.
+    """
     try:
         text, newline, attached = body.partition(b"\n")
         fields = json.loads(text)
@@ -83,9 +79,8 @@ def decode(body: bytes) -> Tuple[int, Message]:
             raise ProtocolError(Cause(Code.REQUEST_VERSION_DIFFERS, count=count, total=PROTOCOL))
         kind = _kind(fields.pop("type"))
         seq = _read_seq(fields.pop("seq", 0))
-        for name, read in kind.parts:
-            if name in fields:
-                fields[name] = read(fields[name])
+        for name, inner in kind.structs.items():
+            fields[name] = [inner(*each) for each in fields[name]]
         known = {name: fields[name] for name in kind._fields if name in fields}
         return seq, kind(**known)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -72,7 +72,6 @@ class FilesReady(Report):
 class FilesRefused(Report):
     """The host cannot have the files; none of them is left on it."""
 
-    parts = (("cause", Cause.from_json),)
     cause: Cause
     at: float
 

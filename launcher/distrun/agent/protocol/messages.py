@@ -14,9 +14,9 @@ numbered too, and sent again after a lost link.
 from __future__ import annotations
 
 import struct
-from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence, Tuple, Type
+from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple, Type
 
-from distrun.agent.protocol.causes import Cause, read_causes, read_optional_cause
+from distrun.agent.protocol.causes import Cause
 from distrun.agent.structs import Struct
 
 PROTOCOL = 3
@@ -48,18 +48,13 @@ class Message(Struct):
 
     kinds: ClassVar[Dict[str, Type[Message]]] = {}
     """All kinds that have been imported, by name, without the four directions."""
-    parts: ClassVar[Tuple[Tuple[str, Callable[[Any], Any]], ...]] = ()
-    """The fields that are not plain JSON: each one's name, and a function to read it."""
+    structs: ClassVar[Dict[str, Type[Struct]]] = {}
+    """The fields of an order that are lists of structures, and of which."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if Message not in cls.__bases__:  # the four directions are not messages themselves
             Message.kinds[cls.__name__] = cls
-
-
-def list_of(kind: Type[Struct]) -> Callable[[Any], List[Any]]:
-    """Return a function that reads a list of such structures, for :attr:`Message.parts`."""
-    return lambda value: [kind(*each) for each in value]
 
 
 class Order(Message):
@@ -286,7 +281,6 @@ class PortsHeld(Report):
 class PortsRefused(Report):
     """Answers HoldPorts: none is held. There is a cause for each port that cannot be held."""
 
-    parts = (("causes", read_causes),)
     causes: List[Cause]
 
 
@@ -317,7 +311,6 @@ class CpuMeasured(Report):
 class TaskNotStarted(Report):
     """The task's program could not be executed; nothing of it runs."""
 
-    parts = (("cause", Cause.from_json),)
     task: str
     attempt: int
     cause: Cause
@@ -334,12 +327,11 @@ class TaskExited(Report):
     `child`: the last of its other processes that a signal killed, which distrun did not send.
     """
 
-    parts = (("oom", read_optional_cause), ("child", read_optional_cause))
     task: str
     attempt: int
-    code: Optional[int]
-    signal: Optional[int]
     at: float
+    code: Optional[int] = None
+    signal: Optional[int] = None
     lived: Optional[float] = None
     oom: Optional[Cause] = None
     suspended: bool = False
@@ -399,7 +391,6 @@ class Progress(Report, Notice):
 class ProgressIgnored(Report):
     """A part of what was sent to a task's DISTRUN_NOTIFY is ignored; reported once a reason."""
 
-    parts = (("cause", Cause.from_json),)
     task: str
     cause: Cause
     at: float
@@ -408,7 +399,6 @@ class ProgressIgnored(Report):
 class Fault(Report):
     """The agent itself cannot continue, for example because a disk is full."""
 
-    parts = (("cause", Cause.from_json),)
     cause: Cause
     at: float
 
@@ -444,7 +434,6 @@ class Detach(Request):
 class StopJob(Request):
     """Stop the job: `cause` names the command or signal. `grace` None is the spec's."""
 
-    parts = (("cause", Cause.from_json),)
     cause: Cause
     signal: int
     grace: Optional[float]
@@ -490,6 +479,5 @@ class WatchStarted(Notice):
 class Refused(Notice):
     """The job could not be created, or a request was not understood; `exit_code` is distrun's."""
 
-    parts = (("cause", Cause.from_json),)
     cause: Cause
     exit_code: int

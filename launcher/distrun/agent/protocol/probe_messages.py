@@ -6,11 +6,11 @@ others. When all have dialled, they stop listening.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence
 
 from distrun.agent.linux.facts import Facts
-from distrun.agent.protocol.causes import Cause, read_causes, read_optional_cause
-from distrun.agent.protocol.messages import Order, Report, list_of
+from distrun.agent.protocol.causes import Cause
+from distrun.agent.protocol.messages import Order, Report
 from distrun.agent.structs import Struct
 
 # From supervisor to agent ------------------------------------------------------------------
@@ -33,7 +33,7 @@ class Target(Struct):
 class Dial(Order):
     """Dial each port, and wait at most so many seconds for each."""
 
-    parts = (("targets", list_of(Target)),)
+    structs = {"targets": Target}  # noqa: RUF012 - nobody changes it
     targets: List[Target]
     seconds: float
 
@@ -63,7 +63,7 @@ class Program(Struct):
 class Inspect(Order):
     """Inspect these programs and the disks, for at most so many seconds."""
 
-    parts = (("programs", list_of(Program)),)
+    structs = {"programs": Program}  # noqa: RUF012 - nobody changes it
     programs: List[Program]
     seconds: float
     script: str = ""
@@ -78,7 +78,6 @@ class Inspect(Order):
 class Listening(Report):
     """Answers Listen. There is an error for each port that cannot be listened on."""
 
-    parts = (("errors", read_causes),)
     errors: List[Cause]
     at: float
 
@@ -91,14 +90,9 @@ class Unreachable(Struct):
     cause: Cause
 
 
-def _read_unreachable(values: Any) -> List[Unreachable]:
-    return [Unreachable(machine, port, Cause.from_json(cause)) for machine, port, cause in values]
-
-
 class Dialled(Report):
     """Answers Dial, once every port has answered or failed."""
 
-    parts = (("unreachable", _read_unreachable), ("failure", read_optional_cause))
     unreachable: List[Unreachable]
     failure: Optional[Cause] = None
     """Why it could not be done at all; None if it was done."""
@@ -135,25 +129,9 @@ class ProgramFacts(Struct):
     """The modules that the interpreter does not find."""
 
 
-_PROBLEMS = ("workdir_problem", "program_problem", "script_problem", "python_problem")
-
-
-def _read_programs(values: Any) -> List[ProgramFacts]:
-    found = [ProgramFacts(*each) for each in values]
-    return [
-        facts._replace(**{name: read_optional_cause(getattr(facts, name)) for name in _PROBLEMS})
-        for facts in found
-    ]
-
-
 class Inspected(Report):
     """Answers Inspect."""
 
-    parts = (
-        ("programs", _read_programs),
-        ("facts", lambda value: value and Facts(*value)),
-        ("failure", read_optional_cause),
-    )
     programs: List[ProgramFacts]
     facts: Optional[Facts]
     """The facts of the host; None if the inspection failed."""

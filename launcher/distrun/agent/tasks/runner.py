@@ -308,9 +308,9 @@ class TaskRunner:
             protocol.TaskExited(
                 task.name,
                 task.attempt,
+                time.time(),
                 code,
                 signum,
-                time.time(),
                 lived=time.monotonic() - task.began,
                 oom=self._oom_kill(task),
                 suspended=task.was_suspended,

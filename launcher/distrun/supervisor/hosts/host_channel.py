@@ -14,7 +14,7 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.agent.protocol.channel import LENGTH, Channel, ProtocolError
 from distrun.agent.protocol.framing import CHECK, HEADER, MARK
 from distrun.agent.protocol.messages import Ack, Message, Order, Report
-from distrun.field_types import FieldError, check_fields
+from distrun.codec import from_json
 
 _BYTES_PER_TURN = 1 << 18
 """A link that always has more to read must not starve the others."""
@@ -91,11 +91,10 @@ class HostChannel(Channel[Report, Order]):
     def _decode(self, body: bytes) -> tuple[int, Report]:
         seq, message = super()._decode(body)
         try:
-            check_fields(message)
-        except FieldError as error:
+            return seq, from_json(type(message), message)
+        except (ValueError, TypeError, RecursionError) as error:
             cause = Cause(Code.REPORT_INVALID, name=type(message).__name__, text=str(error))
             raise ProtocolError(cause) from error
-        return seq, message
 
 
 class Damage(Report):

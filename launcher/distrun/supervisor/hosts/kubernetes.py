@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
+from distrun.codec import from_json
 from distrun.kubernetes import keeper, kubectl, manifest, pods
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
@@ -243,7 +244,7 @@ def _said_cause(text: str) -> Cause | None:
     for line in text.splitlines():
         if line.startswith("{"):
             with contextlib.suppress(ValueError, TypeError, KeyError):
-                return Cause.from_json(json.loads(line))
+                return from_json(Cause, json.loads(line))
     return None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from distrun.agent.protocol import Cause, Code, Struct, messages
 from distrun.agent.protocol.messages import Order, Report
-from distrun.field_types import FieldError
+from distrun.codec import FieldError
 from distrun.spec.hostnames import host_address_problem
 from distrun.supervisor.hosts.addresses import parse_ip
 
