@@ -50,6 +50,6 @@ def readable(follower: Follower, seconds: float = 5) -> bool:
 
 def caught_up(follower: Follower) -> bytes:
     shown = b""
-    while readable(follower, 0):
+    while follower.wait == 0.0 or readable(follower, 0):
         shown += b"".join(follower.read())
     return shown

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distrun.cli.report_file import make_page, write_page
+from distrun.cli.report import make_page, write_page
 from distrun.report.server import LivePage, PageServer
 from harness.long_job import write_long_job
 from harness.waiting import wait_until

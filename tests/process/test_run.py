@@ -217,9 +217,6 @@ def test_modules_bundled_jobs_and_other_programs(distrun: Distrun) -> None:
         (["--hosts", "a:0", "train.py"], 65, "--hosts: hosts[0].slots"),
         (["--hosts", "a", "--hostfile", "x", "train.py"], 65, "--hostfile: hosts and hostfile"),
         (["--set", "strateg=x", "train.py"], 65, "--set strateg=x: unknown key 'strateg'"),
-        # The options of other launchers.
-        (["--nproc_per_node=2", "train.py"], 2, "Use -n."),
-        (["-H", "localhost", "train.py"], 2, "Use --hosts."),
         (["--worker", "2", "train.py"], 2, "Did you mean '--workers'?"),
         (["--strategy", "MirroredStrategy", "train.py"], 2, "Did you mean mirrored?"),
     ],

@@ -151,16 +151,21 @@ def test_logs_leave_them_out_as_well(distrun: Distrun, detached: Detach) -> None
     assert distrun("logs").stderr.endswith("; worker:0, worker:1 printed nothing else\n")
 
 
-def test_the_last_lines_of_a_failed_task_are_shown(distrun: Distrun, write_spec: WriteSpec) -> None:
+def test_start_up_lines_among_a_failed_task_s_last_lines_are_in_the_report(
+    terminal: OpenTerminal, distrun: Distrun, write_spec: WriteSpec
+) -> None:
     script = failing(printing(INITIALIZE, *map(str, range(20)), NOTICE, "a", "b") + "kill -SEGV $$")
-    done = distrun("launch", write_spec(script))
-    assert f"worker:1 | {NOTICE}\n" in done.stdout
-    assert INITIALIZE not in done.stdout
-    assert "1 start-up line left out" in done.stderr
+    window = terminal("launch", write_spec(script), columns=200)
+    wait_until(window.ended, timeout=60)
+    shown = window.text()
+    assert "last lines    of worker:1:\n" in shown
+    assert f"    | {NOTICE}\n    | a\n    | b\n" in shown
+    assert f"worker:1 | {NOTICE}" not in shown
+    assert INITIALIZE not in shown
+    assert "2 start-up lines left out" in shown
     logs = distrun("logs")
-    assert logs.stdout.splitlines()[-3:] == [f"worker:1 | {each}" for each in (NOTICE, "a", "b")]
-    assert INITIALIZE not in logs.stdout
-    assert f"worker:1 | {NOTICE}\n" in distrun("logs", "-n", "3").stdout
+    assert logs.stdout.splitlines()[-2:] == [f"worker:1 | {each}" for each in "ab"]
+    assert distrun("logs", "-n", "2").stdout.endswith("worker:1 | a\nworker:1 | b\n")
 
 
 def test_equal_lines_are_shown_once_on_a_terminal(

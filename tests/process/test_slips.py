@@ -48,24 +48,6 @@ def test_logs_of_a_task(distrun: Distrun) -> None:
         assert f"distrun logs {meant}-t {task}" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("verb", "ours"),
-    [
-        ("up", "distrun launch"),
-        ("stop", "distrun kill"),
-        ("top", "distrun watch"),
-        ("list", "distrun ps"),
-        ("help", "distrun --help"),
-    ],
-)
-def test_verbs_of_other_tools(distrun: Distrun, verb: str, ours: str) -> None:
-    done = distrun(verb)
-    assert done.returncode == 2
-    assert f"Use '{ours}" in done.stderr
-    assert "Did you mean" not in done.stderr
-    assert "Use 'distrun launch --help'" in distrun("help", "launch").stderr
-
-
 def test_advice_on_an_older_job_has_its_id(distrun: Distrun) -> None:
     (distrun.cwd / "bad.py").write_text("raise ValueError('7 is odd')\n")
     done = distrun.launch("", program={"script": "bad.py"}, workers=1)
@@ -112,7 +94,7 @@ def test_a_script_in_place_of_a_spec_is_to_be_run(
 
 @pytest.mark.parametrize(
     ("word", "ours"),
-    [("train.py", "run train.py"), ("a.yaml", "launch a.yaml"), ("restart", "resume JOB")],
+    [("train.py", "run train.py"), ("a.yaml", "launch a.yaml")],
 )
 def test_a_file_in_place_of_a_command(distrun: Distrun, word: str, ours: str) -> None:
     done = distrun(word)

@@ -99,12 +99,10 @@ class _AttachedView(ShownJob):
         return self._exit_code or 0
 
     def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:
-        from distrun.cli.left_out import failed_tasks
         from distrun.logs import line_ends, merged
 
         ends = line_ends(logs)
-        failed = failed_tasks(self._session.state)
-        self._view.write_output(merged(logs, view, last=_LAST_LINES, ends=ends, failed=failed))
+        self._view.write_output(merged(logs, view, last=_LAST_LINES, ends=ends))
         return ends
 
     def _on_reader_gone(self) -> None:

@@ -95,17 +95,7 @@ def _run(folder: JobFolder, number: str) -> int:
     recorded = resumption.spec_of(folder, ())
     spec = reload(recorded, ())  # its hosts are those of this allocation
     resumed = resumption.Resumption(folder=folder, former=state, changes=())
-    code = launch(
-        spec,
-        detach=False,
-        tasks=(),
-        all_output=False,
-        strict=False,
-        no_preflight=False,
-        dry_run=False,
-        resumed=resumed,
-        asked_to_stop=lambda: _stop_order(folder, number),
-    )
+    code = launch(spec, resumed=resumed, asked_to_stop=lambda: _stop_order(folder, number))
     if spec.slurm.requeue and _was_interrupted(folder.state()):
         _requeue(folder, spec, number)
     return code

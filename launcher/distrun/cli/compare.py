@@ -80,7 +80,7 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
 
 
 def _write_page(runs: Sequence[Run], found: Sequence[Row], path: Path) -> None:
-    from distrun.cli.report_file import require, write_page
+    from distrun.cli.report import require, write_page
     from distrun.report.comparison import render
 
     require("jinja2")

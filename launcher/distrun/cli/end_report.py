@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import signal
 from collections import Counter
 from collections.abc import Container
 
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.cli.left_out import gpu_tasks
 from distrun.errors import DistrunError
 from distrun.job import events, record
 from distrun.job.events import Origin, Outcome, Result
@@ -17,9 +15,9 @@ from distrun.job.folder import JobFolder
 from distrun.job.job import Job
 from distrun.job.resumption import spec_of
 from distrun.lifecycle import Account, JobState, TaskState
-from distrun.logs.startup_lines import ERRORS, LAST_LINES, TRACEBACK, StartupFilter
+from distrun.logs import StartupFilter, TaskLog, View
+from distrun.logs.tail import shown_end
 from distrun.spec.problems import printable
-from distrun.spec.regular_file import data_start, open_regular_file
 from distrun.verdict.model import Verdict
 from distrun.words.advice import advice_text
 from distrun.words.causes import advise_about, cause_text, exit_text
@@ -31,7 +29,10 @@ from distrun.words.verdicts import labelled, replacement_text, steps_text, verdi
 _LAST_BYTES = 16 * 1024
 _WIDEST = 400
 _MOST_CAUSES = 4
-_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_LAST_LINES = 12
+_TRACEBACK = "Traceback (most recent call last):"
+"""Begins the last lines, if it is among them: what was printed before an exception is no cause."""
+_ERRORS = (_TRACEBACK, "Fatal Python error: ")
 
 
 def task_end_text(task: TaskState) -> str:
@@ -52,7 +53,8 @@ def failure_report(
     Args:
         folder: the job's.
         state: how it ended.
-        shown: the tasks whose output the reader has seen: their last lines are not repeated.
+        shown: the tasks whose output the reader has seen: their last lines are not repeated, unless
+            start-up lines of TensorFlow among them were left out.
         left_out: a sentence on the lines of the output that were left out.
     """
     outcome = state.outcome
@@ -66,8 +68,9 @@ def failure_report(
     if verdict is not None:
         lines += verdict_lines(verdict)
         lines += _about_interpreter(folder, verdict, first)
-    if first is not None and first.name not in shown:
-        lines += _last_lines(folder, state, first, "\n".join(lines))
+    if first is not None:
+        above, is_shown = "\n".join(lines), first.name in shown
+        lines += _last_lines(folder, state, first, above, is_shown=is_shown)
     lines += _about_others(state, first, verdict)
     lines += _about_restarts(folder, state)
     others = Job(folder, state).other_replacements
@@ -190,44 +193,36 @@ def _about_interpreter(folder: JobFolder, verdict: Verdict, task: TaskState | No
     return []
 
 
-def _last_lines(folder: JobFolder, state: JobState, task: TaskState, above: str) -> list[str]:
-    """Return the end of its log, unless all of it is quoted in the lines above."""
-    tail = _tail(folder, task, gpu_tasks(state))
-    if tail is None:
-        return [labelled("last lines", "its log cannot be read")]
+def _last_lines(
+    folder: JobFolder, state: JobState, task: TaskState, above: str, *, is_shown: bool
+) -> list[str]:
+    """Return the end of its log, unless all of it was shown, or is quoted in the lines above."""
+    log, is_missing = TaskLog.of(folder, task.name), not folder.log_of(task.name).exists()
+    begin = task.output_start or 0
+    try:
+        tail = shown_end(log, View(()), _LAST_BYTES, begin=begin)
+        view = View((), startup=StartupFilter(state.gpu_tasks))
+        without = shown_end(log, view, _LAST_BYTES, begin=begin)
+    except OSError:
+        is_missing = True
+    if is_missing:
+        return [] if is_shown else [labelled("last lines", "its log cannot be read")]
+    # What explains the end is not hidden among TensorFlow's start-up lines.
+    tail = without if any(each in line for each in _ERRORS for line in tail) else tail
+    tail = tail[-_LAST_LINES:]
+    if is_shown and set(tail) <= set(without):
+        return []
     if not tail:
         return [] if task.pid is None else [labelled("last lines", "it had printed nothing")]
-    if all(f": {line}\n" in f"{above}\n" for line in tail):
+    raised = [number for number, line in enumerate(tail) if line == _TRACEBACK]
+    shown = [_clipped(line) for line in tail[raised[-1] if raised else 0 :]]
+    if all(f": {line}\n" in f"{above}\n" for line in shown):
         return []
-    return [labelled("last lines", f"of {task.name}:"), *(f"    | {line}" for line in tail)]
+    return [labelled("last lines", f"of {task.name}:"), *(f"    | {line}" for line in shown)]
 
 
-def _tail(folder: JobFolder, task: TaskState, of_gpus: list[str]) -> list[str] | None:
-    """Return the last lines of its last attempt; None if the log cannot be read.
-
-    Harmless lines after an error are left out.
-    """
-    try:
-        with open_regular_file(folder.log_of(task.name)) as file:
-            size = file.seek(0, 2)
-            begin = task.output_start or 0
-            begin = begin if begin <= size else 0  # the task has cut its log off
-            file.seek(max(data_start(file.fileno()), size - _LAST_BYTES, begin))
-            raw = file.read()
-    except OSError:
-        return None
-    shown, left_out = StartupFilter(of_gpus).select(task.name, raw)
-    raw = shown if left_out and any(error in raw for error in ERRORS) else raw
-    lines = raw.decode("utf-8", "replace").rstrip("\n").split("\n")[-LAST_LINES:]
-    raised = [number for number, line in enumerate(lines) if line == TRACEBACK.decode()]
-    lines = lines[raised[-1] if raised else 0 :]
-    return [_last_drawn(line) for line in lines if raw]
-
-
-def _last_drawn(line: str) -> str:
-    """Return a line without colours, and of a progress bar only what was drawn last."""
-    last = line.rstrip("\r").rpartition("\r")[2]
-    shown = printable(_COLOUR.sub("", last).expandtabs())
+def _clipped(line: str) -> str:
+    shown = printable(line.expandtabs())
     return shown if len(shown) <= _WIDEST else shown[:_WIDEST] + "…"
 
 

@@ -17,6 +17,7 @@ from distrun.cli.options import (
     strict_option,
     task_option,
 )
+from distrun.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from distrun.job.resumption import Resumption
     from distrun.spec.model import Spec
 
+_MAIN = "from distrun.cli.main import main; main()"
 _OPTIONS = (
     click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it running."),
     name_option,
@@ -76,7 +78,9 @@ def command(
       id=$(distrun launch job.yaml -d) && distrun logs -f "$id"
     """
     if resume_lost:
-        return _resume_lost(spec_path, (name, *overrides, *how.values()))
+        if spec_path is not None or any((name, *overrides, *how.values())):
+            raise UsageError("--resume-lost takes no SPEC and no other option")
+        return _resume_lost()
     if spec_path is None:
         raise click.UsageError("Missing argument 'SPEC'.")
     from distrun.spec.loader import load
@@ -84,24 +88,43 @@ def command(
     return launch(load(spec_path, overrides=overrides, extra_args=args, name=name), **how)
 
 
-def _resume_lost(spec_path: str | None, others: tuple[Any, ...]) -> int:
-    from distrun.cli.resume_lost import resume_lost
-    from distrun.errors import UsageError
+def _resume_lost() -> int:
+    """Resume all jobs that a reboot has interrupted, each detached.
 
-    if spec_path is not None or any(others):
-        raise UsageError("--resume-lost takes no SPEC and no other option")
-    return resume_lost()
+    Returns 0, or the exit code of the first that could not be resumed.
+    """
+    import subprocess
+
+    from distrun.cli import console
+    from distrun.job.folder import JobStore
+    from distrun.job.resumption import was_broken_off
+    from distrun.supervisor.hosts.local import python_with_packages
+
+    lost = [folder for folder in JobStore.default().folders() if was_broken_off(folder)]
+    if not lost:
+        console.print_message("no job was lost")
+    # Their output goes to this command's, line by line; each takes as long as its hosts need.
+    children = [
+        subprocess.Popen(
+            python_with_packages(_MAIN, "resume", "-d", "--", folder.job_id),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for folder in lost
+    ]
+    codes = [child.wait() for child in children]
+    return next((code for code in codes if code), 0)
 
 
 def launch(  # noqa: PLR0913 - the options of the commands
     spec: Spec,
     *,
-    detach: bool,
-    tasks: tuple[str, ...],
-    all_output: bool,
-    strict: bool,
-    no_preflight: bool,
-    dry_run: bool,
+    detach: bool = False,
+    tasks: tuple[str, ...] = (),
+    all_output: bool = False,
+    strict: bool = False,
+    no_preflight: bool = False,
+    dry_run: bool = False,
     resumed: Resumption | None = None,
     asked_to_stop: Callable[[], StopJob | None] = lambda: None,
 ) -> int:

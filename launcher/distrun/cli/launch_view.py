@@ -37,7 +37,7 @@ class LaunchView:
         self._time_left = TimeLeft()
         self._kill_due: float | None = None
         """When tasks that are being stopped get SIGKILL (monotonic)."""
-        self._bar = TransferBar()
+        self._bar = TransferBar(self._terminal)
         self._started = time.monotonic()
         self._phase = "preparing the hosts"
         self._question = ""
@@ -65,7 +65,6 @@ class LaunchView:
 
     def print_lines(self, lines: list[str]) -> None:
         """Print lines on stderr."""
-        self._bar.close()
         self._terminal.clear_status()
         console.print_lines(lines)
 
@@ -73,10 +72,9 @@ class LaunchView:
         self._terminal.write(blocks)
 
     def show_status(self, state: JobState, progress: Mapping[str, Mapping[str, str]]) -> None:
-        """Show the job's state in the status line; the transfer bar takes its place."""
+        """Show the job's state in the status line, unless files are being transferred."""
         if self.has_status_line and not self._output.is_behind:
-            text = "" if self._bar.is_shown else self._status_line(state, progress)
-            self._terminal.show_status(text)
+            self._terminal.show_status(self._bar.text or self._status_line(state, progress))
 
     def _status_line(self, state: JobState, progress: Mapping[str, Mapping[str, str]]) -> str:
         """Tasks up, progress, elapsed time and id; the phase until the tasks are planned."""
@@ -115,8 +113,6 @@ class LaunchView:
         what = "sending files to" if state.outcome is None else "fetching results from"
         hosts = format_count(message.hosts, "host")
         self._bar.update(f"{what} {hosts}", message.done, message.total)
-        if self._bar.is_shown:
-            self.clear_status()
 
     def show_plan(self, state: JobState) -> None:
         """Print the job's id and size, unless the status line shows them all the time."""

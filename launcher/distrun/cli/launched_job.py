@@ -12,15 +12,19 @@ from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
 from distrun.cli.launch_view import LaunchView
-from distrun.cli.left_out import gpu_tasks, has_failed, left_out_text
-from distrun.cli.logs import DroppedOutput, chosen_tasks, task_logs
+from distrun.cli.logs import (
+    DroppedOutput,
+    chosen_tasks,
+    left_out_text,
+    task_logs,
+)
 from distrun.cli.output import MOST_AHEAD, Output
 from distrun.cli.program_check import ProgramCheck
 from distrun.cli.spec_warnings import warning_lines
 from distrun.cli.streams import discard, discard_when_stalled, failure_text, text_stream
 from distrun.errors import DistrunError, OutputError
 from distrun.frozen import replace
-from distrun.job.events import Event, JobPlanned, TaskExited
+from distrun.job.events import Event, JobPlanned
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.resumption import Resumption
 from distrun.job.session import FollowedJob, Session, all_executed
@@ -156,13 +160,14 @@ class ShownJob:
 
     def _sleep_time(self) -> float | None:
         """Seconds to wait for the next event; None: without limit, as nothing needs redrawing."""
-        follower = None if self._is_paused else self._follower
-        poll_interval = None if follower is None else follower.poll_interval
-        return poll_interval or (_REDRAW_SECONDS if self._view.has_status_line else None)
+        redraw = _REDRAW_SECONDS if self._view.has_status_line else None
+        if self._follower is None or self._is_paused or self._follower.wait is None:
+            return redraw
+        return self._follower.wait if redraw is None else min(self._follower.wait, redraw)
 
     def _refresh(self) -> None:
         follower = self._follower
-        if follower is not None and follower.poll_interval is not None and not self._is_paused:
+        if follower is not None and follower.wait == 0.0 and not self._is_paused:
             self._show_output()
         self._view.show_status(self._session.state, self._session.progress)
         if self._output.is_gone and not self._stop_requested:
@@ -187,16 +192,12 @@ class ShownJob:
         if is_first_plan and state.tasks and self._shows_output:
             self._view.show_plan(state)
             self._follow_logs(state)
-        if self._follower is not None and isinstance(event, TaskExited):
-            task = state.tasks.get(event.task)
-            if task is not None and has_failed(task):
-                self._view.write_output(self._follower.show_all(event.task))
         self._view.show_event(event, state)
 
     def _follow_logs(self, state: JobState) -> None:
         tasks = [*state.tasks]
         if self._startup is not None:
-            self._startup = StartupFilter(gpu_tasks(state))
+            self._startup = StartupFilter(state.gpu_tasks)
         colour = console.uses_colour(sys.stdout)
         view = View(tasks, colour=colour, startup=self._startup)
         self._chosen = chosen_tasks(tasks, self._wanted)

@@ -14,11 +14,11 @@ import click
 
 from distrun.cli import console
 from distrun.cli.console import JSON_VERSION, uses_colour
-from distrun.cli.left_out import failed_tasks, gpu_tasks, left_out_text
 from distrun.cli.options import all_output_option, job_argument, task_option
 from distrun.errors import DistrunError, UsageError
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes, parse_duration
+from distrun.words.formats import format_count, format_task_names
 
 if TYPE_CHECKING:
     from distrun.job.control import SupervisorWatch
@@ -91,8 +91,8 @@ def command(
 ) -> int:
     """Show the output of jobs' tasks, merged by time. Default: the running job.
 
-    TensorFlow's harmless start-up lines are left out, but not of a failed task's last lines, and
-    not with --all-output, --grep, --json or --raw. A message on stderr counts them.
+    TensorFlow's harmless start-up lines are left out, but not with --all-output, --grep, --json or
+    --raw. A message on stderr counts them.
 
     With several jobs, the prefix of a line begins with the job's id. -f ends with the job's result
     on stderr.
@@ -135,12 +135,11 @@ def command(
         names = [log.task for log in logs] if labelled else planned[folders[0]]
         colour = uses_colour(sys.stdout) and not as_json
         version = JSON_VERSION if as_json else 0
-        startup, failed = None, []
+        startup = None
         if not (all_output or as_json or style["raw"] or style["grep"] is not None):
             states = [(f"{each.job_id} " if labelled else "", each.state()) for each in chosen]
-            failed = [before + name for before, state in states for name in failed_tasks(state)]
             startup = StartupFilter(
-                [before + name for before, state in states for name in gpu_tasks(state)]
+                [before + name for before, state in states for name in state.gpu_tasks]
             )
         view = View(names, colour=colour, json_version=version, startup=startup, **style)
         reading: dict[str, Any] = {
@@ -149,17 +148,25 @@ def command(
             "on_dropped": DroppedOutput(folders),
         }
         if supervised is not None:
-            state = folders[0].state
-            failing = list if startup is None else lambda: failed_tasks(state())
             find = partial(joined_logs, folders[0])
-            _write(followed(logs, view, supervised, find, failed=failing, **reading))
+            _write(followed(logs, view, supervised, find, **reading))
             is_seen = sys.stdout.isatty() and view.grep is None
             _tell_end(folders[0], startup, chosen[folders[0]] if is_seen else [])
             return 0
-        _write(merged(logs, view, until=until, failed=failed, **reading))
+        _write(merged(logs, view, until=until, **reading))
         if startup is not None and startup.count and (startup.silent or last is None):
             _tell_left_out(startup, names)
     return 0
+
+
+def left_out_text(count: int, silent: Sequence[str] = ()) -> str:
+    """`12 start-up lines left out (see --all-output)`; empty if there are none.
+
+    `silent`: tasks that are named because they printed nothing else.
+    """
+    others = f"; {format_task_names(silent)} printed nothing else" if silent else ""
+    lines = format_count(count, "start-up line")
+    return f"{lines} left out (see --all-output){others}" if count else ""
 
 
 def _tell_left_out(startup: StartupFilter, tasks: Sequence[str]) -> None:
@@ -206,11 +213,7 @@ def task_logs(folder: JobFolder, tasks: Iterable[str], *, labelled: bool = False
     """The logs of these tasks. `labelled`: with the job's id before each task's name."""
     from distrun.logs import TaskLog
 
-    before = f"{folder.job_id} " if labelled else ""
-    return [
-        TaskLog(f"{before}{task}", str(folder.log_of(task)), str(folder.index_of(task)))
-        for task in tasks
-    ]
+    return [TaskLog.of(folder, task, labelled=labelled) for task in tasks]
 
 
 def joined_logs(folder: JobFolder, logs: Iterable[TaskLog]) -> list[TaskLog]:
@@ -236,13 +239,11 @@ def followed(
     *,
     last: int | None,
     since: float | None,
-    failed: Callable[[], list[str]] = list,
     on_dropped: Callable[[str, int], None] | None = None,
 ) -> Iterator[bytes]:
     """The output until now, and what follows until the job ends. What arrives late is last.
 
-    `find_late` returns logs joined with what has arrived late. `failed` returns the tasks whose
-    last lines are all shown.
+    `find_late` returns logs joined with what has arrived late.
     """
     from distrun.logs import Follower, JoinedLog, line_ends, merged
 
@@ -255,14 +256,10 @@ def followed(
     ]
     polls = supervised.polls
     with contextlib.closing(Follower(own, view, starts=starts, polls=polls)) as follower:
-        yield from merged(
-            logs, view, last=last, since=since, ends=ends, on_dropped=on_dropped, failed=failed()
-        )
+        yield from merged(logs, view, last=last, since=since, ends=ends, on_dropped=on_dropped)
         if view.startup is not None:
             view.startup.call_when_silent(partial(_tell_left_out, view.startup, view.tasks))
         yield from follower.until(supervised.has_ended, supervised.descriptor)
-        for task in failed():
-            yield from follower.show_all(task)
         if on_dropped is not None:
             for task, size in follower.dropped.items():
                 on_dropped(task, size)

@@ -60,24 +60,6 @@ _GUARDED = ("plan", "doctor", "validate", "submit", "fetch")
 """They start ssh clients, agents or interpreters, but no supervisor."""
 _OF_BATCH_SCRIPTS = "batch-run"
 """A command that the batch scripts of `submit` run; the help does not list it."""
-_OF_OTHER_TOOLS = {
-    **dict.fromkeys(("up", "start", "apply", "create"), "distrun launch SPEC"),
-    **dict.fromkeys(("stop", "cancel", "down", "terminate", "scancel"), "distrun kill"),
-    "top": "distrun watch",
-    **dict.fromkeys(("list", "ls", "jobs", "get", "squeue"), "distrun ps -a"),
-    **dict.fromkeys(("describe", "inspect", "show", "info"), "distrun status JOB"),
-    **dict.fromkeys(("tail", "follow"), "distrun logs -f"),
-    **dict.fromkeys(("rm", "remove", "delete", "prune"), "distrun clean"),
-    **dict.fromkeys(("check", "lint"), "distrun validate SPEC"),
-    **dict.fromkeys(("config", "render"), "distrun plan SPEC"),
-    **dict.fromkeys(("restart", "continue", "requeue", "retry"), "distrun resume JOB"),
-    "diff": "distrun compare JOB JOB",
-    **dict.fromkeys(("download", "pull", "cp", "scp"), "distrun fetch JOB"),
-    "sbatch": "distrun submit SPEC",
-    "version": "distrun --version",
-    "help": "distrun --help",
-}
-"""What other tools call our commands."""
 
 
 class CommandGroup(click.Group):
@@ -121,21 +103,12 @@ class CommandGroup(click.Group):
             import difflib
             import shlex
 
-            meant = _OF_OTHER_TOOLS.get(args[0])
-            if args[0] == "help" and args[1:2] and args[1] in _COMMANDS:
-                meant = f"distrun {args[1]} --help"
-            if args[0].endswith(".py"):
-                meant = f"distrun run {shlex.quote(args[0])}"
-            elif args[0].endswith((".yaml", ".yml")):
-                meant = f"distrun launch {shlex.quote(args[0])}"
             near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
-            if meant is not None:
-                text = f"{error.format_message()} Use {meant!r}."
-            elif near:
-                text = f"{error.format_message()} Did you mean {near[0]!r}?"
-            else:
-                raise
-            raise click.UsageError(text, ctx) from None
+            meant = f"Did you mean {near[0]!r}?" if near else "See 'distrun --help'."
+            if args[0].endswith((".py", ".yaml", ".yml")):
+                verb = "run" if args[0].endswith(".py") else "launch"
+                meant = f"Use {f'distrun {verb} {shlex.quote(args[0])}'!r}."
+            raise click.UsageError(f"{error.format_message()} {meant}", ctx) from None
 
 
 def _refuse_empty(_context: click.Context, parameter: click.Parameter, value: Any) -> Any:

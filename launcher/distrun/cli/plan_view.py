@@ -16,10 +16,9 @@ from distrun.cli import console
 from distrun.cli.spec_warnings import print_warnings, success_text
 from distrun.cli.table import Column, make_table
 from distrun.codec import to_json
-from distrun.frozen import Frozen
 from distrun.job.folder import JobStore
 from distrun.job.json_output import output_json
-from distrun.plan import Plan, TaskPlan, common_env
+from distrun.plan import Plan, TaskPlan
 from distrun.plan.variables import AT_LAUNCH, RANKS
 from distrun.redaction import is_secret
 from distrun.spec.model import HostSpec, RestartSpec, Spec
@@ -208,11 +207,17 @@ def plan_view(plan: Plan, width: int, notes: Sequence[str] = ()) -> Group:
     if any(task.port_is_provisional for task in plan.tasks):
         parts.append(_plain("* provisional: the launch chooses new free ports"))
     parts += [_plain(note) for note in notes]
-    common = _Settings.common(plan.tasks)
-    title = "every task" if len(plan.tasks) > 1 else plan.tasks[0].name
-    parts += _section(title, [*common.lines(), *_other_variables(plan)])
-    for title, settings in _differences(plan.tasks, common):
-        parts += _section(title, settings.lines())
+    settings = {task.name: _settings(task) for task in plan.tasks}
+    first, *others = settings.values()
+    common = set(first).intersection(*others)
+    title = "every task" if others else plan.tasks[0].name
+    parts += _section(title, [*(each for each in first if each in common), *_other_variables(plan)])
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, lines in settings.items():
+        own = tuple(line for line in lines if line not in common)
+        groups.setdefault(own, []).append(name)
+    for own, members in groups.items():
+        parts += _section(format_task_names(members), own)
     parts += _section("ranks and addresses", list(_rank_lines(plan.tasks)))
     parts += _section("TF_CONFIG", list(_tf_config_lines(plan.tasks)))
     return Group(*parts)
@@ -272,43 +277,17 @@ def _gpus(visible: str | None) -> str:
     return "none" if visible in ("", "-1") else visible
 
 
-class _Settings(Frozen):
-    """The settings of a task, or of several equal tasks. None: shown in another section."""
-
-    argv: tuple[str, ...] | None
-    workdir: str | None
-    env: dict[str, str]
-    unset: tuple[str, ...]
-
-    @classmethod
-    def common(cls, tasks: Sequence[TaskPlan]) -> _Settings:
-        """The settings that all tasks have in common."""
-        first = tasks[0]
-        return cls(
-            argv=first.argv if all(task.argv == first.argv for task in tasks) else None,
-            workdir=first.workdir if all(t.workdir == first.workdir for t in tasks) else None,
-            env={n: v for n, v in common_env(tasks).items() if n not in _OWN},
-            unset=first.unset if all(task.unset == first.unset for task in tasks) else (),
-        )
-
-    @classmethod
-    def own(cls, task: TaskPlan, common: _Settings) -> _Settings:
-        """The settings of a task that are not in `common`."""
-        env = {n: v for n, v in task.env.items() if n not in _OWN and n not in common.env}
-        if "TF_CONFIG" in task.env and _cluster_text(task) is None:
-            env["TF_CONFIG"] = task.env["TF_CONFIG"]
-        return cls(
-            argv=task.argv if common.argv is None else None,
-            workdir=task.workdir if common.workdir is None else None,
-            env=env,
-            unset=tuple(name for name in task.unset if name not in common.unset),
-        )
-
-    def lines(self) -> list[str]:
-        lines = [] if self.argv is None else [f"run    {shlex.join(self.argv)}"]
-        lines += [] if self.workdir is None else [f"in     {self.workdir}"]
-        lines += [f"set    {name}={value}" for name, value in mask_secrets(self.env).items()]
-        return lines + [f"unset  {name}" for name in self.unset]
+def _settings(task: TaskPlan) -> list[str]:
+    """Return how a task is run, but for what differs for every task."""
+    env = {name: value for name, value in task.env.items() if name not in _OWN}
+    if "TF_CONFIG" in task.env and _cluster_text(task) is None:
+        env["TF_CONFIG"] = task.env["TF_CONFIG"]
+    return [
+        f"run    {shlex.join(task.argv)}",
+        f"in     {task.workdir}",
+        *(f"set    {name}={value}" for name, value in mask_secrets(env).items()),
+        *(f"unset  {name}" for name in task.unset),
+    ]
 
 
 def _other_variables(plan: Plan) -> list[str]:
@@ -317,16 +296,6 @@ def _other_variables(plan: Plan) -> list[str]:
     ]
     own = textwrap.wrap(f"DISTRUN_TASK, {', '.join(AT_LAUNCH)}", _WRAP - len("  own    "))
     return [*lines, f"own    {own[0]}", *(f"       {rest}" for rest in own[1:])]
-
-
-def _differences(tasks: Sequence[TaskPlan], common: _Settings) -> Iterator[tuple[str, _Settings]]:
-    """The settings that differ between tasks; tasks with equal settings share one section."""
-    groups: dict[str, tuple[_Settings, list[str]]] = {}
-    for task in tasks:
-        own = _Settings.own(task, common)
-        groups.setdefault(repr(own), (own, []))[1].append(task.name)
-    for settings, members in groups.values():
-        yield format_task_names(members), settings
 
 
 def _rank_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:

@@ -71,7 +71,7 @@ def command(
     )
     for host in assumed_dead:
         console.print_message(f"warning: it is not verified that nothing of the job runs on {host}")
-    return launch(spec, dry_run=False, resumed=resumed, **how)
+    return launch(spec, resumed=resumed, **how)
 
 
 def _queue_again(

@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     from distrun.spec.run_loader import RunLoader
     from distrun.spec.run_options import RunOptions
 
-_OF_OTHER_TOOLS = {
-    **dict.fromkeys(("--nproc-per-node", "--num-proc", "--nproc", "--np", "--ntasks"), "-n"),
-    **dict.fromkeys(("-H", "--host"), "--hosts"),
-    **dict.fromkeys(("--machinefile", "-hostfile", "-machinefile"), "--hostfile"),
-    **dict.fromkeys(("-x", "-e", "--export"), "--env NAME=VALUE"),
-}
-"""What other launchers call our options."""
 AUTO = "auto"
 
 
@@ -43,12 +36,9 @@ class RunCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            ours = _OF_OTHER_TOOLS.get(error.option_name.replace("_", "-"))
-            more = f"Use {ours}." if ours else "The script's own options follow SCRIPT."
-            near = None if ours else near_options(error)
-            raise click.NoSuchOption(
-                error.option_name, f"{error.message} {more}", possibilities=near, ctx=ctx
-            ) from None
+            text = f"{error.message} The script's own options follow SCRIPT."
+            near = near_options(error)
+            raise click.NoSuchOption(error.option_name, text, possibilities=near, ctx=ctx) from None
 
 
 class StrategyName(click.Choice[str]):
@@ -99,6 +89,7 @@ class WorkerCount(click.IntRange):
 @click.option("--ps", type=click.IntRange(min=1), metavar="N", help="How many parameter servers.")
 @click.option("--chief", "has_chief", is_flag=True, help="Start a chief beside the workers.")
 @click.option(
+    "-H",
     "--hosts",
     "--on",
     multiple=True,

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from distrun.cli import streams
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _AGAIN_SECONDS = 0.01
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -61,26 +57,6 @@ def restore() -> None:
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) is _end:
             signal.signal(number, signal.SIG_DFL)
-
-
-@contextlib.contextmanager
-def deferred() -> Iterator[None]:
-    """Raise the exception of a signal that arrives in this block at its end.
-
-    To block signals would not suffice: where another thread receives one, Python runs its handler
-    in the main thread.
-    """
-    ours = [number for number in ENDING_SIGNALS if signal.getsignal(number) is _end]
-    arrived: list[int] = []
-    for number in ours:
-        signal.signal(number, lambda number, _frame: arrived.append(number))
-    try:
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, _end)
-    if arrived:
-        _end(arrived[0], None)
 
 
 def signal_of(error: BaseException | None) -> int | None:

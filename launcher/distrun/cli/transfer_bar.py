@@ -1,4 +1,4 @@
-"""A progress bar for the files that other hosts are sent."""
+"""How far the transfer of files is: those that other hosts are sent, or that come back."""
 
 from __future__ import annotations
 
@@ -8,89 +8,56 @@ import time
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
+from distrun.cli.terminal import Terminal
 from distrun.spec.units import format_bytes
+from distrun.words.formats import format_duration
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from distrun.spec.model import Spec
     from distrun.sync.manifest import Manifest
 
 
 class TransferBar:
-    """A bar on a terminal's stderr; elsewhere one line of text.
+    """Shows a transfer in the status line of a terminal; elsewhere, one line of text says it.
 
     It disappears when the transfer is complete.
 
     Args:
-        delay: seconds before the bar appears: a shorter transfer shows none.
+        terminal: whose status line it takes. Default: stderr's.
+        delay: seconds before it appears: a shorter transfer shows nothing.
     """
 
-    def __init__(self, delay: float = 1.0) -> None:
+    def __init__(self, terminal: Terminal | None = None, delay: float = 1.0) -> None:
+        self._terminal = terminal or Terminal(sys.stderr.buffer, sys.stderr)
         self._delay = delay
-        self._is_terminal = console.can_redraw(sys.stderr)
         self._started: float | None = None
-        self._bar: tuple[Progress, TaskID] | None = None
+        self.text = ""
+        """What is shown; empty: nothing."""
         self._has_printed = False
-
-    @property
-    def is_shown(self) -> bool:
-        return self._bar is not None
 
     def update(self, what: str, done: int, total: int) -> None:
         """Show that `done` of `total` bytes are complete. `what` describes the transfer."""
         now = time.monotonic()
-        if self._started is None:
-            self._started = now
+        self._started = started = now if self._started is None else self._started
         if done >= total:
             self.close()
-        elif now - self._started >= self._delay:
-            self._show(what, done, total)
-
-    def _show(self, what: str, done: int, total: int) -> None:
-        if not self._is_terminal:
-            if not self._has_printed:
-                console.print_message(f"{what}, {format_bytes(total)}")
+        elif now - started >= self._delay and self._terminal.has_status_line:
+            rate = done / max(now - started, 0.001)
+            words = [what, f"{format_bytes(done)} of {format_bytes(total)}", f"{done / total:.0%}"]
+            if done:
+                left = format_duration((total - done) / rate)
+                words += [f"{format_bytes(int(rate))}/s", f"{left} left"]
+            self.text = "  ".join(words)
+            self._terminal.show_status(self.text)
+        elif now - started >= self._delay and not self._has_printed:
             self._has_printed = True
-            return
-        if self._bar is None:
-            bar = _progress()
-            self._bar = bar, bar.add_task(what, total=total, completed=done)
-            bar.start()
-        bar, task = self._bar
-        bar.update(task, description=what, completed=done, total=total, refresh=True)
+            console.print_message(f"{what}, {format_bytes(total)}")
 
     def close(self) -> None:
-        """Remove the bar. A later :meth:`update` shows it again."""
-        if self._bar is not None:
-            self._bar[0].stop()
-            self._bar = None
-
-
-def _progress() -> Progress:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-    from rich.table import Column
-
-    unwrapped = Column(no_wrap=True)  # on a narrow terminal only the bar becomes shorter
-    return Progress(
-        TextColumn("distrun: {task.description}", markup=False, table_column=unwrapped),
-        BarColumn(bar_width=None),
-        DownloadColumn(table_column=unwrapped),
-        TransferSpeedColumn(table_column=unwrapped),
-        TimeRemainingColumn(table_column=unwrapped),
-        console=Console(stderr=True, no_color=not console.uses_colour(sys.stderr) or None),
-        auto_refresh=False,  # rich would start a thread for it
-        transient=True,
-        expand=True,
-    )
+        """Remove it. A later :meth:`update` shows it again."""
+        if self.text:
+            self.text = ""
+            self._terminal.show_status("")
 
 
 def read_files(spec: Spec) -> Manifest | None:

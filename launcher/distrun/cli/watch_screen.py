@@ -23,9 +23,8 @@ from distrun.cli.table import Column, fitting
 from distrun.errors import DistrunError
 from distrun.job import control, history
 from distrun.job.job import read_job
-from distrun.logs import TaskLog, View
+from distrun.logs import Follower, TaskLog, View
 from distrun.logs.tail import line_start
-from distrun.logs.view import Formatter
 from distrun.spec.problems import printable
 from distrun.words.causes import cause_text
 from distrun.words.progress import number, progress_words
@@ -38,6 +37,8 @@ _REFRESH_SECONDS = 1.0
 _LOG_SECONDS = 0.25
 _MOST_LOG_BYTES = 64 << 10
 """Of the log of a task that is chosen: of what it printed before."""
+_MOST_READS = 4
+"""Of 64 KiB, before what follows is left out."""
 _MOST_LINES = 5000
 _MOST_NOTES = 3
 _RATE_SECONDS = 20.0
@@ -107,8 +108,8 @@ class WatchApp(App[int]):
         self._rates: dict[str, str] = {}
         self._shown: list[str] = []
         """The titles of the table's columns."""
-        self._offset = 0
-        """How much of the chosen task's log was read; -1: its stacks are shown instead."""
+        self._follower: Follower | None = None
+        """Of the log of the chosen task; None: its stacks are shown instead."""
 
     def compose(self) -> ComposeResult:
         # Timers may fire when these are no more on the screen: so they are not looked for there.
@@ -197,31 +198,37 @@ class WatchApp(App[int]):
             self.action_log()
 
     def action_log(self) -> None:
-        """Show the log of the chosen task."""
+        """Show the log of the chosen task: the last lines, and what follows."""
+        if self.chosen is None:
+            return
         self._pane.clear()
-        self._offset = 0
+        self._entitle(f"log of {self.chosen}")
+        self._open_log(self.chosen)
         self._follow_log()
 
-    def _follow_log(self) -> None:
-        if self.chosen is None or self._offset < 0:
-            return
-        self._entitle(f"log of {self.chosen}")
-        files = str(self.folder.log_of(self.chosen)), str(self.folder.index_of(self.chosen))
-        log, pane = TaskLog(self.chosen, *files), self._pane
+    def _open_log(self, task: str) -> None:
+        """Follow a log from its last lines on."""
+        self._close_log()
+        log = TaskLog.of(self.folder, task)
         with contextlib.suppress(OSError):
-            size = log.extent().size
-            if size < self._offset:  # the task has cut it off
-                pane.clear()
-                self._offset = 0
-            if self._offset == 0 and size > _MOST_LOG_BYTES:
-                self._offset = line_start(log, size - _MOST_LOG_BYTES)
-            start = max(self._offset, size - 2 * _MOST_LOG_BYTES)
-            _, block = log.read_kept(start, size)
-            whole = block[: block.rfind(b"\n") + 1]
-            self._offset = size - len(block) + len(whole)
-            if whole:
-                shown = Formatter(View([self.chosen]), self.chosen).select(whole)
-                pane.write(Text.from_ansi(shown.decode("utf-8", "replace").rstrip("\n")))
+            start = line_start(log, max(0, log.extent().size - _MOST_LOG_BYTES))
+            self._follower = Follower([log], View((), bare=True), starts=[start], polls=True)
+
+    def _close_log(self) -> None:
+        if self._follower is not None:
+            self._follower.close()
+            self._follower = None
+
+    def _follow_log(self) -> None:
+        if self._follower is None or self.chosen is None:
+            return
+        with contextlib.suppress(OSError):
+            shown = b"".join(block for _ in range(_MOST_READS) for block in self._follower.read())
+            if shown:
+                text = shown.decode("utf-8", "replace").rstrip("\n")
+                self._pane.write(Text.from_ansi(text))
+            if self._follower.wait == 0.0:  # nobody can read so much
+                self._open_log(self.chosen)
 
     def _entitle(self, text: str) -> None:
         self._title.update(Text(printable(text)))
@@ -250,7 +257,7 @@ class WatchApp(App[int]):
     def action_stacks(self) -> None:
         """Show where the chosen task stands, in place of its log."""
         if self.chosen is not None:
-            self._offset = -1
+            self._close_log()
             self._entitle(f"where {self.chosen} stands: asking it; l shows its log")
             self._pane.clear()
             self._take_stacks(self.chosen)
@@ -264,7 +271,7 @@ class WatchApp(App[int]):
         self.call_from_thread(self._show_stacks, task, found)
 
     def _show_stacks(self, task: str, found: Group | Text) -> None:
-        if self._offset < 0 and task == self.chosen:
+        if self._follower is None and task == self.chosen:
             self._entitle(f"where {task} stands; l shows its log")
             self._pane.clear().write(found)
 

@@ -55,6 +55,9 @@ _MOST_ADVISED, _LOG_BYTES = 64, 1 << 18
 _FEWEST_STEPS, _BEHIND = 5, 0.05
 """By how many steps, and by which share of them, a task is behind the others."""
 
+_INDEX_DELAY = 0.5
+"""Seconds. The end of an attempt's log may be in the index after the attempt has ended."""
+
 
 class TaskView(Frozen, kw_only=True):
     """A task with what only its processes and the supervisor know.
@@ -527,8 +530,8 @@ def read_job(folder: JobFolder) -> Job:
 def first_outputs(
     folder: JobFolder, history: Sequence[events.Event]
 ) -> dict[tuple[str, int], float]:
+    """Return when attempts printed their first byte (Unix time), to the index's 100 ms."""
     from distrun.logs import TaskLog
-    from distrun.logs.first_output import first_output
 
     started: dict[tuple[str, int], tuple[float, int]] = {}
     ended: dict[tuple[str, int], float] = {}
@@ -539,11 +542,12 @@ def first_outputs(
             ended[event.task, event.attempt] = event.at
     found: dict[tuple[str, int], float] = {}
     for (task, attempt), (at, begin) in started.items():
-        log = TaskLog(task, str(folder.log_of(task)), str(folder.index_of(task)))
         with contextlib.suppress(OSError, ValueError):  # of a name that no task can have
-            printed = first_output(log, begin, at, ended.get((task, attempt), time.time()))
-            if printed is not None:
-                found[task, attempt] = printed
+            log = TaskLog.of(folder, task)
+            written = next((when for when, _ in log.spans(begin, log.extent().size)), None)
+            latest = ended.get((task, attempt), time.time()) + _INDEX_DELAY
+            if written is not None and written <= latest:
+                found[task, attempt] = max(written, at)
     return found
 
 

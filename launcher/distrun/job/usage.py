@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
+import resource
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-import psutil
 
 from distrun.agent.linux import facts, processes
 from distrun.frozen import Frozen
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from distrun.lifecycle import TaskState
 
 _SAMPLE_SECONDS = 0.1
+_PAGE = resource.getpagesize()
+_TICKS = float(os.sysconf("SC_CLK_TCK"))
 
 
 class Usage(Frozen):
@@ -64,25 +65,25 @@ def measure(pids: Sequence[int]) -> dict[int, Usage]:
     if not pids:
         return {}
     started = time.monotonic()
-    before = {pid: _cpu_seconds(tree) for pid, tree in _trees(pids).items()}
+    before = {pid: sum(ticks for ticks, _ in _loads(pid).values()) for pid in pids}
     gpus = _gpus_used()
     time.sleep(max(0.0, _SAMPLE_SECONDS - (time.monotonic() - started)))
     elapsed = time.monotonic() - started
     found = {}
-    for pid, members in _trees(pids).items():
-        ids = [each.pid for each in members]
-        if any(map(processes.is_hidden, ids)):
+    for pid in pids:
+        loads = _loads(pid)
+        if any(map(processes.is_hidden, loads)):
             found[pid] = Usage(time.time(), None, None, None, None, None)
-            continue
-        cpu = _cpu_seconds(members)
-        found[pid] = Usage(
-            at=time.time(),
-            cpu_percent=_percent(before.get(pid, cpu), cpu, elapsed),
-            cpu_seconds=None if cpu is None else round(cpu, 2),
-            memory_bytes=_memory(members),
-            gpu_memory_bytes=None if gpus is None else gpus.memory_of(ids),
-            processes=len(members),
-        )
+        elif loads:
+            ticks = sum(ticks for ticks, _ in loads.values())
+            found[pid] = Usage(
+                at=time.time(),
+                cpu_percent=_percent(before[pid] / _TICKS, ticks / _TICKS, elapsed),
+                cpu_seconds=round(ticks / _TICKS, 2),
+                memory_bytes=_PAGE * sum(pages for _, pages in loads.values()),
+                gpu_memory_bytes=None if gpus is None else gpus.memory_of(list(loads)),
+                processes=len(loads),
+            )
     return found
 
 
@@ -92,42 +93,10 @@ def _percent(before: float | None, after: float | None, seconds: float) -> float
     return round(100 * max(0.0, after - before) / max(seconds, _SAMPLE_SECONDS), 1)
 
 
-def _trees(pids: Sequence[int]) -> dict[int, list[psutil.Process]]:
-    trees = {pid: [each.pid for each in processes.tree(pid)] for pid in pids}
-    return {pid: list(_processes(members)) for pid, members in trees.items() if members}
-
-
-def _processes(pids: list[int]) -> list[psutil.Process]:
-    found = []
-    for pid in pids:
-        with contextlib.suppress(psutil.Error):
-            found.append(psutil.Process(pid))
-    return found
-
-
-def _cpu_seconds(members: list[psutil.Process]) -> float | None:
-    used = 0.0
-    for process in members:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        except psutil.Error:
-            return None
-        used += times.user + times.system
-    return used
-
-
-def _memory(members: list[psutil.Process]) -> int | None:
-    used = 0
-    for process in members:
-        try:
-            used += int(process.memory_info().rss)
-        except psutil.NoSuchProcess:
-            continue
-        except psutil.Error:
-            return None
-    return used
+def _loads(pid: int) -> dict[int, tuple[int, int]]:
+    """What each process of a tree has used: clock ticks, and pages of memory."""
+    loads = ((each.pid, processes.load(each.pid)) for each in processes.tree(pid))
+    return {each: load for each, load in loads if load is not None}
 
 
 def _gpus_used() -> GpusUsed | None:

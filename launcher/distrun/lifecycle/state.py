@@ -493,6 +493,12 @@ class JobState(Frozen, kw_only=True):
         return STRATEGIES[self.strategy].with_workers(self.workers)
 
     @property
+    def gpu_tasks(self) -> list[str]:
+        """The names of the tasks on hosts with GPUs."""
+        hosts = {host.name for host in self.hosts.values() if host.gpus}
+        return [task.name for task in self.tasks.values() if task.host in hosts]
+
+    @property
     def synchronous_tasks(self) -> list[TaskState]:
         """The tasks that take each step together; none if the strategy does not do that."""
         tasks = self.tasks.values() if self.row.is_synchronous else ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
 import select
 import time
@@ -33,7 +32,6 @@ _BUSY = 0.05  # seconds after which this begins
 _BUSY_POLL = 0.01
 _PAUSE = 0.05  # seconds without output that end it
 _MOST_POLLED = 64  # logs; asking for the sizes of more takes longer than being told
-_ATTEMPT = re.compile(rb"^--- attempt \d+, ", re.MULTILINE)
 _MOST_OPEN = 100  # logs that stay open; a job may have a thousand
 
 
@@ -41,14 +39,14 @@ class Follower:
     """Returns what is written to logs after given offsets, in the order of arrival.
 
     In an event loop: register :meth:`fileno`, write what :meth:`read` returns whenever it is
-    readable (and every :attr:`poll_interval` seconds, unless that is None). When the tasks have
-    ended, write what :meth:`finish` yields. :meth:`until` is such a loop. Close it at the end, for
+    readable, or :attr:`wait` seconds have passed, unless that is None. When the tasks have ended,
+    write what :meth:`finish` yields. :meth:`until` is such a loop. Close it at the end, for
     instance with contextlib.closing.
 
     With `fold`, a line that several tasks of a role print at the same time is shown once. With
     `polls`, the logs are read again and again: inotify sees nothing of what other machines write.
 
-    With `watch_after`, nothing is reported for so many seconds: a process that ends soon after it
+    With `watch_after`, nothing is watched for so many seconds: a process that ends soon after it
     has asked inotify waits 15 ms for the kernel.
 
     The logs need not exist yet. Their folders should exist; otherwise they are polled. A log that
@@ -84,11 +82,8 @@ class Follower:
         ]
         self._folder = RepeatFolder(view, [log.task for log in logs]) if fold else None
         self._ready = select.epoll()
-        # Keeps the descriptor readable while a task has more than one read takes: inotify does not
-        # report that again.
-        self._more = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._ready.register(self._more, select.EPOLLIN)
         self._behind = True
+        """Whether a task has more than one read takes: inotify does not report that again."""
         self._read_at = 0.0
         self._by_name: dict[bytes, list[_Tail]] = {}
         for tail in self._tails:
@@ -103,25 +98,23 @@ class Follower:
         self._busy_since = 0.0
         self._grown_at = 0.0
         self._make_inotify = make_inotify
-        self._watch_timer: int | None = None
-        self._watch_due = time.monotonic() + watch_after
-        if watch_after and not polls:
-            self._watch_timer = syscalls.timer()
-            syscalls.set_timer(self._watch_timer, watch_after)
-            self._ready.register(self._watch_timer, select.EPOLLIN)
-        elif not polls:
+        self._watch_due = time.monotonic() + watch_after if watch_after and not polls else None
+        if not polls and not watch_after:
             self._watch()
 
     @property
-    def poll_interval(self) -> float | None:
-        """Seconds until :meth:`read` should be called without an event; None: never."""
-        poll = None
-        if self._is_removed or (self._inotify is None and self._watch_timer is None):
-            poll = _POLL
-        elif self._is_busy:
-            poll = _BUSY_POLL
-        wait = None if self._folder is None else self._folder.wait
-        return min((each for each in (poll, wait) if each is not None), default=None)
+    def wait(self) -> float | None:
+        """Seconds until :meth:`read` is due without an event; None: it never is."""
+        if self._behind:
+            return 0.0
+        now, due = time.monotonic(), []
+        if self._watch_due is not None:
+            due.append(self._watch_due)
+        elif self._is_removed or self._inotify is None or self._is_busy:
+            due.append(self._read_at + (_BUSY_POLL if self._is_busy else _POLL))
+        if self._folder is not None and self._folder.wait is not None:
+            due.append(now + self._folder.wait)
+        return max(0.0, min(due) - now) if due else None
 
     @property
     def has_lost_output(self) -> bool:
@@ -142,19 +135,20 @@ class Follower:
     def read(self) -> list[bytes]:
         """New output in blocks of whole lines. Returns within some milliseconds.
 
-        It reads a bounded amount of each task. The descriptor stays readable while there is more.
+        It reads a bounded amount of each task. While there is more, it is due again at once.
         """
         grown = set(self._tails)
         if not self._behind:
             self._throttle()
             grown = self._find_grown()
+        self._read_at = time.monotonic()
         tails = [tail for tail in self._tails if tail in grown]
         before = sum(tail.at for tail in tails)
         blocks = [block for tail in tails for block in self._shown(tail, tail.read())]
         if self._folder is not None:
             blocks += self._folder.due()
         is_fresh = self._choose_watch(has_grown=before != sum(tail.at for tail in tails))
-        self._set_behind(is_fresh or any(tail.behind for tail in tails))
+        self._behind = is_fresh or any(tail.behind for tail in tails)
         return blocks
 
     def finish(self) -> Iterator[bytes]:
@@ -169,18 +163,6 @@ class Follower:
         if self._folder is not None:
             yield from self._folder.flush()
 
-    def show_all(self, task: str) -> list[bytes]:
-        """Leave out no start-up line of a failed attempt any more. Returns those of its last lines.
-
-        The line that distrun writes before the next attempt ends this.
-        """
-        return [
-            block
-            for tail in self._tails
-            if tail.task == task
-            for block in (*self._shown(tail, tail.read()), *self._shown(tail, tail.show_all()))
-        ]
-
     def until(self, ended: Callable[[], bool], wake: int | None = None) -> Iterator[bytes]:
         """Blocks as they are written, until `ended()` is true; then the rest.
 
@@ -190,27 +172,21 @@ class Follower:
         sources = [self.fileno(), *([] if wake is None else [wake])]
         end_poll = None if wake is not None else _END_POLL
         while not ended():
-            syscalls.wait_until_ready(sources, seconds=self.poll_interval or end_poll)
+            wait = self.wait
+            syscalls.wait_until_ready(sources, seconds=end_poll if wait is None else wait)
             yield from self.read()
         yield from self.finish()
 
     def close(self) -> None:
         self._ready.close()
-        os.close(self._more)
         for tail in self._tails:
             tail.close()
         self._close_inotify()
-        self._close_timer()
 
     def _close_inotify(self) -> None:
         if self._inotify is not None:
             self._inotify.close()
             self._inotify = None
-
-    def _close_timer(self) -> None:
-        if self._watch_timer is not None:
-            os.close(self._watch_timer)
-            self._watch_timer = None
 
     def _shown(self, tail: _Tail, selected: Iterator[tuple[float, bytes]]) -> Iterator[bytes]:
         for written, lines in selected:
@@ -221,7 +197,7 @@ class Follower:
 
     def _find_grown(self) -> set[_Tail]:
         """The logs that may have grown: a job may have a thousand."""
-        if self._watch_timer is not None and self._watch_due <= self._read_at:
+        if self._watch_due is not None and self._watch_due <= time.monotonic():
             self._watch()
             return set(self._tails)  # by what was written before that
         if self._inotify is None:
@@ -259,7 +235,7 @@ class Follower:
 
     def _watch(self) -> None:
         """Have inotify report growth. If that fails, the logs are polled from now on."""
-        self._close_timer()
+        self._watch_due = None
         try:
             if self._inotify is None:
                 self._inotify = self._make_inotify()
@@ -272,14 +248,6 @@ class Follower:
         early = self._read_at + _MIN_INTERVAL - time.monotonic()
         if early > 0:
             time.sleep(early)
-        self._read_at = time.monotonic()
-
-    def _set_behind(self, behind: bool) -> None:
-        if behind and not self._behind:
-            os.eventfd_write(self._more, 1)
-        elif self._behind and not behind:
-            os.eventfd_read(self._more)
-        self._behind = behind
 
 
 class _Tail:
@@ -293,8 +261,6 @@ class _Tail:
         self._file = OpenLog(log, keep=keep)
         self.task = log.task
         self.formatter = Formatter(view, log.task)
-        self._is_whole = False
-        """Whether start-up lines are shown, too."""
         self._is_timed = view.is_timed
         self._written = 0.0
         """When the last bytes that were read were written; only if it is shown."""
@@ -352,17 +318,6 @@ class _Tail:
     def flush(self) -> Iterator[tuple[float, bytes]]:
         yield from self._shown(self._lines.flush())
 
-    def show_all(self) -> Iterator[tuple[float, bytes]]:
-        self._is_whole = True
-        if lines := self.formatter.last_left_out():
-            yield self._written, lines
-
     def _shown(self, block: bytes) -> Iterator[tuple[float, bytes]]:
-        if self._is_whole and (begin := _ATTEMPT.search(block)):
-            yield from self._selected(block[: begin.start()])
-            self._is_whole, block = False, block[begin.start() :]
-        yield from self._selected(block)
-
-    def _selected(self, block: bytes) -> Iterator[tuple[float, bytes]]:
-        if block and (selected := self.formatter.show(block, whole=self._is_whole)):
+        if block and (selected := self.formatter.select(block, counted=True)):
             yield self._written, selected

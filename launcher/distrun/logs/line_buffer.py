@@ -23,12 +23,19 @@ class LineBuffer:
         self._raw = raw or verbatim
         self._held = bytearray()
 
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def has_bars(self, chunk: bytes) -> bool:
+        """Whether states of bars may be left out of what :meth:`feed` returns for `chunk`."""
+        return not self._raw and (self._held.startswith(b"\r") or b"\r" in chunk)
+
     def feed(self, chunk: bytes) -> bytes:
         """The lines that `chunk` completes, each with its newline; may be empty."""
         if self._verbatim:
             return chunk
         # Without carriage returns, as nearly all output is, this must cost nothing.
-        has_bars = not self._raw and (self._held.startswith(b"\r") or b"\r" in chunk)
+        has_bars = self.has_bars(chunk)
         if has_bars:
             chunk = without_bars_below(bytes(self._held) + chunk)
             self._held.clear()

@@ -57,7 +57,7 @@ class RepeatFolder:
     @property
     def wait(self) -> float | None:
         """Seconds until :meth:`due` returns something; None if nothing waits."""
-        return max(0.0, self._waiting[0].due - self._clock()) + 0.001 if self._waiting else None
+        return max(0.0, self._waiting[0].due - self._clock()) if self._waiting else None
 
     def add(self, task: str, lines: bytes) -> Iterator[bytes]:
         """Receive whole lines of a task. Yields what is shown at once."""

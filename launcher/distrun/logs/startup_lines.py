@@ -11,12 +11,6 @@ from distrun.frozen import Frozen
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-LAST_LINES = 12
-"""So many lines at the end of a failed task's output are all shown."""
-TRACEBACK = b"Traceback (most recent call last):"
-"""Begins the last lines, if it is among them: what was printed before an exception is no cause."""
-ERRORS = (TRACEBACK, b"Fatal Python error: ")
-"""If one of these is among the last lines, it explains the end: no harmless line is shown there."""
 # What absl's logging (since TensorFlow 2.17) and TensorFlow's own before it put before a message.
 _BEFORE = (
     rb"(?:[IWE]\d{4} \d\d:\d\d:[\d.]{1,20} {1,9}\d{1,20} |"
@@ -256,18 +250,6 @@ class StartupFilter:
         """The tasks that have printed nothing but such lines."""
         return {task for task, has_shown in self._has_shown.items() if not has_shown}
 
-    def reset(self) -> None:
-        """Forget what was recorded."""
-        self.count = 0
-        self._has_shown.clear()
-
-    def record(self, task: str, *, is_shown: bool, left_out: int) -> None:
-        """Note lines that a task has printed: whether some are shown, how many are left out."""
-        self.count += left_out
-        self._has_shown[task] = self._has_shown.get(task, False) or is_shown
-        if not self._has_shown[task]:
-            self._tell()
-
     def call_when_silent(self, function: Callable[[], None]) -> None:
         """Call the function once: now, or as soon as a task has printed nothing else."""
         self._on_silent = function
@@ -279,51 +261,19 @@ class StartupFilter:
         if function is not None:
             function()
 
-    def select(self, task: str, block: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
-        """A block of whole lines without these lines; and these, with their numbers from 0."""
-        if not any(byte in block for byte in _NEEDED):
-            return block, []
-        pattern = _pattern(task in self._gpu_tasks)
-        found: list[tuple[int, bytes]] = []
-        number = end = 0
-        for match in pattern.finditer(b"\n" + block):
-            number += block.count(b"\n", end, match.start())
-            end = match.start()
-            found += enumerate(match[1].split(b"\n"), number)
-        return pattern.sub(b"", b"\n" + block)[1:] if found else block, found
-
-
-class LeftOut:
-    """The lines of one task that were left out, as long as they are among its last lines."""
-
-    def __init__(self) -> None:
-        self._lines: list[tuple[int, bytes]] = []
-        """Each line, and how many lines had been printed before it."""
-        self._printed = 0
-        self._error_at: int | None = None
-        """How many lines had been printed before an error that is among the last lines."""
-
-    def record(self, block: bytes, left_out: list[tuple[int, bytes]]) -> None:
-        """Note a block of whole lines, and those that were left out of it, with their numbers."""
-        error_at = max(map(block.rfind, ERRORS))
-        if not left_out and not self._lines and self._error_at is None and error_at < 0:
-            return
-        start, self._printed = self._printed, self._printed + block.count(b"\n")
-        self._lines += [(start + number, line) for number, line in left_out]
-        first = self._printed - LAST_LINES
-        if error_at >= 0:
-            self._error_at = start + block.count(b"\n", 0, error_at)
-        if self._error_at is not None and self._error_at >= first:
-            first = self._printed
-        else:
-            self._error_at = None
-        self._lines = [each for each in self._lines if each[0] >= first]
-
-    def take(self) -> list[bytes]:
-        """Return those lines, and forget them."""
-        lines = [line for _, line in self._lines]
-        self._lines.clear()
-        return lines
+    def select(self, task: str, block: bytes, *, counted: bool = False) -> bytes:
+        """A block of whole lines without these lines. `counted`: what is left out is counted."""
+        shown = block
+        if any(byte in block for byte in _NEEDED):
+            pattern = _pattern(task in self._gpu_tasks)
+            if pattern.search(b"\n" + block):
+                shown = pattern.sub(b"", b"\n" + block)[1:]
+        if counted and block:
+            self.count += block.count(b"\n") - shown.count(b"\n")
+            self._has_shown[task] = self._has_shown.get(task, False) or bool(shown)
+            if not self._has_shown[task]:
+                self._tell()
+        return shown
 
 
 @cache

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.logs.line_buffer import LONGEST_LINE
-from distrun.logs.startup_lines import ERRORS, LAST_LINES
+from distrun.logs.view import Formatter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from distrun.logs.task_log import TaskLog
-    from distrun.logs.view import Formatter
+    from distrun.logs.view import View
 
 _CHUNK = 1 << 16
 
@@ -21,6 +21,19 @@ def line_ends(logs: Sequence[TaskLog]) -> list[int]:
     return [line_start(log, log.extent().size) for log in logs]
 
 
+def shown_end(log: TaskLog, view: View, most: int, *, begin: int = 0) -> list[str]:
+    """The last lines of a log as a view shows them, without prefixes: of at most so many bytes.
+
+    `begin`: what is before this offset is left out. Of one long line, the end is shown.
+    """
+    size = log.extent().size
+    start, block = log.read_kept(max(begin if begin <= size else 0, size - most), size)
+    if start > begin and b"\n" in block[:-1]:
+        block = block[block.find(b"\n") + 1 :]
+    shown = Formatter(view, log.task).select(block)
+    return shown.decode("utf-8", "replace").rstrip("\n").split("\n") if shown else []
+
+
 def line_start(log: TaskLog, offset: int) -> int:
     """The start of the line that contains the byte at `offset` (at most 1 MiB before it)."""
     for start, block in _backward(log, 0, offset):
@@ -28,50 +41,27 @@ def line_start(log: TaskLog, offset: int) -> int:
     return 0
 
 
-def last_lines(
-    log: TaskLog, formatter: Formatter, count: int, *, start: int, end: int, whole_from: int
-) -> int:
-    """The start of the last `count` lines that `formatter` selects between `start` and `end`.
-
-    After the offset `whole_from`, it selects start-up lines, too.
-    """
+def last_lines(log: TaskLog, formatter: Formatter, count: int, *, start: int, end: int) -> int:
+    """The start of the last `count` lines that `formatter` selects between `start` and `end`."""
     if count == 0:
         return end
-    middle = min(max(start, whole_from), end)
-    for first, last, whole in ((middle, end, True), (start, middle, False)):
-        for offset, block in _backward(log, first, last):
-            selected = line_count(formatter.select(block, whole=whole))
-            if selected >= count:
-                return offset + _last_selected(block, formatter, count, whole=whole)
-            count -= selected
+    for offset, block in _backward(log, start, end):
+        selected = line_count(formatter.select(block))
+        if selected >= count:
+            return offset + _last_selected(block, formatter, count)
+        count -= selected
     return start
-
-
-def failure_start(log: TaskLog, end: int) -> int:
-    """The start of a failed task's last lines; `end` if an error among them explains its end.
-
-    Of very long lines, at least the last MiB counts.
-    """
-    text, start = b"", end
-    for offset, block in _backward(log, log.start(), end):
-        text, start = block + text, offset
-        if line_count(text) >= LAST_LINES or len(text) >= LONGEST_LINE:
-            break
-    at = len(text)
-    for _ in range(LAST_LINES):
-        at = text.rfind(b"\n", 0, max(0, at - 1)) + 1
-    return end if any(error in text[at:] for error in ERRORS) else start + at
 
 
 def line_count(block: bytes) -> int:
     return block.count(b"\n") + bool(block and not block.endswith(b"\n"))
 
 
-def _last_selected(block: bytes, formatter: Formatter, count: int, *, whole: bool) -> int:
+def _last_selected(block: bytes, formatter: Formatter, count: int) -> int:
     end = len(block)
     while count:
         start = block.rfind(b"\n", 0, end - 1) + 1
-        count -= bool(formatter.select(block[start:end], whole=whole))
+        count -= bool(formatter.select(block[start:end]))
         end = start
     return end
 

@@ -16,6 +16,8 @@ from distrun.spec.regular_file import data_start, open_regular_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from distrun.job.folder import JobFolder
+
 _INDEX_RECORDS_A_READ = 1024
 _LATEST_TIME = 4e10  # later than any clock: the record is damaged
 
@@ -37,6 +39,12 @@ class TaskLog(Frozen):
     task: str
     path: str
     index_path: str
+
+    @classmethod
+    def of(cls, folder: JobFolder, task: str, *, labelled: bool = False) -> TaskLog:
+        """The log of a job's task. `labelled`: with the job's id before the task's name."""
+        name = f"{folder.job_id} {task}" if labelled else task
+        return cls(name, str(folder.log_of(task)), str(folder.index_of(task)))
 
     def extent(self) -> Extent:
         try:

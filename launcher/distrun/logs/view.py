@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
 from distrun.logs.bars import last_state, without_bars_below
-from distrun.logs.startup_lines import LeftOut
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from distrun.logs.startup_lines import StartupFilter
 
@@ -56,6 +55,10 @@ _HARMFUL_BYTE = re.compile(
     rb"|\xc2?[\x80-\x9f]"
 )
 
+# What may match, or look at, characters beyond the line: other lines would change the result, or a
+# search would take time that grows with the square of the block's size.
+_BEYOND_LINES = re.compile(rb"\n|\[\^|\\[sWDAZnx0]|\(\?[^:iP]|[*+?}]\+")
+
 
 class View(Frozen):
     """How to show logs.
@@ -66,6 +69,7 @@ class View(Frozen):
         colour: colour the prefixes, and keep the tasks' own colours.
         timestamps: begin each line with the local time of writing, ISO 8601, to 100 ms.
         raw: show lines as they were written: no prefix, and escapes and progress bars kept.
+        bare: show lines without the prefix.
         grep: show only lines that match. Escapes are removed first, unless `raw`; the prefix is
             never searched.
         startup: leaves out TensorFlow's start-up lines; None: they are shown.
@@ -77,6 +81,7 @@ class View(Frozen):
     colour: bool = False
     timestamps: bool = False
     raw: bool = False
+    bare: bool = False
     grep: re.Pattern[bytes] | None = None
     json_version: int = 0
     startup: StartupFilter | None = None
@@ -101,7 +106,7 @@ class View(Frozen):
 
     def prefix(self, task: str) -> bytes:
         """The task's name and the bar, for each of its lines; empty if the view is raw."""
-        if self.raw:
+        if self.raw or self.bare:
             return b""
         text = f"{task:<{self._width}} |".encode()
         if not self.colour or task not in self._places:
@@ -118,44 +123,50 @@ class Formatter:
         self._task = task
         self._prefix = view.prefix(task)
         self._stamp = (-1.0, b"")
-        self._startup = view.startup
-        self._left_out = LeftOut()
 
-    def select(self, block: bytes, *, whole: bool = False) -> bytes:
+    def select(self, block: bytes, *, counted: bool = False) -> bytes:
         """The lines to show, without harmful bytes and without prefix.
 
-        `whole`: TensorFlow's start-up lines, too.
+        `counted`: they are shown now, and the start-up lines that are left out are counted.
         """
-        block = self._clean(block)
-        if self._startup is None or whole:
-            return block
-        return self._startup.select(self._task, block)[0]
-
-    def show(self, block: bytes, *, whole: bool = False) -> bytes:
-        """As :meth:`select`, for a block that is shown now. The lines left out are counted."""
-        block = self._clean(block)
-        if self._startup is None:
-            return block
-        if whole:
-            return block
-        shown, left_out = self._startup.select(self._task, block)
-        self._startup.record(self._task, is_shown=bool(shown), left_out=len(left_out))
-        self._left_out.record(block, left_out)
-        return shown
-
-    def last_left_out(self) -> bytes:
-        """The start-up lines among the last lines that were shown. They are shown now."""
-        lines = self._left_out.take()
-        if self._startup is not None and lines:
-            self._startup.record(self._task, is_shown=True, left_out=-len(lines))
-        return b"".join(line + b"\n" for line in lines)
-
-    def _clean(self, block: bytes) -> bytes:
-        if not self._view.raw:
-            block = _sanitized(block, colour=self._view.colour)
-        if self._view.grep is not None:
-            block = _matching(block, self._view.grep, plain=not self._view.raw)
+        view = self._view
+        if not view.raw:
+            block = _sanitized(block, colour=view.colour)
+        if view.startup is not None:
+            block = view.startup.select(self._task, block, counted=counted)
+        if view.grep is not None:
+            lines = _matching(block, view.grep, plain=not view.raw)
+            block = b"".join(block[start:end] for start, end in lines)
         return block
+
+    def parts(
+        self, block: bytes, ends: Sequence[int], *, counted: bool = False
+    ) -> Iterator[tuple[int, bytes]]:
+        """As :meth:`select`, the lines of each part of a block, with the part's number.
+
+        `ends`: where the parts end. To find in the whole block that nothing is to be removed, as in
+        nearly all output, is faster than to look at each part.
+        """
+        view, start = self._view, 0
+        if (view.raw or _sanitized(block, colour=view.colour) is block) and (
+            view.startup is None or view.startup.select(self._task, block) is block
+        ):
+            if view.startup is not None and counted:
+                view.startup.select(self._task, block, counted=True)
+            if view.grep is None:
+                for number, end in enumerate(ends):
+                    yield number, block[start:end]
+                    start = end
+                return
+            number = 0
+            for start, end in _matching(block, view.grep, plain=not view.raw):
+                while ends[number] <= start:
+                    number += 1
+                yield number, block[start:end]
+            return
+        for number, end in enumerate(ends):
+            yield number, self.select(block[start:end], counted=counted)
+            start = end
 
     def prefixed(self, block: bytes, written: float) -> bytes:
         """`block` with the prefix before each line; `written` is its Unix time."""
@@ -231,9 +242,29 @@ def _reset_at_end(line: bytes) -> bytes:
     return line if last < 0 or line.startswith(_RESETS, last) else line + _RESET
 
 
-def _matching(block: bytes, grep: re.Pattern[bytes], *, plain: bool) -> bytes:
-    lines = block.split(b"\n")
-    del lines[-1]  # the empty text after the last newline
-    plain = plain and b"\x1b" in block
-    kept = [line for line in lines if grep.search(_ANY_ESCAPE.sub(b"", line) if plain else line)]
-    return b"\n".join([*kept, b""])
+def _matching(block: bytes, grep: re.Pattern[bytes], *, plain: bool) -> Iterator[tuple[int, int]]:
+    """Where the lines that match begin and end. `plain`: escape sequences are no part of them."""
+    at, coloured = 0, plain and b"\x1b" in block
+    in_block = None if coloured else _for_blocks(grep)
+    while at < len(block):
+        start = at
+        if in_block is not None:
+            found = in_block.search(block, at)
+            if found is None or (found.start() == len(block) and block.endswith(b"\n")):
+                return
+            start = block.rfind(b"\n", at, found.start()) + 1 or at
+        at = block.find(b"\n", start) + 1 or len(block)  # the last line may be unfinished
+        line = block[start:at].removesuffix(b"\n")
+        if grep.search(_ANY_ESCAPE.sub(b"", line) if coloured else line):
+            yield start, at
+
+
+@cache
+def _for_blocks(grep: re.Pattern[bytes]) -> re.Pattern[bytes] | None:
+    """A pattern that finds in a block each line that `grep` matches; None if that is not sure.
+
+    A search of the whole block is much faster than one for each line.
+    """
+    if _BEYOND_LINES.search(grep.pattern):
+        return None
+    return re.compile(grep.pattern, grep.flags | re.MULTILINE)

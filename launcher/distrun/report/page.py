@@ -19,8 +19,7 @@ from distrun.job.job import read_job
 from distrun.job.timing import Activity
 from distrun.lifecycle import highest, total
 from distrun.logs import TaskLog, View
-from distrun.logs.tail import line_start
-from distrun.logs.view import Formatter
+from distrun.logs.tail import shown_end
 from distrun.report import plots
 from distrun.report.outliers import Measure, Outlier, outliers
 from distrun.report.series import panels
@@ -240,7 +239,7 @@ class Report:
         most = min(_MOST_LOG_BYTES, _MOST_BYTES_OF_ALL_LOGS // max(1, len(self.tasks)))
         found = {}
         for task in self.tasks:
-            log = TaskLog(task, str(self.folder.log_of(task)), str(self.folder.index_of(task)))
+            log = TaskLog.of(self.folder, task)
             found[task] = _log_end(log, most)
         return {task: text for task, text in found.items() if text}
 
@@ -277,15 +276,10 @@ def _first_line(cause: Cause) -> str:
 def _log_end(log: TaskLog, most: int) -> str:
     """Return its last lines as they are shown, without what a terminal would act on."""
     try:
-        size = log.extent().size
-        start = line_start(log, max(0, size - most)) if size > most else 0
-        offset, block = log.read_kept(max(start, size - 2 * most), size)
+        lines = shown_end(log, View([log.task]), most)
     except OSError:
         return ""
-    del offset
-    shown = Formatter(View([log.task]), log.task).select(block)
-    lines = shown.decode("utf-8", "replace").split("\n")
-    return "\n".join(lines[-_MOST_LINES - 1 :]).strip("\n")
+    return "\n".join(lines[-_MOST_LINES:]).strip("\n")
 
 
 def outlier_text(outlier: Outlier) -> str:

@@ -231,6 +231,21 @@ class TestSelection:
         assert job.shown(view) == b"worker:0 | ERROR a\nworker:0 | ERROR b\n"
         assert job.shown(replace(PLAIN, grep=re.compile(rb"worker|\|"))) == b"worker:0 | worker\n"
 
+    @pytest.mark.parametrize(
+        "pattern",
+        [
+            *("loss", "^step 1", r"9$", r"\d+77 ", "(?i)LOSS|acc", "", "$", "^$", "x*"),
+            *(r"\Astep 7", r"9\Z", r"9(?!\s)", r"(?<!\s)step", "[^ ]+ 0.1", r"s\s*$", r"\Bp"),
+        ],
+    )
+    def test_grep_finds_in_blocks_what_it_finds_in_each_line(self, job: Job, pattern: str) -> None:
+        lines = [b"step %d loss 0.%d" % (n, n) if n % 7 else b"" for n in range(3000)]
+        job.write("worker:0", b"\n".join(lines[:1000]), at=1)
+        job.write("worker:0", b"\n" + b"\n".join(lines[1000:]), at=2)
+        grep = re.compile(pattern.encode())
+        shown = job.shown(replace(PLAIN, grep=grep, raw=True)).split(b"\n")[:-1]
+        assert shown == [line for line in lines if grep.search(line)]
+
     def test_grep_keeps_the_colours_of_what_it_finds(self, job: Job) -> None:
         job.write("worker:0", b"\x1b[31mERROR\x1b[0m\n")
         view = View((), colour=True, grep=re.compile(rb"^ERROR$"))

@@ -27,7 +27,7 @@ FLAGS = b"This TensorFlow binary is optimized to use available CPU instructions 
 )
 def test_a_line_that_begins_like_a_start_up_line(line: bytes) -> None:
     block = line + b"x\n"
-    assert StartupFilter().select("worker:0", block) == (block, [])
+    assert StartupFilter().select("worker:0", block) == block
 
 
 def test_equal_lines_of_one_task() -> None:
