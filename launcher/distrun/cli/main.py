@@ -104,10 +104,13 @@ class CommandGroup(click.Group):
             import shlex
 
             near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
-            meant = f"Did you mean {near[0]!r}?" if near else "See 'distrun --help'."
             if args[0].endswith((".py", ".yaml", ".yml")):
                 verb = "run" if args[0].endswith(".py") else "launch"
                 meant = f"Use {f'distrun {verb} {shlex.quote(args[0])}'!r}."
+            elif near:
+                meant = f"Did you mean {near[0]!r}?"
+            else:
+                raise
             raise click.UsageError(f"{error.format_message()} {meant}", ctx) from None
 
 
