@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -80,7 +81,7 @@ def ask(
     # Without `site`, as the Python interface starts this one, it lacks packages that programs have.
     is_this = python is None or _is_this_interpreter(python)
     if is_this and not changes_path and not sys.flags.no_site:
-        return _read_answer({**probe.answer(names), "version": own_version()})
+        return _read_answer(probe.answer(names))
     asked = json.dumps({"names": list(names), "files": list(files), "folder": folder})
     program = python or sys.executable
     answered = _run(program, asked.encode(), workdir, {**os.environ, **env})
@@ -133,10 +134,10 @@ def _read_answer(answer: Any) -> Answer:
     if not (keras is None or type(keras) is int) or not isinstance(missing, list):
         raise TypeError
     return Answer(
-        version=str(answer["version"]),
+        version=_short(answer["python"]),
         missing=frozenset(map(str, missing)),
         keras=keras,
-        tensorflow=str(answer.get("tensorflow", "")),
+        tensorflow=_short(answer["tensorflow"]),
         errors=None
         if errors is None
         else {
@@ -144,6 +145,12 @@ def _read_answer(answer: Any) -> Answer:
             for file, (line, column, text) in errors.items()
         },
     )
+
+
+def _short(version: str) -> str:
+    """The first two numbers of a version; empty if it has none."""
+    found = re.match(r"\d+\.\d+", version)
+    return found[0] if found else ""
 
 
 def own_version() -> str:

@@ -1,4 +1,10 @@
-"""Asks an interpreter which modules it has. Runs in that interpreter: Python 3.8 or newer."""
+"""Asks an interpreter for its versions, and which modules it has. Runs in it: Python 3.8 or newer.
+
+Agents run this text with `-c`; its arguments are then the script, or an empty word, and the names
+of modules. Without arguments, standard input has the question as JSON. No module is imported but
+those of the standard library: other users may have written a `json.py` into the working folder, and
+TensorFlow takes 2 s and 670 MB.
+"""
 
 # ruff: noqa: E402, UP
 from __future__ import annotations
@@ -18,27 +24,32 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterable
-from re import Pattern
 from typing import Any
 
-_KERAS = re.compile(r"keras-(\d+)\.")
-_TENSORFLOW = re.compile(r"(?:tensorflow|tf_nightly)(?:_\w+)?-(\d+)\.(\d+)")
+_KERAS = r"keras-(\d[^-]*)"
+_TENSORFLOW = (
+    r"(?:tensorflow|tf_nightly|intel_tensorflow)"
+    r"(?:_(?:cpu|gpu|intel|rocm|cpu_aws|aarch64|macos))?-(\d[^-]*)"
+)
 
 
 def answer(names: Iterable[str]) -> dict[str, Any]:
-    """Return which of some modules are missing, and the versions of tf.keras and TensorFlow.
+    """Return the versions of Python, TensorFlow and tf.keras, and which modules are missing.
 
-    No module is imported. `keras` is the first number of its version, None if that is unknown;
-    `tensorflow` are the first two, as text, empty if they are unknown.
+    `tensorflow` is empty if it is not there, and `unknown` if it does not say. `keras` is the first
+    number of its version, None if that is unknown.
     """
-    missing = [name for name in names if not _exists(name)]
     tensorflow, keras = _version("tensorflow", _TENSORFLOW), _version("keras", _KERAS)
-    if tensorflow is not None and tensorflow < (2, 16):
-        keras = (2,)  # TensorFlow's own
-    elif tensorflow is None:
-        keras = None
-    version = ".".join(map(str, tensorflow or ()))
-    return {"missing": missing, "keras": keras and keras[0], "tensorflow": version}
+    numbers, first = _numbers(tensorflow), _numbers(keras)[:1]
+    if numbers and numbers < [2, 16]:
+        first = [2]  # TensorFlow's own
+    return {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "tensorflow": tensorflow,
+        "keras": first[0] if numbers and first else None,
+        "has_tf_keras": _exists("tf_keras"),
+        "missing": [name for name in names if not _exists(name)],
+    }
 
 
 def _exists(name: str) -> bool:
@@ -48,16 +59,27 @@ def _exists(name: str) -> bool:
         return True
 
 
-def _version(name: str, pattern: Pattern[str]) -> tuple[int, ...] | None:
-    """Return the numbers in the name of a package's metadata, which lies beside it."""
+def _version(name: str, pattern: str) -> str:
+    """Return the version in the name of a package's metadata, which lies beside it, or in its text.
+
+    Empty: there is no such package, or its folder cannot be read.
+    """
     try:
-        spec = importlib.util.find_spec(name)
-        folder = os.path.dirname(os.path.dirname(str(spec.origin))) if spec else ""
-        found = [pattern.match(each) for each in os.listdir(folder) if each.endswith("-info")]
+        origin = getattr(importlib.util.find_spec(name), "origin", None)
+        if origin is None:
+            return ""
+        beside = " ".join(os.listdir(os.path.dirname(os.path.dirname(origin))))
+        found = re.findall(f"(?:^| ){pattern}[.](?:dist|egg)-info", beside)
+        if not found:
+            with open(origin, encoding="utf-8", errors="replace") as file:
+                found = re.findall(r"(?m)^__version__\s*=\s*['\"]([^'\"]+)", file.read())
     except Exception:  # noqa: BLE001 - see above
-        return None
-    versions = [tuple(int(part) for part in each.groups()) for each in found if each]
-    return max(versions) if versions else None
+        return ""
+    return max(found, key=_numbers, default="unknown")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(each) for each in re.findall(r"\d+", version)]
 
 
 def syntax_errors(paths: Iterable[str]) -> dict[str, list[Any]]:
@@ -84,10 +106,14 @@ def syntax_errors(paths: Iterable[str]) -> dict[str, list[Any]]:
 
 
 if __name__ == "__main__":
-    asked = json.load(sys.stdin)
+    asked: dict[str, Any] = {"names": sys.argv[2:], "files": []}
+    begin = "\ndistrun-versions:"
+    if len(sys.argv) > 1:
+        asked["folder"] = os.path.dirname(sys.argv[1])
+    else:
+        asked, begin = json.load(sys.stdin), ""
     errors = syntax_errors(asked["files"])
     # From here on, nothing may be imported: a module of the program could have that name.
     sys.path[:] = [asked["folder"], *_path]
-    given = {**answer(asked["names"]), "errors": errors}
-    given["version"] = ".".join(map(str, sys.version_info[:2]))
-    json.dump(given, sys.stdout)
+    given = json.dumps({**answer(asked["names"]), "errors": errors})
+    sys.stdout.write(f"{begin}{given}\n")

@@ -13,22 +13,22 @@ import os
 import re
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux.facts import file_digest, free_bytes
 from distrun.agent.protocol import Cause, Code, Subject, probe_messages
 from distrun.errors import HostError
 from distrun.job import events
+from distrun.lint import probe as versions
 from distrun.plan import PROXY_VARIABLES, split_address
 from distrun.plan.variables import RANKS
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
 from distrun.spec.model import ProgramKind
-from distrun.supervisor.versions_script import VERSIONS_SCRIPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from distrun.agent.protocol import Order, Report
     from distrun.plan import Plan, TaskPlan
@@ -114,12 +114,11 @@ class Probe:
         for host in self._hosts:
             self._sent_at[host] = time.time()
             self._order(host, probe_messages.Listen(self._greetings[host]))
+        script = Path(versions.__file__).read_text("utf-8")
         for host, programs in self._programs().items():
             if host in self.inspected:
                 continue
-            order = probe_messages.Inspect(
-                programs, _INSPECT_SECONDS, VERSIONS_SCRIPT, self._with_exposure
-            )
+            order = probe_messages.Inspect(programs, _INSPECT_SECONDS, script, self._with_exposure)
             self._order(host, order)
 
     def receive(self, host: str, answer: Report) -> None:

@@ -19,6 +19,8 @@ from distrun.agent.protocol.probe_messages import Inspect, Inspected, Program, P
 from distrun.agent.tasks import program
 
 _PREFIX = b"distrun-versions:"
+_VERSIONS = ("python", "tensorflow", "has_tf_keras", "missing")
+"""What the script prints of the facts of a program: see distrun/lint/probe.py."""
 
 
 def inspect(order: Inspect, folder: str) -> Inspected:
@@ -112,9 +114,8 @@ def _python_versions(
         return {"is_slow": True}
     for line in output.splitlines():
         if line.startswith(_PREFIX):
-            python, found, keras, missing = json.loads(line[len(_PREFIX) :])
-            versions = {"python": python, "tensorflow": found}
-            return {**versions, "has_tf_keras": keras, "missing": missing}
+            found = json.loads(line[len(_PREFIX) :])
+            return {each: found[each] for each in _VERSIONS}
     last = errors.decode("utf-8", "replace").strip().splitlines()[-1:]
     failed = Cause(Code.INTERPRETER_FAILED, status=process.returncode, text="".join(last))
     return {"python_problem": failed}
