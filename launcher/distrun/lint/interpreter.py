@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrun.agent.linux import processes, syscalls
@@ -151,6 +152,11 @@ def _short(version: str) -> str:
     """The first two numbers of a version; empty if it has none."""
     found = re.match(r"\d+\.\d+", version)
     return found[0] if found else ""
+
+
+def probe_text() -> str:
+    """The program that asks an interpreter, for `python -c` on another host."""
+    return Path(probe.__file__).read_text("utf-8")
 
 
 def own_version() -> str:

@@ -55,27 +55,32 @@ def answer(names: Iterable[str]) -> dict[str, Any]:
 def _exists(name: str) -> bool:
     try:
         return name in sys.modules or importlib.util.find_spec(name) is not None
-    except Exception:  # noqa: BLE001 - a finder of the user's own may raise anything
+    except Exception:  # noqa: BLE001 - see below
         return True
 
 
 def _version(name: str, pattern: str) -> str:
-    """Return the version in the name of a package's metadata, which lies beside it, or in its text.
+    """Return the version in the name of a package's metadata, or in its text; empty: it is absent.
 
-    Empty: there is no such package, or its folder cannot be read.
+    Its folder may be one that cannot be read: then it is absent, too.
     """
+    for folder in sys.path:
+        try:
+            names = " ".join(os.listdir(folder or "."))
+        except OSError:
+            continue
+        found = re.findall(f"(?:^| ){pattern}[.](?:dist|egg)-info", names)
+        if found:
+            return str(max(found, key=_numbers))
     try:
         origin = getattr(importlib.util.find_spec(name), "origin", None)
         if origin is None:
             return ""
-        beside = " ".join(os.listdir(os.path.dirname(os.path.dirname(origin))))
-        found = re.findall(f"(?:^| ){pattern}[.](?:dist|egg)-info", beside)
-        if not found:
-            with open(origin, encoding="utf-8", errors="replace") as file:
-                found = re.findall(r"(?m)^__version__\s*=\s*['\"]([^'\"]+)", file.read())
-    except Exception:  # noqa: BLE001 - see above
+        with open(origin, encoding="utf-8", errors="replace") as file:
+            literal = re.search(r"(?m)^__version__\s*=\s*['\"]([^'\"]+)", file.read())
+    except Exception:  # noqa: BLE001 - a finder of the user's own may raise anything
         return ""
-    return max(found, key=_numbers, default="unknown")
+    return literal[1] if literal else "unknown"
 
 
 def _numbers(version: str) -> list[int]:

@@ -20,7 +20,7 @@ from distrun.agent.linux.facts import file_digest, free_bytes
 from distrun.agent.protocol import Cause, Code, Subject, probe_messages
 from distrun.errors import HostError
 from distrun.job import events
-from distrun.lint import probe as versions
+from distrun.lint.interpreter import probe_text
 from distrun.plan import PROXY_VARIABLES, split_address
 from distrun.plan.variables import RANKS
 from distrun.preflight import Check, Grade
@@ -114,7 +114,7 @@ class Probe:
         for host in self._hosts:
             self._sent_at[host] = time.time()
             self._order(host, probe_messages.Listen(self._greetings[host]))
-        script = Path(versions.__file__).read_text("utf-8")
+        script = probe_text()
         for host, programs in self._programs().items():
             if host in self.inspected:
                 continue
