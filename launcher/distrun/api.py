@@ -626,17 +626,11 @@ def _status(view: JobView) -> JobStatus:
     cause = None
     if outcome is not None and outcome.exit_code:
         cause = outcome.cause if verdict is None else verdict.cause
+    fields = view.summary()
+    names = ("job_id", "name", "state", "strategy", "restarts", "created_at", "ended_at")
     return JobStatus(
-        job_id=view.folder.job_id,
-        name=state.name,
-        state=view.phase,
+        **{name: fields[name] for name in (*names, "exit_code", "origin")},
         is_running=view.is_running,
-        strategy=state.strategy,
-        restarts=view.restarts,
-        created_at=state.created_at,
-        ended_at=state.ended_at,
-        exit_code=None if outcome is None else outcome.exit_code,
-        origin=None if outcome is None else outcome.origin.value,
         cause=None if cause is None else cause_text(cause),
         cause_kind=None if verdict is None else verdict.kind.value,
         advice=None if cause is None else cause_advice(cause),
@@ -780,18 +774,11 @@ def _problems(fields: list[dict[str, Any]]) -> list[Problem]:
 
 def _error(answer: dict[str, Any]) -> DistrunError:
     """Return the error that another process met."""
-    from distrun.agent.protocol import Cause
-    from distrun.codec import from_json
     from distrun.spec.problems import SpecProblemsError
-    from distrun.words.causes import cause_advice, cause_text
 
     if "problems" in answer:
         return SpecProblemsError(_problems(answer["problems"]))
-
-    message, hint = answer["message"], answer["hint"]
-    if answer["cause"] is not None:
-        cause = from_json(Cause, answer["cause"])
-        message, hint = cause_text(cause), cause_advice(cause)
-    error = _ERROR_OF_CODE.get(answer["exit_code"], DistrunError)(message, hint=hint)
+    kind = _ERROR_OF_CODE.get(answer["exit_code"], DistrunError)
+    error = kind(answer["message"], hint=answer["hint"])
     error.exit_code = answer["exit_code"]
     return error

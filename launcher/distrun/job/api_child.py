@@ -27,6 +27,7 @@ from distrun.job.session import Session, all_executed
 from distrun.spec.model import Spec
 from distrun.spec.problems import SpecProblemsError
 from distrun.supervisor import guard
+from distrun.words.causes import cause_advice, cause_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,11 +56,11 @@ def main() -> None:
     except SpecProblemsError as error:
         answer = {"exit_code": error.exit_code, "problems": to_json(error.problems)}
     except DistrunError as error:
+        cause = error.cause
         answer = {
             "exit_code": error.exit_code,
-            "message": error.message,
-            "hint": error.hint,
-            "cause": to_json(error.cause),
+            "message": error.message if cause is None else cause_text(cause),
+            "hint": error.hint if cause is None else cause_advice(cause),
         }
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()

@@ -244,12 +244,7 @@ def drawn(runs: Sequence[Run]) -> list[Plot]:
     numbers = {run.id: number for number, run in enumerate(runs)}
     keys = list(dict.fromkeys([*(key for run in runs for key in run.metrics), RATE]))
     by_steps = [_panel(f"{_title(key)} over steps", key, runs, Run.over_steps) for key in keys]
-    by_time = [
-        _panel(
-            f"{_title(key)} over time", key, runs, lambda run, key: run.over_time(run.curve(key))
-        )
-        for key in keys
-    ]
+    by_time = [_panel(f"{_title(key)} over time", key, runs, Run.curve_over_time) for key in keys]
     steps = {run.id: run.over_time(run.steps) for run in runs}
     by_time.append(Panel(title="Steps over time", unit="steps", curves=steps))
     found = []

@@ -323,9 +323,8 @@ def template(name: str) -> jinja2.Template:
     )
     templates.globals.update(
         bytes=format_bytes,
-        colour_of=lambda number: plots.line_style(number)[0],
-        dashes_of=plots.dashes_as_svg,
         duration=format_duration,
+        line_style=plots.line_style,
         names=format_names,
         outlier_text=outlier_text,
         part=part,

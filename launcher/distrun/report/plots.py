@@ -12,7 +12,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from distrun.frozen import Frozen
+from distrun.frozen import Frozen, replace
 from distrun.job.timing import Activity
 from distrun.report.series import thinned
 from distrun.spec.units import format_bytes
@@ -28,8 +28,6 @@ _DASHES = ("", "7 3", "2 2", "8 2 2 2")
 MARK = "◆"
 """Stands beside a task that differs from the others."""
 COLOURS = 8
-STYLES = COLOURS * len(_DASHES)
-"""So many tasks have lines that differ."""
 _HEIGHTS = {
     Activity.WAITING: (0.42, 0.16),
     Activity.STARTING: (0.15, 0.7),
@@ -97,14 +95,9 @@ class Plot(Frozen, kw_only=True):
     images: dict[str, str]
 
 
-def line_style(number: int) -> tuple[int, int]:
-    """Return the colour and the dashes of a task's lines."""
-    return number % COLOURS, number // COLOURS % len(_DASHES)
-
-
-def dashes_as_svg(number: int) -> str:
-    """Return the dashes of a task's lines as SVG's `stroke-dasharray`."""
-    return _DASHES[line_style(number)[1]]
+def line_style(number: int) -> tuple[int, str]:
+    """Return the colour and the dashes (SVG's `stroke-dasharray`) of a task's lines."""
+    return number % COLOURS, _DASHES[number // COLOURS % len(_DASHES)]
 
 
 def timeline(
@@ -174,7 +167,7 @@ def curves(
                 is_gap = math.isnan(value)
             colour, dashes = line_style(numbers[task])
             style = f'fill="none" stroke="var(--line-{colour})" stroke-width="1.4"'
-            style += f' stroke-dasharray="{_DASHES[dashes]}"' if dashes else ""
+            style += f' stroke-dasharray="{dashes}"' if dashes else ""
             canvas.data(f'task" data-task="{numbers[task]}', task, "".join(path), style)
 
     return _plot(panel.title, draw, marks, axis, _CURVES_HEIGHT)
@@ -295,14 +288,7 @@ def _joined(spans: Sequence[Span], least: float) -> list[Span]:
         before = joined[last[key]] if key in last else None
         is_short = span.end - span.start < least
         if before is not None and is_short and span.start - before.end < least:
-            joined[last[key]] = span.__class__(
-                task=span.task,
-                activity=span.activity,
-                start=before.start,
-                end=max(before.end, span.end),
-                attempt=span.attempt,
-                host=span.host,
-            )
+            joined[last[key]] = replace(span, start=before.start, end=max(before.end, span.end))
         else:
             last[key] = len(joined)
             joined.append(span)

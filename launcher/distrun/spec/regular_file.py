@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from typing import TYPE_CHECKING, BinaryIO
+
+from distrun.agent.linux.regular import open_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,18 +19,13 @@ def open_regular_file(path: str | bytes | Path, *, follow_link: bool = False) ->
         FileNotFoundError: nothing is there, or no regular file.
         OSError: the file cannot be opened.
     """
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        # Opening a named pipe would wait for its writer.
-        descriptor = os.open(path, flags if follow_link else flags | os.O_NOFOLLOW)
+        return open(open_regular(path, os.O_RDONLY | (0 if follow_link else os.O_NOFOLLOW)), "rb")
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENOTDIR):  # a link, a socket, no folder
-            raise _missing(path) from None
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENOTDIR):  # a link, a pipe, no folder
+            missing = errno.ENOENT, "is not a regular file", os.fsdecode(path)
+            raise FileNotFoundError(*missing) from None
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise _missing(path)
-    return open(descriptor, "rb")
 
 
 def data_start(descriptor: int, offset: int = 0) -> int:
@@ -38,10 +34,6 @@ def data_start(descriptor: int, offset: int = 0) -> int:
         return os.lseek(descriptor, offset, os.SEEK_DATA)
     except OSError as error:  # there is none, or the file system knows no holes
         return os.fstat(descriptor).st_size if error.errno == errno.ENXIO else offset
-
-
-def _missing(path: str | bytes | Path) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, "is not a regular file", os.fsdecode(path))
 
 
 def read_regular_file(path: str | bytes, *, largest: int, follow_link: bool = True) -> bytes | None:
