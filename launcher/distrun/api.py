@@ -621,7 +621,7 @@ def _require(condition: bool, name: str, value: object) -> None:
 def _status(view: JobView) -> JobStatus:
     from distrun.words.causes import cause_advice, cause_text
 
-    state, outcome = view.state, view.outcome
+    outcome = view.outcome
     verdict = None if outcome is None else outcome.verdict
     cause = None
     if outcome is not None and outcome.exit_code:
