@@ -502,14 +502,14 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
         InvalidSpecError: as :func:`load`; the place of a problem is the option of `distrun run`.
         DistrunError: as :func:`launch`.
     """
-    from distrun.cli.run import refuse_spec, run_loader
-    from distrun.spec.run_options import RunOptions
+    from distrun.cli import run_spec
+    from distrun.cli.run import refuse_spec
 
     for what, number in (("workers", workers), ("ps", ps)):
         _require(number is None or number >= 1, what, number)
     _require(not isinstance(hosts, str), "hosts", hosts)
     _require(not isinstance(args, str), "args", args)
-    options = RunOptions(
+    options = run_spec.RunOptions(
         program=os.fspath(program),
         args=tuple(each if isinstance(each, str) else str(each) for each in args),
         is_module=module,
@@ -524,7 +524,7 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
         env=tuple(f"{key}={value}" for key, value in (env or {}).items()),
     )
     refuse_spec(options.program)
-    spec = run_loader(options, overrides).load("# distrun.run()\n")
+    spec, _ = run_spec.load(options, "# distrun.run()\n", overrides=overrides)
     return _launch(Spec(spec), preflight=preflight, strict=strict)
 
 

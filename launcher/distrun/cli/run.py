@@ -7,7 +7,7 @@ import os
 import shlex
 import stat
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -17,12 +17,6 @@ from distrun.cli.options import near_options
 from distrun.errors import UsageError
 from distrun.spec.problems import printable
 from distrun.strategies import STRATEGIES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distrun.spec.run_loader import RunLoader
-    from distrun.spec.run_options import RunOptions
 
 AUTO = "auto"
 
@@ -127,38 +121,26 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
       distrun run -n 2 -d --name night mnist --epochs 100
       distrun run -n 2 --print-spec train.py --epochs 3 > train.yaml
     """
-    from distrun.spec.run_options import RunOptions
+    from distrun.cli import run_spec
 
-    given = {each.name: values.pop(each.name) for each in dataclasses.fields(RunOptions)}
+    given = {each.name: values.pop(each.name) for each in dataclasses.fields(run_spec.RunOptions)}
     if given["args"][:1] == ("--",):  # as before the arguments of `launch`
         given["args"] = given["args"][1:]
-    options = RunOptions(**_with_nodes(given))
+    options = run_spec.RunOptions(**_with_nodes(given))
     refuse_spec(options.program)
-    loader = run_loader(options, overrides, absolute=print_spec and _is_file_elsewhere(sys.stdout))
     words = [word for word in sys.argv[1:] if word != "--print-spec"]
-    spec = loader.load(f"# distrun {printable(shlex.join(words))}\n")
-    for choice in loader.choices:
+    spec, choices = run_spec.load(
+        options,
+        f"# distrun {printable(shlex.join(words))}\n",
+        overrides=overrides,
+        absolute=print_spec and _is_file_elsewhere(sys.stdout),
+    )
+    for choice in choices:
         console.print_message(choice)
     if not print_spec:
         return launch(spec, **values)
     console.print_text(spec.source.rstrip("\n"))
     return 0
-
-
-def run_loader(
-    options: RunOptions, overrides: Sequence[str], *, absolute: bool = False
-) -> RunLoader:
-    """Return what makes the spec of `distrun run`, and of :func:`distrun.api.run`."""
-    from distrun.lint.check import find_independent_workers, find_strategy
-    from distrun.spec.run_loader import RunLoader
-
-    return RunLoader(
-        options,
-        overrides=overrides,
-        find_strategy=find_strategy,
-        find_workers=find_independent_workers,
-        absolute=absolute,
-    )
 
 
 def _with_nodes(given: dict[str, Any]) -> dict[str, Any]:

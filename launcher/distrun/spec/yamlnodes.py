@@ -39,32 +39,48 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000
 _TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
 
 
-def node_of(value: Any, place: str, problems: Problems) -> Node:
-    """Return the node of a value of Python, as if it was written; its mark is `place`, a key."""
-    mark = Mark(place or OF_PROGRAM)
+class Verbatim(str):
+    """A text for a key that takes numbers as they are written: they need no quotes."""
+
+    __slots__ = ()
+
+
+def node_of(
+    value: Any, place: str, problems: Problems, marks: abc.Mapping[str, Mark] | None = None
+) -> Node:
+    """Return the node of a value of Python, as if it was written.
+
+    Its mark is `place`, a key; or that of `marks` for the key, or for the nearest around it.
+    """
+    mark = Mark(place or OF_PROGRAM) if marks is None else _nearest_mark(place, marks)
     if place.count(".") + place.count("[") >= MAX_DEPTH:
         problems.add(mark, "this is nested too deeply")
         return Scalar(mark, "")
     if isinstance(value, abc.Mapping):
-        entries = (
-            Entry(
-                Scalar(mark, key if isinstance(key, str) else repr(key)),
-                node_of(each, f"{place}.{key}" if place else str(key), problems),
-            )
-            for key, each in value.items()
-        )
+        entries = []
+        for key, each in value.items():
+            node = node_of(each, f"{place}.{key}" if place else str(key), problems, marks)
+            at = mark if marks is None else node.mark
+            entries.append(Entry(Scalar(at, key if isinstance(key, str) else repr(key)), node))
         return Mapping(mark, tuple(entries))
     if isinstance(value, (list, tuple)):
-        items = (node_of(each, f"{place}[{at}]", problems) for at, each in enumerate(value))
+        items = (node_of(each, f"{place}[{i}]", problems, marks) for i, each in enumerate(value))
         return Sequence(mark, tuple(items))
     if isinstance(value, (str, os.PathLike)):
-        text = os.fsdecode(value)
-        if bad := _FORBIDDEN.search(text):
+        text = str(os.fsdecode(value))
+        if marks is None and (bad := _FORBIDDEN.search(text)):
             problems.add(mark, f"the character {bad[0]!r} is not allowed")
-        return Scalar(mark, text, plain=False)
+        kinds = (str, int, float) if isinstance(value, Verbatim) else (str,)
+        return Scalar(mark, text, plain=type(Scalar(mark, text).value) in kinds)
     if value is not None and not isinstance(value, (bool, int, float)):
         problems.add(mark, f"{type(value).__name__} is no value of a spec", "write it as a text")
     return Scalar(mark, json.dumps(value, default=repr))
+
+
+def _nearest_mark(place: str, marks: abc.Mapping[str, Mark]) -> Mark:
+    while place not in marks:
+        place = place[: max(place.rfind("."), place.rfind("["), 0)]
+    return marks[place]
 
 
 def parse(
