@@ -686,7 +686,7 @@ def _object(text: str | None) -> Any:
 
 def _failure(folder: JobFolder) -> DistrunError:
     """Return the error for a job that ended before all its tasks had started."""
-    from distrun.cli.end_report import failure_report
+    from distrun.job.end_report import failure_report
     from distrun.job.events import Origin
 
     state = folder.state()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from distrun.advice.rules import Symptom, advise
-from distrun.cli.status_view import job_notes
 from distrun.job import history
 from distrun.job.folder import JobFolder
 from distrun.job.history import HistoryLog, Sample
 from distrun.job.job import Job as ReadJob
+from distrun.job.notes import job_notes
 
 from .histories import MWM, Job
 

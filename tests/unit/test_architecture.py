@@ -349,7 +349,8 @@ LAYERS = (
         *("distrun.job.json_output", "distrun.job.leftovers", "distrun.job.session"),
         "distrun.job.usage",
     },
-    {"distrun", "distrun.bundle", "distrun.cli", "distrun.job", "distrun.report"},
+    {"distrun.bundle", "distrun.job", "distrun.report"},
+    {"distrun", "distrun.api", "distrun.cli", "distrun.job.api_child"},
     {"distrun.__main__", "distrun.supervisor.main"},
 )
 """From the bottom to the top. The last are where processes begin, which join all the others."""

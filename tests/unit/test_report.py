@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from distrun.cli.end_report import failure_report
 from distrun.frozen import replace
 from distrun.job import events
+from distrun.job.end_report import failure_report
 from distrun.job.folder import JobFolder
 from distrun.job.record import EventLog
 from distrun.spec.model import RestartSpec

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from distrun.agent.protocol import Cause, Code
-from distrun.cli.status_view import job_notes
 from distrun.job import events
 from distrun.job.folder import JobFolder
 from distrun.job.job import Job as ReadJob
+from distrun.job.notes import job_notes
 from distrun.verdict.model import Kind, Verdict
 
 from .histories import MWM, Job, because

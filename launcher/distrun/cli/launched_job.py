@@ -240,7 +240,7 @@ class ShownJob:
             on_dropped = DroppedOutput([self.folder])
             for task, size in self._follower.dropped.items():
                 on_dropped(task, size)
-        from distrun.cli.end_report import closing_lines
+        from distrun.job.end_report import closing_lines
 
         left_out = left_out_text(0 if self._startup is None else self._startup.count)
         lines = closing_lines(self.folder, state, shown=self._shown_tasks(), left_out=left_out)

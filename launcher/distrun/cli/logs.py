@@ -177,8 +177,8 @@ def _tell_left_out(startup: StartupFilter, tasks: Sequence[str]) -> None:
 
 def _tell_end(folder: JobFolder, startup: StartupFilter | None, shown: Sequence[str]) -> None:
     """Print how a job has ended, as `launch` does. `shown`: the tasks whose end was just shown."""
-    from distrun.cli.end_report import closing_lines
     from distrun.job.control import wait_for_final_state
+    from distrun.job.end_report import closing_lines
 
     left_out = "" if startup is None else left_out_text(startup.count, [*startup.silent])
     try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from distrun.job.timing import AttemptTiming, Phase
+from distrun.job.timing import AttemptTiming
 from distrun.spec.problems import printable
-from distrun.words.causes import cause_text
-from distrun.words.formats import format_count, format_duration, format_time
+from distrun.words.formats import format_duration, format_time
+from distrun.words.timing import timing_title
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -46,24 +46,3 @@ def timing_view(attempts: Sequence[AttemptTiming], width: int) -> Group:
 
 def _took(seconds: float) -> str:
     return f"{1000 * seconds:.0f} ms" if seconds < 1 else format_duration(seconds)
-
-
-def timing_title(attempt: AttemptTiming) -> str:
-    what = format_count(len(attempt.tasks), "task")
-    if attempt.resumed:
-        return f"resumed: {what}"
-    if attempt.cause is None:
-        return f"launched: {what}"
-    return f"restarted after {cause_text(attempt.cause).partition(chr(10))[0]}: {what}"
-
-
-def first_times(attempts: Sequence[AttemptTiming]) -> list[str]:
-    """Return how long it took until all tasks had printed, and had done a step, at first."""
-    words = []
-    for phase in (Phase.FIRST_OUTPUT, Phase.FIRST_STEP):
-        for attempt in attempts:
-            begin, at = attempt.at(Phase.ACCEPTED), attempt.at(phase)
-            if begin is not None and at is not None:
-                words.append(f"{phase.value} after {format_duration(max(0.0, at - begin))}")
-                break
-    return words

@@ -32,7 +32,7 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
       distrun wait mnist && echo trained
       distrun wait --timeout 2h mnist
     """
-    from distrun.cli.end_report import exit_line
+    from distrun.job.end_report import exit_line
     from distrun.job.folder import JobStore
 
     store = JobStore.default()
@@ -56,8 +56,8 @@ def _wait(folder: JobFolder, timeout: float | None, unverified: list[JobFolder])
 
     A job that may still run on a host that could not be reached is added to `unverified`.
     """
-    from distrun.cli.end_report import end_line
     from distrun.job import control, leftovers
+    from distrun.job.end_report import end_line
 
     state = control.wait_for_final_state(folder, timeout)
     console.print_lines([end_line(folder, state)])

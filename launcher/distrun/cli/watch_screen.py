@@ -18,11 +18,12 @@ from textual.widgets import DataTable, Footer, Input, Label, RichLog, Static
 
 from distrun.cli.stacks import take
 from distrun.cli.stacks_view import stacks_view
-from distrun.cli.status_view import headline, job_notes, task_row
+from distrun.cli.status_view import headline, task_row
 from distrun.cli.table import Column, fitting
 from distrun.errors import DistrunError
 from distrun.job import control, history
 from distrun.job.job import read_job
+from distrun.job.notes import job_notes
 from distrun.logs import Follower, TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.spec.problems import printable

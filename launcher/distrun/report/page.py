@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrun import __version__
 from distrun.agent.linux.syscalls import signal_name
-from distrun.cli.end_report import end_line, failure_report
-from distrun.cli.status_view import job_notes
-from distrun.cli.timing_view import first_times, timing_title
 from distrun.frozen import replace
 from distrun.job import events, held_package, history
+from distrun.job.end_report import end_line, failure_report
 from distrun.job.events import Result
 from distrun.job.job import read_job
+from distrun.job.notes import job_notes
 from distrun.job.timing import Activity
 from distrun.lifecycle import highest, total
 from distrun.logs import TaskLog, View
@@ -35,6 +34,7 @@ from distrun.words.formats import (
     format_used,
 )
 from distrun.words.progress import progress_words
+from distrun.words.timing import first_times, timing_title
 from distrun.words.verdicts import labelled, steps_text
 
 if TYPE_CHECKING:
@@ -385,7 +385,7 @@ def versions() -> dict[str, str]:
     """Return the versions of what is installed beside distrun, by the package's name."""
     from importlib import metadata
 
-    found = {"distrun": __version__}
+    found = {"distrun": sys.modules["distrun"].__version__}  # the package of this module
     for name in ("tensorflow", "tf_keras", "keras", "numpy"):
         try:
             found[name] = metadata.version(name)

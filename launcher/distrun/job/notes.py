@@ -1,0 +1,127 @@
+"""What is to be said of a job as it is now: the lines that `status`, `watch` and the page show."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from distrun.job.events import Origin, Result
+from distrun.words.advice import advice_text
+from distrun.words.causes import cause_text
+from distrun.words.events import quiet_advice, quiet_text, resumed_text
+from distrun.words.formats import format_count, format_duration, format_names, format_time
+from distrun.words.queue import queue_text
+from distrun.words.timing import first_times
+from distrun.words.verdicts import evidence_lines, replacement_text, verdict_lines
+
+if TYPE_CHECKING:
+    from distrun.agent.protocol.causes import Cause
+    from distrun.job.job import Job
+
+_MOST_REPLACEMENTS = 3
+
+
+def job_notes(job: Job, *, has_times: bool = True) -> list[str]:
+    notes = []
+    outcome = job.outcome
+    if outcome is not None and outcome.result is not Result.SUCCEEDED:
+        whose = outcome.task if outcome.origin is Origin.TASK else "distrun"
+        cause, *more = cause_text(outcome.cause).split("\n")
+        notes += [f"{cause}; exit code {outcome.exit_code}, {whose}'s", *more]
+    if job.queued is not None and job.queued.is_active and job.queued.entry is not None:
+        notes.append(queue_text(job.queued.entry))
+    if job.is_lost and job.queued is not None:
+        notes.append(
+            f"Slurm no longer knows its job {job.state.batch_id}, and its record has no end"
+        )
+    elif job.is_lost and job.record_fault is not None:
+        notes.append(f"its record {job.record_fault}; its result is lost")
+    elif job.is_lost:
+        notes.append("its supervisor died, or its record is damaged; its result is lost")
+    elif not job.state.job_id:
+        notes.append("its record is damaged: the beginning is missing")
+    if job.is_running:
+        notes += _notes_while_running(job)
+    notes += _notes_on_hosts(job)
+    if job.state.verdict is not None:
+        verdict = job.state.verdict
+        is_of_outcome = outcome is not None and outcome.verdict == verdict
+        has_succeeded = outcome is not None and outcome.result is Result.SUCCEEDED
+        is_past = not is_of_outcome and (has_succeeded or verdict.repeats_outcome)
+        is_success = is_of_outcome and has_succeeded
+        notes += job.warnings if is_success else []
+        notes += evidence_lines(verdict) if is_success else verdict_lines(verdict, is_past=is_past)
+    notes += map(replacement_text, job.other_replacements[-_MOST_REPLACEMENTS:])
+    words = first_times(job.timing) if has_times and not job.is_running else []
+    notes += [*_notes_on_attempts(job), *([", ".join(words)] if words else [])]
+    if job.tensorboard:
+        notes.append(f"TensorBoard: {job.tensorboard}")
+    return notes
+
+
+def _notes_on_attempts(job: Job) -> list[str]:
+    notes = []
+    if job.restarts:
+        times = format_count(job.restarts, "time")
+        left = f"; {format_count(job.restarts_left, 'restart')} left" if job.is_running else ""
+        notes.append(f"restarted {times}{left}")
+    notes += [resumed_text(job.state)] if job.state.resumed_at else []
+    if job.is_running and job.state.former_hosts:
+        names = format_names(job.state.former_hosts)
+        notes.append(f"making sure that nothing of earlier attempts is left on {names}")
+    if job.resume_command is not None:
+        notes.append(f"to continue it: {job.resume_command}")
+    return notes
+
+
+def _notes_while_running(job: Job) -> list[str]:
+    notes = [f"about {format_duration(job.time_left)} left"] if job.time_left is not None else []
+    if job.advice is not None:
+        notes.append(advice_text(job.advice, job.state.name))
+    if job.behind is not None and (job.advice is None or job.advice.task not in job.behind):
+        notes.append(job.behind)
+    if job.state.quiet_since is not None and job.state.outcome is None:
+        notes.append(quiet_text(max(0.0, time.time() - job.state.quiet_since)))
+        notes.append(quiet_advice(job.folder.job_id))
+    most = job.state.timeouts.start
+    limit = "" if most is None else f", at most {format_duration(most)} (timeouts.start)"
+    notes += [
+        f"{cause_text(restart.waits_for_host)}; waiting for a host{limit}"
+        for restart in job.state.restarts.values()
+        if restart.waits_for_host is not None
+    ]
+    notes += [
+        f"the exit of {restart.refused_by} ends the job, unless the loss of a host explains it: "
+        "waiting until all other hosts have stopped their tasks"
+        for restart in job.state.restarts.values()
+        if restart.refused_by
+    ]
+    notes += [
+        _lost_link(host.name, host.link_lost, host.link_lost_at or 0.0)
+        for host in job.state.hosts.values()
+        if host.link_lost is not None
+    ]
+    return notes
+
+
+def _notes_on_hosts(job: Job) -> list[str]:
+    """Return why hosts are not used, and if so, which are in use and which are spares."""
+    notes, names = [], dict[str, list[str]]()
+    for host in job.state.hosts.values():
+        state = job.host_state(host)
+        names.setdefault(state, []).append(host.name)
+        since = "" if host.lost_at is None else f"since {format_time(host.lost_at)}, "
+        why = host.fault or host.left_out or host.lost
+        if why is not None:
+            lost = since if state == "lost" else ""
+            notes.append(f"{host.name} is {state}: {lost}{cause_text(why)}")
+    if names.keys() <= {"in use", "link lost"} or not job.state.tasks:
+        return notes
+    words = {"in use": "hosts in use", "spare": "spare hosts"}
+    found = [f"{words[each]}: {format_names(names[each])}" for each in words if each in names]
+    return notes + (["; ".join(found)] if found else [])
+
+
+def _lost_link(host: str, cause: Cause, since: float) -> str:
+    seconds = format_duration(max(0.0, time.time() - since))
+    return f"{host}: the link has been lost for {seconds} ({cause_text(cause)})"
