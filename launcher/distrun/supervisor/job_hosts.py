@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from distrun import plan
 from distrun.agent import protocol
 from distrun.agent.linux import holes, job_processes
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, probe_messages
 from distrun.codec import field_names
 from distrun.errors import HostError
 from distrun.job import events
@@ -19,15 +19,13 @@ from distrun.supervisor import forked_process
 from distrun.supervisor.hosts.reach import Logins, make_reach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from distrun.agent.protocol import Order
-    from distrun.preflight import Check
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.file_delivery import FileDelivery
     from distrun.supervisor.hosts.reach import Reach
-    from distrun.supervisor.probe import Probe
     from distrun.sync.manifest import Manifest
 
 _UNASSIGNED = range(20000, 32768)
@@ -67,7 +65,7 @@ class JobHosts:
         job_folder.require_proc()
         if spec.log_max_size is not None:
             _require_holes(folder)
-        self._spec, self._order, self._folder, self.emit = spec, order, folder, emit
+        self.spec, self.order, self.folder, self.emit = spec, order, folder, emit
         self.has_preflight, self.checks_all = has_preflight, checks_all
         self.placement = plan.place(spec)
         """Where the tasks are; a later plan may change it."""
@@ -91,12 +89,19 @@ class JobHosts:
         """The ports of the tasks by the spec."""
         self.held_ports: dict[str, list[int]] = {}
         """The ports that each host holds for tasks whose ports are chosen."""
-        self._probe: Probe | None = None
+        self.inspected: dict[str, probe_messages.Inspected] = {}
+        """What hosts were found to have in a preflight."""
 
     @property
     def hosts_without_files(self) -> list[str]:
         """The hosts that must be sent the program's files."""
         return [name for name, reach in self.reaches.items() if reach.lacks_files]
+
+    @property
+    def hosts_that_stay_without_files(self) -> frozenset[str]:
+        """Those of them that a launch would send the files, which this does not."""
+        is_dry = self.checks_all and self.spec.sends_files
+        return frozenset(self.hosts_without_files if is_dry else ())
 
     @property
     def has_all_logs_here(self) -> bool:
@@ -148,7 +153,7 @@ class JobHosts:
 
     def reconnect(self, host: str) -> Reach:
         """Return how to connect to a host anew; what it had before is gone."""
-        self.reaches[host] = make_reach(self.specs[host], self._spec)
+        self.reaches[host] = make_reach(self.specs[host], self.spec)
         self.reaches[host].files = self._manifest
         if self.delivery is not None and self.reaches[host].lacks_files:
             self.delivery.add(host)
@@ -157,17 +162,18 @@ class JobHosts:
     def remove(self, host: str) -> None:
         """Note that a host is lost, with all that it had."""
         self.held_ports.pop(host, None)
+        self.inspected.pop(host, None)
         if self.delivery is not None:
             self.delivery.forget(host)
 
     def hold_ports(self, host: str, need: plan.PortNeed) -> None:
         """Have a host hold ports for its tasks."""
-        first, last = self._spec.port_range or (0, 0)
+        first, last = self.spec.port_range or (0, 0)
         if not first and need.has_unbound:
             random = int.from_bytes(os.urandom(4), "big")  # the module `secrets` is slow to import
             candidates = _UNASSIGNED[: -need.free]
             first, last = candidates[random % len(candidates)], _UNASSIGNED[-1]
-        self._order(host, protocol.HoldPorts(need.free, list(need.wanted), first, last))
+        self.order(host, protocol.HoldPorts(need.free, list(need.wanted), first, last))
 
     def ports_refused(self, host: str, refused: protocol.PortsRefused) -> Cause:
         """Return why a host cannot hold its ports."""
@@ -200,12 +206,12 @@ class JobHosts:
         }
         logins = Logins(hellos.values())
         facts = {host: self._facts(host, hellos[host], logins) for host in used}
-        return plan.make(self._spec, placement, facts, free_ports)
+        return plan.make(self.spec, placement, facts, free_ports)
 
     def _facts(self, host: str, hello: protocol.Hello, logins: Logins) -> plan.HostFacts:
         reach = self.reaches[host]
         environ = dict(os.environ) if reach.inherits_environment else hello.environ
-        is_sent = reach.lacks_files and bool(self._spec.program.sync_base)
+        is_sent = reach.lacks_files and bool(self.spec.program.sync_base)
         return plan.HostFacts(
             cores=hello.cores,
             gpus=plan.visible_gpus(environ, hello.gpus),
@@ -221,51 +227,6 @@ class JobHosts:
         """Whether these hosts should be checked before tasks start on them."""
         return self.checks_all or any(self.reaches[host].needs_preflight for host in hosts)
 
-    def start_probe(
-        self,
-        made: plan.Plan,
-        hosts: Iterable[str],
-        *,
-        inspected: Iterable[str],
-        newcomers: Collection[str],
-        trials: Sequence[plan.TaskPlan] = (),
-    ) -> Probe:
-        """Start to check hosts of a plan; the answers of hosts that were inspected are reused.
-
-        The newcomers are measured by the other hosts, and not the reverse.
-        """
-        from distrun.supervisor.probe import Probe
-
-        hosts = tuple(hosts)
-        self.emit(events.PreflightStarted(at=time.time(), hosts=len(hosts)))
-        lacking = self.hosts_without_files if self.checks_all and self._spec.sends_files else ()
-        passed = {host: self.passed_variables(host) for host in hosts}
-        fresh = {*inspected}
-        known = {} if self._probe is None else self._probe.inspected
-        probe = Probe(
-            self._spec,
-            made,
-            {host: self.reaches[host] for host in hosts},
-            self._folder,
-            self._order,
-            lacking_files=frozenset(lacking),
-            passed=passed,
-            with_exposure=self.checks_all,
-            known={host: known[host] for host in known.keys() & {*hosts} if host not in fresh},
-            trials=trials,
-            newcomers=newcomers,
-        )
-        self._probe = probe
-        probe.start()
-        return probe
-
-    def record_checks(self, checks: tuple[Check, ...]) -> None:
-        """Record the result of a preflight."""
-        from distrun.supervisor.probe import record
-
-        for event in record(checks, time.time()):
-            self.emit(event)
-
     # Tasks ---------------------------------------------------------------------------------
 
     def passed_variables(self, host: str) -> dict[str, str]:
@@ -275,7 +236,7 @@ class JobHosts:
         """
         if self.reaches[host].inherits_environment:
             return {}
-        names = self._spec.program.pass_env
+        names = self.spec.program.pass_env
         return {name: os.environ[name] for name in names if name in os.environ}
 
     def start_order(

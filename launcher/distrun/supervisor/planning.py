@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from distrun.agent.protocol import Report
     from distrun.lifecycle import JobState, MakePlan
     from distrun.plan import Plan
-    from distrun.spec.model import Spec
     from distrun.supervisor.hosts.pool import HostPool
     from distrun.supervisor.job_hosts import JobHosts
     from distrun.supervisor.training_gap import TrainingGap
@@ -58,7 +57,6 @@ class Planning:
     def __init__(  # noqa: PLR0913 - most have names
         self,
         loop: Loop,
-        spec: Spec,
         pool: HostPool,
         hosts: JobHosts,
         training: TrainingGap,
@@ -69,7 +67,7 @@ class Planning:
         use_plan: Callable[[Plan], tuple[events.PlannedTask, ...] | None],
         abort: Callable[[DistrunError], None],
     ) -> None:
-        self._loop, self._spec, self._pool, self.hosts = loop, spec, pool, hosts
+        self._loop, self._pool, self.hosts = loop, pool, hosts
         self._training, self._state, self._start_left = training, state, start_left
         self._emit, self._use_plan, self._abort = emit, use_plan, abort
         self._plan: Plan | None = None
@@ -108,7 +106,7 @@ class Planning:
         """Return what the hosts that the round waits for have not answered."""
         made, seconds = self._round, self._wait_limit.seconds
         if isinstance(made, FirstRound):
-            seconds = self._spec.timeouts.start or 0.0
+            seconds = self.hosts.spec.timeouts.start or 0.0
         causes = {} if made is None else self._pool.unanswered(made.waiting_for, seconds)
         return tuple(
             Cause(Code.HOST_NOT_PREPARED, host=host, within=(cause,))
@@ -204,7 +202,7 @@ class Planning:
             self._training.interrupt(state.tasks.keys() - renewed - lost)
             self._wait_limit = self._new_wait_limit()
             self._round = NextRound(
-                *(self.hosts, self._spec, request, self._plan),
+                *(self.hosts, request, self._plan),
                 renewed,
                 _rooms(state),
                 self._accusers,

@@ -28,15 +28,20 @@ from distrun.preflight.judgement import Answers, HostAnswers, judge
 from distrun.spec.model import ProgramKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from pathlib import Path
 
-    from distrun.agent.protocol import Order, Report
+    from distrun.agent.protocol import Report
     from distrun.plan import Plan, TaskPlan
-    from distrun.spec.model import Spec
-    from distrun.supervisor.hosts.reach import Reach
+    from distrun.supervisor.job_hosts import JobHosts
 
 _ALL_PAIRS = 32
 """Up to so many hosts, each dials every other."""
+_ANSWERS = (
+    probe_messages.Listening, probe_messages.Dialled, probe_messages.StoppedListening,
+)  # fmt: skip
+"""To the orders of each step."""
+_LAST_STEP = len(_ANSWERS) - 1
 _DIAL_SECONDS = 5.0
 _INSPECT_SECONDS = 20.0
 _PYTHON = re.compile(r"python[0-9.]*")
@@ -48,50 +53,33 @@ _OF_ONE_TASK = (
 
 
 class Probe:
-    """Runs the preflight on the hosts of a plan.
+    """Runs the preflight on hosts of a plan.
 
     Args:
-        reaches: the reach of each host that takes part.
-        folder: the job's folder, or where it would be.
-        order: sends a host an order.
-        lacking_files: the hosts that a launch would first send the program's files.
-        passed: by host, variables that its tasks get from the launching environment.
-        with_exposure: whether to find who else can connect to the hosts' ports.
-        known: what hosts were found to have before; they are not inspected again.
-        trials: further tasks whose programs are inspected.
+        job: all hosts of the job.
+        hosts: those that take part.
+        fresh: those that are inspected also if they were before.
         newcomers: the hosts without which the job can run. Others need not be like them.
+        trials: further tasks whose programs are inspected.
     """
 
-    def __init__(  # noqa: PLR0913 - all but three have names
+    def __init__(
         self,
-        spec: Spec,
+        job: JobHosts,
         plan: Plan,
-        reaches: Mapping[str, Reach],
-        folder: Path,
-        order: Callable[[str, Order], None],
+        hosts: Iterable[str],
         *,
-        lacking_files: Collection[str],
-        passed: Mapping[str, Mapping[str, str]],
-        with_exposure: bool,
-        known: Mapping[str, probe_messages.Inspected],
-        trials: Sequence[TaskPlan],
+        fresh: Collection[str],
         newcomers: Collection[str],
+        trials: Sequence[TaskPlan] = (),
     ) -> None:
-        self._spec = spec
         from distrun.lint.check import needed_modules
 
-        self._program_of = {role.role: spec.program_of(role) for role in spec.roles}
-        self._by_name = {host.name: host for host in spec.hosts}
-        self._lacking_files = lacking_files
-        self._passed = passed
-        self._with_exposure = with_exposure
-        self._modules = needed_modules(spec)
-        self._plan = plan
-        self._reaches = reaches
-        self._newcomers = newcomers
-        self._hosts = hosts = tuple(reaches)
-        self._folder = folder
-        self._order = order
+        self._job, self._spec, self._plan, self._newcomers = job, job.spec, plan, newcomers
+        self._hosts = hosts = tuple(hosts)
+        self._program_of = {role.role: self._spec.program_of(role) for role in self._spec.roles}
+        self._lacking_files = job.hosts_that_stay_without_files
+        self._modules = needed_modules(self._spec)
         self._addresses = {
             task.address: task.host for task in plan.tasks if task.address and task.host in hosts
         }
@@ -103,66 +91,70 @@ class Probe:
         self._clocks: dict[str, tuple[float, float]] = {}
         self._listen_errors: dict[str, tuple[Cause, ...]] = {}
         self._dialed: dict[str, probe_messages.Dialled] = {}
-        self._is_dialing = self._is_stopping = False
-        self._stopped: set[str] = set()
-        self.inspected = dict(known)
-        """What each host was found to have."""
-        self._tasks = (*plan.tasks, *trials)
-
-    def start(self) -> None:
-        """Send the first orders. Pass the hosts' answers to :meth:`receive`."""
-        for host in self._hosts:
+        self._step = 0
+        self._waiting = set(hosts)
+        """The hosts that have not answered the last order."""
+        for host in fresh:
+            job.inspected.pop(host, None)
+        job.emit(events.PreflightStarted(at=time.time(), hosts=len(hosts)))
+        for host in hosts:
             self._sent_at[host] = time.time()
-            self._order(host, probe_messages.Listen(self._greetings[host]))
+            job.order(host, probe_messages.Listen(self._greetings[host]))
         script = probe_text()
-        for host, programs in self._programs().items():
-            if host in self.inspected:
-                continue
-            order = probe_messages.Inspect(programs, _INSPECT_SECONDS, script, self._with_exposure)
-            self._order(host, order)
+        for host, programs in self._programs((*plan.tasks, *trials)).items():
+            if host not in job.inspected:
+                order = probe_messages.Inspect(programs, _INSPECT_SECONDS, script, job.checks_all)
+                job.order(host, order)
 
     def receive(self, host: str, answer: Report) -> None:
         """Record an agent's answer. After the last one of a step, start the next step."""
         if host not in self._hosts:
             return
-        if isinstance(answer, probe_messages.Listening):
-            now, sent = time.time(), self._sent_at[host]
-            self._clocks[host] = (answer.at - (now + sent) / 2, max(0.0, (now - sent) / 2))
-            self._listen_errors[host] = tuple(answer.errors)
+        if isinstance(answer, probe_messages.Inspected):
+            self._job.inspected[host] = self._relevant(host, answer)
+        elif isinstance(answer, _ANSWERS[self._step]):
+            if isinstance(answer, probe_messages.Listening):
+                now, sent = time.time(), self._sent_at[host]
+                self._clocks[host] = (answer.at - (now + sent) / 2, max(0.0, (now - sent) / 2))
+                self._listen_errors[host] = tuple(answer.errors)
+            elif isinstance(answer, probe_messages.Dialled):
+                self._dialed[host] = answer
+            self._waiting.discard(host)
             self._advance()
-        elif isinstance(answer, probe_messages.Dialled):
-            self._dialed[host] = answer
-            self._advance()
-        elif isinstance(answer, probe_messages.StoppedListening):
-            self._stopped.add(host)
-        elif isinstance(answer, probe_messages.Inspected):
-            self.inspected[host] = self._relevant(host, answer)
 
     def forget(self, host: str) -> None:
         """Continue without a host that no other host has to dial."""
-        if host not in self._hosts:
-            return
-        self._hosts = tuple(each for each in self._hosts if each != host)
-        del self._targets[host]
-        for answers in (self._listen_errors, self._dialed, self.inspected):
-            answers.pop(host, None)
-        self._stopped.discard(host)
-        self._advance()
+        if host in self._hosts:
+            self._hosts = tuple(each for each in self._hosts if each != host)
+            del self._targets[host]
+            self._waiting.discard(host)
+            self._advance()
+
+    def _advance(self) -> None:
+        """Take the next steps if the answers so far allow them."""
+        while not self._waiting and self._step < _LAST_STEP:
+            self._step += 1
+            if self._step == _LAST_STEP:
+                self._waiting = set(self._hosts)
+                for host in self._hosts:
+                    self._job.order(host, probe_messages.StopListening())
+            else:
+                self._waiting = {host for host, targets in self._targets.items() if targets}
+                for host in self._waiting:
+                    order = probe_messages.Dial(self._targets[host], _DIAL_SECONDS)
+                    self._job.order(host, order)
 
     @property
     def waiting_for(self) -> list[str]:
         """The hosts that have not answered the last order yet."""
-        if len(self._listen_errors) < len(self._hosts):
-            return [host for host in self._hosts if host not in self._listen_errors]
-        dialing = [host for host, targets in self._targets.items() if targets]
-        if len(self._dialed) < len(dialing):
-            return [host for host in dialing if host not in self._dialed]
-        done = self._stopped & self.inspected.keys()
-        return [host for host in self._hosts if host not in done]
+        waiting = set(self._waiting)
+        if self._step == _LAST_STEP:
+            waiting |= {*self._hosts} - self._job.inspected.keys()
+        return [host for host in self._hosts if host in waiting]
 
     def checks(self) -> tuple[Check, ...] | None:
         """Return the result of each check; None while an answer is missing."""
-        if len(self._stopped & self.inspected.keys()) < len(self._hosts):
+        if self._step < _LAST_STEP or self.waiting_for:
             return None
         script = self._spec.program.target
         is_script = self._spec.program.kind is ProgramKind.SCRIPT
@@ -182,8 +174,8 @@ class Probe:
                 sync=self._spec.program.sync.value,
                 keras=self._spec.program.keras,
                 modules=self._modules,
-                job_folder=str(self._folder),
-                job_disk=_free(self._folder),
+                job_folder=str(self._job.folder),
+                job_disk=_free(self._job.folder),
             )
         )
         return (*judged, *dict.fromkeys(self._uninspected()))
@@ -213,11 +205,11 @@ class Probe:
             dialled=self._dialed.get(host),
             calls=sum(len(target.ports) for target in self._targets[host]),
             ports=self._ports[host],
-            inspected=self.inspected[host],
+            inspected=self._job.inspected[host],
         )
 
     def _relevant(self, host: str, answer: probe_messages.Inspected) -> probe_messages.Inspected:
-        if self._reaches[host].has_own_logs or answer.facts is None:
+        if self._job.has_own_logs(host) or answer.facts is None:
             return answer
         # Its logs are in the job's folder, which has a check of its own.
         workdirs = {program.workdir for program in answer.programs}
@@ -237,25 +229,12 @@ class Probe:
                 targets.setdefault((machine, owner), target).ports.append(port)
         return list(targets.values())
 
-    def _advance(self) -> None:
-        """Take the next steps if the answers so far allow them."""
-        if not self._is_dialing and len(self._listen_errors) == len(self._hosts):
-            self._is_dialing = True
-            for host, targets in self._targets.items():
-                if targets:
-                    self._order(host, probe_messages.Dial(targets, _DIAL_SECONDS))
-        dialing = sum(bool(targets) for targets in self._targets.values())
-        if self._is_dialing and not self._is_stopping and len(self._dialed) == dialing:
-            self._is_stopping = True
-            for host in self._hosts:
-                self._order(host, probe_messages.StopListening())
-
     # Programs ------------------------------------------------------------------------------
 
-    def _programs(self) -> dict[str, list[probe_messages.Program]]:
+    def _programs(self, tasks: Iterable[TaskPlan]) -> dict[str, list[probe_messages.Program]]:
         """Return the programs to inspect on each host, each once."""
         found: dict[str, dict[object, probe_messages.Program]] = {host: {} for host in self._hosts}
-        for task in self._tasks:
+        for task in tasks:
             if task.host not in found or self._needs_files(task):
                 continue
             program = self._program(task)
@@ -278,9 +257,10 @@ class Probe:
         has_script = kind is ProgramKind.SCRIPT and not lacks_files
         head = 2 if has_script else 1
         is_python = _PYTHON.fullmatch(os.path.basename(task.argv[0])) is not None
-        env = {**task.env, **self._passed[task.host]}
+        env = {**task.env, **self._job.passed_variables(task.host)}
         # If not, the folder is in the copy of the program's files.
-        is_on_host = task.workdir in (self._spec.program.workdir, self._by_name[task.host].workdir)
+        own_folders = (self._spec.program.workdir, self._job.specs[task.host].workdir)
+        is_on_host = task.workdir in own_folders
         # No interpreter that is asked for versions may import from the working folder.
         env["PYTHONSAFEPATH"] = "1"
         return probe_messages.Program(

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from distrun.agent.protocol import Report
     from distrun.lifecycle import MakePlan
     from distrun.preflight import Check
-    from distrun.spec.model import Spec
     from distrun.supervisor.hosts.reach import Reach
     from distrun.supervisor.job_hosts import JobHosts
     from distrun.supervisor.probe import Probe
@@ -111,6 +110,13 @@ class Round:
                 return
             self._judge(self.checks)
         self.is_finished = True
+
+    def _record_checks(self, checks: tuple[Check, ...]) -> None:
+        """Record the result of the preflight."""
+        from distrun.supervisor.probe import record
+
+        for event in record(checks, time.time()):
+            self.hosts.emit(event)
 
     def _on_held(self, host: str, ports: list[int]) -> None:
         raise NotImplementedError
@@ -239,10 +245,10 @@ class FirstRound(Round):
         if not self.hosts.has_preflight:
             self.hosts.emit(events.PreflightSkipped(at=time.time()))
             return None
+        from distrun.supervisor.probe import Probe
+
         trials, newcomers = self._trials(missing), self.hosts.spares
-        return self.hosts.start_probe(
-            made, hosts, inspected=hosts, trials=trials, newcomers=newcomers
-        )
+        return Probe(self.hosts, made, hosts, fresh=hosts, newcomers=newcomers, trials=trials)
 
     def _trials(self, missing: Collection[str]) -> list[plan.TaskPlan]:
         """Return the tasks as spares would run them, to try out the programs there."""
@@ -277,7 +283,7 @@ class FirstRound(Round):
             dataclasses.replace(check, grade=Grade.WARNING) if check in failed.values() else check
             for check in checks
         )
-        self.hosts.record_checks(self.checks)
+        self._record_checks(self.checks)
         for host, check in failed.items():
             self._leave_out(host, check.cause)
         if not self.hosts.checks_all:
@@ -305,7 +311,6 @@ class NextRound(Round):
     def __init__(
         self,
         hosts: JobHosts,
-        spec: Spec,
         request: MakePlan,
         present: plan.Plan,
         renewed: Collection[str],
@@ -313,7 +318,8 @@ class NextRound(Round):
         accusers: dict[str, set[str]],
     ) -> None:
         super().__init__(hosts, (), ())
-        self._spec, self.request, self._rooms, self._accusers = spec, request, rooms, accusers
+        self._spec, self.request, self._rooms = hosts.spec, request, rooms
+        self._accusers = accusers
         self._present = {task.name: task for task in present.tasks}
         self._renewed = {name for name in renewed if name in request.tasks}
         self.failure: Cause | None = None
@@ -447,11 +453,13 @@ class NextRound(Round):
         has_preflight = self.hosts.has_preflight and self.hosts.need_probe(hosts)
         if not self._new_hosts or not has_preflight:
             return None
-        new = [host for host in self._new_hosts if host in hosts]
-        return self.hosts.start_probe(made, hosts, inspected=new, newcomers=self._new_hosts)
+        from distrun.supervisor.probe import Probe
+
+        new = self._new_hosts
+        return Probe(self.hosts, made, hosts, fresh=new, newcomers=new)
 
     def _judge(self, checks: tuple[Check, ...]) -> None:
-        self.hosts.record_checks(checks)
+        self._record_checks(checks)
         failed = [check for check in checks if check.grade is Grade.FAILED]
         for check in failed:
             if callers := _callers(check):

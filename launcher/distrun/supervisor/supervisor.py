@@ -406,7 +406,7 @@ class Supervisor:
             )
             hosts.deliver(delivery, self._manifest)
         self._planning = Planning(
-            *(self._loop, self._spec, self._hosts, hosts, self._running.training),
+            *(self._loop, self._hosts, hosts, self._running.training),
             state=lambda: self._state,
             start_left=self._start_left,
             emit=self.emit,
