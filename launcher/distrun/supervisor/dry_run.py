@@ -43,10 +43,7 @@ def make_plan(spec: Spec, left_out: dict[str, Cause] | None = None) -> Plan:
         HostError: a host cannot be used.
         InvalidSpecError: no plan can be made of the spec.
     """
-    with tempfile.TemporaryDirectory(prefix=f"distrun-plan-{os.getpid()}-") as folder:
-        dry_run = DryRun(spec, Path(folder), Path(folder))
-        dry_run.run()
-    made = dry_run.round
+    made = _run(spec)
     if made.error is not None:
         raise made.error
     if made.plan is None:
@@ -69,12 +66,23 @@ def check_hosts(
     Raises:
         InvalidSpecError: no plan can be made of the spec.
     """
-    with tempfile.TemporaryDirectory(prefix=f"distrun-doctor-{os.getpid()}-") as folder:
-        dry_run = DryRun(spec, Path(folder), records, checks_all=True, tick=tick)
+    made = _run(spec, records, tick)
+    if isinstance(made.error, InvalidSpecError):
+        raise made.error
+    return made
+
+
+def _run(
+    spec: Spec,
+    records: Path | None = None,
+    tick: Callable[[FirstRound], float | None] = lambda _: None,
+) -> FirstRound:
+    """Run the first round of a job. With `records`, all hosts are checked."""
+    use = "plan" if records is None else "doctor"
+    with tempfile.TemporaryDirectory(prefix=f"distrun-{use}-{os.getpid()}-") as folder:
+        logs = Path(folder)
+        dry_run = DryRun(spec, logs, records or logs, tick, checks_all=records is not None)
         dry_run.run()
-    error = dry_run.round.error
-    if isinstance(error, InvalidSpecError):
-        raise error
     return dry_run.round
 
 
@@ -84,8 +92,8 @@ class DryRun:
     Args:
         logs: an empty folder for the agent of this machine.
         folder: where the job's record would be.
-        checks_all: as :class:`.JobHosts` has it.
         tick: see :func:`check_hosts`.
+        checks_all: as :class:`.JobHosts` has it.
     """
 
     def __init__(
@@ -93,9 +101,9 @@ class DryRun:
         spec: Spec,
         logs: Path,
         folder: Path,
+        tick: Callable[[FirstRound], float | None],
         *,
-        checks_all: bool = False,
-        tick: Callable[[FirstRound], float | None] = lambda _: None,
+        checks_all: bool,
     ) -> None:
         self._tick = tick
         self._is_releasing = False

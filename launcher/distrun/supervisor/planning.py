@@ -13,7 +13,6 @@ from distrun.errors import DistrunError
 from distrun.job import events
 from distrun.strategies import Role
 from distrun.supervisor.round import FirstRound, NextRound, Round
-from distrun.supervisor.wait_limit import WaitLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,6 +30,12 @@ _HARMLESS_FAULTS = (
     *(Code.POD_DELETED, Code.POD_PREEMPTED),
 )
 """Faults after which a host may be used again, by a new agent."""
+_WAIT_SHARE = 1 / 3
+"""The part of what is left of `timeouts.start` in which a round waits only for hosts that it may
+not need: the rest is for the other hosts."""
+_SHORTEST_WAIT = 1.0
+_WITHOUT_LIMIT = 300.0
+"""The seconds that count as left if `timeouts.start` is off."""
 _RETRY_SECONDS = 5.0
 _FIRST_RETURN = 15.0
 """Seconds until a lost host is connected to anew. One that shuts down, or whose memory is short,
@@ -75,13 +80,13 @@ class Planning:
         """By each host, those that could not reach it while a plan was made."""
         self._requests: list[MakePlan] = []
         self._round: Round | None = FirstRound(hosts)
-        self._wait_limit = self._new_wait_limit()
-        """How long the round may wait for hosts that it may not need."""
+        self._end_of_wait = loop.call_at(None, self._give_up_silent)
+        self._limit_wait()
         self._returns: dict[str, tuple[Handle, float]] = {}
         """When to connect to lost hosts anew, and how long each waits."""
         self._early_returns: list[str] = []
         """Those to connect to once there is a plan."""
-        loop.checks.append(self._check_wait_limit)
+        loop.checks.append(self._count_wait)
 
     def add(self, request: MakePlan) -> None:
         """Make a plan, once those before it are made."""
@@ -104,7 +109,7 @@ class Planning:
 
     def why_waiting(self) -> tuple[Cause, ...]:
         """Return what the hosts that the round waits for have not answered."""
-        made, seconds = self._round, self._wait_limit.seconds
+        made, seconds = self._round, self._longest_wait
         if isinstance(made, FirstRound):
             seconds = self.hosts.spec.timeouts.start or 0.0
         causes = {} if made is None else self._pool.unanswered(made.waiting_for, seconds)
@@ -168,26 +173,38 @@ class Planning:
         else:
             self._early_returns.append(host)
 
-    def _check_wait_limit(self) -> None:
-        """Give up hosts that have not answered for too long, if the job does not need them."""
-        made, limit, state = self._round, self._wait_limit, self._state()
+    def _limit_wait(self) -> None:
+        """Determine for how long the round may wait for hosts that it may not need."""
+        left = self._start_left()
+        share = (_WITHOUT_LIMIT if left is None else left) * _WAIT_SHARE
+        self._longest_wait = self._wait_left = max(_SHORTEST_WAIT, float(round(share)))
+        self._end_of_wait.cancel()
+
+    def _count_wait(self) -> None:
+        """Let that time pass only while the round waits for such hosts alone."""
+        made, end = self._round, self._end_of_wait
+        is_waiting = made is not None and made.waits_for_replaceable
+        if is_waiting and end.when is None:
+            end.move(self._loop.now() + self._wait_left)
+        elif not is_waiting and end.when is not None:
+            self._wait_left = end.when - self._loop.now()
+            end.cancel()
+
+    def _give_up_silent(self) -> None:
+        """Give up hosts that have not answered for too long."""
+        made, state = self._round, self._state()
         if made is None or state.outcome is not None:
             return
-        limit.update(is_waiting=made.waits_for_replaceable)
-        if not limit.is_over:
-            return
+        self._wait_left = _SHORTEST_WAIT
         waiting = made.waiting_for
-        if isinstance(made, NextRound) and not made.has_room_without(waiting, _rooms(state)):
-            self._wait_limit = self._new_wait_limit()
-            return
-        silent = self._pool.unanswered(waiting, limit.seconds)
+        silent = self._pool.unanswered(waiting, self._longest_wait)
         if isinstance(made, FirstRound):
             silent = {**self._pool.unreachable, **silent}
+        elif isinstance(made, NextRound) and not made.has_room_without(waiting, _rooms(state)):
+            self._limit_wait()
+            return
         made.give_up(silent)
         self._finish()
-
-    def _new_wait_limit(self) -> WaitLimit:
-        return WaitLimit(self._loop, self._start_left(), self._check_wait_limit)
 
     # Rounds --------------------------------------------------------------------------------
 
@@ -200,7 +217,7 @@ class Planning:
             renewed = {task.name for task in state.tasks.values() if state.has_new_agent(task)}
             lost = {task.name for task in state.tasks.values() if state.why_unusable(task)}
             self._training.interrupt(state.tasks.keys() - renewed - lost)
-            self._wait_limit = self._new_wait_limit()
+            self._limit_wait()
             self._round = NextRound(
                 *(self.hosts, request, self._plan),
                 renewed,
