@@ -549,7 +549,7 @@ class World:
 
     @property
     def state(self) -> lifecycle.JobState:
-        return self._supervisor._state
+        return self._supervisor._job.state
 
     def settle(self) -> None:
         """Deliver messages in both directions until there are no more."""

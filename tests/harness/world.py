@@ -183,10 +183,10 @@ class World:
         if folder is not None:
             folder.release_lock()
         if supervisor is not None:
-            self.last_state = supervisor._state
+            self.last_state = supervisor._job.state
             supervisor._clients._server.close()
             with contextlib.suppress(OSError):
-                supervisor._record._log.close()
+                supervisor._job.record._log.close()
         for connection in list(self.clients):
             if connection.near is self._process and not connection.is_closed:
                 connection.is_closed = True

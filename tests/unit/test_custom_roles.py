@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,7 +247,9 @@ class Watching:
         if self.task is not None:
             self.task.close()
         tails = LogTails(self.loop, self.folder)
-        self.task = RunningTask(*(self.plan, self.loop, self.inquiries, self.folder, tails, self))
+        hosts = types.SimpleNamespace(inquiries=self.inquiries)
+        job: Any = types.SimpleNamespace(loop=self.loop, hosts=hosts, folder=self.folder)
+        self.task = RunningTask(self.plan, job, tails, self)
         self.task.start(TaskStarted("proxy:0", attempt, 1, 0.0, log_start))
         return self.task
 

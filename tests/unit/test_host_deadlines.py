@@ -119,7 +119,7 @@ def test_a_second_request_to_stop_does_not_wait_for_logs(tmp_path: Path) -> None
     assert not world.faults
     for _ in range(2):
         stop = protocol.StopJob(Cause(Code.LAUNCH_SIGNALLED, signal=2), 15, None, 130)
-        world._supervisor._request_stop(stop)
+        world._supervisor._stops.receive(stop)
     asked = world.now
     while not world.state.phase.is_final and world.now < asked + 120:
         world.advance()

@@ -40,7 +40,7 @@ def stop(world: World, grace: float | None = None) -> None:
     stop_job = protocol.StopJob(
         Cause(Code.STOPPED_BY_COMMAND, name="distrun kill"), signal.SIGTERM, grace, 137
     )
-    world._supervisor._request_stop(stop_job)
+    world._supervisor._stops.receive(stop_job)
 
 
 def test_it_is_said_once(world: World) -> None:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from distrun.job.events import Event, Outcome
     from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
-    from distrun.spec.model import Spec
-    from distrun.supervisor.hosts.inquiry import Inquiries
+    from distrun.supervisor.running_job import RunningJob
     from distrun.verdict.failures import Failure
     from distrun.verdict.log_analysis import LogTail
     from distrun.verdict.model import Replacement
@@ -91,22 +90,14 @@ class _Logs:
 class FailureAnalyzer:
     """Follows a job's events, has its failures analyzed while it goes on, and records the verdicts.
 
-    Args:
-        inquiries: run the analyses: reading logs may take seconds.
-        emit: called with the verdicts, in the order of the failures.
+    The verdicts come in the order of the failures. Analyses run in forks: reading logs may take
+    seconds.
     """
 
-    def __init__(
-        self,
-        folder: JobFolder,
-        spec: Spec,
-        inquiries: Inquiries,
-        emit: Callable[[Event], None],
-    ) -> None:
+    def __init__(self, job: RunningJob) -> None:
         from distrun.verdict.failures import FailureTracker
 
-        self._folder, self._spec = folder, spec
-        self._inquiries, self._emit = inquiries, emit
+        self._job, self._folder, self._spec = job, job.folder, job.spec
         self._tracker = FailureTracker()
         self._has_judged_success = False
         self._output_starts: dict[str, int] = {}
@@ -127,11 +118,12 @@ class FailureAnalyzer:
                 replacement = after.replacements[-1] if is_replaced else None
                 self._find(self._question(failure, replacement), None)
 
-    def find_last(self, state: JobState) -> bool:
+    def find_last(self) -> bool:
         """Find out why the job failed, if it did and that is not known yet.
 
         Returns whether a verdict is being waited for.
         """
+        state = self._job.state
         outcome = state.outcome
         is_begun = any(each is not None for each, _ in self._analyses)
         if outcome is not None and outcome.verdict is None and not is_begun:
@@ -152,7 +144,7 @@ class FailureAnalyzer:
             while self._analyses and self._analyses[0][1]:
                 self._record(*self._analyses.popleft())
 
-        self._inquiries.ask(Question(f"failure {self._count}", ask, Verdict), on_answer)
+        self._job.hosts.inquiries.ask(Question(f"failure {self._count}", ask, Verdict), on_answer)
 
     def _record(self, outcome: Outcome | None, answer: list[Verdict | None]) -> None:
         (verdict,) = answer
@@ -162,7 +154,7 @@ class FailureAnalyzer:
             verdict = Verdict(task=outcome.task, kind=Kind.OTHER, cause=cause)
         if verdict is not None:
             before_restart = outcome is None
-            self._emit(
+            self._job.emit(
                 VerdictReached(at=time.time(), verdict=verdict, before_restart=before_restart)
             )
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distrun.agent.protocol import Order
+    from distrun.agent.protocol.file_messages import TransferProgress
     from distrun.spec.model import Spec
-    from distrun.supervisor.hosts.file_delivery import FileDelivery
+    from distrun.supervisor.hosts.file_delivery import FileDelivery, FileSender
     from distrun.supervisor.hosts.reach import Reach
     from distrun.sync.manifest import Manifest
 
@@ -112,9 +113,18 @@ class JobHosts:
         """Whether the tasks on a host write their logs there."""
         return self.reaches[host].has_own_logs
 
-    def deliver(self, delivery: FileDelivery, manifest: Manifest) -> None:
-        """Have the program's files sent to the hosts that lack them."""
-        self.delivery, self._manifest = delivery, manifest
+    def deliver(
+        self,
+        manifest: Manifest,
+        send_list: Callable[[str, FileSender, list[Order]], None],
+        show_progress: Callable[[TransferProgress], None],
+    ) -> None:
+        """Have the program's files sent to the hosts that lack them, see :class:`FileDelivery`."""
+        from distrun.supervisor.hosts.file_delivery import FileDelivery
+
+        lacking = self.hosts_without_files
+        self.delivery = FileDelivery(manifest, lacking, send_list, self.emit, show_progress)
+        self._manifest = manifest
         for reach in self.reaches.values():
             reach.files = manifest
 

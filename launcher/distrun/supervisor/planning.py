@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
+from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
-from distrun.errors import DistrunError
+from distrun.errors import HostError
+from distrun.frozen import replace
 from distrun.job import events
+from distrun.job.folder import replace_file
 from distrun.strategies import Role
+from distrun.supervisor.job_hosts import planned_task
 from distrun.supervisor.round import FirstRound, NextRound, Round
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from distrun.agent.loop import Handle, Loop
+    from distrun.agent.loop import Handle
     from distrun.agent.protocol import Report
     from distrun.lifecycle import JobState, MakePlan
-    from distrun.plan import Plan
-    from distrun.supervisor.hosts.pool import HostPool
+    from distrun.plan import Plan, TaskPlan
     from distrun.supervisor.job_hosts import JobHosts
-    from distrun.supervisor.training_gap import TrainingGap
+    from distrun.supervisor.running_job import RunningJob
+    from distrun.supervisor.running_tasks import RunningTasks
 
 _HARMLESS_FAULTS = (
     *(Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
@@ -48,45 +53,32 @@ class Planning:
     """Makes the first plan, then one for each request of the lifecycle, one at a time.
 
     Args:
-        pool: connects to the hosts.
         hosts: what is known of them.
-        training: is interrupted when a further plan is begun.
-        state: returns the present state of the job.
+        running: is told of each plan.
         start_left: returns the seconds that are left of `timeouts.start`; None: it is off.
-        emit: called with the events for the record.
-        use_plan: replaces the present plan. Returns the tasks for the record; None if the job was
-            aborted instead.
-        abort: called with why the job cannot start.
     """
 
-    def __init__(  # noqa: PLR0913 - most have names
+    def __init__(
         self,
-        loop: Loop,
-        pool: HostPool,
+        job: RunningJob,
         hosts: JobHosts,
-        training: TrainingGap,
-        *,
-        state: Callable[[], JobState],
+        running: RunningTasks,
         start_left: Callable[[], float | None],
-        emit: Callable[[events.Event], None],
-        use_plan: Callable[[Plan], tuple[events.PlannedTask, ...] | None],
-        abort: Callable[[DistrunError], None],
     ) -> None:
-        self._loop, self._pool, self.hosts = loop, pool, hosts
-        self._training, self._state, self._start_left = training, state, start_left
-        self._emit, self._use_plan, self._abort = emit, use_plan, abort
+        self._job, self._loop, self._emit, self.hosts = job, job.loop, job.emit, hosts
+        self._running, self._start_left = running, start_left
         self._plan: Plan | None = None
         self._accusers: dict[str, set[str]] = {}
         """By each host, those that could not reach it while a plan was made."""
         self._requests: list[MakePlan] = []
         self._round: Round | None = FirstRound(hosts)
-        self._end_of_wait = loop.call_at(None, self._give_up_silent)
+        self._end_of_wait = job.loop.call_at(None, self._give_up_silent)
         self._limit_wait()
         self._returns: dict[str, tuple[Handle, float]] = {}
         """When to connect to lost hosts anew, and how long each waits."""
         self._early_returns: list[str] = []
         """Those to connect to once there is a plan."""
-        loop.checks.append(self._count_wait)
+        job.loop.checks.append(self._count_wait)
 
     def add(self, request: MakePlan) -> None:
         """Make a plan, once those before it are made."""
@@ -112,7 +104,7 @@ class Planning:
         made, seconds = self._round, self._longest_wait
         if isinstance(made, FirstRound):
             seconds = self.hosts.spec.timeouts.start or 0.0
-        causes = {} if made is None else self._pool.unanswered(made.waiting_for, seconds)
+        causes = {} if made is None else self._job.hosts.unanswered(made.waiting_for, seconds)
         return tuple(
             Cause(Code.HOST_NOT_PREPARED, host=host, within=(cause,))
             for host, cause in causes.items()
@@ -130,14 +122,14 @@ class Planning:
 
     def leave_out(self, host: str, cause: Cause) -> None:
         """Make the first plan without a host, if that is a spare."""
-        if isinstance(self._round, FirstRound) and self._state().outcome is None:
+        if isinstance(self._round, FirstRound) and self._job.state.outcome is None:
             self._round.give_up({host: cause})
             self._finish()
 
     def on_lost(self, host: str, cause: Cause) -> None:
         """Note that a host is lost."""
         self.hosts.remove(host)
-        if host in self._state().hosts:
+        if host in self._job.state.hosts:
             self._reconnect_later(host)
         self.leave_out(host, cause)
 
@@ -153,7 +145,7 @@ class Planning:
 
         Unless its disk was full, or its agent broke the protocol.
         """
-        known = self._state().hosts.get(host)
+        known = self._job.state.hosts.get(host)
         fault = None if known is None else known.fault
         if fault is not None and fault.code not in _HARMLESS_FAULTS:
             return
@@ -165,11 +157,11 @@ class Planning:
 
     def _reconnect(self, host: str) -> None:
         """Connect anew to a host that was lost; if it answers it can take over tasks."""
-        state = self._state()
+        state = self._job.state
         if state.outcome is not None or not state.has_restarts:
             return
         if self._plan is not None:
-            self._pool.connect({host: self.hosts.reconnect(host)})
+            self._job.hosts.connect({host: self.hosts.reconnect(host)})
         else:
             self._early_returns.append(host)
 
@@ -192,14 +184,14 @@ class Planning:
 
     def _give_up_silent(self) -> None:
         """Give up hosts that have not answered for too long."""
-        made, state = self._round, self._state()
+        made, state = self._round, self._job.state
         if made is None or state.outcome is not None:
             return
         self._wait_left = _SHORTEST_WAIT
         waiting = made.waiting_for
-        silent = self._pool.unanswered(waiting, self._longest_wait)
+        silent = self._job.hosts.unanswered(waiting, self._longest_wait)
         if isinstance(made, FirstRound):
-            silent = {**self._pool.unreachable, **silent}
+            silent = {**self._job.hosts.unreachable, **silent}
         elif isinstance(made, NextRound) and not made.has_room_without(waiting, _rooms(state)):
             self._limit_wait()
             return
@@ -210,13 +202,13 @@ class Planning:
 
     def _plan_next(self) -> None:
         """Begin the next round that was requested, if there is none."""
-        while self._requests and self._round is None and self._state().outcome is None:
-            request, state = self._requests.pop(0), self._state()
+        while self._requests and self._round is None and self._job.state.outcome is None:
+            request, state = self._requests.pop(0), self._job.state
             if request.restart not in state.restarts or self._plan is None:
                 continue
             renewed = {task.name for task in state.tasks.values() if state.has_new_agent(task)}
             lost = {task.name for task in state.tasks.values() if state.why_unusable(task)}
-            self._training.interrupt(state.tasks.keys() - renewed - lost)
+            self._running.training.interrupt(state.tasks.keys() - renewed - lost)
             self._limit_wait()
             self._round = NextRound(
                 *(self.hosts, request, self._plan),
@@ -232,7 +224,7 @@ class Planning:
         if made is None or not made.is_finished:
             return
         self._round = None
-        if self._state().outcome is not None:
+        if self._job.state.outcome is not None:
             return
         if isinstance(made, FirstRound):
             self._finish_first(made)
@@ -242,9 +234,8 @@ class Planning:
 
     def _finish_first(self, made: FirstRound) -> None:
         if made.error is not None:
-            self._abort(made.error)
+            self._job.abort(made.error)
         elif made.plan is not None and (tasks := self._use_plan(made.plan)) is not None:
-            self._plan = made.plan
             self._emit(events.JobPlanned(at=time.time(), tasks=tasks))
             for host in self._early_returns:
                 self._reconnect(host)
@@ -267,14 +258,13 @@ class Planning:
     def _use(self, made: NextRound, plan: Plan) -> None:
         made.keep_placement()
         for host in made.avoided:
-            count = self._state().failures_in_a_row
+            count = self._job.state.failures_in_a_row
             cause = Cause(Code.HOST_FAILS_TASKS, host=host, count=count)
             self._emit(events.HostLeftOut(at=time.time(), host=host, cause=cause))
         records = self._use_plan(plan)
         if records is None:
             return
-        self._plan = plan
-        all_workers = self._state().all_workers
+        all_workers = self._job.state.all_workers
         workers = sum(task.role is Role.WORKER for task in plan.tasks)
         self._emit(
             events.JobPlanned(
@@ -285,6 +275,40 @@ class Planning:
                 all_workers=all_workers if workers < all_workers else None,
             )
         )
+
+    def _use_plan(self, plan: Plan) -> tuple[events.PlannedTask, ...] | None:
+        """Write a plan down and start tasks by it from now on.
+
+        Returns its tasks for the record; None if the plan could not be written.
+        """
+        job, path = self._job, self._job.folder.plan_file
+        try:
+            replace_file(path, json.dumps(plan.record(), indent=1) + "\n")
+        except OSError as error:
+            shown, errno = job.folder.shown(path), error.errno or 0
+            cause = Cause(Code.PLAN_NOT_WRITTEN, path=shown, errno=errno)
+            job.abort(HostError(cause=cause))
+            return None
+        self._plan, job.tasks = plan, {task.name: task for task in plan.tasks}
+        job.hosts.set_logs_aside({task.name: task.host for task in plan.tasks})
+        self._running.use_plan(plan.tasks)
+        return tuple(
+            replace(planned_task(task), log_start=self._log_start(task)) for task in plan.tasks
+        )
+
+    def _log_start(self, task: TaskPlan) -> int:
+        """Return where the log on a task's host begins in its copy; 0 if there is no copy.
+
+        An unfinished line before that is ended.
+        """
+        if not self._job.has_own_logs(task.host):
+            return 0
+        present = self._job.state.tasks.get(task.name)
+        is_further = self._job.state.phase is not lifecycle.JobPhase.PREPARING
+        if not is_further or present is None or present.host != task.host:
+            return self._job.folder.end_line(task.name)
+        is_new = self._job.state.has_new_agent(present)
+        return self._job.folder.end_line(task.name) if is_new else present.log_start
 
 
 def _rooms(state: JobState) -> dict[str, int]:

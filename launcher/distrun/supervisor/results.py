@@ -18,10 +18,10 @@ from distrun.supervisor.hosts.former_agents import make_former_reach
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from distrun.agent.loop import Loop
     from distrun.job.folder import JobFolder
     from distrun.spec.model import Spec
-    from distrun.supervisor.hosts.inquiry import Inquiries, Inquiry
+    from distrun.supervisor.hosts.inquiry import Inquiry
+    from distrun.supervisor.running_job import RunningJob
 
 _LONGEST_SECONDS = 6 * 3600.0
 """A host that sends nothing for a minute is given up long before."""
@@ -34,20 +34,14 @@ class Results:
 
     Args:
         on_end: called once they are here, or cannot be: it gets the event for the record.
-        show_progress: called several times a second.
     """
 
     def __init__(
         self,
-        loop: Loop,
-        inquiries: Inquiries,
-        folder: JobFolder,
-        spec: Spec,
+        job: RunningJob,
         on_end: Callable[[events.ResultsFetched], None],
-        show_progress: Callable[[TransferProgress], None],
     ) -> None:
-        self._loop, self._inquiries, self._folder, self._spec = loop, inquiries, folder, spec
-        self._on_end, self._show_progress = on_end, show_progress
+        self._job, self._loop, self._spec, self._on_end = job, job.loop, job.spec, on_end
         self._hosts = 0
         self._progress = -1
         """Reads how much has come."""
@@ -61,9 +55,9 @@ class Results:
             return False
         self._progress, writer = os.pipe()
         self._loop.watch(self._progress, self._on_progress)
-        ask = partial(_fetch, self._folder, self._spec, writer)
+        ask = partial(_fetch, self._job.folder, self._spec, writer)
         try:
-            self._inquiry = self._inquiries.begin(
+            self._inquiry = self._job.hosts.inquiries.begin(
                 ask, self._end, kept=(writer,), seconds=_LONGEST_SECONDS
             )
         except OSError as error:
@@ -76,7 +70,7 @@ class Results:
         told = os.read(self._progress, 4096).split(b"\n")[-2:-1]
         if told:
             done, total = map(int, told[0].split())
-            self._show_progress(TransferProgress(done, total, self._hosts))
+            self._job.clients.broadcast(TransferProgress(done, total, self._hosts))
         else:
             self._loop.unwatch(self._progress)
 

@@ -15,11 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from distrun.agent import protocol
-    from distrun.agent.loop import Loop
-    from distrun.job.folder import JobFolder
     from distrun.plan import TaskPlan
-    from distrun.supervisor.hosts.inquiry import Inquiries
     from distrun.supervisor.log_tails import LogTails
+    from distrun.supervisor.running_job import RunningJob
 
 _MOST_VALUES = 100
 """How many keys of a task are kept: those that it reported last."""
@@ -51,17 +49,10 @@ class RunningTask:
     """
 
     def __init__(
-        self,
-        plan: TaskPlan,
-        loop: Loop,
-        inquiries: Inquiries,
-        folder: JobFolder,
-        tails: LogTails,
-        observer: Observer,
+        self, plan: TaskPlan, job: RunningJob, tails: LogTails, observer: Observer
     ) -> None:
         self._plan, self.name = plan, plan.name
-        self._loop, self._inquiries, self._folder = loop, inquiries, folder
-        self._tails, self._observer = tails, observer
+        self._job, self._tails, self._observer = job, tails, observer
         self._reported: dict[str, str] = {}
         self._printed: dict[str, str] = {}
         self.latest: Progress | None = None
@@ -79,14 +70,14 @@ class RunningTask:
         self._is_awaited = self._plan.is_awaited and self._plan.ready is not Ready.OFF
         if self._is_awaited and self._plan.ready is Ready.LINE:
             self._search = LineSearch(
-                *(self._loop, self._inquiries, self._folder.log_of(self.name)),
+                *(self._job.loop, self._job.hosts.inquiries, self._job.folder.log_of(self.name)),
                 start=report.log_start,
                 expression=self._plan.ready_line,
                 on_found=self._on_line,
             )
         if not self.reports_steps:
             tail = LogTail(
-                *(self._folder, self.name, report.log_start, self._on_printed),
+                *(self._job.folder, self.name, report.log_start, self._on_printed),
                 on_served=lambda addresses: self._observer.on_served(self, addresses),
             )
             self._tails.start(self.name, tail)

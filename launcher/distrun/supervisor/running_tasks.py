@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 from distrun import lifecycle
@@ -21,15 +20,12 @@ from distrun.supervisor.stack_collector import StackCollector
 from distrun.supervisor.training_gap import TrainingGap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from distrun.agent.loop import Loop
     from distrun.agent.protocol import Cause, Report
-    from distrun.job.folder import JobFolder
     from distrun.plan import TaskPlan
-    from distrun.spec.model import Spec
     from distrun.supervisor.failure_analyzer import FailureAnalyzer
-    from distrun.supervisor.hosts.pool import HostPool
+    from distrun.supervisor.running_job import RunningJob
     from distrun.supervisor.stack_collector import Stacks
 
 _MOST_SAVES = 2000
@@ -41,46 +37,23 @@ class RunningTasks:
 
     Args:
         analyzer: reads the program for where tasks serve.
-        state: returns the job's.
-        emit: called with the events.
-        broadcast: called with the progress of tasks.
-        has_own_files: returns whether a host does not see this machine's files.
     """
 
-    def __init__(  # noqa: PLR0913 - what they need of a supervisor
-        self,
-        loop: Loop,
-        folder: JobFolder,
-        spec: Spec,
-        hosts: HostPool,
-        analyzer: FailureAnalyzer,
-        *,
-        state: Callable[[], lifecycle.JobState],
-        emit: Callable[[events.Event], None],
-        broadcast: Callable[[protocol.Progress], None],
-        has_own_files: Callable[[str], bool],
-    ) -> None:
-        self._loop, self._hosts, self._analyzer = loop, hosts, analyzer
-        self._state, self._emit, self._broadcast = state, emit, broadcast
+    def __init__(self, job: RunningJob, analyzer: FailureAnalyzer) -> None:
+        self._job, self._emit, self._analyzer = job, job.emit, analyzer
         self._tasks: dict[str, RunningTask] = {}
-        self._tails = LogTails(loop, folder)
-        self._history = HistoryLog(folder)
-        self._make = partial(
-            RunningTask,
-            loop=loop,
-            inquiries=hosts.inquiries,
-            folder=folder,
-            tails=self._tails,
-            observer=self,
-        )
-        self.training = TrainingGap(emit, time.time)
-        self.stacks = StackCollector(loop, hosts.order, has_own_files)
+        self._tails = LogTails(job.loop, job.folder)
+        self._history = HistoryLog(job.folder)
+        self.training = TrainingGap(job.emit, time.time)
+        if job.former is not None:
+            self.training.resume(job.former, job.last_change)
+        self.stacks = StackCollector(job.loop, job.hosts.order, job.has_own_logs)
         self._signs = SignsOfLife(
-            *(loop, spec.timeouts.stall, folder.size_of_log, self._list_watched),
-            measure=lambda: hosts.order_all(protocol.MeasureCpu()),
+            *(job.loop, job.spec.timeouts.stall, job.folder.size_of_log, self._list_watched),
+            measure=lambda: job.hosts.order_all(protocol.MeasureCpu()),
             on_change=self._on_silence,
         )
-        self._cluster = self._check_cluster(())
+        self._cluster = ClusterCheck((), self._find_setter)
         self._is_setter_asked = False
         self._setter: tuple[str, bool] | None = None
         """Where the program sets TF_CONFIG: see :class:`.ClusterCheck`; None: not known yet."""
@@ -90,10 +63,7 @@ class RunningTasks:
         for task in self._tasks.keys() - {task.name for task in tasks}:
             self._tasks.pop(task).close()
             self._signs.end(task)
-        self._cluster = self._check_cluster(tasks)
-
-    def _check_cluster(self, tasks: Sequence[TaskPlan]) -> ClusterCheck:
-        return ClusterCheck(tasks, self._find_setter)
+        self._cluster = ClusterCheck(tasks, self._find_setter)
 
     # An attempt ----------------------------------------------------------------------------
 
@@ -101,7 +71,7 @@ class RunningTasks:
         """The next attempt of a task is about to start."""
         if task.name in self._tasks:
             self._tasks[task.name].close()
-        self._tasks[task.name] = self._make(task)
+        self._tasks[task.name] = RunningTask(task, self._job, self._tails, self)
         self.training.start(task.name)
 
     def start(self, report: protocol.TaskStarted) -> None:
@@ -116,7 +86,7 @@ class RunningTasks:
             ended.end()
         self._cluster.forget(task)
         self._emit(event)
-        if self._state().tasks[task].is_in_group:
+        if self._job.state.tasks[task].is_in_group:
             self._signs.end(task)
 
     def record_rest(self) -> None:
@@ -134,7 +104,7 @@ class RunningTasks:
         """Record the last progress of an attempt, if it is not recorded yet."""
         self._tails.read_rest(task.name)
         last = task.latest
-        if last is not None and last.values != self._state().tasks[task.name].reported:
+        if last is not None and last.values != self._job.state.tasks[task.name].reported:
             self._emit(
                 events.TaskReported(
                     at=last.at, task=task.name, values=last.values, step_at=task.step_at
@@ -145,7 +115,7 @@ class RunningTasks:
 
     def receive(self, host: str, report: Report) -> bool:
         """Note what tasks do while they run. Returns whether the report says that."""
-        state = self._state()
+        state = self._job.state
         if isinstance(report, (protocol.Progress, protocol.UsageSampled)):
             report = report._replace(at=report.at + state.hosts[host].behind)
         if isinstance(report, (protocol.Progress, protocol.UsageSampled, protocol.TaskListening)):
@@ -175,7 +145,7 @@ class RunningTasks:
             self._report_cluster(self._cluster.record(task.name, report.ports))
 
     def _is_running(self, task: str) -> bool:
-        known = self._state().tasks.get(task)
+        known = self._job.state.tasks.get(task)
         return known is not None and known.phase is lifecycle.TaskPhase.RUNNING
 
     @property
@@ -186,10 +156,10 @@ class RunningTasks:
     # What an attempt does ------------------------------------------------------------------
 
     def on_progress(self, task: RunningTask) -> None:
-        progress, known = task.latest, self._state().tasks.get(task.name)
+        progress, known = task.latest, self._job.state.tasks.get(task.name)
         if progress is None or known is None:
             return
-        self._broadcast(progress)
+        self._job.clients.broadcast(progress)
         if known.first_step_at is None and "STEP" in progress.values:
             values = {k: v for k, v in progress.values.items() if k in ("EPOCH", "STEP")}
             name, attempt = task.name, known.attempt
@@ -203,7 +173,7 @@ class RunningTasks:
             self.training.record(task.name, progress.values, is_printed=is_printed)
 
     def on_step(self, task: RunningTask, step: str | None, *, is_moving: bool) -> None:
-        known = self._state().tasks.get(task.name)
+        known = self._job.state.tasks.get(task.name)
         is_waited_for = known is not None and known.is_in_group and self._is_running(task.name)
         # A log may arrive after its task's exit.
         if is_waited_for or not self._signs.counts_steps:
@@ -230,7 +200,7 @@ class RunningTasks:
             self._signs.limit(SUSPECT_SECONDS)
 
     def _report_mismatch(self, cause: Cause) -> None:
-        if self._state().outcome is None:
+        if self._job.state.outcome is None:
             self._emit(events.ClusterMismatched(at=time.time(), cause=cause))
 
     def _find_setter(self) -> tuple[str, bool] | None:
@@ -238,7 +208,7 @@ class RunningTasks:
         if not self._is_setter_asked:
             self._is_setter_asked = True
             question = Question("setter", self._analyzer.find_tf_config_line, tuple[str, bool])
-            self._hosts.inquiries.ask(question, self._on_setter)
+            self._job.hosts.inquiries.ask(question, self._on_setter)
         return self._setter
 
     def _on_setter(self, setter: tuple[str, bool] | None) -> None:
@@ -256,7 +226,7 @@ class RunningTasks:
 
     def _list_watched(self) -> list[str]:
         """Return the tasks whose signs count; none while nothing can be known of them."""
-        state = self._state()
+        state = self._job.state
         if any(host.link_lost is not None for host in state.hosts.values()):
             return []
         if self._signs.counts_steps:
@@ -266,7 +236,7 @@ class RunningTasks:
 
     def _on_silence(self, are_silent: bool) -> None:
         """The tasks do nothing, or one does something again."""
-        if self._state().outcome is not None:
+        if self._job.state.outcome is not None:
             return
         if self._signs.counts_steps:
             if are_silent:
@@ -276,15 +246,15 @@ class RunningTasks:
         elif self._cluster.suspect is not None:
             self._report_mismatch(self._cluster.suspect)
         else:
-            silent = self._loop.now() - self._signs.last
+            silent = self._job.loop.now() - self._signs.last
             self._emit(events.TasksQuiet(at=time.time(), since=time.time() - silent))
 
     def _on_stall(self) -> None:
         """Let the stall take its course, once it is known where the tasks stand."""
 
         def go_on(found: Stacks) -> None:
-            if self._signs.are_silent and self._state().outcome is None:
+            if self._signs.are_silent and self._job.state.outcome is None:
                 where = places(found.processes)
                 self._emit(events.TimedOut(at=time.time(), timer=lifecycle.STALL, places=where))
 
-        self.stacks.ask_stalled(self._state(), go_on)
+        self.stacks.ask_stalled(self._job.state, go_on)

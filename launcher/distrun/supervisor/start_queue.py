@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
+
+from distrun.agent import protocol
+from distrun.job import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distrun.lifecycle import StartTask
+    from distrun import lifecycle
+    from distrun.agent.protocol import Cause
+    from distrun.supervisor.running_job import RunningJob
+    from distrun.supervisor.running_tasks import RunningTasks
 
 MOST_UNANSWERED = 8
 """How many starts a host may have that it has not answered. More would start no task sooner, and
@@ -21,38 +28,43 @@ class StartQueue:
     So the orders, which contain a TF_CONFIG each, are not all in memory either.
 
     Args:
-        send: sends a start to its host.
+        cause_text: returns a cause in words, for the line in a log where a restart begins.
     """
 
-    def __init__(self, send: Callable[[StartTask], None]) -> None:
-        self._send = send
-        self._waiting: dict[str, OrderedDict[str, StartTask]] = {}
+    def __init__(
+        self, job: RunningJob, running: RunningTasks, cause_text: Callable[[Cause], str]
+    ) -> None:
+        self._job, self._running, self._cause_text = job, running, cause_text
+        self._waiting: dict[str, OrderedDict[str, lifecycle.StartTask]] = {}
         self._unanswered: dict[str, set[str]] = {}
         self._canceled: list[str] = []
 
-    def add(self, host: str, start: StartTask) -> None:
-        """Send a start, now or later."""
-        self._waiting.setdefault(host, OrderedDict())[start.task] = start
-        self._fill(host)
+    def start(self, action: lifecycle.StartTask) -> None:
+        """Start a task, now or later."""
+        task = self._job.tasks[action.task]
+        self._running.expect(task)
+        self._waiting.setdefault(task.host, OrderedDict())[task.name] = action
+        self._fill(task.host)
+
+    def stop(self, action: lifecycle.StopTask) -> None:
+        """Stop a task, or cancel its start if that was not sent."""
+        host = self._job.state.tasks[action.task].host
+        waiting = self._waiting.get(host)
+        if waiting and waiting.pop(action.task, None) is not None:
+            self._canceled.append(action.task)
+        else:
+            self._job.hosts.order(host, protocol.StopTask(**vars(action)))
 
     def on_answer(self, host: str, task: str) -> None:
         """Send further starts: the host has executed that one, or could not."""
         self._unanswered.get(host, set()).discard(task)
         self._fill(host)
 
-    def cancel(self, host: str, task: str) -> bool:
-        """Cancel a start that was not sent. Returns whether there was one."""
-        waiting = self._waiting.get(host)
-        if waiting is None or task not in waiting:
-            return False
-        del waiting[task]
-        self._canceled.append(task)
-        return True
-
-    def pop_canceled(self) -> tuple[str, ...]:
-        """Return the tasks whose starts were canceled since the last call."""
+    def report_canceled(self) -> None:
+        """Record which starts were canceled since the last call."""
         canceled, self._canceled = tuple(self._canceled), []
-        return canceled
+        if canceled:
+            self._job.emit(events.StartsCanceled(at=time.time(), tasks=canceled))
 
     def remove_host(self, host: str) -> None:
         """Forget the starts of a host that is lost."""
@@ -62,7 +74,10 @@ class StartQueue:
     def _fill(self, host: str) -> None:
         waiting = self._waiting.get(host)
         unanswered = self._unanswered.setdefault(host, set())
-        while waiting and len(unanswered) < MOST_UNANSWERED:
-            task, start = waiting.popitem(last=False)
-            unanswered.add(task)
-            self._send(start)
+        while waiting and len(unanswered) < MOST_UNANSWERED and self._job.known is not None:
+            name, action = waiting.popitem(last=False)
+            unanswered.add(name)
+            words = "" if action.cause is None else self._cause_text(action.cause)
+            task, job_id = self._job.tasks[name], self._job.folder.job_id
+            order = self._job.known.start_order(task, job_id, action.attempt, words)
+            self._job.hosts.order(host, order)

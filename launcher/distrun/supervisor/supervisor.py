@@ -8,7 +8,6 @@ polled.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -20,26 +19,23 @@ from typing import TYPE_CHECKING, Any
 
 from distrun import lifecycle
 from distrun.agent import protocol
-from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.codec import from_json, to_json
-from distrun.errors import DistrunError, HostError, InternalError
-from distrun.frozen import replace
+from distrun.errors import DistrunError, InternalError
 from distrun.job import events, held_package
-from distrun.job.folder import replace_file
 from distrun.plan import READ
 from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
-from distrun.supervisor.event_queue import EventQueue
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
-from distrun.supervisor.hosts.former_agents import FormerAgents, find_former_agents
+from distrun.supervisor.former_hosts import FormerHosts
 from distrun.supervisor.hosts.pool import HostPool
-from distrun.supervisor.job_hosts import JobHosts, planned_task
-from distrun.supervisor.job_record import JobRecord
+from distrun.supervisor.job_hosts import JobHosts
 from distrun.supervisor.planning import Planning
+from distrun.supervisor.running_job import RunningJob
 from distrun.supervisor.running_tasks import RunningTasks
 from distrun.supervisor.start_queue import StartQueue
+from distrun.supervisor.stop_requests import StopRequests
 from distrun.supervisor.tensorboard import TensorBoard
 
 if TYPE_CHECKING:
@@ -48,9 +44,7 @@ if TYPE_CHECKING:
     from distrun.agent.loop import Handle
     from distrun.agent.protocol import Report, Request
     from distrun.job.folder import JobFolder
-    from distrun.plan import Plan, TaskPlan
     from distrun.spec.model import Spec
-    from distrun.supervisor.hosts.former_agents import FormerAgent
     from distrun.supervisor.results import Results
     from distrun.supervisor.stack_collector import Stacks
     from distrun.sync.manifest import Manifest
@@ -60,8 +54,6 @@ _ENDING_SECONDS = 3.0
 _MOST_WORDS = 200
 """Characters of an error in the cause of the job's end."""
 _FLUSH_SECONDS = 2.0
-_SAME_REQUEST_SECONDS = 1.0
-_LAUNCH_SECONDS = 5.0
 _OBSERVATIONS = (
     *(protocol.Progress, protocol.ProgressIgnored, protocol.TaskListening, protocol.UsageSampled),
 )
@@ -98,53 +90,45 @@ class Supervisor:
         assumed_dead: tuple[str, ...] = (),
         versions: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._folder = folder
-        self._versions = dict(versions)
-        self._spec = spec
-        self._cause_text = cause_text
-        self._loop = Loop()
-        self._last_change = 0.0 if former is None else folder.last_change()
-        self._record = JobRecord(folder, is_resumed=former is not None)
-        self._events = EventQueue(self._handle)
-        self._state = lifecycle.JobState()
-        self._former = former
-        self._changes = changes
+        self._job = job = RunningJob(folder, spec, former)
+        self._spec, self._folder, self._loop, self.emit = spec, folder, job.loop, job.emit
+        self._versions, self._changes = dict(versions), changes
         self._assumed_dead = assumed_dead
-        self._former_agents = FormerAgents(self._on_cleared, self._on_not_cleared)
-        if former is not None:
-            self._state = former
-        self._timers: dict[events.Timer, Handle] = {}
-        self._hosts = HostPool(
-            *(self._loop, spec, folder.job_id, folder.logs, READ, self),
+        self._manifest, self._has_preflight = manifest, preflight
+        self._former_hosts = FormerHosts(job, self._prepare)
+        job.hosts = self._hosts = HostPool(
+            *(job.loop, spec, folder.job_id, folder.logs, READ, self),
         )
         if folder.descriptor is not None:
-            self._hosts.inquiries.kept = (folder.descriptor,)
-        self._planning: Planning | None = None
-        """None: it is being made sure that nothing of earlier attempts is left."""
-        self._manifest = manifest
-        self._has_preflight = preflight
-        self._tasks: dict[str, TaskPlan] = {}
-        self._starts = StartQueue(self._send_start)
-        self._tensorboard: TensorBoard | None = None
-        self._is_finishing, self._stop_requested_at = False, -_LAUNCH_SECONDS
-        self._was_signalled = False
-        """Whether the last request to stop was a signal to this process."""
-        self._analyzer = FailureAnalyzer(folder, spec, self._hosts.inquiries, self.emit)
-        self._clients = Clients(self._loop, folder.listen(), self._on_client, self._on_client_end)
+            job.hosts.inquiries.kept = (folder.descriptor,)
+        job.clients = self._clients = Clients(
+            *(job.loop, folder.listen(), self._on_client, self._on_client_end)
+        )
         self._launch: Client | None = launch
         self._clients.add(launch)
         self._clients.watching.add(launch)
-        self._loop.watch_signals((signal.SIGCHLD, signal.SIGTERM), self._on_signals)
+        self._timers: dict[events.Timer, Handle] = {}
+        self._stops = StopRequests(job, self._on_stop)
+        self._tensorboard: TensorBoard | None = None
         self._results: Results | None = None
-        self._running = RunningTasks(
-            *(self._loop, folder, spec, self._hosts, self._analyzer),
-            state=lambda: self._state,
-            emit=self.emit,
-            broadcast=self._clients.broadcast,
-            has_own_files=self._has_own_files,
-        )
-        if former is not None:
-            self._running.training.resume(former, self._last_change)
+        self._is_finishing = False
+        self._analyzer = FailureAnalyzer(job)
+        self._running = RunningTasks(job, self._analyzer)
+        self._starts = StartQueue(job, self._running, cause_text)
+        self._planning: Planning | None = None
+        """None: it is being made sure that nothing of earlier attempts is left."""
+        self._loop.watch_signals((signal.SIGCHLD, signal.SIGTERM), self._on_signals)
+        job.observers += [self._analyzer.on_event, self._on_planned]
+        job.after_actions.append(self._starts.report_canceled)
+        job.handlers = {
+            lifecycle.StartTask: self._starts.start,
+            lifecycle.StopTask: self._starts.stop,
+            lifecycle.SetTimer: self._set_timer,
+            lifecycle.CancelTimer: self._set_timer,
+            lifecycle.Announce: lambda action: job.emit(action.event),
+            lifecycle.MakePlan: self._make_plan,
+            lifecycle.Finish: lambda _: self._release_hosts(),
+        }
 
     def run(self, early: Sequence[Request]) -> None:
         """Run the job to its end. `early` are requests that its launch command has sent already."""
@@ -152,9 +136,9 @@ class Supervisor:
         for message in early:
             if self._launch is not None:
                 self._on_client(self._launch, message)
-        self._clear_former_hosts()
+        self._former_hosts.clear(self._assumed_dead)
         self._finish_if_released()
-        while not self._state.phase.is_final:
+        while not self._job.state.phase.is_final:
             self._loop.turn()
             self._finish_if_released()
         self._running.close()
@@ -162,7 +146,7 @@ class Supervisor:
 
     def _close(self) -> None:
         self._hosts.inquiries.close()
-        self._record.release_reserve()
+        self._job.record.release_reserve()
         self._folder.stop_listening()
         self._clients.flush(_FLUSH_SECONDS)
         # Commands whose connection has ended must not find the supervisor alive.
@@ -177,7 +161,7 @@ class Supervisor:
         Raises:
             Exception: neither was possible. The processes on this machine are left.
         """
-        if self._state.phase.is_final:
+        if self._job.state.phase.is_final:
             return
         cause = self._defect(error)
         try:
@@ -185,7 +169,7 @@ class Supervisor:
         except BaseException:  # noqa: BLE001 - what has failed may fail again
             with contextlib.suppress(Exception):
                 traceback.print_exc()
-        if not self._state.phase.is_final:
+        if not self._job.state.phase.is_final:
             self._hosts.end_at_once(_ENDING_SECONDS)
             self._end_record(cause)
         self._close()
@@ -198,12 +182,12 @@ class Supervisor:
     def _end_in_order(self, cause: Cause) -> None:
         """End the job as after another failure, for some seconds at most."""
         deadline = time.monotonic() + _ENDING_SECONDS
-        self._abort(InternalError(cause=cause))
+        self._job.abort(InternalError(cause=cause))
         if not self._is_finishing:
             self._release_hosts()  # at once: which tasks run may not be known
         self._hosts.abandon_lost()
         self._finish_if_released()
-        while not self._state.phase.is_final and time.monotonic() < deadline:
+        while not self._job.state.phase.is_final and time.monotonic() < deadline:
             self._loop.turn(deadline - time.monotonic())
             self._finish_if_released()
 
@@ -216,7 +200,7 @@ class Supervisor:
             cause=cause,
         )
         event = events.JobEnded(at=time.time(), outcome=outcome)
-        self._record.write_last(event)
+        self._job.record.write_last(event)
         self._clients.broadcast(protocol.JobEvent(events.encode(event)))
 
     def _first_event(self) -> events.Event:
@@ -239,55 +223,16 @@ class Supervisor:
                 role.role.value: role.restart for role in spec.roles if role.restart is not None
             },
         }
-        if self._former is None or not self._former.supervisor_pid:  # it was only queued
+        if self._job.former is None or not self._job.former.supervisor_pid:  # it was only queued
             return events.JobCreated(**settings)
-        down = max(0.0, time.time() - self._last_change)
+        down = max(0.0, time.time() - self._job.last_change)
         return events.JobResumed(**settings, changes=self._changes, down=down)
-
-    def emit(self, event: events.Event) -> None:
-        """Record an event and perform the actions that follow from it.
-
-        An event of which that is the consequence waits until all of these are performed.
-        """
-        self._events.add(event)
-
-    def _handle(self, event: events.Event) -> None:
-        written = self._record.write(event)
-        if written is None:
-            self._events.add_first(self._record.failure, event)
-            return
-        self._clients.broadcast(protocol.JobEvent(written))
-        before = self._state
-        self._state, actions = lifecycle.step(before, event)
-        self._analyzer.on_event(before, event, self._state)
-        if isinstance(event, events.JobPlanned) and self._tensorboard is None:
-            self._events.call_after(self._start_tensorboard)
-        for action in actions:
-            self._perform(action)
-        canceled = self._starts.pop_canceled()
-        if canceled:
-            self.emit(events.StartsCanceled(at=time.time(), tasks=canceled))
 
     # The lifecycle's actions ---------------------------------------------------------------
 
-    def _perform(self, action: lifecycle.Action) -> None:
-        if isinstance(action, lifecycle.StartTask):
-            self._running.expect(self._tasks[action.task])
-            self._starts.add(self._tasks[action.task].host, action)
-        elif isinstance(action, lifecycle.StopTask):
-            host = self._state.tasks[action.task].host
-            if not self._starts.cancel(host, action.task):
-                order = protocol.StopTask(**vars(action))
-                self._hosts.order(host, order)
-        elif isinstance(action, (lifecycle.SetTimer, lifecycle.CancelTimer)):
-            self._set_timer(action)
-        elif isinstance(action, lifecycle.Announce):
-            self.emit(action.event)
-        elif isinstance(action, lifecycle.MakePlan):
-            if self._planning is not None:
-                self._events.call_after(partial(self._planning.add, action))
-        else:
-            self._release_hosts()
+    def _make_plan(self, action: lifecycle.MakePlan) -> None:
+        if self._planning is not None:
+            self._job.call_after(partial(self._planning.add, action))
 
     def _set_timer(self, action: lifecycle.SetTimer | lifecycle.CancelTimer) -> None:
         timer = action.timer
@@ -300,93 +245,37 @@ class Supervisor:
         self._timers[timer].move(None if seconds is None else self._loop.now() + seconds)
 
     def _release_hosts(self) -> None:
-        if self._spec.program.results and self._results is None and not self._state.killing:
+        if self._spec.program.results and self._results is None and not self._job.state.killing:
             # Imported here because few jobs have results.
             from distrun.supervisor.results import Results
 
-            hosts = [task.host for task in self._state.tasks.values()]
-            self._results = Results(
-                *(self._loop, self._hosts.inquiries, self._folder, self._spec),
-                *(self._on_results, self._clients.broadcast),
-            )
+            hosts = [task.host for task in self._job.state.tasks.values()]
+            self._results = Results(self._job, self._on_results)
             if self._results.start(hosts):
                 return
         self._is_finishing = True
-        self._former_agents.give_up()
+        self._former_hosts.agents.give_up()
         self._hosts.shut_down()
-        may_have_lost = self._state.replaces_hosts or self._former is not None
-        if may_have_lost and not self._state.killing:
+        may_have_lost = self._job.state.replaces_hosts or self._job.former is not None
+        if may_have_lost and not self._job.state.killing:
             self._hosts.finish_late_logs()
         if self._planning is None or self._planning.hosts.has_all_logs_here:
-            self._analyzer.find_last(self._state)  # while the agents end
+            self._analyzer.find_last()  # while the agents end
 
     def _on_results(self, event: events.ResultsFetched) -> None:
         self.emit(event)
-        self._events.call_after(self._release_hosts)
-
-    def _send_start(self, start: lifecycle.StartTask) -> None:
-        if self._planning is not None:
-            task, job_id = self._tasks[start.task], self._folder.job_id
-            words = "" if start.cause is None else self._cause_text(start.cause)
-            order = self._planning.hosts.start_order(task, job_id, start.attempt, words)
-            self._hosts.order(task.host, order)
+        self._job.call_after(self._release_hosts)
 
     def _finish_if_released(self) -> None:
         """End the job once all its agents have ended."""
-        if self._state.outcome is None or not self._is_finishing or self._hosts:
+        if self._job.state.outcome is None or not self._is_finishing or self._hosts:
             return
-        if self._analyzer.find_last(self._state):  # the logs of other hosts are all here now
+        if self._analyzer.find_last():  # the logs of other hosts are all here now
             return
         self._running.record_rest()
-        self.emit(events.JobEnded(at=time.time(), outcome=self._state.outcome))
+        self.emit(events.JobEnded(at=time.time(), outcome=self._job.state.outcome))
 
     # Hosts ---------------------------------------------------------------------------------
-
-    def _clear_former_hosts(self) -> None:
-        """Make sure that nothing of earlier attempts is left anywhere, then prepare the hosts."""
-        if not self._state.former_hosts or self._former is None:
-            if self._state.outcome is None:
-                self._prepare()
-            return
-        links = self._hosts.links
-        agents = find_former_agents(links, self._spec, self._former, self._state, self._folder)
-        assumed = [each for each in agents if each.name in self._assumed_dead]
-        self._former_agents.clear([each for each in agents if each not in assumed])
-        names = {agent.name for agent in agents}
-        # What ran on this machine has ended already.
-        for host in [each for each in self._state.former_hosts if each not in names]:
-            self._note_cleared(host)
-        for agent in assumed:
-            agent.failure = Cause(Code.FORMER_HOST_ASSUMED_DEAD)
-            self._on_cleared(agent)
-
-    def _on_cleared(self, agent: FormerAgent) -> None:
-        if agent.error is not None:
-            self._former_agents.give_up()
-            self._abort(HostError(cause=agent.error))
-            return
-        if (lost := agent.lost_logs) is not None:
-            self.emit(events.LogsIncomplete(at=time.time(), host=agent.name, cause=lost))
-        if (preserved := agent.preserved) is not None:
-            self.emit(events.FilesPreserved(host=agent.name, **preserved._asdict()))
-        received = {} if agent.failure is None else agent.mirror.received
-        if agent.failure is not None and self._former is not None:
-            tasks = self._former.tasks.values()
-            left = {task.name: task.attempt for task in tasks if task.host == agent.name}
-            self._hosts.note_former(agent.name, left)
-        self._note_cleared(agent.name, agent.failure, received)
-
-    def _note_cleared(
-        self, host: str, cause: Cause | None = None, received: Mapping[str, int] | None = None
-    ) -> None:
-        received = dict(received or {})
-        self.emit(events.HostCleared(at=time.time(), host=host, cause=cause, received=received))
-        if not self._state.former_hosts and self._state.outcome is None:
-            self._prepare()
-
-    def _on_not_cleared(self, agent: FormerAgent, cause: Cause) -> None:
-        left = agent.lease_left
-        self.emit(events.HostNotCleared(at=time.time(), host=agent.name, cause=cause, seconds=left))
 
     def _prepare(self) -> None:
         try:
@@ -395,31 +284,16 @@ class Supervisor:
                 self._spec, self._hosts.order, folder, emit=self.emit, has_preflight=has_preflight
             )
         except DistrunError as error:
-            self._abort(error)
+            self._job.abort(error)
             return
         if self._manifest is not None:
-            from distrun.supervisor.hosts.file_delivery import FileDelivery
-
-            lacking, send_list = hosts.hosts_without_files, self._hosts.deliver
-            delivery = FileDelivery(
-                self._manifest, lacking, send_list, self.emit, self._clients.broadcast
-            )
-            hosts.deliver(delivery, self._manifest)
-        self._planning = Planning(
-            *(self._loop, self._hosts, hosts, self._running.training),
-            state=lambda: self._state,
-            start_left=self._start_left,
-            emit=self.emit,
-            use_plan=self._use_plan,
-            abort=self._abort,
-        )
-        self._hosts.recall_lost(self._state.lost_agents, self._spec)
+            hosts.deliver(self._manifest, self._hosts.deliver, self._clients.broadcast)
+        self._job.known = hosts
+        self._planning = Planning(self._job, hosts, self._running, self._start_left)
+        self._hosts.recall_lost(self._job.state.lost_agents, self._spec)
         self._hosts.connect(hosts.reaches)
         with contextlib.suppress(OSError):  # too few descriptors: the tasks' start says so
             held_package.hold()  # while the agents start
-
-    def _abort(self, error: DistrunError) -> None:
-        self.emit(events.Aborted(at=time.time(), cause=error.as_cause(), exit_code=error.exit_code))
 
     def on_report(self, host: str, report: Report) -> None:
         if getattr(report, "task", None) == tensorboard.NAME:
@@ -436,7 +310,7 @@ class Supervisor:
             self._on_task_report(host, report)
         elif isinstance(report, protocol.Fault):
             self._on_fault(host, report)
-        elif not self._running.receive(host, report) and self._state.outcome is None:
+        elif not self._running.receive(host, report) and self._job.state.outcome is None:
             planning.receive(host, report)
 
     def _start_left(self) -> float | None:
@@ -450,7 +324,7 @@ class Supervisor:
             self._planning.leave_out(host, fault.cause)
         self.emit(events.HostFault(at=fault.at, host=host, cause=fault.cause))
         self._abort_by_agent(host, fault.cause)
-        if self._state.outcome is None and self._state.replaces_hosts:
+        if self._job.state.outcome is None and self._job.state.replaces_hosts:
             # Its tasks restart elsewhere once nothing of them is left.
             self._hosts.order(host, protocol.Shutdown())
         if self._planning is not None:
@@ -461,7 +335,7 @@ class Supervisor:
         text = events.agents_defect(cause)
         if text is None:
             return False
-        outcome = self._state.outcome
+        outcome = self._job.state.outcome
         if outcome is not None and outcome.cause.code is Code.AGENT_FAILED:
             return True
         path = self._folder.shown(self._folder.supervisor_log)
@@ -469,14 +343,14 @@ class Supervisor:
             print(f"the agent on {host} failed:\n{text}", file=sys.stderr)  # noqa: T201
         last = text.strip().rpartition("\n")[2][:_MOST_WORDS]
         cause = Cause(Code.AGENT_FAILED, host=host, text=last, path=path)
-        self._abort(InternalError(cause=cause))
+        self._job.abort(InternalError(cause=cause))
         return True
 
     def _is_of_former_host(self, host: str, report: Report) -> bool:
         """Whether a report is about a task that is on another host by now, or on none."""
         if not isinstance(report, _OBSERVATIONS):
             return False
-        task = self._state.tasks.get(report.task)
+        task = self._job.state.tasks.get(report.task)
         return task is None or task.host != host
 
     def _on_task_report(self, host: str, report: events.Event) -> None:
@@ -489,43 +363,9 @@ class Supervisor:
         if isinstance(report, protocol.TaskStarted):
             self._running.start(report)
 
-    def _use_plan(self, plan: Plan) -> tuple[events.PlannedTask, ...] | None:
-        """Write a plan down and start tasks by it from now on.
-
-        Returns its tasks for the record; None if the plan could not be written.
-        """
-        path = self._folder.plan_file
-        try:
-            replace_file(path, json.dumps(plan.record(), indent=1) + "\n")
-        except OSError as error:
-            shown, errno = self._folder.shown(path), error.errno or 0
-            cause = Cause(Code.PLAN_NOT_WRITTEN, path=shown, errno=errno)
-            self._abort(HostError(cause=cause))
-            return None
-        self._tasks = {task.name: task for task in plan.tasks}
-        self._hosts.set_logs_aside({task.name: task.host for task in plan.tasks})
-        self._running.use_plan(plan.tasks)
-        return self._records(plan)
-
-    def _records(self, plan: Plan) -> tuple[events.PlannedTask, ...]:
-        """Return the tasks of a plan for the record."""
-        return tuple(
-            replace(planned_task(task), log_start=self._log_start(task)) for task in plan.tasks
-        )
-
-    def _log_start(self, task: TaskPlan) -> int:
-        """Return where the log on a task's host begins in its copy; 0 if there is no copy.
-
-        An unfinished line before that is ended.
-        """
-        if not self._has_own_files(task.host):
-            return 0
-        present = self._state.tasks.get(task.name)
-        is_further = self._state.phase is not lifecycle.JobPhase.PREPARING
-        if not is_further or present is None or present.host != task.host:
-            return self._folder.end_line(task.name)
-        is_new = self._state.has_new_agent(present)
-        return self._folder.end_line(task.name) if is_new else present.log_start
+    def _on_planned(self, _: object, event: events.Event, __: object) -> None:
+        if isinstance(event, events.JobPlanned) and self._tensorboard is None:
+            self._job.call_after(self._start_tensorboard)
 
     def _start_tensorboard(self) -> None:
         """Start TensorBoard below an agent on this machine, which ends it with the job."""
@@ -534,7 +374,7 @@ class Supervisor:
         self._tensorboard = TensorBoard(self._loop, self._spec, job_id, order, self.emit, time.time)
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
-        if self._state.outcome is not None or self._planning is None:
+        if self._job.state.outcome is not None or self._planning is None:
             return
         if not any(self._abort_by_agent(host, cause) for host, cause in causes.items()):
             self._planning.on_unreachable(causes)
@@ -547,12 +387,12 @@ class Supervisor:
             self._on_host_lost(event)
         self.emit(event)
         if isinstance(event, (events.HostLost, events.LinkLost)):
-            self._events.call_after(partial(self._after_loss, event))
+            self._job.call_after(partial(self._after_loss, event))
 
     def _after_loss(self, event: events.HostLost | events.LinkLost) -> None:
         if self._planning is not None:
             self._planning.restart(event.host)
-        if self._state.killing and isinstance(event, events.LinkLost):
+        if self._job.state.killing and isinstance(event, events.LinkLost):
             self._hosts.abandon_lost()
 
     def _on_host_lost(self, event: events.HostLost) -> None:
@@ -570,24 +410,15 @@ class Supervisor:
         self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
 
     def _on_signals(self, numbers: bytes) -> None:
-        if signal.SIGTERM in numbers and not self._stopped_within(_SAME_REQUEST_SECONDS):
-            cause = Cause(Code.SUPERVISOR_SIGNALLED, signal=signal.SIGTERM)
-            self._was_signalled, self._stop_requested_at = True, time.monotonic()
-            follow = partial(self._stop_by_signal, self._stop_requested_at)
-            self._hosts.find_interruption(cause, follow)
+        if signal.SIGTERM in numbers:
+            self._stops.on_sigterm()
         self._hosts.check_exits()
-
-    def _stop_by_signal(self, at: float, cause: Cause) -> None:
-        """Stop the job after SIGTERM, unless somebody has had it stopped meanwhile."""
-        if at == self._stop_requested_at:
-            order = protocol.StopJob(cause, signal.SIGTERM, None, 128 + signal.SIGTERM)
-            self._request_stop(order, is_signal=True)
 
     # Commands ------------------------------------------------------------------------------
 
     def _on_client(self, client: Client, message: Request) -> None:
         if isinstance(message, protocol.StopJob):
-            self._request_stop(from_json(protocol.StopJob, message))
+            self._stops.receive(from_json(protocol.StopJob, message))
         elif isinstance(message, protocol.Detach) and client is self._launch:
             self._launch = None
         elif isinstance(message, protocol.TakeStacks):
@@ -604,51 +435,18 @@ class Supervisor:
                 processes = [to_json(each) for each in found.processes]
                 client.send(protocol.StacksTaken(processes, found.silent))
 
-        names = set(request.tasks or self._state.tasks)
+        names = set(request.tasks or self._job.state.tasks)
         program, native, recorded = request.program, request.native, request.seconds
         self._running.stacks.ask(
-            self._state, names, program, answer, native=native, recorded=recorded
+            self._job.state, names, program, answer, native=native, recorded=recorded
         )
-
-    def _has_own_files(self, host: str) -> bool:
-        return self._planning is None or self._planning.hosts.has_own_logs(host)
 
     def _on_client_end(self, client: Client) -> None:
         if client is self._launch:
             self._launch = None
-            cause = Cause(Code.LAUNCH_COMMAND_DIED)
-            stop = protocol.StopJob(cause, signal.SIGTERM, protocol.KILL_GRACE, 129)
-            self._request_stop(stop)
+            self._stops.on_launch_end()
 
-    def _stopped_within(self, seconds: float) -> bool:
-        """Whether the job was asked to stop so many seconds ago at most.
-
-        Slurm sends SIGTERM to all processes of a step at once, the launch command's and this one:
-        that is one request, and a second one would kill the job. The launch command asks Slurm
-        first why it did.
-        """
-        return time.monotonic() - self._stop_requested_at < seconds
-
-    def _request_stop(self, order: protocol.StopJob, *, is_signal: bool = False) -> None:
-        is_of_launch = order.exit_code == 128 + signal.SIGTERM and not is_signal
-        if is_of_launch and self._was_signalled and self._stopped_within(_LAUNCH_SECONDS):
-            return
-        self._was_signalled = is_signal
-        self._stop_requested_at = time.monotonic()
-        grace = self._spec.timeouts.grace if order.grace is None else order.grace
-        self._hosts.resume_suspended()
-        self.emit(
-            events.StopRequested(
-                at=time.time(),
-                cause=order.cause,
-                signal=order.signal,
-                grace=grace,
-                exit_code=order.exit_code,
-            )
-        )
-        self._former_agents.stop(at_once=self._state.killing)
-        self._hosts.limit_ends(0.0 if self._state.killing else grace)
-        if self._state.killing:
-            self._hosts.abandon_lost()
-            if self._results is not None:
-                self._results.stop()
+    def _on_stop(self) -> None:
+        self._former_hosts.agents.stop(at_once=self._job.state.killing)
+        if self._job.state.killing and self._results is not None:
+            self._results.stop()

@@ -1,0 +1,84 @@
+"""Requests to stop a job: by a command, by a signal, or by the end of its launch command."""
+
+from __future__ import annotations
+
+import signal
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from distrun.agent import protocol
+from distrun.agent.protocol import Cause, Code
+from distrun.job import events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distrun.supervisor.running_job import RunningJob
+
+_SAME_REQUEST_SECONDS = 1.0
+_LAUNCH_SECONDS = 5.0
+
+
+class StopRequests:
+    """Stops a job once for each request.
+
+    Slurm sends SIGTERM to all processes of a step at once, the launch command's and this one: that
+    is one request, and a second one would kill the job. The launch command asks Slurm first why it
+    did.
+
+    Args:
+        on_stop: called after each request.
+    """
+
+    def __init__(self, job: RunningJob, on_stop: Callable[[], object]) -> None:
+        self._job, self._on_stop = job, on_stop
+        self._last_at = -_LAUNCH_SECONDS
+        self._was_signalled = False
+        """Whether the last request was a signal to this process."""
+
+    def on_sigterm(self) -> None:
+        """Stop the job after SIGTERM, unless somebody has it stopped meanwhile."""
+        if not self._is_last_within(_SAME_REQUEST_SECONDS):
+            cause = Cause(Code.SUPERVISOR_SIGNALLED, signal=signal.SIGTERM)
+            self._was_signalled, self._last_at = True, time.monotonic()
+            self._job.hosts.find_interruption(cause, partial(self._on_reason, self._last_at))
+
+    def _on_reason(self, at: float, cause: Cause) -> None:
+        if at == self._last_at:
+            order = protocol.StopJob(cause, signal.SIGTERM, None, 128 + signal.SIGTERM)
+            self._stop(order, is_signal=True)
+
+    def on_launch_end(self) -> None:
+        """Stop the job with its launch command."""
+        cause = Cause(Code.LAUNCH_COMMAND_DIED)
+        self.receive(protocol.StopJob(cause, signal.SIGTERM, protocol.KILL_GRACE, 129))
+
+    def receive(self, order: protocol.StopJob) -> None:
+        """Stop the job for a command."""
+        is_of_launch = order.exit_code == 128 + signal.SIGTERM
+        if not (is_of_launch and self._was_signalled and self._is_last_within(_LAUNCH_SECONDS)):
+            self._stop(order, is_signal=False)
+
+    def _is_last_within(self, seconds: float) -> bool:
+        """Whether the last request was so many seconds ago at most."""
+        return time.monotonic() - self._last_at < seconds
+
+    def _stop(self, order: protocol.StopJob, *, is_signal: bool) -> None:
+        job = self._job
+        self._was_signalled, self._last_at = is_signal, time.monotonic()
+        grace = job.spec.timeouts.grace if order.grace is None else order.grace
+        job.hosts.resume_suspended()
+        job.emit(
+            events.StopRequested(
+                at=time.time(),
+                cause=order.cause,
+                signal=order.signal,
+                grace=grace,
+                exit_code=order.exit_code,
+            )
+        )
+        job.hosts.limit_ends(0.0 if job.state.killing else grace)
+        if job.state.killing:
+            job.hosts.abandon_lost()
+        self._on_stop()
