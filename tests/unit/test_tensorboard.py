@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from distrun.agent import protocol
@@ -29,14 +32,15 @@ class Started:
             success=STRATEGIES["default"].success,
             tensorboard=TensorBoardSpec(logdir="logs"),
         )
-        self.board = TensorBoard(
-            self.loop,
-            spec,
-            "job-1",
-            self.orders.append,  # type: ignore[arg-type]
-            self.events.append,
-            self.loop.now,
+        hosts = SimpleNamespace(
+            below_supervisor="localhost", order=lambda _, order: self.orders.append(order)
         )
+        folder = SimpleNamespace(job_id="job-1")
+        job: Any = SimpleNamespace(
+            loop=self.loop, spec=spec, folder=folder, hosts=hosts, emit=self.events.append
+        )
+        self.board = TensorBoard(job, self.loop.now)
+        self.board.start()
 
     @property
     def port(self) -> int:

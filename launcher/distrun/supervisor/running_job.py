@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
+from distrun.agent.protocol import Cause, Code
+from distrun.errors import InternalError
 from distrun.job import events
+from distrun.strategies import Workers
 from distrun.supervisor.event_queue import EventQueue
 from distrun.supervisor.job_record import JobRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from distrun.errors import DistrunError
     from distrun.job.folder import JobFolder
@@ -22,6 +28,10 @@ if TYPE_CHECKING:
     from distrun.supervisor.clients import Clients
     from distrun.supervisor.hosts.pool import HostPool
     from distrun.supervisor.job_hosts import JobHosts
+
+
+MOST_WORDS = 200
+"""Characters of an error in the cause of the job's end."""
 
 
 class RunningJob:
@@ -63,6 +73,38 @@ class RunningJob:
         self.after_actions: list[Callable[[], object]] = []
         """Called once the actions that follow from an event have been carried out."""
 
+    def begin(self, versions: Mapping[str, str], changes: tuple[str, ...]) -> None:
+        """Record that the job is created or resumed.
+
+        Args:
+            versions: of what is installed on this machine.
+            changes: the `--set` of a job that is resumed.
+        """
+        spec = self.spec
+        settings: dict[str, Any] = {
+            "at": time.time(),
+            "job_id": self.folder.job_id,
+            "name": spec.name,
+            "strategy": spec.strategy,
+            "success": spec.success,
+            "strict": spec.strict,
+            "versions": dict(versions),
+            "spec_file": self.folder.shown(self.folder.spec_file),
+            "supervisor_pid": os.getpid(),
+            "timeouts": spec.timeouts,
+            "restart": spec.restart,
+            "workers": spec.workers or Workers.COORDINATED,
+            "log_max_size": spec.log_max_size,
+            "role_restarts": {
+                role.role.value: role.restart for role in spec.roles if role.restart is not None
+            },
+        }
+        if self.former is None or not self.former.supervisor_pid:  # it was only queued
+            self.emit(events.JobCreated(**settings))
+        else:
+            down = max(0.0, time.time() - self.last_change)
+            self.emit(events.JobResumed(**settings, changes=changes, down=down))
+
     def emit(self, event: events.Event) -> None:
         """Record an event and carry out the actions that follow from it.
 
@@ -88,6 +130,34 @@ class RunningJob:
     def abort(self, error: DistrunError) -> None:
         """End the job because of an error."""
         self.emit(events.Aborted(at=time.time(), cause=error.as_cause(), exit_code=error.exit_code))
+
+    def abort_by_agent(self, host: str, cause: Cause) -> bool:
+        """End the job if a defect in distrun's agent explains what a host says."""
+        text = events.agents_defect(cause)
+        if text is None:
+            return False
+        outcome = self.state.outcome
+        if outcome is not None and outcome.cause.code is Code.AGENT_FAILED:
+            return True
+        path = self.folder.shown(self.folder.supervisor_log)
+        with contextlib.suppress(OSError):
+            print(f"the agent on {host} failed:\n{text}", file=sys.stderr)  # noqa: T201
+        last = text.strip().rpartition("\n")[2][:MOST_WORDS]
+        cause = Cause(Code.AGENT_FAILED, host=host, text=last, path=path)
+        self.abort(InternalError(cause=cause))
+        return True
+
+    def end_at_once(self, cause: Cause) -> None:
+        """Record the end of the job after a defect, without what else belongs to it."""
+        outcome = events.Outcome(
+            result=events.Result.FAILED,
+            exit_code=InternalError.exit_code,
+            origin=events.Origin.DISTRUN,
+            cause=cause,
+        )
+        event = events.JobEnded(at=time.time(), outcome=outcome)
+        self.record.write_last(event)
+        self.clients.broadcast(protocol.JobEvent(events.encode(event)))
 
     def has_own_logs(self, host: str) -> bool:
         """Whether the tasks on a host write their logs there, and see none of this one's files."""

@@ -8,12 +8,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux.regular import open_regular
+from distrun.agent.protocol import StacksTaken
 from distrun.agent.protocol.stack_messages import (
     DumpStacks,
     ProgramData,
     ProgramRequested,
     StacksDumped,
 )
+from distrun.codec import to_json
 from distrun.frozen import Frozen, field, replace
 from distrun.job import stacks
 from distrun.lifecycle import TaskPhase
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from distrun.agent.loop import Loop
-    from distrun.agent.protocol import Order, Report
+    from distrun.agent.protocol import Order, Report, TakeStacks
     from distrun.lifecycle import JobState
+    from distrun.supervisor.clients import Client
 
 _SECONDS = 30.0
 """How long hosts may take to answer, with the time to send them py-spy."""
@@ -122,6 +125,18 @@ class StackCollector:
             order = DumpStacks(number, tasks[host], native, path, digest, size, recorded)
             self._order(host, order)
         self._answer_complete()
+
+    def take(self, state: JobState, request: TakeStacks, client: Client) -> None:
+        """Answer a command."""
+
+        def answer(found: Stacks) -> None:
+            if not client.ended:
+                processes = [to_json(each) for each in found.processes]
+                client.send(StacksTaken(processes, found.silent))
+
+        names, program = set(request.tasks or state.tasks), request.program
+        native, recorded = request.native, request.seconds
+        self.ask(state, names, program, answer, native=native, recorded=recorded)
 
     def ask_stalled(self, state: JobState, on_answer: Callable[[Stacks], None]) -> None:
         """Ask where all tasks stand, of a job that is to be stopped: it waits for little."""

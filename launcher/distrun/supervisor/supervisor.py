@@ -8,23 +8,20 @@ polled.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import sys
 import time
 import traceback
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
-from distrun.codec import from_json, to_json
+from distrun.codec import from_json
 from distrun.errors import DistrunError, InternalError
 from distrun.job import events, held_package
 from distrun.plan import READ
-from distrun.strategies import Workers
 from distrun.supervisor import tensorboard
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
@@ -32,7 +29,7 @@ from distrun.supervisor.former_hosts import FormerHosts
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.job_hosts import JobHosts
 from distrun.supervisor.planning import Planning
-from distrun.supervisor.running_job import RunningJob
+from distrun.supervisor.running_job import MOST_WORDS, RunningJob
 from distrun.supervisor.running_tasks import RunningTasks
 from distrun.supervisor.start_queue import StartQueue
 from distrun.supervisor.stop_requests import StopRequests
@@ -46,13 +43,10 @@ if TYPE_CHECKING:
     from distrun.job.folder import JobFolder
     from distrun.spec.model import Spec
     from distrun.supervisor.results import Results
-    from distrun.supervisor.stack_collector import Stacks
     from distrun.sync.manifest import Manifest
 
 _ENDING_SECONDS = 3.0
 """How long the end of a job may take after a defect: longer than tasks have after SIGTERM."""
-_MOST_WORDS = 200
-"""Characters of an error in the cause of the job's end."""
 _FLUSH_SECONDS = 2.0
 _OBSERVATIONS = (
     *(protocol.Progress, protocol.ProgressIgnored, protocol.TaskListening, protocol.UsageSampled),
@@ -109,7 +103,7 @@ class Supervisor:
         self._clients.watching.add(launch)
         self._timers: dict[events.Timer, Handle] = {}
         self._stops = StopRequests(job, self._on_stop)
-        self._tensorboard: TensorBoard | None = None
+        self._tensorboard = TensorBoard(job, time.time)
         self._results: Results | None = None
         self._is_finishing = False
         self._analyzer = FailureAnalyzer(job)
@@ -118,7 +112,7 @@ class Supervisor:
         self._planning: Planning | None = None
         """None: it is being made sure that nothing of earlier attempts is left."""
         self._loop.watch_signals((signal.SIGCHLD, signal.SIGTERM), self._on_signals)
-        job.observers += [self._analyzer.on_event, self._on_planned]
+        job.observers += [self._analyzer.on_event, self._tensorboard.on_event]
         job.after_actions.append(self._starts.report_canceled)
         job.handlers = {
             lifecycle.StartTask: self._starts.start,
@@ -132,7 +126,7 @@ class Supervisor:
 
     def run(self, early: Sequence[Request]) -> None:
         """Run the job to its end. `early` are requests that its launch command has sent already."""
-        self.emit(self._first_event())
+        self._job.begin(self._versions, self._changes)
         for message in early:
             if self._launch is not None:
                 self._on_client(self._launch, message)
@@ -163,7 +157,9 @@ class Supervisor:
         """
         if self._job.state.phase.is_final:
             return
-        cause = self._defect(error)
+        text = "".join(traceback.format_exception_only(type(error), error)).strip()
+        path = self._folder.shown(self._folder.supervisor_log)
+        cause = Cause(Code.SUPERVISOR_FAILED, text=text[:MOST_WORDS], path=path)
         try:
             self._end_in_order(cause)
         except BaseException:  # noqa: BLE001 - what has failed may fail again
@@ -171,13 +167,8 @@ class Supervisor:
                 traceback.print_exc()
         if not self._job.state.phase.is_final:
             self._hosts.end_at_once(_ENDING_SECONDS)
-            self._end_record(cause)
+            self._job.end_at_once(cause)
         self._close()
-
-    def _defect(self, error: BaseException) -> Cause:
-        text = "".join(traceback.format_exception_only(type(error), error)).strip()
-        path = self._folder.shown(self._folder.supervisor_log)
-        return Cause(Code.SUPERVISOR_FAILED, text=text[:_MOST_WORDS], path=path)
 
     def _end_in_order(self, cause: Cause) -> None:
         """End the job as after another failure, for some seconds at most."""
@@ -190,43 +181,6 @@ class Supervisor:
         while not self._job.state.phase.is_final and time.monotonic() < deadline:
             self._loop.turn(deadline - time.monotonic())
             self._finish_if_released()
-
-    def _end_record(self, cause: Cause) -> None:
-        """Record the end of the job without what else belongs to it."""
-        outcome = events.Outcome(
-            result=events.Result.FAILED,
-            exit_code=InternalError.exit_code,
-            origin=events.Origin.DISTRUN,
-            cause=cause,
-        )
-        event = events.JobEnded(at=time.time(), outcome=outcome)
-        self._job.record.write_last(event)
-        self._clients.broadcast(protocol.JobEvent(events.encode(event)))
-
-    def _first_event(self) -> events.Event:
-        spec = self._spec
-        settings: dict[str, Any] = {
-            "at": time.time(),
-            "job_id": self._folder.job_id,
-            "name": spec.name,
-            "strategy": spec.strategy,
-            "success": spec.success,
-            "strict": spec.strict,
-            "versions": self._versions,
-            "spec_file": self._folder.shown(self._folder.spec_file),
-            "supervisor_pid": os.getpid(),
-            "timeouts": spec.timeouts,
-            "restart": spec.restart,
-            "workers": spec.workers or Workers.COORDINATED,
-            "log_max_size": spec.log_max_size,
-            "role_restarts": {
-                role.role.value: role.restart for role in spec.roles if role.restart is not None
-            },
-        }
-        if self._job.former is None or not self._job.former.supervisor_pid:  # it was only queued
-            return events.JobCreated(**settings)
-        down = max(0.0, time.time() - self._job.last_change)
-        return events.JobResumed(**settings, changes=self._changes, down=down)
 
     # The lifecycle's actions ---------------------------------------------------------------
 
@@ -297,7 +251,7 @@ class Supervisor:
 
     def on_report(self, host: str, report: Report) -> None:
         if getattr(report, "task", None) == tensorboard.NAME:
-            if self._tensorboard is not None and not self._is_finishing:
+            if not self._is_finishing:
                 self._tensorboard.receive(report)
             return
         planning = self._planning
@@ -323,28 +277,12 @@ class Supervisor:
         if self._planning is not None:
             self._planning.leave_out(host, fault.cause)
         self.emit(events.HostFault(at=fault.at, host=host, cause=fault.cause))
-        self._abort_by_agent(host, fault.cause)
+        self._job.abort_by_agent(host, fault.cause)
         if self._job.state.outcome is None and self._job.state.replaces_hosts:
             # Its tasks restart elsewhere once nothing of them is left.
             self._hosts.order(host, protocol.Shutdown())
         if self._planning is not None:
             self._planning.restart(host)
-
-    def _abort_by_agent(self, host: str, cause: Cause) -> bool:
-        """End the job if a defect in distrun's agent explains what a host says."""
-        text = events.agents_defect(cause)
-        if text is None:
-            return False
-        outcome = self._job.state.outcome
-        if outcome is not None and outcome.cause.code is Code.AGENT_FAILED:
-            return True
-        path = self._folder.shown(self._folder.supervisor_log)
-        with contextlib.suppress(OSError):
-            print(f"the agent on {host} failed:\n{text}", file=sys.stderr)  # noqa: T201
-        last = text.strip().rpartition("\n")[2][:_MOST_WORDS]
-        cause = Cause(Code.AGENT_FAILED, host=host, text=last, path=path)
-        self._job.abort(InternalError(cause=cause))
-        return True
 
     def _is_of_former_host(self, host: str, report: Report) -> bool:
         """Whether a report is about a task that is on another host by now, or on none."""
@@ -363,20 +301,10 @@ class Supervisor:
         if isinstance(report, protocol.TaskStarted):
             self._running.start(report)
 
-    def _on_planned(self, _: object, event: events.Event, __: object) -> None:
-        if isinstance(event, events.JobPlanned) and self._tensorboard is None:
-            self._job.call_after(self._start_tensorboard)
-
-    def _start_tensorboard(self) -> None:
-        """Start TensorBoard below an agent on this machine, which ends it with the job."""
-        host, job_id = self._hosts.below_supervisor, self._folder.job_id
-        order = None if host is None else partial(self._hosts.order, host)
-        self._tensorboard = TensorBoard(self._loop, self._spec, job_id, order, self.emit, time.time)
-
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         if self._job.state.outcome is not None or self._planning is None:
             return
-        if not any(self._abort_by_agent(host, cause) for host, cause in causes.items()):
+        if not any(self._job.abort_by_agent(host, cause) for host, cause in causes.items()):
             self._planning.on_unreachable(causes)
 
     def on_event(self, event: events.Event) -> None:
@@ -396,7 +324,7 @@ class Supervisor:
             self._hosts.abandon_lost()
 
     def _on_host_lost(self, event: events.HostLost) -> None:
-        self._abort_by_agent(event.host, event.cause)
+        self._job.abort_by_agent(event.host, event.cause)
         self._running.stacks.forget_host(event.host)
         if self._planning is not None:
             self._planning.on_lost(event.host, event.cause)
@@ -422,24 +350,12 @@ class Supervisor:
         elif isinstance(message, protocol.Detach) and client is self._launch:
             self._launch = None
         elif isinstance(message, protocol.TakeStacks):
-            self._take_stacks(client, message)
+            self._running.stacks.take(self._job.state, message, client)
         elif isinstance(message, protocol.Watch):
             self._clients.watching.add(client)
             for progress in self._running.progress:
                 client.send(progress)
             client.send(protocol.WatchStarted())
-
-    def _take_stacks(self, client: Client, request: protocol.TakeStacks) -> None:
-        def answer(found: Stacks) -> None:
-            if not client.ended:
-                processes = [to_json(each) for each in found.processes]
-                client.send(protocol.StacksTaken(processes, found.silent))
-
-        names = set(request.tasks or self._job.state.tasks)
-        program, native, recorded = request.program, request.native, request.seconds
-        self._running.stacks.ask(
-            self._job.state, names, program, answer, native=native, recorded=recorded
-        )
 
     def _on_client_end(self, client: Client) -> None:
         if client is self._launch:

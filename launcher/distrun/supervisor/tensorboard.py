@@ -18,9 +18,9 @@ from distrun.supervisor.hosts.local import python_with_packages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distrun.agent.loop import Loop
     from distrun.agent.protocol import Report
-    from distrun.spec.model import Spec, TensorBoardSpec
+    from distrun.spec.model import TensorBoardSpec
+    from distrun.supervisor.running_job import RunningJob
 
 NAME = "tensorboard"
 """The name of its task at the agent; no task of a cluster has such a name."""
@@ -36,42 +36,44 @@ class TensorBoard:
     """The TensorBoard of a job: started with its first tasks, and told of when it answers.
 
     Args:
-        order: sends an order to the host that runs it; None: no host can.
-        emit: receives the events.
         now: Unix time in seconds.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        spec: Spec,
-        job_id: str,
-        order: Callable[[protocol.Order], None] | None,
-        emit: Callable[[events.Event], None],
-        now: Callable[[], float],
-    ) -> None:
-        self._emit, self._now = emit, now
+    def __init__(self, job: RunningJob, now: Callable[[], float]) -> None:
+        self._job, self._now = job, now
         self._port = 0
-        self._deadline = loop.call_at(None, self._report_silence)
-        if spec.tensorboard is None:
+        self._is_started = job.spec.tensorboard is None
+        self._deadline = job.loop.call_at(None, self._report_silence)
+
+    def on_event(self, _: object, event: events.Event, __: object) -> None:
+        """Start it once the job is planned."""
+        if isinstance(event, events.JobPlanned) and not self._is_started:
+            self._is_started = True
+            self._job.call_after(self.start)
+
+    def start(self) -> None:
+        """Start it below an agent on this machine, which ends it with the job."""
+        spec, host = self._job.spec.tensorboard, self._job.hosts.below_supervisor
+        if spec is None:
             return
-        if order is None:
+        if host is None:
             self._end(Cause(Code.TENSORBOARD_WITHOUT_HOST))
             return
         try:
-            self._port = choose_port(spec.tensorboard)
+            self._port = choose_port(spec)
         except OSError as error:
-            self._end(_start_failure(spec.tensorboard.port or 0, error))
+            self._end(_start_failure(spec.port or 0, error))
             return
-        order(start_order(spec.tensorboard, self._port, spec.program.workdir, job_id))
-        self._deadline.move(loop.now() + _ANSWER_SECONDS)
+        workdir, job_id = self._job.spec.program.workdir, self._job.folder.job_id
+        self._job.hosts.order(host, start_order(spec, self._port, workdir, job_id))
+        self._deadline.move(self._job.loop.now() + _ANSWER_SECONDS)
 
     def receive(self, report: Report) -> None:
         """Handle what its agent reports of it."""
         if isinstance(report, protocol.TaskListening) and self._port in report.ports:
             self._deadline.cancel()
             started = events.TensorBoardStarted(at=self._now(), address=address(self._port))
-            self._emit(started)
+            self._job.emit(started)
         elif isinstance(report, protocol.TaskNotStarted):
             self._end(Cause(Code.TENSORBOARD_NOT_STARTED, within=(report.cause,)))
         elif isinstance(report, protocol.TaskExited):
@@ -80,11 +82,11 @@ class TensorBoard:
 
     def _report_silence(self) -> None:
         cause = Cause(Code.TENSORBOARD_SILENT, seconds=_ANSWER_SECONDS, path=LOG)
-        self._emit(events.TensorBoardSilent(at=self._now(), cause=cause))
+        self._job.emit(events.TensorBoardSilent(at=self._now(), cause=cause))
 
     def _end(self, cause: Cause) -> None:
         self._deadline.cancel()
-        self._emit(events.TensorBoardEnded(at=self._now(), cause=cause))
+        self._job.emit(events.TensorBoardEnded(at=self._now(), cause=cause))
 
 
 def _start_failure(port: int, error: OSError) -> Cause:
