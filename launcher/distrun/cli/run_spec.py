@@ -174,23 +174,16 @@ class _Loader:
             self._marks[key] = Mark(f"--env {name}")
             passed += not equals
         cwd = current_folder()
-        self._context = LoadContext(
-            file="distrun run",
-            folder=cwd,
-            cwd=cwd,
-            environ=os.environ,
-            name=None,
-            extra_args=(),
-        )
+        self._origin = SpecOrigin(file="distrun run", folder=cwd, cwd=cwd)
 
     def load(self, comment: str, *, absolute: bool) -> Spec:
-        context = self._context
-        content = self._options.content(context.cwd, context.cwd if absolute else "")
+        cwd = self._origin.cwd
+        content = self._options.content(cwd, cwd if absolute else "")
         written = self._nodes(content)
         chosen = self._choose(written, self._draft(written))
         root = self._nodes({"name": content.pop("name"), **chosen, **content})
-        origin = SpecOrigin(file=context.file, folder=context.folder, cwd=context.cwd)
-        return replace(self._read(root), source=comment + yaml_text(escape(root)), origin=origin)
+        text = comment + yaml_text(escape(root))
+        return replace(self._read(root), source=text, origin=self._origin)
 
     def _nodes(self, content: dict[str, Any]) -> Mapping:
         problems = Problems()
@@ -202,7 +195,8 @@ class _Loader:
     def _read(self, root: Mapping, *, is_draft: bool = False) -> Spec:
         problems = Problems()
         document = SPEC.read(root, "", problems)
-        return build(document, replace(self._context, is_draft=is_draft), problems)
+        context = LoadContext(**vars(self._origin), environ=os.environ, is_draft=is_draft)
+        return build(document, context, problems)
 
     def _draft(self, written: Mapping) -> Spec:
         """Return a spec with the program and the hosts, and one task."""

@@ -5,21 +5,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from distrun.frozen import Frozen
+from distrun.spec.model import SpecOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class LoadContext(Frozen, kw_only=True):
-    """File, folders, environment and options. Folders are absolute; `folder` is the spec's."""
+class LoadContext(SpecOrigin, kw_only=True):
+    """How a spec is read, and the environment of the launching shell."""
 
-    file: str
-    folder: str
-    cwd: str
     environ: Mapping[str, str]
-    name: str | None
-    extra_args: tuple[str, ...]
     is_draft: bool = False
     """Whether the tasks are not known yet, so that placeholders cannot be checked."""
     is_submitted: bool = False

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shlex
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from distrun.errors import UsageError
@@ -68,17 +68,17 @@ def load(
     cwd = os.path.abspath(cwd or current_folder())
     shown = STDIN_NAME if path == STDIN else path
     whole = path if path == STDIN else os.path.join(cwd, path)
-    origin = SpecOrigin(
+    context = LoadContext(
         file=shown,
         folder=cwd if path == STDIN else os.path.normpath(os.path.dirname(whole)),
         cwd=cwd,
         name=name,
         extra_args=tuple(extra_args),
         overrides=tuple(overrides),
+        environ=os.environ if environ is None else environ,
+        is_submitted=is_submitted,
     )
-    content = read_spec(whole, shown, problems)
-    environ = os.environ if environ is None else environ
-    return _read(content, origin, environ, problems, is_submitted=is_submitted)
+    return _read(read_spec(whole, shown, problems), context, problems)
 
 
 def load_mapping(
@@ -99,15 +99,16 @@ def load_mapping(
     problems, cwd = Problems(), current_folder()
     root = node_of(content, "", problems)
     problems.raise_if_any()
-    origin = SpecOrigin(
+    context = LoadContext(
         file=OF_PROGRAM,
         folder=cwd,
         cwd=cwd,
         name=name,
         extra_args=tuple(extra_args),
         overrides=tuple(overrides),
+        environ=os.environ,
     )
-    return _build(root, yaml_text(root), origin, os.environ, problems)
+    return _build(root, yaml_text(root), context, problems)
 
 
 def reload(spec: Spec, overrides: Sequence[str]) -> Spec:
@@ -116,49 +117,24 @@ def reload(spec: Spec, overrides: Sequence[str]) -> Spec:
     Raises:
         SpecProblemsError: as :func:`load`.
     """
-    origin = spec.origin
-    assert origin is not None  # noqa: S101 - both loaders set it
-    origin = dataclasses.replace(origin, overrides=(*origin.overrides, *overrides))
-    return _read(spec.source.encode(), origin, os.environ, Problems())
+    assert spec.origin is not None  # noqa: S101 - both loaders set it
+    context = LoadContext(**vars(spec.origin), environ=os.environ)
+    context = replace(context, overrides=(*context.overrides, *overrides))
+    return _read(spec.source.encode(), context, Problems())
 
 
-def _read(
-    content: bytes | None,
-    origin: SpecOrigin,
-    environ: Environ[str, str],
-    problems: Problems,
-    *,
-    is_submitted: bool = False,
-) -> Spec:
-    root = None if content is None else _root(content, origin.file, problems)
+def _read(content: bytes | None, context: LoadContext, problems: Problems) -> Spec:
+    root = None if content is None else _root(content, context.file, problems)
     if content is None or root is None:
         raise problems.error()
-    text = content.decode("utf-8")
-    return _build(root, text, origin, environ, problems, is_submitted=is_submitted)
+    return _build(root, content.decode("utf-8"), context, problems)
 
 
-def _build(
-    root: Node,
-    text: str,
-    origin: SpecOrigin,
-    environ: Environ[str, str],
-    problems: Problems,
-    *,
-    is_submitted: bool = False,
-) -> Spec:
-    context = LoadContext(
-        file=origin.file,
-        folder=origin.folder,
-        cwd=origin.cwd,
-        environ=environ,
-        name=origin.name,
-        extra_args=origin.extra_args,
-        is_submitted=is_submitted,
-    )
-    root = expand(override(root, origin.overrides, problems), environ, problems)
-    document = SPEC.read(root, "", problems)
-    spec = build(document, context, problems)
-    return dataclasses.replace(spec, source=text, origin=origin)
+def _build(root: Node, text: str, context: LoadContext, problems: Problems) -> Spec:
+    root = expand(override(root, context.overrides, problems), context.environ, problems)
+    spec = build(SPEC.read(root, "", problems), context, problems)
+    origin = SpecOrigin(**{each.name: getattr(context, each.name) for each in fields(SpecOrigin)})
+    return replace(spec, source=text, origin=origin)
 
 
 def current_folder() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
-from distrun.frozen import Frozen, replace
+from distrun.frozen import replace
 from distrun.spec.nodes import Entry, Mapping, Node, Scalar, Sequence, describe
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.yamlnodes import MAX_DEPTH, parse
@@ -39,7 +39,7 @@ def _apply(root: Node, setting: str, problems: Problems) -> Node:
     if value is None:
         return root
     try:
-        return _Assignment(mark, value).into(root, steps, "")
+        return _assigned(root, steps, value, mark, "")
     except _PathError as error:
         problems.add(mark, str(error), "set the whole of it instead")
         return root
@@ -58,40 +58,32 @@ def _steps(path: str) -> list[Step] | None:
     return steps if steps and isinstance(steps[0], str) else None
 
 
-class _Assignment(Frozen):
-    """A value to set at the end of a path. Missing keys on the path are created."""
+def _assigned(node: Node | None, steps: list[Step], value: Node, mark: Mark, path: str) -> Node:
+    """A copy of `node`, which is at `path`, with the value at the end of `steps`.
 
-    mark: Mark
-    value: Node
-
-    def into(self, node: Node | None, steps: list[Step], path: str) -> Node:
-        """A copy of `node`, which is at `path`, with the value at the end of `steps`."""
-        if not steps:
-            return self.value
-        step, rest = steps[0], steps[1:]
-        if isinstance(step, int):
-            return self._into_sequence(node, step, rest, path)
-        return self._into_mapping(node, step, rest, path)
-
-    def _into_mapping(self, node: Node | None, name: str, rest: list[Step], path: str) -> Node:
-        if node is None or (isinstance(node, Scalar) and node.empty):
-            node = Mapping(self.mark, ())
-        if not isinstance(node, Mapping):
-            raise _PathError(f"{path} is {describe(node)}, which has no key {quoted(name)}")
-        found = node.get(name)
-        child = self.into(found.value if found else None, rest, f"{path}.{name}" if path else name)
-        # An existing key keeps its place, so that problems with it name the place in the file.
-        entry = Entry(found.key if found else Scalar(self.mark, name), child)
-        entries = tuple(entry if old is found else old for old in node.entries)
-        return replace(node, entries=entries if found else (*entries, entry))
-
-    def _into_sequence(self, node: Node | None, index: int, rest: list[Step], path: str) -> Node:
+    Missing keys on the way are created. Raises _PathError.
+    """
+    if not steps:
+        return value
+    step, rest = steps[0], steps[1:]
+    if isinstance(step, int):
         if node is None:
-            raise _PathError(f"{path} is not there, so it has no item {index}")
+            raise _PathError(f"{path} is not there, so it has no item {step}")
         if not isinstance(node, Sequence):
             raise _PathError(f"{path} is {describe(node)}, not a list")
-        if index > len(node.items):
-            raise _PathError(f"{path} has {len(node.items)} items and no {path}[{index}]")
-        old = node.items[index] if index < len(node.items) else None
-        new = self.into(old, rest, f"{path}[{index}]")
-        return replace(node, items=(*node.items[:index], new, *node.items[index + 1 :]))
+        if step > len(node.items):
+            raise _PathError(f"{path} has {len(node.items)} items and no {path}[{step}]")
+        old = node.items[step] if step < len(node.items) else None
+        new = _assigned(old, rest, value, mark, f"{path}[{step}]")
+        return replace(node, items=(*node.items[:step], new, *node.items[step + 1 :]))
+    if node is None or (isinstance(node, Scalar) and node.empty):
+        node = Mapping(mark, ())
+    if not isinstance(node, Mapping):
+        raise _PathError(f"{path} is {describe(node)}, which has no key {quoted(step)}")
+    found = node.get(step)
+    inner = f"{path}.{step}" if path else step
+    child = _assigned(found.value if found else None, rest, value, mark, inner)
+    # An existing key keeps its place, so that problems with it name the place in the file.
+    entry = Entry(found.key if found else Scalar(mark, step), child)
+    entries = tuple(entry if old is found else old for old in node.entries)
+    return replace(node, entries=entries if found else (*entries, entry))
