@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.agent.linux.regular import LARGEST_SCRIPT
 from distrun.frozen import Frozen, replace
-from distrun.spec import interpreter
+from distrun.spec import interpreter, resources
 from distrun.spec.common_values import NOT_EXPANDED
 from distrun.spec.input_files import is_kernel_file
 from distrun.spec.model import ProgramKind, ProgramSpec, Sync
@@ -39,6 +39,17 @@ class _Target(Frozen, kw_only=True):
     args: tuple[str, ...]
     folder: str
 
+    def fields(self, environ: Mapping[str, str]) -> dict[str, Any]:
+        """The fields of a ProgramSpec that it decides."""
+        script = self.name if self.kind is ProgramKind.SCRIPT else ""
+        return {
+            "kind": self.kind,
+            "target": self.name,
+            "argv": self.argv,
+            "args": self.args,
+            "interpreter": interpreter.find(script, environ),
+        }
+
 
 def build_programs(
     section: Section,
@@ -54,25 +65,24 @@ def build_programs(
     Anything that cannot be found becomes a problem, and its value is empty. If no task runs on this
     machine and no files are sent, the paths are those of the hosts, and may be missing here.
     """
-    is_elsewhere = not runs_here and section.get("sync") == Sync.OFF.value
-    kind = _kind(section)
-    if kind is ProgramKind.COMMAND and section.has("python"):
+    if _kind(section) is ProgramKind.COMMAND and section.has("python"):
         problems.add(
             problems.keys["program.python"],
             "program.python is not used with command",
             "remove it, or write the interpreter into the command",
         )
     _check_pass_env(section, context, problems)
-    workdir = _workdir(section, context, problems, may_be_missing=is_elsewhere)
-
-    def read(section: Section, path: str, extra_args: tuple[str, ...] = ()) -> _Target:
-        return _read_target(
-            section, path, extra_args, workdir, context, problems,
-            may_be_missing=is_elsewhere, runs_elsewhere=runs_elsewhere,
-        )  # fmt: skip
-
-    main = read(section, "program", context.extra_args)
-    custom = {role: read(each, f"cluster.{role.value}") for role, each in roles.items()}
+    may_be_missing = not runs_here and section.get("sync") == Sync.OFF.value
+    workdir = _workdir(section, context, problems, may_be_missing=may_be_missing)
+    reader = _Reader(
+        context=context,
+        problems=problems,
+        workdir=workdir,
+        may_be_missing=may_be_missing,
+        runs_elsewhere=runs_elsewhere,
+    )
+    main = reader.target(section, context.extra_args)
+    custom = {role: reader.target(each) for role, each in roles.items()}
     targets = (main, *custom.values())
     paths = _sync_paths(section, context, problems)
     sync = Sync.PATHS if paths else Sync(section.get("sync", "script"))
@@ -81,7 +91,7 @@ def build_programs(
         paths = _program_folders(targets, folders)
     sync_base = _sync_base(sync, paths, folders, context.folder)
     program = ProgramSpec(
-        **_fields(main, context),
+        **main.fields(context.environ),
         python=_python(section, context),
         workdir=_path_inside(sync_base, workdir),
         pass_env=tuple(dict.fromkeys(section.get("pass_env", ()))),
@@ -93,19 +103,7 @@ def build_programs(
         **{name: section[name] for name in _AS_WRITTEN if name in section},
     )
     return program, {
-        role: replace(program, **_fields(each, context)) for role, each in custom.items()
-    }
-
-
-def _fields(target: _Target, context: LoadContext) -> dict[str, Any]:
-    """The fields of a ProgramSpec that a target decides."""
-    script = target.name if target.kind is ProgramKind.SCRIPT else ""
-    return {
-        "kind": target.kind,
-        "target": target.name,
-        "argv": target.argv,
-        "args": target.args,
-        "interpreter": interpreter.find(script, context.environ),
+        role: replace(program, **each.fields(context.environ)) for role, each in custom.items()
     }
 
 
@@ -113,99 +111,100 @@ def _kind(section: Section) -> ProgramKind:
     return next((kind for kind in ProgramKind if section.has(kind.value)), ProgramKind.SCRIPT)
 
 
-def _read_target(
-    section: Section,
-    path: str,
-    extra_args: tuple[str, ...],
-    workdir: str,
-    context: LoadContext,
-    problems: Problems,
-    *,
-    may_be_missing: bool,
-    runs_elsewhere: bool,
-) -> _Target:
-    """Read script, module or command of the section at `path` of the spec."""
-    kind = _kind(section)
-    command = section.get("command", ())
-    if command and not command[0]:
-        problems.add(
-            section.path_of("command"),
-            f"{path}.command begins with an empty word",
-            "write the program to run first",
-        )
-    if kind is ProgramKind.SCRIPT:
-        name = _script(section, path, context, problems, may_be_missing=may_be_missing)
-    else:
-        name = section.get("module", "")
-    program = _program_path(command[0], workdir, context, runs_elsewhere) if command else ""
-    args = (*section.get("args", ()), *extra_args)
-    if kind is ProgramKind.SCRIPT:
-        folder = os.path.dirname(name)
-    elif command and program != command[0]:
-        folder = os.path.dirname(program)
-    else:
-        # Python looks there for the module, and a command for its files.
-        folder = workdir if name or _names_a_file((*command, *args), workdir) else ""
-    argv = (program, *command[1:]) if command else ()
-    # Without a slash, the program is looked for in PATH.
-    if "/" in program and _has_windows_line(os.path.join(workdir, program)):
-        problems.add(
-            section.path_of("command"),
-            f"{path}.command: the first line of {quoted(program)} ends with a carriage return, as "
-            "files of Windows do: no interpreter has such a name",
-            f"sed -i 's/\\r$//' {shlex.quote(program)}",
-        )
-    return _Target(kind=kind, name=name, argv=argv, args=args, folder=folder)
+class _Reader(Frozen, kw_only=True):
+    """Reads the scripts, modules and commands of sections."""
 
+    context: LoadContext
+    problems: Problems
+    workdir: str
+    may_be_missing: bool
+    runs_elsewhere: bool
 
-def _script(
-    section: Section, where: str, context: LoadContext, problems: Problems, *, may_be_missing: bool
-) -> str:
-    name = section.get("script")
-    if name is None:
+    def target(self, section: Section, extra_args: tuple[str, ...] = ()) -> _Target:
+        kind, workdir = _kind(section), self.workdir
+        place = section.path_of("command")
+        command = section.get("command", ())
+        if command and not command[0]:
+            message = f"{place} begins with an empty word"
+            self.problems.add(place, message, "write the program to run first")
+        is_script = kind is ProgramKind.SCRIPT
+        name = self._script(section) if is_script else section.get("module", "")
+        program = self._path(command[0]) if command else ""
+        args = (*section.get("args", ()), *extra_args)
+        if is_script:
+            folder = os.path.dirname(name)
+        elif command and program != command[0]:
+            folder = os.path.dirname(program)
+        else:
+            # Python looks there for the module, and a command for its files.
+            folder = workdir if name or _names_a_file((*command, *args), workdir) else ""
+        argv = (program, *command[1:]) if command else ()
+        # Without a slash, the program is looked for in PATH.
+        if "/" in program and _has_windows_line(os.path.join(workdir, program)):
+            self.problems.add(
+                place,
+                f"{place}: the first line of {quoted(program)} ends with a carriage "
+                "return, as files of Windows do: no interpreter has such a name",
+                f"sed -i 's/\\r$//' {shlex.quote(program)}",
+            )
+        return _Target(kind=kind, name=name, argv=argv, args=args, folder=folder)
+
+    def _script(self, section: Section) -> str:
+        """The path of a script; empty: none is given, or none is there."""
+        place = section.path_of("script")
+        name = section.get("script")
+        if name is None:
+            return ""
+        path = self.context.resolve(name)
+        if os.path.isfile(path):
+            wrong = _unfit_script(path, name)
+            if wrong is not None:
+                self.problems.add(place, f"{place}{wrong[0]}", wrong[1])
+            return path
+        jobs = resources.bundled_jobs()
+        if name in jobs:
+            return str(jobs[name])
+        if self.may_be_missing:
+            return path
+        bundled = f"a bundled job: {', '.join(jobs) or 'none'}"
+        hint = f"name a script, or {bundled}"
+        if os.path.isdir(path):
+            wrong = f" is a folder: {quoted_path(path)}", f"name a file in it, or {bundled}"
+        elif os.path.exists(path):
+            wrong = f": {quoted_path(path)} is no regular file", hint
+        elif os.path.lexists(path):
+            wrong = f": {quoted_path(path)} is a link that leads to no file", hint
+        else:
+            hint = _missing_hint(name, _similar_script(path, name, jobs) or hint)
+            wrong = f" names no file: {quoted_path(path)} is not there", hint
+        self.problems.add(place, f"{place}{wrong[0]}", wrong[1])
         return ""
-    path = context.resolve(name)
-    if os.path.isfile(path):
-        if is_kernel_file(path):
-            message = f"{where}.script names a file of the kernel: {quoted_path(path)}"
-            problems.add(section.path_of("script"), message, "name a script")
-        elif os.stat(path).st_size > LARGEST_SCRIPT:
-            message = f"{where}.script: {quoted_path(path)} is larger than 100 MB"
-            problems.add(section.path_of("script"), message, "name a script")
-        elif _is_notebook(path):
-            message = f"{where}.script is a notebook, not a script: {quoted_path(path)}"
-            convert = f"convert it: jupyter nbconvert --to script {shlex.quote(name)}"
-            problems.add(section.path_of("script"), message, convert)
-        return path
-    from distrun.spec.resources import bundled_jobs
 
-    jobs = bundled_jobs()
-    if name in jobs:
-        return str(jobs[name])
-    if may_be_missing:
-        return path
-    place = section.path_of("script")
-    bundled = f"a bundled job: {', '.join(jobs) or 'none'}"
-    if os.path.isdir(path):
-        problems.add(
-            place,
-            f"{where}.script is a folder: {quoted_path(path)}",
-            f"name a file in it, or {bundled}",
-        )
-    elif os.path.lexists(path):
-        what = "is no regular file" if os.path.exists(path) else "is a link that leads to no file"
-        problems.add(
-            place, f"{where}.script: {quoted_path(path)} {what}", f"name a script, or {bundled}"
-        )
-    else:
-        problems.add(
-            place,
-            f"{where}.script names no file: {quoted_path(path)} is not there",
-            _missing_hint(
-                name, _similar_script(path, name, jobs) or f"name a script, or {bundled}"
-            ),
-        )
-    return ""
+    def _path(self, written: str) -> str:
+        """The program of a command: a path that is relative to the file becomes absolute.
+
+        It stays as written if it means the same, or nothing here, in the working directory. So a
+        program that only other hosts have is found in theirs.
+        """
+        if "/" not in written or os.path.isabs(written):
+            return written
+        path = self.context.resolve(written)
+        inside = os.path.normpath(os.path.join(self.workdir, written))
+        is_elsewhere = self.runs_elsewhere or os.path.exists(inside)
+        return written if path == inside or (is_elsewhere and not os.path.exists(path)) else path
+
+
+def _unfit_script(path: str, name: str) -> tuple[str, str] | None:
+    """What is wrong with a file as a script, and what to do; None: nothing."""
+    if is_kernel_file(path):
+        return f" names a file of the kernel: {quoted_path(path)}", "name a script"
+    if os.stat(path).st_size > LARGEST_SCRIPT:
+        return f": {quoted_path(path)} is larger than 100 MB", "name a script"
+    # Python runs some notebooks of Jupyter, and they do nothing.
+    if re.match(rb"\s*\{\s*\"(cells|metadata|nbformat)\"", _beginning(path)):
+        convert = f"convert it: jupyter nbconvert --to script {shlex.quote(name)}"
+        return f" is a notebook, not a script: {quoted_path(path)}", convert
+    return None
 
 
 def _beginning(path: str) -> bytes:
@@ -217,28 +216,8 @@ def _beginning(path: str) -> bytes:
         return b""
 
 
-def _is_notebook(path: str) -> bool:
-    """Whether a file is one of Jupyter. Python runs some of them, and they do nothing."""
-    return re.match(rb"\s*\{\s*\"(cells|metadata|nbformat)\"", _beginning(path)) is not None
-
-
 def _has_windows_line(path: str) -> bool:
     return re.match(rb"#![^\n]*\r\n", _beginning(path)) is not None
-
-
-def _program_path(written: str, workdir: str, context: LoadContext, runs_elsewhere: bool) -> str:
-    """The program of a command: a path that is relative to the file becomes absolute.
-
-    It stays as written if it means the same, or nothing here, in the working directory. So a
-    program that only other hosts have is found in theirs.
-    """
-    if "/" not in written or os.path.isabs(written):
-        return written
-    path = context.resolve(written)
-    inside = os.path.normpath(os.path.join(workdir, written))
-    if path == inside or (not os.path.exists(path) and (runs_elsewhere or os.path.exists(inside))):
-        return written
-    return path
 
 
 def _similar_script(path: str, name: str, jobs: Iterable[str]) -> str:
