@@ -24,8 +24,8 @@ import pytest
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.job import events
 from distrun.lifecycle import (
+    JOB,
     SIGTERM,
-    Account,
     CancelTimer,
     Finish,
     MakePlan,
@@ -307,7 +307,7 @@ CHECKS: dict[str, Callable[[Job, str], bool]] = {
     "words": lambda job, value: job.words == value,
     "mentions": lambda job, value: value in job.words,
     "cause": lambda job, value: job.outcome.task == value,
-    "budget": lambda job, value: job.state.budgets[Account.JOB].counted == int(value),
+    "budget": lambda job, value: job.state.budgets[JOB].counted == int(value),
     "why": lambda job, value: _why(job, *value.split(" ", 1)),
     "codes": lambda job, value: (
         [each.cause.code.name for each in restarts_planned(job)] == value.split()

@@ -65,15 +65,6 @@ fault h3 -> nothing
 = undecided
 fault localhost -> stop worker:0 evaluator:0
 
-# a restart that needs a lost host ends the job
-mwm worker:3 | worker:1@h2 max=2
-worker:1 gone 0
-lost h2
-worker:0 exit 3 -> stop worker:0 worker:2
-= failed 69 distrun
-= words h2 was lost: silent; worker:1 cannot restart there, as it must after worker:0 exited 3
-= restarts 0
-
 # a host that is lost before its tasks start again ends the job
 mwm worker:2 | worker:1@h2 max=2
 worker:1 gone 0

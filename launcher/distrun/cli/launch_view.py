@@ -214,7 +214,7 @@ def _restarting(state: JobState) -> str:
         return ""
     if any(state.requires(each) and each.waits_for_host for each in state.restarts.values()):
         return "waiting for a host"
-    if any(restart.refused_by for restart in state.restarts.values()):
+    if any(restart.refusal for restart in state.restarts.values()):
         return "stopping"
     wait = min(restart.due_at for restart in state.restarts.values()) - time.time()
     return f"restarting in {format_duration(wait)}" if wait > 0 else "restarting"

@@ -14,10 +14,11 @@ from distrun.job.events import Origin, Outcome, Result
 from distrun.job.folder import JobFolder
 from distrun.job.job import Job
 from distrun.job.resumption import spec_of
-from distrun.lifecycle import Account, JobState, TaskState
+from distrun.lifecycle import JobState, TaskState
 from distrun.logs import StartupFilter, TaskLog, View
 from distrun.logs.tail import shown_end
 from distrun.spec.problems import printable
+from distrun.strategies import Role
 from distrun.verdict.model import Verdict
 from distrun.words.advice import advice_text
 from distrun.words.causes import advise_about, cause_text, exit_text
@@ -252,7 +253,7 @@ def _about_restarts(folder: JobFolder, state: JobState) -> list[str]:
 def _is_of_job(event: events.RestartPlanned, state: JobState) -> bool:
     """Whether it counts for the job: an evaluator's restarts do not."""
     tasks = (state.tasks[name] for name in event.tasks if name in state.tasks)
-    return any(task.account is Account.JOB for task in tasks)
+    return any(task.role is not Role.EVALUATOR for task in tasks)
 
 
 def _about_others(state: JobState, first: TaskState | None, verdict: Verdict | None) -> list[str]:

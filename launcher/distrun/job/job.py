@@ -21,7 +21,7 @@ from distrun.job.folder import JobFolder
 from distrun.job.json_output import output_json, progress_json
 from distrun.job.timing import Timing
 from distrun.lifecycle import (
-    Account,
+    JOB,
     HostState,
     JobPhase,
     JobState,
@@ -387,7 +387,7 @@ class Job:
 
     @property
     def restarts_left(self) -> int:
-        return self.state.policy.max - self.state.budgets[Account.JOB].counted
+        return self.state.policy.max - self.state.budgets[JOB].counted
 
     @property
     def other_replacements(self) -> list[Replacement]:

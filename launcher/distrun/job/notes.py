@@ -91,10 +91,10 @@ def _notes_while_running(job: Job) -> list[str]:
         if restart.waits_for_host is not None
     ]
     notes += [
-        f"the exit of {restart.refused_by} ends the job, unless the loss of a host explains it: "
+        f"the exit of {restart.refusal.task} ends the job, unless the loss of a host explains it: "
         "waiting until all other hosts have stopped their tasks"
         for restart in job.state.restarts.values()
-        if restart.refused_by
+        if restart.refusal is not None
     ]
     notes += [
         _lost_link(host.name, host.link_lost, host.link_lost_at or 0.0)

@@ -40,9 +40,9 @@ from distrun.lifecycle.restarts import (
     why_not_restarted,
 )
 from distrun.lifecycle.state import (
+    JOB,
     SAME_TIME,
     SIGKILL,
-    Account,
     HostState,
     JobPhase,
     JobState,
@@ -57,6 +57,7 @@ from distrun.lifecycle.state import (
 from distrun.lifecycle.transitions import replay, step
 
 __all__ = [
+    "JOB",
     "LOST_GRACE",
     "MOST_FREE_IN_A_ROW",
     "SAME_TIME",
@@ -66,7 +67,6 @@ __all__ = [
     "STALL",
     "START",
     "TF_PREEMPTED",
-    "Account",
     "Action",
     "Announce",
     "CancelTimer",

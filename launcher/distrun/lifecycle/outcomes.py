@@ -23,7 +23,6 @@ from distrun.lifecycle.restarts import (
     refuse_restart,
     start_health_timers,
     why_excluded,
-    why_not_restarted,
 )
 from distrun.lifecycle.starts import unready
 from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
@@ -58,23 +57,21 @@ def on_exit(state: JobState, task: TaskState, at: float) -> Transition:
     if not task.has_failed_exit and not early:
         return _on_exit_0(state, task, at)
     cause = exit_cause(state, task)
-    restarted = _restart(state, task, cause, at)
+    restarted = plan_restart(state, task, cause, at)
     if restarted is not None and not isinstance(restarted, Cause):
         return restarted
-    if state.needs(task):
-        is_refused = restarted is not None and restarted.code in _REFUSALS
-        refused = refuse_restart(state, task, cause, at) if is_refused else None
-        if refused is not None:
-            return refused
-        outcome = _failure(state, task, restarted)
-        return end_job(state, outcome, at, grace=grace_after(state, task))
-    return state, []
+    if not state.needs(task):
+        return state, []
+    outcome = _failure(state, task, restarted)
+    is_refused = restarted is not None and restarted.code in _REFUSALS
+    refused = refuse_restart(state, task, cause, outcome, at) if is_refused else None
+    return refused or end_job(state, outcome, at, grace=grace_after(state, task))
 
 
 def _on_exit_0(state: JobState, task: TaskState, at: float) -> Transition:
     """Handle an exit 0 that is no failure: the job has succeeded, or the task starts again."""
     if state.undone and state.repeats(task):
-        again = _restart(state, task, Cause(Code.TASK_EXITED, task=task.name, status=0), at)
+        again = plan_restart(state, task, Cause(Code.TASK_EXITED, task=task.name, status=0), at)
         if again is not None and not isinstance(again, Cause):
             return again
     return _succeed_if_done(state, at)
@@ -95,21 +92,21 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
         return end_job(state, _failure_without_leader(state, leader), at)
     failed = task.has_failed_exit and not task.stopped_by_us
     restart = state.restarts.get(-1 if task.restart is None else task.restart)
-    if restart is not None and (restart.refused_by or restart.cause.code is Code.HOST_LOST):
+    if restart is not None and (restart.refusal or restart.cause.code is Code.HOST_LOST):
         return state, []  # it may have failed only because it lost its peers there
     if failed and task.exit_status in state.policy_of(task).never_on:
-        refused = refuse_restart(state, task, exit_cause(state, task), at)
-        return refused or end_job(state, _failure(state, task, why_excluded(state, task)), at)
+        outcome = _failure(state, task, why_excluded(state, task))
+        refused = refuse_restart(state, task, exit_cause(state, task), outcome, at)
+        return refused or end_job(state, outcome, at)
     return state, []
 
 
 def end_if_refused(state: JobState, at: float) -> Transition:
     """End the job by an exit that no loss of a host explains: see :func:`refuse_restart`."""
     for restart in state.restarts.values():
-        if restart.is_refused:
-            task = state.tasks[restart.refused_by]
-            outcome = _failure(state, task, why_not_restarted(state, task))
-            return end_job(state, outcome, at, grace=grace_after(state, task))
+        if restart.refusal is not None and restart.is_refused:
+            task = state.tasks[restart.refusal.task or ""]
+            return end_job(state, restart.refusal, at, grace=grace_after(state, task))
     return state, []
 
 
@@ -193,7 +190,7 @@ def on_stall(state: JobState, at: float) -> Transition:
     training = [task for task in state.tasks.values() if task.is_in_group]
     # One that takes the whole group along, if there is a group.
     training.sort(key=lambda task: state.rule(task).restarts is not Scope.GROUP)
-    restarted = _restart(state, training[0], cause, at, SIGABRT)
+    restarted = plan_restart(state, training[0], cause, at, SIGABRT)
     if restarted is not None and not isinstance(restarted, Cause):
         return restarted
     outcome = job_failure(StartTimeoutError.exit_code, with_reason(cause, restarted))
@@ -386,28 +383,6 @@ def _succeed_if_done(state: JobState, at: float) -> Transition:
     cause = Cause(Code.JOB_SUCCEEDED)
     outcome = Outcome(result=Result.SUCCEEDED, exit_code=0, origin=Origin.TASK, cause=cause)
     return end_job(state, outcome, at)
-
-
-def _restart(
-    state: JobState, failed: TaskState, cause: Cause, at: float, signal: int = SIGTERM
-) -> Transition | Cause | None:
-    """Restart after a failure, or end the job if a task would have to restart on a lost host.
-
-    Returns why nothing restarts, see :func:`plan_restart`.
-    """
-    restarted = plan_restart(state, failed, cause, at, signal)
-    if restarted is None or isinstance(restarted, Cause) or state.replaces_hosts:
-        return restarted
-    newest = restarted[0].restarts[max(restarted[0].restarts)]
-    for task in (state.tasks[name] for name in newest.tasks):
-        why = state.why_unusable(task)
-        if why is not None:
-            if not state.needs(task):
-                return None
-            impossible = Cause(Code.RESTART_IMPOSSIBLE, task=task.name, within=(why, cause))
-            grace = grace_after(state, failed)
-            return end_job(state, host_failure(impossible), at, signal, grace)
-    return restarted
 
 
 def _failure_without_leader(state: JobState, leader: TaskState) -> Outcome:

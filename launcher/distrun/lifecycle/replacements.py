@@ -123,16 +123,10 @@ def end_attempts(state: JobState, lost: events.HostLost, actions: list[Action]) 
 
 
 def _lost(task: TaskState, cause: Cause, at: float) -> TaskState:
-    is_exited = task.phase is TaskPhase.EXITED
-    phase = TaskPhase.FAILED
-    if task.restart is not None:
-        phase = TaskPhase.RESTARTING
-    elif is_exited:
-        phase = restarts.final_phase(task)
-    lost = replace(task, phase=phase, ended_at=at, used=task.used_if_ended)
-    if is_exited:
-        return lost
-    return replace(lost, exited_at=at, reason=Cause(Code.LOST_WITH_HOST, within=(cause,)))
+    if task.phase is not TaskPhase.EXITED:
+        reason = Cause(Code.LOST_WITH_HOST, within=(cause,))
+        task = replace(task, exited_at=at, reason=reason)
+    return task.ended(at)
 
 
 def on_not_started(state: JobState, task: TaskState, at: float) -> Transition | None:
@@ -144,16 +138,11 @@ def on_not_started(state: JobState, task: TaskState, at: float) -> Transition | 
     if reason is None or reason.code not in _OF_HOST or not can_replace(state, task.host):
         return None
     if task.restart is not None:
-        return _end_unstarted(state, task)
+        return restarts.on_attempt_ended(state, task)
     if not has_room_beside(state, task.host):
         return None
     cause = Cause(Code.TASK_NOT_STARTED, task=task.name, within=(reason,))
     return _leave_out(state, task, cause, at)
-
-
-def _end_unstarted(state: JobState, task: TaskState) -> Transition:
-    ended = replace(task, phase=TaskPhase.RESTARTING)
-    return restarts.on_attempt_ended(state.with_tasks([ended]), ended)
 
 
 def _leave_out(state: JobState, task: TaskState, cause: Cause, at: float) -> Transition:

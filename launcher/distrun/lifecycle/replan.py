@@ -98,20 +98,12 @@ def ended(task: TaskState, at: float) -> TaskState:
     if task.phase.is_final:
         return task
     if task.phase is TaskPhase.RESTARTING:
-        return replace(task, phase=restarts.final_phase(task), restart=None)
-    if task.phase is TaskPhase.EXITED:
-        phase, used = restarts.final_phase(task), task.used_if_ended
-        return replace(task, phase=phase, restart=None, ended_at=at, used=used)
-    has_only_waited = task.has_only_waited or task.phase is TaskPhase.WAITING
-    return replace(
-        task,
-        phase=TaskPhase.STOPPED,
-        restart=None,
-        ended_at=at,
-        used=task.used_if_ended,
-        stopped_by_us=True,
-        has_only_waited=has_only_waited,
-    )
+        return replace(task, phase=task.final_phase, restart=None)
+    task = replace(task, restart=None)
+    if task.phase is not TaskPhase.EXITED:
+        only_waited = task.has_only_waited or task.phase is TaskPhase.WAITING
+        task = replace(task, stopped_by_us=True, has_only_waited=only_waited)
+    return task.ended(at)
 
 
 def clear_host(state: JobState, event: HostCleared) -> restarts.Transition:

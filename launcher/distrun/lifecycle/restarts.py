@@ -13,11 +13,11 @@ from typing import Any
 from distrun.agent.protocol import KILL_GRACE
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen
-from distrun.job.events import RestartPlanned, Timer, TimerKind
+from distrun.job.events import Outcome, RestartPlanned, Timer, TimerKind
 from distrun.lifecycle.actions import Action, Announce, CancelTimer, MakePlan, SetTimer, StopTask
 from distrun.lifecycle.starts import start
 from distrun.lifecycle.state import (
-    Account,
+    JOB,
     Budget,
     JobPhase,
     JobState,
@@ -26,7 +26,7 @@ from distrun.lifecycle.state import (
     TaskState,
 )
 from distrun.spec.model import RestartSpec
-from distrun.strategies import Scope
+from distrun.strategies import Role, Scope
 
 Transition = tuple[JobState, list[Action]]
 SIGTERM = 15
@@ -79,7 +79,6 @@ def plan_restart(
     planned restart after a failure that `cause` explains. If that was counted, the new one has its
     number and its due time, and is not counted again.
     """
-    stopped = () if instead_of is None else instead_of.tasks
     former = instead_of
     if instead_of is not None and not instead_of.is_counted:
         instead_of = None
@@ -87,32 +86,22 @@ def plan_restart(
     if allowed is None or isinstance(allowed, Cause):
         return allowed
     restart, delay = _make_restart(state, failed, allowed, cause, at, instead_of)
-    running = [
-        name for name in restart.tasks if not (state.tasks[name].has_ended or name in stopped)
-    ]
-    members = [state.tasks[name] for name in restart.tasks]
-    superseded = {task.restart for task in members}
-    if former is not None:
-        superseded.add(former.number)
-    state, actions = cancel_restarts(state, state.restarts.keys() & superseded)
-    state = replace(
-        state,
-        phase=JobPhase.RESTARTING if restart.scope is Scope.GROUP else state.phase,
-        budgets={**state.budgets, allowed.budget: allowed.after},
-        restarts={**state.restarts, restart.number: restart},
-        early_failures=() if made_progress(failed) else (*_without_explained(state, former), cause),
-        **_failures_of_host(state, failed, cause, instead_of),
-    ).with_tasks(_awaiting_restart(task, restart.number) for task in members)
+    stopped = () if former is None else former.tasks
+    is_lost = restart.scope is Scope.GROUP and signal == SIGTERM
+    actions: list[Action] = []
     if allowed.before.is_timed:
         actions.append(CancelTimer(_health_timer(allowed.budget)))
-    if restart.scope is Scope.GROUP and state.timeouts.stall is not None:
-        actions.append(CancelTimer(STALL))
-    grace = grace_after(state, failed)
-    is_lost = restart.scope is Scope.GROUP and signal == SIGTERM
-    for name in running:
-        own = _grace_in_group(state, failed, state.tasks[name]) if is_lost else grace
-        actions.append(StopTask(name, signal, own))
-    actions.append(SetTimer(_backoff_timer(restart), delay))
+    for task in map(state.tasks.__getitem__, restart.tasks):
+        if not task.has_ended and task.name not in stopped:
+            own = _grace_in_group(state, failed, task) if is_lost else grace_after(state, failed)
+            actions.append(StopTask(task.name, signal, own))
+    state = replace(
+        state,
+        budgets={**state.budgets, allowed.budget: allowed.after},
+        early_failures=() if made_progress(failed) else (*_without_explained(state, former), cause),
+        **_failures_of_host(state, failed, cause, instead_of),
+    )
+    state, actions = _open(state, restart, actions, delay, former)
     planned = RestartPlanned(
         at=at,
         number=restart.number,
@@ -125,18 +114,38 @@ def plan_restart(
     return state, [Announce(planned), *actions]
 
 
+def _open(
+    state: JobState,
+    restart: Restart,
+    actions: list[Action],
+    delay: float,
+    former: Restart | None = None,
+) -> Transition:
+    """Let a restart wait for its time and the end of attempts, in place of its tasks' others."""
+    members = [state.tasks[name] for name in restart.tasks]
+    superseded = {task.restart for task in members} | {None if former is None else former.number}
+    state, canceled = cancel_restarts(state, state.restarts.keys() & superseded)
+    if restart.scope is Scope.GROUP:
+        state = replace(state, phase=JobPhase.RESTARTING)
+        if state.timeouts.stall is not None:
+            canceled.append(CancelTimer(STALL))
+    state = replace(state, restarts={**state.restarts, restart.number: restart})
+    state = state.with_tasks(_awaiting_restart(task, restart.number) for task in members)
+    return state, [*canceled, *actions, SetTimer(_backoff_timer(restart), delay)]
+
+
 def _without_explained(state: JobState, former: Restart | None) -> tuple[Cause, ...]:
     """Return the early failures without the last one if `former` followed it: see `instead_of`."""
     return state.early_failures if former is None else state.early_failures[:-1]
 
 
 def refuse_restart(
-    state: JobState, failed: TaskState, cause: Cause, at: float
+    state: JobState, failed: TaskState, cause: Cause, refusal: Outcome, at: float
 ) -> Transition | None:
     """Stop the group after an exit that ends the job, unless the loss of a host explains the exit.
 
     That is known once all other hosts have answered the order to stop, or are lost. Returns None if
-    no host can explain the exit.
+    no host can explain the exit. `refusal`: how the job ends by it.
     """
     members = [each for each in state.tasks.values() if each.is_in_group]
     members = [each for each in members if not state.has_finished(each)]
@@ -150,32 +159,25 @@ def refuse_restart(
     if pending is not None and (pending.scope is not Scope.GROUP or pending.needs_host):
         return None
     if pending is not None:
-        refused = replace(pending, refused_by=failed.name, is_due=False, due_at=at + delay)
+        refused = replace(pending, refusal=refusal, is_due=False, due_at=at + delay)
         state = replace(state, restarts={**state.restarts, pending.number: refused})
         timer = _backoff_timer(pending)
         return state, [CancelTimer(timer), SetTimer(timer, delay)]
     restart = Restart(
         number=0,
-        account=Account.JOB,
         budget=state.budget_of(failed),
         scope=Scope.GROUP,
         tasks=tuple(each.name for each in members),
         cause=cause,
         due_at=at + delay,
         attempts_left=sum(not each.has_ended for each in members),
-        refused_by=failed.name,
+        refusal=refusal,
     )
-    state, actions = cancel_restarts(
-        state, state.restarts.keys() & {each.restart for each in members}
-    )
-    state = replace(
-        state, phase=JobPhase.RESTARTING, restarts={**state.restarts, restart.number: restart}
-    ).with_tasks(_awaiting_restart(each, restart.number) for each in members)
-    if state.timeouts.stall is not None:
-        actions.append(CancelTimer(STALL))
-    running = [each.name for each in members if not each.has_ended]
-    actions += [StopTask(name, SIGTERM, grace_after(state, failed)) for name in running]
-    return state, [*actions, SetTimer(_backoff_timer(restart), delay)]
+    grace = grace_after(state, failed)
+    stops: list[Action] = [
+        StopTask(each.name, SIGTERM, grace) for each in members if not each.has_ended
+    ]
+    return _open(state, restart, stops, delay)
 
 
 def _failures_of_host(
@@ -264,13 +266,6 @@ def reset_budget(state: JobState, name: str) -> JobState:
     return replace(state, budgets={**state.budgets, name: healthy})
 
 
-def final_phase(task: TaskState) -> TaskPhase:
-    """Return the phase of an exited task once nothing of it is left."""
-    if not task.has_failed_exit:
-        return TaskPhase.STOPPED if task.code is None else TaskPhase.SUCCEEDED
-    return TaskPhase.STOPPED if task.stopped_by_us else TaskPhase.FAILED
-
-
 def _backoff_timer(restart: Restart) -> Timer:
     return Timer(TimerKind.RESTART, str(restart.number))
 
@@ -281,7 +276,7 @@ def _health_timer(budget: str) -> Timer:
 
 def _key(budget: str, name: str) -> str:
     """The key of the spec that decides for a budget, as `restart.max`."""
-    is_common = budget in {account.value for account in Account}
+    is_common = budget in (JOB, Role.EVALUATOR.value)
     return f"restart.{name}" if is_common else f"cluster.{budget}.restart.{name}"
 
 
@@ -301,7 +296,7 @@ def _allow(
     if not state.has_restarts:
         return None
     is_stall, is_of_host = cause.code is Code.STALLED, cause.code in _HOST_CODES
-    name = Account.JOB.value if is_stall else state.budget_of(failed)
+    name = JOB if is_stall else state.budget_of(failed)
     policy = state.policy if is_stall else state.policy_of(failed)
     status = None if is_stall else failed.exit_status
     if not is_of_host and status in policy.never_on:
@@ -373,7 +368,6 @@ def _make_restart(
         number, delay = instead_of.number, max(0.0, instead_of.due_at - at)
     restart = Restart(
         number=number,
-        account=failed.account,
         budget=allowed.budget,
         scope=scope,
         tasks=tuple(task.name for task in members),
@@ -412,7 +406,7 @@ def _awaiting_restart(task: TaskState, number: int) -> TaskState:
 def _without_restart(task: TaskState) -> TaskState:
     """Return a task whose restart was canceled."""
     ended = task.phase is TaskPhase.RESTARTING
-    return replace(task, restart=None, phase=final_phase(task) if ended else task.phase)
+    return replace(task, restart=None, phase=task.final_phase if ended else task.phase)
 
 
 def request_plan(state: JobState, restart: Restart) -> Transition:
@@ -477,7 +471,7 @@ def _start_if_ready(state: JobState, restart: Restart) -> Transition:
     if why is not None:
         return _wait_for_link(state, restart, why)
     restart = replace(restart, waits_for_link=None)
-    if restart.refused_by:
+    if restart.refusal is not None:
         return replace(state, restarts={**state.restarts, restart.number: restart}), []
     if _needs_plan(state, restart):
         return request_plan(state, restart)
@@ -485,6 +479,6 @@ def _start_if_ready(state: JobState, restart: Restart) -> Transition:
     fresh = [state.tasks[name].next_attempt() for name in restart.tasks]
     state, starts = start(replace(state, restarts=left), fresh, restart.cause)
     actions: list[Action] = []
-    if state.timeouts.start is not None and restart.account is Account.JOB:
+    if state.timeouts.start is not None and restart.budget != Role.EVALUATOR.value:
         actions += [CancelTimer(START), SetTimer(START, state.timeouts.start)]
     return state, actions + starts

@@ -180,14 +180,10 @@ class TaskState(PlannedTask, kw_only=True):
         return self.signal is not None or bool(self.code) or self.reason is not None
 
     @property
-    def account(self) -> Account:
-        return Account.EVALUATOR if self.role is Role.EVALUATOR else Account.JOB
-
-    @property
     def is_in_group(self) -> bool:
         """Whether it restarts with the group."""
         is_beside = self.role.is_custom and not self.joins_cluster
-        return self.account is Account.JOB and not is_beside
+        return self.role is not Role.EVALUATOR and not is_beside
 
     @property
     def exit_status(self) -> int | None:
@@ -203,6 +199,18 @@ class TaskState(PlannedTask, kw_only=True):
     def has_done_its_part(self) -> bool:
         return self.code == 0 and self.phase in (TaskPhase.EXITED, TaskPhase.SUCCEEDED)
 
+    @property
+    def final_phase(self) -> TaskPhase:
+        """Its phase once nothing of it is left, and it does not start again."""
+        if not self.has_failed_exit:
+            return TaskPhase.STOPPED if self.code is None else TaskPhase.SUCCEEDED
+        return TaskPhase.STOPPED if self.stopped_by_us else TaskPhase.FAILED
+
+    def ended(self, at: float, used: Used | None = None) -> TaskState:
+        """Return it once nothing of its attempt is left. `used`: in all; None: not known."""
+        phase = self.final_phase if self.restart is None else TaskPhase.RESTARTING
+        return replace(self, phase=phase, ended_at=at, used=used or self.used_if_ended)
+
     def next_attempt(self) -> TaskState:
         """Return the same task before its next attempt, without the results of the last one."""
         lasting = (*PlannedTask.__dataclass_fields__, "agent", "first_attempt", "used")
@@ -211,6 +219,8 @@ class TaskState(PlannedTask, kw_only=True):
 
 
 SIGKILL = 9
+JOB = "job"
+"""The name of the budget of all tasks that have none of their own."""
 SAME_TIME = 5.0
 """Up to so many seconds between the exit of a task and the loss of a host are the same time."""
 
@@ -299,20 +309,12 @@ class LostAgent(Frozen, kw_only=True):
     """The last attempt there, by the task."""
 
 
-class Account(str, Enum):
-    """Whose failure it is, the job's or an evaluator's: that one must not fail the job."""
-
-    JOB = "job"
-    EVALUATOR = "evaluator"
-
-
 class Restart(Frozen, kw_only=True):
     """A restart that was planned and has not begun."""
 
     number: int
-    account: Account
     budget: str
-    """The name of the budget that it counts against."""
+    """The name of the budget that it counts against: :data:`JOB`, or a role's."""
     scope: Scope
     tasks: tuple[str, ...]
     cause: Cause
@@ -327,8 +329,8 @@ class Restart(Frozen, kw_only=True):
     """Why there was no plan; None: none was asked for."""
     waits_for_link: Cause | None = None
     """Why it waits until a host's link is restored, or the host is lost."""
-    refused_by: str = ""
-    """The task whose exit ends the job instead, unless the loss of a host explains that exit."""
+    refusal: Outcome | None = None
+    """How the job ends instead, unless the loss of a host explains the exit of that task."""
 
     @property
     def is_counted(self) -> bool:
@@ -339,7 +341,7 @@ class Restart(Frozen, kw_only=True):
     def is_refused(self) -> bool:
         """Whether it is certain that no loss of a host explains the exit that refused it."""
         is_ready = self.is_due and not self.attempts_left and self.waits_for_link is None
-        return bool(self.refused_by) and is_ready
+        return self.refusal is not None and is_ready
 
     @property
     def needs_host(self) -> bool:
@@ -421,10 +423,8 @@ class JobState(Frozen, kw_only=True):
     """Whether all tasks have run at the same time."""
     restarts: dict[int, Restart] = field(default_factory=dict)
     """The planned restarts by their numbers."""
-    budgets: dict[str, Budget] = field(
-        default_factory=lambda: {account.value: Budget() for account in Account}
-    )
-    """By the account, or by the role if that has a policy of its own."""
+    budgets: dict[str, Budget] = field(default_factory=lambda: {JOB: Budget()})
+    """By the role, if that is the evaluator or has a policy of its own; the others': JOB."""
     all_workers: int = 0
     """The number of tasks of the role worker in the first plan."""
     dropped: dict[str, TaskState] = field(default_factory=dict)
@@ -530,7 +530,8 @@ class JobState(Frozen, kw_only=True):
     def budget_of(self, task: TaskState) -> str:
         """Return the name of the budget that a restart after its failure counts against."""
         role = task.role.value
-        return role if role in self.role_policies else task.account.value
+        is_own = task.role is Role.EVALUATOR or role in self.role_policies
+        return role if is_own else JOB
 
     @property
     def has_restarts(self) -> bool:
@@ -540,8 +541,8 @@ class JobState(Frozen, kw_only=True):
     @property
     def restarts_made(self) -> int:
         """How often the job was restarted; restarts of an evaluator do not count."""
-        evaluator = Account.EVALUATOR.value
-        return sum(each.total for name, each in self.budgets.items() if name != evaluator)
+        own = Role.EVALUATOR.value
+        return sum(each.total for name, each in self.budgets.items() if name != own)
 
     @property
     def leader(self) -> TaskState | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import singledispatch
@@ -36,6 +37,21 @@ _FOR_READERS = (
 """Events that only inform the record's readers."""
 _TASKS_MAY_RUN = (Code.AGENT_ABANDONED, Code.PROCESSES_NOT_ENDED)
 """Why a host is lost of which nobody knows that its tasks have ended."""
+
+
+_JOB_CHANGES: dict[type[Event], Callable[[Any], dict[str, Any]]] = {
+    events.ResultsFetched: lambda event: {"result_faults": event.causes},
+    events.TasksQuiet: lambda event: {"quiet_since": event.since},
+    events.TasksActive: lambda _: {"quiet_since": None},
+}
+"""Events that set fields of the job, and nothing follows from them."""
+_TASK_CHANGES: dict[type[Event], Callable[[Any, TaskState], dict[str, Any]]] = {
+    events.FirstStep: lambda event, _: {"first_step_at": event.at, "first_step": event.values},
+    events.SavingStarted: lambda _, __: {"is_saving": True},
+    events.SavingEnded: lambda _, task: {"is_saving": False, "saves": task.saves + 1},
+    events.TaskReported: lambda event, _: {"reported": dict(event.values)},
+}
+"""The same for fields of a task."""
 
 
 def replay(history: list[Event]) -> JobState:
@@ -73,6 +89,12 @@ def step(state: JobState, event: Event) -> restarts.Transition:
 
 @singledispatch
 def _step(event: Event, state: JobState) -> restarts.Transition:
+    kind = type(event)
+    if kind in _JOB_CHANGES:
+        return replace(state, **_JOB_CHANGES[kind](event)), []
+    if kind in _TASK_CHANGES:
+        task = state.tasks[event.task]  # type: ignore[union-attr]
+        return state.with_tasks([replace(task, **_TASK_CHANGES[kind](event, task))]), []
     raise TypeError(f"no transition for {type(event).__name__} in phase {state.phase.value}")
 
 
@@ -87,11 +109,6 @@ def _(event: events.JobCreated, state: JobState) -> restarts.Transition:
 @_step.register
 def _(event: events.HostCleared, state: JobState) -> restarts.Transition:
     return replan.clear_host(state, event)
-
-
-@_step.register
-def _(event: events.ResultsFetched, state: JobState) -> restarts.Transition:
-    return replace(state, result_faults=event.causes), []
 
 
 @_step.register
@@ -153,16 +170,6 @@ def _(event: events.ClusterMismatched, state: JobState) -> restarts.Transition:
 
 
 @_step.register
-def _(event: events.TasksQuiet, state: JobState) -> restarts.Transition:
-    return replace(state, quiet_since=event.since), []
-
-
-@_step.register
-def _(_event: events.TasksActive, state: JobState) -> restarts.Transition:
-    return replace(state, quiet_since=None), []
-
-
-@_step.register
 def _(event: events.TaskStarted, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
     phase = task.phase if task.phase is TaskPhase.STOPPING else TaskPhase.RUNNING
@@ -189,14 +196,8 @@ def _(event: events.TaskReady, state: JobState) -> restarts.Transition:
 @_step.register
 def _(event: events.TaskNotStarted, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
-    failed = replace(
-        task,
-        phase=TaskPhase.FAILED,
-        attempt=event.attempt,
-        exited_at=event.at,
-        ended_at=event.at,
-        reason=event.cause,
-    )
+    failed = replace(task, attempt=event.attempt, exited_at=event.at, reason=event.cause)
+    failed = failed.ended(event.at)
     state = state.with_tasks([failed])
     replaced = replacements.on_not_started(state, failed, event.at)
     if replaced is not None:
@@ -240,14 +241,11 @@ def _(event: events.TaskExited, state: JobState) -> restarts.Transition:
 @_step.register
 def _(event: events.TaskEnded, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
-    phase = restarts.final_phase(task) if task.restart is None else TaskPhase.RESTARTING
     used = task.used.with_attempt(
         *(event.cpu_seconds, event.peak_memory_bytes, event.read_bytes, event.written_bytes)
     )
     left, command = event.left, event.left_command
-    ended = replace(
-        task, phase=phase, ended_at=event.at, used=used, left=left, left_command=command
-    )
+    ended = replace(task, left=left, left_command=command).ended(event.at, used)
     state, actions = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
     state, more = outcomes.finish_if_ended(state)
     return state, actions + more
@@ -257,40 +255,12 @@ def _(event: events.TaskEnded, state: JobState) -> restarts.Transition:
 def _(event: events.StartsCanceled, state: JobState) -> restarts.Transition:
     actions: list[Action] = []
     canceled = [task for name in event.tasks if not (task := state.tasks[name]).has_ended]
-    state = state.with_tasks(_canceled(task, event.at) for task in canceled)
+    state = state.with_tasks(replace(task, stopped_by_us=True).ended(event.at) for task in canceled)
     for task in canceled:
         state, more = restarts.on_attempt_ended(state, task)
         actions += more
     state, more = outcomes.finish_if_ended(state)
     return state, actions + more
-
-
-def _canceled(task: TaskState, at: float) -> TaskState:
-    phase = TaskPhase.STOPPED if task.restart is None else TaskPhase.RESTARTING
-    return replace(task, phase=phase, ended_at=at, stopped_by_us=True)
-
-
-@_step.register
-def _(event: events.FirstStep, state: JobState) -> restarts.Transition:
-    task = state.tasks[event.task]
-    return state.with_tasks([replace(task, first_step_at=event.at, first_step=event.values)]), []
-
-
-@_step.register
-def _(event: events.SavingStarted, state: JobState) -> restarts.Transition:
-    return state.with_tasks([replace(state.tasks[event.task], is_saving=True)]), []
-
-
-@_step.register
-def _(event: events.SavingEnded, state: JobState) -> restarts.Transition:
-    task = state.tasks[event.task]
-    return state.with_tasks([replace(task, is_saving=False, saves=task.saves + 1)]), []
-
-
-@_step.register
-def _(event: events.TaskReported, state: JobState) -> restarts.Transition:
-    task = state.tasks[event.task]
-    return state.with_tasks([replace(task, reported=dict(event.values))]), []
 
 
 @_step.register

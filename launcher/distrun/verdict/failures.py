@@ -101,10 +101,10 @@ class FailureTracker:
             self._triggers[number] = event
         for number, restart in after.restarts.items():
             known = before.restarts.get(number)
-            if restart.refused_by and (known is None or not known.refused_by):
+            if restart.refusal and (known is None or not known.refusal):
                 self._refusal = event
         if before.outcome is None and after.outcome is not None:
-            refused = {each.refused_by for each in before.restarts.values()} - {""}
+            refused = {each.refusal.task for each in before.restarts.values() if each.refusal}
             self._final = self._refusal if after.outcome.task in refused else event
             self._unreported += self._without_restart(before, after)
         elif isinstance(self._final, events.TaskExited) and is_by_slurm(event):
@@ -160,7 +160,7 @@ class FailureTracker:
         for number, restart in before.restarts.items():
             if _is_success(restart):
                 continue
-            if restart.account is lifecycle.Account.EVALUATOR or not has_failed:
+            if restart.budget == Role.EVALUATOR.value or not has_failed:
                 yield self._triggers[number], restart.tasks
         for task in before.tasks.values():
             is_ending = task.phase is lifecycle.TaskPhase.EXITED and task.restart is None

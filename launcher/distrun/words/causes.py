@@ -715,7 +715,6 @@ TEXTS: dict[Code, Words] = {
     Code.LEADER_FINISHED: "{task} has finished, and the others cannot start again without it",
     Code.NO_ROOM: "no host has room for {tasks}",
     Code.HOST_FAILS_TASKS: "tasks failed {count} times in a row on {host}, and not on other hosts",
-    Code.RESTART_IMPOSSIBLE: "{inner}; {task} cannot restart there, as it must after {inner_2}",
     Code.HOST_LOST: "{host} was lost: {inner}",
     Code.HOST_FAILED: "{host} cannot continue: {inner}",
     Code.TASK_NOT_READY: lambda c: (

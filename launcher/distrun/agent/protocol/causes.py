@@ -287,7 +287,6 @@ class Code(StrEnum):
     LEADER_FINISHED = "leader_finished"  # task: the chief, or without one worker 0
     NO_ROOM = "no_room"  # tasks
     HOST_FAILS_TASKS = "host_fails_tasks"  # host, count: in a row
-    RESTART_IMPOSSIBLE = "restart_impossible"  # task, within: what its host has; the failure
     HOST_LOST = "host_lost"  # host, within: why
     HOST_FAILED = "host_failed"  # host, within: why
     # task, tasks: those that wait for it, name: the address where it should listen, or count: 1
