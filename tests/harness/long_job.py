@@ -56,7 +56,7 @@ def _events(job_id: str, names: list[str], host_of: dict[str, str]) -> list[even
         for host in dict.fromkeys(host_of.values())
     ]  # fmt: skip
     tasks = tuple(
-        events.PlannedTask(name=name, role=Role.WORKER, index=index, host=host_of[name])
+        events.TaskRecord(name=name, role=Role.WORKER, index=index, host=host_of[name])
         for index, name in enumerate(names)
     )
     found.append(events.JobPlanned(at=BEGAN + 3, tasks=tasks))

@@ -14,7 +14,7 @@ from distrun.lifecycle import (
     Finish,
     JobPhase,
     JobState,
-    StartTask,
+    StartAttempt,
     StopTask,
     step,
 )
@@ -88,7 +88,7 @@ class Job:
                 gpus=(),
             )
         records = tuple(
-            events.PlannedTask(name=name, role=Role(role), index=int(index), host=of[name])
+            events.TaskRecord(name=name, role=Role(role), index=int(index), host=of[name])
             for name, (role, _, index) in ((name, name.partition(":")) for name in names)
         )
         return self(events.JobPlanned, tasks=records)
@@ -191,7 +191,7 @@ def running(
 ) -> Job:
     job = Job()
     job.created(strategy, success, **fields)
-    assert job.planned(*names, places=places) == [StartTask(name, 0) for name in names]
+    assert job.planned(*names, places=places) == [StartAttempt(name, 0) for name in names]
     job.started(*names)
     assert job.phase() is JobPhase.RUNNING
     return job
@@ -223,4 +223,4 @@ def backoff_over(job: Job) -> list[Any]:
 
 
 def starts(actions: list[Any]) -> list[tuple[str, int]]:
-    return [(each.task, each.attempt) for each in actions if isinstance(each, StartTask)]
+    return [(each.task, each.attempt) for each in actions if isinstance(each, StartAttempt)]

@@ -30,7 +30,7 @@ from distrun.lifecycle import (
     Finish,
     MakePlan,
     SetTimer,
-    StartTask,
+    StartAttempt,
     StopTask,
     TaskPhase,
 )
@@ -86,7 +86,7 @@ def describe(actions: Iterable[Any]) -> list[str]:
     """What distrun does, in words; tasks that are stopped alike are told together."""
     told = []
     for (kind, how), group in itertools.groupby(actions, lambda each: (type(each), _how(each))):
-        names = " ".join(each.task for each in group) if kind in (StopTask, StartTask) else ""
+        names = " ".join(each.task for each in group) if kind in (StopTask, StartAttempt) else ""
         told.append(f"{names} {how}".strip() if not names else f"{how[0]} {names}{how[1]}")
     return told
 
@@ -96,7 +96,7 @@ def _how(action: Any) -> Any:
         by = "" if action.signal == SIGTERM else f" by {action.signal}"
         grace = "" if action.grace == KILL_GRACE else f" grace {action.grace:g}"
         return "stop", by + grace
-    if isinstance(action, StartTask):
+    if isinstance(action, StartAttempt):
         return "start", f" #{action.attempt}"
     if isinstance(action, SetTimer):
         seconds = "" if "restart" in str(action.timer) else f" {action.seconds:g}"
@@ -157,7 +157,7 @@ def _names(roles: list[str]) -> list[str]:
 
 def _start(job: Job, stage: str, names: list[str], places: dict[str, str]) -> None:
     if stage != "created":
-        assert job.planned(*names, places=places) == [StartTask(name, 0) for name in names]
+        assert job.planned(*names, places=places) == [StartAttempt(name, 0) for name in names]
     if stage == "started":
         job.started(*names)
         assert job.phase().value == "running"
@@ -173,7 +173,7 @@ def _plan(job: Job, words: list[str]) -> list[Any]:
     kept = tuple(each.removeprefix("kept=") for each in words if each.startswith("kept="))
     places = dict(each.split("@") for each in words if "@" in each)
     records = tuple(
-        events.PlannedTask(name=name, role=Role(role), index=int(index), host=host)
+        events.TaskRecord(name=name, role=Role(role), index=int(index), host=host)
         for name, host in places.items()
         for role, _, index in [name.partition(":")]
     )
@@ -267,7 +267,7 @@ def _again(job: Job, names: list[str]) -> list[Any]:
             job.exited(name, signal=SIGTERM)
         if job.state.tasks[name].phase is TaskPhase.EXITED:
             job.ended(name)
-    started = [each for each in backoff_over(job) if isinstance(each, StartTask)]
+    started = [each for each in backoff_over(job) if isinstance(each, StartAttempt)]
     assert {each.task for each in started} == set(names)
     return job.started(*names)
 

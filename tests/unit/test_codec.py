@@ -50,7 +50,7 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
             if hints[name] in (plain, plain | None):
                 values[name] = numbers if hints[name] == plain else st.none() | numbers
     built = st.builds(kind, **values)
-    if kind is events.PlannedTask:
+    if kind is events.TaskRecord:
         return built.map(lambda task: replace(task, name=f"{task.role.value}:{task.index}"))
     return built
 

@@ -17,7 +17,7 @@ from distrun.agent.protocol import Code, TaskStarted
 from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.folder import JobFolder
-from distrun.lifecycle import Action, StartTask
+from distrun.lifecycle import Action, StartAttempt
 from distrun.lint.check import check_program
 from distrun.plan import TaskPlan
 from distrun.spec.loader import load
@@ -149,7 +149,7 @@ def job_of(strategy: str, *tasks: str, success: Success | None = None, **after: 
         events.JobPlanned(
             at=1.0,
             tasks=tuple(
-                events.PlannedTask(
+                events.TaskRecord(
                     name=name,
                     role=Role(name[:-2]),
                     index=int(name[-1]),
@@ -170,7 +170,7 @@ def ready(job: Job, name: str) -> list[Action]:
 
 
 def starts(actions: list[Action]) -> list[str]:
-    return [f"{each.task} {each.attempt}" for each in actions if isinstance(each, StartTask)]
+    return [f"{each.task} {each.attempt}" for each in actions if isinstance(each, StartAttempt)]
 
 
 def test_roles_start_one_after_another() -> None:
@@ -190,11 +190,11 @@ def test_roles_start_one_after_another() -> None:
 def test_a_task_that_has_only_waited_restarts_as_the_same_attempt() -> None:
     job = Job()
     job.created(MWM, restart=RestartSpec(max=2, backoff=0.0))
-    record = events.PlannedTask(name="chief:0", role=Role.CHIEF, index=0, host="a")
-    worker = events.PlannedTask(
+    record = events.TaskRecord(name="chief:0", role=Role.CHIEF, index=0, host="a")
+    worker = events.TaskRecord(
         name="worker:0", role=Role.WORKER, index=0, host="a", after=(Role("proxy"),)
     )
-    proxy = events.PlannedTask(
+    proxy = events.TaskRecord(
         name="proxy:0", role=Role("proxy"), index=0, host="a", ready=Ready.PORT
     )
     job.happened(events.JobPlanned(at=1.0, tasks=(record, worker, proxy)))
@@ -202,7 +202,7 @@ def test_a_task_that_has_only_waited_restarts_as_the_same_attempt() -> None:
     job.gone("chief:0", 3)
     assert job.phases()["worker:0"] == "restarting"
     assert starts(job.timed_out("restart:1")) == ["chief:0 1"]
-    (again,) = [each for each in ready(job, "proxy:0") if isinstance(each, StartTask)]
+    (again,) = [each for each in ready(job, "proxy:0") if isinstance(each, StartAttempt)]
     assert (again.task, again.attempt) == ("worker:0", 0)
     assert again.cause is not None
 

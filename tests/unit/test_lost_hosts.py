@@ -111,9 +111,9 @@ def lose_and_restart(*, is_back: bool) -> Job:
     return job
 
 
-def records(*hosts: str) -> tuple[events.PlannedTask, ...]:
+def records(*hosts: str) -> tuple[events.TaskRecord, ...]:
     return tuple(
-        events.PlannedTask(name=f"worker:{index}", role=Role.WORKER, index=index, host=host)
+        events.TaskRecord(name=f"worker:{index}", role=Role.WORKER, index=index, host=host)
         for index, host in enumerate(hosts)
     )
 

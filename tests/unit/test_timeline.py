@@ -36,7 +36,7 @@ def planned(at: float) -> events.JobPlanned:
     return events.JobPlanned(
         at=at,
         tasks=tuple(
-            events.PlannedTask(name=name, role=Role.WORKER, index=index, host=f"gpu{index}")
+            events.TaskRecord(name=name, role=Role.WORKER, index=index, host=f"gpu{index}")
             for index, name in enumerate((A, B))
         ),
     )

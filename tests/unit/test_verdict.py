@@ -240,8 +240,8 @@ def on_two_hosts(behind: float = 0.0) -> Job:
             behind=late,
         )
     records = [
-        events.PlannedTask(name="worker:0", role=Role.WORKER, index=0, host="here"),
-        events.PlannedTask(name="worker:1", role=Role.WORKER, index=1, host="there"),
+        events.TaskRecord(name="worker:0", role=Role.WORKER, index=0, host="here"),
+        events.TaskRecord(name="worker:1", role=Role.WORKER, index=1, host="there"),
     ]
     job(events.JobPlanned, tasks=tuple(records))
     job.started("worker:0", "worker:1")

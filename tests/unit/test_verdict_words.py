@@ -241,7 +241,7 @@ def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error: str, is_own: b
     job = Job()
     job.created(MWM)
     job.planned()
-    record = events.PlannedTask(
+    record = events.TaskRecord(
         name="worker:0", role=Role.WORKER, index=0, host="localhost", address="localhost:41783"
     )
     job(events.JobPlanned, tasks=(record,))

@@ -237,7 +237,7 @@ class HostFault(OwnEvent):
     cause: Cause
 
 
-class PlannedTask(Frozen, kw_only=True):
+class TaskRecord(Frozen, kw_only=True):
     """A planned task, as far as the job's state needs it.
 
     `proxied` is set if its environment sends gRPC to a proxy instead of its peers. With
@@ -274,7 +274,7 @@ class JobPlanned(OwnEvent):
         all_workers: the number of workers in the spec, if there are fewer in this plan.
     """
 
-    tasks: tuple[PlannedTask, ...]
+    tasks: tuple[TaskRecord, ...]
     kept: tuple[str, ...] = ()
     former_hosts: dict[str, str] = field(default_factory=dict)
     all_workers: int | None = None

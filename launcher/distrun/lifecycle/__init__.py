@@ -19,6 +19,7 @@ state again. Guarantees:
 10. The same history gives the same state and actions, also the same jitter of the backoff.
 """
 
+from distrun.agent.protocol import StopTask
 from distrun.lifecycle.actions import (
     Action,
     Announce,
@@ -26,8 +27,7 @@ from distrun.lifecycle.actions import (
     Finish,
     MakePlan,
     SetTimer,
-    StartTask,
-    StopTask,
+    StartAttempt,
 )
 from distrun.lifecycle.outcomes import SIGABRT, may_recur
 from distrun.lifecycle.restarts import (
@@ -78,7 +78,7 @@ __all__ = [
     "MakePlan",
     "Restart",
     "SetTimer",
-    "StartTask",
+    "StartAttempt",
     "StopTask",
     "TaskPhase",
     "TaskState",

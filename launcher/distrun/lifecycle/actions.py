@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from distrun.agent.protocol.causes import Cause
+from distrun.agent.protocol import Cause, StopTask
 from distrun.frozen import Frozen
 from distrun.job.events import Event, Outcome, Timer
 
 
-class StartTask(Frozen):
+class StartAttempt(Frozen):
     """Start an attempt. `cause`: why the task restarts; None for its first attempt."""
 
     task: str
     attempt: int
     cause: Cause | None = None
-
-
-class StopTask(Frozen):
-    """Send a signal to a task, and SIGKILL after `grace` seconds.
-
-    `with_stacks`: see :class:`distrun.agent.protocol.messages.StopTask`.
-    """
-
-    task: str
-    signal: int
-    grace: float
-    with_stacks: bool = False
 
 
 class SetTimer(Frozen):
@@ -64,4 +52,4 @@ class Finish(Frozen):
     outcome: Outcome
 
 
-Action = StartTask | StopTask | SetTimer | CancelTimer | Announce | MakePlan | Finish
+Action = StartAttempt | StopTask | SetTimer | CancelTimer | Announce | MakePlan | Finish

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol import KILL_GRACE
+from distrun.agent.protocol import KILL_GRACE, StopTask
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import HostError, InternalError, StartTimeoutError
 from distrun.job.events import Origin, Outcome, Result, TimedOut, Timer, TimerKind
-from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer, StopTask
+from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer
 from distrun.lifecycle.restarts import (
     SIGTERM,
     STALL,
@@ -206,7 +206,7 @@ def stop_quiet_job(
     """
     state, actions = end_job(state, outcome, at, signal, grace)
     actions = [
-        replace(each, with_stacks=True) if isinstance(each, StopTask) else each for each in actions
+        each._replace(with_stacks=True) if isinstance(each, StopTask) else each for each in actions
     ]
     if not state.unended:
         return state, actions

@@ -11,11 +11,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from distrun.agent.protocol import StopTask
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.job import events
 from distrun.job.events import HostLeftOut
 from distrun.lifecycle import outcomes, restarts
-from distrun.lifecycle.actions import Action, Announce, StopTask
+from distrun.lifecycle.actions import Action, Announce
 from distrun.lifecycle.state import JobPhase, JobState, Restart, TaskPhase, TaskState
 from distrun.strategies import Scope
 

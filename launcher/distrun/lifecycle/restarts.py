@@ -10,11 +10,11 @@ import zlib
 from dataclasses import replace
 from typing import Any
 
-from distrun.agent.protocol import KILL_GRACE
+from distrun.agent.protocol import KILL_GRACE, StopTask
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen
 from distrun.job.events import Outcome, RestartPlanned, Timer, TimerKind
-from distrun.lifecycle.actions import Action, Announce, CancelTimer, MakePlan, SetTimer, StopTask
+from distrun.lifecycle.actions import Action, Announce, CancelTimer, MakePlan, SetTimer
 from distrun.lifecycle.starts import start
 from distrun.lifecycle.state import (
     JOB,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.lifecycle.actions import Action, StartTask
+from distrun.lifecycle.actions import Action, StartAttempt
 from distrun.lifecycle.state import TaskPhase, TaskState
 from distrun.spec.model import Ready
 
@@ -26,7 +26,7 @@ def start(
     unready = _unready_roles(state, changed)
     waiting = [task for task in changed if unready & set(task.after)]
     actions: list[Action] = [
-        StartTask(task.name, task.attempt, cause)
+        StartAttempt(task.name, task.attempt, cause)
         for task in changed
         if not unready & set(task.after)
     ]
@@ -46,7 +46,7 @@ def start_waiting(state: JobState, task: TaskState) -> tuple[JobState, list[Acti
     unready = _unready_roles(state, waiting)
     released = [each for each in waiting if not unready & set(each.after)]
     state = state.with_tasks(replace(each, phase=TaskPhase.STARTING) for each in released)
-    return state, [StartTask(each.name, each.attempt, each.restart_cause) for each in released]
+    return state, [StartAttempt(each.name, each.attempt, each.restart_cause) for each in released]
 
 
 def unready(state: JobState) -> tuple[Cause, ...]:

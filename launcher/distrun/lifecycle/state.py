@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, field, replace
-from distrun.job.events import HostAgent, PlannedTask
+from distrun.job.events import HostAgent, TaskRecord
 from distrun.lifecycle.chunked_map import ChunkedMap
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Success, Workers
@@ -106,7 +106,7 @@ def highest(values: Iterable[int | None]) -> int | None:
     return max((each for each in values if each is not None), default=None)
 
 
-class TaskState(PlannedTask, kw_only=True):
+class TaskState(TaskRecord, kw_only=True):
     """A planned task in its present attempt, or its last one. Times are Unix seconds."""
 
     agent: str = ""
@@ -213,7 +213,7 @@ class TaskState(PlannedTask, kw_only=True):
 
     def next_attempt(self) -> TaskState:
         """Return the same task before its next attempt, without the results of the last one."""
-        lasting = (*PlannedTask.__dataclass_fields__, "agent", "first_attempt", "used")
+        lasting = (*TaskRecord.__dataclass_fields__, "agent", "first_attempt", "used")
         kept = {name: getattr(self, name) for name in lasting}
         return TaskState(**kept, attempt=self.attempt + (not self.has_only_waited))
 

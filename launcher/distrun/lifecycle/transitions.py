@@ -58,8 +58,9 @@ def replay(history: list[Event]) -> JobState:
     """Return the state after a record's events."""
     state = JobState()
     for event in history:
-        # A damaged record may name tasks whose plan is lost, or timers that there are not.
-        with suppress(LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
+        # A damaged record may name tasks whose plan is lost, or timers that there are not. Other
+        # errors are defects, by which this state would be another than the supervisor's.
+        with suppress(LookupError, ValueError):
             state, _ = step(state, event)
     return state
 

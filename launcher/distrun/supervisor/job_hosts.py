@@ -290,7 +290,7 @@ def _marker(attempt: int, cause: str) -> str:
     return f"--- attempt {attempt}, {now}: restarted after {cause} ---"
 
 
-def planned_task(task: plan.TaskPlan) -> events.PlannedTask:
+def task_record(task: plan.TaskPlan) -> events.TaskRecord:
     """Return a planned task as the job's record has it."""
-    names = [name for name in field_names(events.PlannedTask) if hasattr(task, name)]
-    return events.PlannedTask(**{name: getattr(task, name) for name in names})
+    names = [name for name in field_names(events.TaskRecord) if hasattr(task, name)]
+    return events.TaskRecord(**{name: getattr(task, name) for name in names})

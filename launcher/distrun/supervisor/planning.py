@@ -16,7 +16,7 @@ from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.folder import replace_file
 from distrun.strategies import Role
-from distrun.supervisor.job_hosts import planned_task
+from distrun.supervisor.job_hosts import task_record
 from distrun.supervisor.round import FirstRound, NextRound, Round
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class Planning:
             )
         )
 
-    def _use_plan(self, plan: Plan) -> tuple[events.PlannedTask, ...] | None:
+    def _use_plan(self, plan: Plan) -> tuple[events.TaskRecord, ...] | None:
         """Write a plan down and start tasks by it from now on.
 
         Returns its tasks for the record; None if the plan could not be written.
@@ -293,7 +293,7 @@ class Planning:
         job.hosts.set_logs_aside({task.name: task.host for task in plan.tasks})
         self._running.use_plan(plan.tasks)
         return tuple(
-            replace(planned_task(task), log_start=self._log_start(task)) for task in plan.tasks
+            replace(task_record(task), log_start=self._log_start(task)) for task in plan.tasks
         )
 
     def _log_start(self, task: TaskPlan) -> int:

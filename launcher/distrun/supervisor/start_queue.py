@@ -35,11 +35,11 @@ class StartQueue:
         self, job: RunningJob, running: RunningTasks, cause_text: Callable[[Cause], str]
     ) -> None:
         self._job, self._running, self._cause_text = job, running, cause_text
-        self._waiting: dict[str, OrderedDict[str, lifecycle.StartTask]] = {}
+        self._waiting: dict[str, OrderedDict[str, lifecycle.StartAttempt]] = {}
         self._unanswered: dict[str, set[str]] = {}
         self._canceled: list[str] = []
 
-    def start(self, action: lifecycle.StartTask) -> None:
+    def start(self, action: lifecycle.StartAttempt) -> None:
         """Start a task, now or later."""
         task = self._job.tasks[action.task]
         self._running.expect(task)

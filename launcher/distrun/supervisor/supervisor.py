@@ -115,7 +115,7 @@ class Supervisor:
         job.observers += [self._analyzer.on_event, self._tensorboard.on_event]
         job.after_actions.append(self._starts.report_canceled)
         job.handlers = {
-            lifecycle.StartTask: self._starts.start,
+            lifecycle.StartAttempt: self._starts.start,
             lifecycle.StopTask: self._starts.stop,
             lifecycle.SetTimer: self._set_timer,
             lifecycle.CancelTimer: self._set_timer,
