@@ -24,37 +24,31 @@ _Reader = Callable[[Any], Any]
 _LATEST = 1e11
 """Unix time in seconds: the year 5138. Every C library can convert earlier ones."""
 RANGES: Mapping[str, tuple[float, float]] = {
-    "agent_pid": (0, 1 << 31),
     "at": (0, _LATEST),
     "attempt": (0, 1 << 31),
+    "bytes": (0, 1 << 62),
     "code": (0, 255),
     "cores": (0, 1e6),
     "cpu_seconds": (0, _LATEST),
     "errno": (-4095, 4095),
-    "exit_code": (0, 255),
-    "gpu_memory_bytes": (0, 1 << 62),
     "gpu_percent": (0, 100),
     "gpus": (0, 4095),
     "last": (0, 1 << 53),
     "lived": (0, _LATEST),
     "log_start": (0, 1 << 62),
-    "memory_bytes": (0, 1 << 62),
     "number": (0, 1 << 53),
     "offset": (0, 1 << 62),
-    "peak_memory_bytes": (0, 1 << 62),
     "pid": (0, 1 << 31),
     "port": (0, 65535),
     "processes": (0, 1 << 31),
-    "read_bytes": (0, 1 << 62),
     "seconds": (-_LATEST, _LATEST),
     "signal": (0, 64),
     "status": (-255, 255),
-    "written_bytes": (0, 1 << 62),
     "chosen": (1, 65535),
     "numbers": (0, 1 << 31),
 }
-"""The ranges of numbers by the names of their fields, both ends included. A list has its items'.
-A name that ends with `_at` has the range of `at`."""
+"""The ranges of numbers by the names of their fields, or the last word of those, as `pid` for
+`agent_pid`. Both ends are included. A list has its items'."""
 _LARGEST = math.nextafter(math.inf, 0)
 _USUAL = {int: (-(1 << 63), 1 << 63), float: (-_LARGEST, _LARGEST)}
 _SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
@@ -64,6 +58,11 @@ _LONGEST_SHOWN = 60
 
 class FieldError(ValueError):
     """A field has a value that it cannot have. Says which field has what."""
+
+
+def range_of(name: str) -> tuple[float, float] | None:
+    """Return the range of a field that is a number; None if its name sets none."""
+    return RANGES.get(name) or RANGES.get(name.rpartition("_")[2])
 
 
 def to_json(value: Any) -> Any:  # noqa: PLR0911 - one line a kind
@@ -172,7 +171,7 @@ def _read_items(kind: type, item: _Reader, name: str) -> _Reader:
 
 
 def _read_number(kind: Any, name: str) -> _Reader:
-    low, high = RANGES.get("at" if name.endswith("_at") else name, _USUAL[kind])
+    low, high = range_of(name) or _USUAL[kind]
 
     def read(value: Any) -> Any:
         is_number = type(value) is kind or (kind is float and type(value) is int)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrun.agent.protocol.causes import Cause, Subject
-from distrun.codec import RANGES, field_names, from_json, to_json
+from distrun.codec import field_names, from_json, range_of, to_json
 from distrun.frozen import replace
 from distrun.job import events
 from distrun.plan import Plan, tasks
@@ -42,9 +42,10 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
     hints = get_type_hints(kind)
     values = {each: st.from_type(hints[each]) for each in field_names(kind)}
     for name in values:  # numbers out of range are refused
-        low, high = RANGES.get("at" if name.endswith("_at") else name, (None, None))
-        if low is None or high is None:
+        found = range_of(name)
+        if found is None:
             continue
+        low, high = found
         whole, real = st.integers(int(low), int(high)), st.floats(low, high)
         for plain, numbers in ((int, whole), (float, real), (tuple[int, ...], st.tuples(whole))):
             if hints[name] in (plain, plain | None):

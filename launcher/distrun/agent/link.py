@@ -193,7 +193,7 @@ class Link:
     def _execute(self, order: protocol.Order) -> None:
         if isinstance(order, protocol.Ack):
             self._outbox.acknowledge(order.last)
-        elif isinstance(order, protocol.HeartbeatAck):
+        elif isinstance(order, protocol.Heartbeat):
             if self._lease is not None:
                 self._lease.acknowledge(order.number)
         elif isinstance(order, protocol.Reattach):

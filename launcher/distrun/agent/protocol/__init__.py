@@ -12,7 +12,7 @@ from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.agent.protocol.messages import (
     INDEX_RECORD, INDEX_SUFFIX, KILL_GRACE, LOG_OVERHEAD, PROTOCOL, UNSENT_REPORTS,
     Ack, AgentExiting, Configure, Detach, Fault,
-    FollowLogs, Heartbeat, HeartbeatAck, Hello, HoldPorts, JobEvent, LogData, LogEnded, LogReceived,
+    FollowLogs, Heartbeat, Hello, HoldPorts, JobEvent, LogData, LogEnded, LogReceived,
     CpuMeasured, MeasureCpu, Message, Notice, OpenJob, Order, PortsHeld,
     PortsRefused, Progress, ProgressIgnored, Reattach, Reattached, Refused, Report, Request,
     Shutdown, StartTask, StopJob, StopTask, TaskEnded, TaskExited, TaskListening,
@@ -38,7 +38,6 @@ __all__ = [
     "Fault",
     "FollowLogs",
     "Heartbeat",
-    "HeartbeatAck",
     "Hello",
     "HoldPorts",
     "JobEvent",

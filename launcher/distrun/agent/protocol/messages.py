@@ -117,12 +117,6 @@ class Ack(Order, Report):
     last: int
 
 
-class HeartbeatAck(Order):
-    """Answers a :class:`Heartbeat`: the lease is counted from when that was sent."""
-
-    number: int
-
-
 class FollowLogs(Order):
     """Send the parts of the tasks' logs that the launching side does not have.
 
@@ -241,8 +235,11 @@ class Reattached(Report):
     turn: int = 0
 
 
-class Heartbeat(Report):
-    """A sign of life at regular intervals; the supervisor acknowledges it."""
+class Heartbeat(Order, Report):
+    """A sign of life of the agent, at regular intervals. The supervisor sends it back.
+
+    The lease is counted from when the one that has come back was sent.
+    """
 
     number: int
 

@@ -475,7 +475,7 @@ class Host:
             self._heartbeat_to_acknowledge = message.number
         else:
             self._record_heartbeat()
-            connection.channel.send(protocol.HeartbeatAck(message.number))
+            connection.channel.send(protocol.Heartbeat(message.number))
 
     def _on_ack(self, _: Connection, message: protocol.Ack) -> None:
         self._outbox.acknowledge(message.last)
@@ -540,7 +540,7 @@ class Host:
         if was_lost:
             self._on_up()
             if self._heartbeat_to_acknowledge:
-                connection.channel.send(protocol.HeartbeatAck(self._heartbeat_to_acknowledge))
+                connection.channel.send(protocol.Heartbeat(self._heartbeat_to_acknowledge))
         self._outbox.acknowledge(message.last)
         connection.follows_logs = False
         self._follow_logs(connection)
