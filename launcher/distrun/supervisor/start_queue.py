@@ -6,7 +6,6 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from distrun.agent import protocol
 from distrun.job import events
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class StartQueue:
         if waiting and waiting.pop(action.task, None) is not None:
             self._canceled.append(action.task)
         else:
-            self._job.hosts.order(host, protocol.StopTask(**vars(action)))
+            self._job.hosts.order(host, action)
 
     def on_answer(self, host: str, task: str) -> None:
         """Send further starts: the host has executed that one, or could not."""
