@@ -26,7 +26,7 @@ from distrun.job.folder import JobStore
 from distrun.job.session import Session, all_executed
 from distrun.spec.model import Spec
 from distrun.spec.problems import SpecProblemsError
-from distrun.supervisor import guard
+from distrun.supervisor import guard, supervisor_process
 from distrun.words.causes import cause_advice, cause_text
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ def main() -> None:
     request = json.loads(_read_line(_STDIN))
     spec = from_json(Spec, request["spec"])
     operation = request["operation"]
+    if operation == "launch":
+        supervisor_process.start_early()
     try:
         if operation == "launch":
             answer = _launch(spec, request)

@@ -44,9 +44,12 @@ def start_early() -> None:
     if not _is_plain():
         return
     ours, theirs = socket.socketpair()
+    enter = partial(_enter, theirs.fileno(), os.getpid())
     with theirs:
         try:
-            process = _fork(theirs.fileno(), _NAME)
+            process = ForkedProcess(
+                *(_run,), enter=enter, name=_NAME, kept=(theirs.fileno(),), exit_code=_DEFECT
+            )
         except OSError:
             ours.close()
             return
@@ -57,7 +60,7 @@ def start(job_id: str) -> tuple[Process, int]:
     """Start a supervisor in a session of its own; return it, and the descriptor of its socket.
 
     The signals of the terminal do not reach it, nor does what PYTHON* variables or the working
-    folder have done to this process: it is then started as a program of its own, more slowly.
+    folder have done to this process: one that is not forked yet is a program of its own.
 
     Raises:
         OSError: there can be no further process.
@@ -66,37 +69,24 @@ def start(job_id: str) -> tuple[Process, int]:
     early, _early = _early, None
     if early is not None and early[0].poll() is None:
         return early[0], early[1].detach()
+    from distrun.supervisor.hosts.local import isolated_python
+
     ours, theirs = socket.socketpair()
     with theirs:
         try:
-            process = _start(job_id, theirs.fileno())
+            process = subprocess.Popen(
+                isolated_python(_MODULE, job_id, str(theirs.fileno())),
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # until it has a log
+                stderr=2,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env={**os.environ, "DISTRUN_JOB_ID": job_id},
+            )
         except OSError:
             ours.close()
             raise
     return process, ours.detach()
-
-
-def _start(job_id: str, descriptor: int) -> Process:
-    if _is_plain():
-        return _fork(descriptor, f"{_NAME} of {job_id}", job_id)
-    from distrun.supervisor.hosts.local import isolated_python
-
-    return subprocess.Popen(
-        isolated_python(_MODULE, job_id, str(descriptor)),
-        stdin=subprocess.DEVNULL,
-        stdout=2,  # until it has a log
-        stderr=2,
-        pass_fds=[descriptor],
-        start_new_session=True,
-        env={**os.environ, "DISTRUN_JOB_ID": job_id},
-    )
-
-
-def _fork(descriptor: int, name: str, job_id: str = "") -> ForkedProcess:
-    enter = partial(_enter, job_id, descriptor, os.getpid())
-    return ForkedProcess(
-        *(_run,), enter=enter, name=name, job_id=job_id, kept=(descriptor,), exit_code=_DEFECT
-    )
 
 
 def _is_plain() -> bool:
@@ -124,16 +114,15 @@ def _is_standard(folder: str) -> bool:
     return inside and "-packages" not in folder
 
 
-def _enter(job_id: str, descriptor: int, parent: int) -> None:
-    os.setsid()
-    sys.argv = ["-c", job_id, str(descriptor)]
-    sys.path[:] = [_SOURCES, *filter(_is_standard, sys.path)]
-    if not job_id:
-        from distrun.agent.linux import syscalls
-        from distrun.supervisor.hosts import local
+def _enter(descriptor: int, parent: int) -> None:
+    from distrun.agent.linux import syscalls
+    from distrun.supervisor.hosts import local
 
-        syscalls.die_with_parent(parent, signal.SIGKILL)
-        local.fork_agent()
+    os.setsid()
+    sys.argv = ["-c", "", str(descriptor)]
+    sys.path[:] = [_SOURCES, *filter(_is_standard, sys.path)]
+    syscalls.die_with_parent(parent, signal.SIGKILL)
+    local.fork_agent()
     importlib.import_module(_MODULE)
 
 
