@@ -6,22 +6,31 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import tarfile
 import tempfile
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrun.bundle.contents import ABOUT, MOST_BYTES, TOP, VERSION, About, is_known
+from distrun.agent.protocol import INDEX_SUFFIX
 from distrun.codec import from_json
 from distrun.errors import UsageError
-from distrun.job.folder import JobFolder
+from distrun.frozen import Frozen
+from distrun.job.folder import HISTORY_SUFFIX, LATE_SUFFIX, LOG_SUFFIX, JobFolder
 from distrun.spec.problems import printable
 from distrun.spec.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+VERSION = 1
+MOST_BYTES = 64 << 20
+"""Of a file in a bundle. Of a longer one, its beginning is there, up to the end of a line."""
+ABOUT, REPORT, README = "bundle.json", "report.html", "README.txt"
+TOP = re.compile(r"distrun-([A-Za-z0-9][A-Za-z0-9._-]{0,200})")
+_SUFFIXES = "|".join(map(re.escape, (LOG_SUFFIX, LATE_SUFFIX, INDEX_SUFFIX, HISTORY_SUFFIX)))
+_TASK_FILE = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,200}}(?:{_SUFFIXES})")
 _MOST_FILES = 20_000
 _MOST_BYTES = 1 << 30
 """Of all files together, once they are unpacked."""
@@ -29,6 +38,39 @@ _BLOCK = 1 << 20
 _LATEST_TIME = 4e10
 """Later than any clock: the header is damaged."""
 _ODD_VALUES = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError)
+
+
+class About(Frozen, kw_only=True):
+    """What a bundle says of itself.
+
+    Attributes:
+        version: of its form.
+        job_id: the job's.
+        made_at: Unix time in seconds.
+        phase: the job's, as `status` showed it.
+        is_running: whether the job had not ended.
+        versions: of what is installed where it was made, by the name.
+    """
+
+    version: int
+    job_id: str
+    made_at: float
+    phase: str
+    is_running: bool
+    versions: dict[str, str]
+
+
+def is_known(name: str, folder: JobFolder) -> bool:
+    """Whether a file of that name, relative to the job's folder, belongs to a bundle."""
+    place, slash, file = name.rpartition("/")
+    if slash:
+        is_folder = place in (folder.logs.name, folder.history.name)
+        return is_folder and _TASK_FILE.fullmatch(file) is not None
+    files = (
+        *(folder.spec_file, folder.resolved_spec_file, folder.plan_file, folder.events_file),
+        *(folder.supervisor_log, folder.batch_script, folder.batch_log),
+    )
+    return name in {ABOUT, REPORT, README, *(each.name for each in files)}
 
 
 class _Member(tarfile.TarInfo):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from distrun.agent.protocol import INDEX_SUFFIX
-from distrun.bundle.contents import ABOUT, MOST_BYTES, README, REPORT, VERSION, About, is_known
+from distrun.bundle.reader import ABOUT, MOST_BYTES, README, REPORT, VERSION, About, is_known
 from distrun.codec import from_json, to_json
 from distrun.job import events, record
 from distrun.job.folder import LATE_SUFFIX, LOG_SUFFIX, JobFolder

@@ -62,7 +62,7 @@ class _AttachedView(ShownJob):
     """Shows a job that another command has launched."""
 
     def __init__(self, folder: JobFolder, *, tasks: tuple[str, ...], all_output: bool) -> None:
-        from distrun.job.attached_job import AttachedJob
+        from distrun.job.session import AttachedJob
 
         super().__init__(folder, tasks=tasks, all_output=all_output)
         self._exit_code: int | None = None

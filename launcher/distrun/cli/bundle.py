@@ -15,7 +15,7 @@ from distrun.cli.options import job_argument
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from distrun.bundle.contents import About
+    from distrun.bundle.reader import About
     from distrun.bundle.writer import Part
     from distrun.job.folder import JobFolder
 

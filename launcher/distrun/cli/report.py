@@ -20,7 +20,7 @@ from distrun.errors import HostError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distrun.bundle.contents import About
+    from distrun.bundle.reader import About
     from distrun.job.folder import JobFolder
     from distrun.job.history import HistoryReader
 

@@ -1,4 +1,4 @@
-"""A command's side of a job: follows its supervisor, which the launch command starts.
+"""A command's side of a job: follows its supervisor, which this command or another has started.
 
 The supervisor's events are replayed here as they arrive, so the session's state is the job's.
 """
@@ -17,7 +17,8 @@ from distrun.agent.loop import Loop
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import to_json
 from distrun.errors import InternalError
-from distrun.job import events, held_package, installed
+from distrun.job import control, events, held_package, installed
+from distrun.job.record import EventReader
 from distrun.supervisor import supervisor_process
 
 if TYPE_CHECKING:
@@ -116,9 +117,7 @@ class FollowedJob:
 
     def _on_message(self, message: Notice) -> None:
         if isinstance(message, protocol.Refused):
-            from distrun.job.control import require_accepted
-
-            require_accepted(message)
+            control.require_accepted(message)
         if isinstance(message, protocol.Progress):
             self.progress[message.task] = message.values
         if self._on_transfer is not None:
@@ -151,6 +150,60 @@ class FollowedJob:
     def _on_supervisor_exit(self) -> None:
         """Take the job's end from the record. Raises InternalError if it has none."""
         raise NotImplementedError
+
+
+class AttachedJob(FollowedJob):
+    """Follows a running job. Its end, or this process's, changes nothing for the job.
+
+    The record says what happened: what the supervisor sends is only the reason to read it.
+
+    Args:
+        folder: the job's.
+        on_event: called with each event that follows, and the state that it leads to.
+        on_signal: called with the number of a signal that asks for an end.
+    """
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        *,
+        on_event: Callable[[events.Event, lifecycle.JobState], None],
+        on_signal: Callable[[int], None],
+    ) -> None:
+        super().__init__(folder, on_event=on_event, on_signal=on_signal, on_transfer=None)
+        self._record = EventReader(str(folder.events_file))
+        channel = control.connect(folder)
+        self.has_supervisor = channel is not None
+        """False: the job has ended."""
+        if channel is not None:
+            channel.send(protocol.Watch())
+            self._follow(channel)
+        self.state = control.wait_for_final_state(folder) if channel is None else self.state
+
+    def stop(self, order: protocol.StopJob) -> None:
+        super().stop(order)
+        control.resume_supervisor(self.folder)
+
+    def close(self) -> None:
+        if self.has_supervisor:
+            super().close()
+
+    def _on_message(self, message: Notice) -> None:
+        if isinstance(message, (protocol.WatchStarted, protocol.JobEvent)):
+            self._read_events()
+        else:
+            super()._on_message(message)
+
+    def _read_events(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            for event in self._record.read_new():
+                self._step(event)
+
+    def _on_supervisor_exit(self) -> None:
+        self._read_events()
+        if not self.state.phase.is_final:
+            control.require_supervisor_ended(self.folder)
+            self.state = control.wait_for_final_state(self.folder)
 
 
 class Session(FollowedJob):

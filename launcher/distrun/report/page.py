@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import jinja2
 
     from distrun.agent.protocol import Cause
-    from distrun.bundle.contents import About
+    from distrun.bundle.reader import About
     from distrun.job.folder import JobFolder
     from distrun.job.job import TaskView
     from distrun.lifecycle import TaskState
