@@ -23,6 +23,7 @@ from distrun.agent.linux import facts, private_dir, processes
 from distrun.agent.logs.task_logs import TaskLogs
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
 from distrun.agent.tasks.ports import PortHolder, PortTakenError
 from distrun.agent.tasks.runner import TaskRunner
 
@@ -245,21 +246,19 @@ class Agent:
     # The job -------------------------------------------------------------------------------
 
     def _configure(self, order: protocol.Configure) -> None:
-        if order.protocol != protocol.PROTOCOL:
-            self._link.report_fault(
-                Cause(Code.PROTOCOL_DIFFERS, count=order.protocol, total=protocol.PROTOCOL)
-            )
-            self.end_tasks()
+        try:
+            _check(order)
+            self._logs = logs = self._open_logs(order)
+        except CauseError as error:
+            self._link.report_fault(error.cause)
+            self.abandon()
             return
-        logs = self._open_logs(order) if self._end_former(order) else None
-        if logs is not None:
-            self._logs = logs
-            self._link.configure(order.lease)
-            self._tasks.configure(order.job_id, logs)
-            if facts.find_nvidia_smi() is None:
-                self._link.report(self._hello(order, logs.folder))
-            else:
-                self._greet_later(order, logs.folder)
+        self._link.configure(order.lease)
+        self._tasks.configure(order.job_id, logs)
+        if facts.find_nvidia_smi() is None:
+            self._link.report(self._hello(order, logs.folder))
+        else:
+            self._greet_later(order, logs.folder)
 
     def _greet_later(self, order: protocol.Configure, folder: str) -> None:
         """Greet the supervisor once nvidia-smi has answered: it may take long, or hang."""
@@ -277,22 +276,8 @@ class Agent:
         except OSError:  # no process can be made now
             self._link.report(self._hello(order, folder))
 
-    def _end_former(self, order: protocol.Configure) -> bool:
-        """End what a lost agent of the job has left on this host. False: it does not end."""
-        if not order.former:
-            return True
-        # Imported here because few hosts are lost.
-        from distrun.agent import orphans
-
-        left = orphans.end(order.job_id, dict(order.former))
-        if left:
-            pids = " ".join(map(str, left))
-            self._link.report_fault(Cause(Code.FORMER_TASKS_ALIVE, host=order.host, text=pids))
-            self.abandon()
-        return not left
-
-    def _open_logs(self, order: protocol.Configure) -> Optional[TaskLogs]:
-        """Create the folder of the logs; None if that failed, which has been reported."""
+    def _open_logs(self, order: protocol.Configure) -> TaskLogs:
+        """Create the folder of the logs. Raises CauseError if that fails."""
         if not order.folder:
             return self._open_private_logs(order)
         try:
@@ -300,25 +285,17 @@ class Agent:
                 os.mkdir(order.folder, 0o700)
             opened = private_dir.path_of(private_dir.open_checked(order.folder))
         except OSError as error:
-            number = error.errno or 0
-            self._link.report_fault(
-                Cause(Code.LOG_DIR_NOT_CREATED, path=order.folder, errno=number)
-            )
-            return None
+            cause = Cause(Code.LOG_DIR_NOT_CREATED, path=order.folder, errno=error.errno or 0)
+            raise CauseError(cause) from error
         return TaskLogs(order.folder, None, self._link, self._loop, opened, limit=order.log_limit)
 
-    def _open_private_logs(self, order: protocol.Configure) -> Optional[TaskLogs]:
+    def _open_private_logs(self, order: protocol.Configure) -> TaskLogs:
         # Imported here because most jobs run on the launching machine.
         from distrun.agent import agent_dir
         from distrun.agent.logs.streamer import LogStreamer
 
-        try:
-            self._dir = agent_dir.create(order.job_id, order.host)
-            self._loop.call_at(self._loop.now() + agent_dir.TOUCH_SECONDS, self._touch)
-        except agent_dir.NoRoomError as error:
-            self._link.report_fault(error.cause)
-            self.abandon()
-            return None
+        self._dir = agent_dir.create(order.job_id, order.host)
+        self._loop.call_at(self._loop.now() + agent_dir.TOUCH_SECONDS, self._touch)
         folder = self._dir.path
         if order.log_limit is not None:
             from distrun.agent.linux import holes
@@ -326,11 +303,8 @@ class Agent:
             try:
                 holes.check(folder)
             except OSError as error:
-                number = error.errno or 0
-                cause = Cause(Code.LOGS_NOT_LIMITED, path=folder, errno=number)
-                self._link.report_fault(cause)
-                self.abandon()
-                return None
+                cause = Cause(Code.LOGS_NOT_LIMITED, path=folder, errno=error.errno or 0)
+                raise CauseError(cause) from error
         return TaskLogs(folder, LogStreamer(folder), self._link, self._loop, limit=order.log_limit)
 
     def _touch(self) -> None:
@@ -391,3 +365,22 @@ class Agent:
             self._link.report(protocol.PortsRefused(causes))
         else:
             self._link.report(protocol.PortsHeld(chosen, list(order.wanted)))
+
+
+def _check(order: protocol.Configure) -> None:
+    """End what a lost agent of the job has left on this host.
+
+    Raises CauseError: it does not end, or the supervisor speaks another protocol.
+    """
+    if order.protocol != protocol.PROTOCOL:
+        cause = Cause(Code.PROTOCOL_DIFFERS, count=order.protocol, total=protocol.PROTOCOL)
+        raise CauseError(cause)
+    if not order.former:
+        return
+    # Imported here because few hosts are lost.
+    from distrun.agent import orphans
+
+    left = orphans.end(order.job_id, dict(order.former))
+    if left:
+        pids = " ".join(map(str, left))
+        raise CauseError(Cause(Code.FORMER_TASKS_ALIVE, host=order.host, text=pids))

@@ -46,7 +46,7 @@ class TaskRunner:
         self._tasks: Dict[str, Task] = {}
         self._advances: Dict[str, Handle] = {}
         """When each task has to be advanced, see :attr:`Task.due`."""
-        self._paused: Dict[str, Handle] = {}
+        self._resumes: Dict[str, Handle] = {}
         """When to read on in a task's socket for progress that has had its share of this moment."""
         self._job_id = ""
         self._logs: Optional[TaskLogs] = None
@@ -136,6 +136,7 @@ class TaskRunner:
         self._loop.watch(execution.exec_status, lambda: self._on_exec_status(task, start.order))
         if start.notify is not None:
             self._loop.watch(start.notify, lambda: self._on_notify(task))
+            self._resumes[task.name] = self._loop.call_at(None, lambda: self._on_notify(task))
 
     def stop(self, order: protocol.StopTask) -> None:
         """Start to stop a task, or shorten the time that it has left."""
@@ -366,8 +367,7 @@ class TaskRunner:
             self._on_notify(task)
             self._send_progress()
             self._loop.unwatch(task.notify)
-            if task.name in self._paused:
-                self._paused.pop(task.name).cancel()
+            self._resumes.pop(task.name).cancel()
         used = self._usage.end(task, task.reap())
         self._ports.rebind(task.port)
         del self._tasks[task.name]
@@ -435,7 +435,11 @@ class TaskRunner:
         if notify is None:
             return
         values = notify.receive()
-        self._watch_notify(task, notify)
+        self._resumes[task.name].move(notify.resume_due)
+        if notify.resume_due is not None:
+            self._loop.unwatch(notify)
+        elif not self._loop.is_watched(notify):
+            self._loop.watch(notify, lambda: self._on_notify(task))
         if values:
             is_urgent = "SAVING" in values  # it may take less than that
             is_urgent = is_urgent or ("STEP" in values and "STEP" not in task.progress)
@@ -451,18 +455,6 @@ class TaskRunner:
             self._progress_report.move_forward(self._loop.now() + interval)
         for cause in notify.take_problems():
             self._link.report(protocol.ProgressIgnored(task.name, cause, time.time()))
-
-    def _watch_notify(self, task: Task, notify: NotifySocket) -> None:
-        """Wait for datagrams, but not before :attr:`NotifySocket.resume_due`."""
-        resume, due = self._paused.get(task.name), notify.resume_due
-        if resume is not None and due is not None:
-            resume.move(due)
-        elif due is not None:
-            self._loop.unwatch(notify)
-            self._paused[task.name] = self._loop.call_at(due, lambda: self._on_notify(task))
-        elif resume is not None:
-            self._paused.pop(task.name).cancel()
-            self._loop.watch(notify, lambda: self._on_notify(task))
 
     def _is_of_task(self, name: str, pid: int) -> bool:
         """Whether a process belongs to a task.
