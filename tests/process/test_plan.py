@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from distrun.plan.variables import RANKS
+from distrun.plan.ranks import RANKS
 from harness.command import Distrun, Json
 
 SECRETS = {

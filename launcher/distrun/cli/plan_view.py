@@ -19,7 +19,7 @@ from distrun.codec import to_json
 from distrun.job.folder import JobStore
 from distrun.job.json_output import output_json
 from distrun.plan import Plan, TaskPlan
-from distrun.plan.variables import AT_LAUNCH, RANKS
+from distrun.plan.ranks import AT_LAUNCH, RANKS
 from distrun.redaction import is_secret
 from distrun.spec.model import HostSpec, RestartSpec, Spec
 from distrun.spec.problems import Problem, printable

@@ -1,4 +1,4 @@
-"""Ranks of tasks, for programs that need them.
+"""Ranks of tasks, and the variables that tell programs of them (docs/spec.md lists all variables).
 
 The chief and the workers are one group. They have the ranks that MultiWorkerMirroredStrategy gives
 them: the chief is first. The tasks of each other role are a group of their own, in which a task's
@@ -11,12 +11,20 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
+from distrun.plan.placement import split_address
+from distrun.spec.model import TORCHRUN
 from distrun.strategies import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from distrun.plan.placement import Placed
+
+
+AT_LAUNCH = ("DISTRUN_JOB_ID", "DISTRUN_TOKEN", "DISTRUN_ATTEMPT", "DISTRUN_NOTIFY")
+"""Variables whose values are not known before the launch."""
+RANKS = ("DISTRUN_RANK", "DISTRUN_LOCAL_RANK", "RANK", "LOCAL_RANK")
+"""Variables that differ between tasks of one program."""
 
 
 class Rank(Frozen, kw_only=True):
@@ -51,3 +59,19 @@ def ranks(placement: Iterable[Placed]) -> dict[str, Rank]:
             )
             before[host] += 1
     return found
+
+
+def rank_variables(rank: Rank) -> dict[str, str]:
+    """Return the variables for programs that need ranks."""
+    return {
+        "DISTRUN_RANK": str(rank.rank),
+        "DISTRUN_WORLD_SIZE": str(rank.size),
+        "DISTRUN_LOCAL_RANK": str(rank.local_rank),
+    }
+
+
+def torchrun_variables(rank: Rank, addresses: Mapping[str, str]) -> dict[str, str]:
+    """Return what torchrun sets. Rank 0 listens on its own port, which nothing else uses."""
+    host, port = split_address(addresses[rank.first])
+    values = (rank.rank, rank.size, rank.local_rank, rank.local_size, host, port)
+    return {name: str(value) for name, value in zip(TORCHRUN, values, strict=True)}

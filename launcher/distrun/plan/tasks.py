@@ -13,9 +13,8 @@ from distrun.frozen import Frozen, replace
 from distrun.plan import freed_memory, paths
 from distrun.plan.placement import Placed, split_address
 from distrun.plan.proxies import proxy_use
-from distrun.plan.ranks import Rank, ranks
+from distrun.plan.ranks import Rank, rank_variables, ranks, torchrun_variables
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
-from distrun.plan.variables import rank_variables, torchrun_variables
 from distrun.spec import placeholders, tensorflow_versions
 from distrun.spec.addresses import is_loopback
 from distrun.spec.model import EnvStyle, HostSpec, Memory, ProgramKind, Ready, Spec

@@ -22,7 +22,7 @@ from distrun.errors import HostError
 from distrun.job import events
 from distrun.lint.interpreter import probe_text
 from distrun.plan import PROXY_VARIABLES, split_address
-from distrun.plan.variables import RANKS
+from distrun.plan.ranks import RANKS
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
 from distrun.spec.model import ProgramKind
