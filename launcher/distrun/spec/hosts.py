@@ -56,7 +56,7 @@ def make_host(name: str, **settings: Any) -> HostSpec:
     return HostSpec(name=name, local="@" not in name and is_this_machine(name), **settings)
 
 
-def listed_hosts(items: Iterable[str | Section], problems: Problems) -> tuple[HostSpec, ...]:
+def listed_hosts(items: Iterable[Section], problems: Problems) -> tuple[HostSpec, ...]:
     """The hosts of the list `hosts`."""
     hosts = _Hosts(problems)
     for index, item in enumerate(items):
@@ -91,7 +91,7 @@ def allocated_hosts(environ: Mapping[str, str], problems: Problems) -> tuple[Hos
     )
 
 
-def check_host_addresses(items: Sequence[str | Section], problems: Problems) -> None:
+def check_host_addresses(items: Sequence[Section], problems: Problems) -> None:
     """Add a problem for each `address` of a host by which other tasks would not reach it.
 
     Call this only if distrun places the tasks: explicit addresses in `cluster` do not use the
@@ -99,7 +99,7 @@ def check_host_addresses(items: Sequence[str | Section], problems: Problems) -> 
     """
     owners: dict[str, str] = {}
     for item in items:
-        if not (isinstance(item, Section) and {"name", "address"} <= item.keys()):
+        if not {"name", "address"} <= item.keys():
             continue
         name, address = item["name"], item["address"]
         owner = owners.setdefault(address.lower(), name)
@@ -117,10 +117,7 @@ def check_host_addresses(items: Sequence[str | Section], problems: Problems) -> 
             )
 
 
-def _of_item(item: str | Section, problems: Problems) -> Iterator[HostSpec]:
-    if isinstance(item, str):
-        yield from (make_host(name) for name in host_set(item).names())
-        return
+def _of_item(item: Section, problems: Problems) -> Iterator[HostSpec]:
     if "name" not in item:
         return
     names = host_set(item["name"])

@@ -45,6 +45,7 @@ from distrun.spec.schema import (
     MappingSchema,
     OneOf,
     OtherKeys,
+    Section,
     key,
     key_only,
     keys_of,
@@ -240,7 +241,7 @@ class _HostList(ListOf):
 
 _HOSTS = _HostList(
     item=OneOf(
-        text=_HOST_SET,
+        text=Made(_HOST_SET, lambda name: Section(name=name)),
         mapping=MappingSchema(
             expected="a mapping such as {name: gpu1, slots: 4}", keys=keys_of(HostSpec)
         ),
@@ -663,10 +664,15 @@ def _role_name_problem(name: str) -> str | None:
     return "must be 1 to 32 lower-case letters, digits and underscores, a letter first"
 
 
-_ROLE = OneOf(number=count(0), list=_ADDRESSES, mapping=ROLE)
+_ROLE_COUNT = Made(count(0), lambda number: Section(count=number))
+_ROLE = OneOf(
+    number=_ROLE_COUNT,
+    list=Made(_ADDRESSES, lambda addresses: Section(addresses=addresses)),
+    mapping=ROLE,
+)
 # An evaluator is not in the cluster: it has no address.
 _EVALUATOR = OneOf(
-    number=count(0),
+    number=_ROLE_COUNT,
     mapping=MappingSchema(
         expected="a mapping such as {count: 1}",
         one_of=("count",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distrun.frozen import replace
 from distrun.spec.addresses import is_loopback, parse_address
@@ -35,18 +35,17 @@ def read_roles(
     needs_port = ports_in_texts(document, context)
     roles = []
     for role in (*Role, *custom_roles(cluster)):
-        value: Any = cluster.get(role.value)
-        section = value if isinstance(value, Section) else Section()
-        if isinstance(value, Section):
-            value = section.get("count", section.get("addresses", 1 if role.is_custom else None))
-        if not value:
+        section: Section = cluster.get(role.value, Section())
+        addresses = () if "count" in section else section.get("addresses", ())
+        tasks = section.get("count", len(addresses) or int(role.is_custom))
+        if not tasks:
             continue
         ready = section.get("ready")
         given = {name: section[name] for name in ("gpus", "cpus", "env") if name in section}
         one = RoleSpec(
             role=role,
-            count=value if isinstance(value, int) else len(value),
-            addresses=() if isinstance(value, int) else value,
+            count=tasks,
+            addresses=addresses,
             expects_free_port=role.is_custom or needs_port(role),
             ready=Ready.LINE if isinstance(ready, Section) else ready,
             ready_line=ready.get("line", "") if isinstance(ready, Section) else "",
@@ -106,9 +105,7 @@ def check_order(
     """Add a problem for each `ready` and `after` by which a task could never start."""
     specs = {role.role: role for role in roles}
     for one in roles:
-        section: Any = cluster.get(one.role.value)
-        if not isinstance(section, Section):
-            continue
+        section: Section = cluster[one.role.value]
         if one.ready is Ready.PORT and not one.has_ports(strategy):
             problems.add(
                 section.path_of("ready"),
@@ -220,9 +217,8 @@ def _check_missing(
 
 
 def _is_unreadable(cluster: Section, role: Role) -> bool:
-    value = cluster.get(role.value)
-    if isinstance(value, Section):
-        return not {"count", "addresses"} & value.keys()
+    if role.value in cluster:
+        return not {"count", "addresses"} & cluster[role.value].keys()
     return cluster.is_wrong(role.value)
 
 

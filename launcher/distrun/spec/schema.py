@@ -274,10 +274,10 @@ def keys_of(kind: type) -> dict[str, Key]:
 
 
 class Section(dict[str, Any]):
-    """The valid values of a mapping, by their keys."""
+    """The valid values of a mapping, by their keys; or of what is short for one."""
 
-    def __init__(self, path: str = "", problems: Problems | None = None) -> None:
-        super().__init__()
+    def __init__(self, path: str = "", problems: Problems | None = None, **values: Any) -> None:
+        super().__init__(values)
         self.path = path
         self._problems = problems
 

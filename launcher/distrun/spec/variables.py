@@ -99,8 +99,7 @@ def _texts(document: Section, context: LoadContext) -> Iterator[tuple[Mark | str
     """Yield every argument and variable in which placeholders are replaced, and its place."""
     sections = [("program", document.get("program", Section()), _Owners())]
     for name, role in document.get("cluster", Section()).items():
-        if isinstance(role, Section):
-            sections.append((f"cluster.{name}", role, _Owners(name)))
+        sections.append((f"cluster.{name}", role, _Owners(name)))
     for path, section, owners in sections:
         for key in ("command", "args"):
             for index, text in enumerate(section.get(key, ())):
@@ -118,12 +117,10 @@ def _variables(document: Section, context: LoadContext) -> Iterator[tuple[str, s
     program: Section = document.get("program", Section())
     environments = {"program.env": program.get("env", {})}
     for name, role in document.get("cluster", Section()).items():
-        if isinstance(role, Section):
-            environments[f"cluster.{name}.env"] = role.get("env", {})
+        environments[f"cluster.{name}.env"] = role.get("env", {})
     hosts = document.get("hosts")
     for index, host in enumerate(hosts if isinstance(hosts, tuple) else ()):
-        if isinstance(host, Section):
-            environments[f"hosts[{index}].env"] = host.get("env", {})
+        environments[f"hosts[{index}].env"] = host.get("env", {})
     for path, env in environments.items():
         yield from ((path, name, f"{path}.{name}", value) for name, value in env.items())
     path = "program.pass_env"
