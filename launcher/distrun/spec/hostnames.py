@@ -30,32 +30,22 @@ class HostSetError(ValueError):
     """A set of hosts is invalid. The message completes "hosts ..."."""
 
 
-class _Range(Frozen):
-    """Numbers from `first` to `last`, written with at least `width` digits."""
-
-    first: int
-    last: int
-    width: int
-
-    def numbers(self) -> Iterator[str]:
-        return (str(number).zfill(self.width) for number in range(self.first, self.last + 1))
-
-
 class HostSet(Frozen):
     """A set of hosts, not expanded: a file may name millions of them."""
 
     literals: tuple[str, ...]
-    brackets: tuple[tuple[_Range, ...], ...]
+    brackets: tuple[tuple[tuple[range, int], ...], ...]
+    """The numbers in each, and with how many digits they are written at least."""
 
     @property
     def count(self) -> int:
-        sizes = (sum(part.last - part.first + 1 for part in ranges) for ranges in self.brackets)
-        return prod(sizes)
+        return prod(sum(len(numbers) for numbers, _ in ranges) for ranges in self.brackets)
 
     def names(self) -> Iterator[str]:
         """Every host's name, in order."""
         choices = [
-            [number for part in ranges for number in part.numbers()] for ranges in self.brackets
+            [str(number).zfill(width) for numbers, width in ranges for number in numbers]
+            for ranges in self.brackets
         ]
         for numbers in product(*choices):
             pairs = zip(self.literals, (*numbers, ""), strict=True)
@@ -124,7 +114,7 @@ def _is_name_or_ipv6(machine: str) -> bool:
     return True
 
 
-def _ranges(bracket: str, whole: str) -> tuple[_Range, ...]:
+def _ranges(bracket: str, whole: str) -> tuple[tuple[range, int], ...]:
     ranges = []
     for part in bracket.split(","):
         match = re.fullmatch(_RANGE, part.strip())
@@ -133,5 +123,5 @@ def _ranges(bracket: str, whole: str) -> tuple[_Range, ...]:
         first, last = match[1], match[2] or match[1]
         if int(last) < int(first):
             raise HostSetError(f"counts down in {quoted(whole)}; write [{last}-{first}]")
-        ranges.append(_Range(int(first), int(last), len(first)))
+        ranges.append((range(int(first), int(last) + 1), len(first)))
     return tuple(ranges)
