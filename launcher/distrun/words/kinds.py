@@ -144,7 +144,7 @@ def exit_codes() -> dict[str, str]:
 
 def kinds() -> dict[str, tuple[str, str]]:
     """What each kind of verdict looks like, and what to do about it."""
-    return {kind.value: (one_line(_LOOKS[kind]), _advice(_ADVICE[kind])) for kind in Kind}
+    return {kind.value: (one_line(text), _advice(_ADVICE[kind])) for kind, text in _LOOKS.items()}
 
 
 def _advice(words: str | Code) -> str:
