@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 
 from xdist.scheduler import LoadScopeScheduling
@@ -26,6 +27,7 @@ GROUPS = {
     "parsed code": ("tests/unit/test_architecture.py", "tests/unit/test_sent_sources.py"),
 }
 """Tests of one process each: what they share takes long to make. The first group counts."""
+_GROUP_OF_WAY = {"ssh": "hosts that return", "srun": "slurm", "kubernetes": "kubernetes"}
 TRAINING = (
     "tests/e2e/",
     "tests/process/test_readme.py::test_shown_commands_do_what_is_shown",
@@ -34,7 +36,7 @@ TRAINING = (
 a core and more: only `TRAINERS` processes run them, beside others that mostly wait."""
 TRAINERS = 2
 FIRST = (
-    *("tests/unit/test_style.py", "tests/ssh/", "tests/slurm/", *TRAINING),
+    *("tests/unit/test_style.py", "tests/ssh/", "tests/slurm/", "tests/reach/", *TRAINING),
     *("tests/process/test_wheel.py", "tests/process/"),
 )
 """The long tests come first, so that no process ends alone with one of them."""
@@ -46,6 +48,9 @@ class Schedule(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has n
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(TRAINING):
             return f"training {zlib.crc32(nodeid.encode()) % TRAINERS}"
+        if nodeid.startswith("tests/reach/"):
+            way = re.split(r"\W", nodeid.partition("[")[2])
+            return next((_GROUP_OF_WAY[each] for each in way if each in _GROUP_OF_WAY), nodeid)
         groups = (name for name, paths in GROUPS.items() if nodeid.startswith(paths))
         return next(groups, nodeid)
 

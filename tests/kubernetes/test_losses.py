@@ -46,30 +46,30 @@ def _links(distrun: Distrun) -> list[psutil.Process]:
 
 
 def test_a_pod_that_is_deleted_is_replaced_and_the_group_restarts(
-    cluster: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
+    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
 ) -> None:
     job = _launch(distrun, pod_spec(COUNTS.format(steps=20), restart={"max": 1}))
-    lost = cluster.pod_of(0)
-    cluster.kubectl("delete", "pod", lost, "--wait=false")
+    lost = pods.pod_of(0)
+    pods.kubectl("delete", "pod", lost, "--wait=false")
 
     events = _ends_well(distrun, job)
 
     assert f"pod {lost} was deleted" in events
     assert distrun("logs", job).stdout.count("step 19 of attempt 1") == 2
-    wait_until(lambda: not cluster.objects(), what="no object of the job is left")
+    wait_until(lambda: not pods.objects(), what="no object of the job is left")
 
 
 def test_links_that_are_lost_are_restored(
-    cluster: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
+    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
 ) -> None:
     """kubectl is killed, then the API server: all links end, with exit 0 and no word."""
     job = _launch(distrun, pod_spec(COUNTS.format(steps=60)))
     for each in _links(distrun):
         each.kill()
     wait_until(lambda: "is restored" in _events(distrun, job), what="the links are restored")
-    cluster.kill_api_server()
+    pods.kill_api_server()
     wait_until(lambda: _events(distrun, job).count("lost") > 2, what="the links are lost")
-    cluster.start_api_server()
+    pods.start_api_server()
 
     _ends_well(distrun, job)
 

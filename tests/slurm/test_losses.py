@@ -6,10 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
 
-from harness.command import Distrun, Status
+from harness.command import Distrun
 from harness.slurm import Cluster
 from harness.slurm_fixtures import InAllocation, WriteSlurmSpec
 from harness.waiting import wait_until
@@ -93,24 +92,6 @@ def test_a_node_that_dies_is_lost_and_a_spare_of_the_allocation_takes_over(
     said = ended(launch)
     assert launch.returncode == 0, said
     assert "h2 is lost: no sign of life for 6 s" in distrun("events").stdout
-
-
-def test_srun_that_is_killed_is_a_lost_host_and_leaves_nothing(
-    slurm: Cluster,
-    in_allocation: InAllocation,
-    slurm_spec: WriteSlurmSpec,
-    status: Status,
-    distrun: Distrun,
-    gate: Path,
-) -> None:
-    launch = in_allocation(["-N2"], "launch", slurm_spec(WAIT, timeouts={"link": "3s"}))
-    wait_for_starts(distrun, 2)
-    for each in psutil.Process(status()["supervisor_pid"]).children():
-        if "--nodelist=h2" in each.cmdline():
-            each.kill()
-    said = ended(launch)
-    assert launch.returncode == 69
-    assert re.search(r"cause .*h2.*: no sign of life for 3 s .*srun was killed by SIGKILL", said)
 
 
 def test_a_process_that_needs_more_memory_than_slurm_gave(

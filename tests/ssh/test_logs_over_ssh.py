@@ -18,21 +18,6 @@ from harness.values import not_none
 from harness.waiting import wait_until
 
 
-def test_much_output_comes_whole_and_starves_no_other_host(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status
-) -> None:
-    h1, h2 = hosts(2)
-    noisy = "seq -f 'line %.0f of the many that this task prints' 300000"
-    script = f"if [ $DISTRUN_TASK = worker:0 ]; then {noisy}; else echo one; fi"
-    launched = distrun("launch", remote_spec(script, [h1, h2]), text=False)
-    assert launched.returncode == 0, launched.stderr
-    logs = status()["tasks"][0]["log"]
-    with open(logs, "rb") as file:
-        numbers = [int(line.split()[1]) for line in file]
-    assert numbers == list(range(1, 300001))
-    assert launched.stdout.count(b"\n") == 300001
-
-
 def test_a_limited_log_is_limited_on_its_host_and_here(
     hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from harness.command import Distrun, Status, recorded_events
+from harness.command import Distrun, recorded_events
 from harness.network import CutOff, HasEnded, Hosts, RemoteSpec
 from harness.waiting import wait_until
 
@@ -60,25 +60,3 @@ def test_a_group_starts_again_across_a_cut_and_only_when_all_of_it_has_ended(
         for part, last in ((first, None), (second, 30)):
             numbers = [int(number) for number in re.findall(r"^line (\d+)$", part, re.MULTILINE)]
             assert numbers == list(range(1, (last or len(numbers)) + 1))
-
-
-def test_a_parameter_servers_worker_starts_again_alone_at_the_same_address(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status, tmp_path: Path
-) -> None:
-    script = (
-        f"cd {tmp_path}; echo $TF_CONFIG > given-$DISTRUN_TASK-$DISTRUN_ATTEMPT; "
-        "case $DISTRUN_TASK-$DISTRUN_ATTEMPT in "
-        "worker:1-0) kill -KILL $$;; worker:1-1) touch again;; "
-        "chief:0-0) while ! [ -e again ]; do sleep 0.02; done; exit 0;; esac; exec sleep 600"
-    )
-    cluster = {"chief": 1, "worker": 2, "ps": 1}
-    spec = remote_spec(
-        script, hosts(2), strategy="parameter_server", cluster=cluster, restart=SOON
-    )  # fmt: skip
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
-    assert "worker:1 starts again" in done.stderr
-    attempts = {task["task"]: task["attempt"] for task in status()["tasks"]}
-    assert attempts == {"chief:0": 0, "worker:0": 0, "worker:1": 1, "ps:0": 0}
-    first, again = (tmp_path.joinpath(f"given-worker:1-{n}").read_text() for n in (0, 1))
-    assert first == again

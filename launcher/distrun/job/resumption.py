@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -136,7 +137,9 @@ def spec_of(folder: JobFolder, changes: Sequence[str]) -> Spec:
             f"job {folder.job_id} has no spec.json: its disk was full, or it is too old",
             hint=f"launch it again: its spec is {folder.shown(folder.spec_file)}",
         ) from error
-    if not changes:
+    allocation = os.environ.get("SLURM_JOB_ID")
+    moves = allocation and any(each.slurm and each.slurm.job != allocation for each in spec.hosts)
+    if not changes and not moves:  # in another allocation, its nodes are other ones
         return spec
     from distrun.spec.loader import reload
 

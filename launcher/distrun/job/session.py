@@ -19,7 +19,7 @@ from distrun.codec import to_json
 from distrun.errors import InternalError
 from distrun.job import control, events, held_package, installed
 from distrun.job.record import EventReader
-from distrun.supervisor import supervisor_process
+from distrun.supervisor import guard, supervisor_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -301,7 +301,7 @@ class Session(FollowedJob):
 
     def _on_supervisor_exit(self) -> None:
         status = self._process.wait()
-        left = processes.end_all(protocol.KILL_GRACE, patience=processes.DEATH_SECONDS)
+        left = guard.end_processes(patience=processes.DEATH_SECONDS)
         recorded = self.folder.state()
         is_told = status == 0 or (
             recorded.outcome is not None and recorded.outcome.exit_code == status

@@ -6,6 +6,7 @@ which start processes of their own.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 
@@ -23,13 +24,25 @@ def become_guard(parent: int) -> None:
     syscalls.die_with_parent(parent, signal.SIGTERM)
 
 
-def end_processes(grace: float = KILL_GRACE) -> None:
+def end_processes(grace: float = KILL_GRACE, patience: float = math.inf) -> list[processes.Process]:
     """End all processes below this one: SIGTERM, and SIGKILL after `grace` seconds.
 
-    Connections that ssh shares among logins stay: the user's other logins may use them.
+    Connections that ssh shares among logins stay: the user's other logins may use them. So does the
+    process that deletes a job's pods, for it does that once the supervisor has gone.
+
+    Returns:
+        Those that have not died `patience` seconds after SIGKILL.
     """
     if not processes.children(os.getpid()):
-        return
-    from distrun.supervisor.hosts.ssh import SharedConnections
+        return []
+    return processes.end_all(grace, _Outliving(), patience=patience)
 
-    processes.end_all(grace, SharedConnections())
+
+class _Outliving:
+    """The processes that end by themselves, after the supervisor that has started them."""
+
+    def __contains__(self, pid: object) -> bool:
+        from distrun.supervisor.hosts.kubernetes import is_keeper
+        from distrun.supervisor.hosts.ssh import SharedConnections
+
+        return pid in SharedConnections() or is_keeper(pid)

@@ -22,7 +22,7 @@ from distrun.job import folder as job_folder
 from distrun.job import leftovers, resumption, traces
 from distrun.lifecycle import JobState
 from distrun.spec.model import Spec
-from distrun.supervisor import forked_process
+from distrun.supervisor import forked_process, guard
 from distrun.supervisor.clients import Client
 from distrun.supervisor.hosts.local import become_supervisor
 from distrun.supervisor.supervisor import Supervisor
@@ -74,7 +74,7 @@ def _end_by_defect(
         with contextlib.suppress(Exception):
             traceback.print_exc()
     finally:
-        processes.end_all(protocol.KILL_GRACE, patience=processes.DEATH_SECONDS)
+        guard.end_processes(patience=processes.DEATH_SECONDS)
         os._exit(InternalError.exit_code)
 
 

@@ -617,7 +617,7 @@ TEXTS: dict[Code, Words] = {
         + _if(c.pid, f"; its agent said that it has the process id {c.pid}")
     ),
     Code.SSH_ENDED: lambda c: f"ssh: {c.text}" if c.text else f"ssh {_process_exit(c)}",
-    Code.SSH_NOT_ANSWERED: "no answer to ssh",
+    Code.NOT_ANSWERED: "no answer",
     Code.SSH_NOT_ENDED: "ssh does not end",
     Code.HEARTBEAT_MISSING: "no sign of life",
     Code.HOST_SILENT_TOO_LONG: """no sign of life for {seconds:g} s (timeouts.link){because}; it is

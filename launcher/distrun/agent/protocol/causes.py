@@ -187,7 +187,7 @@ class Code(StrEnum):
     AGENT_GONE = "agent_gone"  # within: why the link was lost, if known
     AGENT_ABANDONED = "agent_abandoned"  # pid: the agent's, if known
     SSH_ENDED = "ssh_ended"  # status or signal, text
-    SSH_NOT_ANSWERED = "ssh_not_answered"
+    NOT_ANSWERED = "not_answered"
     SSH_NOT_ENDED = "ssh_not_ended"
     HEARTBEAT_MISSING = "heartbeat_missing"
     HOST_SILENT_TOO_LONG = "host_silent_too_long"  # seconds; within: as of AGENT_GONE

@@ -140,7 +140,7 @@ class FileSource:
             self._on_change()
 
     def _on_silence(self) -> None:
-        self.fail(Cause(Code.SSH_NOT_ANSWERED))
+        self.fail(Cause(Code.NOT_ANSWERED))
 
     def _on_readable(self) -> None:
         connection = self._connection

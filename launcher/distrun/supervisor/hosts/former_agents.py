@@ -162,7 +162,7 @@ class FormerAgent:
 
     def _on_slow(self) -> None:
         if self.failure is None and not self.has_logs_begun:
-            self._tell(Cause(Code.SSH_NOT_ANSWERED))
+            self._tell(Cause(Code.NOT_ANSWERED))
 
     def _tell(self, cause: Cause) -> None:
         on_delay, self._on_delay = self._on_delay, lambda _agent, _cause: None
@@ -183,7 +183,7 @@ class FormerAgent:
             self._on_cleared()
         else:
             known = self.failure if self.link.connection is None else None
-            self._retry(known or Cause(Code.SSH_NOT_ANSWERED))
+            self._retry(known or Cause(Code.NOT_ANSWERED))
 
     # The login -----------------------------------------------------------------------------
 

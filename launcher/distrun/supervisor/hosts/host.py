@@ -383,7 +383,7 @@ class Host:
         elif self.link.state is LinkState.CONNECTING:
             self._fail_to_connect(None)
         elif self.link.state is LinkState.RECONNECTING:
-            self._retry(Cause(Code.SSH_NOT_ANSWERED))
+            self._retry(Cause(Code.NOT_ANSWERED))
         elif self.reach.is_below_supervisor:
             self._handle_link_loss(Cause(Code.AGENT_GONE))
         else:

@@ -56,6 +56,9 @@ _ENDED = re.compile(r"command terminated with exit code \d+")
 _TERMINATED = (Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.AGENT_EXITED, Code.KUBECTL_ENDED)
 
 
+_KEEPER_COMMAND = isolated_python(keeper.__name__)
+
+
 class _Keeper:
     """The process that keeps the pods of the job. One serves all hosts of this process."""
 
@@ -85,7 +88,7 @@ class _Keeper:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                isolated_python(keeper.__name__),
+                _KEEPER_COMMAND,
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
@@ -93,9 +96,6 @@ class _Keeper:
             )
         self._control = ours
         ours.send(json.dumps(settings).encode())
-
-    def is_process(self, pid: int) -> bool:
-        return self._process is not None and pid == self._process.pid
 
     def release(self) -> subprocess.Popen[bytes] | None:
         """Have it delete the Job; it ends then."""
@@ -108,6 +108,16 @@ class _Keeper:
 
 
 _keeper: _Keeper | None = None
+
+
+def is_keeper(pid: object) -> bool:
+    """Whether a process is one that keeps the pods of a job."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return False
+    return words[:-1] == [os.fsencode(word) for word in _KEEPER_COMMAND]
 
 
 def _keeper_of(spec: Spec, job_id: str) -> _Keeper:
@@ -233,7 +243,7 @@ class KubernetesReach(Reach):
         return said_so or status == bootstrap.EXIT_NO_AGENT
 
     def outlives_job(self, pid: int) -> bool:
-        return _keeper is not None and _keeper.is_process(pid)
+        return is_keeper(pid)
 
     def release(self) -> Process | None:
         return None if _keeper is None else _keeper.release()

@@ -1,0 +1,61 @@
+"""Fixtures of tests on Kubernetes: one cluster for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness import kubernetes as clusters
+
+PodSpec = Callable[..., Path]
+"""Writes a spec of `workers` in pods that run a shell script; more keys as keywords."""
+
+
+@pytest.fixture(scope="session")
+def kubernetes(kept_processes: set[int]) -> Iterator[clusters.Cluster]:
+    why_not = clusters.why_not()
+    if why_not is not None:
+        pytest.skip(why_not)
+    made = clusters.Cluster(kept_processes)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pods(
+    kubernetes: clusters.Cluster, distrun_home: object, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[clusters.Cluster]:
+    """The cluster, as new; kubectl finds it. What a test leaves there fails the test."""
+    monkeypatch.setenv("KUBECONFIG", str(kubernetes.kubeconfig))
+    yield kubernetes
+    left = kubernetes.mend()
+    if left:
+        pytest.fail(f"left in the cluster by this test: {', '.join(left)}")
+
+
+@pytest.fixture
+def pod_spec(pods: clusters.Cluster, tmp_path: Path) -> PodSpec:
+    def write(script: str, workers: int = 2, **keys: Any) -> Path:
+        settings = {
+            "image": "local/host:1",
+            "pod": clusters.overlay(),
+            **keys.pop("kubernetes", {}),
+        }
+        document = {
+            "name": "job",
+            "strategy": "multi_worker_mirrored",
+            "cluster": {"worker": workers},
+            "hosts": "kubernetes",
+            "kubernetes": settings,
+            "program": {"command": ["sh", "-c", script], "sync": "off", "workdir": "/tmp"},
+            **keys,
+        }
+        path = tmp_path / f"{document['name']}.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    return write

@@ -1,0 +1,135 @@
+"""The ways to reach hosts: this machine, ssh, Slurm and Kubernetes, each with two real hosts."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.command import Distrun, WriteSpec
+from harness.network import Hosts, RemoteSpec
+from harness.pods import PodSpec
+from harness.processes import alive
+from harness.slurm_fixtures import InAllocation, WriteSlurmSpec
+from harness.waiting import wait_until
+
+_NUMBERS = itertools.count()
+
+
+@dataclass
+class Reach:
+    """A way to reach hosts, and what tests do with it. Its hosts need not share files.
+
+    Attributes:
+        write_spec: writes a spec of workers, one a host, that run a shell script.
+        start: starts a command of distrun where it finds the hosts, its output in pipes.
+        carrier: a word in the command line of a process that carries a link; "" where none does.
+        restores_links: whether a link whose carrier has died is taken up again.
+        mark: a number of seconds, and in the command line of whatever the tests' tasks run.
+    """
+
+    distrun: Distrun
+    write_spec: WriteSpec
+    start: Callable[..., subprocess.Popen[str]]
+    carrier: str
+    restores_links: bool
+    mark: str
+
+    def launch(self, script: str, **keys: Any) -> subprocess.Popen[str]:
+        """Launch two workers that run a script, in which MARK is a number of its own."""
+        return self.start("launch", self.write_spec(script.replace("MARK", self.mark), **keys))
+
+    def processes(self, name: str = "") -> list[psutil.Process]:
+        """What the tasks run, wherever that is: the hosts are namespaces of this machine."""
+        return [
+            each
+            for each in psutil.process_iter(["cmdline", "name"])
+            if any(self.mark in word for word in each.info["cmdline"] or ())
+            and name in each.info["name"]
+            and alive(each)
+        ]
+
+    def wait_for_processes(self, count: int, name: str = "") -> list[psutil.Process]:
+        wait_until(lambda: len(self.processes(name)) == count, what=f"{count} processes {name}")
+        return self.processes(name)
+
+    def let_go(self) -> None:
+        """Tell the shells of all tasks to go on, by the signal that they wait for."""
+        for each in self.processes("sh"):
+            each.send_signal(signal.SIGUSR1)
+
+    def carriers(self) -> list[psutil.Process]:
+        supervisor = psutil.Process(self.distrun.status()["supervisor_pid"])
+        below = supervisor.children()
+        return [
+            each
+            for each in below
+            if self.carrier in (os.path.basename(word) for word in each.cmdline())
+        ]
+
+    def events(self) -> str:
+        return str(self.distrun("events").stdout)
+
+
+def _started(distrun: Distrun) -> Callable[..., subprocess.Popen[str]]:
+    def start(*arguments: str | Path) -> subprocess.Popen[str]:
+        return distrun.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    return start
+
+
+@pytest.fixture
+def in_local(distrun: Distrun) -> dict[str, Any]:
+    return {"write_spec": distrun.write_spec, "start": _started(distrun), "carrier": ""}
+
+
+@pytest.fixture
+def in_ssh(distrun: Distrun, hosts: Hosts, remote_spec: RemoteSpec) -> dict[str, Any]:
+    def write(script: str, **keys: Any) -> Path:
+        return remote_spec(script, hosts(2), **keys)
+
+    start = _started(distrun)
+    return {"write_spec": write, "start": start, "carrier": "ssh", "restores_links": True}
+
+
+@pytest.fixture
+def in_srun(in_allocation: InAllocation, slurm_spec: WriteSlurmSpec) -> dict[str, Any]:
+    def start(*arguments: str | Path) -> subprocess.Popen[str]:
+        return in_allocation(["-N2"], *arguments)
+
+    return {"write_spec": slurm_spec, "start": start, "carrier": "srun"}
+
+
+@pytest.fixture
+def in_kubernetes(distrun: Distrun, pod_spec: PodSpec) -> dict[str, Any]:
+    start = _started(distrun)
+    return {"write_spec": pod_spec, "start": start, "carrier": "exec", "restores_links": True}
+
+
+_CLUSTERS = {"local": (), "ssh": ("network",), "srun": ("cluster",), "kubernetes": ("kubernetes",)}
+
+
+@pytest.fixture(scope="session", params=_CLUSTERS)
+def way(request: pytest.FixtureRequest) -> str:
+    """The name of each way in turn, once its cluster is there, which is not the test's to end."""
+    for each in _CLUSTERS[request.param]:
+        request.getfixturevalue(each)
+    return str(request.param)
+
+
+@pytest.fixture
+def reach(request: pytest.FixtureRequest, way: str, distrun: Distrun) -> Iterator[Reach]:
+    """Each way in turn. What a test's tasks have left at its end fails the test."""
+    mark = f"1000.{os.getpid():08}{next(_NUMBERS):04}"
+    made = {"restores_links": False, **request.getfixturevalue(f"in_{way}")}
+    here = Reach(distrun=distrun, mark=mark, **made)
+    yield here
+    wait_until(lambda: not here.processes(), what="the tasks are gone")
