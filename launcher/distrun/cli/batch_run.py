@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import (
+    LaunchOptions,
     WithProgramArguments,
     name_option,
     overrides_option,
@@ -95,7 +97,8 @@ def _run(folder: JobFolder, number: str) -> int:
     recorded = resumption.spec_of(folder, ())
     spec = reload(recorded, ())  # its hosts are those of this allocation
     resumed = resumption.Resumption(folder=folder, former=state, changes=())
-    code = launch(spec, resumed=resumed, asked_to_stop=lambda: _stop_order(folder, number))
+    asked = functools.partial(_stop_order, folder, number)
+    code = launch(spec, LaunchOptions(resumed=resumed, asked_to_stop=asked))
     if spec.slurm.requeue and _was_interrupted(folder.state()):
         _requeue(folder, spec, number)
     return code

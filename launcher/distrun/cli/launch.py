@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrun.cli.options import (
+    LaunchOptions,
     WithProgramArguments,
     all_output_option,
     name_option,
@@ -22,8 +23,6 @@ from distrun.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distrun.agent.protocol import StopJob
-    from distrun.job.resumption import Resumption
     from distrun.spec.model import Spec
 
 _MAIN = "from distrun.cli.main import main; main()"
@@ -85,7 +84,8 @@ def command(
         raise click.UsageError("Missing argument 'SPEC'.")
     from distrun.spec.loader import load
 
-    return launch(load(spec_path, overrides=overrides, extra_args=args, name=name), **how)
+    spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
+    return launch(spec, LaunchOptions(**how))
 
 
 def _resume_lost() -> int:
@@ -116,39 +116,25 @@ def _resume_lost() -> int:
     return next((code for code in codes if code), 0)
 
 
-def launch(  # noqa: PLR0913 - the options of the commands
-    spec: Spec,
-    *,
-    detach: bool = False,
-    tasks: tuple[str, ...] = (),
-    all_output: bool = False,
-    strict: bool = False,
-    no_preflight: bool = False,
-    dry_run: bool = False,
-    resumed: Resumption | None = None,
-    asked_to_stop: Callable[[], StopJob | None] = lambda: None,
-) -> int:
-    """Run a job, and return the exit code: the job's, or 0 if it was left running.
-
-    `resumed`: the job that is resumed; None: a new one. `asked_to_stop` returns what a signal
-    stands for, if a command of another machine has sent it.
-    """
+def launch(spec: Spec, options: LaunchOptions) -> int:
+    """Run a job, and return the exit code: the job's, or 0 if it was left running."""
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
     from distrun.cli.program_check import ProgramCheck, require_keras_2
     from distrun.cli.spec_warnings import find_warnings, print_success, refuse_if
     from distrun.cli.transfer_bar import read_files
 
+    strict = options.strict
     print_success(spec)
-    if tasks:
-        _check_tasks(spec, tasks)
-    if dry_run:
+    if options.tasks:
+        _check_tasks(spec, options.tasks)
+    if options.dry_run:
         from distrun.cli.guarded_command import run_guarded
         from distrun.cli.plan_view import show_plan
 
         return run_guarded(
             lambda: show_plan(spec, find_warnings(spec, strict=strict), as_json=False)
         )
-    if not no_preflight:
+    if not options.no_preflight:
         require_keras_2(spec)
     if strict:
         spec = replace(spec, strict=True)
@@ -156,17 +142,7 @@ def launch(  # noqa: PLR0913 - the options of the commands
             check.wait()
         refuse_if(check.warnings, strict=True)
     manifest = read_files(spec)
-    spec = without_missing_tensorboard(spec)
-    job = LaunchedJob(
-        spec,
-        preflight=not no_preflight,
-        manifest=manifest,
-        detach=detach,
-        tasks=tasks,
-        all_output=all_output,
-        resumed=resumed,
-        asked_to_stop=asked_to_stop,
-    )
+    job = LaunchedJob(without_missing_tensorboard(spec), options, manifest)
     if not strict:  # otherwise they were made before
         job.check_program()
     return job.run()

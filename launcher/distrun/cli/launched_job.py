@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import Cause, Code, StopJob
@@ -26,13 +26,15 @@ from distrun.errors import DistrunError, OutputError
 from distrun.frozen import replace
 from distrun.job.events import Event, JobPlanned
 from distrun.job.folder import JobFolder, JobStore
-from distrun.job.resumption import Resumption
 from distrun.job.session import FollowedJob, Session, all_executed
 from distrun.lifecycle import JobState
 from distrun.logs import Follower, StartupFilter, TaskLog, View
 from distrun.spec.model import Spec
 from distrun.supervisor import tensorboard
 from distrun.sync.manifest import Manifest
+
+if TYPE_CHECKING:
+    from distrun.cli.options import LaunchOptions
 from distrun.words.causes import cause_text
 from distrun.words.formats import format_names
 
@@ -282,36 +284,16 @@ class ShownJob:
 class LaunchedJob(ShownJob):
     """Runs one job: passes its events to the view, and signals to its supervisor.
 
-    Args:
-        spec: the job's.
-        preflight: whether other hosts are checked first.
-        manifest: the files that other hosts are sent.
-        detach: whether to leave the job running once its programs were executed.
-        tasks: names or roles of the tasks whose output is shown; empty: all.
-        all_output: show each line of each task, also start-up lines.
-        resumed: the job, if it is not a new one.
-        asked_to_stop: returns what a signal stands for, if another machine's command has sent it.
+    `manifest`: the files that other hosts are sent.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        *,
-        preflight: bool,
-        manifest: Manifest | None,
-        detach: bool,
-        tasks: tuple[str, ...],
-        all_output: bool,
-        resumed: Resumption | None = None,
-        asked_to_stop: Callable[[], StopJob | None] = lambda: None,
-    ) -> None:
-        store = JobStore.default()
-        folder = store.new_folder(spec.name) if resumed is None else resumed.folder
-        super().__init__(folder, tasks=tasks, all_output=all_output)
+    def __init__(self, spec: Spec, options: LaunchOptions, manifest: Manifest | None) -> None:
+        resumed = options.resumed
+        folder = JobStore.default().new_folder(spec.name) if resumed is None else resumed.folder
+        super().__init__(folder, tasks=options.tasks, all_output=options.all_output)
         self._spec = spec
-        self._detach = detach
-        self._shows_output = not detach
-        self._asked_to_stop = asked_to_stop
+        self._options = options
+        self._shows_output = not options.detach
         self._slurm_job = next((host.slurm.job for host in spec.hosts if host.slurm), None)
         self._signals = 0
         self._check: ProgramCheck | None = None
@@ -322,15 +304,13 @@ class LaunchedJob(ShownJob):
         """The exit code then."""
         self._terminal_is_gone = False
         self._is_left = False
-        self._shown_before: dict[str, int] = {}
+        logs = [] if resumed is None else task_logs(folder, list(resumed.former.tasks))
+        self._shown_before = {log.task: log.extent().size for log in logs}
         """The sizes of logs that a resumed job has already: they are not shown again."""
-        if resumed is not None:
-            logs = task_logs(self.folder, list(resumed.former.tasks))
-            self._shown_before = {log.task: log.extent().size for log in logs}
         self._session: Session = Session(
             self.folder,
             spec,
-            preflight=preflight,
+            preflight=not options.no_preflight,
             on_event=self._on_event,
             on_signal=self._on_signal,
             on_transfer=lambda message: self._view.show_transfer(message, self._session.state),
@@ -382,7 +362,7 @@ class LaunchedJob(ShownJob):
         return state
 
     def _is_enough(self, state: JobState) -> bool:
-        return self._detach and all_executed(state)
+        return self._options.detach and all_executed(state)
 
     def _leave(self) -> bool:
         self._is_left = self._is_enough(self._session.state) and not self._stop_requested
@@ -434,7 +414,7 @@ class LaunchedJob(ShownJob):
             return  # _refresh has handled it already
         is_hangup = number == signal.SIGHUP and self._output.is_gone
         self._terminal_is_gone = self._terminal_is_gone or is_hangup
-        asked = None if self._stop_requested else self._asked_to_stop()
+        asked = None if self._stop_requested else self._options.asked_to_stop()
         if asked is not None:
             self._view.print(f"stopping job {self.folder.job_id}: {cause_text(asked.cause)}")
             self._stop_requested = True

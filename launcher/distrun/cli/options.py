@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrun.frozen import Frozen
 from distrun.spec.units import parse_duration
+
+if TYPE_CHECKING:
+    from distrun.agent.protocol import StopJob
+    from distrun.job.resumption import Resumption
 
 _FILES = (".yaml", ".yml", ".py", ".pyw")
 _LIKE = 0.75
 """How alike an unknown option must be to one of distrun's to be a typing error."""
+
+
+class LaunchOptions(Frozen, kw_only=True):
+    """How a job is launched.
+
+    Attributes:
+        detach: leave the job running once its programs were executed.
+        tasks: names or roles of the tasks whose output is shown; empty: all.
+        all_output: show each line of each task, also start-up lines.
+        strict: warnings about the program, and a qualified success, are failures.
+        no_preflight: do not check other hosts first.
+        dry_run: only show what would run.
+        resumed: the job that is resumed; None: a new one.
+        asked_to_stop: returns what a signal stands for, if another machine's command has sent it.
+    """
+
+    detach: bool = False
+    tasks: tuple[str, ...] = ()
+    all_output: bool = False
+    strict: bool = False
+    no_preflight: bool = False
+    dry_run: bool = False
+    resumed: Resumption | None = None
+    asked_to_stop: Callable[[], StopJob | None] = lambda: None
 
 
 def duration(value: str) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrun.cli.options import (
+    LaunchOptions,
     all_output_option,
     job_argument,
     overrides_option,
@@ -71,7 +72,7 @@ def command(
     )
     for host in assumed_dead:
         console.print_message(f"warning: it is not verified that nothing of the job runs on {host}")
-    return launch(spec, resumed=resumed, **how)
+    return launch(spec, LaunchOptions(resumed=resumed, **how))
 
 
 def _queue_again(

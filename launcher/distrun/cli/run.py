@@ -13,7 +13,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.launch import launch, launch_options
-from distrun.cli.options import near_options
+from distrun.cli.options import LaunchOptions, near_options
 from distrun.errors import UsageError
 from distrun.spec.problems import printable
 from distrun.strategies import STRATEGIES
@@ -138,7 +138,7 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
     for choice in choices:
         console.print_message(choice)
     if not print_spec:
-        return launch(spec, **values)
+        return launch(spec, LaunchOptions(**values))
     console.print_text(spec.source.rstrip("\n"))
     return 0
 
