@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from distrun.agent.protocol.channel import Channel
     from distrun.job.events import Event
     from distrun.job.folder import JobFolder, JobStore
-    from distrun.lifecycle import JobState
 
 _QUIET_SECONDS = 3.0
 """After this time, `kill` shows what it waits for."""
@@ -132,7 +131,7 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> int
             if stop.exit_code:
                 continue
             try:
-                stop.exit_code = step(stop)
+                step(stop)
             except DistrunError as error:
                 console.print_error(error)
                 stop.exit_code = error.exit_code
@@ -145,25 +144,36 @@ def _stop_all(folders: list[JobFolder], grace: float | None, signum: int) -> int
 
 
 class _Stop:
-    """One job that is stopped."""
+    """One job that is stopped. Prints what its end waits for, and which logs are incomplete.
+
+    Create it before the job is asked to stop.
+    """
 
     def __init__(self, folder: JobFolder, grace: float | None, signum: int) -> None:
         from distrun.job import traces
 
-        self.folder = folder
+        state = folder.state()
+        self.folder, self._job_id = folder, folder.job_id
         self.exit_code = 0
         """Why it is not known that the job has ended; 0: nothing speaks against it."""
-        self._grace = grace
-        self._signum = signum
+        self._grace, self._signum = grace, signum
+        self._longest = state.timeouts.grace if grace is None else grace
         self._channel: Channel[Notice, Request] | None = None
         self._is_queued = folder.is_elsewhere
-        state = folder.state()
         self._had_ended = state.phase.is_final
         # The folder may be gone when the supervisor has ended.
         self._traces = traces.here(folder, state)
-        self._view = _WaitView(folder, state, grace)
+        self._has_answered = False
+        """Whether the supervisor has answered the last request to watch."""
+        self._lease = state.timeouts.link
+        # On the second request, the supervisor no longer waits for hosts without a link timeout.
+        self._waits_for_hosts = state.outcome is None or self._lease is not None
+        self._printed: set[str] = set()
+        for host in state.hosts.values():
+            if host.link_lost is not None:
+                self._print_lost(host.name)
 
-    def ask(self) -> int:
+    def ask(self) -> None:
         """Ask the supervisor, if it lives."""
         from distrun.job import control
 
@@ -174,21 +184,44 @@ class _Stop:
             control.request_stop(
                 self._channel, "distrun kill", grace=self._grace, signum=self._signum
             )
-        return 0
 
-    def wait(self) -> int:
-        """Return once nothing of the job is left: 0, or an exit code if that is not known."""
+    def wait(self) -> None:
+        """Return once nothing of the job is left, or set the exit code if that is not known."""
         from distrun.job import control
 
         if self._is_queued:
             _stop_queued(self.folder, self._grace, self._signum)
-            return 0
+            return
         if self._channel is not None:
             with contextlib.closing(self._channel):
-                _wait_for_end(self._channel, self._view)
+                self._wait_for_end(self._channel)
             control.require_supervisor_ended(self.folder)
             _require_ended(self.folder)
-        return self._verify()
+        self.exit_code = self._verify()
+
+    def _wait_for_end(self, channel: Channel[Notice, Request]) -> None:
+        """Wait for the job's end, and show what it waits for.
+
+        Raises:
+            InternalError: the supervisor lives, and does not answer after the time of a stop.
+        """
+        from distrun.agent.protocol import KILL_GRACE, Watch
+        from distrun.job import control
+
+        def on_answer() -> None:
+            self._has_answered = True
+
+        first = (_QUIET_SECONDS, self._longest + KILL_GRACE + _ANSWER_SECONDS)
+        for number, seconds in enumerate(itertools.chain(first, itertools.repeat(_ANSWER_SECONDS))):
+            with contextlib.suppress(WaitTimeoutError):
+                control.wait_for_end(channel, self._job_id, seconds, self._on_event, on_answer)
+                return
+            if number and not self._has_answered:
+                raise control.unanswered(self.folder)
+            self._print_waiting()
+            if number:
+                self._has_answered = False
+                channel.send(Watch())
 
     def _verify(self) -> int:
         """End what a supervisor that has ended has left. Returns an exit code."""
@@ -200,7 +233,7 @@ class _Stop:
             raise control.removed_error(folder)
         is_by_supervisor = self._channel is not None and folder.state().phase.is_final
         found = leftovers.end(
-            folder, "distrun kill", self._view.print_delay, has_just_ended=is_by_supervisor
+            folder, "distrun kill", self._print_delay, has_just_ended=is_by_supervisor
         )
         count = f"ended {found.count} processes of the job" if found.count else ""
         if self._channel is None and self._had_ended:
@@ -223,6 +256,56 @@ class _Stop:
         if is_by_supervisor:
             _print_verdict(folder)
         return max((error.exit_code for error in found.errors), default=0)
+
+    def _print_delay(self, host: str, cause: Cause) -> None:
+        """Print why what was left on a host has not been ended yet."""
+        from distrun.words.causes import cause_text
+
+        console.print_message(f"job {self._job_id}: waiting for {host}: {cause_text(cause)}")
+
+    def _print_waiting(self) -> None:
+        """Print what the job's end waits for, if that has not been printed."""
+        from distrun.words.formats import format_names
+
+        state = self.folder.state()
+        names = format_names(task.name for task in state.tasks.values() if not task.has_ended)
+        what = f"{names} to end (grace: {self._longest:g} s)"
+        if not names:
+            present = [host for host in state.hosts.values() if host.token and host.lost is None]
+            hosts = format_names(host.name for host in present)
+            what = "its agent to end"
+            if hosts:
+                what = f"the agents on {hosts} to send the rest of the logs and to end"
+                if not state.killing:
+                    what += f"; to leave the logs there: distrun kill {self._job_id}"
+        if not self._has_answered:
+            from distrun.job.control import supervisor_place
+
+            place = supervisor_place(self.folder.supervisor_pid())
+            what = f"its supervisor ({place}), which has not answered yet"
+        line = f"job {self._job_id}: waiting for {what}"
+        if line not in self._printed:
+            self._printed.add(line)
+            console.print_message(line)
+
+    def _on_event(self, event: Event) -> None:
+        from distrun.job import events
+        from distrun.words.events import event_text
+
+        if isinstance(event, events.LinkLost):
+            self._print_lost(event.host)
+        elif isinstance(event, events.LogsIncomplete):
+            console.print_message(event_text(event) or "")
+
+    def _print_lost(self, host: str) -> None:
+        if host in self._printed or not self._waits_for_hosts:
+            return
+        self._printed.add(host)
+        if self._lease is None:
+            how = f"to stop waiting for it: distrun kill {self._job_id}"
+        else:
+            how = f"its tasks end by themselves after {self._lease:g} s (timeouts.link)"
+        console.print_message(f"{host} cannot be reached; {how}")
 
 
 def _require_ended(folder: JobFolder) -> None:
@@ -276,101 +359,3 @@ def _print_verdict(folder: JobFolder) -> None:
     outcome = folder.state().outcome
     if outcome is not None and outcome.result is Result.STOPPED and outcome.verdict is not None:
         console.print_lines(verdict_lines(outcome.verdict))
-
-
-def _wait_for_end(channel: Channel[Notice, Request], view: _WaitView) -> None:
-    """Wait for a job's end, and show what it waits for.
-
-    Raises:
-        InternalError: the supervisor lives, and does not answer after the time that a stop takes.
-    """
-    from distrun.agent.protocol import KILL_GRACE, Watch
-    from distrun.job import control
-
-    stop_seconds = view.grace + KILL_GRACE + _ANSWER_SECONDS
-    patience = itertools.chain((_QUIET_SECONDS, stop_seconds), itertools.repeat(_ANSWER_SECONDS))
-    for number, seconds in enumerate(patience):
-        job_id = view.folder.job_id
-        with contextlib.suppress(WaitTimeoutError):
-            control.wait_for_end(channel, job_id, seconds, view.on_event, view.on_answer)
-            return
-        if number and not view.has_answered:
-            raise control.unanswered(view.folder)
-        view.print_waiting()
-        if number:
-            view.has_answered = False
-            channel.send(Watch())
-
-
-class _WaitView:
-    """Prints what the end of a job waits for, and which logs are incomplete.
-
-    Create it before the job is asked to stop.
-    """
-
-    def __init__(self, folder: JobFolder, state: JobState, grace: float | None) -> None:
-        self.folder = folder
-        self.grace = state.timeouts.grace if grace is None else grace
-        self.has_answered = False
-        """Whether the supervisor has answered the last request to watch."""
-        self._job_id = folder.job_id
-        self._lease = state.timeouts.link
-        # On the second request, the supervisor no longer waits for hosts without a link timeout.
-        self._waits = state.outcome is None or self._lease is not None
-        self._printed: set[str] = set()
-        for host in state.hosts.values():
-            if host.link_lost is not None:
-                self._print_lost(host.name)
-
-    def on_answer(self) -> None:
-        self.has_answered = True
-
-    def print_delay(self, host: str, cause: Cause) -> None:
-        """Print why what was left on a host has not been ended yet."""
-        from distrun.words.causes import cause_text
-
-        console.print_message(f"job {self._job_id}: waiting for {host}: {cause_text(cause)}")
-
-    def print_waiting(self) -> None:
-        """Print what the job's end waits for, if that has not been printed."""
-        from distrun.words.formats import format_names
-
-        state = self.folder.state()
-        names = format_names(task.name for task in state.tasks.values() if not task.has_ended)
-        what = f"{names} to end (grace: {self.grace:g} s)"
-        if not names:
-            present = [host for host in state.hosts.values() if host.token and host.lost is None]
-            hosts = format_names(host.name for host in present)
-            what = "its agent to end"
-            if hosts:
-                what = f"the agents on {hosts} to send the rest of the logs and to end"
-                if not state.killing:
-                    what += f"; to leave the logs there: distrun kill {self._job_id}"
-        if not self.has_answered:
-            from distrun.job.control import supervisor_place
-
-            place = supervisor_place(self.folder.supervisor_pid())
-            what = f"its supervisor ({place}), which has not answered yet"
-        line = f"job {self._job_id}: waiting for {what}"
-        if line not in self._printed:
-            self._printed.add(line)
-            console.print_message(line)
-
-    def on_event(self, event: Event) -> None:
-        from distrun.job import events
-        from distrun.words.events import event_text
-
-        if isinstance(event, events.LinkLost):
-            self._print_lost(event.host)
-        elif isinstance(event, events.LogsIncomplete):
-            console.print_message(event_text(event) or "")
-
-    def _print_lost(self, host: str) -> None:
-        if host in self._printed or not self._waits:
-            return
-        self._printed.add(host)
-        if self._lease is None:
-            how = f"to stop waiting for it: distrun kill {self._job_id}"
-        else:
-            how = f"its tasks end by themselves after {self._lease:g} s (timeouts.link)"
-        console.print_message(f"{host} cannot be reached; {how}")
