@@ -9,17 +9,20 @@ import sys
 import termios
 import time
 import tty
-from typing import TYPE_CHECKING
 
 import click
 
+from distrun.agent.protocol import Cause, Code, StopJob
+from distrun.cli.job_faults import tell_record_fault
 from distrun.cli.launched_job import ShownJob
+from distrun.cli.logs import check_choice
 from distrun.cli.options import all_output_option, job_argument, task_option
-
-if TYPE_CHECKING:
-    from distrun.job.folder import JobFolder
-    from distrun.lifecycle import JobState
-    from distrun.logs import TaskLog, View
+from distrun.errors import EXIT_KILLED, UsageError
+from distrun.job.folder import JobFolder, JobStore
+from distrun.job.session import AttachedJob
+from distrun.lifecycle import JobState
+from distrun.logs import TaskLog, View, line_ends, merged
+from distrun.words.causes import advise_about
 
 _LAST_LINES = 20
 """Of the output before: how much of it is shown."""
@@ -40,12 +43,6 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
       id=$(distrun launch job.yaml -d) && distrun attach "$id"
       distrun attach mnist -t chief
     """
-    from distrun.cli.job_faults import tell_record_fault
-    from distrun.cli.logs import check_choice
-    from distrun.errors import UsageError
-    from distrun.job.folder import JobStore
-    from distrun.words.causes import advise_about
-
     folder = JobStore.default().find(job)
     advise_about(folder.argument)
     tell_record_fault(folder)
@@ -62,8 +59,6 @@ class _AttachedView(ShownJob):
     """Shows a job that another command has launched."""
 
     def __init__(self, folder: JobFolder, *, tasks: tuple[str, ...], all_output: bool) -> None:
-        from distrun.job.session import AttachedJob
-
         super().__init__(folder, tasks=tasks, all_output=all_output)
         self._exit_code: int | None = None
         """With which to leave the job running; None: it is followed."""
@@ -99,8 +94,6 @@ class _AttachedView(ShownJob):
         return self._exit_code or 0
 
     def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:
-        from distrun.logs import line_ends, merged
-
         ends = line_ends(logs)
         self._view.write_output(merged(logs, view, last=_LAST_LINES, ends=ends))
         return ends
@@ -141,9 +134,6 @@ class _AttachedView(ShownJob):
             self._session.unwatch(sys.stdin.fileno())
 
     def _on_key(self) -> None:
-        from distrun.agent.protocol import Cause, Code, StopJob
-        from distrun.errors import EXIT_KILLED
-
         try:
             key = os.read(sys.stdin.fileno(), 1)
         except OSError:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING
 
 import click
 
+from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console
+from distrun.cli.launch import launch
 from distrun.cli.options import (
     LaunchOptions,
     WithProgramArguments,
@@ -16,12 +17,15 @@ from distrun.cli.options import (
     overrides_option,
     spec_argument,
 )
-
-if TYPE_CHECKING:
-    from distrun.agent.protocol import StopJob
-    from distrun.job.folder import JobFolder
-    from distrun.lifecycle import JobState
-    from distrun.spec.model import Spec
+from distrun.errors import EXIT_KILLED, HostError, UsageError
+from distrun.job import resumption
+from distrun.job.events import Result
+from distrun.job.folder import JobFolder, JobStore
+from distrun.lifecycle import JobState
+from distrun.slurm import batch_job, queued_job, step_end, submission
+from distrun.slurm.queued_job import read_order
+from distrun.spec.loader import load, reload
+from distrun.spec.model import Spec
 
 
 @click.command("batch-run", cls=WithProgramArguments, hidden=True)
@@ -41,8 +45,6 @@ def command(
 
     `distrun submit` writes such scripts; see `distrun submit --dry-run`.
     """
-    from distrun.errors import UsageError
-
     number = os.environ.get("SLURM_JOB_ID")
     if not number:
         raise UsageError(
@@ -60,11 +62,6 @@ def _folder(
     overrides: tuple[str, ...],
     number: str,
 ) -> JobFolder:
-    from distrun.errors import HostError
-    from distrun.job.folder import JobFolder, JobStore
-    from distrun.slurm import submission
-    from distrun.spec.loader import load
-
     store = JobStore.default()
     if job_id is not None:
         folder = JobFolder(store.jobs / job_id)
@@ -81,12 +78,6 @@ def _folder(
 
 
 def _run(folder: JobFolder, number: str) -> int:
-    from distrun.cli.launch import launch
-    from distrun.errors import EXIT_KILLED
-    from distrun.job import resumption
-    from distrun.slurm import queued_job, submission
-    from distrun.spec.loader import reload
-
     submission.note_start(folder, number)
     order = queued_job.read_order(folder)
     if order is not None:
@@ -108,11 +99,6 @@ def _stop_order(folder: JobFolder, number: str) -> StopJob:
     """Return what a signal stands for: `distrun kill`, the end of the allocation, or scancel."""
     import signal
 
-    from distrun.agent.protocol import Cause, Code, StopJob
-    from distrun.errors import EXIT_KILLED
-    from distrun.slurm import step_end
-    from distrun.slurm.queued_job import read_order
-
     order = read_order(folder)
     if order is None:
         ends = Cause(Code.SLURM_ALLOCATION_ENDS, name=number)
@@ -124,9 +110,6 @@ def _stop_order(folder: JobFolder, number: str) -> StopJob:
 
 def _was_interrupted(state: JobState) -> bool:
     """Whether Slurm has ended the job, and not a person or the program."""
-    from distrun.agent.protocol import Code
-    from distrun.job.events import Result
-
     if state.outcome is None or state.outcome.result is Result.SUCCEEDED:
         return False
     causes = [state.outcome.cause]
@@ -145,9 +128,6 @@ def _was_interrupted(state: JobState) -> bool:
 
 def _requeue(folder: JobFolder, spec: Spec, number: str) -> None:
     """Put the job back into the queue, unless scancel has ended it."""
-    from distrun.agent.protocol import Cause, Code
-    from distrun.slurm import batch_job, queued_job, submission
-
     entry = batch_job.find([number]).get(number)
     if entry is None or entry.state != "RUNNING" or queued_job.read_order(folder) is not None:
         return

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import click
 
+from distrun.bundle.reader import About
+from distrun.bundle.writer import Part, make_redactor, replaced_text, write_bundle
 from distrun.cli import console
+from distrun.cli.job_faults import tell_record_fault
 from distrun.cli.options import job_argument
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from distrun.bundle.reader import About
-    from distrun.bundle.writer import Part
-    from distrun.job.folder import JobFolder
+from distrun.cli.output_file import write_file
+from distrun.job.folder import JobFolder, JobStore
+from distrun.job.job import read_job
+from distrun.spec.units import format_bytes
+from distrun.words.formats import format_count
+from distrun.words.verdicts import labelled
 
 
 @click.command("bundle")
@@ -42,10 +45,6 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
       distrun bundle mnist
       distrun bundle mnist --keep-names -o mnist.tar.gz
     """
-    from distrun.cli.job_faults import tell_record_fault
-    from distrun.cli.output_file import write_file
-    from distrun.job.folder import JobStore
-
     folder = JobStore.default().find(job)
     tell_record_fault(folder)
     path = Path(output or f"distrun-{folder.job_id}.tar.gz")
@@ -64,11 +63,7 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
 
 def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]:
     """Write the archive; returns what is in it, in lines."""
-    from distrun.bundle.writer import make_redactor, replaced_text, write_bundle
-    from distrun.job.job import read_job
     from distrun.report.page import versions
-    from distrun.words.formats import format_count
-    from distrun.words.verdicts import labelled
 
     job = read_job(folder)
     redactor = make_redactor(folder, keep_names=keep_names)
@@ -100,9 +95,6 @@ def _report(folder: JobFolder, about: About) -> str:
 
 def _listed(parts: Iterable[Part]) -> list[tuple[str, str]]:
     """Return the parts in lines, those of tasks together."""
-    from distrun.spec.units import format_bytes
-    from distrun.words.formats import format_count
-
     groups: dict[str, list[Part]] = {}
     for part in parts:
         place, slash, _ = part.name.rpartition("/")

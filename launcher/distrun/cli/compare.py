@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from distrun.cli import console
+from distrun.cli.job_faults import tell_record_fault
 from distrun.cli.options import job_argument, json_option
+from distrun.cli.report import require, write_page
+from distrun.cli.table import Column, make_table
 from distrun.errors import UsageError
+from distrun.job.folder import JobStore
+from distrun.report.comparison import Run
+from distrun.spec.units import format_bytes
+from distrun.words.formats import format_duration, format_time
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from distrun.report.comparison import Run
-
-    Row = tuple[str, Sequence[str]]
-
+Row = tuple[str, Sequence[str]]
 _FEWEST, _MOST = 2, 6
 _WIDEST_VALUE = 32
 """Characters of a column; longer values are folded."""
@@ -44,8 +46,6 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
       distrun compare mnist night
       distrun compare mnist night -o compare.html
     """
-    from distrun.cli.job_faults import tell_record_fault
-    from distrun.job.folder import JobStore
     from distrun.report.comparison import Run, differences
 
     store = JobStore.default()
@@ -80,7 +80,6 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
 
 
 def _write_page(runs: Sequence[Run], found: Sequence[Row], path: Path) -> None:
-    from distrun.cli.report import require, write_page
     from distrun.report.comparison import render
 
     require("jinja2")
@@ -92,9 +91,6 @@ def _write_page(runs: Sequence[Run], found: Sequence[Row], path: Path) -> None:
 
 def _figures(runs: Sequence[Run]) -> Iterator[Row]:
     """Yield the key figures in words, without those that no job has."""
-    from distrun.spec.units import format_bytes
-    from distrun.words.formats import format_duration, format_time
-
     forms: dict[str, tuple[str, Callable[[Any], str]]] = {
         "state": ("state", str),
         "cause": ("cause", str),
@@ -140,8 +136,6 @@ def _number(value: float | str) -> str:
 
 def _print_table(ids: Sequence[str], rows: Sequence[Row]) -> None:
     """Print rows; the jobs that do not fit beside the others follow in a further table."""
-    from distrun.cli.table import Column, make_table
-
     width = console.rich_console().width
     left = max(len(name) for name, _ in rows)
     first, used = 0, left

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
 from distrun.cli import console
 from distrun.cli.options import job_argument, json_option
+from distrun.cli.transfer_bar import TransferBar
 from distrun.errors import HostError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distrun.supervisor.file_fetch import Fetched
+from distrun.job import resumption
+from distrun.job.folder import JobStore
+from distrun.spec.units import format_bytes
+from distrun.supervisor.file_fetch import Fetch, Fetched
+from distrun.words.causes import cause_text
+from distrun.words.formats import format_count
 
 _MOST_NAMED = 10
 
@@ -52,11 +54,6 @@ def command(
       distrun fetch mnist checkpoints -o out
       distrun fetch mnist '*.keras'
     """
-    from distrun.cli.transfer_bar import TransferBar
-    from distrun.job import resumption
-    from distrun.job.folder import JobStore
-    from distrun.supervisor.file_fetch import Fetch
-
     folder = JobStore.default().find(job)
     if folder.is_elsewhere:
         raise HostError(f"the hosts of job {folder.job_id} are not reached from this machine")
@@ -89,8 +86,6 @@ def command(
 
 
 def _as_json(job_id: str, found: Fetched) -> dict[str, object]:
-    from distrun.words.causes import cause_text
-
     return {
         "job_id": job_id,
         "folder": os.path.abspath(found.folder),
@@ -112,10 +107,6 @@ def _as_json(job_id: str, found: Fetched) -> dict[str, object]:
 
 
 def _print(found: Fetched) -> None:
-    from distrun.spec.units import format_bytes
-    from distrun.words.causes import cause_text
-    from distrun.words.formats import format_count
-
     new = [each for each in found.files if each.target in found.new]
     size = format_bytes(sum(each.found.size for each in new))
     rest = len(found.files) - len(new)

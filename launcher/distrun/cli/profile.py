@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import click
 
+from distrun.advice import profile
 from distrun.cli import console
 from distrun.cli.options import job_argument, json_option, task_option
+from distrun.cli.output_file import write_file
+from distrun.cli.profile_view import profile_json, profile_view, speedscope
+from distrun.cli.stacks import take
+from distrun.errors import HostError
+from distrun.job.folder import JobStore
+from distrun.supervisor.stack_collector import find_program
 
 
 @click.command("profile")
@@ -40,14 +47,6 @@ def command(
     """
     import json
     from pathlib import Path
-
-    from distrun.advice import profile
-    from distrun.cli.output_file import write_file
-    from distrun.cli.profile_view import profile_json, profile_view, speedscope
-    from distrun.cli.stacks import take
-    from distrun.errors import HostError
-    from distrun.job.folder import JobStore
-    from distrun.supervisor.stack_collector import find_program
 
     folder = JobStore.default().find(job)
     found = take(folder, tasks, seconds=seconds)

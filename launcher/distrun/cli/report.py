@@ -7,22 +7,24 @@ import importlib.util
 import io
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from distrun.bundle.reader import About, opened
 from distrun.cli import console
+from distrun.cli.job_faults import tell_record_fault
+from distrun.cli.logs import check_choice, chosen_tasks
 from distrun.cli.options import job_argument, task_option
 from distrun.cli.output_file import write_file
+from distrun.cli.stacks import take
+from distrun.cli.stacks_view import stacks_view
 from distrun.errors import HostError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distrun.bundle.reader import About
-    from distrun.job.folder import JobFolder
-    from distrun.job.history import HistoryReader
+from distrun.job.folder import JobFolder, JobStore
+from distrun.job.history import HistoryReader
+from distrun.redaction import Redactor, secret_values
+from distrun.report.server import LivePage, PageServer
 
 _POLL_SECONDS = 3600.0
 """A signal ends the wait for a request at once."""
@@ -74,9 +76,6 @@ def command(
       distrun report --serve mnist
       distrun bundle mnist -o mnist.tar.gz && distrun report mnist.tar.gz
     """
-    from distrun.cli.job_faults import tell_record_fault
-    from distrun.job.folder import JobStore
-
     if serve:
         if output is not None or (job or "").endswith(".tar.gz"):
             raise UsageError("--serve shows a job of this machine, and writes no file")
@@ -84,8 +83,6 @@ def command(
     if port is not None or allow_stop:
         raise UsageError("--port and --allow-stop are only for --serve")
     if job is not None and job.endswith(".tar.gz"):
-        from distrun.bundle.reader import opened
-
         with opened(Path(job)) as (folder, about):
             page = make_page(folder, tasks, about)
     else:
@@ -103,7 +100,6 @@ def command(
 
 def _serve(folder: JobFolder, tasks: tuple[str, ...], port: int, *, may_stop: bool) -> int:
     """Show the live page until Ctrl-C."""
-    from distrun.report.server import LivePage, PageServer
 
     def make(samples: HistoryReader, refresh: float) -> str:
         return make_page(folder, tasks, samples=samples, refresh=refresh, may_stop=may_stop)
@@ -123,9 +119,6 @@ def _serve(folder: JobFolder, tasks: tuple[str, ...], port: int, *, may_stop: bo
 def _stacks(folder: JobFolder) -> str:
     """Return where the tasks of a job stand, as text."""
     from rich.console import Console
-
-    from distrun.cli.stacks import take
-    from distrun.cli.stacks_view import stacks_view
 
     shown = io.StringIO()
     Console(file=shown, width=_STACKS_WIDTH).print(stacks_view(take(folder), all_threads=False))
@@ -151,14 +144,11 @@ def make_page(
         refresh: after how many seconds a page that is served asks for the next one.
         may_stop: whether such a page may stop the job.
     """
-    from distrun.redaction import Redactor, secret_values
     from distrun.report.page import Report, render
 
     require("jinja2")
 
     if tasks:
-        from distrun.cli.logs import check_choice, chosen_tasks
-
         names = list(folder.state().tasks)
         check_choice([names], tuple(tasks))
         tasks = chosen_tasks(names, tuple(tasks))

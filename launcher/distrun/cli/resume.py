@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from distrun.cli import console
+from distrun.cli.launch import launch
 from distrun.cli.options import (
     LaunchOptions,
     all_output_option,
@@ -14,9 +16,10 @@ from distrun.cli.options import (
     strict_option,
     task_option,
 )
-
-if TYPE_CHECKING:
-    from distrun.job.folder import JobFolder
+from distrun.errors import UsageError
+from distrun.job import resumption
+from distrun.job.folder import JobFolder, JobStore
+from distrun.slurm import submission
 
 
 @click.command("resume")
@@ -51,11 +54,6 @@ def command(
       distrun resume mnist --set restart.max=5
       id=$(distrun resume -d mnist) && distrun logs -f "$id"
     """
-    from distrun.cli import console
-    from distrun.cli.launch import launch
-    from distrun.job import resumption
-    from distrun.job.folder import JobStore
-
     store = JobStore.default()
     folder = store.newest() if job is None else store.find(job)
     supervisor = folder.supervisor_pid()
@@ -79,11 +77,6 @@ def _queue_again(
     folder: JobFolder, overrides: tuple[str, ...], assumed: tuple[str, ...], how: dict[str, Any]
 ) -> int:
     """Queue a job in Slurm again, with the batch script that it had."""
-    from distrun.cli import console
-    from distrun.errors import UsageError
-    from distrun.job import resumption
-    from distrun.slurm import submission
-
     if overrides or assumed or any(value for name, value in how.items() if name != "detach"):
         raise UsageError(
             f"job {folder.job_id} runs in Slurm: resume queues it again as it is",

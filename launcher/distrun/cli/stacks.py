@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from distrun.cli import console
+from distrun.cli.logs import check_choice, chosen_tasks
 from distrun.cli.options import job_argument, json_option, task_option
-
-if TYPE_CHECKING:
-    from distrun.job.folder import JobFolder
-    from distrun.supervisor.stack_collector import Stacks
+from distrun.cli.stacks_view import stacks_json, stacks_view
+from distrun.errors import HostError, UsageError
+from distrun.job import control
+from distrun.job.folder import JobFolder, JobStore
+from distrun.supervisor.stack_collector import Stacks, find_program
 
 
 @click.command("stacks")
@@ -35,10 +35,6 @@ def command(
       distrun stacks
       distrun stacks mnist -t worker:1 --all-threads
     """
-    from distrun.cli.stacks_view import stacks_json, stacks_view
-    from distrun.errors import HostError
-    from distrun.job.folder import JobStore
-
     folder = JobStore.default().find(job)
     found = take(folder, tasks, native=native)
     if as_json:
@@ -59,11 +55,6 @@ def take(
     Raises:
         DistrunError: it has ended, or they cannot be taken from here.
     """
-    from distrun.cli.logs import check_choice, chosen_tasks
-    from distrun.errors import HostError, UsageError
-    from distrun.job import control
-    from distrun.supervisor.stack_collector import find_program
-
     command = "profile" if seconds else "stacks"
     if folder.is_elsewhere:
         number = folder.state().batch_id

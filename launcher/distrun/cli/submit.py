@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,9 +15,17 @@ from distrun.cli.options import (
     spec_argument,
     strict_option,
 )
-
-if TYPE_CHECKING:
-    from distrun.spec.model import Spec
+from distrun.cli.spec_warnings import find_warnings, print_success, print_warnings
+from distrun.cli.transfer_bar import read_files
+from distrun.errors import HostError
+from distrun.frozen import replace
+from distrun.job.folder import JobStore
+from distrun.slurm import batch_job, batch_script, queued_job, submission
+from distrun.spec.loader import load
+from distrun.spec.model import Spec
+from distrun.spec.problems import printable
+from distrun.words.formats import format_duration
+from distrun.words.queue import queue_text
 
 
 @click.command("submit", cls=WithProgramArguments)
@@ -50,14 +57,6 @@ def command(
       distrun submit job.yaml --set slurm.time=12h -- --epochs 10
       distrun submit job.yaml --dry-run > job.sh
     """
-    from distrun.cli.spec_warnings import find_warnings, print_success, print_warnings
-    from distrun.cli.transfer_bar import read_files
-    from distrun.frozen import replace
-    from distrun.job.folder import JobStore
-    from distrun.slurm import batch_job, batch_script, queued_job, submission
-    from distrun.spec.loader import load
-    from distrun.spec.problems import printable
-
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name, is_submitted=True)
     print_success(spec)
     assert spec.origin is not None  # noqa: S101 - the loader sets it
@@ -79,7 +78,6 @@ def command(
     _require_time(spec)
     folder = submission.submit(store, spec)
     console.print_text(folder.job_id)
-    from distrun.words.queue import queue_text
 
     found = queued_job.look(folder)
     where = "queued in Slurm" if found.entry is None else queue_text(found.entry, starts_at)
@@ -92,8 +90,6 @@ def _require_interpreters(spec: Spec) -> None:
 
     The home folder is shared with the nodes. What only they have is found out in `slurm.setup`.
     """
-    from distrun.errors import HostError
-
     programs = [spec.program, *(role.program for role in spec.roles if role.program is not None)]
     for program in programs:
         for path in (program.python, *program.argv[:1]):
@@ -108,10 +104,6 @@ def _require_interpreters(spec: Spec) -> None:
 
 def _require_time(spec: Spec) -> None:
     """Raise HostError if Slurm would queue the job, and never start it."""
-    from distrun.errors import HostError
-    from distrun.slurm import batch_job
-    from distrun.words.formats import format_duration
-
     slurm = spec.slurm
     if slurm.time is None or slurm.qos is not None:  # which may have a limit of its own
         return
