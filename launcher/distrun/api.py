@@ -7,7 +7,6 @@ signal handler, and leaves no thread and no child process behind.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import math
 import os
@@ -384,8 +383,7 @@ class Job:
             if watch is None:
                 blocks = merged(chosen, view, last=lines, since=after)
             else:
-                find = functools.partial(logs.joined_logs, folder)
-                blocks = logs.followed(chosen, view, watch, find, last=lines, since=after)
+                blocks = logs.followed(folder, chosen, view, watch, last=lines, since=after)
             for block in blocks:
                 for fields in map(json.loads, block.splitlines()):
                     yield LogLine(fields["task"], fields["line"], fields["at"])

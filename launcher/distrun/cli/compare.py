@@ -15,7 +15,7 @@ from distrun.cli.report import require, write_page
 from distrun.cli.table import Column, make_table
 from distrun.errors import UsageError
 from distrun.job.folder import JobStore
-from distrun.report.comparison import Run
+from distrun.report.comparison import Run, differences, render
 from distrun.spec.units import format_bytes
 from distrun.words.formats import format_duration, format_time
 
@@ -46,8 +46,6 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
       distrun compare mnist night
       distrun compare mnist night -o compare.html
     """
-    from distrun.report.comparison import Run, differences
-
     store = JobStore.default()
     folders = [store.find(job) for job in jobs]
     ids = [folder.job_id for folder in folders]
@@ -80,7 +78,6 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
 
 
 def _write_page(runs: Sequence[Run], found: Sequence[Row], path: Path) -> None:
-    from distrun.report.comparison import render
 
     require("jinja2")
     tables = {"Key figures": list(_figures(runs)), "What differs in spec and versions": found}

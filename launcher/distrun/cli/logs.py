@@ -148,8 +148,7 @@ def command(
             "on_dropped": DroppedOutput(folders),
         }
         if supervised is not None:
-            find = partial(joined_logs, folders[0])
-            _write(followed(logs, view, supervised, find, **reading))
+            _write(followed(folders[0], logs, view, supervised, **reading))
             is_seen = sys.stdout.isatty() and view.grep is None
             _tell_end(folders[0], startup, chosen[folders[0]] if is_seen else [])
             return 0
@@ -232,19 +231,16 @@ def joined_logs(folder: JobFolder, logs: Iterable[TaskLog]) -> list[TaskLog]:
 
 
 def followed(
+    folder: JobFolder,
     logs: list[TaskLog],
     view: View,
     supervised: SupervisorWatch,
-    find_late: Callable[[list[TaskLog]], list[TaskLog]],
     *,
     last: int | None,
     since: float | None,
     on_dropped: Callable[[str, int], None] | None = None,
 ) -> Iterator[bytes]:
-    """The output until now, and what follows until the job ends. What arrives late is last.
-
-    `find_late` returns logs joined with what has arrived late.
-    """
+    """The output until now, and what follows until the job ends. What arrives late is last."""
     from distrun.logs import Follower, JoinedLog, line_ends, merged
 
     ends = line_ends(logs)
@@ -263,7 +259,7 @@ def followed(
         if on_dropped is not None:
             for task, size in follower.dropped.items():
                 on_dropped(task, size)
-    late = [part.log for log in find_late(own) for part in _parts(log)]
+    late = [part.log for log in joined_logs(folder, own) for part in _parts(log)]
     starts = [shown.get(log.path, 0) for log in late]
     with contextlib.closing(Follower(late, view, starts=starts)) as follower:
         yield from follower.finish()

@@ -15,46 +15,36 @@ from distrun.errors import OutputError
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+_STDERR = 2
 _STALLED_SECONDS = 0.5
 """After a signal, how long a reader may take nothing before what is left for it is discarded."""
 
 
 class _Stream(io.FileIO):
-    """Writes to a standard stream, which stays open."""
+    """Writes to a standard stream, which stays open.
+
+    A failed write of standard output is an OutputError, except that of a pipe without a reader.
+    Failed writes of standard error are ignored: there is nowhere to report them.
+    """
 
     def __init__(self, descriptor: int, replaced: TextIO | None) -> None:
         super().__init__(descriptor, "w", closefd=False)
         self._replaced = replaced  # Python closes the descriptor with this stream
 
     def write(self, block: ReadableBuffer) -> int:
-        # The stream does not block if another program that shares it has made it so.
-        while (written := super().write(block)) is None:
-            poll = select.poll()
-            poll.register(self, select.POLLOUT)
-            poll.poll()
-        return written
-
-
-class _StandardOutput(_Stream):
-    """Standard output. Failed writes are OutputErrors, except that of a pipe without a reader."""
-
-    def write(self, block: ReadableBuffer) -> int:
         try:
-            return super().write(block)
-        except BrokenPipeError:
-            raise
+            # The stream does not block if another program that shares it has made it so.
+            while (written := super().write(block)) is None:
+                poll = select.poll()
+                poll.register(self, select.POLLOUT)
+                poll.poll()
         except OSError as error:
+            if self.fileno() == _STDERR:
+                return memoryview(block).nbytes
+            if isinstance(error, BrokenPipeError):
+                raise
             raise OutputError(failure_text(error)) from error
-
-
-class _StandardError(_Stream):
-    """Standard error. Failed writes are ignored: there is nowhere to report them."""
-
-    def write(self, block: ReadableBuffer) -> int:
-        try:
-            return super().write(block)
-        except OSError:
-            return memoryview(block).nbytes
+        return written
 
 
 def failure_text(error: OSError) -> str:
@@ -71,8 +61,8 @@ def install() -> None:
     """
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as long as the process
-    sys.stdout = text_stream(_StandardOutput(1, sys.stdout), sys.stdout)
-    sys.stderr = text_stream(_StandardError(2, sys.stderr), sys.stderr, line_buffering=True)
+    sys.stdout = text_stream(_Stream(1, sys.stdout), sys.stdout)
+    sys.stderr = text_stream(_Stream(_STDERR, sys.stderr), sys.stderr, line_buffering=True)
 
 
 def text_stream(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections import deque
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import Group
@@ -42,7 +41,7 @@ _MOST_READS = 4
 """Of 64 KiB, before what follows is left out."""
 _MOST_LINES = 5000
 _MOST_NOTES = 3
-_RATE_SECONDS = 20.0
+_RATE_SECONDS, _RATE_SAMPLES = 20.0, 12
 _COLUMNS = (
     Column("TASK"),
     Column("STATE"),
@@ -105,7 +104,6 @@ class WatchApp(App[int]):
         self.chosen: str | None = None
         """The chosen one."""
         self._job: Job | None = None
-        self._rate_of = _Rates(folder)
         self._rates: dict[str, str] = {}
         self._shown: list[str] = []
         """The titles of the table's columns."""
@@ -144,7 +142,7 @@ class WatchApp(App[int]):
         """Read the job, in a thread: its supervisor may take time to answer."""
         try:
             job = read_job(self.folder)
-            rates = {task.state.name: self._rate_of.update(task) for task in job.tasks}
+            rates = {task.state.name: _rate(self.folder, task) for task in job.tasks}
         except (DistrunError, OSError) as error:
             self.call_from_thread(self.notify, _words(error), severity="error")
             return
@@ -324,35 +322,19 @@ def _cell(row: dict[str, str | Text], column: Column) -> Text:
     return text
 
 
-class _Rates:
-    """The steps per second of each task, by what it has reported within some seconds."""
-
-    def __init__(self, folder: JobFolder) -> None:
-        self._folder = folder
-        self._told: dict[tuple[str, int], deque[tuple[float, float]]] = {}
-
-    def update(self, task: TaskView) -> str:
-        """Return the rate of a task as it is now; empty: unknown."""
-        name, attempt = task.state.name, task.state.attempt
-        step = number(task.progress.get("STEP", ""))
-        if task.state.has_ended or step is None or task.progress_at is None:
-            return ""
-        if (name, attempt) not in self._told:
-            sampled = [
-                each for each in history.last(self._folder, name, 1) if "STEP" in each.progress
-            ]
-            before = [
-                (each.at, each.progress["STEP"]) for each in sampled if each.attempt == attempt
-            ]
-            self._told[name, attempt] = deque(before)
-        told = self._told[name, attempt]
-        told.append((task.progress_at, step))
-        while told[-1][0] - told[0][0] > _RATE_SECONDS and len(told) > 2:
-            told.popleft()
-        (began, first), (ended, last) = told[0], told[-1]
-        if ended <= began or last < first:  # in each epoch, steps may begin again
-            told.clear()
-            told.append((ended, last))
-            return ""
-        rate = (last - first) / (ended - began)
-        return f"{rate:.3g}/s" if rate < 1000 else f"{rate:,.0f}/s"
+def _rate(folder: JobFolder, task: TaskView) -> str:
+    """Return the steps per second of a task, by its last samples; empty: unknown."""
+    step = number(task.progress.get("STEP", ""))
+    if task.state.has_ended or step is None or task.progress_at is None:
+        return ""
+    told = [
+        (each.at, each.progress["STEP"])
+        for each in history.last(folder, task.state.name, _RATE_SAMPLES)
+        if each.attempt == task.state.attempt and "STEP" in each.progress
+    ]
+    recent = [(at, done) for at, done in told if task.progress_at - at <= _RATE_SECONDS]
+    (began, first), *_ = [*(recent or told[-1:]), (task.progress_at, step)]
+    if task.progress_at <= began or step < first:  # in each epoch, steps may begin again
+        return ""
+    rate = (step - first) / (task.progress_at - began)
+    return f"{rate:.3g}/s" if rate < 1000 else f"{rate:,.0f}/s"
