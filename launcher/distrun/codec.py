@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from distrun.agent.protocol import Struct
+from distrun.agent.protocol import Cause, Struct
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
@@ -71,6 +71,12 @@ def to_json(value: Any) -> Any:  # noqa: PLR0911 - one line a kind
         return value
     if hasattr(value, "to_json"):
         return value.to_json()
+    if isinstance(value, Cause):  # most of its fields are empty
+        return {
+            name: to_json(each)
+            for name, each in value._asdict().items()
+            if each or (name == "status" and each is not None)
+        }
     if isinstance(value, Struct) or dataclasses.is_dataclass(value):
         return {name: to_json(getattr(value, name)) for name in field_names(type(value))}
     if isinstance(value, Enum):

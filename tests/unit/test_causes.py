@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from distrun.agent.protocol import Cause, Code
-from distrun.codec import from_json
+from distrun.codec import from_json, to_json
 from distrun.words.causes import ADVICE, TEXTS, cause_advice, cause_text
 
 
@@ -21,6 +21,6 @@ def test_every_code_has_words_of_known_fields_alone() -> None:
 def test_a_cause_comes_back_from_json() -> None:
     inner = Cause(Code.WORKDIR_NOT_ENTERED, path="/srv/\udcff", errno=2)
     cause = Cause(Code.PROGRAM_NOT_EXECUTED, name="a b", errno=13, status=0, within=(inner,))
-    told = json.loads(json.dumps(cause.to_json()))
+    told = json.loads(json.dumps(to_json(cause)))
     assert from_json(Cause, told) == cause
     assert told["within"] == [{"code": "workdir_not_entered", "path": "/srv/\udcff", "errno": 2}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distrun.frozen import replace
 from distrun.job import events
 from distrun.lifecycle import (
     Used,
@@ -216,11 +217,11 @@ def test_events_after_the_end_change_nothing() -> None:
 
 def test_what_attempts_have_used_is_unknown_if_it_is_of_one_of_them() -> None:
     task = not_none(running(MWM, "worker:0", "worker:1").state.tasks.get("worker:0"))
-    known = task.used.with_attempt(2.0, 50, 7, 8)
-    assert known == Used(cpu_seconds=2.0, peak_memory_bytes=50, read_bytes=7, written_bytes=8)
+    one = Used(cpu_seconds=2.0, peak_memory_bytes=50, read_bytes=7, written_bytes=8)
+    assert task.used.with_attempt(one) == one
     unknown = Used(cpu_seconds=None, peak_memory_bytes=50, read_bytes=None, written_bytes=None)
-    assert known.with_attempt(None, None, None, None) == unknown
-    assert unknown.with_attempt(2.0, 40, 7, 8) == unknown
+    assert one.with_attempt(replace(unknown, peak_memory_bytes=None)) == unknown
+    assert unknown.with_attempt(replace(one, peak_memory_bytes=40)) == unknown
     assert total([2, None]) is None
     assert total([2, 3]) == 5
     assert highest([None, 5, 4]) == 5

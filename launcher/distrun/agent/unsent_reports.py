@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import time
-from typing import Any, Dict, Iterable
+from typing import Any, Dict, Iterable, List
 
 from distrun.agent import protocol
 from distrun.agent.linux.regular import open_regular
@@ -20,13 +20,14 @@ _EXIT_DEFECT = 70  # distrun's own, as sysexits.h's EX_SOFTWARE
 
 def write(folder: str, unsent: Iterable[protocol.Report]) -> None:
     """Write the reports on tasks, after an event that says why the tasks were ended."""
-    events = [_as_event(report) for report in unsent if isinstance(report, _RECORDED)]
-    if not events:
+    found = [report for report in unsent if isinstance(report, _RECORDED)]
+    if not found:
         return
+    events: List[Dict[str, Any]] = [{"event": type(e).__name__, **e._asdict()} for e in found]
     aborted = {
         "event": "Aborted",
         "at": time.time(),
-        "cause": protocol.Cause(protocol.Code.SUPERVISOR_DIED).to_json(),
+        "cause": protocol.Cause(protocol.Code.SUPERVISOR_DIED),
         "exit_code": _EXIT_DEFECT,
     }
     lines = [json.dumps(event, separators=(",", ":")) for event in (aborted, *events)]
@@ -36,11 +37,3 @@ def write(folder: str, unsent: Iterable[protocol.Report]) -> None:
         output = open_regular(os.path.join(folder, protocol.UNSENT_REPORTS), flags)
         os.write(output, text.encode("ascii"))
         os.close(output)
-
-
-def _as_event(report: protocol.Report) -> Dict[str, Any]:
-    fields = {
-        name: value.to_json() if isinstance(value, protocol.Cause) else value
-        for name, value in report._asdict().items()
-    }
-    return {"event": type(report).__name__, **fields}

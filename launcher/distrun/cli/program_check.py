@@ -112,7 +112,6 @@ class ProgramCheck:
     def missing_keras(self) -> Cause | None:
         """Why `program.keras: 2` cannot work, once the check has ended; None also if unknown."""
         from distrun.agent.protocol import Cause
-        from distrun.codec import from_json
 
         with contextlib.suppress(ValueError, TypeError, LookupError):
             return from_json(Cause, json.loads(self._answer))
@@ -159,4 +158,4 @@ def _find_keras(spec: Spec) -> object:
         missing = find_missing_keras_2(spec)
     except Exception:  # noqa: BLE001 - the other checks say so
         return None
-    return None if missing is None else missing.to_json()
+    return None if missing is None else to_json(missing)

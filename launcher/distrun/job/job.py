@@ -13,7 +13,7 @@ from distrun.advice.rules import SECONDS, Advice, advise
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Code
-from distrun.codec import to_json
+from distrun.codec import field_names, to_json
 from distrun.frozen import Frozen
 from distrun.job import control, events, history, record, resumption
 from distrun.job.events import Outcome, Result
@@ -209,10 +209,9 @@ class Job:
             return task.used
         for last in history.last(self.folder, task.name, 1):
             if last.attempt == task.attempt:
-                return task.used.with_attempt(
-                    *(last.cpu_seconds, last.peak_memory_bytes, last.read_bytes, last.written_bytes)
-                )
-        return task.used.with_attempt(None, None, None, None)
+                used = {name: getattr(last, name) for name in field_names(Used)}
+                return task.used.with_attempt(Used(**used))
+        return task.used_if_ended
 
     @cached_property
     def used(self) -> list[Used]:
@@ -557,7 +556,7 @@ def timing_json(attempt: AttemptTiming) -> dict[str, Any]:
         "number": attempt.number,
         "tasks": list(attempt.tasks),
         "cause": None if attempt.cause is None else cause_text(attempt.cause),
-        "cause_code": None if attempt.cause is None else attempt.cause.to_json(),
+        "cause_code": None if attempt.cause is None else to_json(attempt.cause),
         "resumed": attempt.resumed,
         "phases": [
             {

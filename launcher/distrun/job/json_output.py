@@ -86,7 +86,7 @@ def _field_json(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         return
     if isinstance(inner, Cause):
         yield key, cause_text(inner)
-        yield f"{key}_code", inner.to_json()
+        yield f"{key}_code", to_json(inner)
     elif inner is None and name in _OPTIONAL_CAUSES:
         yield key, None
         yield f"{key}_code", None

@@ -25,6 +25,7 @@ from distrun.agent.linux import syscalls
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
+from distrun.codec import to_json
 from distrun.kubernetes import kubectl, pods
 
 if TYPE_CHECKING:
@@ -355,7 +356,7 @@ def _is_refused(cause: Cause) -> bool:
 
 
 def _reply(request: _Request, word: str, cause: Cause) -> None:
-    _write(request.answer, f"{word} - {json.dumps(cause.to_json())}\n")
+    _write(request.answer, f"{word} - {json.dumps(to_json(cause))}\n")
 
 
 def _write(answer: int, line: str) -> None:

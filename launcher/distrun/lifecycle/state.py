@@ -15,7 +15,7 @@ from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Succ
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from distrun.job.events import Outcome
+    from distrun.job.events import Outcome, TaskEnded
     from distrun.verdict.model import Replacement, Verdict
 
 _Number = TypeVar("_Number", int, float)
@@ -77,21 +77,18 @@ class Used(Frozen, kw_only=True):
     read_bytes: int | None = 0
     written_bytes: int | None = 0
 
-    def with_attempt(
-        self,
-        cpu_seconds: float | None,
-        peak_memory_bytes: int | None,
-        read_bytes: int | None,
-        written_bytes: int | None,
-    ) -> Used:
-        """Return the same with what another attempt has used; None: unknown."""
-        seconds = total([self.cpu_seconds, cpu_seconds])
+    def with_attempt(self, attempt: Used | TaskEnded) -> Used:
+        """Return the same with what another attempt has used."""
+        seconds = total([self.cpu_seconds, attempt.cpu_seconds])
         return Used(
             cpu_seconds=None if seconds is None else round(seconds, 3),
-            peak_memory_bytes=highest([self.peak_memory_bytes, peak_memory_bytes]),
-            read_bytes=total([self.read_bytes, read_bytes]),
-            written_bytes=total([self.written_bytes, written_bytes]),
+            peak_memory_bytes=highest([self.peak_memory_bytes, attempt.peak_memory_bytes]),
+            read_bytes=total([self.read_bytes, attempt.read_bytes]),
+            written_bytes=total([self.written_bytes, attempt.written_bytes]),
         )
+
+
+_UNKNOWN = Used(cpu_seconds=None, read_bytes=None, written_bytes=None)
 
 
 def total(parts: Iterable[_Number | None]) -> _Number | None:
@@ -163,7 +160,7 @@ class TaskState(TaskRecord, kw_only=True):
         """What it has used in all, if its attempt has ended and nobody saw how."""
         if self.started_at is None:
             return self.used
-        return self.used.with_attempt(None, None, None, None)
+        return self.used.with_attempt(_UNKNOWN)
 
     @property
     def has_ended(self) -> bool:

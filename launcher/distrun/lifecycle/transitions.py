@@ -242,11 +242,8 @@ def _(event: events.TaskExited, state: JobState) -> restarts.Transition:
 @_step.register
 def _(event: events.TaskEnded, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
-    used = task.used.with_attempt(
-        *(event.cpu_seconds, event.peak_memory_bytes, event.read_bytes, event.written_bytes)
-    )
-    left, command = event.left, event.left_command
-    ended = replace(task, left=left, left_command=command).ended(event.at, used)
+    ended = replace(task, left=event.left, left_command=event.left_command)
+    ended = ended.ended(event.at, task.used.with_attempt(event))
     state, actions = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
     state, more = outcomes.finish_if_ended(state)
     return state, actions + more

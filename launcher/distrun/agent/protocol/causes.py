@@ -8,7 +8,7 @@ record contain it unchanged. It becomes a sentence only where it is shown
 from __future__ import annotations
 
 import errno
-from typing import Any, Dict, Optional, Tuple
+from typing import Optional, Tuple
 
 from distrun.agent.structs import StrEnum, Struct
 
@@ -396,9 +396,6 @@ class Subject(StrEnum):
     SECURITY = "security"
 
 
-_LISTS = ("tasks", "hosts", "addresses", "commands")
-
-
 class Cause(Struct):
     """A code with its parameters; those that a code does not come with are empty."""
 
@@ -430,16 +427,6 @@ class Cause(Struct):
         lacks_room = self.errno in (errno.ENOSPC, errno.EDQUOT)
         within = any(each.is_disk_full for each in self.within)
         return lacks_room or within or self.code is Code.LOG_DISK_FULL
-
-    def to_json(self) -> Dict[str, Any]:
-        """Return the code and the fields that are not empty, for the record."""
-        fields: Dict[str, Any] = {"code": self.code.value}
-        for name, value in self._asdict().items():
-            if name == "within" and value:
-                fields[name] = [each.to_json() for each in value]
-            elif name != "code" and (value or (name == "status" and value is not None)):
-                fields[name] = list(value) if name in _LISTS else value
-        return fields
 
 
 class CauseError(Exception):
