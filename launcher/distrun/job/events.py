@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, get_args
 
-from distrun.agent.protocol import messages
+from distrun.agent import protocol
 from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
 from distrun.errors import InternalError
@@ -549,11 +549,11 @@ class JobEnded(OwnEvent):
 
 
 # Reports of agents that are events as they are: `at` is by the clock of the task's host.
-TaskStarted = messages.TaskStarted
-TaskNotStarted = messages.TaskNotStarted
-TaskExited = messages.TaskExited
-TaskEnded = messages.TaskEnded
-ProgressIgnored = messages.ProgressIgnored
+TaskStarted = protocol.TaskStarted
+TaskNotStarted = protocol.TaskNotStarted
+TaskExited = protocol.TaskExited
+TaskEnded = protocol.TaskEnded
+ProgressIgnored = protocol.ProgressIgnored
 
 Event = OwnEvent | TaskStarted | TaskNotStarted | TaskExited | TaskEnded | ProgressIgnored
 KINDS.update({kind.__name__: kind for kind in get_args(Event)[1:]})

@@ -17,8 +17,8 @@ import os
 import struct
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Type
 
+from distrun.agent.protocol import PROTOCOL, Message, Request
 from distrun.agent.protocol.causes import Cause, CauseError, Code
-from distrun.agent.protocol.messages import PROTOCOL, Message, Request
 from distrun.agent.structs import Generic
 
 if TYPE_CHECKING:

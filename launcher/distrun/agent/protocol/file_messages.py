@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, List
 
+from distrun.agent.protocol import Notice, Order, Report
 from distrun.agent.protocol.causes import Cause
-from distrun.agent.protocol.messages import Notice, Order, Report
 
 # From supervisor to agent ------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ import struct
 import zlib
 from typing import Tuple
 
+from distrun.agent.protocol import Order, Report
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.agent.protocol.channel import Channel, ProtocolError, encode
-from distrun.agent.protocol.messages import Order, Report
 
 MARK = b"\xfe\x00dr"
 HEADER = struct.Struct(">4sIII")

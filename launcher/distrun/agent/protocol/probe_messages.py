@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Sequence
 
 from distrun.agent.linux.facts import Facts
+from distrun.agent.protocol import Order, Report
 from distrun.agent.protocol.causes import Cause
-from distrun.agent.protocol.messages import Order, Report
 from distrun.agent.structs import Struct
 
 # From supervisor to agent ------------------------------------------------------------------

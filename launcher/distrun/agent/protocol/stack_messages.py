@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List
 
-from distrun.agent.protocol.messages import Order, Report
+from distrun.agent.protocol import Order, Report
 
 # From supervisor to agent ------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol import KILL_GRACE, messages
+from distrun.agent import protocol
+from distrun.agent.protocol import KILL_GRACE
 from distrun.supervisor.hosts.report_checker import ANSWERS
 
 if TYPE_CHECKING:
@@ -66,9 +67,9 @@ class OrderDeadlines:
         """Start the time for an order. A second one for the same task can only shorten it."""
         name = type(order).__name__
         extra = 0.0
-        if isinstance(order, messages.StopTask):
+        if isinstance(order, protocol.StopTask):
             extra = order.grace
-        elif isinstance(order, messages.Shutdown):
+        elif isinstance(order, protocol.Shutdown):
             self._shutdown_at, self._log_bytes = time.monotonic(), 0
         elif name == "FileList":
             self._file_bytes += sum(size for _, _, size, _ in order.files)  # type: ignore[attr-defined]
@@ -82,9 +83,9 @@ class OrderDeadlines:
         """End the time for the order that a report answers."""
         name, task = type(report).__name__, getattr(report, "task", "")
         self._dues.pop((_ORDERS.get(name, ""), task), None)
-        if isinstance(report, messages.TaskNotStarted):
+        if isinstance(report, protocol.TaskNotStarted):
             self._dues.pop(("StopTask", task), None)
-        elif isinstance(report, messages.TaskExited):
+        elif isinstance(report, protocol.TaskExited):
             self._set("StopTask", task, KILL_GRACE)  # the agent ends what the task has left
 
     def record_log(self, size: int) -> None:

@@ -11,17 +11,17 @@ import re
 from collections import Counter
 from typing import Any
 
-from distrun.agent.protocol import Cause, Code, Struct, messages
-from distrun.agent.protocol.messages import Order, Report
+from distrun.agent import protocol
+from distrun.agent.protocol import Cause, Code, Order, Report, Struct
 from distrun.codec import FieldError
 from distrun.spec.hostnames import host_address_problem
 from distrun.supervisor.hosts.addresses import parse_ip
 
 _STAGES: dict[type[Report], tuple[int, int]] = {
-    messages.TaskStarted: (0, 1),
-    messages.TaskExited: (1, 2),
-    messages.TaskEnded: (2, 3),
-    messages.TaskNotStarted: (0, 3),
+    protocol.TaskStarted: (0, 1),
+    protocol.TaskExited: (1, 2),
+    protocol.TaskEnded: (2, 3),
+    protocol.TaskNotStarted: (0, 3),
 }
 """The stage of an attempt before each report and after it. Each report comes once."""
 _WHILE_RUNNING = (1, 1)
@@ -43,8 +43,8 @@ _ONCE_PER_ORDER = {
 """What follows these orders, at most once each."""
 _UNASKED = {"Ack", "AgentExiting", "Damage", "Heartbeat", "LogData", "Reattached"}
 _OF_TASKS = (
-    *(*_STAGES, messages.Progress, messages.ProgressIgnored, messages.TaskListening),
-    messages.UsageSampled,
+    *(*_STAGES, protocol.Progress, protocol.ProgressIgnored, protocol.TaskListening),
+    protocol.UsageSampled,
 )
 _BEFORE_HELLO = {"Ack", "AgentExiting", "Fault", "Heartbeat", "Hello", "Reattached"}
 _MOST_FAULTS = 5
@@ -125,7 +125,7 @@ class ReportChecker:
         """The attempt of each task that was ordered last, and how far its reports have come."""
         self._logs: set[str] = set()
         self._unanswered: Counter[tuple[str, ...]] = Counter()
-        self._ports: list[messages.HoldPorts] = []
+        self._ports: list[protocol.HoldPorts] = []
         self._held = 0
         """How many ports it was ordered to hold."""
         self._dialable: set[tuple[str, int]] = set()
@@ -148,10 +148,10 @@ class ReportChecker:
     def record_order(self, order: Order) -> None:
         """Note an order, whose answers are valid from now on."""
         name = type(order).__name__
-        if isinstance(order, messages.StartTask):
+        if isinstance(order, protocol.StartTask):
             self._stages[order.task] = (order.attempt, 0)
             self._logs.add(order.log)
-        elif isinstance(order, messages.HoldPorts):
+        elif isinstance(order, protocol.HoldPorts):
             self._ports.append(order)
             self._held += order.free + len(order.wanted)
         elif name == "Dial":
@@ -195,9 +195,9 @@ class ReportChecker:
                 return Cause(Code.REPORT_UNASKED, name=name)
             for cause in _causes(report):
                 _check_cause(cause)
-            if isinstance(report, messages.TaskEnded):
+            if isinstance(report, protocol.TaskEnded):
                 _check_name(report.left_command, "left_command")
-            elif isinstance(report, messages.TaskExited):
+            elif isinstance(report, protocol.TaskExited):
                 _check_name(report.contact, "contact")
             if isinstance(report, _OF_TASKS):
                 return self._check_task(report)
@@ -211,23 +211,23 @@ class ReportChecker:
         name, task = type(report).__name__, report.task  # type: ignore[attr-defined]
         if task not in self._stages:
             return Cause(Code.REPORT_OF_FOREIGN_TASK, task=task, name=name)
-        if isinstance(report, messages.Progress):
+        if isinstance(report, protocol.Progress):
             _shorten(report.values)
             return None
-        if isinstance(report, messages.ProgressIgnored):
+        if isinstance(report, protocol.ProgressIgnored):
             self._ignored[task] += 1
             is_asked = self._ignored[task] <= _MOST_IGNORED
             return None if is_asked else Cause(Code.REPORT_UNASKED, task=task, name=name)
         before, after = _STAGES.get(type(report), _WHILE_RUNNING)
         if self._stages[task] != (report.attempt, before):  # type: ignore[attr-defined]
             return Cause(Code.REPORT_UNASKED, task=task, name=name)
-        if isinstance(report, messages.TaskExited) and (report.code is None) is (
+        if isinstance(report, protocol.TaskExited) and (report.code is None) is (
             report.signal is None
         ):
             raise FieldError(f"code is {report.code}, signal is {report.signal}")
-        if isinstance(report, messages.TaskListening):
+        if isinstance(report, protocol.TaskListening):
             _check_listening(report.ports)
-        elif isinstance(report, messages.UsageSampled):
+        elif isinstance(report, protocol.UsageSampled):
             _shorten(report.progress)
         self._stages[task] = (report.attempt, after)  # type: ignore[attr-defined]
         return None
@@ -236,17 +236,17 @@ class ReportChecker:
 
     def _check_answer(self, name: str, report: Report) -> Cause | None:
         is_asked = True
-        if isinstance(report, messages.Hello):
+        if isinstance(report, protocol.Hello):
             is_asked = not self._has_said_hello
             _check_hello(report)
             self._has_said_hello = True
-        elif isinstance(report, messages.Fault):
+        elif isinstance(report, protocol.Fault):
             self._faults += 1
             is_asked = self._faults <= _MOST_FAULTS
-        elif isinstance(report, messages.LogEnded):
+        elif isinstance(report, protocol.LogEnded):
             if report.name not in self._logs:
                 return Cause(Code.REPORT_OF_FOREIGN_TASK, task=report.name, name=name)
-        elif isinstance(report, messages.CpuMeasured):
+        elif isinstance(report, protocol.CpuMeasured):
             foreign = [task for task in report.seconds if task not in self._stages]
             if foreign:
                 return Cause(Code.REPORT_OF_FOREIGN_TASK, task=foreign[0], name=name)
@@ -269,9 +269,9 @@ class ReportChecker:
         return True
 
     def _check_content(self, name: str, report: Report) -> None:
-        if isinstance(report, (messages.PortsHeld, messages.PortsRefused)):
+        if isinstance(report, (protocol.PortsHeld, protocol.PortsRefused)):
             order = self._ports.pop(0)
-            if isinstance(report, messages.PortsHeld):
+            if isinstance(report, protocol.PortsHeld):
                 _check_ports(report.chosen, order)
             elif not report.causes:
                 raise FieldError("causes is []")
@@ -320,7 +320,7 @@ def _shorten(values: dict[str, str]) -> None:
     values.update({key: value[:_LONGEST_VALUE] for key, value in values.items()})
 
 
-def _check_hello(hello: messages.Hello) -> None:
+def _check_hello(hello: protocol.Hello) -> None:
     for name in ("hostname", "python", "address", "seen_from", "pid_namespace", "libc"):
         _check_name(getattr(hello, name), name)
     if not _TOKEN.fullmatch(hello.token):
@@ -352,7 +352,7 @@ def _check_name(text: str, field: str) -> None:
         raise FieldError(f"{field} is {text[:40]!r}")
 
 
-def _check_ports(chosen: list[int], order: messages.HoldPorts) -> None:
+def _check_ports(chosen: list[int], order: protocol.HoldPorts) -> None:
     first, last = order.first or 1, order.last or 65535
     is_right = len(set(chosen)) == len(chosen) == order.free
     if not is_right or any(not first <= port <= last for port in chosen):
