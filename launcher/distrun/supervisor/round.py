@@ -50,6 +50,9 @@ class Round:
         self.checks: tuple[Check, ...] | None = None
         """The result of the preflight; None: there was none."""
         self.is_finished = False
+        self._place_tasks(hosts.placement)
+        self._ports_needed: dict[str, int] = {}
+        """By host, how many tasks need a port there that is chosen for them."""
         self._unheld: set[str] = set()
         """The hosts that neither hold their ports nor have failed."""
         self._probe: Probe | None = None
@@ -119,7 +122,29 @@ class Round:
             self.hosts.emit(event)
 
     def _on_held(self, host: str, ports: list[int]) -> None:
-        raise NotImplementedError
+        if host in self._unheld:
+            self.hosts.held_ports[host] += ports
+            # An answer may be to the order of a round that was given up.
+            if len(self._free_ports(host)) >= self._ports_needed[host]:
+                self._unheld.remove(host)
+
+    def _place_tasks(self, placement: tuple[plan.Placed, ...]) -> None:
+        self._placement = placement
+        self._used = {
+            (each.host.name, split_address(each.address)[1]) for each in placement if each.address
+        }
+        """The ports of tasks that keep theirs."""
+
+    def _free_ports(self, host: str) -> list[int]:
+        """Return the ports that a host holds for no task yet."""
+        held = self.hosts.held_ports.get(host, ())
+        return [port for port in held if (host, port) not in self._used]
+
+    def _hold_ports(self, host: str, need: plan.PortNeed) -> None:
+        """Have a host hold ports, in addition to those that are free."""
+        self._unheld.add(host)
+        self._ports_needed[host] = len(self._free_ports(host)) + need.free
+        self.hosts.hold_ports(host, need)
 
     def _refuse(self, host: str, cause: Cause) -> None:
         """A host cannot hold its ports."""
@@ -127,7 +152,8 @@ class Round:
 
     def _make_plan(self) -> plan.Plan | None:
         """Return the plan. None: the round has finished without one. May raise DistrunError."""
-        raise NotImplementedError
+        ports = {host: self._free_ports(host) for host in self.hosts.held_ports}
+        return self.hosts.make_plan(self._placement, ports)
 
     def _have_files(self) -> bool:
         """Whether the hosts have the program's files. May raise DistrunError."""
@@ -162,7 +188,7 @@ class FirstRound(Round):
             if host in self.hosts.spares:
                 self._unheld.discard(host)
             else:
-                self.hosts.hold_ports(host, self.hosts.needs[host])
+                self._hold_ports(host, self.hosts.needs[host])
         super().receive(host, report)
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
@@ -203,10 +229,6 @@ class FirstRound(Round):
             self._probe.forget(host)
         self.hosts.emit(events.HostLeftOut(at=time.time(), host=host, cause=cause))
 
-    def _on_held(self, host: str, ports: list[int]) -> None:
-        self._unheld.discard(host)
-        self.hosts.held_ports[host] = ports
-
     def _refuse(self, host: str, cause: Cause) -> None:
         self._unheld.discard(host)
         self.failures.setdefault(host, cause)
@@ -214,12 +236,11 @@ class FirstRound(Round):
     def _make_plan(self) -> plan.Plan | None:
         if self.failures and not self.hosts.checks_all:
             raise failed_hosts(self.failures, self.hosts.names)
-        free_ports = dict(self.hosts.held_ports)
         missing = self.unreachable.keys() | self.failures.keys()
         for host in missing:  # perhaps it was reached, and could hold none
-            free_ports[host] = list(range(1, self.hosts.needs[host].free + 1))
+            self.hosts.held_ports[host] = list(range(1, self.hosts.needs[host].free + 1))
         try:
-            return self.hosts.make_plan(self.hosts.placement, free_ports)
+            return super()._make_plan()
         except InvalidSpecError:
             if not missing:
                 raise
@@ -330,7 +351,7 @@ class NextRound(Round):
         """The hosts that the plan leaves out as requested."""
         self.unusable: dict[str, Cause] = {}
         """Why hosts that the plan would have needed cannot be used: another round is needed."""
-        self._placement = self._place(rooms)
+        self._place_tasks(self._place(rooms))
         if not self._placement:
             self._end(Cause(Code.NO_ROOM, tasks=request.tasks))
             return
@@ -341,7 +362,7 @@ class NextRound(Round):
         ]
         self._new_hosts = tuple(dict.fromkeys(new))
         self._involved = self._replaceable = self._new_hosts
-        self._hold_ports()
+        self._hold_lacking_ports()
         self.advance()
 
     @property
@@ -403,40 +424,20 @@ class NextRound(Round):
         present = self._present.get(placed.name)
         return present is None or present.host != placed.host.name
 
-    def _hold_ports(self) -> None:
+    def _hold_lacking_ports(self) -> None:
         """Use ports that are held already; hold more where these are too few."""
         strategy = STRATEGIES[self._spec.strategy]
-        used = {split_address(each.address)[1] for each in self._placement if each.address}
-        self._free_ports = {
-            host: [port for port in held if port not in used]
-            for host, held in self.hosts.held_ports.items()
-        }
-        self._ports_needed: dict[str, int] = {}
         for host in self._new_hosts:
             here = [each for each in self._placement if each.host.name == host]
             needed = [each for each in here if not each.address and each.role.has_ports(strategy)]
-            self._ports_needed[host] = len(needed)
-            lacking = len(needed) - len(self._free_ports.setdefault(host, []))
+            lacking = len(needed) - len(self._free_ports(host))
             if lacking > 0:
-                self._unheld.add(host)
                 unbound = any(each.role.expects_free_port for each in needed)
-                self.hosts.hold_ports(host, plan.PortNeed(free=lacking, has_unbound=unbound))
-
-    def _on_held(self, host: str, ports: list[int]) -> None:
-        if host not in self._unheld:
-            return
-        self.hosts.held_ports[host] += ports
-        self._free_ports[host] += ports
-        # An answer may be to the order of a round that was given up.
-        if len(self._free_ports[host]) >= self._ports_needed[host]:
-            self._unheld.remove(host)
+                self._hold_ports(host, plan.PortNeed(free=lacking, has_unbound=unbound))
 
     def _refuse(self, host: str, cause: Cause) -> None:
         if host in self._unheld:
             self.give_up({host: cause})
-
-    def _make_plan(self) -> plan.Plan:
-        return self.hosts.make_plan(self._placement, self._free_ports)
 
     def _have_files(self) -> bool:
         delivery = self.hosts.delivery
