@@ -571,7 +571,7 @@ class World:
         program = self.folder / "py-spy"
         program.write_bytes(b"a program")
         stacks = self._supervisor._running.stacks
-        stacks.ask(self.state, list(self.state.tasks), str(program), lambda _: None)
+        stacks.ask(list(self.state.tasks), str(program), lambda _: None)
         self.settle()
 
     def advance(self) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,15 +84,17 @@ class Collected:
         self.ordered: list[tuple[str, Order]] = []
         self.answers: list[Stacks] = []
         self.loop = SimulatedLoop()
-        self.collector = StackCollector(
-            self.loop, lambda host, order: self.ordered.append((host, order)), lambda _: True
-        )
         tasks = {
             f"worker:{n}": replace(TASK, name=f"worker:{n}", index=n, host=f"h{n}") for n in (0, 1)
         }
         hosts = {f"h{n}": HostState(name=f"h{n}", agent_pid=1, hostname=f"h{n}") for n in (0, 1)}
         state = replace(JobState(), tasks=ChunkedMap(tasks), hosts=hosts)
-        self.collector.ask(state, set(tasks), str(program), self.answers.append)
+        pool = SimpleNamespace(order=lambda *order: self.ordered.append(order))
+        job: Any = SimpleNamespace(
+            loop=self.loop, state=state, hosts=pool, has_own_logs=lambda _: True
+        )
+        self.collector = StackCollector(job)
+        self.collector.ask(set(tasks), str(program), self.answers.append)
 
     def answer(self, host: str, text: str, number: int = 1) -> None:
         self.collector.receive(host, StacksDumped(number, text))

@@ -47,7 +47,7 @@ class RunningTasks:
         self.training = TrainingGap(job.emit, time.time)
         if job.former is not None:
             self.training.resume(job.former, job.last_change)
-        self.stacks = StackCollector(job.loop, job.hosts.order, job.has_own_logs)
+        self.stacks = StackCollector(job)
         self._signs = SignsOfLife(
             *(job.loop, job.spec.timeouts.stall, job.folder.size_of_log, self._list_watched),
             measure=lambda: job.hosts.order_all(protocol.MeasureCpu()),
@@ -259,4 +259,4 @@ class RunningTasks:
                 where = places(found.processes)
                 self._emit(events.TimedOut(at=time.time(), timer=lifecycle.STALL, places=where))
 
-        self.stacks.ask_stalled(self._job.state, go_on)
+        self.stacks.ask_stalled(go_on)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import StacksTaken
@@ -21,12 +21,11 @@ from distrun.job import stacks
 from distrun.lifecycle import TaskPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
-    from distrun.agent.loop import Loop
-    from distrun.agent.protocol import Order, Report, TakeStacks
-    from distrun.lifecycle import JobState
+    from distrun.agent.protocol import TakeStacks
     from distrun.supervisor.clients import Client
+    from distrun.supervisor.running_job import RunningJob
 
 _SECONDS = 30.0
 """How long hosts may take to answer, with the time to send them py-spy."""
@@ -43,11 +42,11 @@ class Stacks(Frozen, kw_only=True):
     silent: dict[str, str] = field(default_factory=dict)
 
 
-class _Question:
-    def __init__(
-        self, hosts: set[str], on_answer: Callable[[Stacks], None], answer: Stacks
-    ) -> None:
-        self.hosts, self.on_answer, self.answer = hosts, on_answer, answer
+class _Question(NamedTuple):
+    hosts: set[str]
+    """Those that have not answered."""
+    on_answer: Callable[[Stacks], None]
+    answer: Stacks
 
 
 def find_program() -> str | None:
@@ -60,27 +59,16 @@ def find_program() -> str | None:
 
 
 class StackCollector:
-    """Any number of questions may wait for their answers.
+    """Any number of questions may wait for their answers."""
 
-    Args:
-        order: sends an order to a host.
-        has_own_files: returns whether a host does not see this machine's files.
-    """
-
-    def __init__(
-        self,
-        loop: Loop,
-        order: Callable[[str, Order], None],
-        has_own_files: Callable[[str], bool],
-    ) -> None:
-        self._loop, self._order, self._has_own_files = loop, order, has_own_files
+    def __init__(self, job: RunningJob) -> None:
+        self._job = job
         self._questions: dict[int, _Question] = {}
         self._last = 0
         self._program = ""
 
     def ask(
         self,
-        state: JobState,
         names: Collection[str],
         program: str,
         on_answer: Callable[[Stacks], None],
@@ -92,7 +80,6 @@ class StackCollector:
         """Ask the hosts where those of the tasks stand that run.
 
         Args:
-            state: the job's.
             names: the tasks'.
             program: the path of py-spy; '': there is none, which suffices for recordings.
             on_answer: called once, with what has been answered.
@@ -100,6 +87,7 @@ class StackCollector:
             native: whether to show frames of C and C++ functions, too.
             recorded: record for so many seconds; 0: look once.
         """
+        state = self._job.state
         tasks: dict[str, list[str]] = {}
         for task in state.tasks.values():
             if task.name in names and task.phase in _RUNNING:
@@ -116,17 +104,17 @@ class StackCollector:
             return
         self._program = program
         self._last += 1
-        asked = tasks.keys() - lost
-        number = self._last
+        asked, number, late = tasks.keys() - lost, self._last, "it has not answered in time"
         self._questions[number] = _Question(asked, on_answer, answer)
-        self._loop.call_at(self._loop.now() + seconds + recorded, lambda: self._answer(number))
+        limit = self._job.loop.now() + seconds + recorded
+        self._job.loop.call_at(limit, lambda: self._settle(number, asked, late))
         for host in asked:
-            path = "" if self._has_own_files(host) else program
+            path = "" if self._job.has_own_logs(host) else program
             order = DumpStacks(number, tasks[host], native, path, digest, size, recorded)
-            self._order(host, order)
-        self._answer_complete()
+            self._job.hosts.order(host, order)
+        self._settle(number, (), "")
 
-    def take(self, state: JobState, request: TakeStacks, client: Client) -> None:
+    def take(self, request: TakeStacks, client: Client) -> None:
         """Answer a command."""
 
         def answer(found: Stacks) -> None:
@@ -134,62 +122,57 @@ class StackCollector:
                 processes = [to_json(each) for each in found.processes]
                 client.send(StacksTaken(processes, found.silent))
 
-        names, program = set(request.tasks or state.tasks), request.program
+        names = set(request.tasks or self._job.state.tasks)
         native, recorded = request.native, request.seconds
-        self.ask(state, names, program, answer, native=native, recorded=recorded)
+        self.ask(names, request.program, answer, native=native, recorded=recorded)
 
-    def ask_stalled(self, state: JobState, on_answer: Callable[[Stacks], None]) -> None:
+    def ask_stalled(self, on_answer: Callable[[Stacks], None]) -> None:
         """Ask where all tasks stand, of a job that is to be stopped: it waits for little."""
         program = find_program()
         if program is None:
             on_answer(Stacks())
         else:
-            self.ask(state, state.tasks, program, on_answer, seconds=_STALLED_SECONDS)
+            self.ask(self._job.state.tasks, program, on_answer, seconds=_STALLED_SECONDS)
 
     def _send_program(self, host: str) -> None:
         packed = _packed(self._program, os.stat(self._program).st_mtime_ns)
         for start in range(0, len(packed), _BLOCK):
             is_last = start + _BLOCK >= len(packed)
-            self._order(host, ProgramData(is_last, packed[start : start + _BLOCK]))
+            self._job.hosts.order(host, ProgramData(is_last, packed[start : start + _BLOCK]))
 
-    def receive(self, host: str, report: Report) -> None:
+    def receive(self, host: str, report: StacksDumped | ProgramRequested) -> None:
         """Note a host's answer, or send it the program."""
         if isinstance(report, ProgramRequested):
             self._send_program(host)
             return
-        question = isinstance(report, StacksDumped) and self._questions.get(report.number)
-        if not isinstance(report, StacksDumped) or not question or host not in question.hosts:
+        question = self._questions.get(report.number)
+        if question is None or host not in question.hosts:
             return
-        question.hosts.remove(host)
         try:
             found = stacks.decode(report.text)
         except ValueError as error:
-            question.answer.silent[host] = f"its answer cannot be read: {error}"
+            why = f"its answer cannot be read: {error}"
         else:
             question.answer.processes.extend(found)
-            if not found:
-                question.answer.silent[host] = "py-spy could not be run there"
-        self._answer_complete()
+            why = "" if found else "py-spy could not be run there"
+        self._settle(report.number, [host], why)
 
     def forget_host(self, host: str) -> None:
         """A host is lost: its answer is not waited for."""
-        for question in self._questions.values():
-            if host in question.hosts:
-                question.hosts.remove(host)
-                question.answer.silent[host] = "it was lost"
-        self._answer_complete()
+        for number in list(self._questions):
+            self._settle(number, [host], "it was lost")
 
-    def _answer_complete(self) -> None:
-        for number, question in list(self._questions.items()):
-            if not question.hosts:
-                self._answer(number)
-
-    def _answer(self, number: int) -> None:
-        """Deliver an answer: it is complete, or has been waited for long enough."""
-        question = self._questions.pop(number, None)
-        if question is not None:
-            for host in question.hosts:
-                question.answer.silent[host] = "it has not answered in time"
+    def _settle(self, number: int, hosts: Iterable[str], why_silent: str) -> None:
+        """Wait for these hosts no more. Deliver the answer if they were the last ones."""
+        question = self._questions.get(number)
+        if question is None:
+            return
+        for host in question.hosts.intersection(hosts):
+            question.hosts.remove(host)
+            if why_silent:
+                question.answer.silent[host] = why_silent
+        if not question.hosts:
+            del self._questions[number]
             question.on_answer(question.answer)
 
 
