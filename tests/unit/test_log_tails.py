@@ -10,7 +10,7 @@ import pytest
 
 from distrun.agent.linux.syscalls import Inotify
 from distrun.job.folder import JobFolder
-from distrun.supervisor.log_tails import LogTail, LogTails
+from distrun.supervisor.log_tails import LogTails, TailedLog
 from harness.loops import SimulatedLoop
 from harness.waiting import wait_until
 
@@ -31,7 +31,7 @@ class Job:
         self.tails = LogTails(self.loop, self.folder)
 
     def start(self, task: str = "worker:0", start: int = 0) -> None:
-        tail = LogTail(
+        tail = TailedLog(
             *(self.folder, task, start),
             lambda values, is_moving: self.found.append((task, dict(values), is_moving)),
             self.served.update,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import DistrunError
 from distrun.frozen import replace
-from distrun.job.events import Result, TaskStarted, VerdictReached
+from distrun.job.events import Result, VerdictReached
 from distrun.spec.regular_file import data_start, open_regular_file
 from distrun.supervisor.hosts.inquiry import Question
 from distrun.verdict.model import Kind, Verdict
@@ -53,14 +53,12 @@ class _Logs:
     """Reads the ends of tasks' logs.
 
     Args:
-        starts: where the output of each task's last attempt begins in its log, in bytes.
+        state: the job's.
         ends: the sizes of logs; what is longer has grown since.
     """
 
-    def __init__(
-        self, folder: JobFolder, starts: Mapping[str, int], ends: Mapping[str, int]
-    ) -> None:
-        self._folder, self._starts, self._ends = folder, starts, ends
+    def __init__(self, folder: JobFolder, state: JobState, ends: Mapping[str, int]) -> None:
+        self._folder, self._tasks, self._ends = folder, state.tasks, ends
         self._deadline = 0.0
 
     def read(self, task: str) -> LogTail:
@@ -77,7 +75,7 @@ class _Logs:
                 tail = LogTail(b"")
                 for most in _TAIL_BYTES:
                     start = file.seek(max(data_start(file.fileno()), size - most))
-                    begin = self._starts.get(task, 0)
+                    begin = self._tasks[task].output_start or 0
                     begin = max(0, begin - start) if begin <= size else 0  # the task has cut it
                     tail = LogTail(file.read(size - start), is_whole=start == 0, begin=begin)
                     if tail.is_enough:
@@ -100,8 +98,6 @@ class FailureAnalyzer:
         self._job, self._folder, self._spec = job, job.folder, job.spec
         self._tracker = FailureTracker()
         self._has_judged_success = False
-        self._output_starts: dict[str, int] = {}
-        """Where the output of each task's last attempt begins in its log, in bytes."""
         self._analyses: deque[tuple[Outcome | None, list[Verdict | None]]] = deque()
         """The failures that are being analyzed: the outcome, if the job has ended with it, and the
         answer."""
@@ -109,8 +105,6 @@ class FailureAnalyzer:
 
     def on_event(self, before: JobState, event: Event, after: JobState) -> None:
         """Note an event, and have a failure analyzed after which the job continues."""
-        if isinstance(event, TaskStarted):
-            self._output_starts[event.task] = event.log_start
         with _defects_printed():
             failure = self._tracker.on_event(before, event, after)
             if failure is not None:
@@ -163,7 +157,7 @@ class FailureAnalyzer:
     def _question(self, failure: Failure, replacement: Replacement | None) -> Ask:
         """Return what judges a failure by the logs as they are now: the job may go on."""
         ends = {task: self._folder.size_of_log(task) for task in failure.tasks}
-        logs = _Logs(self._folder, dict(self._output_starts), ends)
+        logs = _Logs(self._folder, self._job.state, ends)
         return lambda: replace(self._analyze(failure, logs), replacement=replacement)
 
     def _last_question(self, state: JobState) -> Ask | None:
@@ -187,13 +181,13 @@ class FailureAnalyzer:
             return True
         if without_contact(state) or any(task.attempt for task in tasks):
             return True
-        logs = _Logs(self._folder, self._output_starts, {})
+        logs = _Logs(self._folder, state, {})
         return any(_SUSPECT.search(logs.read(task.name).raw) for task in tasks)
 
     def _judge_success(self, state: JobState) -> Verdict | None:
         from distrun.verdict.success import success_verdict
 
-        logs = _Logs(self._folder, dict(self._output_starts), {})
+        logs = _Logs(self._folder, state, {})
         return success_verdict(state, logs.read, self._shell_text())
 
     def _shell_text(self) -> tuple[str, str]:

@@ -39,7 +39,7 @@ _SERVING = re.compile(rb"Started server with target: grpc://(\S+)\s")
 """TensorFlow's own line."""
 
 
-class LogTail:
+class TailedLog:
     """The log of one attempt.
 
     Args:
@@ -125,14 +125,14 @@ class LogTails:
 
     def __init__(self, loop: Loop, folder: JobFolder) -> None:
         self._loop, self._folder = loop, folder
-        self._tails: dict[str, LogTail] = {}
+        self._tails: dict[str, TailedLog] = {}
         self._turn: list[str] = []
         """The logs that are to be read before the next interval."""
         self._has_grown = False
         self._inotify: Inotify | None = None
         self._next = loop.call_at(None, self._check)
 
-    def start(self, task: str, tail: LogTail) -> None:
+    def start(self, task: str, tail: TailedLog) -> None:
         """Read the log of an attempt that runs now."""
         self._tails[task] = tail
         if self._next.when is None:

@@ -9,7 +9,7 @@ from distrun.agent.protocol import Cause, Code, Progress
 from distrun.job.history import Sample, numbers
 from distrun.spec.model import Ready
 from distrun.supervisor.line_search import LineSearch
-from distrun.supervisor.log_tails import LogTail
+from distrun.supervisor.log_tails import TailedLog
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -64,7 +64,7 @@ class RunningTask:
                 on_found=self._on_line,
             )
         if not self.reports_steps:
-            tail = LogTail(
+            tail = TailedLog(
                 *(self._job.folder, self.name, report.log_start, self._on_printed),
                 on_served=lambda addresses: self._observer.on_served(self, addresses),
             )
