@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from ipaddress import IPv4Address, IPv6Address
 
-    from distrun.agent.linux.facts import Facts
     from distrun.agent.protocol.probe_messages import Dialled, Inspected, ProgramFacts, Unreachable
 
 _CLOCK_LIMIT = 1.0
@@ -108,29 +107,18 @@ def _check_host(answers: HostAnswers) -> Iterator[Check]:
     if inspected.failure is not None:
         cause = Cause(Code.INSPECTION_FAILED, within=(inspected.failure,))
         yield Check(host=host, subject=Subject.INSPECTION, grade=Grade.WARNING, cause=cause)
-    differs = abs(answers.clock_offset) - answers.clock_tolerance > _CLOCK_LIMIT
-    yield Check(
-        host=host,
-        subject=Subject.CLOCK,
-        grade=Grade.WARNING if differs else Grade.OK,
-        cause=Cause(Code.CLOCK_DIFFERS, seconds=answers.clock_offset)
-        if differs
-        else Cause(Code.CLOCK_AGREES),
-    )
-    if inspected.facts is not None:
-        workdirs = {program.workdir for program in inspected.programs}
-        yield from _check_facts(host, inspected.facts, workdirs)
-
-
-def _check_facts(host: str, facts: Facts, workdirs: Collection[str]) -> Iterator[Check]:
-    for folder, free in facts.disks.items():
+    grade, cause = Grade.OK, Cause(Code.CLOCK_AGREES)
+    if abs(answers.clock_offset) - answers.clock_tolerance > _CLOCK_LIMIT:
+        grade, cause = Grade.WARNING, Cause(Code.CLOCK_DIFFERS, seconds=answers.clock_offset)
+    yield Check(host=host, subject=Subject.CLOCK, grade=grade, cause=cause)
+    workdirs = {program.workdir for program in inspected.programs}
+    for folder, free in ({} if inspected.facts is None else inspected.facts.disks).items():
         yield _check_disk(host, "workdir" if folder in workdirs else "logs", folder, free)
 
 
 def _check_disk(host: str, use: str, folder: str, free: int) -> Check:
-    if free >= _LITTLE:
-        grade, cause = Grade.OK, Cause(Code.DISK_HAS_ROOM, count=_LITTLE, name=use)
-    else:
+    grade, cause = Grade.OK, Cause(Code.DISK_HAS_ROOM, count=_LITTLE, name=use)
+    if free < _LITTLE:
         grade = Grade.FAILED if free < _TOO_LITTLE else Grade.WARNING
         cause = Cause(Code.DISK_NEARLY_FULL, count=free, name=use, path=folder)
     return Check(host=host, subject=Subject.DISK, grade=grade, cause=cause)
@@ -294,20 +282,16 @@ def _check_servers(answers: Answers) -> Iterator[Check]:
         facts = each.inspected.facts
         if not each.ports or facts is None:
             continue
-        users = [name[:_LONGEST_NAME] for name in facts.users]
-        if users:
+        causes = []
+        if users := [name[:_LONGEST_NAME] for name in facts.users]:
             names = ", ".join(users[:_MOST_USERS])
-            cause = Cause(Code.SERVERS_OPEN_TO_USERS, text=names, count=len(users))
-            yield _security_note(each.host, cause)
+            causes.append(Cause(Code.SERVERS_OPEN_TO_USERS, text=names, count=len(users)))
         found = [_parse_address(each) for each in facts.addresses]
         open_to = [str(each) for each in found if each and (is_on_one_machine or each.is_global)]
         if open_to:
-            cause = Cause(Code.SERVERS_OPEN_TO_NETWORK, addresses=tuple(open_to))
-            yield _security_note(each.host, cause)
-
-
-def _security_note(host: str, cause: Cause) -> Check:
-    return Check(host=host, subject=Subject.SECURITY, grade=Grade.NOTE, cause=cause)
+            causes.append(Cause(Code.SERVERS_OPEN_TO_NETWORK, addresses=tuple(open_to)))
+        for cause in causes:
+            yield Check(host=each.host, subject=Subject.SECURITY, grade=Grade.NOTE, cause=cause)
 
 
 def _is_loopback(machine: str) -> bool:
@@ -331,57 +315,43 @@ def _check_network(answers: Answers) -> Iterator[Check]:
     """A check for each way in which a host is not reached, and for each host that reaches all."""
     callers: dict[_Failure, list[str]] = {}
     for each in answers.hosts:
-        yield from _check_own_ports(each)
         failures = _failures(each, answers.owners)
         for failure in failures:
             callers.setdefault(failure, []).append(each.host)
-        if not failures and not each.listen_errors:
-            yield from _check_success(each)
+        for grade, cause in _own_results(each, has_failures=bool(failures)):
+            yield Check(host=each.host, subject=Subject.NETWORK, grade=grade, cause=cause)
     for (owner, cause, is_needed), hosts in callers.items():
         # An evaluator alone takes no part in a cluster.
         grade = Grade.FAILED if is_needed else Grade.WARNING
-        yield _network_check(owner, grade, cause._replace(hosts=tuple(hosts)))
+        told = cause._replace(hosts=tuple(hosts))
+        yield Check(host=owner, subject=Subject.NETWORK, grade=grade, cause=told)
 
 
 def _failures(answers: HostAnswers, owners: Mapping[str, str]) -> list[_Failure]:
-    addresses: dict[tuple[str, Code], list[str]] = {}
-    causes: dict[tuple[str, Code], Cause] = {}
+    found: dict[tuple[str, Code], tuple[Cause, list[str]]] = {}
     for port in [] if answers.dialled is None else answers.dialled.unreachable:
         address = _address(port)
-        if address not in owners:
-            continue  # an earlier plan's
-        key = (owners[address], port.cause.code)
-        causes.setdefault(key, port.cause)
-        addresses.setdefault(key, []).append(address)
+        if address in owners:  # if not, it is an earlier plan's
+            key = (owners[address], port.cause.code)
+            found.setdefault(key, (port.cause, []))[1].append(address)
+    code, is_needed = Code.PORTS_UNREACHABLE, answers.ports > 0
     return [
-        (
-            key[0],
-            Cause(
-                Code.PORTS_UNREACHABLE, host=key[0], addresses=tuple(each), within=(causes[key],)
-            ),
-            answers.ports > 0,
-        )
-        for key, each in addresses.items()
+        (owner, Cause(code, host=owner, addresses=tuple(each), within=(cause,)), is_needed)
+        for (owner, _), (cause, each) in found.items()
     ]
 
 
-def _check_success(answers: HostAnswers) -> Iterator[Check]:
-    if answers.dialled is None:
-        yield _network_check(answers.host, Grade.OK, Cause(Code.PORTS_HELD, count=answers.ports))
-    elif answers.dialled.failure is None:
-        yield _network_check(answers.host, Grade.OK, Cause(Code.PORTS_REACHED, count=answers.calls))
-
-
-def _check_own_ports(answers: HostAnswers) -> Iterator[Check]:
+def _own_results(answers: HostAnswers, *, has_failures: bool) -> Iterator[tuple[Grade, Cause]]:
+    """What a host says of its own ports and calls."""
     for error in answers.listen_errors:
-        yield _network_check(answers.host, Grade.FAILED, error)
-    if answers.dialled is not None and answers.dialled.failure is not None:
-        cause = Cause(Code.PORTS_NOT_DIALLED, within=(answers.dialled.failure,))
-        yield _network_check(answers.host, Grade.WARNING, cause)
-
-
-def _network_check(host: str, grade: Grade, cause: Cause) -> Check:
-    return Check(host=host, subject=Subject.NETWORK, grade=grade, cause=cause)
+        yield Grade.FAILED, error
+    dialled = answers.dialled
+    if dialled is not None and dialled.failure is not None:
+        yield Grade.WARNING, Cause(Code.PORTS_NOT_DIALLED, within=(dialled.failure,))
+    elif not has_failures and not answers.listen_errors:
+        held = Cause(Code.PORTS_HELD, count=answers.ports)
+        reached = Cause(Code.PORTS_REACHED, count=answers.calls)
+        yield Grade.OK, held if dialled is None else reached
 
 
 def _address(port: Unreachable) -> str:
