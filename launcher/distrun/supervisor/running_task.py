@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from distrun.agent.protocol import Cause, Code, Progress
 from distrun.job.history import Sample, numbers
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from distrun.plan import TaskPlan
     from distrun.supervisor.log_tails import LogTails
     from distrun.supervisor.running_job import RunningJob
-    from distrun.supervisor.running_tasks import RunningTasks
 
 _MOST_VALUES = 100
 """How many keys of a task are kept: those that it reported last."""
@@ -26,18 +25,31 @@ _LATENESS = 2.0
 """Seconds by which the time of printed progress may be late: it is that of reading the log."""
 
 
+class Observer(Protocol):
+    """Is told what an attempt does."""
+
+    def on_progress(self, task: RunningTask) -> None:
+        """There is progress: :attr:`RunningTask.latest`."""
+
+    def on_step(self, task: RunningTask, step: str | None, *, is_moving: bool) -> None:
+        """It has this step now. None: it has only other progress."""
+
+    def on_served(self, task: RunningTask, addresses: set[str]) -> None:
+        """It has started servers at these addresses, by its log."""
+
+    def on_ready(self, task: RunningTask) -> None:
+        """The tasks that start after it can start."""
+
+
 class RunningTask:
     """One attempt, from the order to start it until the next one, or until the task is dropped.
 
     What it reports through DISTRUN_NOTIFY replaces what it prints, key by key. Once it has reported
     a step or an epoch, what it prints does not count.
-
-    Args:
-        observer: is told of progress, servers and readiness.
     """
 
     def __init__(
-        self, plan: TaskPlan, job: RunningJob, tails: LogTails, observer: RunningTasks
+        self, plan: TaskPlan, job: RunningJob, tails: LogTails, observer: Observer
     ) -> None:
         self._plan, self.name = plan, plan.name
         self._job, self._tails, self._observer = job, tails, observer

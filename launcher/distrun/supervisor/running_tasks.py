@@ -156,7 +156,6 @@ class RunningTasks:
     # What an attempt does ------------------------------------------------------------------
 
     def on_progress(self, task: RunningTask) -> None:
-        """There is progress: :attr:`RunningTask.latest`."""
         progress, known = task.latest, self._job.state.tasks.get(task.name)
         if progress is None or known is None:
             return
@@ -174,7 +173,6 @@ class RunningTasks:
             self.training.record(task.name, progress.values, is_printed=is_printed)
 
     def on_step(self, task: RunningTask, step: str | None, *, is_moving: bool) -> None:
-        """It has this step now. None: it has only other progress."""
         known = self._job.state.tasks.get(task.name)
         is_waited_for = known is not None and known.is_in_group and self._is_running(task.name)
         # A log may arrive after its task's exit.
