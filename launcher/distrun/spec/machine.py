@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from distrun.spec.addresses import LOOPBACK_NAMES, is_loopback_ipv4
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distrun.spec.model import SshSpec
 
 _SSH_SECONDS = 10.0
@@ -58,16 +60,22 @@ def own_names() -> frozenset[str]:
 
 
 def resolve_ssh_alias(name: str, settings: SshSpec) -> str | None:
-    """The machine to which ssh would connect for a name, in lower case; None if it fails.
+    """The machine to which ssh would connect for a name, in lower case; None if it fails."""
+    config = [] if settings.config_file is None else ["-F", settings.config_file]
+    return ssh_options(name, config).get("hostname", "").lower() or None
 
-    `ssh -G` only reads ssh's configuration: it connects to nothing.
+
+def ssh_options(host: str, words: Sequence[str]) -> dict[str, str]:
+    """Ssh's options for a host, by their names in lower case; none if it fails.
+
+    `words` are those of the command line before the host. `ssh -G` only reads ssh's configuration:
+    it connects to nothing.
     """
     import subprocess  # few specs need it
 
-    config = [] if settings.config_file is None else ["-F", settings.config_file]
     try:
         done = subprocess.run(
-            ["ssh", "-G", *config, name],
+            ["ssh", "-G", *words, "--", host],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -76,6 +84,6 @@ def resolve_ssh_alias(name: str, settings: SshSpec) -> str | None:
             check=False,
         )
     except (OSError, subprocess.SubprocessError):
-        return None
+        return {}
     lines = (line.partition(" ") for line in done.stdout.splitlines())
-    return next((value.lower() for key, _, value in lines if key == "hostname"), None)
+    return {name: value for name, _, value in lines}

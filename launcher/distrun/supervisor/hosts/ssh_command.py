@@ -11,6 +11,7 @@ import subprocess
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from distrun.spec.machine import ssh_options
 from distrun.supervisor.hosts.bootstrap import COMMAND
 
 if TYPE_CHECKING:
@@ -119,20 +120,9 @@ def _configurations(host: str, settings: SshSpec) -> Iterator[tuple[str, dict[st
     waiting, seen = [host], set()
     while waiting:
         current = waiting.pop()
-        words = ["ssh", "-G", *_settings_words(settings, current, settings.config_file)]
+        words = _settings_words(settings, current, settings.config_file)
         seen.add(current)
-        try:
-            done = subprocess.run(
-                [*words, "--", current],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_QUERY_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        lines = done.stdout.decode("utf-8", "replace").splitlines()
-        found = {name: value for name, _, value in (line.partition(" ") for line in lines)}
+        found = ssh_options(current, words)
         yield current, found
         jumps = found.get("proxyjump", "none").split(",")
         waiting += [each for each in jumps if each != "none" and each not in seen]
