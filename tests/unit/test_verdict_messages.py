@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrun.verdict.messages import unwrap
+from distrun.verdict.tracebacks import unwrap
 
 IN_CODE = """\
 {outer}: in user code:

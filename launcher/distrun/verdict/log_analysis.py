@@ -8,18 +8,21 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from distrun.frozen import Frozen, replace
-from distrun.verdict.messages import ARGUMENTS, type_of
+from distrun.frozen import Frozen
 from distrun.verdict.model import Evidence, Source
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.traceback_forms import plain_lines
-from distrun.verdict.tracebacks import ASIDE, LOGGED, tracebacks, without_group
+from distrun.verdict.tracebacks import (
+    ARGUMENTS,
+    ASIDE,
+    LOGGED,
+    tracebacks,
+    type_of,
+    without_group,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distrun.verdict.messages import Message
-    from distrun.verdict.tracebacks import Traceback
+    from distrun.verdict.tracebacks import Message, Traceback
 
 _HARMLESS_LOG = re.compile(r"[IW]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] ")
 _FATAL_LOG = re.compile(r"F\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F ")
@@ -227,7 +230,7 @@ class LogAnalysis:
     def excerpts(self) -> tuple[Excerpt, ...]:
         """The excerpts for the rules: the exception and its causes, else the last lines."""
         if self.raised is not None:
-            return tuple(each for link in self.raised.chain() for each in self._of_exception(link))
+            return tuple(map(self._of_exception, self.raised.chain()))
         last = self.error_line()
         printed = () if last is None else (Excerpt(lines=((last, self.lines[last]),)),)
         return (*printed, *self._logged_errors, self._last_printed)
@@ -242,20 +245,15 @@ class LogAnalysis:
         """The lines in which native code says why it ends the process."""
         return tuple(map(self._of_abort, self._aborts))
 
-    def _of_exception(self, which: Traceback) -> Iterator[Excerpt]:
-        """Yield the exception, and what it wraps if it wraps another."""
-        line = self.lines[which.exception].strip()
+    def _of_exception(self, which: Traceback) -> Excerpt:
+        own, found = type_of(self.lines[which.exception].strip()), which.message
         frames = range(which.first, which.exception)
-        found = which.message
-        first = Excerpt(
-            type=type_of(line),
+        return Excerpt(
+            types=tuple(filter(None, (own, found.type))),
             lines=tuple((index, self.lines[index]) for index in range(found.index, found.stop)),
             frames=tuple((i, self.lines[i]) for i in frames if _FRAME.match(self.lines[i])),
-            is_tensorflows=type_of(line).startswith(_TENSORFLOW),
+            is_tensorflows=own.startswith(_TENSORFLOW),
         )
-        yield first
-        if found.type != first.type:
-            yield replace(first, type=found.type)
 
     @property
     def _logged_errors(self) -> tuple[Excerpt, ...]:

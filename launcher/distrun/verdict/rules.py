@@ -24,7 +24,7 @@ class Excerpt(Frozen, kw_only=True):
     """Lines of a log that belong together, with their indices: an exception's message, or others.
 
     Attributes:
-        type: the exception's type with its module.
+        types: the exception's type with its module, and that of the exception that it wraps.
         frames: the lines of its traceback that name files.
         before: lines above these that a pattern may require.
         is_tensorflows: whether TensorFlow wrote it.
@@ -33,7 +33,7 @@ class Excerpt(Frozen, kw_only=True):
     """
 
     lines: tuple[tuple[int, str], ...]
-    type: str = ""
+    types: tuple[str, ...] = ()
     frames: tuple[tuple[int, str], ...] = ()
     before: tuple[str, ...] = ()
     is_tensorflows: bool = False
@@ -41,7 +41,7 @@ class Excerpt(Frozen, kw_only=True):
 
     def has_type(self, name: str) -> bool:
         """Whether the exception has this type; a name with dots includes its module."""
-        return self.type == name or self.type.endswith(f".{name}")
+        return any(each == name or each.endswith(f".{name}") for each in self.types)
 
 
 class Rule(Frozen):
@@ -104,7 +104,7 @@ class Rule(Frozen):
             if excerpt.has_type(each):
                 return index, each
             name = each.rpartition(".")[2]
-            if not excerpt.type and re.search(rf"(?<![\w.]){name}(?!\w)", line):
+            if not excerpt.types and re.search(rf"(?<![\w.]){name}(?!\w)", line):
                 return index, name
         return None
 
