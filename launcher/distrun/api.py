@@ -223,8 +223,6 @@ class Spec:
             HostError: a host cannot be used.
             InvalidSpecError: no plan can be made.
         """
-        from distrun.cli.plan_view import mask_secrets
-
         answer = _ask({"operation": "plan", "spec": _to_json(self._spec)})
         tasks = (
             PlannedTask(
@@ -233,7 +231,7 @@ class Spec:
                 address=task["address"],
                 argv=tuple(task["argv"]),
                 workdir=task["workdir"],
-                env=mask_secrets(task["env"]),
+                env=task["env"],
                 tf_config=_object(task["tf_config"]),
             )
             for task in answer["tasks"]
@@ -711,7 +709,7 @@ def _ask(request: dict[str, Any]) -> Any:
 
     with tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(
-            isolated_python("distrun.job.api_child"),
+            isolated_python("distrun.cli.api_child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=messages,

@@ -20,7 +20,7 @@ from distrun.job.folder import JobStore
 from distrun.job.json_output import output_json
 from distrun.plan import Plan, TaskPlan
 from distrun.plan.ranks import AT_LAUNCH, RANKS
-from distrun.redaction import is_secret
+from distrun.redaction import mask_secrets
 from distrun.spec.model import HostSpec, RestartSpec, Spec
 from distrun.spec.problems import Problem, printable
 from distrun.spec.units import format_bytes
@@ -230,14 +230,6 @@ def read_tf_config(task: TaskPlan) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
-
-
-def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    """Variables for printing: values whose names look like secrets become `***`.
-
-    Screens are shared and output is kept. The tasks get the real values.
-    """
-    return {name: "***" if is_secret(name) else value for name, value in env.items()}
 
 
 def _headline(plan: Plan) -> Any:

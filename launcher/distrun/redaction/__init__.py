@@ -6,6 +6,6 @@ belongs together. What a secret is can only be guessed: it is the value of a var
 """
 
 from distrun.redaction.redactor import Redactor, secret_values
-from distrun.redaction.secrets import is_secret
+from distrun.redaction.secrets import is_secret, mask_secrets
 
-__all__ = ["Redactor", "is_secret", "secret_values"]
+__all__ = ["Redactor", "is_secret", "mask_secrets", "secret_values"]

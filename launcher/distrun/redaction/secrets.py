@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 FEWEST_CHARACTERS = 4
 """Of a value that is replaced wherever it stands. Shorter ones stand in too many other words."""
@@ -65,6 +65,14 @@ def _rank(name: str) -> int:
 def is_secret(variable: str) -> bool:
     """Whether the name of a variable suggests that its value is a secret."""
     return variable.upper() == "KEY" or _rank(variable.upper()) > 1 or _rank(variable) > 1
+
+
+def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables for printing: values whose names look like secrets become `***`.
+
+    Screens are shared and output is kept. The tasks get the real values.
+    """
+    return {name: "***" if is_secret(name) else value for name, value in env.items()}
 
 
 def is_secret_value(name: str, value: str) -> bool:

@@ -15,7 +15,7 @@ from distrun.job.json_output import progress_json
 from distrun.job.timing import Phase
 from distrun.redaction import Redactor, secret_values
 from distrun.report import plots
-from distrun.report.series import COUNTS, RATE, STEP, Panel, metric_title, metrics
+from distrun.report.series import COUNTS, RATE, STEP, Panel, metric_title, metrics, points
 from distrun.spec.regular_file import read_regular_file
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Run:
 
     def over_time(self, values: Sequence[tuple[Sample, float]]) -> list[Point]:
         """Return points by the seconds since the job began; NaN between two attempts."""
-        return list(_points(values, lambda each: each.at - self.job.state.created_at))
+        return points(values, lambda each: each.at - self.job.state.created_at)
 
     def curve(self, key: str) -> list[tuple[Sample, float]]:
         """Return the samples with a value of progress, and that value."""
@@ -145,7 +145,7 @@ class Run:
         """Return the points of a key by steps; NaN between two attempts."""
         steps = {id(sample): step for sample, step in steps_of(self._of_task(key))}
         known = [each for each in self.curve(key) if id(each[0]) in steps]
-        return list(_points(known, lambda each: steps[id(each)]))
+        return points(known, lambda each: steps[id(each)])
 
     @cached_property
     def settings(self) -> tuple[dict[str, str], ...]:
@@ -196,18 +196,6 @@ def _is_of_epoch(sample: Sample) -> bool:
     if steps <= 0 or epochs <= 1 or not 1 <= epoch <= epochs:
         return False
     return not (epoch - 1) / epochs <= told[STEP] / steps <= epoch / epochs
-
-
-def _points(
-    values: Sequence[tuple[Sample, float]], place: Callable[[Sample], float]
-) -> Iterator[Point]:
-    attempt = None
-    for sample, value in values:
-        at = place(sample)
-        if attempt is not None and sample.attempt != attempt:
-            yield at, math.nan
-        attempt = sample.attempt
-        yield at, value
 
 
 def _flattened(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from distrun.job.history import Sample
 
@@ -90,17 +90,22 @@ def _panel(
 
 
 def _points(samples: Sequence[Sample], reading: Reading) -> list[Point]:
-    points: list[Point] = []
+    values = ((each, reading(each)) for each in samples)
+    known = [(each, value) for each, value in values if value is not None]
+    return points(known, lambda each: each.at)
+
+
+def points(values: Iterable[tuple[Sample, float]], place: Callable[[Sample], float]) -> list[Point]:
+    """Return samples with a value as points, each at its place; NaN between two attempts."""
+    found: list[Point] = []
     attempt = None
-    for sample in samples:
-        value = reading(sample)
-        if value is None:
-            continue
+    for sample, value in values:
+        at = place(sample)
         if attempt is not None and sample.attempt != attempt:
-            points.append((sample.at, math.nan))
+            found.append((at, math.nan))
         attempt = sample.attempt
-        points.append((sample.at, value))
-    return points
+        found.append((at, value))
+    return found
 
 
 def _loads(task: str, samples: Sequence[Sample], starts: Starts) -> list[Point]:

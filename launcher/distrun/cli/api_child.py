@@ -94,11 +94,12 @@ def _warnings(spec: Spec) -> dict[str, Any]:
 
 
 def _plan(spec: Spec) -> dict[str, Any]:
+    from distrun.redaction import mask_secrets
     from distrun.supervisor.dry_run import make_plan
 
     plan = make_plan(spec)
     tasks = [
-        {**task.fields(), "env": task.environment, "tf_config": task.tf_config}
+        {**task.fields(), "env": mask_secrets(task.environment), "tf_config": task.tf_config}
         for task in plan.tasks
     ]
     return {"tasks": tasks, "hosts": list(plan.hosts)}
