@@ -13,16 +13,15 @@ import tty
 import click
 
 from distrun.agent.protocol import Cause, Code, StopJob
-from distrun.cli.job_faults import tell_record_fault
+from distrun.cli.job_faults import find_job
 from distrun.cli.launched_job import ShownJob
 from distrun.cli.logs import check_choice
 from distrun.cli.options import all_output_option, job_argument, task_option
 from distrun.errors import EXIT_KILLED, UsageError
-from distrun.job.folder import JobFolder, JobStore
+from distrun.job.folder import JobFolder
 from distrun.job.session import AttachedJob
 from distrun.lifecycle import JobState
 from distrun.logs import TaskLog, View, line_ends, merged
-from distrun.words.causes import advise_about
 
 _LAST_LINES = 20
 """Of the output before: how much of it is shown."""
@@ -43,9 +42,7 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
       id=$(distrun launch job.yaml -d) && distrun attach "$id"
       distrun attach mnist -t chief
     """
-    folder = JobStore.default().find(job)
-    advise_about(folder.argument)
-    tell_record_fault(folder)
+    folder = find_job(job)
     if folder.is_elsewhere:
         what = f"job {folder.job_id} runs in Slurm, on another machine"
         raise UsageError(what, hint=f"to follow it: distrun logs -f {folder.job_id}")

@@ -13,10 +13,10 @@ import click
 from distrun.bundle.reader import About
 from distrun.bundle.writer import Part, make_redactor, replaced_text, write_bundle
 from distrun.cli import console
-from distrun.cli.job_faults import tell_record_fault
-from distrun.cli.options import job_argument
+from distrun.cli.job_faults import find_job
+from distrun.cli.options import job_argument, output_option
 from distrun.cli.output_file import write_file
-from distrun.job.folder import JobFolder, JobStore
+from distrun.job.folder import JobFolder
 from distrun.job.job import read_job
 from distrun.spec.units import format_bytes
 from distrun.words.formats import format_count
@@ -25,13 +25,7 @@ from distrun.words.verdicts import labelled
 
 @click.command("bundle")
 @job_argument()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, allow_dash=True),
-    metavar="FILE",
-    help="The archive to write; - is stdout. Default: distrun-JOB.tar.gz.",
-)
+@output_option("The archive to write; - is stdout. Default: distrun-JOB.tar.gz.", dash=True)
 @click.option("--keep-names", is_flag=True, help="Keep the names of users and hosts.")
 def command(job: str | None, output: str | None, keep_names: bool) -> int:
     """Pack all records of a job into one archive, for a bug report. Default: the running job.
@@ -45,8 +39,7 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
       distrun bundle mnist
       distrun bundle mnist --keep-names -o mnist.tar.gz
     """
-    folder = JobStore.default().find(job)
-    tell_record_fault(folder)
+    folder = find_job(job)
     path = Path(output or f"distrun-{folder.job_id}.tar.gz")
     if output == "-":
         written = io.BytesIO()

@@ -10,7 +10,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.job_faults import tell_record_fault
-from distrun.cli.options import job_argument, json_option
+from distrun.cli.options import job_argument, json_option, output_option
 from distrun.cli.report import require, write_page
 from distrun.cli.table import Column, make_table
 from distrun.errors import UsageError
@@ -27,13 +27,7 @@ _WIDEST_VALUE = 32
 
 @click.command("compare")
 @job_argument(many=True)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Also write one HTML page, with the curves over steps and over time.",
-)
+@output_option("Also write one HTML page, with the curves over steps and over time.")
 @json_option
 def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
     """Show two to six jobs side by side: key figures, and what differs in specs and versions.

@@ -36,16 +36,12 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
       distrun events mnist -n 5
       distrun events -f --json > events.jsonl
     """
-    from distrun.cli.job_faults import tell_record_fault
+    from distrun.cli.job_faults import find_job
     from distrun.job.control import SupervisorWatch
-    from distrun.job.folder import JobStore
     from distrun.job.record import EventReader
-    from distrun.words.causes import advise_about
     from distrun.words.events import EventFormatter
 
-    folder = JobStore.default().find(job)
-    advise_about(folder.argument)
-    tell_record_fault(folder)
+    folder = find_job(job)
     formatter = EventFormatter()
     record = EventReader(str(folder.events_file))
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:

@@ -8,20 +8,14 @@ import sys
 import click
 
 from distrun.cli import console
+from distrun.cli.options import output_option
 from distrun.errors import InvalidSpecError, UsageError
 from distrun.spec.problems import printable
 
 
 @click.command("import")
 @click.argument("tfjob", type=click.Path(allow_dash=True), metavar="TFJOB")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, allow_dash=True),
-    default="-",
-    metavar="FILE",
-    help="The spec to write. Default: standard output.",
-)
+@output_option("The spec to write. Default: standard output.", dash=True, default="-")
 @click.option(
     "--command",
     "entry_point",

@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from distrun.cli import console
+from distrun.cli.options import output_option
 from distrun.errors import UsageError
 from distrun.spec.problems import printable, suggestion
 
@@ -40,13 +41,7 @@ def complete_template(
 
 @click.command("init")
 @click.argument("template", required=False, shell_complete=complete_template)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, allow_dash=True),
-    metavar="FILE",
-    help="The spec to write; - is stdout. Default: TEMPLATE.yaml.",
-)
+@output_option("The spec to write; - is stdout. Default: TEMPLATE.yaml.", dash=True)
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.option("--list", "only_list", is_flag=True, help="List the templates, as without TEMPLATE.")
 def command(template: str | None, output: str | None, force: bool, only_list: bool) -> int:

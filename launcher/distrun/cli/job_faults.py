@@ -1,4 +1,4 @@
-"""What commands print of a job that cannot be known as it is."""
+"""How commands find a job, and what they print of one that cannot be known as it is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ from distrun.cli import console
 if TYPE_CHECKING:
     from distrun.job.folder import JobFolder
     from distrun.job.job import Job
+
+
+def find_job(job: str | None) -> JobFolder:
+    """Find a job that a command shows. Prints what is wrong with its record; advice names it."""
+    from distrun.job.folder import JobStore
+    from distrun.words.causes import advise_about
+
+    folder = JobStore.default().find(job)
+    advise_about(folder.argument)
+    tell_record_fault(folder)
+    return folder
 
 
 def tell_record_fault(folder: JobFolder) -> None:

@@ -141,6 +141,14 @@ all_output_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
+def output_option(
+    text: str, *, dash: bool = False, default: str | None = None
+) -> Callable[[Any], Any]:
+    """-o FILE. `dash`: - is standard output."""
+    file = click.Path(dir_okay=False, allow_dash=dash)
+    return click.option("-o", "--output", type=file, metavar="FILE", default=default, help=text)
+
+
 def job_argument(*, many: bool = False, running: bool = False) -> Callable[[Any], Any]:
     """JOB: an id, a name, or a unique prefix.
 

@@ -6,7 +6,7 @@ import click
 
 from distrun.advice import profile
 from distrun.cli import console
-from distrun.cli.options import job_argument, json_option, task_option
+from distrun.cli.options import job_argument, json_option, output_option, task_option
 from distrun.cli.output_file import write_file
 from distrun.cli.profile_view import profile_json, profile_view, speedscope
 from distrun.cli.stacks import take
@@ -21,12 +21,8 @@ from distrun.supervisor.stack_collector import find_program
 @click.option(
     "--seconds", type=click.IntRange(1, 300), default=10, help="How long to look. Default: 10."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Write the stacks of all tasks, too, for https://www.speedscope.app (a flame graph).",
+@output_option(
+    "Write the stacks of all tasks, too, for https://www.speedscope.app (a flame graph)."
 )
 @json_option
 def command(

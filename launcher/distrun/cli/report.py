@@ -14,9 +14,9 @@ import click
 
 from distrun.bundle.reader import About, opened
 from distrun.cli import console
-from distrun.cli.job_faults import tell_record_fault
+from distrun.cli.job_faults import find_job
 from distrun.cli.logs import check_choice, chosen_tasks
-from distrun.cli.options import job_argument, task_option
+from distrun.cli.options import job_argument, output_option, task_option
 from distrun.cli.output_file import write_file
 from distrun.cli.stacks import take
 from distrun.cli.stacks_view import stacks_view
@@ -33,13 +33,7 @@ _STACKS_WIDTH = 200
 
 @click.command("report")
 @job_argument()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, allow_dash=True),
-    metavar="FILE",
-    help="The page to write; - is stdout. Default: distrun-JOB.html.",
-)
+@output_option("The page to write; - is stdout. Default: distrun-JOB.html.", dash=True)
 @task_option
 @click.option("--serve", is_flag=True, help="Show the page live in a browser, until Ctrl-C.")
 @click.option(
@@ -86,8 +80,7 @@ def command(
         with opened(Path(job)) as (folder, about):
             page = make_page(folder, tasks, about)
     else:
-        folder = JobStore.default().find(job)
-        tell_record_fault(folder)
+        folder = find_job(job)
         page = make_page(folder, tasks)
     if output == "-":
         sys.stdout.buffer.write(page.encode())

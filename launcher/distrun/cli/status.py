@@ -42,16 +42,12 @@ def command(job: str | None, as_json: bool, timing: bool, watch: bool) -> int:
         raise UsageError("--json prints once", hint="to follow a job: distrun events -f --json")
     if timing and watch:
         raise UsageError("--timing prints once", hint="leave out --watch")
-    from distrun.cli.job_faults import tell_problem, tell_record_fault
+    from distrun.cli.job_faults import find_job, tell_problem
     from distrun.cli.timing_view import timing_view
     from distrun.job.control import removed_error
-    from distrun.job.folder import JobStore
     from distrun.job.job import Job, read_job
-    from distrun.words.causes import advise_about
 
-    folder = JobStore.default().find(job)
-    advise_about(folder.argument)
-    tell_record_fault(folder)
+    folder = find_job(job)
     if as_json:
         found = read_job(folder)
         tell_problem([found])
