@@ -96,24 +96,14 @@ def command(context: click.Context, shell: str) -> int:
     return 0
 
 
-def complete_jobs(
-    ctx: click.Context,  # noqa: ARG001 - click's signature
-    param: click.Parameter,  # noqa: ARG001
-    incomplete: str,
-    *,
-    running: bool,
-) -> list[CompletionItem[Any]]:
+def complete_jobs(incomplete: str, *, running: bool) -> list[CompletionItem[Any]]:
     """Job ids that begin with `incomplete`, the newest first. `running`: only running jobs."""
     from distrun.job.folder import JobStore
 
     return _matching(_jobs(JobStore.default(), running=running), incomplete)
 
 
-def complete_tasks(
-    ctx: click.Context,
-    param: click.Parameter,  # noqa: ARG001 - click's signature
-    incomplete: str,
-) -> list[CompletionItem[Any]]:
+def complete_tasks(incomplete: str, ctx: click.Context) -> list[CompletionItem[Any]]:
     """Task names of the job on the command line, or of the newest job."""
     from distrun.job.folder import JobStore
 
@@ -122,11 +112,7 @@ def complete_tasks(
     return _matching(_tasks(JobStore.default(), job), incomplete)
 
 
-def complete_specs(
-    ctx: click.Context,  # noqa: ARG001 - click's signature
-    param: click.Parameter,  # noqa: ARG001
-    incomplete: str,
-) -> list[CompletionItem[Any]]:
+def complete_specs(incomplete: str) -> list[CompletionItem[Any]]:
     """YAML files, and folders, which the shell completes itself."""
     folder, _, begin = incomplete.rpartition("/")
     folder += "/" if "/" in incomplete else ""
@@ -144,11 +130,7 @@ def complete_specs(
     return [*found, CompletionItem(incomplete, type="dir")]
 
 
-def complete_overrides(
-    ctx: click.Context,  # noqa: ARG001 - click's signature
-    param: click.Parameter,  # noqa: ARG001
-    incomplete: str,
-) -> list[CompletionItem[Any]]:
+def complete_overrides(incomplete: str) -> list[CompletionItem[Any]]:
     """`PATH=` for the keys of the spec; after that, the values of keys that have a few only."""
     from distrun.spec.reference import reference
     from distrun.spec.scalars import Choice
@@ -175,11 +157,7 @@ def _settable(keys: Iterator[tuple[str, Key]]) -> Iterator[tuple[str, Key]]:
             yield path, key
 
 
-def complete_signals(
-    ctx: click.Context,  # noqa: ARG001 - click's signature
-    param: click.Parameter,  # noqa: ARG001
-    incomplete: str,
-) -> list[str]:
+def complete_signals(incomplete: str) -> list[str]:
     """The names of signals, in capitals, with `SIG` if that was typed."""
     word = incomplete.upper()
     prefix = "SIG" if word.startswith("S") and "SIG".startswith(word[:3]) else ""

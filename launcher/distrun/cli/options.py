@@ -52,13 +52,14 @@ def duration(value: str) -> float:
     return seconds
 
 
-def completion_of(kind: str) -> Callable[..., Any]:
+def completion_of(kind: str, **how: Any) -> Callable[..., Any]:
     """Complete with the function of that name, which is imported when a shell asks."""
 
-    def complete(*asked: Any) -> Any:
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> Any:
         from distrun.cli import completion
 
-        return getattr(completion, f"complete_{kind}")(*asked)
+        given = {"ctx": ctx} if kind == "tasks" else how
+        return getattr(completion, f"complete_{kind}")(incomplete, **given)
 
     return complete
 
@@ -156,12 +157,7 @@ def job_argument(*, many: bool = False, running: bool = False) -> Callable[[Any]
         many: take any number of jobs, as `jobs`; otherwise at most one, as `job`.
         running: complete only the ids of running jobs.
     """
-
-    def complete(*asked: Any) -> list[Any]:
-        from distrun.cli.completion import complete_jobs
-
-        return complete_jobs(*asked, running=running)
-
+    complete = completion_of("jobs", running=running)
     if many:
         return click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete)
     return click.argument("job", metavar="[JOB]", required=False, shell_complete=complete)
