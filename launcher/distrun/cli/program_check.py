@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distrun.agent.linux import syscalls
 from distrun.cli import signals
@@ -24,7 +24,8 @@ from distrun.supervisor import guard
 from distrun.supervisor.forked_process import ForkedProcess
 
 if TYPE_CHECKING:
-    from distrun.agent.protocol import Cause
+    from collections.abc import Callable
+
     from distrun.spec.model import Spec
 
 _BLOCK = 1 << 16
@@ -32,14 +33,9 @@ _DEFECT = 70
 
 
 class ProgramCheck:
-    """Finds warnings. Close it: that ends the process.
+    """Finds warnings, or with another `find` something else. Close it: that ends the process."""
 
-    Args:
-        spec: the spec.
-        only_keras: look for nothing but what `program.keras: 2` needs.
-    """
-
-    def __init__(self, spec: Spec, *, only_keras: bool = False) -> None:
+    def __init__(self, spec: Spec, find: Callable[[Spec], object] | None = None) -> None:
         self._answer = b""
         self._descriptor, writer = os.pipe()
         os.set_blocking(self._descriptor, False)
@@ -53,7 +49,7 @@ class ProgramCheck:
         def run() -> NoReturn:
             try:
                 signals.raise_at(signal.SIGTERM)
-                _send(writer, _find_keras(spec) if only_keras else _find_warnings(spec))
+                _send(writer, (find or _find_warnings)(spec))
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             except TerminatedError:  # at any place above
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -93,13 +89,19 @@ class ProgramCheck:
         return True
 
     @property
+    def answer(self) -> Any:
+        """What the process has found, once it has ended; None: nothing, or it has ended early."""
+        with contextlib.suppress(ValueError):
+            return json.loads(self._answer)
+        return None
+
+    @property
     def warnings(self) -> tuple[Problem, ...]:
         """What was found, once the checks have ended."""
-        try:
-            return tuple(from_json(Problem, each) for each in json.loads(self._answer))
-        except (ValueError, TypeError, LookupError):
-            why = "not checked: the process that checks it has ended early"
-            return (Problem("program", None, None, why),)
+        if (found := self.answer) is not None:
+            return tuple(from_json(Problem, each) for each in found)
+        why = "not checked: the process that checks it has ended early"
+        return (Problem("program", None, None, why),)
 
     def warnings_within(self, seconds: float) -> tuple[Problem, ...]:
         """What was found if the checks end so soon after their start; else that they have not."""
@@ -107,15 +109,6 @@ class ProgramCheck:
             return self.warnings
         why = "not checked: the checks had not ended when the job had started, or had ended"
         return (Problem("program", None, None, why),)
-
-    @property
-    def missing_keras(self) -> Cause | None:
-        """Why `program.keras: 2` cannot work, once the check has ended; None also if unknown."""
-        from distrun.agent.protocol import Cause
-
-        with contextlib.suppress(ValueError, TypeError, LookupError):
-            return from_json(Cause, json.loads(self._answer))
-        return None
 
     def close(self) -> None:
         """End the checks, without waiting for that."""
@@ -135,10 +128,12 @@ def require_keras_2(spec: Spec) -> None:
     """
     if spec.program.keras != 2:
         return
-    with contextlib.closing(ProgramCheck(spec, only_keras=True)) as check:
+    from distrun.agent.protocol import Cause
+
+    with contextlib.closing(ProgramCheck(spec, _find_keras)) as check:
         check.wait()
-    if check.missing_keras is not None:
-        raise HostError(cause=check.missing_keras)
+    if check.answer is not None:
+        raise HostError(cause=from_json(Cause, check.answer))
 
 
 def _send(descriptor: int, answer: object) -> None:

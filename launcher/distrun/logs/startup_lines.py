@@ -268,12 +268,17 @@ class StartupFilter:
             pattern = _pattern(task in self._gpu_tasks)
             if pattern.search(b"\n" + block):
                 shown = pattern.sub(b"", b"\n" + block)[1:]
-        if counted and block:
+        if counted:
+            self.count_left_out(task, block, shown)
+        return shown
+
+    def count_left_out(self, task: str, block: bytes, shown: bytes) -> None:
+        """Note how many lines of a block are left out of what is shown of it."""
+        if block:
             self.count += block.count(b"\n") - shown.count(b"\n")
             self._has_shown[task] = self._has_shown.get(task, False) or bool(shown)
             if not self._has_shown[task]:
                 self._tell()
-        return shown
 
 
 @cache

@@ -152,7 +152,7 @@ class Formatter:
             view.startup is None or view.startup.select(self._task, block) is block
         ):
             if view.startup is not None and counted:
-                view.startup.select(self._task, block, counted=True)
+                view.startup.count_left_out(self._task, block, block)
             if view.grep is None:
                 for number, end in enumerate(ends):
                     yield number, block[start:end]
