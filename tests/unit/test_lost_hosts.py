@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from distrun.job import events
-from distrun.lifecycle import (
-    SIGTERM,
-    MakePlan,
-)
-from distrun.spec.model import RestartSpec
-from distrun.strategies import Role
-
-from .histories import MWM, Job, because
 from .scenarios import play, scenarios
 
 SCENARIOS = """
@@ -92,36 +81,3 @@ lost localhost
 @scenarios(SCENARIOS)
 def test_what_follows(scenario: list[str]) -> None:
     play(scenario)
-
-
-def lose_and_restart(*, is_back: bool) -> Job:
-    """Two workers, each on a host with room; h2 is lost, and may be back before the restart."""
-    job = Job()
-    job.created(MWM, restart=RestartSpec(max=2))
-    ready = {"hostname": "here", "python": "3.11", "cores": 2.0, "gpus": (), "room": 1}
-    for host in ("h1", "h2", "h3"):
-        job(events.HostReady, host=host, agent_pid=2, token=f"{host}-1", **ready)
-    job(events.JobPlanned, tasks=records("h1", "h2"))
-    job.started("worker:0", "worker:1")
-    job(events.HostLost, host="h2", cause=because("silent"))
-    job.gone("worker:0", None, SIGTERM)
-    if is_back:
-        job(events.HostReady, host="h2", agent_pid=2, token="h2-2", **ready)
-    job.timed_out("restart:1")
-    return job
-
-
-def records(*hosts: str) -> tuple[events.TaskRecord, ...]:
-    return tuple(
-        events.TaskRecord(name=f"worker:{index}", role=Role.WORKER, index=index, host=host)
-        for index, host in enumerate(hosts)
-    )
-
-
-@pytest.mark.parametrize("is_back", [False, True])
-def test_a_restart_needs_a_plan_if_a_host_was_lost_even_if_it_is_back(is_back: bool) -> None:
-    job = lose_and_restart(is_back=is_back)
-    assert job.actions[-1] == MakePlan(restart=1, tasks=("worker:0", "worker:1"))
-    job(events.JobPlanned, tasks=records("h1", "h2"))
-    assert job.attempts() == {"worker:0": 1, "worker:1": 1}
-    assert not any(map(job.state.has_new_agent, job.state.tasks.values()))
