@@ -175,7 +175,7 @@ def _has_used(task: TaskView) -> bool:
 def _duration(task: TaskView) -> str:
     state = task.state
     end = state.exited_at or (None if task.phase == LOST else time.time())
-    seconds = state.lived
+    seconds = state.exit.lived
     if seconds is None and state.started_at is not None and end is not None:
         seconds = end - state.started_at
     return "" if seconds is None else format_duration(seconds)

@@ -100,7 +100,7 @@ class TaskView(Frozen, kw_only=True):
             "stopped_by_distrun": task.stopped_by_us,
             "started_at": task.started_at,
             "exited_at": task.exited_at,
-            "seconds": task.lived,
+            "seconds": task.exit.lived,
             "restarts_at": self.restarts_at,
             "log": self.log,
             "usage": to_json(self.usage),

@@ -341,7 +341,7 @@ def _charged(policy: RestartSpec, budget: Budget, failed: TaskState) -> Budget |
 
 def made_progress(task: TaskState) -> bool:
     """Whether an attempt lived long or reported a step; others could restart without end."""
-    return (task.lived or 0.0) >= LIVED_LONG or task.reported.get("STEP", "0") != "0"
+    return (task.exit.lived or 0.0) >= LIVED_LONG or task.reported.get("STEP", "0") != "0"
 
 
 def _make_restart(

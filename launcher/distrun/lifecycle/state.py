@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, field, replace
-from distrun.job.events import HostAgent, TaskRecord
+from distrun.job.events import HostAgent, TaskEnded, TaskExited, TaskRecord
 from distrun.lifecycle.chunked_map import ChunkedMap
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Success, Workers
@@ -15,7 +15,7 @@ from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Succ
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from distrun.job.events import Outcome, TaskEnded
+    from distrun.job.events import Outcome
     from distrun.verdict.model import Replacement, Verdict
 
 _Number = TypeVar("_Number", int, float)
@@ -132,28 +132,24 @@ class TaskState(TaskRecord, kw_only=True):
     """Whether it has reported that it saves."""
     saves: int = 0
     """How often its attempt has reported that it has saved."""
-    lived: float | None = None
-    """Seconds from start to exit by a clock that does not jump."""
-    code: int | None = None
-    signal: int | None = None
     reason: Cause | None = None
     """Why it could not be started, or was lost."""
-    oom: Cause | None = None
-    """What shows that the kernel killed it because memory ran out."""
-    was_suspended: bool = False
-    """Whether it was suspended (SIGSTOP) when distrun stopped it."""
+    exit: TaskExited = TaskExited("", 0, 0.0)
+    """How its first process has exited, as its agent has reported it."""
+    end: TaskEnded = TaskEnded("", 0, 0.0)
+    """The same of the end of all its processes."""
     stopped_by_us: bool = False
     reported: dict[str, str] = field(default_factory=dict)
     """The progress that it reported last; set once it has exited."""
     used: Used = Used()
-    child: Cause | None = None
-    """The last of its other processes that a signal killed, which distrun did not send."""
-    contact: str = ""
-    """Whether it listened, and another process came: see :class:`distrun.job.events.TaskExited`."""
-    left: int = 0
-    """How many of its last attempt's processes were at work after the first had exited."""
-    left_command: str = ""
-    """The command of one of them."""
+
+    @property
+    def code(self) -> int | None:
+        return self.exit.code
+
+    @property
+    def signal(self) -> int | None:
+        return self.exit.signal
 
     @property
     def used_if_ended(self) -> Used:
@@ -190,7 +186,7 @@ class TaskState(TaskRecord, kw_only=True):
     @property
     def was_killed(self) -> bool:
         """Whether SIGKILL ended it, which distrun did not send, and no lack of memory."""
-        return self.signal == SIGKILL and not self.stopped_by_us and self.oom is None
+        return self.signal == SIGKILL and not self.stopped_by_us and self.exit.oom is None
 
     @property
     def has_done_its_part(self) -> bool:

@@ -222,13 +222,7 @@ def _(event: events.TaskExited, state: JobState) -> restarts.Transition:
         task,
         phase=TaskPhase.EXITED,
         exited_at=event.at,
-        lived=event.lived,
-        code=event.code,
-        signal=event.signal,
-        oom=event.oom,
-        was_suspended=event.suspended,
-        contact=event.contact,
-        child=event.child,
+        exit=event,
         stopped_by_us=task.phase is TaskPhase.STOPPING and event.was_stopping,
     )
     state = state.with_tasks([exited])
@@ -242,8 +236,7 @@ def _(event: events.TaskExited, state: JobState) -> restarts.Transition:
 @_step.register
 def _(event: events.TaskEnded, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
-    ended = replace(task, left=event.left, left_command=event.left_command)
-    ended = ended.ended(event.at, task.used.with_attempt(event))
+    ended = replace(task, end=event).ended(event.at, task.used.with_attempt(event))
     state, actions = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
     state, more = outcomes.finish_if_ended(state)
     return state, actions + more

@@ -177,7 +177,7 @@ class FailureAnalyzer:
         from distrun.verdict.success import may_be_behind, without_contact
 
         tasks = [task for task in state.tasks.values() if task.code == 0]
-        if any(task.left for task in tasks) or may_be_behind(tasks):
+        if any(task.end.left for task in tasks) or may_be_behind(tasks):
             return True
         if without_contact(state) or any(task.attempt for task in tasks):
             return True

@@ -392,7 +392,7 @@ class _Analysis:
             log = self._log(task.name)
             index = log.interrupted_at
             where = () if index is None else (log.evidence(index),)
-            if task.child is not None:
+            if task.exit.child is not None:
                 return child_failure(task, where)
             found = failure_in_log(task, log) if log.raised and log.raised.aside else None
             if found is not None and not found.is_echo:
@@ -458,7 +458,7 @@ def _first_cause(causes: list[TaskFailure]) -> TaskFailure | None:
 
 def _suspended(ended: list[TaskState]) -> TaskFailure | None:
     for task in ended:
-        if task.was_suspended:
+        if task.exit.suspended:
             state = Evidence(task=task.name, source=Source.PROCESS, text="state T (stopped)")
             return TaskFailure(Kind.UNRESPONSIVE, Cause(Code.SUSPENDED, task=task.name), (state,))
     return None

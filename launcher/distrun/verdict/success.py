@@ -79,9 +79,9 @@ def success_verdict(
 
 def _left_at_work(done: list[TaskState]) -> Iterator[Found]:
     for task in done:
-        if task.left:
-            cause = Cause(Code.LEFT_AT_WORK, task=task.name, count=task.left)
-            yield cause._replace(text=task.left_command), ()
+        if task.end.left:
+            cause = Cause(Code.LEFT_AT_WORK, task=task.name, count=task.end.left)
+            yield cause._replace(text=task.end.left_command), ()
 
 
 def _hidden_exceptions(
@@ -149,7 +149,7 @@ def _left_behind(
 def without_contact(state: JobState) -> str:
     """Return `silent` if no task of a cluster ever listened, `alone` if none reached another."""
     training = [task for task in state.tasks.values() if task.role in _TRAINS]
-    contacts = {task.contact for task in training if not task.owns_tf_config}
+    contacts = {task.exit.contact for task in training if not task.owns_tf_config}
     if len(training) < _FEWEST or not state.row.tf_config or len(contacts) != 1:
         return ""
     # Who trains with parameter servers may connect to those alone.
@@ -247,4 +247,4 @@ def _is_far_behind(own: Mapping[str, str], peer: Mapping[str, str]) -> bool:
 
 def _left_early(task: TaskState, peer: TaskState) -> bool:
     before = (peer.exited_at or 0.0) - (task.exited_at or 0.0)
-    return before >= max(_FEWEST_SECONDS, (peer.lived or 0.0) * _FAR_BEHIND)
+    return before >= max(_FEWEST_SECONDS, (peer.exit.lived or 0.0) * _FAR_BEHIND)

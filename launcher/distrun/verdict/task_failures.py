@@ -68,7 +68,7 @@ class TaskFailure(Frozen):
 def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
     """Return why a task failed that distrun did not stop."""
     number = signal_of(task)
-    if task.oom is not None:
+    if task.exit.oom is not None:
         return _out_of_memory(task)
     if number in CRASH_SIGNALS:
         return _crash(task, log)
@@ -82,7 +82,7 @@ def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
 def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
     """Return why a task exited by itself: by its log, and by what happened to its children."""
     found = failure_in_log(task, log)
-    if task.child is not None and (found is None or _OF_CHILD.search(found.cause.text)):
+    if task.exit.child is not None and (found is None or _OF_CHILD.search(found.cause.text)):
         return child_failure(task, () if found is None else found.evidence)
     if found is not None and found.cause.code is Code.EXCEPTION_RAISED and (task.code or 1) > 1:
         # An exception that nothing catches exits 1.
@@ -94,7 +94,7 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
 
 def child_failure(task: TaskState, evidence: Sequence[Evidence] = ()) -> TaskFailure:
     """Return that a signal has killed one of a task's processes, with what the task said of it."""
-    child = task.child or Cause(Code.CHILD_KILLED)
+    child = task.exit.child or Cause(Code.CHILD_KILLED)
     is_oom = any(each.code in _OOM for each in child.within)
     kind = Kind.HOST_MEMORY if is_oom else Kind.KILLED if child.signal == SIGKILL else Kind.CRASH
     how = Evidence(task=task.name, source=Source.KERNEL, host=task.host, cause=child)
@@ -205,7 +205,7 @@ def _shorten(text: str) -> str:
 
 
 def _out_of_memory(task: TaskState) -> TaskFailure:
-    kernel = Evidence(task=task.name, source=Source.KERNEL, host=task.host, cause=task.oom)
+    kernel = Evidence(task=task.name, source=Source.KERNEL, host=task.host, cause=task.exit.oom)
     cause = Cause(Code.KILLED_FOR_MEMORY, task=task.name, host=task.host)
     return TaskFailure(Kind.HOST_MEMORY, cause, (kernel, exit_evidence(task)))
 
