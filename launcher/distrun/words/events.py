@@ -32,26 +32,6 @@ from distrun.words.progress import progress_words
 from distrun.words.verdicts import evidence_lines, steps_text
 
 _NOTABLE_SECONDS = 1.0
-_TEMPLATES: dict[type[events.Event], str] = {
-    events.JobCreated: (
-        "job {event.job_id} created: {event.strategy} (supervisor {event.supervisor_pid})"
-    ),
-    events.ClusterMismatched: "{cause}",
-    events.HostFault: "{event.host} cannot continue: {cause}",
-    events.HostLeftOut: "{event.host} is left out: {cause}",
-    events.HostLost: "{event.host} is lost: {cause}",
-    events.LinkLost: "the link to {event.host} is lost: {cause}",
-    events.LinkRestored: "the link to {event.host} is restored",
-    events.LogsIncomplete: "the logs of {event.host}'s tasks are not all here: {cause}",
-    events.PreflightSkipped: "the preflight was skipped (--no-preflight)",
-    events.ProgressIgnored: "{event.task}: {cause}",
-    events.TasksActive: "a task does something again",
-    events.TaskNotStarted: "{event.task} could not be started: {cause}",
-    events.TensorBoardStarted: "TensorBoard is at {event.address}",
-    events.TensorBoardEnded: "TensorBoard {cause}",
-    events.TensorBoardSilent: "TensorBoard {cause}",
-}
-"""Texts of events that need no more than their fields and the words of their cause."""
 
 
 class EventFormatter:
@@ -96,11 +76,11 @@ class EventFormatter:
 
 def event_text(event: events.Event) -> str | None:
     """Return what happened, in one clause; None if it need not be mentioned."""
-    if type(event) in _TEXTS:
-        return _TEXTS[type(event)](event)
-    template = _TEMPLATES.get(type(event), type(event).__name__)
+    words = _TEXTS.get(type(event), type(event).__name__)
+    if not isinstance(words, str):
+        return words(event)
     cause = getattr(event, "cause", None)
-    return template.format(event=event, cause="" if cause is None else cause_text(cause))
+    return words.format(event=event, cause="" if cause is None else cause_text(cause))
 
 
 def resumed_text(state: JobState) -> str:
@@ -280,7 +260,24 @@ def _job_ended(event: events.JobEnded) -> str:
     return f"the job {how}; exit code {outcome.exit_code}, {whose}'s"
 
 
-_TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
+_TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
+    events.JobCreated: (
+        "job {event.job_id} created: {event.strategy} (supervisor {event.supervisor_pid})"
+    ),
+    events.ClusterMismatched: "{cause}",
+    events.HostFault: "{event.host} cannot continue: {cause}",
+    events.HostLeftOut: "{event.host} is left out: {cause}",
+    events.HostLost: "{event.host} is lost: {cause}",
+    events.LinkLost: "the link to {event.host} is lost: {cause}",
+    events.LinkRestored: "the link to {event.host} is restored",
+    events.LogsIncomplete: "the logs of {event.host}'s tasks are not all here: {cause}",
+    events.PreflightSkipped: "the preflight was skipped (--no-preflight)",
+    events.ProgressIgnored: "{event.task}: {cause}",
+    events.TasksActive: "a task does something again",
+    events.TaskNotStarted: "{event.task} could not be started: {cause}",
+    events.TensorBoardStarted: "TensorBoard is at {event.address}",
+    events.TensorBoardEnded: "TensorBoard {cause}",
+    events.TensorBoardSilent: "TensorBoard {cause}",
     events.JobQueued: _job_queued,
     events.JobResumed: _job_resumed,
     events.HostNotCleared: _host_not_cleared,
@@ -307,8 +304,8 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
         f"{event.task} started (pid {event.pid}"
         f"{f', attempt {event.attempt}' if event.attempt else ''})"
     ),
-    events.TaskReady: lambda event: f"{event.task} is ready",
-    events.FirstStep: lambda event: f"{event.task} has done its first step",
+    events.TaskReady: "{event.task} is ready",
+    events.FirstStep: "{event.task} has done its first step",
     events.SavingStarted: lambda _: None,  # the report shows them
     events.SavingEnded: lambda _: None,
     events.StartsCanceled: _starts_canceled,
@@ -327,3 +324,4 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str | None]] = {
     ),
     events.JobEnded: _job_ended,
 }
+"""A text that needs more than the fields of an event and the words of its cause is a function."""
