@@ -14,6 +14,7 @@ import time
 from measures import LINE as TASK_LINE
 from measures import SINGLE_LINES
 
+from distrun.agent.protocol import INDEX_RECORD
 from distrun.logs import Follower, StartupFilter, TaskLog, View, merged
 
 TASKS = [f"worker:{i}" for i in range(4)]
@@ -58,6 +59,20 @@ def fill(logs: list[TaskLog]) -> int:
         with open(log.path, "wb") as file:
             file.writelines(lines for _ in range(count))
     return count * len(lines) * len(logs)
+
+
+def ended_job(folder: str) -> tuple[list[TaskLog], int]:
+    """16 logs of 42 MB in all, and their bytes: each grew by a dozen lines every 100 ms."""
+    logs, lines = [], 42_000_000 // 16 // len(LINE % 0)
+    for number in range(16):
+        log = TaskLog(f"worker:{number}", f"{folder}/{number}.log", f"{folder}/{number}.idx")
+        size = 0
+        with open(log.path, "wb") as file, open(log.index_path, "wb") as index:
+            for tick, first in enumerate(range(0, lines, 12)):
+                size += file.write(b"".join(LINE % each for each in range(first, first + 12)))
+                index.write(INDEX_RECORD.pack(1.7e9 + 0.1 * tick, size))
+        logs.append(log)
+    return logs, sum(log.extent().size for log in logs)
 
 
 def show(logs: list[TaskLog], view: View, sink: int) -> None:
@@ -143,6 +158,18 @@ def measure() -> dict[str, float]:
         figures["merged, prefix"] = rate(size, lambda: show(logs, plain, sink))
         figures["merged, prefix, colour"] = rate(size, lambda: show(logs, colour, sink))
         figures["merged, grep"] = rate(size, lambda: show(logs, grep, sink))
+    with tempfile.TemporaryDirectory() as folder:
+        logs, size = ended_job(folder)
+        names = [log.task for log in logs]
+        command = ["grep", "step [0-9]*77 ", *(log.path for log in logs)]
+        figures["grep, 16 files"] = rate(
+            size, lambda: subprocess.run(command, stdout=null, check=True)
+        )
+        for name, view in (
+            ("16 logs of an ended job, merged", View(names, startup=StartupFilter())),
+            ("16 logs of an ended job, grep", View(names, grep=re.compile(rb"step \d*77 "))),
+        ):
+            figures[name] = rate(size, lambda view=view: show(logs, view, sink))
     figures["4 writers, a cat each"] = rate(SIZE, lambda: pipe_each(["cat"], sink))
     figures["4 writers, a sed each"] = rate(
         SIZE, lambda: pipe_each(["sed", "s/^/worker:0 | /"], sink)
