@@ -161,7 +161,7 @@ def measure() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         logs, size = ended_job(folder)
         names = [log.task for log in logs]
-        command = ["grep", "step [0-9]*77 ", *(log.path for log in logs)]
+        command = ["grep", "-c", "step [0-9]*77 ", *(log.path for log in logs)]
         figures["grep, 16 files"] = rate(
             size, lambda: subprocess.run(command, stdout=null, check=True)
         )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from distrun.advice.profile import Kind, Obstacle, TaskProfile, profile, straggler
-from distrun.cli.profile_view import profile_view, reason_text, speedscope
+from distrun.cli.profile import profile_view, reason_text, speedscope
 from distrun.frozen import replace
 from distrun.job import stacks
 from distrun.supervisor.stack_collector import Stacks

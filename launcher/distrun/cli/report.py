@@ -18,8 +18,7 @@ from distrun.cli.job_faults import find_job
 from distrun.cli.logs import check_choice, chosen_tasks
 from distrun.cli.options import job_argument, output_option, task_option
 from distrun.cli.output_file import write_file
-from distrun.cli.stacks import take
-from distrun.cli.stacks_view import stacks_view
+from distrun.cli.stacks import stacks_view, take
 from distrun.errors import HostError, UsageError
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.history import HistoryReader

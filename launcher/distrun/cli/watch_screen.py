@@ -15,8 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Label, RichLog, Static
 
-from distrun.cli.stacks import take
-from distrun.cli.stacks_view import stacks_view
+from distrun.cli.stacks import stacks_view, take
 from distrun.cli.status_view import headline, task_row
 from distrun.cli.table import Column, fitting
 from distrun.errors import DistrunError

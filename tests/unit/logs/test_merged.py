@@ -243,8 +243,10 @@ class TestSelection:
         job.write("worker:0", b"\n".join(lines[:1000]), at=1)
         job.write("worker:0", b"\n" + b"\n".join(lines[1000:]), at=2)
         grep = re.compile(pattern.encode())
-        shown = job.shown(replace(PLAIN, grep=grep, raw=True)).split(b"\n")[:-1]
-        assert shown == [line for line in lines if grep.search(line)]
+        matching = [line for line in lines if grep.search(line)]
+        view = replace(PLAIN, grep=grep, raw=True)
+        assert job.shown(view).split(b"\n")[:-1] == matching
+        assert job.shown(view, last=5).split(b"\n")[:-1] == matching[-5:]
 
     def test_grep_keeps_the_colours_of_what_it_finds(self, job: Job) -> None:
         job.write("worker:0", b"\x1b[31mERROR\x1b[0m\n")
