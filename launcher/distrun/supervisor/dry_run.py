@@ -80,8 +80,7 @@ def _run(
     """Run the first round of a job. With `records`, all hosts are checked."""
     use = "plan" if records is None else "doctor"
     with tempfile.TemporaryDirectory(prefix=f"distrun-{use}-{os.getpid()}-") as folder:
-        logs = Path(folder)
-        dry_run = DryRun(spec, logs, records or logs, tick, checks_all=records is not None)
+        dry_run = DryRun(spec, Path(folder), records, tick)
         dry_run.run()
     return dry_run.round
 
@@ -91,29 +90,23 @@ class DryRun:
 
     Args:
         logs: an empty folder for the agent of this machine.
-        folder: where the job's record would be.
-        tick: see :func:`check_hosts`.
-        checks_all: as :class:`.JobHosts` has it.
+        records, tick: see :func:`_run`.
     """
 
     def __init__(
         self,
         spec: Spec,
         logs: Path,
-        folder: Path,
+        records: Path | None,
         tick: Callable[[FirstRound], float | None],
-        *,
-        checks_all: bool,
     ) -> None:
-        self._tick = tick
+        self._tick, checks_all = tick, records is not None
         self._is_releasing = False
         self._seconds = spec.timeouts.start
         self._loop = Loop()
         self._loop.watch_signals((signal.SIGCHLD,), lambda _: self._pool.check_exits())
         self._pool = HostPool(self._loop, spec, _JOB_ID, logs, READ, self)
-        hosts = JobHosts(
-            spec, self._pool.order, folder, has_preflight=checks_all, checks_all=checks_all
-        )
+        hosts = JobHosts(spec, self._pool.order, records or logs, checks_all=checks_all)
         self.round = FirstRound(hosts)
 
     def run(self) -> None:

@@ -67,7 +67,7 @@ class JobHosts:
         if spec.log_max_size is not None:
             _require_holes(folder)
         self.spec, self.order, self.folder, self.emit = spec, order, folder, emit
-        self.has_preflight, self.checks_all = has_preflight, checks_all
+        self.has_preflight, self.checks_all = has_preflight or checks_all, checks_all
         self.placement = plan.place(spec)
         """Where the tasks are; a later plan may change it."""
         self._rooms = plan.room_of_hosts(spec)
@@ -97,12 +97,6 @@ class JobHosts:
     def hosts_without_files(self) -> list[str]:
         """The hosts that must be sent the program's files."""
         return [name for name, reach in self.reaches.items() if reach.lacks_files]
-
-    @property
-    def hosts_that_stay_without_files(self) -> frozenset[str]:
-        """Those of them that a launch would send the files, which this does not."""
-        is_dry = self.checks_all and self.spec.sends_files
-        return frozenset(self.hosts_without_files if is_dry else ())
 
     @property
     def has_all_logs_here(self) -> bool:

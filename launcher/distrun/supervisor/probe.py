@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.linux.facts import file_digest, free_bytes
 from distrun.agent.protocol import Cause, Code, Subject, probe_messages
-from distrun.errors import HostError
 from distrun.job import events
 from distrun.lint.interpreter import probe_text
 from distrun.plan import PROXY_VARIABLES, split_address
@@ -78,7 +77,8 @@ class Probe:
         self._job, self._spec, self._plan, self._newcomers = job, job.spec, plan, newcomers
         self._hosts = hosts = tuple(hosts)
         self._program_of = {role.role: self._spec.program_of(role) for role in self._spec.roles}
-        self._lacking_files = job.hosts_that_stay_without_files
+        is_dry = job.checks_all and self._spec.sends_files
+        self._lacking_files = job.hosts_without_files if is_dry else []
         self._modules = needed_modules(self._spec)
         self._addresses = {
             task.address: task.host for task in plan.tasks if task.address and task.host in hosts
@@ -292,29 +292,6 @@ def dialled_by(host: str, hosts: Sequence[str]) -> Collection[str]:
     place = hosts.index(host)
     steps = (1 << power for power in range((len(hosts) - 1).bit_length()))
     return {host, hosts[0], *(hosts[(place + step) % len(hosts)] for step in steps)}
-
-
-def failure(checks: tuple[Check, ...]) -> HostError | None:
-    """Return why the job cannot start; None if it can."""
-    failed = [check for check in checks if check.grade is Grade.FAILED]
-    if not failed:
-        return None
-    first = failed[0]
-    cause = Cause(Code.PREFLIGHT_FAILED, host=first.host, within=(first.cause,), count=len(failed))
-    return HostError(cause=cause)
-
-
-def record(checks: tuple[Check, ...], at: float) -> Iterator[events.Event]:
-    """Return the events for the record: each check that did not pass, and the totals."""
-    found: Counter[Grade] = Counter(check.grade for check in checks)
-    for check in checks:
-        if check.grade in (Grade.WARNING, Grade.FAILED):
-            yield events.PreflightFound(
-                at=at, host=check.host, subject=check.subject, grade=check.grade, cause=check.cause
-            )
-    yield events.PreflightEnded(
-        at=at, checks=len(checks), failed=found[Grade.FAILED], warnings=found[Grade.WARNING]
-    )
 
 
 def _digest(path: str) -> str:

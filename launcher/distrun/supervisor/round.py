@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from distrun import plan
@@ -115,11 +116,15 @@ class Round:
         self.is_finished = True
 
     def _record_checks(self, checks: tuple[Check, ...]) -> None:
-        """Record the result of the preflight."""
-        from distrun.supervisor.probe import record
-
-        for event in record(checks, time.time()):
-            self.hosts.emit(event)
+        """Record each check that did not pass, and the totals."""
+        at, found = time.time(), Counter(check.grade for check in checks)
+        for check in checks:
+            if check.grade in (Grade.WARNING, Grade.FAILED):
+                self.hosts.emit(events.PreflightFound(at=at, **vars(check)))
+        failed, warnings = found[Grade.FAILED], found[Grade.WARNING]
+        self.hosts.emit(
+            events.PreflightEnded(at=at, checks=len(checks), failed=failed, warnings=warnings)
+        )
 
     def _on_held(self, host: str, ports: list[int]) -> None:
         if host in self._unheld:
@@ -291,8 +296,6 @@ class FirstRound(Round):
         return tasks
 
     def _judge(self, checks: tuple[Check, ...]) -> None:
-        from distrun.supervisor.probe import failure
-
         spares = self.hosts.spares
         failed = {
             check.host if check.host in spares else check.cause.hosts[0]: check
@@ -307,8 +310,10 @@ class FirstRound(Round):
         self._record_checks(self.checks)
         for host, check in failed.items():
             self._leave_out(host, check.cause)
-        if not self.hosts.checks_all:
-            self.error = failure(self.checks)
+        bad = [check for check in self.checks if check.grade is Grade.FAILED]
+        if bad and not self.hosts.checks_all:
+            code, host, within = Code.PREFLIGHT_FAILED, bad[0].host, (bad[0].cause,)
+            self.error = HostError(cause=Cause(code, host=host, within=within, count=len(bad)))
 
     def _is_about_spares(self, check: Check) -> bool:
         """Whether a check is one of a spare, or of ports that only spares cannot reach."""
