@@ -10,7 +10,7 @@ from distrun.errors import DistrunError, HostError
 from distrun.spec.model import HostSpec, ProgramKind, ProgramSpec, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role
 from distrun.supervisor.job_hosts import JobHosts
-from distrun.supervisor.round import FirstRound
+from distrun.supervisor.round import Round
 from distrun.words.causes import cause_advice, cause_text
 
 MWM = "multi_worker_mirrored"
@@ -18,7 +18,7 @@ SHORT = "only 0 of 1 ports from 23000 to 23000 are free"
 TOO_FEW = PortsRefused([Cause(Code.TOO_FEW_FREE_PORTS, total=1, text="23000-23000")])
 
 
-def preparation(hosts: list[str], **worker: Any) -> FirstRound:
+def preparation(hosts: list[str], **worker: Any) -> Round:
     """Of a job with a worker on each host; all have said hello."""
     spec = Spec(
         name="job",
@@ -28,7 +28,7 @@ def preparation(hosts: list[str], **worker: Any) -> FirstRound:
         hosts=tuple(HostSpec(name=name) for name in hosts),
         success=STRATEGIES[MWM].success,
     )
-    made = FirstRound(JobHosts(spec, lambda _host, _order: None, Path("/record")))
+    made = Round(JobHosts(spec, lambda _host, _order: None, Path("/record")))
     for name in hosts:
         machine = name.rpartition("=")[2]
         hello = Hello(PROTOCOL, 1, machine, "3.8.0", 1.0, [], 0.0, address=f"{machine}.net")

@@ -16,7 +16,7 @@ from distrun.cli.table import Column, make_table, styled
 from distrun.cli.terminal import Terminal
 from distrun.preflight import Check, Grade
 from distrun.spec.problems import printable
-from distrun.supervisor.round import FirstRound
+from distrun.supervisor.round import Round
 from distrun.words.causes import cause_advice, cause_text
 from distrun.words.formats import format_count, format_duration, format_host_names, format_names
 
@@ -26,7 +26,7 @@ _REDRAW_SECONDS = 1.0
 class Checkup:
     """What was found out about a job's hosts."""
 
-    def __init__(self, made: FirstRound) -> None:
+    def __init__(self, made: Round) -> None:
         self.hosts = made.hosts.names
         checks = [_reached(host, hello) for host, hello in made.hosts.hellos.items()]
         for subject, causes in (
@@ -57,12 +57,12 @@ def _failed(host: str, subject: Subject, cause: Cause) -> Check:
 
 
 @contextlib.contextmanager
-def status_line() -> Iterator[Callable[[FirstRound], float | None]]:
+def status_line() -> Iterator[Callable[[Round], float | None]]:
     """Show the current step on stderr, if that is a terminal; the report goes to stdout."""
     terminal = Terminal(sys.stderr.buffer, sys.stderr)
     started = time.monotonic()
 
-    def show(made: FirstRound) -> float | None:
+    def show(made: Round) -> float | None:
         terminal.show_status(f"{_step(made)}  {format_duration(time.monotonic() - started)}")
         return _REDRAW_SECONDS if terminal.has_status_line else None
 
@@ -72,7 +72,7 @@ def status_line() -> Iterator[Callable[[FirstRound], float | None]]:
         terminal.clear_status()
 
 
-def _step(made: FirstRound) -> str:
+def _step(made: Round) -> str:
     """What is being done, and which hosts it waits for."""
     verb = "checking" if made.is_probing else "reaching"
     text = f"{verb} {format_count(len(made.hosts.names), 'host')}"

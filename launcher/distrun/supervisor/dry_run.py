@@ -18,7 +18,7 @@ from distrun.job import events
 from distrun.plan import READ
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.job_hosts import JobHosts
-from distrun.supervisor.round import FirstRound
+from distrun.supervisor.round import Round
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,9 +53,7 @@ def make_plan(spec: Spec, left_out: dict[str, Cause] | None = None) -> Plan:
     return made.plan
 
 
-def check_hosts(
-    spec: Spec, records: Path, tick: Callable[[FirstRound], float | None]
-) -> FirstRound:
+def check_hosts(spec: Spec, records: Path, tick: Callable[[Round], float | None]) -> Round:
     """Connect the hosts and check them as a launch does. Hosts that cannot be used are left out.
 
     Args:
@@ -75,8 +73,8 @@ def check_hosts(
 def _run(
     spec: Spec,
     records: Path | None = None,
-    tick: Callable[[FirstRound], float | None] = lambda _: None,
-) -> FirstRound:
+    tick: Callable[[Round], float | None] = lambda _: None,
+) -> Round:
     """Run the first round of a job. With `records`, all hosts are checked."""
     use = "plan" if records is None else "doctor"
     with tempfile.TemporaryDirectory(prefix=f"distrun-{use}-{os.getpid()}-") as folder:
@@ -98,7 +96,7 @@ class DryRun:
         spec: Spec,
         logs: Path,
         records: Path | None,
-        tick: Callable[[FirstRound], float | None],
+        tick: Callable[[Round], float | None],
     ) -> None:
         self._tick, checks_all = tick, records is not None
         self._is_releasing = False
@@ -107,7 +105,7 @@ class DryRun:
         self._loop.watch_signals((signal.SIGCHLD,), lambda _: self._pool.check_exits())
         self._pool = HostPool(self._loop, spec, _JOB_ID, logs, READ, self)
         hosts = JobHosts(spec, self._pool.order, records or logs, checks_all=checks_all)
-        self.round = FirstRound(hosts)
+        self.round = Round(hosts)
 
     def run(self) -> None:
         """Prepare the hosts until they are ready or one fails; the result is :attr:`round`.

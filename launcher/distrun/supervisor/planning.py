@@ -17,7 +17,7 @@ from distrun.job import events
 from distrun.job.folder import replace_file
 from distrun.strategies import Role
 from distrun.supervisor.job_hosts import task_record
-from distrun.supervisor.round import FirstRound, NextRound, Round
+from distrun.supervisor.round import NextRound, Round
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -71,7 +71,7 @@ class Planning:
         self._accusers: dict[str, set[str]] = {}
         """By each host, those that could not reach it while a plan was made."""
         self._requests: list[MakePlan] = []
-        self._round: Round | None = FirstRound(hosts)
+        self._round: Round | None = Round(hosts)
         self._end_of_wait = job.loop.call_at(None, self._give_up_silent)
         self._limit_wait()
         self._returns: dict[str, tuple[Handle, float]] = {}
@@ -79,6 +79,11 @@ class Planning:
         self._early_returns: list[str] = []
         """Those to connect to once there is a plan."""
         job.loop.checks.append(self._count_wait)
+
+    @property
+    def _first(self) -> Round | None:
+        """The round before the start, while it lasts."""
+        return self._round if self._plan is None else None
 
     def add(self, request: MakePlan) -> None:
         """Make a plan, once those before it are made."""
@@ -102,7 +107,7 @@ class Planning:
     def why_waiting(self) -> tuple[Cause, ...]:
         """Return what the hosts that the round waits for have not answered."""
         made, seconds = self._round, self._longest_wait
-        if isinstance(made, FirstRound):
+        if made is self._first:
             seconds = self.hosts.spec.timeouts.start or 0.0
         causes = {} if made is None else self._job.hosts.unanswered(made.waiting_for, seconds)
         return tuple(
@@ -116,14 +121,14 @@ class Planning:
         """Continue without hosts that could not be reached, or abort the job."""
         for host in causes:
             self._reconnect_later(host)
-        if isinstance(self._round, FirstRound):
-            self._round.on_unreachable(causes)
+        if (first := self._first) is not None:
+            first.on_unreachable(causes)
             self._finish()
 
     def leave_out(self, host: str, cause: Cause) -> None:
         """Make the first plan without a host, if that is a spare."""
-        if isinstance(self._round, FirstRound) and self._job.state.outcome is None:
-            self._round.give_up({host: cause})
+        if (first := self._first) is not None and self._job.state.outcome is None:
+            first.give_up({host: cause})
             self._finish()
 
     def on_lost(self, host: str, cause: Cause) -> None:
@@ -190,7 +195,7 @@ class Planning:
         self._wait_left = _SHORTEST_WAIT
         waiting = made.waiting_for
         silent = self._job.hosts.unanswered(waiting, self._longest_wait)
-        if isinstance(made, FirstRound):
+        if made is self._first:
             silent = {**self._job.hosts.unreachable, **silent}
         elif isinstance(made, NextRound) and not made.has_room_without(waiting, _rooms(state)):
             self._limit_wait()
@@ -226,13 +231,13 @@ class Planning:
         self._round = None
         if self._job.state.outcome is not None:
             return
-        if isinstance(made, FirstRound):
-            self._finish_first(made)
-        elif isinstance(made, NextRound):
+        if isinstance(made, NextRound):
             self._finish_next(made)
+        else:
+            self._finish_first(made)
         self._plan_next()
 
-    def _finish_first(self, made: FirstRound) -> None:
+    def _finish_first(self, made: Round) -> None:
         if made.error is not None:
             self._job.abort(made.error)
         elif made.plan is not None and (tasks := self._use_plan(made.plan)) is not None:
@@ -246,11 +251,13 @@ class Planning:
             for host, cause in made.unusable.items():
                 self._emit(events.HostLeftOut(at=time.time(), host=host, cause=cause))
             self._requests.insert(0, request)
-        elif made.failure is not None:
+        elif made.error is not None:
             if made.may_pass:
                 self._loop.call_at(self._loop.now() + _RETRY_SECONDS, partial(self.add, request))
             self._emit(
-                events.PlanFailed(at=time.time(), restart=request.restart, cause=made.failure)
+                events.PlanFailed(
+                    at=time.time(), restart=request.restart, cause=made.error.as_cause()
+                )
             )
         elif made.plan is not None:
             self._use(made, made.plan)

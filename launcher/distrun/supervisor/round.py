@@ -35,17 +35,22 @@ if TYPE_CHECKING:
 
 
 class Round:
-    """Takes one step after another, as far as the hosts' reports allow.
+    """The round before a job starts: a failure of a host that it needs ends it.
 
-    Args:
-        involved: the hosts whose ports and files it waits for.
-        replaceable: those of them without which there may be a plan.
+    It takes one step after another, as far as the hosts' reports allow.
     """
 
-    def __init__(
-        self, hosts: JobHosts, involved: Collection[str], replaceable: Collection[str]
-    ) -> None:
-        self.hosts, self._involved, self._replaceable = hosts, involved, replaceable
+    def __init__(self, hosts: JobHosts) -> None:
+        self.hosts = hosts
+        self._involved: Collection[str] = hosts.names
+        """The hosts whose ports and files it waits for."""
+        self._replaceable: Collection[str] = hosts.spares
+        """Those of them without which there may be a plan."""
+        self.unreachable: dict[str, Cause] = {}
+        self.failures: dict[str, Cause] = {}
+        """Why hosts that were reached cannot be used."""
+        self.error: DistrunError | None = None
+        """Why there is no plan."""
         self.plan: plan.Plan | None = None
         """It is to be used once the round has finished."""
         self.checks: tuple[Check, ...] | None = None
@@ -54,7 +59,7 @@ class Round:
         self._place_tasks(hosts.placement)
         self._ports_needed: dict[str, int] = {}
         """By host, how many tasks need a port there that is chosen for them."""
-        self._unheld: set[str] = set()
+        self._unheld = set(hosts.names)
         """The hosts that neither hold their ports nor have failed."""
         self._probe: Probe | None = None
 
@@ -78,15 +83,13 @@ class Round:
         waiting = () if self.is_finished else self.waiting_for
         return bool(waiting) and all(host in self._replaceable for host in waiting)
 
-    def give_up(self, causes: Mapping[str, Cause]) -> None:
-        """Continue without hosts that are replaceable."""
-        raise NotImplementedError
-
     def receive(self, host: str, report: Report) -> None:
         """Handle a report that belongs to the round; ignore any other."""
         if self.is_finished:
             return
-        if isinstance(report, protocol.PortsHeld):
+        if isinstance(report, protocol.Hello):
+            self._on_hello(host)
+        elif isinstance(report, protocol.PortsHeld):
             self._on_held(host, report.chosen)
         elif isinstance(report, protocol.PortsRefused):
             self._refuse(host, self.hosts.ports_refused(host, report))
@@ -126,6 +129,12 @@ class Round:
             events.PreflightEnded(at=at, checks=len(checks), failed=failed, warnings=warnings)
         )
 
+    def _on_hello(self, host: str) -> None:
+        if host in self.hosts.spares:
+            self._unheld.discard(host)
+        else:
+            self._hold_ports(host, self.hosts.needs[host])
+
     def _on_held(self, host: str, ports: list[int]) -> None:
         if host in self._unheld:
             self.hosts.held_ports[host] += ports
@@ -150,51 +159,6 @@ class Round:
         self._unheld.add(host)
         self._ports_needed[host] = len(self._free_ports(host)) + need.free
         self.hosts.hold_ports(host, need)
-
-    def _refuse(self, host: str, cause: Cause) -> None:
-        """A host cannot hold its ports."""
-        raise NotImplementedError
-
-    def _make_plan(self) -> plan.Plan | None:
-        """Return the plan. None: the round has finished without one. May raise DistrunError."""
-        ports = {host: self._free_ports(host) for host in self.hosts.held_ports}
-        return self.hosts.make_plan(self._placement, ports)
-
-    def _have_files(self) -> bool:
-        """Whether the hosts have the program's files. May raise DistrunError."""
-        raise NotImplementedError
-
-    def _start_probe(self, made: plan.Plan) -> Probe | None:
-        """Start the preflight; None: it needs none."""
-        raise NotImplementedError
-
-    def _judge(self, checks: tuple[Check, ...]) -> None:
-        """Find out what follows from the result of the preflight."""
-        raise NotImplementedError
-
-    def _fail(self, error: DistrunError) -> None:
-        raise NotImplementedError
-
-
-class FirstRound(Round):
-    """The round before a job starts: a failure of a host that it needs ends it."""
-
-    def __init__(self, hosts: JobHosts) -> None:
-        super().__init__(hosts, hosts.names, hosts.spares)
-        self.unreachable: dict[str, Cause] = {}
-        self.failures: dict[str, Cause] = {}
-        """Why hosts that were reached cannot be used."""
-        self.error: DistrunError | None = None
-        """Why the job cannot start."""
-        self._unheld = set(hosts.names)
-
-    def receive(self, host: str, report: Report) -> None:
-        if isinstance(report, protocol.Hello) and not self.is_finished:
-            if host in self.hosts.spares:
-                self._unheld.discard(host)
-            else:
-                self._hold_ports(host, self.hosts.needs[host])
-        super().receive(host, report)
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         """Continue without these hosts, or end."""
@@ -245,7 +209,8 @@ class FirstRound(Round):
         for host in missing:  # perhaps it was reached, and could hold none
             self.hosts.held_ports[host] = list(range(1, self.hosts.needs[host].free + 1))
         try:
-            return super()._make_plan()
+            ports = {host: self._free_ports(host) for host in self.hosts.held_ports}
+            return self.hosts.make_plan(self._placement, ports)
         except InvalidSpecError:
             if not missing:
                 raise
@@ -343,13 +308,12 @@ class NextRound(Round):
         rooms: Mapping[str, int],
         accusers: dict[str, set[str]],
     ) -> None:
-        super().__init__(hosts, (), ())
+        super().__init__(hosts)
+        self._unheld = set()
         self._spec, self.request, self._rooms = hosts.spec, request, rooms
         self._accusers = accusers
         self._present = {task.name: task for task in present.tasks}
         self._renewed = {name for name in renewed if name in request.tasks}
-        self.failure: Cause | None = None
-        """Why there is no plan."""
         self.may_pass = False
         """Whether there may be a plan later with the same hosts."""
         self.avoided: tuple[str, ...] = ()
@@ -396,13 +360,17 @@ class NextRound(Round):
         """Place tasks from now on as the plan does."""
         self.hosts.placement = self._placement
 
+    def _on_hello(self, host: str) -> None:
+        """Do nothing: a host that is new to the job is for a later round."""
+
     def give_up(self, causes: Mapping[str, Cause]) -> None:
         self.unusable.update(causes)
         self.is_finished |= bool(causes)
 
     def _end(self, cause: Cause, *, may_pass: bool = False) -> None:
         """End without a plan."""
-        self.failure, self.may_pass, self.is_finished = cause, may_pass, True
+        self.may_pass = may_pass
+        super()._fail(HostError(cause=cause))
 
     def _place(self, rooms: Mapping[str, int]) -> tuple[plan.Placed, ...]:
         """Return the placement, without the hosts to avoid if that is possible."""
@@ -524,7 +492,7 @@ class NextRound(Round):
             # One of several: the next round shows whether it was another.
             self.give_up({suspects[-1]: cause})
         else:
-            self._end(cause)
+            super()._fail(error)
 
 
 def _callers(check: Check) -> tuple[str, ...]:
