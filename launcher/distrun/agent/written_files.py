@@ -116,16 +116,9 @@ class _Search:
 
     def walk(self) -> Iterator[Tuple[str, Any]]:
         """Yield paths with the status of a file, or why it is left out; None: a sign of life."""
-        if not self._top:
-            return
-        plain = [each for each in self._patterns if not any(wild in each for wild in _WILD)]
-        starts = plain if len(plain) == len(self._patterns) and plain else [""]
-        for start in starts:
-            yield from self._walk_from(start)
-
-    def _walk_from(self, start: str) -> Iterator[Tuple[str, Any]]:
-        waiting = [start]
-        while waiting:
+        is_plain = not any(wild in each for each in self._patterns for wild in _WILD)
+        waiting = (list(self._patterns) if is_plain else []) or [""]
+        while waiting and self._top:
             path = waiting.pop()
             full = os.path.join(self._top, path)
             yield path, None
@@ -137,8 +130,7 @@ class _Search:
                     names = [] if is_skipped else sorted(os.listdir(full), reverse=True)
                     waiting += [os.path.join(path, name) for name in names]
                 elif self._is_wanted(path) and self._is_written(full, status):
-                    kind = _kind(status)
-                    yield path, kind or status
+                    yield path, _kind(status) or status
             except OSError as error:
                 if error.errno != errno.ENOENT:  # it was removed meanwhile, or is not there
                     yield path, error.strerror or ""
@@ -146,9 +138,9 @@ class _Search:
     def _is_wanted(self, path: str) -> bool:
         parts = path.split("/")
         above = ["/".join(parts[: count + 1]) for count in range(len(parts))]
-        if not self._patterns:
-            return True
-        return any(fnmatchcase(each, pattern) for each in above for pattern in self._patterns)
+        return not self._patterns or any(
+            fnmatchcase(each, pattern) for each in above for pattern in self._patterns
+        )
 
     def _is_written(self, full: str, status: os.stat_result) -> bool:
         if self._base:

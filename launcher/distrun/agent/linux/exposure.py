@@ -7,6 +7,8 @@ import os
 import re
 from typing import Dict, List
 
+from distrun.agent.linux.regular import content
+
 _MOST = 100
 """Users and addresses that are returned at most."""
 _NO_LOGIN = ("/nologin", "/false")
@@ -47,8 +49,4 @@ def addresses() -> List[str]:
 
 
 def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
+    return content(path).decode("utf-8", "replace")

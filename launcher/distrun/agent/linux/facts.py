@@ -6,7 +6,7 @@ import errno
 import os
 from typing import Dict, Iterable, List, Optional, Sequence, Union
 
-from distrun.agent.linux.regular import LARGEST_SCRIPT, open_regular
+from distrun.agent.linux.regular import LARGEST_SCRIPT, content, open_regular
 from distrun.agent.structs import Struct
 
 NVIDIA_SMI_SECONDS = 20
@@ -104,23 +104,17 @@ def throttled_seconds(pid: int) -> float:
     """For how long the tightest cgroup of a process has kept it from running, in all."""
     most = 0.0
     for folder in _cgroup_folders(pid):
-        try:
-            with open(os.path.join(folder, "cpu.stat"), encoding="ascii") as file:
-                found = {name: int(value) for name, value in map(str.split, file)}
-        except (OSError, ValueError):
-            continue
-        seconds = found.get("throttled_usec", 0) / 1e6, found.get("throttled_time", 0) / 1e9
+        pairs = map(bytes.split, content(os.path.join(folder, "cpu.stat")).splitlines())
+        found = {name: int(value) for name, value in pairs}
+        seconds = found.get(b"throttled_usec", 0) / 1e6, found.get(b"throttled_time", 0) / 1e9
         most = max(most, *seconds)
     return most
 
 
 def _cgroup_folders(pid: Union[int, str]) -> List[str]:
     """The folders whose quota binds a process: its cgroup and those above it."""
-    try:
-        with open("/proc/{}/cgroup".format(pid), encoding="ascii", errors="replace") as file:
-            lines = [line.strip().split(":", 2) for line in file]
-    except OSError:
-        return []
+    text = content("/proc/{}/cgroup".format(pid)).decode("ascii", "replace")
+    lines = [line.split(":", 2) for line in text.splitlines()]
     folders = []
     for _, controllers, path in (line for line in lines if len(line) == 3):
         if controllers and "cpu" not in controllers.split(","):
@@ -132,19 +126,14 @@ def _cgroup_folders(pid: Union[int, str]) -> List[str]:
 
 
 def _read_quota(folder: str) -> "tuple[float, float]":
+    words = content(os.path.join(folder, "cpu.max")).split()
+    for name in () if words else ("cpu.cfs_quota_us", "cpu.cfs_period_us"):
+        words += content(os.path.join(folder, name)).split()
     try:
-        with open(os.path.join(folder, "cpu.max"), encoding="ascii") as file:
-            limit, period = file.read().split()
-        return (0.0 if limit == "max" else float(limit)), float(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        with open(os.path.join(folder, "cpu.cfs_quota_us"), encoding="ascii") as file:
-            limit = file.read()
-        with open(os.path.join(folder, "cpu.cfs_period_us"), encoding="ascii") as file:
-            return float(limit), float(file.read())
-    except (OSError, ValueError):
+        limit, period = map(float, words)
+    except ValueError:  # `max`, or there is none
         return 0.0, 0.0
+    return limit, period
 
 
 def gpus() -> List[int]:

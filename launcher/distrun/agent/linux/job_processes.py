@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
 from typing import Dict, Iterable, List, Optional, Tuple
 
 from distrun.agent.linux import facts, labels, processes
+from distrun.agent.linux.regular import content
 from distrun.agent.structs import Struct
 
 VARIABLE = "DISTRUN_TOKEN"
@@ -239,6 +239,5 @@ def _user(pid: int) -> Optional[int]:
 
     root can read the environments of all users.
     """
-    with contextlib.suppress(OSError), open("/proc/{}/status".format(pid), "rb") as file:
-        return next((int(line.split()[1]) for line in file if line.startswith(b"Uid:")), None)
-    return None
+    lines = content("/proc/{}/status".format(pid)).splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), None)

@@ -17,6 +17,7 @@ import zlib
 from typing import List, Mapping, Optional
 
 from distrun.agent.linux import processes
+from distrun.agent.linux.regular import content
 
 _LOCKS = 10
 """RLIMIT_LOCKS, which Python does not name; it is the same on every architecture."""
@@ -89,11 +90,8 @@ def fits(pid: int) -> bool:
 
 def _read_as_stranger(pid: int) -> Optional[int]:
     """The same of a process that has taken other users' rights. See proc_pid_limits(5)."""
-    try:
-        with open("/proc/{}/limits".format(pid), "rb") as file:
-            line = next((line for line in file if line.startswith(b"Max file locks")), b"")
-    except OSError:
-        return None
+    lines = content("/proc/{}/limits".format(pid)).splitlines()
+    line = next((line for line in lines if line.startswith(b"Max file locks")), b"")
     words = line.split()
     return int(words[3]) or None if len(words) > 3 and words[3].isdigit() else None
 

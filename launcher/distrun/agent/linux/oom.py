@@ -12,8 +12,9 @@ import contextlib
 import os
 import re
 import time
-from typing import Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
+from distrun.agent.linux.regular import content
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.structs import Struct
 
@@ -158,9 +159,5 @@ def _count(path: str) -> int:
     return 0
 
 
-def _lines(path: str) -> Iterator[str]:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            yield from file.read().splitlines()
-    except OSError:
-        return
+def _lines(path: str) -> List[str]:
+    return content(path).decode("utf-8", "replace").splitlines()

@@ -14,6 +14,7 @@ import signal
 import time
 from typing import Callable, Container, Dict, Iterator, List, Optional, Set, Tuple
 
+from distrun.agent.linux.regular import content
 from distrun.agent.structs import Struct
 
 _EXITING = 0x4
@@ -165,11 +166,7 @@ def is_hidden(pid: int) -> bool:
 
 def environment(pid: int) -> Dict[bytes, bytes]:
     """The environment that a process was executed with; empty if it may not be read."""
-    try:
-        with open("/proc/{}/environ".format(pid), "rb") as file:
-            raw = file.read()
-    except OSError:
-        return {}
+    raw = content("/proc/{}/environ".format(pid))
     pairs = (entry.partition(b"=") for entry in raw.split(b"\0") if b"=" in entry)
     return {name: value for name, _, value in pairs}
 
@@ -209,11 +206,8 @@ def send(process: Process, signum: int) -> bool:
 
 def handles(pid: int, signum: int) -> bool:
     """Whether a process catches a signal or ignores it, so that it does not die of it."""
-    try:
-        with open("/proc/{}/status".format(pid), "rb") as file:
-            pairs = [line.split() for line in file if line.startswith((b"SigIgn", b"SigCgt"))]
-    except OSError:
-        return False
+    lines = content("/proc/{}/status".format(pid)).splitlines()
+    pairs = [line.split() for line in lines if line.startswith((b"SigIgn", b"SigCgt"))]
     return any(int(mask, 16) >> (signum - 1) & 1 for _, mask in pairs)
 
 

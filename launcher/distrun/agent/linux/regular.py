@@ -11,6 +11,15 @@ LARGEST_SCRIPT = 100_000_000
 """Bytes. A larger file is none: reading a sparse one would take hours."""
 
 
+def content(path: str) -> bytes:
+    """What a file of the kernel says; nothing if it cannot be read, or its process has ended."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
 def open_regular(path: Union[str, bytes, "os.PathLike[str]"], flags: int, mode: int = 0o600) -> int:
     """A descriptor of a regular file; the flags are those of os.open.
 

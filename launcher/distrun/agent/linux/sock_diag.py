@@ -18,9 +18,8 @@ _UNIX_DIAG_NAME, _UNIX_DIAG_UID = 0, 7
 _UDIAG_SHOW_NAME_AND_UID = 0x41
 _ANY_STATE = 0xFFFFFFFF
 _INET_DIAG_REQUEST = struct.Struct("=BBHI48x")  # linux/inet_diag.h, as all _INET*
-_INET_DIAG_PORT, _INET_DIAG_UID_AND_INODE = 4, 64
+_INET_DIAG_PORTS, _INET_DIAG_UID_AND_INODE = 4, 64
 _ESTABLISHED, _TIME_WAIT, _LISTENING = 1, 6, 10  # net/tcp_states.h
-_INET_DIAG_PORTS, _INET_DIAG_INODE = 4, 68
 _NETLINK_SECONDS = 5.0
 
 
@@ -29,15 +28,7 @@ def listening_ports() -> Dict[str, Tuple[int, int]]:
 
     /proc/net/tcp has them, too, but to read it takes 50 times as long.
     """
-    found: Dict[str, Tuple[int, int]] = {}
-    for family in (socket.AF_INET, socket.AF_INET6):
-        request = _INET_DIAG_REQUEST.pack(family, socket.IPPROTO_TCP, 0, 1 << _LISTENING)
-        with contextlib.suppress(OSError):
-            for answer in _dump(request):
-                uid, inode = struct.unpack_from("=II", answer, _INET_DIAG_UID_AND_INODE)
-                (port,) = struct.unpack_from(">H", answer, _INET_DIAG_PORT)
-                found["socket:[{}]".format(inode)] = port, uid
-    return found
+    return {name: (port, uid) for port, _, name, uid in _tcp_sockets(_LISTENING)}
 
 
 def connections(are_closed: bool = False) -> List[Tuple[int, int, str]]:
@@ -45,16 +36,19 @@ def connections(are_closed: bool = False) -> List[Tuple[int, int, str]]:
 
     `are_closed`: of those that were closed in the last minute instead.
     """
-    state = _TIME_WAIT if are_closed else _ESTABLISHED
-    found: List[Tuple[int, int, str]] = []
+    found = _tcp_sockets(_TIME_WAIT if are_closed else _ESTABLISHED)
+    return [(local, remote, name) for local, remote, name, _ in found]
+
+
+def _tcp_sockets(state: int) -> Iterator[Tuple[int, int, str, int]]:
+    """Local port, remote port, name and user of each TCP socket in a state."""
     for family in (socket.AF_INET, socket.AF_INET6):
         request = _INET_DIAG_REQUEST.pack(family, socket.IPPROTO_TCP, 0, 1 << state)
         with contextlib.suppress(OSError):
             for answer in _dump(request):
                 local, remote = struct.unpack_from(">HH", answer, _INET_DIAG_PORTS)
-                (inode,) = struct.unpack_from("=I", answer, _INET_DIAG_INODE)
-                found.append((local, remote, "socket:[{}]".format(inode)))
-    return found
+                uid, inode = struct.unpack_from("=II", answer, _INET_DIAG_UID_AND_INODE)
+                yield local, remote, "socket:[{}]".format(inode), uid
 
 
 def sockets_of(pid: "int | str") -> Set[str]:

@@ -179,7 +179,7 @@ def _delay(pid: int) -> float:
 def _surroundings(pid: int) -> Dict[str, float]:
     """What is counted up: seconds."""
     return {
-        "throttled": facts.throttled_seconds(pid),
+        "throttled": _try(lambda: facts.throttled_seconds(pid), 0.0),
         "host_busy": _try(_busy_seconds, 0.0),
     }
 
