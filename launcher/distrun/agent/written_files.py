@@ -117,7 +117,7 @@ class _Search:
     def walk(self) -> Iterator[Tuple[str, Any]]:
         """Yield paths with the status of a file, or why it is left out; None: a sign of life."""
         is_plain = not any(wild in each for each in self._patterns for wild in _WILD)
-        waiting = (list(self._patterns) if is_plain else []) or [""]
+        waiting = (self._patterns[::-1] if is_plain else []) or [""]
         while waiting and self._top:
             path = waiting.pop()
             full = os.path.join(self._top, path)
