@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distrun.agent import protocol
-from distrun.agent.protocol import Cause, Code, Order, Report, Struct
+from distrun.agent.protocol import Cause, Code, Report, Struct
 from distrun.codec import FieldError
 from distrun.spec.hostnames import host_address_problem
 from distrun.supervisor.hosts.addresses import parse_ip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sized
 
 _STAGES: dict[type[Report], tuple[int, int]] = {
     protocol.TaskStarted: (0, 1),
@@ -69,50 +72,25 @@ _CUT_FIELDS = [
     if isinstance(default, (str, tuple)) and name not in ("code", "within")
 ]
 _AGENT_CODES = frozenset(
-    {
-        # A task's program could not be executed, or was killed.
-        *(Code.PROCESS_NOT_MADE, Code.LOG_NOT_OPENED, Code.LOG_NOT_WRITTEN),
-        *(Code.WORKDIR_NOT_ENTERED, Code.PROGRAM_NOT_FOUND, Code.INTERPRETER_NOT_FOUND),
-        *(Code.PROGRAM_NOT_EXECUTABLE, Code.PROGRAM_FORMAT_UNKNOWN, Code.ARGUMENTS_TOO_LONG),
-        *(Code.PROGRAM_NOT_EXECUTED, Code.AGENT_DEFECT, Code.AGENT_FAILED),
-        *(Code.OOM_KILL_LOGGED, Code.OOM_KILL_COUNTED, Code.CHILD_KILLED),
-        *(Code.PROGRESS_FROM_STRANGER, Code.PROGRESS_EXCESSIVE),
-        # The agent cannot continue.
-        *(
-            Code.AGENT_TERMINATED,
-            Code.GUARD_DIED,
-            Code.AGENT_DIR_NOT_CREATED,
-            Code.PATH_NOT_WRITABLE,
-        ),
-        Code.PATH_CHANGEABLE,
-        *(Code.LOG_DIR_NOT_CREATED, Code.LOG_DISK_FULL, Code.LOG_DISK_READ_ONLY),
-        *(Code.LEASE_EXPIRED, Code.LINK_CLOSED),
-        *(Code.LOGS_NOT_LIMITED, Code.FORMER_TASKS_ALIVE),
-        *(
-            Code.SUPERVISOR_DIED,
-            Code.PROTOCOL_DIFFERS,
-            Code.REQUEST_VERSION_DIFFERS,
-            Code.FRAME_TOO_LONG,
-        ),
-        *(Code.MESSAGE_TOO_LONG, Code.MESSAGE_INVALID, Code.MESSAGE_UNEXPECTED),
-        # Ports and files.
-        *(Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_PRIVILEGED, Code.PORT_NOT_HELD),
-        *(
-            Code.FREE_PORTS_NOT_HELD,
-            Code.TOO_FEW_FREE_PORTS,
-            Code.PORT_NAME_TAKEN,
-            Code.PORT_OF_STRANGER,
-        ),
-        *(Code.FILE_NOT_WRITTEN, Code.FILE_NOT_READ, Code.FILE_CHANGED, Code.FILE_TRUNCATED),
-        *(Code.DISK_UNRELIABLE, Code.DIGEST_INVALID, Code.PATH_OUTSIDE_TREE),
-        Code.LINK_OUTSIDE_TREE,
-        # The preflight.
-        *(Code.PROBE_NOT_STARTED, Code.PROBE_TIMED_OUT, Code.PROBE_DIED, Code.NO_ROUTE),
-        *(Code.PORT_NOT_LISTENING, Code.CONNECTION_REFUSED, Code.CONNECTION_TIMED_OUT),
-        *(Code.CONNECTION_FAILED, Code.NAME_NOT_RESOLVED, Code.GREETING_MISSING),
-        *(Code.GREETING_DIFFERENT, Code.SCRIPT_NOT_READ, Code.INTERPRETER_FAILED),
-        Code.UNCODED,
-    }
+    Code(name)
+    for name in """
+    process_not_made log_not_opened log_not_written workdir_not_entered program_not_found
+    interpreter_not_found program_not_executable program_format_unknown arguments_too_long
+    program_not_executed agent_defect agent_failed oom_kill_logged oom_kill_counted
+    child_killed progress_from_stranger progress_excessive
+    agent_terminated guard_died agent_dir_not_created path_not_writable path_changeable
+    log_dir_not_created log_disk_full log_disk_read_only lease_expired link_closed
+    logs_not_limited former_tasks_alive supervisor_died protocol_differs
+    request_version_differs frame_too_long message_too_long message_invalid
+    message_unexpected
+    port_taken port_held_by_job port_privileged port_not_held free_ports_not_held
+    too_few_free_ports port_name_taken port_of_stranger file_not_written file_not_read
+    file_changed file_truncated disk_unreliable digest_invalid path_outside_tree
+    link_outside_tree
+    probe_not_started probe_timed_out probe_died no_route port_not_listening
+    connection_refused connection_timed_out connection_failed name_not_resolved
+    greeting_missing greeting_different script_not_read interpreter_failed uncoded
+    """.split()  # noqa: SIM905 - a table of words
 )
 """The codes that agents make. What distrun itself says, and what it advises, has other codes."""
 
@@ -145,7 +123,7 @@ class ReportChecker:
         """The last attempt of each task that was ordered to start."""
         return {task: attempt for task, (attempt, _) in self._stages.items()}
 
-    def record_order(self, order: Order) -> None:
+    def record_order(self, order: Any) -> None:
         """Note an order, whose answers are valid from now on."""
         name = type(order).__name__
         if isinstance(order, protocol.StartTask):
@@ -155,37 +133,20 @@ class ReportChecker:
             self._ports.append(order)
             self._held += order.free + len(order.wanted)
         elif name == "Dial":
-            for target in order.targets:  # type: ignore[attr-defined]
+            for target in order.targets:
                 self._dialable.update((target.machine, port) for port in target.ports)
         elif name == "Inspect":
-            programs = order.programs  # type: ignore[attr-defined]
+            programs = order.programs
             self._most_programs = max(self._most_programs, len(programs))
             for program in programs:
                 self._modules.update(program.modules)
                 self._variables.update(program.variables)
         elif name == "FileList":
-            files = order.files  # type: ignore[attr-defined]
+            files = order.files
             self._file_sizes += [size for _, _, size, _ in files]
-            if order.last:  # type: ignore[attr-defined]
+            if order.last:
                 self._unanswered.update(_ONCE_PER_LIST)
         self._unanswered.update(_ONCE_PER_ORDER.get(name, ()))
-
-    def find_excess(self, report: Report) -> Cause | None:
-        """Return what is wrong with an answer that is longer than its order asks for, or None.
-
-        This takes little time, however long the answer is.
-        """
-        name = type(report).__name__
-        field, most = {
-            "Dialled": ("unreachable", len(self._dialable)),
-            "Inspected": ("programs", self._most_programs),
-            "Listening": ("errors", self._held),
-            "PortsRefused": ("causes", self._held + 1),
-        }.get(name, ("", 0))
-        count = len(getattr(report, field)) if field else 0
-        if count <= most:
-            return None
-        return Cause(Code.REPORT_INVALID, name=name, text=f"{field} has {count} items")
 
     def find_fault(self, report: Report) -> Cause | None:
         """Return what is wrong with a report, or None. A report that is right is noted."""
@@ -207,8 +168,8 @@ class ReportChecker:
 
     # Tasks ---------------------------------------------------------------------------------
 
-    def _check_task(self, report: Report) -> Cause | None:
-        name, task = type(report).__name__, report.task  # type: ignore[attr-defined]
+    def _check_task(self, report: Any) -> Cause | None:
+        name, task = type(report).__name__, report.task
         if task not in self._stages:
             return Cause(Code.REPORT_OF_FOREIGN_TASK, task=task, name=name)
         if isinstance(report, protocol.Progress):
@@ -219,7 +180,7 @@ class ReportChecker:
             is_asked = self._ignored[task] <= _MOST_IGNORED
             return None if is_asked else Cause(Code.REPORT_UNASKED, task=task, name=name)
         before, after = _STAGES.get(type(report), _WHILE_RUNNING)
-        if self._stages[task] != (report.attempt, before):  # type: ignore[attr-defined]
+        if self._stages[task] != (report.attempt, before):
             return Cause(Code.REPORT_UNASKED, task=task, name=name)
         if isinstance(report, protocol.TaskExited) and (report.code is None) is (
             report.signal is None
@@ -229,12 +190,12 @@ class ReportChecker:
             _check_listening(report.ports)
         elif isinstance(report, protocol.UsageSampled):
             _shorten(report.progress)
-        self._stages[task] = (report.attempt, after)  # type: ignore[attr-defined]
+        self._stages[task] = (report.attempt, after)
         return None
 
     # Answers -------------------------------------------------------------------------------
 
-    def _check_answer(self, name: str, report: Report) -> Cause | None:
+    def _check_answer(self, name: str, report: Any) -> Cause | None:
         is_asked = True
         if isinstance(report, protocol.Hello):
             is_asked = not self._has_said_hello
@@ -259,7 +220,7 @@ class ReportChecker:
             is_asked = self._check_single_answer(name, report)
         return None if is_asked else Cause(Code.REPORT_UNASKED, name=name)
 
-    def _check_single_answer(self, name: str, report: Report) -> bool:
+    def _check_single_answer(self, name: str, report: Any) -> bool:
         """Return whether an order waits for this answer."""
         answered = next((each for each in self._unanswered if name in each), None)
         if answered is None or self._unanswered[answered] <= 0:
@@ -268,32 +229,29 @@ class ReportChecker:
         self._unanswered[answered] -= 1
         return True
 
-    def _check_content(self, name: str, report: Report) -> None:
-        if isinstance(report, (protocol.PortsHeld, protocol.PortsRefused)):
+    def _check_content(self, name: str, report: Any) -> None:
+        if name in ("PortsHeld", "PortsRefused"):
             order = self._ports.pop(0)
-            if isinstance(report, protocol.PortsHeld):
+            if name == "PortsHeld":
                 _check_ports(report.chosen, order)
-            elif not report.causes:
-                raise FieldError("causes is []")
+            else:
+                _check_count("causes", report.causes, self._held + 1, least=1)
+        elif name == "Listening":
+            _check_count("errors", report.errors, self._held)
         elif name == "Dialled":
-            self._check_dialled([(each.machine, each.port) for each in report.unreachable])  # type: ignore[attr-defined]
+            ports = [(each.machine, each.port) for each in report.unreachable]
+            if len(set(ports)) < len(ports) or not self._dialable.issuperset(ports):
+                raise FieldError(f"unreachable is {ports!r}"[:100])
         elif name == "Inspected":
+            _check_count("programs", report.programs, self._most_programs)
             self._check_inspected(report)
 
-    def _check_dialled(self, ports: list[tuple[str, int]]) -> None:
-        if len(set(ports)) < len(ports):
-            raise FieldError("unreachable has one twice")
-        foreign = next((each for each in ports if each not in self._dialable), None)
-        if foreign is not None:
-            raise FieldError(f"unreachable has {foreign[0][:40]!r}, {foreign[1]}")
-
-    def _check_inspected(self, report: Report) -> None:
-        facts, failure = report.facts, report.failure  # type: ignore[attr-defined]
-        if facts is None and failure is None:
+    def _check_inspected(self, report: Any) -> None:
+        if report.facts is not None:
+            _check_count("disks", report.facts.disks, self._most_programs + 1)
+        elif report.failure is None:
             raise FieldError("facts is None")
-        if facts is not None and len(facts.disks) > self._most_programs + 1:
-            raise FieldError(f"disks has {len(facts.disks)} items")
-        for program in report.programs:  # type: ignore[attr-defined]
+        for program in report.programs:
             for text in (program.digest, program.python, program.tensorflow):
                 _check_name(text, "version")
             if not self._modules.issuperset(program.missing):
@@ -301,8 +259,8 @@ class ReportChecker:
             if not self._variables.issuperset(program.environ):
                 raise FieldError(f"environ is {list(program.environ)!r}"[:100])
 
-    def _check_files(self, report: Report) -> None:
-        numbers, offset = report.numbers, report.offset  # type: ignore[attr-defined]
+    def _check_files(self, report: Any) -> None:
+        numbers, offset = report.numbers, report.offset
         if any(number >= len(self._file_sizes) for number in numbers):
             raise FieldError(f"numbers has {max(numbers)}")
         if len(set(numbers)) < len(numbers):
@@ -347,6 +305,11 @@ def _can_be_of_host(address: str) -> bool:
     return not (found.is_multicast or found.is_unspecified or is_reserved)
 
 
+def _check_count(field: str, values: Sized, most: int, least: int = 0) -> None:
+    if not least <= len(values) <= most:
+        raise FieldError(f"{field} has {len(values)} items")
+
+
 def _check_name(text: str, field: str) -> None:
     if len(text) > _LONGEST_NAME or not text.isprintable():
         raise FieldError(f"{field} is {text[:40]!r}")
@@ -387,25 +350,18 @@ def _cut(value: Any) -> Any:
     return tuple(each[:_LONGEST_NAME] for each in value[:_MOST_ITEMS])
 
 
-def _causes(report: Report) -> list[Cause]:
-    """The causes in a report, without those within them."""
-    found: list[Cause] = []
-    for value in report._asdict().values():
-        if isinstance(value, Cause):
-            found.append(value)
-        elif isinstance(value, list):
-            for each in value:
-                inner = (each,) if isinstance(each, Cause) else each
-                if isinstance(inner, tuple):
-                    found += [part for part in inner if isinstance(part, Cause)]
-    return found
-
-
 def _check_cause(cause: Cause) -> None:
     """Refuse what only distrun says: other codes, and commands to type."""
     if cause.code not in _AGENT_CODES:
         raise FieldError(f"code is {cause.code.value}")
     if cause.commands:
         raise FieldError(f"commands is {list(cause.commands)!r}"[:100])
-    for each in cause.within:
-        _check_cause(each)
+
+
+def _causes(values: Any) -> Iterator[Cause]:
+    """Yield the causes in a structure, and those within them."""
+    if isinstance(values, Cause):
+        yield values
+    for each in values:
+        if isinstance(each, (list, tuple)):
+            yield from _causes(each)

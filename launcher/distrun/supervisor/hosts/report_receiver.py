@@ -122,15 +122,12 @@ class ReportReceiver:
         return len(part.data) + protocol.LOG_OVERHEAD if is_written else 0
 
     def _check_and_handle(self, connection: Connection, number: int, message: Report) -> None:
-        violation = self.checker.find_excess(message)
-        if violation is None:
-            message = cut_causes(message)
-            violation = self.find_violation(message)
+        violation = self.find_violation(message)
         if violation is not None:
             self._user.on_fault(connection, violation)
             return
         self._last = max(self._last, number)
-        self._user.handle(connection, message)
+        self._user.handle(connection, cut_causes(message))
 
     def find_violation(self, message: Report) -> Cause | None:
         """Return how a message breaks the protocol; None if it does not."""
