@@ -20,6 +20,7 @@ import pytest
 
 from distrun.agent import protocol
 from distrun.supervisor.hosts import local
+from distrun.supervisor.hosts.reach import Login, Purpose
 from harness.processes import descendants
 from harness.waiting import wait_until
 
@@ -35,7 +36,7 @@ class Host:
     def __init__(self, folder: Path, job_id: str, command: Callable[..., list[str]]) -> None:
         self.folder = folder
         self.job_id = job_id
-        self.link = local.LocalReach(command).connect(job_id)
+        self.link = local.LocalReach(command).open(job_id, Login(Purpose.AGENT))
         self.said: list[Any] = []
         self.seqs: list[int] = []
         self._unseen: collections.deque[Any] = collections.deque()

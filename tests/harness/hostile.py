@@ -37,6 +37,7 @@ from distrun.agent.protocol import (
     probe_messages,
     stack_messages,
 )
+from distrun.agent.protocol.causes import CauseError
 from distrun.agent.protocol.channel import ProtocolError, encode_body
 from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
 from distrun.job import events, record
@@ -58,7 +59,7 @@ from distrun.spec.model import (
 from distrun.strategies import STRATEGIES, Role
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.pool import HostPool
-from distrun.supervisor.hosts.reach import Connection, Reach
+from distrun.supervisor.hosts.reach import Connection, Login, Purpose, Reach
 from distrun.supervisor.supervisor import Supervisor
 from distrun.sync.manifest import FileEntry, Manifest
 from distrun.words.causes import cause_text
@@ -342,26 +343,18 @@ class Agent:
 class EmulatedReach(Reach):
     """Leads to an emulated agent."""
 
-    kind = "ssh"
     can_reattach = True
     connect_timeout = 10.0
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
 
-    def connect(self, job_id: str) -> Connection:
-        if self.agent.has_exited:
-            raise ConnectionRefusedError(111, "refused")
+    def open(self, job_id: str, login: Login) -> Connection:
+        if self.agent.has_exited or login.purpose is Purpose.FORMER:  # no late logs
+            raise CauseError(Cause(Code.SSH_NOT_STARTED, errno=111))
+        if login.purpose is Purpose.REATTACH:
+            self.agent.close()
         return self.agent.connect()
-
-    def reconnect(self, job_id: str, token: str, attempts: Any, attempt: Any) -> Connection:
-        if self.agent.has_exited:
-            raise ConnectionRefusedError(111, "refused")
-        self.agent.close()
-        return self.agent.connect()
-
-    def end_former(self, job_id: str, arguments: Any, attempt: Any) -> Connection:
-        raise ConnectionRefusedError(111, "refused")  # late logs are not emulated
 
     def address(self, hello: Any, hellos: Any) -> str | None:
         return str(hello.address) or None

@@ -59,6 +59,7 @@ from distrun.supervisor import stack_collector
 from distrun.supervisor.hosts import bootstrap, ssh
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.reach import Connection as HostConnection
+from distrun.supervisor.hosts.reach import Login, Purpose
 from distrun.supervisor.supervisor import Supervisor
 from distrun.words.causes import cause_text
 from harness import machines
@@ -571,7 +572,7 @@ class World:
         login.closers.append(connection.end_far)
         return login
 
-    def end_former(self, connection: Connection, arguments: tuple[object, ...]) -> Program:
+    def end_former(self, connection: Connection, *arguments: object) -> Program:
         """Run :func:`.former.main` in a login."""
         alive = (bootstrap.TASKS_ALIVE, bootstrap.EXIT_TASKS_ALIVE)
         main: Any = former.main
@@ -638,29 +639,16 @@ class _Reach(ssh.SshReach):
         channel = _Receiver(client)
         return HostConnection(client, channel, client.stderr, log_window=1 << 16, mark=_MARK)  # type: ignore[arg-type]
 
-    def connect(self, job_id: str) -> HostConnection:
-        return self._login(self.connect_timeout, self._world.start_agent)
-
-    def bootstrap(self, connection: HostConnection) -> bytes:
-        return b""
-
-    def record_copy(self, path: str) -> None:
-        return
-
-    def forget_copy(self, connection: HostConnection) -> bool:
-        return False
-
-    def reconnect(self, job_id: str, token: str, attempts: Any, attempt: Any) -> HostConnection:
-        last = dict(attempts)
+    def open(self, job_id: str, login: Login) -> HostConnection:
+        starts: dict[Purpose, Callable[..., Program]] = {
+            Purpose.AGENT: self._world.start_agent,
+            Purpose.REATTACH: self._world.reattach,
+            Purpose.FORMER: self._world.end_former,
+        }
+        attempt, start = login.attempt, starts[login.purpose]
         return self._login(
-            attempt.connect_timeout,
-            lambda connection: self._world.reattach(connection, token, job_id, last),
-        )
-
-    def end_former(self, job_id: str, arguments: Any, attempt: Any) -> HostConnection:
-        return self._login(
-            attempt.connect_timeout,
-            lambda connection: self._world.end_former(connection, arguments),
+            self.connect_timeout if attempt is None else attempt.connect_timeout,
+            lambda connection: start(connection, *login.arguments),
         )
 
     def question(self, *_: Any) -> None:

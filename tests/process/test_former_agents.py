@@ -23,7 +23,7 @@ from distrun.supervisor.hosts import bootstrap, former_agents
 from distrun.supervisor.hosts.former_agents import FormerAgent
 from distrun.supervisor.hosts.link import Links
 from distrun.supervisor.hosts.log_mirror import LogMirror
-from distrun.supervisor.hosts.reach import Connection
+from distrun.supervisor.hosts.reach import Connection, Login
 from distrun.supervisor.hosts.ssh import SshReach, open_connection
 from distrun.words.causes import cause_text
 from harness.values import not_none
@@ -41,8 +41,11 @@ class LocalReach(SshReach):
         self._host = "h1"
         self.connect_timeout = 5.0
 
-    def _open(self, job_id: str, *_: object, **__: object) -> Connection:
-        return open_connection(["env", "-u", "DISTRUN_JOB_ID", "sh", "-c", self.command], job_id)
+    def open(self, job_id: str, login: Login) -> Connection:
+        command = ["env", "-u", "DISTRUN_JOB_ID", "sh", "-c", self.command]
+        connection = open_connection(command, job_id, Code.SSH_NOT_STARTED)
+        connection.begin(login)
+        return connection
 
 
 class Printing(LocalReach):
@@ -56,8 +59,8 @@ class Printing(LocalReach):
 class Sending(LocalReach):
     """Leads to a hostile agent, which sends what the test has it send, and never ends."""
 
-    def end_former(self, job_id: str, *_: object) -> Connection:
-        connection = open_connection(["sleep", "1000"], job_id)
+    def open(self, job_id: str, login: Login) -> Connection:
+        connection = open_connection(["sleep", "1000"], job_id, Code.SSH_NOT_STARTED)
         reader, self._writer = os.pipe()
         fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 1 << 19)
         os.set_blocking(reader, False)

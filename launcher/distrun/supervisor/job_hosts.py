@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,7 @@ class JobHosts:
     @property
     def hosts_without_files(self) -> list[str]:
         """The hosts that must be sent the program's files."""
-        return [name for name, reach in self.reaches.items() if reach.lacks_files]
+        return [name for name, reach in self.reaches.items() if not reach.sees("files")]
 
     @property
     def has_all_logs_here(self) -> bool:
@@ -105,7 +106,7 @@ class JobHosts:
 
     def has_own_logs(self, host: str) -> bool:
         """Whether the tasks on a host write their logs there."""
-        return self.reaches[host].has_own_logs
+        return not self.reaches[host].is_below_supervisor
 
     def deliver(
         self,
@@ -137,7 +138,7 @@ class JobHosts:
                 python=hello.python,
                 cores=hello.cores,
                 gpus=tuple(hello.gpus),
-                kind=reach.kind,
+                kind=self.specs[host].kind,
                 pid_namespace=hello.pid_namespace,
                 address=hello.address or None,
                 behind=round(time.time() - hello.at, 3),
@@ -149,7 +150,7 @@ class JobHosts:
             )
         )
         if self.delivery is not None:
-            if not reach.lacks_files:
+            if reach.sees("files"):
                 self.delivery.forget(host)  # only now it is known that it has them
             elif was_left_out:
                 self.delivery.add(host)
@@ -159,7 +160,7 @@ class JobHosts:
         """Return how to connect to a host anew; what it had before is gone."""
         self.reaches[host] = make_reach(self.specs[host], self.spec)
         self.reaches[host].files = self._manifest
-        if self.delivery is not None and self.reaches[host].lacks_files:
+        if self.delivery is not None and not self.reaches[host].sees("files"):
             self.delivery.add(host)
         return self.reaches[host]
 
@@ -214,22 +215,22 @@ class JobHosts:
 
     def _facts(self, host: str, hello: protocol.Hello, logins: Logins) -> plan.HostFacts:
         reach = self.reaches[host]
-        environ = dict(os.environ) if reach.inherits_environment else hello.environ
-        is_sent = reach.lacks_files and bool(self.spec.program.sync_base)
+        environ = dict(os.environ) if reach.is_below_supervisor else hello.environ
+        is_sent = not reach.sees("files") and bool(self.spec.program.sync_base)
         return plan.HostFacts(
             cores=hello.cores,
             gpus=plan.visible_gpus(environ, hello.gpus),
-            python=reach.default_python,
+            python=sys.executable if reach.sees("python") else "python3",
             environ=environ,
             address=reach.address(hello, logins),
             files=hello.files if is_sent else None,
-            has_launch_folders=not reach.lacks_files,
+            has_launch_folders=reach.sees("files"),
             libc=hello.libc,
         )
 
     def need_probe(self, hosts: Iterable[str]) -> bool:
         """Whether these hosts should be checked before tasks start on them."""
-        return self.checks_all or any(self.reaches[host].needs_preflight for host in hosts)
+        return self.checks_all or any(map(self.has_own_logs, hosts))
 
     # Tasks ---------------------------------------------------------------------------------
 
@@ -238,7 +239,7 @@ class JobHosts:
 
         They are sent over the link and are written nowhere.
         """
-        if self.reaches[host].inherits_environment:
+        if self.reaches[host].is_below_supervisor:
             return {}
         names = self.spec.program.pass_env
         return {name: os.environ[name] for name in names if name in os.environ}

@@ -22,6 +22,7 @@ from distrun.job import events
 from distrun.plan import split_address
 from distrun.preflight import Grade
 from distrun.strategies import STRATEGIES
+from distrun.supervisor.hosts.reach import folder_variable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -517,7 +518,7 @@ def failed_hosts(causes: Mapping[str, Cause], order: Iterable[str]) -> HostError
 def files_refused(causes: Mapping[str, Cause], reaches: Mapping[str, Reach]) -> HostError:
     """Return the error for hosts that cannot have the program's files."""
     within = tuple(
-        Cause(Code.FILES_REFUSED, host=host, name=reaches[host].folder_variable, within=(cause,))
+        Cause(Code.FILES_REFUSED, host=host, name=folder_variable(reaches[host]), within=(cause,))
         for host, cause in causes.items()
     )
     return HostError(cause=_joined(Code.FILES_REFUSED_BY_HOSTS, within, len(within)))

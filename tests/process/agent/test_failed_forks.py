@@ -17,9 +17,12 @@ import pytest
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
 from distrun.agent.probe.forked_call import ForkedCall
+from distrun.agent.protocol import Code
+from distrun.agent.protocol.causes import CauseError
 from distrun.agent.tasks import program
 from distrun.agent.tasks.gpu_usage import GpuUsage
 from distrun.supervisor.hosts import local
+from distrun.supervisor.hosts.reach import Login, Purpose
 from distrun.supervisor.hosts.ssh import open_connection
 from harness.agents import MakeHost, script
 
@@ -58,7 +61,7 @@ def call_in_child(_: Path) -> None:
 
 def connect_by_fork(_: Path) -> None:
     local.become_supervisor()
-    local.LocalReach().connect("job-a")
+    local.LocalReach().open("job-a", Login(Purpose.AGENT))
 
 
 CASES: dict[str, Callable[[Path], object]] = {
@@ -66,7 +69,7 @@ CASES: dict[str, Callable[[Path], object]] = {
     "a task's program": lambda folder: program.execute(prepared(folder)),
     "the agent": connect_by_fork,
     "a question for GPUs": ask_for_gpus,
-    "an ssh client": lambda _: open_connection(["no-such-ssh"], "job-a"),
+    "an ssh client": lambda _: open_connection(["no-such-ssh"], "job-a", Code.SSH_NOT_STARTED),
 }
 
 
@@ -79,7 +82,7 @@ def test_nothing_stays_open(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(local, "_inherited_limit", None)
     before = descriptors("self")
     for _ in range(2):
-        with suppress(OSError):
+        with suppress(OSError, CauseError):
             CASES[name](tmp_path)
     assert descriptors("self") == before
 

@@ -10,10 +10,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
 from distrun.agent.protocol.channel import ProtocolError
 from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten, ReadFile
 from distrun.frozen import Frozen
-from distrun.supervisor.hosts import bootstrap
+from distrun.supervisor.hosts.reach import Login, Purpose
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
 
 if TYPE_CHECKING:
@@ -93,14 +94,11 @@ class FileSource:
         """Start the login."""
         self.files = [{} for _ in arguments.folders]
         try:
-            self._connection = self._reach.connect(self._job_id)
-        except OSError as error:
-            self.fail(self._reach.not_started(error))
+            program = (*vars(arguments).values(), MOST_FILES)
+            self._connection = self._reach.open(self._job_id, Login(Purpose.FILES, program))
+        except CauseError as error:
+            self.fail(error.cause)
             return
-        mark = self._connection.mark
-        self._connection.channel.send_bytes(
-            bootstrap.send_written(mark, *vars(arguments).values(), MOST_FILES)
-        )
         self._loop.watch(self._connection.channel.reader, self._on_readable)
         limit = (self._reach.connect_timeout or 0.0) + LOGIN_SECONDS
         self._alarm.move(time.monotonic() + max(limit, _SILENT_SECONDS))

@@ -20,7 +20,7 @@ from distrun.supervisor.hosts.deadlines import LONGEST_SHUTDOWN, SLOWEST_LINK
 from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.link import Link, LinkState
 from distrun.supervisor.hosts.log_mirror import LogMirror
-from distrun.supervisor.hosts.reach import make_reach
+from distrun.supervisor.hosts.reach import Login, Purpose, make_reach
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
 from distrun.supervisor.hosts.report_checker import LONGEST_PATH
 
@@ -193,10 +193,10 @@ class FormerAgent:
         self._slow.move(self._links.loop.now() + _SLOW_SECONDS)
         known = (self._token, self._traces, self.folder)
         arguments = (*known, dict(self.mirror.sizes), self.mirror.limit, self._attempts)
-        return self.reach.end_former(self._links.job_id, arguments, attempt)
+        return self.reach.open(self._links.job_id, Login(Purpose.FORMER, arguments, attempt))
 
-    def on_not_started(self, error: OSError) -> None:
-        self._retry(self.reach.not_started(error))
+    def on_not_started(self, cause: Cause) -> None:
+        self._retry(cause)
 
     def on_login(self, _: Connection) -> None:
         return
@@ -214,7 +214,7 @@ class FormerAgent:
         self._retry(cause)
 
     def on_exit(self, connection: Connection, status: int) -> None:
-        if self._has_ended or self.reach.agent_is_gone(connection, status):
+        if self._has_ended or connection.agent_is_gone(status):
             self._on_cleared()
             return
         alive = tasks_alive(status, connection.stderr_text)

@@ -18,12 +18,14 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Outbox
 from distrun.job.events import LinkLost, LinkRestored
 from distrun.job.folder import task_of_log
-from distrun.supervisor.hosts.bootstrap import tasks_alive
+from distrun.supervisor.hosts.bootstrap import NO_COPY, tasks_alive
 from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
 from distrun.supervisor.hosts.link import Link, LinkState
 from distrun.supervisor.hosts.log_mirror import LogMirror
+from distrun.supervisor.hosts.reach import Login, Purpose, folder_variable
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
 from distrun.supervisor.hosts.report_receiver import ReportReceiver
+from distrun.supervisor.hosts.sent_agents import sent_agents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -96,7 +98,7 @@ class Host:
         self.has_announced_exit = False
         """Whether the agent has announced its exit: it has nothing left to report."""
         lease, self._log_limit = spec.timeouts.link, spec.log_max_size
-        self._lease = lease if reach.can_reattach or reach.has_lease else 0.0
+        self._lease = 0.0 if reach.is_below_supervisor else lease
         self._links, self._observer = links, observer
         self._logs, self._variables = logs, variables
         self.link = Link(links, self, reach.connect_timeout, lease)
@@ -116,6 +118,8 @@ class Host:
         self._heartbeat_to_acknowledge = 0
         """The number of the last heartbeat from an agent that has not reattached yet."""
         self._attempts = 0
+        self._copy_key = ""
+        """The host's in :mod:`.sent_agents`."""
         self._loss: Cause | None = None
         """Why the link was lost, or why the last attempt to reconnect failed."""
         self._violation: Cause | None = None
@@ -135,7 +139,7 @@ class Host:
         self.link.touch()
         if isinstance(message, protocol.StartTask):
             self._has_tasks = True
-            if self.reach.has_own_logs:
+            if not self.reach.is_below_supervisor:
                 self.mirror.add(message.log)
         elif isinstance(message, protocol.Shutdown):
             message = self._shutdown = protocol.Shutdown(
@@ -205,8 +209,8 @@ class Host:
         if connection is None or (question := self.reach.question(connection, None, cause)) is None:
             follow(cause)
             return
-        answered = partial(self.reach.answered, connection, cause)
-        self._links.inquiries.ask(question, lambda answer: follow(answered(answer)))
+        found = partial(question.cause, cause)
+        self._links.inquiries.ask(question, lambda answer: follow(found(answer)))
 
     @property
     def attempts(self) -> dict[str, int]:
@@ -228,15 +232,15 @@ class Host:
     def log_in(self, attempt: Attempt) -> Connection:
         job_id = self._links.job_id
         if self.link.state is LinkState.RECONNECTING:
-            return self.reach.reconnect(job_id, self.token, self.attempts, attempt)
+            arguments = (self.token, job_id, self.attempts)
+            return self.reach.open(job_id, Login(Purpose.REATTACH, arguments, attempt))
         self._attempts += 1
         self.reports.is_replaying = False
         timeout = self.reach.connect_timeout
         self.link.limit(None if timeout is None else timeout + LOGIN_SECONDS)
-        return self.reach.connect(job_id)
+        return self.reach.open(job_id, Login(Purpose.AGENT))
 
-    def on_not_started(self, error: OSError) -> None:
-        cause = self.reach.not_started(error)
+    def on_not_started(self, cause: Cause) -> None:
         if self.link.state is LinkState.RECONNECTING:
             self._retry(cause)
         else:
@@ -252,13 +256,13 @@ class Host:
 
     def _send_agent(self, connection: Connection) -> None:
         """Send the agent over a new connection, and its configuration."""
-        reach = self.reach
-        bootstrap = reach.bootstrap(connection)
-        connection.agent_size = len(bootstrap)
-        if bootstrap:
-            connection.channel.send_bytes(bootstrap)
-        folder = "" if reach.has_own_logs else os.path.realpath(self._logs)
-        variables = () if reach.inherits_environment else self._variables
+        agent = connection.agent()
+        self._copy_key, connection.agent_size = connection.copy_key, len(agent)
+        if agent:
+            connection.channel.send_bytes(agent)
+        is_here = self.reach.is_below_supervisor
+        folder = os.path.realpath(self._logs) if is_here else ""
+        variables = () if is_here else self._variables
         configuration = protocol.Configure(
             protocol.PROTOCOL,
             *(self._links.job_id, folder, self._lease, self.name, variables, self._log_limit),
@@ -269,9 +273,9 @@ class Host:
 
     def on_stderr(self, connection: Connection) -> None:
         state = self.link.state
-        if state is LinkState.RECONNECTING and self.reach.agent_is_gone(connection, None):
+        if state is LinkState.RECONNECTING and connection.agent_is_gone(None):
             self._mark_agent_gone()
-        elif state is LinkState.CONNECTING and self.reach.forget_copy(connection):
+        elif state is LinkState.CONNECTING and self._has_no_copy(connection):
             self._connect_again(0.0)
 
     def on_end(self, connection: Connection) -> None:  # noqa: ARG002 - it is the only one
@@ -289,7 +293,7 @@ class Host:
             self._mark_gone(Cause(Code.AGENT_SHUT_DOWN))
         elif state is LinkState.CONNECTING:
             is_first = self._attempts < _MAX_FIRST_ATTEMPTS
-            if reach.forget_copy(connection):
+            if self._has_no_copy(connection):
                 self._connect_again(0.0)
             elif is_first and reach.is_transient(connection, status):
                 # Hosts that were refused together must not try again at the same time.
@@ -299,7 +303,7 @@ class Host:
                 self._fail_to_connect(status)
         elif state is LinkState.UP:
             self._ask(connection, status, reach.loss(connection, status), self._on_death)
-        elif reach.agent_is_gone(connection, status):
+        elif connection.agent_is_gone(status):
             self._mark_agent_gone()
         else:
             alive = tasks_alive(status, connection.stderr_text)
@@ -318,8 +322,15 @@ class Host:
         if question is None:
             follow(cause)
         else:
-            answered = partial(self.reach.answered, connection, cause)
-            self.link.ask(question, lambda answer: follow(answered(answer)))
+            self.link.ask(question, lambda answer: follow(question.cause(cause, answer)))
+
+    def _has_no_copy(self, connection: Connection) -> bool:
+        """Whether the host says for the first time that it has not kept the agent's modules.
+
+        They are sent with the next login.
+        """
+        says_so = NO_COPY in connection.stderr_text
+        return says_so and sent_agents().forget(self._copy_key)
 
     def _connect_again(self, delay: float) -> None:
         if self._is_unneeded:
@@ -485,7 +496,8 @@ class Host:
             self.has_announced_exit = True
             self.link.limit(_ANNOUNCED_EXIT_SECONDS)
             self.preserved_folder = message.preserved
-            self.reach.record_copy(message.modules)
+            if self._copy_key:
+                sent_agents().remember(self._copy_key, message.modules)
 
     def _on_log_ended(self, _: Connection, message: protocol.LogEnded) -> None:
         if message.name in self.mirror.final_sizes:
@@ -502,7 +514,7 @@ class Host:
         self._observer.on_report(self, message._replace(log_start=at))
 
     def _on_agent_fault(self, connection: Connection, message: protocol.Fault) -> None:
-        cause, variable = message.cause, self.reach.folder_variable
+        cause, variable = message.cause, folder_variable(self.reach)
         if self.link.state is LinkState.CONNECTING:
             self._mark_unreachable(Cause(Code.AGENT_NOT_CONFIGURED, name=variable, within=(cause,)))
             return
@@ -552,7 +564,7 @@ class Host:
     def _follow_logs(self, connection: Connection) -> None:
         """Have the agent send its logs: with the first order, before which there is no log."""
         is_up = self.link.state is LinkState.UP
-        if self.reach.has_own_logs and is_up and not connection.follows_logs:
+        if not self.reach.is_below_supervisor and is_up and not connection.follows_logs:
             connection.follows_logs = True
             connection.channel.send(protocol.FollowLogs(self.mirror.sizes, connection.log_window))
 
@@ -581,8 +593,11 @@ class Host:
             self.link.lose(was_silent=cause.code is Code.HEARTBEAT_MISSING)
             self._deadlines.pause()
             self._heartbeat_to_acknowledge = 0
-        elif self._lease_ends_at is not None and self.reach.may_live_on(cause):
-            # It is gone as soon as its agent has certainly ended its tasks.
+        elif self._lease_ends_at is not None and (
+            cause.code is Code.SLURM_NODE_FAILED or cause.signal
+        ):
+            # Nobody knows that it has ended: its node is cut off, or its client was killed. It is
+            # gone as soon as its agent has certainly ended its tasks.
             self.link.close()
             self.link.enter(LinkState.LOST)
         else:

@@ -42,11 +42,17 @@ class Question(NamedTuple):
         about: two questions about the same are asked once.
         ask: finds the answer, in a fork of this process.
         kind: the answer's type, which :func:`.codec.from_json` reads.
+        join: returns the cause that was known, with the answer; None: the answer takes its place.
     """
 
     about: str
     ask: Callable[[], Any]
     kind: Any = Cause
+    join: Callable[[Any], Cause] | None = None
+
+    def cause(self, known: Cause, answer: Any) -> Cause:
+        """Return a cause that was known, with the answer; None: it was not found out."""
+        return (answer or known) if self.join is None else self.join(answer)
 
 
 class Inquiries:

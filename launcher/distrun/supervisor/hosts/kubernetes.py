@@ -23,19 +23,15 @@ from distrun.agent.protocol.causes import CauseError
 from distrun.codec import from_json
 from distrun.kubernetes import keeper, kubectl, manifest, pods
 from distrun.supervisor.hosts import bootstrap
-from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.hosts.local import isolated_python
-from distrun.supervisor.hosts.reach import Connection, Logins, Reach, agent_exited
+from distrun.supervisor.hosts.reach import Connection, Login, Logins, Purpose, Reach, agent_exited
 from distrun.supervisor.hosts.ssh import open_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
     from distrun.supervisor.forked_process import Process
-    from distrun.supervisor.hosts.reconnect import Attempt
 
 _NO_LIMIT = 1e8
 _EXIT_NO_POD = 71
@@ -130,7 +126,6 @@ def _keeper_of(spec: Spec, job_id: str) -> _Keeper:
 class KubernetesReach(Reach):
     """A pod. Its agent outlives a lost link for `timeouts.link`."""
 
-    kind = "kubernetes"
     can_reattach = True
 
     def __init__(self, host: str, spec: Spec) -> None:
@@ -139,32 +134,14 @@ class KubernetesReach(Reach):
         start = spec.timeouts.start
         self.connect_timeout: float = _NO_LIMIT if start is None else start
 
-    def connect(self, job_id: str) -> Connection:
-        return self._open(job_id)
-
-    def bootstrap(self, connection: Connection) -> bytes:
-        self._connection = connection
-        return bootstrap.start_agent(connection.mark, in_pod=True)
-
-    def reconnect(
-        self, job_id: str, token: str, attempts: Mapping[str, int], attempt: Attempt
-    ) -> Connection:
-        connection = self._open(job_id, pod=self._facts.get("pod", ""))
-        found = bootstrap.reattach(connection.mark, token, job_id, dict(attempts))
-        connection.channel.send_bytes(found)
-        return connection
-
-    def end_former(
-        self, job_id: str, arguments: tuple[object, ...], attempt: Attempt
-    ) -> Connection:
-        return self._open(job_id, former=True)
-
-    def _open(self, job_id: str, *, pod: str = "", former: bool = False) -> Connection:
+    def open(self, job_id: str, login: Login) -> Connection:
+        is_new, is_former = login.purpose is Purpose.AGENT, login.purpose is Purpose.FORMER
+        pod = "" if is_new or is_former else self._facts.get("pod", "")
         words = kubectl.prefix(self._spec.kubernetes)
         reader, writer = os.pipe()
         try:
             keeper = _keeper_of(self._spec, job_id)
-            keeper.ask(writer, host=self._host, pod=pod, former=former)
+            keeper.ask(writer, host=self._host, pod=pod, former=is_former)
             script = _SCRIPT.format(
                 answer=reader,
                 no_pod=_EXIT_NO_POD,
@@ -175,16 +152,25 @@ class KubernetesReach(Reach):
                 container=pods.CONTAINER,
                 python=shlex.join(_PYTHON),
             )
-            return open_connection(["/bin/sh", "-c", script], job_id, kept=[reader])
+            code, command = Code.KUBECTL_NOT_STARTED, ["/bin/sh", "-c", script]
+            connection = open_connection(command, job_id, code, kept=[reader])
+        except OSError as error:
+            cause = Cause(Code.KUBECTL_NOT_STARTED, errno=error.errno or 0)
+            raise CauseError(cause) from error
         finally:
             os.close(reader)
             os.close(writer)
+        if login.purpose is Purpose.AGENT:
+            connection.agent = partial(bootstrap.start_agent, connection.mark, in_pod=True)
+            self._connection = connection
+        elif login.purpose is Purpose.REATTACH:
+            connection.begin(login)  # of what is left, the keeper ends the pod
+        return connection
 
     @property
     def _facts(self) -> dict[str, str]:
         """Which pod the host is, from what its connection said first."""
-        channel = None if self._connection is None else self._connection.channel
-        noise = channel.noise if isinstance(channel, ChecksummedReceiver) else b""
+        noise = b"" if self._connection is None else self._connection.noise
         _, found, rest = noise.rpartition(_FACTS)
         with contextlib.suppress(ValueError):
             facts: dict[str, str] = json.loads(rest.partition(b"\n")[0]) if found else {}
@@ -193,9 +179,6 @@ class KubernetesReach(Reach):
 
     def address(self, hello: Hello, logins: Logins) -> str | None:
         return "localhost" if len(logins) == 1 else self._facts.get("ip")
-
-    def not_started(self, error: OSError) -> Cause:
-        return Cause(Code.KUBECTL_NOT_STARTED, errno=error.errno or 0)
 
     def diagnose(self, connection: Connection, status: int | None) -> Cause:
         text = connection.stderr_text
@@ -237,10 +220,6 @@ class KubernetesReach(Reach):
         except (OSError, ValueError):
             return None
         return pods.end(found, pod)
-
-    def agent_is_gone(self, connection: Connection, status: int | None) -> bool:
-        said_so = bootstrap.NO_AGENT in connection.stderr_text
-        return said_so or status == bootstrap.EXIT_NO_AGENT
 
     def outlives_job(self, pid: int) -> bool:
         return is_keeper(pid)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from distrun.agent.protocol.causes import CauseError
 from distrun.agent.protocol.channel import ProtocolError
 from distrun.supervisor.hosts.inquiry import Inquiries
 from distrun.supervisor.hosts.reconnect import ReconnectPolicy
@@ -52,9 +53,9 @@ class LinkUser(Protocol):
     """Decides what a link is for, and what follows from what happens to it."""
 
     def log_in(self, attempt: Attempt) -> Connection:
-        """Start a login. Raises OSError: there can be no such process."""
+        """Start a login. Raises CauseError: there can be no such process."""
 
-    def on_not_started(self, error: OSError) -> None:
+    def on_not_started(self, cause: Cause) -> None:
         """There could be no such process."""
 
     def on_login(self, connection: Connection) -> None:
@@ -167,8 +168,8 @@ class Link:
         self.enter(state, attempt.timeout)
         try:
             connection = self._user.log_in(attempt)
-        except OSError as error:
-            self._user.on_not_started(error)
+        except CauseError as error:
+            self._user.on_not_started(error.cause)
             return
         self.connection = connection
         self.watch()

@@ -15,12 +15,20 @@ from typing import TYPE_CHECKING, NoReturn
 
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
 from distrun.errors import InternalError
 from distrun.job import held_package
 from distrun.supervisor import forked_process
 from distrun.supervisor.forked_process import ForkedProcess
 from distrun.supervisor.hosts.host_channel import HostChannel
-from distrun.supervisor.hosts.reach import FORK_ERRORS, Connection, Logins, Reach, agent_exited
+from distrun.supervisor.hosts.reach import (
+    FORK_ERRORS,
+    Connection,
+    Login,
+    Logins,
+    Reach,
+    agent_exited,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,19 +121,12 @@ class LocalReach(Reach):
             :func:`isolated_python`, or a fork of a supervisor.
     """
 
-    kind = "local"
-    has_own_logs = False
-    lacks_files = False
-    inherits_environment = True
-    needs_preflight = False
     is_below_supervisor = True
-    default_python = sys.executable
-    folder_variable = "DISTRUN_HOME"
 
     def __init__(self, command: Callable[..., list[str]] | None = None) -> None:
         self._command = command
 
-    def connect(self, job_id: str) -> Connection:
+    def open(self, job_id: str, login: Login) -> Connection:  # noqa: ARG002 - always for an agent
         global _agent
         early, _agent = _agent, None
         if early is not None:
@@ -139,9 +140,10 @@ class LocalReach(Reach):
         with theirs:
             try:
                 started = self._start(job_id, theirs.fileno())
-            except OSError:
+            except OSError as error:
                 ours.close()
-                raise
+                cause = Cause(Code.AGENT_NOT_STARTED, errno=error.errno or 0)
+                raise CauseError(cause) from error
         return _connection(started, ours)
 
     def _start(self, job_id: str, stream: int) -> Process:
@@ -154,6 +156,9 @@ class LocalReach(Reach):
             stdout=stream,
             env={**os.environ, "DISTRUN_JOB_ID": job_id},
         )
+
+    def sees(self, what: str) -> bool:  # noqa: ARG002
+        return True
 
     def address(self, hello: Hello, logins: Logins) -> str | None:  # noqa: ARG002
         # A job on one machine stays on localhost.

@@ -59,7 +59,9 @@ class PoolObserver(Protocol):
 class _Excluded:
     """The processes below this one that must not be ended with the job."""
 
-    def __init__(self, find_pids: Callable[[], set[int]], reaches: Mapping[str, Reach]) -> None:
+    def __init__(
+        self, find_pids: Callable[[], set[int]], reaches: Mapping[type[Reach], Reach]
+    ) -> None:
         self._find_pids = find_pids
         self._reaches = reaches
 
@@ -96,7 +98,7 @@ class HostPool:
         self._late_logs = LateLogs(self.links, logs, spec.log_max_size, observer.on_event)
         self._former: dict[str, Mapping[str, int]] = {}
         """The last attempts of tasks that a lost host may have left."""
-        self._reaches: dict[str, Reach] = {}
+        self._reaches: dict[type[Reach], Reach] = {}
         """One reach of each kind."""
         self._endings: list[tuple[processes.Ending, Callable[[list[int]], None]]] = []
         """What hosts have left below this process and is being ended, and what follows then."""
@@ -115,7 +117,7 @@ class HostPool:
     def connect(self, reaches: Mapping[str, Reach]) -> None:
         """Start an agent on each host; its Hello follows as a report."""
         for name, reach in reaches.items():
-            self._reaches.setdefault(reach.kind, reach)
+            self._reaches.setdefault(type(reach), reach)
             about = (self._spec, self._logs, self._variables, self._former.get(name, {}))
             self._hosts[name] = host = Host(name, reach, self.links, self, *about)
             host.link.connect()

@@ -18,12 +18,15 @@ import signal
 import sys
 import termios
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distrun.agent.protocol import Cause, Code
+from distrun.supervisor.hosts import bootstrap
+from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
@@ -56,6 +59,11 @@ class Connection:
     """Whether the process leads a session, and so a process group."""
     mark: bytes = b""
     """The bytes that the agent writes first, to tell its messages from a login's output."""
+    agent: Callable[[], bytes] = bytes
+    """Returns the bytes that start the agent at the other end; none if it is started already. To
+    make them may take long."""
+    copy_key: str = ""
+    """The host's in :mod:`.sent_agents`, once :attr:`agent` was called; empty: it keeps no copy."""
     agent_size: int = 0
     """How many bytes of the agent were sent through it; 0: it is no pipe, or leads to an agent."""
     _printed: bytes = b""
@@ -93,6 +101,30 @@ class Connection:
             return True
         unread = fcntl.ioctl(self.channel.writer, termios.FIONREAD, b"\0" * 4)
         return int.from_bytes(unread, sys.byteorder) < self.agent_size
+
+    def agent_is_gone(self, status: int | None) -> bool:
+        """Whether it found that the agent that it was to lead to, and its tasks, are gone.
+
+        A login profile's background jobs can delay the exit of ssh.
+
+        Args:
+            status: how the process exited; None: it runs.
+        """
+        return bootstrap.NO_AGENT in self.stderr_text or status == bootstrap.EXIT_NO_AGENT
+
+    def begin(self, login: Login) -> None:
+        """Send the program that a login runs instead of an agent."""
+        programs: dict[Purpose, Callable[..., bytes]] = {
+            Purpose.REATTACH: bootstrap.reattach,
+            Purpose.FORMER: bootstrap.end_former,
+            Purpose.FILES: bootstrap.send_written,
+        }
+        self.channel.send_bytes(programs[login.purpose](self.mark, *login.arguments))
+
+    @property
+    def noise(self) -> bytes:
+        """The last bytes before the mark."""
+        return self.channel.noise if isinstance(self.channel, ChecksummedReceiver) else b""
 
     def close(self) -> None:
         """Kill the process and what it started in its session, and close the descriptors.
@@ -132,97 +164,67 @@ class Logins:
         return own_address(self._hellos)
 
 
-class Reach(Protocol):
-    """How one host is reached.
+class Purpose(Enum):
+    """What a login is for."""
 
-    The attributes are facts. Each subclass sets them; code elsewhere reads them and never asks
-    for the kind.
+    AGENT = "agent"
+    """Start the job's agent, by :attr:`Connection.agent`."""
+    REATTACH = "reattach"
+    """Take up the link to a running agent: :func:`distrun.agent.reattach.main`."""
+    FORMER = "former"
+    """End what an agent has left: :func:`distrun.agent.former.main`."""
+    FILES = "files"
+    """List and send what tasks have written: :func:`distrun.agent.written_files.main`."""
+
+
+class Login(NamedTuple):
+    """A login to a host.
+
+    Attributes:
+        arguments: those of the function that is named above, after the mark.
+        attempt: None: the first one.
     """
 
-    kind: str
-    """A label for people, such as "ssh"; no code may depend on it."""
-    can_reattach: bool = False
-    """Whether a lost link can be reconnected. If not, a host with a lost link is gone."""
-    has_lease: bool = False
-    """Whether an agent that is never reconnected sends heartbeats, and ends its tasks after
-    `timeouts.link` without an answer. One that can be reconnected always does."""
-    files: Manifest | None = None
-    """The program's files, if any are sent to hosts that lack them."""
-    has_own_logs: bool = True
-    """Whether tasks write their logs on the host; they are then mirrored into the job's folder. If
-    not, tasks write directly into that folder."""
-    lacks_files: bool = True
-    """Whether the program's files must be sent to the host."""
-    inherits_environment: bool = False
-    """Whether tasks inherit the environment of the launch command."""
-    needs_preflight: bool = True
-    """Whether the host is checked before the first task starts."""
-    keeps_files: bool = False
-    """Whether a further login finds what tasks have written on the host, also after the job."""
+    purpose: Purpose
+    arguments: tuple[Any, ...] = ()
+    attempt: Attempt | None = None
+
+
+class Reach:
+    """How one host is reached.
+
+    A subclass overrides what differs from a host that an ssh client or the like leads to. Code
+    elsewhere never asks for the kind.
+    """
+
     is_below_supervisor: bool = False
     """Whether the agent and its tasks are processes below the supervisor, which inherits what a
-    dead agent leaves behind and can resume a suspended one."""
-    default_python: str = "python3"
-    """The interpreter of tasks for which the spec names none."""
-    folder_variable: str = "XDG_STATE_HOME"
-    """The variable that moves the folder of the host's logs to another disk."""
+    dead agent leaves behind and can resume a suspended one. Tasks have the launch command's
+    environment, and their logs are in the job's folder. Other agents have a lease."""
+    can_reattach: bool = False
+    """Whether a lost link can be reconnected. If not, a host with a lost link is gone."""
+    keeps_files: bool = False
+    """Whether a further login finds what tasks have written on the host, also after the job."""
     connect_timeout: float | None = None
     """Seconds for a connection, the login not counted; None: no limit."""
+    files: Manifest | None = None
+    """The program's files, if any are sent to hosts that lack them."""
 
-    def connect(self, job_id: str) -> Connection:
-        """Start the process of a first connection, without waiting for it.
+    def open(self, job_id: str, login: Login) -> Connection:
+        """Start the process of a connection, without waiting for it, and begin the login.
 
         Raises:
-            OSError: the process cannot be started.
+            CauseError: the process cannot be started.
         """
-        ...
+        raise NotImplementedError
 
-    def bootstrap(self, connection: Connection) -> bytes:
-        """Return the bytes that start the agent at the other end; none if it is started already.
-
-        It is called when all connections of a round have been started, because it may be slow.
-        """
-        return b""
-
-    def record_copy(self, path: str) -> None:
-        """Take note of where the host keeps the agent's modules; the path may be empty."""
-        return
-
-    def forget_copy(self, connection: Connection) -> bool:
-        """Forget that the host keeps them if it says, before its agent starts, that it does not.
-
-        Returns whether it said so for the first time: :meth:`bootstrap` then sends them again.
-        """
+    def sees(self, what: str) -> bool:
+        """Return whether the host has this machine's `files` or `python` at the same path."""
         return False
 
-    def reconnect(
-        self, job_id: str, token: str, attempts: Mapping[str, int], attempt: Attempt
-    ) -> Connection:
-        """Start a new connection to the running agent with that token.
-
-        It is only called if :attr:`can_reattach`. It also sends the bytes that lead to the agent.
-
-        Args:
-            attempts: the last attempt of each of the agent's tasks: if it is gone, the host ends
-                what is left of them.
-
-        Raises:
-            OSError: the process cannot be started.
-        """
-        raise AssertionError(f"{self.kind} hosts are not reconnected")
-
-    def end_former(
-        self, job_id: str, arguments: tuple[object, ...], attempt: Attempt
-    ) -> Connection:
-        """Start a connection that ends what an earlier supervisor of the job has left on the host.
-
-        Args:
-            arguments: those of :func:`distrun.agent.former.main` between mark and exit code.
-
-        Raises:
-            OSError: the process cannot be started.
-        """
-        raise AssertionError(f"{self.kind} hosts keep nothing of an earlier supervisor")
+    def usable(self, hello: Hello) -> Hello:
+        """Return the facts of the host with what the job may use of it."""
+        return hello
 
     def address(self, hello: Hello, logins: Logins) -> str | None:
         """Return the address by which other hosts reach this one; None: its name in the spec.
@@ -231,15 +233,7 @@ class Reach(Protocol):
             hello: the host's own facts.
             logins: those of all hosts of the job.
         """
-        ...
-
-    def usable(self, hello: Hello) -> Hello:
-        """Return the facts of the host with what the job may use of it."""
-        return hello
-
-    def not_started(self, error: OSError) -> Cause:
-        """Return why :meth:`connect` or :meth:`reconnect` raised that error."""
-        return Cause(Code.AGENT_NOT_STARTED, errno=error.errno or 0)
+        raise NotImplementedError
 
     def diagnose(self, connection: Connection, status: int | None) -> Cause:
         """Return why the first connection to the host failed, without waiting for anything.
@@ -247,7 +241,15 @@ class Reach(Protocol):
         Args:
             status: how the process exited, as Popen has it; None: it ran for too long.
         """
-        ...
+        raise NotImplementedError
+
+    def is_transient(self, connection: Connection, status: int) -> bool:
+        """Return whether a failed first connection should be tried again."""
+        return False
+
+    def loss(self, connection: Connection, status: int) -> Cause:
+        """Return why an established link ended: AGENT_EXITED if the agent did, else the link."""
+        return agent_exited(status)
 
     def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
         """Return what would tell more than a cause does; None: nothing.
@@ -259,30 +261,6 @@ class Reach(Protocol):
                 process's SIGTERM.
         """
         return None
-
-    def answered(self, connection: Connection, cause: Cause, answer: Cause | None) -> Cause:
-        """Return the cause of :meth:`question` with its answer; None: there is no answer."""
-        return answer or cause
-
-    def is_transient(self, connection: Connection, status: int) -> bool:
-        """Return whether a failed first connection should be tried again."""
-        return False
-
-    def loss(self, connection: Connection, status: int) -> Cause:
-        """Return why an established link ended: AGENT_EXITED if the agent did, else the link."""
-        return agent_exited(status)
-
-    def may_live_on(self, cause: Cause) -> bool:
-        """Whether an agent with a lease may continue until its end after a loss of the link."""
-        return False
-
-    def agent_is_gone(self, connection: Connection, status: int | None) -> bool:
-        """Return whether a new connection found that the agent and its tasks are gone.
-
-        Args:
-            status: how the process exited, or None while it runs.
-        """
-        return False
 
     def outlives_job(self, pid: int) -> bool:
         """Return whether a process below this one outlives the job because others use it too.
@@ -297,6 +275,11 @@ class Reach(Protocol):
         Returns the process that removes them, if any; the job has ended once that has.
         """
         return None
+
+
+def folder_variable(reach: Reach) -> str:
+    """Return the variable that moves the folder of a host's logs to another disk."""
+    return "DISTRUN_HOME" if reach.is_below_supervisor else "XDG_STATE_HOME"
 
 
 def make_reach(host: HostSpec, spec: Spec) -> Reach:

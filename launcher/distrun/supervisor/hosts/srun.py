@@ -17,15 +17,13 @@ from distrun.agent.protocol import Cause, Code
 from distrun.slurm import step_end
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.addresses import login_address
-from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.inquiry import Question
-from distrun.supervisor.hosts.reach import Connection, Logins, Reach, agent_exited
+from distrun.supervisor.hosts.reach import Connection, Login, Logins, Reach, agent_exited
 from distrun.supervisor.hosts.ssh import open_connection
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, SlurmNode, Spec
-    from distrun.sync.manifest import Manifest
 
 _CONNECT_SECONDS = 60.0
 """A busy slurmctld lets srun wait, and srun tries again by itself."""
@@ -57,29 +55,26 @@ _NO_GPUS = "NoDevFiles"
 class SrunReach(Reach):
     """A node by its name in Slurm."""
 
-    kind = "srun"
-    has_lease = True
-
     def __init__(self, host: str, given: SlurmNode, spec: Spec) -> None:
         self._host = host
         self._given = given
         self._spec = spec
         self._connection: Connection | None = None
-        self.files: Manifest | None = None
         self.connect_timeout: float = _CONNECT_SECONDS
 
-    def connect(self, job_id: str) -> Connection:
+    def open(self, job_id: str, login: Login) -> Connection:  # noqa: ARG002 - always for an agent
         command = ["srun", f"--jobid={self._given.job}", *_OPTIONS]
         command += [f"--cpus-per-task={self._given.cores}", f"--nodelist={self._host}", *_COMMAND]
-        return open_connection(command, job_id, _environment(self._given))
-
-    def bootstrap(self, connection: Connection) -> bytes:
+        environ = _environment(self._given)
+        connection = open_connection(command, job_id, Code.SRUN_NOT_STARTED, environ)
+        connection.agent = partial(self._start_agent, connection.mark)
         self._connection = connection
+        return connection
+
+    def _start_agent(self, mark: bytes) -> bytes:
         base, names = self._names()
         expected = fingerprint(base, names)
-        return bootstrap.start_agent_beside_files(
-            connection.mark, base, names, expected, sys.executable
-        )
+        return bootstrap.start_agent_beside_files(mark, base, names, expected, sys.executable)
 
     def _names(self) -> tuple[str, list[str]]:
         """The files that tasks need, relative to a folder."""
@@ -88,24 +83,15 @@ class SrunReach(Reach):
         files, links = self.files.files, self.files.links
         return self.files.base, [each.path for each in files] + [each.path for each in links]
 
-    def _sees(self, what: str) -> bool:
-        """What the node has said of itself before its agent started."""
-        channel = None if self._connection is None else self._connection.channel
-        noise = channel.noise if isinstance(channel, ChecksummedReceiver) else b""
+    def sees(self, what: str) -> bool:
+        """Return what the node has said of itself before its agent started."""
+        noise = b"" if self._connection is None else self._connection.noise
         _, found, rest = noise.rpartition(ANSWER)
         try:
             answer = json.loads(rest.partition(b"\n")[0]) if found else {}
         except ValueError:
             return False
         return isinstance(answer, dict) and answer.get(what) is True
-
-    @property
-    def lacks_files(self) -> bool:  # type: ignore[override]
-        return not self._sees("files")
-
-    @property
-    def default_python(self) -> str:  # type: ignore[override]
-        return sys.executable if self._sees("python") else "python3"
 
     def usable(self, hello: Hello) -> Hello:
         """Return a node's facts without what Slurm has not given to the job."""
@@ -120,18 +106,11 @@ class SrunReach(Reach):
             return "localhost"
         return login_address(hello, len(logins), logins.find_own_address)
 
-    def not_started(self, error: OSError) -> Cause:
-        return Cause(Code.SRUN_NOT_STARTED, errno=error.errno or 0)
-
     def diagnose(self, connection: Connection, status: int | None) -> Cause:
         text = connection.stderr_text
         if "python3" in text and ("No such file" in text or "not found" in text):
             return Cause(Code.PYTHON_MISSING, text=step_end.last_words(text))
         return step_end.cause(text, status, self._given.job)
-
-    def may_live_on(self, cause: Cause) -> bool:
-        """Whether nobody knows that the step has ended: its node is cut off, or srun was killed."""
-        return cause.code is Code.SLURM_NODE_FAILED or bool(cause.signal)
 
     def question(
         self,
@@ -141,11 +120,14 @@ class SrunReach(Reach):
     ) -> Question | None:
         job, text = self._given.job, connection.stderr_text
         is_asked = cause.code in _TERMINATED or step_end.may_be_of_job(text, cause)
-        return Question(job, partial(step_end.ask, job)) if is_asked else None
+        if not is_asked:
+            return None
 
-    def answered(self, connection: Connection, cause: Cause, answer: Cause | None) -> Cause:
-        words = step_end.find(connection.stderr_text, self._given.job)
-        return step_end.joined(words, answer) or cause
+        def join(answer: Cause | None) -> Cause:
+            words = step_end.find(connection.stderr_text, job)
+            return step_end.joined(words, answer) or cause
+
+        return Question(job, partial(step_end.ask, job), join=join)
 
     def loss(self, connection: Connection, status: int) -> Cause:
         text = connection.stderr_text

@@ -15,11 +15,19 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
 from distrun.supervisor.hosts import bootstrap, ssh_diagnosis
 from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.inquiry import Question
-from distrun.supervisor.hosts.reach import Connection, Logins, Reach, agent_exited
+from distrun.supervisor.hosts.reach import (
+    Connection,
+    Login,
+    Logins,
+    Purpose,
+    Reach,
+    agent_exited,
+)
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
 from distrun.supervisor.hosts.sent_agents import sent_agents
 from distrun.supervisor.hosts.ssh_command import (
@@ -34,7 +42,6 @@ if TYPE_CHECKING:
 
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
-    from distrun.supervisor.hosts.reconnect import Attempt
 
 _PIPE_BYTES = 512 * 1024
 _PIPE_RESERVE = 32 * 1024
@@ -49,7 +56,6 @@ _ALIVE_SECONDS = 10
 class SshReach(Reach):
     """A host by its name in the spec. Its agent outlives a lost link for `timeouts.link`."""
 
-    kind = "ssh"
     can_reattach = True
     keeps_files = True
 
@@ -59,41 +65,29 @@ class SshReach(Reach):
         self._settings = spec.ssh
         self._alive_interval = _ALIVE_SECONDS if lease is None else max(1, round(lease / 4))
         self.connect_timeout: float = spec.ssh.connect_timeout
-        self._key = ""
 
-    def connect(self, job_id: str) -> Connection:
-        return self._open(job_id, self.connect_timeout)
-
-    def bootstrap(self, connection: Connection) -> bytes:
-        self._key = self._key or sent_agents().key(self._host, self._settings)
-        return bootstrap.start_agent(connection.mark, sent_agents().path(self._key))
-
-    def record_copy(self, path: str) -> None:
-        sent_agents().remember(self._key, path)
-
-    def forget_copy(self, connection: Connection) -> bool:
-        return bootstrap.NO_COPY in connection.stderr_text and sent_agents().forget(self._key)
-
-    def reconnect(
-        self, job_id: str, token: str, attempts: Mapping[str, int], attempt: Attempt
-    ) -> Connection:
-        connection = self._open(job_id, attempt.connect_timeout, is_separate=attempt.is_separate)
-        found = bootstrap.reattach(connection.mark, token, job_id, dict(attempts))
-        connection.channel.send_bytes(found)
+    def open(self, job_id: str, login: Login) -> Connection:
+        attempt = login.attempt
+        command = link_command(
+            self._host,
+            self._settings,
+            self._alive_interval,
+            self.connect_timeout if attempt is None else attempt.connect_timeout,
+            is_separate=attempt is not None and attempt.is_separate,
+        )
+        connection = open_connection(command, job_id, Code.SSH_NOT_STARTED)
+        if login.purpose is Purpose.AGENT:
+            connection.agent = partial(self._start_agent, connection)
+        else:
+            connection.begin(login)
         return connection
 
-    def end_former(
-        self, job_id: str, arguments: tuple[object, ...], attempt: Attempt
-    ) -> Connection:
-        connection = self._open(job_id, attempt.connect_timeout, is_separate=attempt.is_separate)
-        connection.channel.send_bytes(bootstrap.end_former(connection.mark, *arguments))
-        return connection
+    def _start_agent(self, connection: Connection) -> bytes:
+        connection.copy_key = key = sent_agents().key(self._host, self._settings)
+        return bootstrap.start_agent(connection.mark, sent_agents().path(key))
 
     def address(self, hello: Hello, logins: Logins) -> str | None:
         return login_address(hello, len(logins), logins.find_own_address)
-
-    def not_started(self, error: OSError) -> Cause:
-        return Cause(Code.SSH_NOT_STARTED, errno=error.errno or 0)
 
     def diagnose(self, connection: Connection, status: int | None) -> Cause:
         names = frozenset({self._host.rpartition("@")[2]})
@@ -117,8 +111,7 @@ class SshReach(Reach):
     def _diagnose(
         self, connection: Connection, status: int | None, find_known: Callable[[], KnownHosts]
     ) -> Cause:
-        channel = connection.channel
-        noise = channel.noise if isinstance(channel, ChecksummedReceiver) else b""
+        noise = connection.noise
         seconds = self.connect_timeout + LOGIN_SECONDS
         printed = connection.stderr_text
         return ssh_diagnosis.diagnose(
@@ -136,25 +129,8 @@ class SshReach(Reach):
             return Cause(Code.SSH_ENDED, signal=-status)
         return Cause(Code.SSH_ENDED, status=status, text=text)
 
-    def agent_is_gone(self, connection: Connection, status: int | None) -> bool:
-        # A login profile's background jobs can delay the exit of ssh.
-        said_so = bootstrap.NO_AGENT in connection.stderr_text
-        return said_so or status == bootstrap.EXIT_NO_AGENT
-
     def outlives_job(self, pid: int) -> bool:
         return pid in SharedConnections()
-
-    def _open(
-        self, job_id: str, connect_timeout: float, *, is_separate: bool = False
-    ) -> Connection:
-        command = link_command(
-            self._host,
-            self._settings,
-            self._alive_interval,
-            connect_timeout,
-            is_separate=is_separate,
-        )
-        return open_connection(command, job_id)
 
 
 class SharedConnections:
@@ -178,6 +154,7 @@ class SharedConnections:
 def open_connection(
     command: list[str],
     job_id: str,
+    code: Code,
     environ: Mapping[str, str] | None = None,
     kept: Collection[int] = (),
 ) -> Connection:
@@ -186,12 +163,22 @@ def open_connection(
     Args:
         command: the client's.
         job_id: for the client's environment.
+        code: of the cause if there is no such client.
         environ: the rest of it; None: this process's.
         kept: descriptors that it inherits.
 
     Raises:
-        OSError: there is no such client.
+        CauseError: there is no such client.
     """
+    try:
+        return _open(command, job_id, environ, kept)
+    except OSError as error:
+        raise CauseError(Cause(code, errno=error.errno or 0)) from error
+
+
+def _open(
+    command: list[str], job_id: str, environ: Mapping[str, str] | None, kept: Collection[int]
+) -> Connection:
     mark = b"\ndistrun:" + os.urandom(_MARK_BYTES).hex().encode("ascii") + b"\n"
     with contextlib.ExitStack() as undo:
         ssh_stdin, writer = _pipe(undo)
