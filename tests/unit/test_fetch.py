@@ -15,6 +15,7 @@ from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWri
 from distrun.errors import UsageError
 from distrun.supervisor.file_fetch import clean_patterns, place
 from distrun.supervisor.hosts.file_source import FileSource, Found, is_plain
+from distrun.supervisor.hosts.link import Links
 from distrun.supervisor.received_tree import ReceivedTree
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def test_sizes_that_cannot_be_are_left_out(rest: list[Any]) -> None:
 
 
 def listed(entry: list[Any]) -> FileSource:
-    source = FileSource("h1", cast("Reach", None), Loop(), "job-a", lambda: None)
+    source = FileSource("h1", cast("Reach", None), Links(Loop(), "job-a"))
     source.files = [{}]
     assert source._receive(FilesWritten(0, [entry], [], last=False))
     assert not source._receive(FilesWritten(5, [], [], last=False))

@@ -18,7 +18,7 @@ from distrun.spec.problems import printable
 from distrun.spec.regular_file import read_regular_file
 from distrun.supervisor.hosts.file_source import Arguments, FileSource, Found, Wanted, is_plain
 from distrun.supervisor.hosts.former_agents import make_former_reach
-from distrun.supervisor.hosts.link import MAX_CONNECTING
+from distrun.supervisor.hosts.link import MAX_CONNECTING, Links
 from distrun.supervisor.received_tree import ReceivedTree
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ class Fetch:
         self._tree = ReceivedTree(target)
         self._may_replace, self._on_progress = may_replace, on_progress
         self._loop = Loop()
+        self._links = Links(self._loop, folder.job_id)
         self._places: dict[str, tuple[FileSource, int]] = {}
         """By label: the host, and the number of its working folder."""
         self._left_out: list[tuple[str, str, str]] = []
@@ -168,21 +169,16 @@ class Fetch:
     def _list(self) -> list[FileSource]:
         """Have all hosts list what their tasks have written."""
         waiting = self._sources()
+        for source, arguments in waiting:
+            source.start(arguments)
         sources = [source for source, _ in waiting]
-        started: list[FileSource] = []
-        while waiting or not all(source.is_idle for source in started):
-            if waiting and sum(not source.is_idle for source in started) < MAX_CONNECTING:
-                source, arguments = waiting.pop(0)
-                started.append(source)
-                source.start(arguments)
-            else:
-                self._turn()
+        while not all(source.is_idle for source in sources):
+            self._turn()
         return sources
 
     def _turn(self) -> None:
-        for source, _ in self._places.values():
-            source.before_wait()
         self._loop.turn(0.5)
+        self._links.check_exits()
 
     def _sources(self) -> list[tuple[FileSource, Arguments]]:
         history = record.read(str(self._folder.events_file))
@@ -201,7 +197,7 @@ class Fetch:
                 self._left_out.append((host, "", "only hosts that ssh reaches keep files"))
                 continue
             workdirs = list(dict.fromkeys(str(task["workdir"]) for task in own))
-            source = FileSource(host, reach, self._loop, self._folder.job_id, lambda: None)
+            source = FileSource(host, reach, self._links)
             for number, workdir in enumerate(workdirs):
                 first = next(task["name"] for task in own if task["workdir"] == workdir)
                 label = host if len(workdirs) == 1 else f"{host}-{first.replace(':', '-')}"

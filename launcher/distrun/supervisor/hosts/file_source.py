@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-import subprocess
-import time
 from collections import deque
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.causes import CauseError
-from distrun.agent.protocol.channel import ProtocolError
 from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten, ReadFile
 from distrun.frozen import Frozen
+from distrun.supervisor.hosts.link import Link, LinkState, LinkUser
 from distrun.supervisor.hosts.reach import Login, Purpose
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distrun.agent.loop import Loop
+    from distrun.agent.protocol import Report
+    from distrun.supervisor.hosts.link import Links
     from distrun.supervisor.hosts.reach import Connection, Reach
+    from distrun.supervisor.hosts.reconnect import Attempt
 
 MOST_FILES = 100_000
 """Of a working folder."""
@@ -66,21 +64,12 @@ class Arguments(Frozen):
     skipped: list[str]
 
 
-class FileSource:
-    """One host. `failure` says why nothing more comes from it.
+class FileSource(LinkUser):
+    """One host. `failure` says why nothing more comes from it."""
 
-    Args:
-        on_change: called once the list is complete, a file has ended, or it has failed.
-    """
-
-    def __init__(
-        self, name: str, reach: Reach, loop: Loop, job_id: str, on_change: Callable[[], None]
-    ) -> None:
+    def __init__(self, name: str, reach: Reach, links: Links) -> None:
         self.name = name
-        self._reach, self._loop, self._job_id = reach, loop, job_id
-        self._on_change = on_change
-        self._alarm = loop.call_at(None, self._on_silence)
-        self._connection: Connection | None = None
+        self._reach, self._links = reach, links
         self._wanted: deque[Wanted] = deque()
         self.files: list[dict[str, Found]] = []
         """Of each working folder, by the path in it."""
@@ -91,22 +80,11 @@ class FileSource:
         self.failure: Cause | None = None
 
     def start(self, arguments: Arguments) -> None:
-        """Start the login."""
+        """Log in as soon as there is a slot for it."""
         self.files = [{} for _ in arguments.folders]
-        try:
-            program = (*vars(arguments).values(), MOST_FILES)
-            self._connection = self._reach.open(self._job_id, Login(Purpose.FILES, program))
-        except CauseError as error:
-            self.fail(error.cause)
-            return
-        self._loop.watch(self._connection.channel.reader, self._on_readable)
-        limit = (self._reach.connect_timeout or 0.0) + LOGIN_SECONDS
-        self._alarm.move(time.monotonic() + max(limit, _SILENT_SECONDS))
-
-    def before_wait(self) -> None:
-        """Send what is queued."""
-        if self._connection is not None:
-            self._connection.channel.watch_writing(self._loop)
+        self._arguments = (*vars(arguments).values(), MOST_FILES)
+        self.link = Link(self._links, self, self._reach.connect_timeout, None)
+        self.link.connect()
 
     @property
     def is_idle(self) -> bool:
@@ -115,52 +93,59 @@ class FileSource:
 
     def read(self, wanted: Wanted) -> None:
         """Read a file after those that were wanted before."""
-        if self._connection is not None:
+        if self.link.connection is not None:
             self._wanted.append(wanted)
             order = ReadFile(wanted.folder, wanted.path, wanted.offset, wanted.size, wanted.digest)
-            self._connection.channel.send(order)
-            self._alarm.move(time.monotonic() + _SILENT_SECONDS)
+            self.link.connection.channel.send(order)
+            self.link.touch()
+            self.link.limit(_SILENT_SECONDS)
 
     def close(self) -> None:
         """End the login."""
-        self._alarm.cancel()
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._loop.unwatch(connection.channel.reader)
-            self._loop.unwatch(connection.channel.writer)
-            connection.close()
+        if self.link.state is not LinkState.GONE:
+            self.link.end()
 
     def fail(self, cause: Cause) -> None:
         """Expect nothing more of it, for this reason."""
         if self.failure is None:
             self.failure = cause
             self.close()
-            self._on_change()
 
-    def _on_silence(self) -> None:
-        self.fail(Cause(Code.NOT_ANSWERED))
+    # The login -----------------------------------------------------------------------------
 
-    def _on_readable(self) -> None:
-        connection = self._connection
-        if connection is None:
-            return
-        try:
-            for _, message in connection.channel.receive():
-                self._alarm.move(time.monotonic() + _SILENT_SECONDS)
-                if self._connection is not None and not self._receive(message):
-                    self.fail(Cause(Code.REPORT_UNASKED, name=type(message).__name__))
-        except ProtocolError as error:
-            self.fail(error.cause)
-        if self._connection is not None and connection.channel.ended:
-            status = -signal.SIGKILL
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                status = connection.process.wait(_EXIT_SECONDS)
-            connection.read_stderr()
-            has_begun = self.is_listed or any(self.files)
-            why = self._reach.loss if has_begun else self._reach.diagnose
-            self.fail(why(connection, status))
-        if self.is_idle:
-            self._alarm.move(None)
+    def log_in(self, attempt: Attempt) -> Connection:
+        self.link.limit(max(attempt.connect_timeout + LOGIN_SECONDS, _SILENT_SECONDS))
+        return self._reach.open(self._links.job_id, Login(Purpose.FILES, self._arguments))
+
+    def on_not_started(self, cause: Cause) -> None:
+        self.fail(cause)
+
+    def on_fault(self, _: Connection, cause: Cause) -> None:
+        self.fail(cause)
+
+    def on_messages(self, _: Connection, messages: list[tuple[int, Report]]) -> None:
+        if messages and self.link.state is LinkState.CONNECTING:
+            self.link.enter(LinkState.UP)
+        for _number, message in messages:
+            if self.failure is None and not self._receive(message):
+                self.fail(Cause(Code.REPORT_UNASKED, name=type(message).__name__))
+        if messages and self.failure is None:
+            self.link.limit(None if self.is_idle else _SILENT_SECONDS)
+
+    def on_end(self, _: Connection) -> None:
+        self.link.limit(_EXIT_SECONDS)
+
+    def on_expired(self) -> None:
+        connection = self.link.connection
+        if connection is not None and connection.channel.ended:
+            self.on_exit(connection, -signal.SIGKILL)
+        else:
+            self.fail(Cause(Code.NOT_ANSWERED))
+
+    def on_exit(self, connection: Connection, status: int) -> None:
+        has_begun = self.is_listed or any(self.files)
+        why = self._reach.loss if has_begun else self._reach.diagnose
+        self.fail(why(connection, status))
 
     def _receive(self, message: object) -> bool:
         """Handle a message; returns whether it was to come."""
@@ -171,7 +156,6 @@ class FileSource:
             return True
         if isinstance(message, FileReadEnd) and self._wanted:
             self._wanted.popleft().on_end(message)
-            self._on_change()
             return True
         return False
 
@@ -188,8 +172,6 @@ class FileSource:
         for each in message.left_out:
             self.leave_out(*(str(word)[:_LONGEST_PATH] for word in (*each, "", "")[:2]))
         self.is_listed = message.last
-        if message.last:
-            self._on_change()
         return True
 
     def leave_out(self, path: str, why: str) -> None:

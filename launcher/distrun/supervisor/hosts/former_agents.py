@@ -18,7 +18,7 @@ from distrun.spec.model import HostSpec
 from distrun.supervisor.hosts.bootstrap import tasks_alive
 from distrun.supervisor.hosts.deadlines import LONGEST_SHUTDOWN, SLOWEST_LINK
 from distrun.supervisor.hosts.host_channel import Damage
-from distrun.supervisor.hosts.link import Link, LinkState
+from distrun.supervisor.hosts.link import Link, LinkState, LinkUser
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reach import Login, Purpose, make_reach
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
@@ -46,7 +46,7 @@ _MOST_TRIES = 3
 """Logins to a host without a lease, before it counts as unreachable."""
 
 
-class FormerAgent:
+class FormerAgent(LinkUser):
     """What one such agent has left on a host.
 
     Args:
@@ -197,18 +197,6 @@ class FormerAgent:
 
     def on_not_started(self, cause: Cause) -> None:
         self._retry(cause)
-
-    def on_login(self, _: Connection) -> None:
-        return
-
-    def on_stderr(self, _: Connection) -> None:
-        return
-
-    def on_end(self, _: Connection) -> None:
-        return
-
-    def before_wait(self) -> None:
-        return
 
     def on_fault(self, _: Connection, cause: Cause) -> None:
         self._retry(cause)

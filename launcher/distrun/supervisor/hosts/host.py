@@ -20,7 +20,7 @@ from distrun.job.events import LinkLost, LinkRestored
 from distrun.job.folder import task_of_log
 from distrun.supervisor.hosts.bootstrap import NO_COPY, tasks_alive
 from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
-from distrun.supervisor.hosts.link import Link, LinkState
+from distrun.supervisor.hosts.link import Link, LinkState, LinkUser
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reach import Login, Purpose, folder_variable
 from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
@@ -68,7 +68,7 @@ class HostObserver(Protocol):
         """The agent has ended, and nothing of its tasks is left."""
 
 
-class Host:
+class Host(LinkUser):
     """A host by its name in the spec.
 
     Args:

@@ -6,6 +6,8 @@ A link knows descriptors, processes and times. What has arrived, and what an end
 business of its user: a live host, or what an agent has left on one.
 """
 
+# ruff: noqa: ARG002 - all users of a link have the same methods
+
 from __future__ import annotations
 
 from enum import Enum
@@ -50,7 +52,10 @@ _LOGGING_IN = (LinkState.CONNECTING, LinkState.RECONNECTING)
 
 
 class LinkUser(Protocol):
-    """Decides what a link is for, and what follows from what happens to it."""
+    """Decides what a link is for, and what follows from what happens to it.
+
+    Classes derive from it and override what concerns them.
+    """
 
     def log_in(self, attempt: Attempt) -> Connection:
         """Start a login. Raises CauseError: there can be no such process."""
@@ -60,6 +65,7 @@ class LinkUser(Protocol):
 
     def on_login(self, connection: Connection) -> None:
         """Send what the login begins with, which may be slow: others have been started by now."""
+        return
 
     def on_messages(self, connection: Connection, messages: list[tuple[int, Report]]) -> None:
         """Messages have arrived."""
@@ -69,9 +75,11 @@ class LinkUser(Protocol):
 
     def on_stderr(self, connection: Connection) -> None:
         """The login has printed something."""
+        return
 
     def on_end(self, connection: Connection) -> None:
         """Nothing more will arrive; the login's process may still run."""
+        return
 
     def on_exit(self, connection: Connection, status: int) -> None:
         """The login's process has exited, and everything from it has been read."""
@@ -81,6 +89,7 @@ class LinkUser(Protocol):
 
     def before_wait(self) -> None:
         """Queue what can be sent now; called in each turn in which something has happened."""
+        return
 
 
 class Link:
