@@ -1,6 +1,7 @@
-"""When a host's agent must have executed its orders: the host cannot move these times.
+"""The times by which a host's agent must have been heard, and must have executed its orders.
 
-It can only extend the time of its shutdown, by sending logs, and not without limit.
+The host can move these times by heartbeats, and extend that of its shutdown by sending logs, which
+it cannot without limit.
 """
 
 from __future__ import annotations

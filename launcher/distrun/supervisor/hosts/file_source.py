@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten, ReadFile
 from distrun.frozen import Frozen
-from distrun.supervisor.hosts.link import Link, LinkState, LinkUser
+from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, LinkState, LinkUser
 from distrun.supervisor.hosts.reach import Login, Purpose
-from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distrun.agent.protocol import Report
     from distrun.supervisor.hosts.link import Links
-    from distrun.supervisor.hosts.reach import Connection, Reach
-    from distrun.supervisor.hosts.reconnect import Attempt
+    from distrun.supervisor.hosts.reach import Attempt, Connection, Reach
 
 MOST_FILES = 100_000
 """Of a working folder."""

@@ -18,10 +18,9 @@ from distrun.spec.model import HostSpec
 from distrun.supervisor.hosts.bootstrap import tasks_alive
 from distrun.supervisor.hosts.deadlines import LONGEST_SHUTDOWN, SLOWEST_LINK
 from distrun.supervisor.hosts.host_channel import Damage
-from distrun.supervisor.hosts.link import Link, LinkState, LinkUser
+from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, LinkState, LinkUser
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reach import Login, Purpose, make_reach
-from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
 from distrun.supervisor.hosts.report_checker import LONGEST_PATH
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from distrun.lifecycle import JobState
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.link import Links
-    from distrun.supervisor.hosts.reach import Connection, Reach
-    from distrun.supervisor.hosts.reconnect import Attempt
+    from distrun.supervisor.hosts.reach import Attempt, Connection, Reach
 
 _CLEARING_SECONDS = 60.0
 """How long a host may take from the login until it has sent the next part of its logs."""

@@ -20,10 +20,9 @@ from distrun.job.events import LinkLost, LinkRestored
 from distrun.job.folder import task_of_log
 from distrun.supervisor.hosts.bootstrap import NO_COPY, tasks_alive
 from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
-from distrun.supervisor.hosts.link import Link, LinkState, LinkUser
+from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, LinkState, LinkUser
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reach import Login, Purpose, folder_variable
-from distrun.supervisor.hosts.reconnect import LOGIN_SECONDS
 from distrun.supervisor.hosts.report_receiver import ReportReceiver
 from distrun.supervisor.hosts.sent_agents import sent_agents
 
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.file_delivery import FileSender
     from distrun.supervisor.hosts.link import Links
-    from distrun.supervisor.hosts.reach import Connection, Reach
-    from distrun.supervisor.hosts.reconnect import Attempt
+    from distrun.supervisor.hosts.reach import Attempt, Connection, Reach
 
 _MAX_FIRST_ATTEMPTS = 4
 _FIRST_RETRY_SECONDS = 0.5

@@ -170,12 +170,7 @@ class KubernetesReach(Reach):
     @property
     def _facts(self) -> dict[str, str]:
         """Which pod the host is, from what its connection said first."""
-        noise = b"" if self._connection is None else self._connection.noise
-        _, found, rest = noise.rpartition(_FACTS)
-        with contextlib.suppress(ValueError):
-            facts: dict[str, str] = json.loads(rest.partition(b"\n")[0]) if found else {}
-            return facts
-        return {}
+        return {} if self._connection is None else self._connection.answer(_FACTS)
 
     def address(self, hello: Hello, logins: Logins) -> str | None:
         return "localhost" if len(logins) == 1 else self._facts.get("ip")

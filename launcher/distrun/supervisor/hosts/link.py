@@ -3,7 +3,12 @@
     WAITING <-> CONNECTING -> UP -> LOST <-> RECONNECTING -> UP        and from each to GONE
 
 A link knows descriptors, processes and times. What has arrived, and what an end means, is the
-business of its user: a live host, or what an agent has left on one.
+business of its user: a live host, what an agent has left on one, or the files of one.
+
+The user's ssh may share one connection among logins (ControlMaster). If that connection is dead,
+ssh waits for it without end. But it may be the only way in, if a new login needs a second factor.
+So attempts alternate between the shared connection and one of their own. An attempt that may use
+the shared one has less time.
 """
 
 # ruff: noqa: ARG002 - all users of a link have the same methods
@@ -16,17 +21,24 @@ from typing import TYPE_CHECKING, Any, Protocol
 from distrun.agent.protocol.causes import CauseError
 from distrun.agent.protocol.channel import ProtocolError
 from distrun.supervisor.hosts.inquiry import Inquiries
-from distrun.supervisor.hosts.reconnect import ReconnectPolicy
+from distrun.supervisor.hosts.reach import Attempt
 
 if TYPE_CHECKING:
     from distrun.agent.loop import Loop
     from distrun.agent.protocol import Cause, Report
     from distrun.supervisor.hosts.inquiry import OnAnswer, Question
     from distrun.supervisor.hosts.reach import Connection
-    from distrun.supervisor.hosts.reconnect import Attempt
 
 MAX_CONNECTING = 16
 """How many links may be connecting at a time: each ssh client takes 80 ms of a core here."""
+
+LOGIN_SECONDS = 30.0
+"""How long a login may take once it is connected."""
+_FIRST_BACKOFF = 0.25
+_LONGEST_BACKOFF = 5.0
+_SHORTEST_TIMEOUT = 1.0
+_STABLE_SECONDS = 30.0
+"""A link that was lost sooner is reconnected with the delay of a failed attempt."""
 
 
 class LinkState(Enum):
@@ -118,7 +130,11 @@ class Link:
         """Whether everything that arrives is dropped."""
         self._links, self._loop = links, links.loop
         self._user = user
-        self._policy = ReconnectPolicy(connect_timeout or 0.0, lease)
+        self._connect_timeout = connect_timeout or 0.0
+        if lease is not None:
+            self._connect_timeout = max(_SHORTEST_TIMEOUT, min(self._connect_timeout, lease / 3))
+        self._is_separate = False
+        self._backoff = 0.0
         self._expiry = self._loop.call_at(None, self._on_expired)
         self._up_since = 0.0
         self._asked: OnAnswer | None = None
@@ -147,18 +163,31 @@ class Link:
     def lose(self, *, was_silent: bool) -> None:
         """Close a link that was up, and reconnect it. `was_silent`: whether it seems to hang."""
         self.close()
-        lasted = self._loop.now() - self._up_since
-        self.enter(LinkState.LOST, self._policy.record_loss(lasted=lasted, was_silent=was_silent))
+        # A shared connection, which it may have used, is not tried first then.
+        self._is_separate = was_silent
+        if self._loop.now() - self._up_since >= _STABLE_SECONDS:
+            self._backoff = 0.0
+        self.enter(LinkState.LOST, self._next_delay())
 
     def retry(self, most: float | None = None) -> None:
         """Close an attempt to reconnect that has failed; the next is in `most` seconds or fewer."""
         self.close()
-        delay = self._policy.record_failure()
+        self._is_separate = not self._is_separate
+        delay = self._next_delay()
         seconds = delay if most is None else min(delay, most)
         if self.state is LinkState.LOST:
             self.limit(seconds)
         else:
             self.enter(LinkState.LOST, seconds)
+
+    def _next_delay(self) -> float:
+        delay = self._backoff
+        self._backoff = min(max(2 * delay, _FIRST_BACKOFF), _LONGEST_BACKOFF)
+        return delay
+
+    @property
+    def next_attempt(self) -> Attempt:
+        return Attempt(self._connect_timeout, self._is_separate)
 
     def _on_expired(self) -> None:
         self.touch()
@@ -171,10 +200,11 @@ class Link:
 
     def log_in(self) -> None:
         """Start a login now. :meth:`begin` must follow."""
-        attempt = self._policy.next_attempt
+        attempt = self.next_attempt
         is_first = self.state is LinkState.WAITING
         state = LinkState.CONNECTING if is_first else LinkState.RECONNECTING
-        self.enter(state, attempt.timeout)
+        seconds = LOGIN_SECONDS if attempt.is_separate else 0.0
+        self.enter(state, attempt.connect_timeout + seconds)
         try:
             connection = self._user.log_in(attempt)
         except CauseError as error:

@@ -9,10 +9,12 @@ name). No other code asks how a host is reached: it reads the attributes of its 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import functools
 import importlib
+import json
 import os
 import signal
 import sys
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from distrun.supervisor.forked_process import Process
     from distrun.supervisor.hosts.host_channel import HostChannel
     from distrun.supervisor.hosts.inquiry import Question
-    from distrun.supervisor.hosts.reconnect import Attempt
     from distrun.sync.manifest import Manifest
 
 FORK_ERRORS = (errno.EAGAIN, errno.ENOMEM)
@@ -126,6 +127,14 @@ class Connection:
         """The last bytes before the mark."""
         return self.channel.noise if isinstance(self.channel, ChecksummedReceiver) else b""
 
+    def answer(self, name: bytes) -> dict[str, Any]:
+        """Return the JSON object after `name`, on a line that the host has printed before."""
+        _, found, rest = self.noise.rpartition(name)
+        with contextlib.suppress(ValueError):
+            answer = json.loads(rest.partition(b"\n")[0]) if found else {}
+            return answer if isinstance(answer, dict) else {}
+        return {}
+
     def close(self) -> None:
         """Kill the process and what it started in its session, and close the descriptors.
 
@@ -175,6 +184,18 @@ class Purpose(Enum):
     """End what an agent has left: :func:`distrun.agent.former.main`."""
     FILES = "files"
     """List and send what tasks have written: :func:`distrun.agent.written_files.main`."""
+
+
+class Attempt(NamedTuple):
+    """One attempt to reconnect.
+
+    Attributes:
+        connect_timeout: seconds for the connection.
+        is_separate: it must not use a connection that the user shares among logins.
+    """
+
+    connect_timeout: float
+    is_separate: bool
 
 
 class Login(NamedTuple):

@@ -6,7 +6,6 @@ Slurm takes minutes to notice that a node is silent.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from functools import partial
@@ -85,13 +84,8 @@ class SrunReach(Reach):
 
     def sees(self, what: str) -> bool:
         """Return what the node has said of itself before its agent started."""
-        noise = b"" if self._connection is None else self._connection.noise
-        _, found, rest = noise.rpartition(ANSWER)
-        try:
-            answer = json.loads(rest.partition(b"\n")[0]) if found else {}
-        except ValueError:
-            return False
-        return isinstance(answer, dict) and answer.get(what) is True
+        connection = self._connection
+        return connection is not None and connection.answer(ANSWER).get(what) is True
 
     def usable(self, hello: Hello) -> Hello:
         """Return a node's facts without what Slurm has not given to the job."""
