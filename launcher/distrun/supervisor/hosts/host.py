@@ -103,7 +103,9 @@ class Host(LinkUser):
         self.mirror = LogMirror(logs, spec.log_max_size)
         self._alarm = links.loop.call_at(None, self._on_alarm)
         self._deadlines = OrderDeadlines(lease)
-        self.reports = ReportReceiver(self, self.link, self.mirror, self._deadlines, links.job_id)
+        self.reports = ReportReceiver(
+            *(self.link, self.mirror, self._deadlines, links.job_id, self.handle, self.on_fault)
+        )
         self._outbox: Outbox[Order] = Outbox()
         self._file_sender: FileSender | None = None
         self._has_tasks = False
@@ -523,10 +525,8 @@ class Host(LinkUser):
     def _report_fault(self, connection: Connection, fault: protocol.Fault, cause: Cause) -> None:
         """Report why the agent cannot continue; messages that have waited for that follow."""
         self._observer.on_report(self, fault._replace(cause=cause))
-        if self.link.is_held and connection is self.link.connection:
-            self.link.release()
+        if connection is self.link.connection:
             self.reports.receive_held(connection)
-            self.link.check_end(connection)
 
     def _record_heartbeat(self) -> None:
         if self._lease != 0:

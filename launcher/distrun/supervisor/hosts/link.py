@@ -124,8 +124,6 @@ class Link:
     ) -> None:
         self.state = state
         self.connection: Connection | None = None
-        self.is_held = False
-        """Whether messages wait for something else; the exit of the login waits for them."""
         self.is_ignored = False
         """Whether everything that arrives is dropped."""
         self._links, self._loop = links, links.loop
@@ -211,7 +209,7 @@ class Link:
             self._user.on_not_started(error.cause)
             return
         self.connection = connection
-        self.watch()
+        self._watch(connection)
         if connection.stderr is not None:
             self._loop.watch(connection.stderr, lambda: self._on_stderr(connection))
 
@@ -221,21 +219,8 @@ class Link:
             self.touch()
             self._user.on_login(self.connection)
 
-    def watch(self) -> None:
-        """Receive messages, from now on or again."""
-        if (connection := self.connection) is not None:
-            self._loop.watch(connection.channel.reader, lambda: self._on_readable(connection))
-
-    def hold(self) -> None:
-        """Receive nothing more until :meth:`release`."""
-        self.is_held = True
-        if self.connection is not None:
-            self._loop.unwatch(self.connection.channel.reader)
-
-    def release(self) -> None:
-        """Receive messages again."""
-        self.is_held = False
-        self.watch()
+    def _watch(self, connection: Connection) -> None:
+        self._loop.watch(connection.channel.reader, lambda: self._on_readable(connection))
 
     @property
     def pid(self) -> int | None:
@@ -260,22 +245,31 @@ class Link:
     def ask(self, question: Question, follow: OnAnswer) -> None:
         """Call `follow` with the answer, unless the connection is closed before.
 
-        The exit of the login waits for that.
+        Nothing more is received until then, and the exit of the login waits.
         """
+        connection, has_waited = self.connection, False
 
         def on_answer(answer: Any) -> None:
-            if self._asked is on_answer:
-                self._asked = None
-                self.touch()
-                follow(answer)
+            if self._asked is not on_answer:
+                return
+            self._asked = None
+            self.touch()
+            follow(answer)
+            if has_waited and connection is not None and connection is self.connection:
+                if not self.is_asking:
+                    self._watch(connection)
+                self._check_end(connection)
 
         self._asked = on_answer
         self._links.inquiries.ask(question, on_answer)
+        if self.is_asking and connection is not None:
+            has_waited = True
+            self._loop.unwatch(connection.channel.reader)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
         connection, self.connection = self.connection, None
-        asked, self._asked, self.is_held = self._asked, None, False
+        asked, self._asked = self._asked, None
         if asked is not None:
             self._links.inquiries.forget(asked)
         if connection is not None:
@@ -306,11 +300,11 @@ class Link:
                 self._user.on_fault(connection, error.cause)
             else:
                 self._user.on_messages(connection, messages)
-        self.check_end(connection)
+        self._check_end(connection)
 
-    def check_end(self, connection: Connection) -> None:
-        """Note that nothing more will arrive, unless messages wait."""
-        if connection is self.connection and connection.channel.ended and not self.is_held:
+    def _check_end(self, connection: Connection) -> None:
+        """Note that nothing more will arrive."""
+        if connection is self.connection and connection.channel.ended and not self.is_asking:
             self._loop.unwatch(connection.channel.reader)
             self._user.on_end(connection)
             self.check_exit()
@@ -318,7 +312,7 @@ class Link:
     def check_exit(self) -> None:
         """Handle the exit of the login's process, once everything from it has been read."""
         connection = self.connection
-        if connection is None or self.is_held or self.is_asking:
+        if connection is None or self.is_asking:
             return
         if connection.channel.ended:
             status = connection.process.poll()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
@@ -12,6 +12,8 @@ from distrun.supervisor.hosts.link import LinkState
 from distrun.supervisor.hosts.report_checker import ReportChecker, cut_causes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distrun.agent.protocol import Report
     from distrun.supervisor.hosts.deadlines import OrderDeadlines
     from distrun.supervisor.hosts.link import Link
@@ -21,32 +23,25 @@ if TYPE_CHECKING:
 _HANDLED_WHILE_REPLAYING = (protocol.Reattached, protocol.Heartbeat, protocol.AgentExiting)
 
 
-class ReportUser(Protocol):
-    """Handles the reports."""
-
-    def on_messages(self, connection: Connection, messages: list[tuple[int, Report]]) -> None:
-        """Messages have arrived, or were held back until now."""
-
-    def on_fault(self, connection: Connection, cause: Cause) -> None:
-        """The agent broke the protocol."""
-
-    def handle(self, connection: Connection, message: Report) -> None:
-        """Handle a report that is right."""
-
-
 class ReportReceiver:
-    """The reports of one host, in order."""
+    """The reports of one host, in order.
+
+    Args:
+        handle: called with each report that is right.
+        on_fault: called once with how the agent broke the protocol.
+    """
 
     def __init__(
         self,
-        user: ReportUser,
         link: Link,
         mirror: LogMirror,
         deadlines: OrderDeadlines,
         job_id: str,
+        handle: Callable[[Connection, Report], None],
+        on_fault: Callable[[Connection, Cause], None],
     ) -> None:
-        self._user, self._link, self._mirror, self._deadlines = user, link, mirror, deadlines
-        self._job_id = job_id
+        self._link, self._mirror, self._deadlines, self._job_id = link, mirror, deadlines, job_id
+        self._handle, self._on_fault = handle, on_fault
         self.checker = ReportChecker()
         self._last = 0
         """The number of the last report."""
@@ -75,7 +70,7 @@ class ReportReceiver:
     def receive_held(self, connection: Connection) -> None:
         """Receive the messages that were held back."""
         held, self._held = self._held, []
-        self._user.on_messages(connection, held)
+        self.receive(connection, held)
 
     def receive(self, connection: Connection, messages: list[tuple[int, Report]]) -> None:
         """Check and handle messages, and acknowledge them."""
@@ -98,7 +93,6 @@ class ReportReceiver:
                 return
             if link.is_asking:
                 self._held = messages[index + 1 :]
-                link.hold()
                 break
         if last:
             connection.channel.acknowledge(last)
@@ -110,7 +104,7 @@ class ReportReceiver:
         mirror = self._mirror
         if part.name not in mirror.sizes:
             cause = Cause(Code.REPORT_OF_FOREIGN_TASK, task=part.name, name=type(part).__name__)
-            self._user.on_fault(connection, cause)
+            self._on_fault(connection, cause)
             return 0
         size = mirror.sizes[part.name]
         is_written = mirror.write(part)
@@ -124,10 +118,10 @@ class ReportReceiver:
     def _check_and_handle(self, connection: Connection, number: int, message: Report) -> None:
         violation = self.find_violation(message)
         if violation is not None:
-            self._user.on_fault(connection, violation)
+            self._on_fault(connection, violation)
             return
         self._last = max(self._last, number)
-        self._user.handle(connection, cut_causes(message))
+        self._handle(connection, cut_causes(message))
 
     def find_violation(self, message: Report) -> Cause | None:
         """Return how a message breaks the protocol; None if it does not."""
