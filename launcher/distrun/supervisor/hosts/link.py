@@ -18,6 +18,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.agent.protocol.channel import ProtocolError
 from distrun.supervisor.hosts.inquiry import Inquiries
@@ -25,7 +26,7 @@ from distrun.supervisor.hosts.reach import Attempt
 
 if TYPE_CHECKING:
     from distrun.agent.loop import Loop
-    from distrun.agent.protocol import Cause, Report
+    from distrun.agent.protocol import Report
     from distrun.supervisor.hosts.inquiry import OnAnswer, Question
     from distrun.supervisor.hosts.reach import Connection
 
@@ -207,6 +208,9 @@ class Link:
             connection = self._user.log_in(attempt)
         except CauseError as error:
             self._user.on_not_started(error.cause)
+            return
+        except OSError as error:  # there are too many descriptors
+            self._user.on_not_started(Cause(Code.AGENT_NOT_STARTED, errno=error.errno or 0))
             return
         self.connection = connection
         self._watch(connection)
