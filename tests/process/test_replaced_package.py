@@ -47,8 +47,6 @@ def upgrade(package: ChangedPackage, how: str) -> None:
         shutil.rmtree(package.folder / "__pycache__", ignore_errors=True)
         for path in package.folder.rglob("*.py"):
             path.write_text("raise RuntimeError('of a later version')\n")
-        for path in package.folder.rglob("*.ini"):
-            path.write_text("")
 
 
 @pytest.fixture
