@@ -72,7 +72,8 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
         elsewhere = (machine for machine in dialled if not is_this_machine(machine))
         hosts = with_addresses_of_aliases(hosts, elsewhere, ssh)
     check_addresses(roles, hosts, problems)
-    chosen_ports = _count_chosen_ports(roles, strategy) if strategy else 0
+    with_ports = [one for one in roles if strategy and one.has_ports(strategy)]
+    chosen_ports = sum(one.count for one in with_ports if not one.addresses)
     if chosen_ports > 1 and document.get("hosts") not in CLUSTERS:
         check_host_addresses(document.get("hosts", ()), problems)
     program, custom = build_programs(
@@ -267,11 +268,6 @@ def _port_range(
         message = f"ports.range has {last - first + 1} ports for {needed} tasks"
         problems.add("ports.range", message, "widen it")
     return first, last
-
-
-def _count_chosen_ports(roles: tuple[model.RoleSpec, ...], strategy: Strategy) -> int:
-    """How many tasks get a port that distrun chooses."""
-    return sum(one.count for one in roles if not one.addresses and one.has_ports(strategy))
 
 
 def _workers(
