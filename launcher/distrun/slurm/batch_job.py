@@ -1,4 +1,8 @@
-"""A job in the queue of Slurm: its state by squeue, or by sacct if squeue has forgotten it."""
+"""A job in the queue of Slurm: its state by squeue, or by sacct if squeue has forgotten it.
+
+All functions but :func:`longest` raise SlurmCommandError: Slurm refuses what is asked, does not
+answer, or answers in an unexpected form.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +55,7 @@ class QueueEntry(Frozen, kw_only=True):
 
 
 def find(ids: Iterable[str]) -> dict[str, QueueEntry]:
-    """Return what Slurm says of jobs. Those that it does not know any more are left out.
-
-    Raises:
-        SlurmCommandError: Slurm did not answer, or in an unexpected form.
-    """
+    """Return what Slurm says of jobs. Those that it does not know any more are left out."""
     wanted = [each for each in dict.fromkeys(ids) if each]
     if not wanted:
         return {}
@@ -101,38 +101,22 @@ def _time(text: str) -> float | None:
 
 
 def signal(number: str) -> None:
-    """Send SIGTERM to the batch script of a running job.
-
-    Raises:
-        SlurmCommandError: Slurm refused it; the job may just have ended.
-    """
+    """Send SIGTERM to the batch script of a running job."""
     commands.run("scancel", "--batch", "--signal=TERM", number)
 
 
 def cancel(number: str, *, only_pending: bool = False) -> None:
-    """Remove a job from the queue, or end it. `only_pending`: not if it has started.
-
-    Raises:
-        SlurmCommandError: Slurm refused it.
-    """
+    """Remove a job from the queue, or end it. `only_pending`: not if it has started."""
     commands.run("scancel", *(["--state=PENDING"] if only_pending else []), number)
 
 
 def requeue(number: str) -> None:
-    """Put a running job back into the queue; that ends its batch script.
-
-    Raises:
-        SlurmCommandError: Slurm refused it.
-    """
+    """Put a running job back into the queue; that ends its batch script."""
     commands.run("scontrol", "requeue", number)
 
 
 def submit(script: str) -> str:
-    """Queue a batch script; return Slurm's id of the job.
-
-    Raises:
-        SlurmCommandError: Slurm refused it.
-    """
+    """Queue a batch script; return Slurm's id of the job."""
     answer = commands.run("sbatch", "--parsable", given=script)
     number = answer.splitlines()[-1].partition(";")[0] if answer else ""
     if not number.isdigit():
@@ -144,9 +128,6 @@ def try_out(script: str) -> float | None:
     """Have Slurm check a batch script without queueing it.
 
     Returns when it would start (Unix time), if Slurm says so.
-
-    Raises:
-        SlurmCommandError: it would refuse the job, for the reason that it printed.
     """
     answer = commands.run("sbatch", "--test-only", given=script, errors=True)
     found = re.search(r" to start at (\S+)", answer)
