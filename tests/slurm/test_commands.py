@@ -33,7 +33,7 @@ def test_a_missing_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_slow_command_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _provide(tmp_path, "squeue", "exec sleep 600", monkeypatch)
-    with pytest.raises(commands.SlowCommandError, match=r"squeue has not answered within 0\.2 s"):
+    with pytest.raises(commands.SlurmCommandError, match=r"squeue has not answered within 0\.2 s"):
         commands.run("squeue", limit=0.2)
 
 

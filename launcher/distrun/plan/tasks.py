@@ -344,6 +344,8 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
             "port": str(split_address(address)[1]) if address else "",
         }[placeholder]
 
+    program = spec.program_of(placed.role)
+    words = (*program.argv[1:], *program.args, *placed.role.args)
     written = {**placed.host.env, **spec.program.env, **placed.role.env}
     env.update((name, placeholders.fill(value, value_of)) for name, value in written.items())
     if _keeps_memory(job, placed):
@@ -356,7 +358,7 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
         address=address,
         port_is_provisional=placed.address is None and address is not None,
         argv=_program_words(spec, placed, facts)
-        + tuple(placeholders.fill(word, value_of) for word in _arguments(spec, placed)),
+        + tuple(placeholders.fill(word, value_of) for word in words),
         workdir=paths.workdir(spec.program, placed, facts),
         or_home=paths.may_be_home(spec.program, placed, facts),
         env=env,
@@ -422,11 +424,6 @@ def _program_words(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, .
     if program.kind is ProgramKind.MODULE:
         return (python, "-m", target)
     return (python, paths.relocated(target, program, facts) or target)
-
-
-def _arguments(spec: Spec, placed: Placed) -> tuple[str, ...]:
-    program = spec.program_of(placed.role)
-    return (*program.argv[1:], *program.args, *placed.role.args)
 
 
 def _machines(addresses: Iterable[str], placement: Sequence[Placed]) -> tuple[str, ...]:

@@ -24,10 +24,6 @@ class MissingCommandError(SlurmCommandError):
     """The command is not installed on this host."""
 
 
-class SlowCommandError(SlurmCommandError):
-    """The command took longer than its limit."""
-
-
 class FailedCommandError(SlurmCommandError):
     """The command ended with an error. `printed` is what it wrote to standard error."""
 
@@ -87,7 +83,7 @@ class Command:
                 process.kill()
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
-                raise SlowCommandError(
+                raise SlurmCommandError(
                     f"{name} has not answered within {limit:g} s",
                     hint="slurmctld may be down or busy; try again, or run: scontrol ping",
                 ) from None

@@ -5,6 +5,7 @@ Nothing of the record's locks and sockets is used: a shared file system has only
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -255,7 +256,8 @@ def stop(
             batch_job.cancel(number)
         elif not is_signalled and job.entry is not None:
             is_signalled = True
-            _try_to_signal(number)
+            with contextlib.suppress(SlurmCommandError):
+                batch_job.signal(number)  # it may just have ended, or be about to start
             on_slow(f"the tasks to end (grace: {grace:g} s)")
         elif not is_canceled and time.monotonic() > deadline:
             is_canceled = True
@@ -274,13 +276,6 @@ def _not_ended(number: str, job: QueuedJob) -> HostError:
         f"Slurm has not ended job {number}, although scancel was accepted: it is {state}",
         hint=f"look at it: scontrol show job {number}; to try again: scancel {number}",
     )
-
-
-def _try_to_signal(number: str) -> None:
-    try:
-        batch_job.signal(number)
-    except SlurmCommandError:
-        return  # it has just ended, or is about to start; scancel follows
 
 
 def read_order(folder: JobFolder) -> StopOrder | None:
