@@ -350,7 +350,7 @@ LAYERS = (
         "distrun.job.usage",
     },
     {"distrun.bundle", "distrun.job", "distrun.report"},
-    {"distrun", "distrun.api", "distrun.cli", "distrun.job.api_child"},
+    {"distrun", "distrun.api", "distrun.cli"},
     {"distrun.__main__", "distrun.supervisor.main"},
 )
 """From the bottom to the top. The last are where processes begin, which join all the others."""

@@ -13,7 +13,7 @@ import click
 from distrun.bundle.reader import About
 from distrun.bundle.writer import Part, make_redactor, replaced_text, write_bundle
 from distrun.cli import console
-from distrun.cli.job_faults import find_job
+from distrun.cli.job_faults import find_job, tell_problem
 from distrun.cli.options import job_argument, output_option
 from distrun.cli.output_file import write_file
 from distrun.job.folder import JobFolder
@@ -59,6 +59,7 @@ def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]
     from distrun.report.page import versions
 
     job = read_job(folder)
+    tell_problem([job])
     redactor = make_redactor(folder, keep_names=keep_names)
     parts = write_bundle(
         file,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrun.cli import console
+from distrun.cli.job_faults import tell_problem
 from distrun.cli.options import duration
 from distrun.errors import HostError, UsageError
 from distrun.spec.units import format_bytes
@@ -122,7 +123,7 @@ def _is_confirmed(found: dict[JobFolder, int]) -> bool:
 
 def _print_table(found: dict[JobFolder, int]) -> None:
     from distrun.cli.table import Column, make_table, styled
-    from distrun.job.job import read_job
+    from distrun.job.job import read_jobs
 
     columns = (
         Column("JOB"),
@@ -130,14 +131,16 @@ def _print_table(found: dict[JobFolder, int]) -> None:
         Column("LAST CHANGE", drop_rank=1),
         Column("SIZE", right=True),
     )
+    jobs = read_jobs(list(found))
+    tell_problem(jobs)
     rows: list[dict[str, Any]] = [
         {
-            "JOB": folder.job_id,
-            "STATE": styled(read_job(folder).phase),
-            "LAST CHANGE": format_time(folder.last_change()),
-            "SIZE": format_bytes(size),
+            "JOB": job.folder.job_id,
+            "STATE": styled(job.phase),
+            "LAST CHANGE": format_time(job.folder.last_change()),
+            "SIZE": format_bytes(found[job.folder]),
         }
-        for folder, size in found.items()
+        for job in jobs
     ]
     console.print_renderable(make_table(columns, rows, console.rich_console().width))
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from distrun.cli import console
-from distrun.cli.job_faults import tell_record_fault
+from distrun.cli.job_faults import tell_problem, tell_record_fault
 from distrun.cli.options import job_argument, json_option, output_option
 from distrun.cli.report import require, write_page
 from distrun.cli.table import Column, make_table
@@ -51,6 +51,7 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
     for folder in folders:
         tell_record_fault(folder)
     runs = [Run(folder) for folder in folders]
+    tell_problem(run.job for run in runs)
     found = differences(runs)
     if as_json:
         console.print_json(

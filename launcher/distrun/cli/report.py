@@ -14,7 +14,7 @@ import click
 
 from distrun.bundle.reader import About, opened
 from distrun.cli import console
-from distrun.cli.job_faults import find_job
+from distrun.cli.job_faults import find_job, tell_problem
 from distrun.cli.logs import check_choice, chosen_tasks
 from distrun.cli.options import job_argument, output_option, task_option
 from distrun.cli.output_file import write_file
@@ -145,9 +145,9 @@ def make_page(
         check_choice([names], tuple(tasks))
         tasks = chosen_tasks(names, tuple(tasks))
     redactor = Redactor(() if about is not None else secret_values(folder), mask="***")
-    page = render(
-        Report(folder, tasks, about, samples), redactor, refresh=refresh, may_stop=may_stop
-    )
+    report = Report(folder, tasks, about, samples)
+    tell_problem([report.job])
+    page = render(report, redactor, refresh=refresh, may_stop=may_stop)
     return page.encode("utf-8", "replace").decode()  # without lone surrogates
 
 
