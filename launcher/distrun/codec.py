@@ -123,8 +123,8 @@ def _reader(kind: Any, name: str = "", of: type = object) -> _Reader:  # noqa: C
     if kind is str:
         # A file may be anybody's, and is only shown; what hosts say is worked with.
         return functools.partial(_read_text, name, is_strict=issubclass(of, Struct))
-    if not isinstance(kind, type):
-        return lambda value: value  # Any
+    if kind is Any or not isinstance(kind, type):
+        return lambda value: value
     if hasattr(kind, "from_json"):
         return kind.from_json  # type: ignore[no-any-return]
     if issubclass(kind, Struct) or dataclasses.is_dataclass(kind):
