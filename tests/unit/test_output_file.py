@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from distrun.cli.output_file import write_file
-from distrun.errors import HostError
+from distrun.errors import HostError, UsageError
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_link_is_replaced_and_not_followed(shared: Path, private: Path) -> Non
     assert not (shared / "page").is_symlink()
     (shared / "page").unlink()
     (shared / "page").symlink_to(private)
-    with pytest.raises(FileExistsError), write_file(shared / "page", replaces=False):
+    with pytest.raises(UsageError), write_file(shared / "page", replaces=False):
         pass
     assert is_untouched(private)
 

@@ -46,12 +46,8 @@ def command(tfjob: str, output: str, entry_point: str | None, force: bool) -> in
         return 0
     from distrun.cli.output_file import write_file
 
-    try:
-        with write_file(output, replaces=force) as file:
-            file.write(spec.encode())
-    except FileExistsError:
-        hint = "choose another file, or use --force"
-        raise UsageError(f"{printable(output)} exists already", hint=hint) from None
+    with write_file(output, replaces=force) as file:
+        file.write(spec.encode())
     console.print_message(f"wrote {printable(output)}; it says what was guessed and dropped")
     return 0
 

@@ -83,13 +83,9 @@ def _write(files: dict[str, Path], *, force: bool) -> None:
     """Write all of the files, or none of them."""
     from distrun.cli.output_file import write_file
 
-    try:
-        with contextlib.ExitStack() as written:
-            for name, source in files.items():
-                written.enter_context(write_file(name, replaces=force)).write(source.read_bytes())
-    except FileExistsError as error:
-        hint = "choose another file, or use --force"
-        raise UsageError(f"{error.filename} exists already", hint=hint) from None
+    with contextlib.ExitStack() as written:
+        for name, source in files.items():
+            written.enter_context(write_file(name, replaces=force)).write(source.read_bytes())
 
 
 def describe(path: Path) -> str:

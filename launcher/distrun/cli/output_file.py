@@ -7,7 +7,8 @@ import os
 import stat
 from typing import IO, TYPE_CHECKING
 
-from distrun.errors import HostError
+from distrun.errors import HostError, UsageError
+from distrun.spec.problems import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,7 @@ def write_file(path: str | os.PathLike[str], *, replaces: bool = True) -> Iterat
         replaces: whether it takes the place of a file that is there already.
 
     Raises:
-        FileExistsError: there is one, and it may not be replaced.
+        UsageError: there is one, and it may not be replaced.
         HostError: it cannot be written.
     """
     try:
@@ -44,9 +45,8 @@ def write_file(path: str | os.PathLike[str], *, replaces: bool = True) -> Iterat
             os.close(folder)
     except OSError as error:
         if isinstance(error, FileExistsError) and not replaces:
-            if error.filename == os.path.basename(path):  # it may be one of another file
-                error.filename = os.fspath(path)
-            raise
+            hint = "choose another file, or use --force"
+            raise UsageError(f"{printable(os.fspath(path))} exists already", hint=hint) from None
         raise HostError(f"{os.fspath(path)} cannot be written: {error.strerror}") from error
 
 
