@@ -49,16 +49,16 @@ def _fields(cls: type, *, kw_only: bool) -> dict[str, dataclasses.Field[Any]]:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Frozen:
-    """The annotations of a subclass are its fields. `kw_only` and `order` as for a dataclass."""
+    """The annotations of a subclass are its fields. `kw_only` as for a dataclass."""
 
     if TYPE_CHECKING:
         __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
-        def __init_subclass__(cls, *, kw_only: bool = False, order: bool = False) -> None: ...
+        def __init_subclass__(cls, *, kw_only: bool = False) -> None: ...
 
     else:
 
-        def __init_subclass__(cls, *, kw_only: bool = False, order: bool = False) -> None:
+        def __init_subclass__(cls, *, kw_only: bool = False) -> None:
             missing = dataclasses.MISSING
             cls.__dataclass_fields__ = _fields(cls, kw_only=kw_only)
             fields = list(cls.__dataclass_fields__.values())
@@ -69,8 +69,6 @@ class Frozen:
             cls._factories = [(n, make) for n, make in factories.items() if make is not missing]
             compared = [each.name for each in fields if each.compare]
             cls._key = property(attrgetter(*compared) if compared else lambda _: ())
-            if order:
-                cls.__lt__ = lambda self, other: self._key < other._key
 
         def __init__(self, *args: Any, **values: Any) -> None:
             kind, state = type(self), self.__dict__

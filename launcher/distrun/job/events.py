@@ -470,7 +470,7 @@ class TimerKind(str, Enum):
     HEALTH = "health"  # the budget whose restarts are counted from 0 again
 
 
-class Timer(Frozen, order=True):
+class Timer(Frozen):
     """One of a job's timers, written as `stall` or `restart:1`."""
 
     kind: TimerKind

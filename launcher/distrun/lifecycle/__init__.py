@@ -19,74 +19,34 @@ state again. Guarantees:
 10. The same history gives the same state and actions, also the same jitter of the backoff.
 """
 
-from distrun.agent.protocol import StopTask
-from distrun.lifecycle.actions import (
-    Action,
-    Announce,
-    CancelTimer,
-    Finish,
-    MakePlan,
-    SetTimer,
-    StartAttempt,
-)
-from distrun.lifecycle.outcomes import SIGABRT, may_recur
-from distrun.lifecycle.restarts import (
-    LOST_GRACE,
-    MOST_FREE_IN_A_ROW,
-    SIGTERM,
-    STALL,
-    START,
-    TF_PREEMPTED,
-    why_not_restarted,
-)
-from distrun.lifecycle.state import (
-    JOB,
-    SAME_TIME,
-    SIGKILL,
-    HostState,
-    JobPhase,
-    JobState,
-    LostAgent,
-    Restart,
-    TaskPhase,
-    TaskState,
-    Used,
-    highest,
-    total,
-)
-from distrun.lifecycle.transitions import replay, step
-
-__all__ = [
-    "JOB",
-    "LOST_GRACE",
-    "MOST_FREE_IN_A_ROW",
-    "SAME_TIME",
-    "SIGABRT",
-    "SIGKILL",
-    "SIGTERM",
-    "STALL",
-    "START",
-    "TF_PREEMPTED",
-    "Action",
-    "Announce",
-    "CancelTimer",
-    "Finish",
-    "HostState",
-    "JobPhase",
-    "JobState",
-    "LostAgent",
-    "MakePlan",
-    "Restart",
-    "SetTimer",
-    "StartAttempt",
-    "StopTask",
-    "TaskPhase",
-    "TaskState",
-    "Used",
-    "highest",
-    "may_recur",
-    "replay",
-    "step",
-    "total",
-    "why_not_restarted",
-]  # fmt: skip
+from distrun.agent.protocol import StopTask as StopTask
+from distrun.lifecycle.actions import Action as Action
+from distrun.lifecycle.actions import Announce as Announce
+from distrun.lifecycle.actions import CancelTimer as CancelTimer
+from distrun.lifecycle.actions import Finish as Finish
+from distrun.lifecycle.actions import MakePlan as MakePlan
+from distrun.lifecycle.actions import SetTimer as SetTimer
+from distrun.lifecycle.actions import StartAttempt as StartAttempt
+from distrun.lifecycle.outcomes import SIGABRT as SIGABRT
+from distrun.lifecycle.outcomes import may_recur as may_recur
+from distrun.lifecycle.restarts import MOST_FREE_IN_A_ROW as MOST_FREE_IN_A_ROW
+from distrun.lifecycle.restarts import SIGTERM as SIGTERM
+from distrun.lifecycle.restarts import STALL as STALL
+from distrun.lifecycle.restarts import START as START
+from distrun.lifecycle.restarts import TF_PREEMPTED as TF_PREEMPTED
+from distrun.lifecycle.restarts import why_not_restarted as why_not_restarted
+from distrun.lifecycle.state import JOB as JOB
+from distrun.lifecycle.state import SAME_TIME as SAME_TIME
+from distrun.lifecycle.state import SIGKILL as SIGKILL
+from distrun.lifecycle.state import HostState as HostState
+from distrun.lifecycle.state import JobPhase as JobPhase
+from distrun.lifecycle.state import JobState as JobState
+from distrun.lifecycle.state import LostAgent as LostAgent
+from distrun.lifecycle.state import Restart as Restart
+from distrun.lifecycle.state import TaskPhase as TaskPhase
+from distrun.lifecycle.state import TaskState as TaskState
+from distrun.lifecycle.state import Used as Used
+from distrun.lifecycle.state import highest as highest
+from distrun.lifecycle.state import total as total
+from distrun.lifecycle.transitions import replay as replay
+from distrun.lifecycle.transitions import step as step
