@@ -90,5 +90,5 @@ def _as_json(event: Event) -> str:
     from distrun.job.json_output import output_json
 
     kind = type(event).__name__
-    shown = {"version": console.JSON_VERSION, "event": kind, **output_json(event)}
+    shown = {"version": console.JSON_VERSION, "event": kind, "at": event.at, **output_json(event)}
     return json.dumps(shown)
