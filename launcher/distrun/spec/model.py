@@ -2,6 +2,11 @@
 
 :func:`distrun.spec.loader.load` returns one. Everything after that works only with this frozen
 object. Durations are in seconds; ``None`` means ``off``.
+
+Fields that are keys of the file say so with :func:`~distrun.spec.schema.key`: how a value is read,
+its limits, its default and what it is for. The JSON Schema, the reference and `explain` come from
+them. A key that means no field of its own is a ClassVar. The formatter is off there, because it
+would give each argument a line.
 """
 
 from __future__ import annotations
