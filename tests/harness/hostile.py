@@ -1,6 +1,6 @@
 """A supervisor between a host that keeps to the protocol and one whose messages are mutated.
 
-The supervisor, its hosts' links, the preparation, the checks of reports and the record are
+The supervisor, its hosts' links, its rounds, the checks of reports and the record are
 distrun's own. Agents are emulated, processes are not there, and the clock is simulated, so that
 many messages can be tried in a second.
 """
@@ -111,7 +111,7 @@ KINDS = (*REPORTS, "Damage", "JobEvent", "StopJob", "StartTask", "x")
 WAYS_PER_RUN = 8
 """How many mutations of a message are tried in a run."""
 REFUSALS = ("PortsRefused", "FilesRefused", "TaskNotStarted")
-"""They end the preparation or the task, so only a host that is to mutate them sends them."""
+"""They end the round or the task, so only a host that is to mutate them sends them."""
 
 
 Tamper = Callable[[bytes], Sequence[bytes]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from functools import partial
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.file_messages import TransferProgress
-from distrun.codec import from_json, to_json
+from distrun.codec import from_json
 from distrun.errors import DistrunError
 from distrun.job import events
 from distrun.supervisor.file_fetch import Fetch
@@ -36,11 +37,7 @@ class Results:
         on_end: called once they are here, or cannot be: it gets the event for the record.
     """
 
-    def __init__(
-        self,
-        job: RunningJob,
-        on_end: Callable[[events.ResultsFetched], None],
-    ) -> None:
+    def __init__(self, job: RunningJob, on_end: Callable[[events.ResultsFetched], None]) -> None:
         self._job, self._loop, self._spec, self._on_end = job, job.loop, job.spec, on_end
         self._hosts = 0
         self._progress = -1
@@ -58,7 +55,7 @@ class Results:
         ask = partial(_fetch, self._job.folder, self._spec, writer)
         try:
             self._inquiry = self._job.hosts.inquiries.begin(
-                ask, self._end, kept=(writer,), seconds=_LONGEST_SECONDS
+                ask, self._on_answer, kept=(writer,), seconds=_LONGEST_SECONDS
             )
         except OSError as error:
             self._end(_failed(self._spec, error.strerror or ""))
@@ -80,26 +77,27 @@ class Results:
             self._inquiry.close()
             self._end(_failed(self._spec, "the job was ended meanwhile"))
 
-    def _end(self, found: Any) -> None:
+    def _on_answer(self, found: Any) -> None:
+        event = _failed(self._spec, "it took too long")
+        with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError):
+            event = from_json(events.ResultsFetched, found)
+        self._end(event)
+
+    def _end(self, event: events.ResultsFetched) -> None:
         self._inquiry = None
         self._loop.unwatch(self._progress)
         os.close(self._progress)
-        try:
-            event = from_json(events.ResultsFetched, found)
-        except (ValueError, TypeError, LookupError, AttributeError):
-            event = from_json(events.ResultsFetched, _failed(self._spec, "it took too long"))
         self._on_end(event)
 
 
-def _failed(spec: Spec, why: str) -> Any:
+def _failed(spec: Spec, why: str) -> events.ResultsFetched:
     causes = (Cause(Code.RESULTS_NOT_FETCHED, text=why),)
-    event = events.ResultsFetched(
+    return events.ResultsFetched(
         at=time.time(), folder=spec.program.workdir, files=0, size=0, causes=causes
     )
-    return to_json(event)
 
 
-def _fetch(folder: JobFolder, spec: Spec, progress: int) -> Any:
+def _fetch(folder: JobFolder, spec: Spec, progress: int) -> events.ResultsFetched:
     """Fetch them, in a process of its own; write how many bytes of how many have come."""
     program, told_at = spec.program, time.monotonic()
 
@@ -129,12 +127,10 @@ def _fetch(folder: JobFolder, spec: Spec, progress: int) -> Any:
         for host, path, why in found.left_out
     ]
     new = [each for each in found.files if each.target in found.new]
-    return to_json(
-        events.ResultsFetched(
-            at=time.time(),
-            folder=found.folder,
-            files=len(new),
-            size=sum(each.found.size for each in new),
-            causes=tuple(causes[:_MOST_CAUSES]),
-        )
+    return events.ResultsFetched(
+        at=time.time(),
+        folder=found.folder,
+        files=len(new),
+        size=sum(each.found.size for each in new),
+        causes=tuple(causes[:_MOST_CAUSES]),
     )
