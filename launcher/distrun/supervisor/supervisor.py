@@ -1,6 +1,6 @@
-"""The supervisor of one job: its record, its state, its hosts, and the loop that joins them.
+"""The supervisor of one job: it joins the job's state with its hosts and with commands.
 
-Every event goes through :meth:`Supervisor.emit`: into the record, to the commands that watch, and
+Every event goes through :meth:`.RunningJob.emit`: into the record, to the commands that watch, and
 through the lifecycle, whose actions are then carried out, one event after another. Nothing is
 polled.
 """
