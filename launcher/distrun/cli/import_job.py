@@ -9,8 +9,11 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import output_option
+from distrun.cli.output_file import write_file
 from distrun.errors import InvalidSpecError, UsageError
-from distrun.spec.problems import printable
+from distrun.kubernetes.tfjob import convert
+from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
+from distrun.spec.problems import Problems, printable
 
 
 @click.command("import")
@@ -34,8 +37,6 @@ def command(tfjob: str, output: str, entry_point: str | None, force: bool) -> in
       distrun import tfjob.yaml -o job.yaml
       distrun import tfjob.yaml --command "python /train.py" > job.yaml
     """
-    from distrun.kubernetes.tfjob import convert
-
     shown = "standard input" if tfjob == "-" else printable(tfjob)
     try:
         spec = convert(_read(tfjob), _words(entry_point or ""))
@@ -44,7 +45,6 @@ def command(tfjob: str, output: str, entry_point: str | None, force: bool) -> in
     if output == "-":
         sys.stdout.write(spec)
         return 0
-    from distrun.cli.output_file import write_file
 
     with write_file(output, replaces=force) as file:
         file.write(spec.encode())
@@ -60,9 +60,6 @@ def _words(line: str) -> list[str]:
 
 
 def _read(path: str) -> str:
-    from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
-    from distrun.spec.problems import Problems
-
     problems, shown = Problems(), STDIN_NAME if path == STDIN else path
     content = read_spec(path, shown, problems)
     text = None if content is None else decode(content, shown, problems)

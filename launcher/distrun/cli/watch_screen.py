@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.console import Group
 from rich.text import Text
@@ -20,17 +20,14 @@ from distrun.cli.status_view import headline, task_row
 from distrun.cli.table import Column, fitting
 from distrun.errors import DistrunError
 from distrun.job import control, history
-from distrun.job.job import read_job
+from distrun.job.folder import JobFolder
+from distrun.job.job import Job, TaskView, read_job
 from distrun.job.notes import job_notes
 from distrun.logs import Follower, TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.spec.problems import printable
 from distrun.words.causes import cause_text
 from distrun.words.progress import number, progress_words
-
-if TYPE_CHECKING:
-    from distrun.job.folder import JobFolder
-    from distrun.job.job import Job, TaskView
 
 _REFRESH_SECONDS = 1.0
 _LOG_SECONDS = 0.25
