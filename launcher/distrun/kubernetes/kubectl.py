@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -43,24 +44,17 @@ def run(command: Sequence[str], given: str = "", seconds: float = SECONDS) -> st
         CauseError: KUBECTL_FAILED or KUBECTL_NOT_STARTED.
     """
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        done = subprocess.run(
+            command, input=given, capture_output=True, text=True, timeout=seconds, check=False
         )
     except OSError as error:
         raise CauseError(Cause(Code.KUBECTL_NOT_STARTED, errno=error.errno or 0)) from error
-    with process:
-        try:
-            output, errors = process.communicate(given, seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, errors = process.communicate()
-    if process.returncode:
-        raise CauseError(failure(process.returncode, errors))
-    return output
+    except subprocess.TimeoutExpired as error:
+        errors: bytes = error.stderr or b""  # whatever `text` says
+        raise CauseError(failure(-signal.SIGKILL, errors.decode("utf-8", "replace"))) from None
+    if done.returncode:
+        raise CauseError(failure(done.returncode, done.stderr))
+    return done.stdout
 
 
 def failure(status: int, errors: str, code: Code = Code.KUBECTL_FAILED) -> Cause:
