@@ -23,6 +23,8 @@ class Text(Frozen, kw_only=True):
 
     expected: str = "text"
     pattern: str | None = None
+    form: str = ""
+    """What a text that does not match the pattern must be; empty: `expected`."""
     least: int = 0
     most: int | None = None
     verbatim: bool = False
@@ -57,7 +59,7 @@ class Text(Frozen, kw_only=True):
         if self.check:
             return self.check(text)
         if self.pattern and not re.fullmatch(self.pattern, text):
-            return f"must be {self.expected}, not {quoted(text)}"
+            return f"must be {self.form or self.expected}, not {quoted(text)}"
         return None
 
     def json_schema(self) -> JsonSchema:

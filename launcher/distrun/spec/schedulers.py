@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from distrun.frozen import Frozen
 from distrun.spec.common_values import VERBATIM, count, list_hint
 from distrun.spec.nodes import Mapping, Node, Scalar
-from distrun.spec.problems import quoted
 from distrun.spec.scalars import Boolean, Duration, Integer, Size, Text
 from distrun.spec.schema import FAILED, ListOf, Made, MapOf, OneOf, key, mismatch
 
@@ -33,7 +32,6 @@ _OWN_KEYS = {
 _SET = ("job-name", "ntasks", "ntasks-per-node", "open-mode", "output", "error", "no-kill", "chdir")
 """Options that distrun sets itself, or that would move what it reads."""
 _NO_JOB = ("wrap", "parsable", "test-only", "wait", "help", "usage", "version", "quiet", "verbose")
-_NO_LINES = r"[^\n\r]+"
 
 
 def _option_problem(name: str) -> str | None:
@@ -49,25 +47,14 @@ def _option_problem(name: str) -> str | None:
     return None
 
 
-def _word_problem(text: str) -> str | None:
-    """Return what is wrong with a value in a line of the batch script, or None."""
-    if re.fullmatch(_NO_LINES, text):
-        return None
-    return f"must be on one line, not {quoted(text)}"
-
-
-def _word(expected: str) -> Text:
-    return Text(expected=expected, verbatim=True, least=1, pattern=_NO_LINES, check=_word_problem)
+def _word(expected: str, least: int = 1, pattern: str = r"[^\n\r]+") -> Text:
+    """A value in a line of the batch script."""
+    return Text(expected=expected, verbatim=True, least=least, pattern=pattern, form="on one line")
 
 
 _REFUSED = "|".join(("array", *_OWN_KEYS, *_SET, *_NO_JOB))
 _OPTIONS = MapOf(
-    value=Text(
-        expected=VERBATIM.expected,
-        verbatim=True,
-        pattern=r"[^\n\r]*",
-        check=lambda text: _word_problem(text) if text else None,
-    ),
+    value=_word(VERBATIM.expected, 0, r"[^\n\r]*"),
     expected="a mapping such as {comment: night, mail-type: END}",
     noun="option",
     name_pattern=f"^(?!(?:{_REFUSED})$){_OPTION_PATTERN}$",
