@@ -207,7 +207,10 @@ class FileReceiver:
             self._close(self._arrival, file)
             self._arrival, self._offset = None, 0
             self._missing.popleft()
-            self._works.append(self._keep(file))
+            if file.size > _BLOCK:
+                self._works.append(self._keep(file))
+            else:
+                collections.deque(self._keep(file), maxlen=0)  # at once
             if not self._missing:
                 self._works.append(self._complete())
 
