@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from harness import kubernetes as clusters
+from harness.waiting import wait_until
 
 PodSpec = Callable[..., Path]
 """Writes a spec of `workers` in pods that run a shell script; more keys as keywords."""
@@ -32,6 +34,8 @@ def pods(
     """The cluster, as new; kubectl finds it. What a test leaves there fails the test."""
     monkeypatch.setenv("KUBECONFIG", str(kubernetes.kubeconfig))
     yield kubernetes
+    with contextlib.suppress(AssertionError):  # once a supervisor is dead, another process does it
+        wait_until(lambda: not kubernetes.objects(), timeout=20)
     left = kubernetes.mend()
     if left:
         pytest.fail(f"left in the cluster by this test: {', '.join(left)}")
