@@ -50,7 +50,7 @@ def all_gone(processes: set[psutil.Process]) -> Callable[[], bool]:
     return lambda: not [process for process in processes if alive(process)]
 
 
-@pytest.mark.parametrize("who", ["launch", "supervisor", "agent", "guard"])
+@pytest.mark.parametrize("who", ["supervisor", "agent", "guard"])
 def test_one_death_leaves_nothing(distrun: Distrun, who: str) -> None:
     launch = distrun.launched(HIDERS)
     # Each task's own processes are there too, not only its shell.
@@ -63,7 +63,6 @@ def test_one_death_leaves_nothing(distrun: Distrun, who: str) -> None:
         "supervisor": (70, "was killed by SIGKILL; its tasks have been ended"),
         "agent": (69, "its agent was killed by SIGKILL"),
         "guard": (69, "the guard of its agent, the process that started the agent, was killed"),
-        "launch": (-signal.SIGKILL, ""),
     }
     code, cause = causes[who]
     assert launch.returncode == code

@@ -20,23 +20,6 @@ from harness.values import not_none
 from harness.waiting import wait_until
 
 
-def test_tasks_get_the_plan(distrun: Distrun) -> None:
-    done = distrun.launch('echo "$TF_CONFIG $DISTRUN_ATTEMPT $DISTRUN_STRATEGY" >&2', 3)
-    assert done.returncode == 0, done.stderr
-    configs = {}
-    for line in done.stdout.splitlines():
-        prefix, text = line.split(" | ", 1)
-        config, attempt, strategy = not_none(re.fullmatch(r"(\{.*\}) (\d) (\w+)", text)).groups()
-        assert (attempt, strategy) == ("0", "multi_worker_mirrored")
-        configs[prefix] = json.loads(config)
-    assert set(configs) == {"worker:0", "worker:1", "worker:2"}
-    clusters = [config["cluster"] for config in configs.values()]
-    assert clusters[0] == clusters[1] == clusters[2]
-    assert len(set(clusters[0]["worker"])) == 3
-    assert configs["worker:2"]["task"] == {"type": "worker", "index": 2}
-    assert sorted(configs["worker:2"]) == ["cluster", "task"]
-
-
 def test_a_failure_is_the_exit_code_and_the_report_names_it_when_nothing_is_left(
     distrun: Distrun,
 ) -> None:

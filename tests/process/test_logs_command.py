@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
-import sys
 import time
 from datetime import datetime
 from pathlib import Path
@@ -89,31 +87,3 @@ def test_the_first_and_the_last_page_read_only_a_part_of_100_mb(distrun: Distrun
 def read_so_far(process: subprocess.Popen[bytes]) -> int:
     """The bytes that a process has read from files, while it waits for its pipe to be read."""
     return psutil.Process(process.pid).io_counters().read_chars
-
-
-WRITTEN = 20_000
-# Writes numbered lines, in pieces that end anywhere.
-WRITER = """
-import os, random
-seed = int(os.environ["DISTRUN_RANK"])
-text = b"".join(b"%d:%d:%s\\n" % (seed, i, b"x" * (i % 90)) for i in range(20_000))
-pieces = random.Random(seed)
-at = 0
-while at < len(text):
-    at += os.write(1, text[at : at + pieces.choice((1, 7, 80, 900, 9000, 90000))])
-"""
-
-
-def test_no_line_of_four_writers_is_damaged_or_missing(distrun: Distrun) -> None:
-    writer = f"exec {shlex.quote(sys.executable)} -S -c {shlex.quote(WRITER)}"
-    job = distrun.detached(writer, workers=4)
-    followed = distrun("logs", "-f", job).stdout
-    for shown in (followed, distrun("logs", job).stdout):
-        by_task: dict[str, list[str]] = {}
-        for line in shown.splitlines():
-            task, _, text = line.partition(" | ")
-            by_task.setdefault(task, []).append(text)
-        assert by_task == {
-            f"worker:{seed}": [f"{seed}:{i}:{'x' * (i % 90)}" for i in range(WRITTEN)]
-            for seed in range(4)
-        }

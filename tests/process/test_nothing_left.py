@@ -97,7 +97,8 @@ def started(request: pytest.FixtureRequest, distrun: Distrun) -> Iterator[Starte
 @pytest.mark.parametrize(
     ("started", "number"),
     [
-        *((command, signal.SIGKILL) for command in COMMANDS),
+        ("doctor", signal.SIGKILL),
+        ("strict launch", signal.SIGKILL),
         ("doctor", signal.SIGHUP),
         ("launch over ssh", signal.SIGINT),
         ("plan", signal.SIGINT),

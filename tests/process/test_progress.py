@@ -15,13 +15,6 @@ from harness.command import Distrun, Status
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
-SCRIPT = """\
-import os, socket
-speak = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-address = "\\0" + os.environ["DISTRUN_NOTIFY"][1:]
-speak.sendto(b"STEP=7 EPOCH=1", address)
-speak.sendto(b"STEP=8", address)
-"""
 SPEC = """\
 strategy: default
 cluster: {worker: 1}
@@ -35,14 +28,6 @@ end = time.monotonic() + 2
 while time.monotonic() < end:
     speak.send(b"STEP=1")
 """
-
-
-def test_a_report_just_before_the_exit_is_kept(distrun: Distrun) -> None:
-    (distrun.cwd / "speak.py").write_text(SCRIPT)
-    (distrun.cwd / "job.yaml").write_text(SPEC)
-    assert distrun("launch", "job.yaml").returncode == 0
-    (task,) = json.loads(distrun("status", "--json").stdout)["job"]["tasks"]
-    assert (task["progress"]["STEP"], task["progress"]["EPOCH"]) == (8, 1)
 
 
 def test_a_launch_says_once_that_a_task_reports_too_much(distrun: Distrun) -> None:

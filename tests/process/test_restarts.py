@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +20,6 @@ from harness.waiting import wait_until
 
 MARKER = re.compile(r"--- attempt (\d+), \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: restarted after (.*) ---")
 SOON = {"max": 3, "backoff": "50ms"}
-# Each attempt leaves a file with what it was given, then does as it is told for its number.
-TASK = 'echo "$DISTRUN_ATTEMPT $TF_CONFIG" > given-$DISTRUN_TASK-$DISTRUN_ATTEMPT; '
-
-
-@pytest.fixture
-def given(distrun: Distrun) -> Callable[[], dict[str, str]]:
-    """What each attempt was given, by `worker:0-1`."""
-
-    def read() -> dict[str, str]:
-        paths = distrun.cwd.glob("given-*")
-        return {path.name.removeprefix("given-"): path.read_text() for path in paths}
-
-    return read
-
-
-def attempts(status: dict[str, Any]) -> dict[str, int]:
-    return {task["task"]: task["attempt"] for task in status["tasks"]}
 
 
 def states(job: dict[str, Any]) -> set[str]:
@@ -48,54 +30,6 @@ def waits(distrun: Distrun, *job: str) -> bool:
     """Whether all tasks of a job wait to start again."""
     shown = distrun("status", *job, "--json")
     return shown.returncode == 0 and states(json.loads(shown.stdout)["job"]) == {"restarting"}
-
-
-def test_a_group_starts_again_together_at_the_same_addresses(
-    distrun: Distrun, given: Callable[..., Any]
-) -> None:
-    fails_twice = (
-        "case $DISTRUN_TASK-$DISTRUN_ATTEMPT in worker:1-[01]) "
-        "while ! test -s given-worker:0-$DISTRUN_ATTEMPT; do sleep 0.02; done; exit 3;; esac; "
-    )
-    goes_on = "test $DISTRUN_ATTEMPT = 2 || exec sleep 600"
-    done = distrun.launch(f"{TASK}{fails_twice}{goes_on}", restart=SOON)
-    assert done.returncode == 0, done.stderr
-    found = given()
-    assert set(found) == {f"worker:{i}-{n}" for i in (0, 1) for n in (0, 1, 2)}
-    for index in (0, 1):
-        given_here = [found[f"worker:{index}-{attempt}"].split(" ", 1) for attempt in range(3)]
-        assert [number for number, _ in given_here] == ["0", "1", "2"]
-        assert len({tf_config for _, tf_config in given_here}) == 1
-    assert done.stderr.count("after worker:1 exited 3: worker:0, worker:1 start again in") == 2
-    job = distrun.status()
-    assert attempts(job) == {"worker:0": 2, "worker:1": 2}
-    assert (job["restarts"], job["restarts_left"]) == (2, 1)
-    kinds = [event["event"] for event in recorded_events(distrun)]
-    assert kinds.count("RestartPlanned") == 2
-    for log in ("worker:0", "worker:1"):
-        markers = MARKER.findall(distrun("logs", "-t", log).stdout)
-        assert markers == [("1", "worker:1 exited 3"), ("2", "worker:1 exited 3")]
-
-
-def test_a_new_attempt_starts_only_when_the_old_ones_have_ended(distrun: Distrun) -> None:
-    """Each attempt has a child in a session of its own that does not care about SIGTERM."""
-    child = "trap '' TERM; echo $$ >> pids; touch up-$DISTRUN_TASK; while :; do sleep 0.1; done"
-    script = (
-        "if test $DISTRUN_ATTEMPT = 1; then "
-        "for pid in $(cat pids); do ! kill -0 $pid || echo $pid >> alive; done; exit 0; fi; "
-        f'setsid sh -c "{child.replace("$", chr(92) + "$")}" & '
-        "while ! test -e up-worker:0 || ! test -e up-worker:1; do sleep 0.02; done; "
-        "test $DISTRUN_TASK = worker:1 && exit 1; wait"
-    )
-    done = distrun("launch", distrun.write_spec(script, restart=SOON), timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert len((distrun.cwd / "pids").read_text().split()) == 2
-    assert not (distrun.cwd / "alive").exists()
-    record = recorded_events(distrun)
-    second = [e["at"] for e in record if e["event"] == "TaskStarted" and e["attempt"] == 1]
-    first = [e["at"] for e in record if e["event"] == "TaskEnded" and e["attempt"] == 0]
-    assert len(first) == len(second) == 2
-    assert max(first) <= min(second)
 
 
 def test_when_the_restarts_are_used_up_the_report_says_so(distrun: Distrun) -> None:

@@ -46,9 +46,8 @@ def printed_spec(distrun: Distrun, *args: str) -> str:
     return text
 
 
-def cluster_of(distrun: Distrun, *args: str) -> tuple[str, str]:
-    """The strategy and the cluster that `run` chooses, as the YAML file has them."""
-    text = printed_spec(distrun, *args)
+def cluster_of(text: str) -> tuple[str, str]:
+    """The strategy and the cluster that `run` has chosen, as its YAML file has them."""
     strategy = not_none(re.search(r"^strategy: (\w+)$", text, re.MULTILINE))[1]
     cluster = re.search(r"^cluster:\n((?:  .*\n)+)", text, re.MULTILINE)
     return strategy, "" if cluster is None else " ".join(cluster[1].split())
@@ -159,8 +158,9 @@ def test_the_strategy_is_that_of_the_script_where_it_is_plain(
 ) -> None:
     if creates is not None:
         script.write_text(CREATES.format(creates))
-    assert cluster_of(distrun, *words, "train.py") == chosen
-    told = distrun("run", "--print-spec", *words, "train.py").stderr
+    done = distrun("run", "--print-spec", *words, "train.py")
+    assert cluster_of(done.stdout) == chosen
+    told = done.stderr
     is_read = creates is not None and "--strategy" not in words
     because = f"distrun: strategy: {chosen[0]}, because train.py:3:12 creates "
     assert told.startswith(because) if is_read else told == ""

@@ -188,6 +188,9 @@ def test_a_lost_job_is_resumed_and_keeps_its_lines(reach: Reach) -> None:
         assert lines == list(range(1, len(lines) + 1))
         assert len(lines) >= 5
         assert again.endswith("---\nagain\n")
+        shown = reach.distrun("logs", job, "-t", task, "--json").stdout.splitlines()
+        times = [json.loads(line)["at"] for line in shown]
+        assert times == sorted(times)
 
 
 def test_followed_logs_end_with_the_job(reach: Reach) -> None:

@@ -7,10 +7,8 @@ from pathlib import Path
 
 from distrun.slurm import allocation
 from harness.command import Distrun, recorded_events
-from harness.hanging import ACCEPTS, hanging_script
 from harness.slurm import CORES, Cluster
 from harness.slurm_fixtures import InAllocation, WriteSlurmSpec
-from harness.waiting import wait_until
 
 SHOW = """\
 echo "node=$SLURMD_NODENAME gpus=$CUDA_VISIBLE_DEVICES threads=$OMP_NUM_THREADS folder=$PWD"
@@ -108,15 +106,3 @@ def test_only_a_node_that_sees_other_files_is_sent_the_programs_own(
     assert f"worker:1 | from {folder}" not in out
     synced = [each for each in recorded_events(distrun) if each["event"] == "Synced"]
     assert [each["host"] for each in synced] == ["h2"]
-
-
-def test_a_deadlock_on_two_nodes_is_found_in_one_command(
-    in_allocation: InAllocation, slurm_spec: WriteSlurmSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    launch = in_allocation(["-N2"], "launch", slurm_spec(hanging_script(tmp_path)))
-    wait_until(lambda: distrun("logs").stdout.count("hangs") == 2, timeout=60)
-    shown = distrun("stacks").stdout.splitlines()
-    assert "worker:1: load_batch, hang.py:6" in shown
-    assert f"worker:0: {ACCEPTS}, called from all_reduce, hang.py:11" in shown
-    assert distrun("kill").returncode == 0
-    launch.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""Whatever dies on either side, nothing is left on any host."""
+"""A login whose profile leaves a process: the end of an agent is noticed all the same."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from harness.command import Distrun
 from harness.network import Hosts, ProcessesOf, RemoteSpec
 from harness.values import not_none
 from harness.waiting import wait_until
-
-# Prints without end, and has a child that has left its session.
 
 
 def leaves_a_process(host: Any) -> None:

@@ -22,7 +22,6 @@ fi
 while :; do sleep 1; done
 """
 PLACES = {
-    "the supervisor, once": ("supervisor/hosts/host", "Host.handle", True),
     "the supervisor, again and again": ("supervisor/hosts/host", "Host.handle", False),
     "a host's link": ("supervisor/hosts/host", "Host.order", False),
     "the agent": ("agent/tasks/runner", "TaskRunner.on_child_exit", True),

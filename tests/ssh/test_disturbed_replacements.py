@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -132,48 +131,6 @@ def test_a_spare_dies_while_files_are_sent_to_it_at_the_launch(
     assert launched.returncode == 0, said
     assert "h3 is left out" in said
     wait_until(lambda: not any(map(processes_of, on)))
-
-
-def test_a_spare_dies_while_files_are_sent_to_it_in_a_replacement(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    on = hosts(3)
-    write_job(tmp_path, 40_000_000)
-    hide_job(on, tmp_path)
-    spec = remote_spec(
-        "", on, cluster={"worker": 2}, spares=1, program={"script": "job/train.py"},
-        timeouts={"link": LEASE, "start": "5m"}, restart=SOON,
-    )  # fmt: skip
-    launch(distrun, spec)
-    receives = lose_and_slow_down(on[2], distrun, tmp_path)
-    wait_until(receives, 90, what="the spare receives files")
-    on[1].cut()
-    wait_until(lambda: has_happened(distrun, "HostLost", host="h2"), 60)
-    wait_until(lambda: "waiting for a host" not in distrun("status").stdout)
-    on[2].power_off()
-    wait_until(lambda: "no host has room" in distrun("events").stdout, 60)
-    on[1].mend()
-    wait_until(lambda: len(began(distrun, "worker:1")) == 2, 90, what="its own host is back")
-    assert began(distrun, "worker:1")[1].startswith("h2, ")
-    (tmp_path / "end").touch()
-    waited = distrun("wait")
-    assert waited.returncode == 0, waited.stderr
-    wait_until(lambda: not any(map(processes_of, on)))
-
-
-def lose_and_slow_down(spare: Host, distrun: Distrun, folder: Path) -> Callable[[], bool]:
-    """Have a spare restart without its files, and receive them slowly. Returns as slow_down."""
-    spare.power_off()
-    wait_until(lambda: has_happened(distrun, "HostLost", host=spare.name), 60)
-    shutil.rmtree(spare.home / ".local")
-    receives = slow_down(spare)
-    hide_job([spare], folder)
-    return receives
 
 
 def test_a_spare_whose_disk_is_full_is_left_out(

@@ -81,26 +81,3 @@ def test_no_attempt_starts_beside_what_a_killed_agent_has_left(
     assert not (tmp_path / "double").exists()
     wait_until(lambda: not processes_of(h2), what="the host is clean")
     assert not processes_of(h1)
-
-
-@pytest.mark.parametrize("killed", [(0,), (2,), (0, 1, 2)], ids=["agent", "standby", "all"])
-def test_without_a_restart_nothing_is_left_either(
-    killed: tuple[int, ...],
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    h1, h2 = hosts(2)
-    script = TASK.format(folder=tmp_path)
-    job = distrun("launch", "-d", remote_spec(script, [h1, h2], timeouts={"link": LEASE}))
-    assert job.returncode == 0, job.stderr
-    wait_until(lambda: started(tmp_path, "worker:1"), what="the task")
-    (task,) = [each for each in processes_of(h2, "sh") if os.getsid(each.pid) == each.pid]
-    chain = [each.pid for each in task.parents()[:3]]
-    kill_at_once([chain[each] for each in killed])
-    assert distrun("wait", job.stdout.strip()).returncode == 69
-    assert "h2" in distrun.status()["outcome"]["cause"]
-    assert not processes_of(h2)
-    assert not processes_of(h1)

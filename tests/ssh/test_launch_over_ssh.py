@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from distrun.supervisor.hosts import bootstrap
-from harness.command import Distrun, Status
+from harness.command import Distrun
 from harness.network import Hosts, Network, ProcessesOf, RemoteSpec
 from harness.waiting import wait_until
 
@@ -142,16 +142,3 @@ def test_addresses_of_the_spec_are_used_as_they_are(
     assert [line.split()[2] for line in lines] == ["h1", "h2", "h3"]
     cluster = json.loads(lines[0].partition("h1 ")[2])["cluster"]
     assert cluster == {"worker": workers}
-
-
-def test_status_shows_where_tasks_are_and_no_strangers_usage(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status
-) -> None:
-    h1, _ = hosts(2)
-    launched = distrun("launch", "-d", remote_spec("sleep 1000", [h1]))
-    assert launched.returncode == 0, launched.stderr
-    job = status()
-    assert job["tasks"][0]["host"] == "h1"
-    assert job["tasks"][0]["usage"] is None  # a process id there is another one here
-    assert job["hosts"][0]["link_lost"] is None
-    assert distrun("kill").returncode == 0

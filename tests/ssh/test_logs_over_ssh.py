@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import re
 import resource
-import time
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from distrun.agent.protocol import INDEX_RECORD
 from harness.command import Distrun, Status
 from harness.network import Hosts, Network, RemoteSpec
 from harness.values import not_none
-from harness.waiting import wait_until
 
 
 def test_a_limited_log_is_limited_on_its_host_and_here(
@@ -78,46 +73,6 @@ def test_logs_that_cannot_be_copied_stay_on_their_host(
     assert Path(told[1], "worker-0.log").stat().st_size == 4_000_001
 
 
-def test_times_are_those_of_the_writing_and_follow_and_since_work(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    h1, h2 = hosts(2)
-    go = tmp_path / "go"
-    script = f"echo early; while [ ! -e {go} ]; do sleep 0.05; done; echo late"
-    launched = distrun("launch", "-d", remote_spec(script, [h1, h2]))
-    assert launched.returncode == 0, launched.stderr
-    wait_until(lambda: distrun("logs").stdout.count("early") == 2)
-    follow = distrun.start("logs", "-f", "--timestamps", stdout=-1, stderr=-1, text=True)
-    early = [not_none(follow.stdout).readline() for _ in range(2)]
-    h2.cut()
-    before = time.time()
-    go.touch()
-    wait_until(lambda: "worker:0 | late" in distrun("logs").stdout)
-    wait_until(lambda: is_indexed(h2, "worker-1"))
-    after = time.time()
-    h2.mend()
-    late, _ = follow.communicate(timeout=60)
-    followed = [line.rstrip("\n") for line in (*early, *late.splitlines())]
-    assert sorted(line.partition(" ")[2] for line in followed) == [
-        "worker:0 | early", "worker:0 | late", "worker:1 | early", "worker:1 | late",
-    ]  # fmt: skip
-    stamped = distrun("logs", "--timestamps", "--grep", "late").stdout.splitlines()
-    assert len(stamped) == 2
-    assert set(stamped) < set(followed), "both were followed"
-    # Of both the time they were written, not the time they came here.
-    for line in stamped:
-        at = datetime.fromisoformat(line.partition(" ")[0]).timestamp()
-        assert before - 0.001 <= at <= after
-
-
-def is_indexed(host: Any, log: str) -> bool:
-    """Whether the host's agent has written down when all that is in a task's log came there."""
-    (path,) = host.home.rglob(f"{log}.log")
-    index = path.with_suffix(".idx").read_bytes()
-    _, size = INDEX_RECORD.unpack(index[-INDEX_RECORD.size :])
-    return b"late" in path.read_bytes() and size == path.stat().st_size
-
-
 def test_secrets_travel_over_the_link_alone(
     hosts: Hosts,
     remote_spec: RemoteSpec,
@@ -178,46 +133,3 @@ def test_the_environment_is_that_of_the_remote_login(
     first, second = done.stdout.splitlines()
     assert first == f"worker:0 | C,http://p:1,inner,{h1.address},h1,unset,unset"
     assert second == "worker:0 | /"
-
-
-def test_hostile_names_of_folders_are_names(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    (h1,) = hosts(1)
-    folder = tmp_path / "a $(touch x) 'b\"\n;`id`\\ &é"
-    folder.mkdir()
-    script = folder / "it's a $HOME script.py"
-    script.write_text("import os, sys; print(sys.argv[1:], os.getcwd() == sys.argv[1])")
-    spec = remote_spec(
-        "", [h1],
-        program={"script": str(script), "sync": "off", "workdir": str(folder),
-                 "args": [str(folder), "$HOME", "a'b", "*"]},
-    )  # fmt: skip
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.rstrip().endswith("True")
-    assert "'$HOME', \"a'b\", '*'" in done.stdout
-    assert not list(tmp_path.rglob("x"))
-
-
-def test_bars_on_other_hosts_are_read_here(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status, tmp_path: Path
-) -> None:
-    def steps() -> list[int | None]:
-        return [task["progress"].get("STEP") for task in status()["tasks"]]
-
-    bar = "printf '\\r 24%%|##4       | {0}/{1} [00:12<00:30, 40.0it/s, loss={2}]'"
-    first, last = bar.format(120, 500, 0.5), bar.format(122, 500, 0.25)
-    again = bar.format(24, 100, 0.75)
-    script = f"""
-        if [ $DISTRUN_ATTEMPT = 1 ]; then {again}; exit 0; fi
-        {first}; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; {last}; exit 3
-    """
-    h1, h2 = hosts(2)
-    spec = remote_spec(script, [h1, h2], restart={"max": 1, "backoff": "10ms"})
-    assert distrun("launch", "-d", spec).returncode == 0
-    wait_until(lambda: steps() == [120, 120], timeout=60)
-    (tmp_path / "go").touch()
-    assert distrun("wait").returncode == 0
-    assert steps() == [24, 24]
-    assert all(task["progress"]["LOSS"] == 0.75 for task in status()["tasks"])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.command import Distrun, Status
+from harness.command import Distrun
 from harness.network import Host, Hosts, ProcessesOf, RemoteSpec
 from harness.waiting import wait_until
 
@@ -32,36 +31,6 @@ def began(distrun: Distrun, task: str) -> list[str]:
     log = distrun("logs", "--raw", "-t", task).stdout
     assert "TWO AT ONCE" not in log
     return re.findall(r"^began on (.*)$", log, re.MULTILINE)
-
-
-def test_a_spare_takes_the_place_of_a_lost_host(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    on = hosts(3)
-    spec = remote_spec(
-        LOCKED.format(folder=tmp_path), on, cluster={"worker": 2}, spares=1,
-        timeouts={"link": LEASE}, restart=SOON,
-    )  # fmt: skip
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
-    wait_until(lambda: all(began(distrun, f"worker:{index}") for index in (0, 1)))
-    on[1].cut()
-    wait_until(lambda: len(began(distrun, "worker:1")) == 2, what="the task runs elsewhere")
-    assert began(distrun, "worker:1") == ["h2 as 1 of 2, attempt 0", "h3 as 1 of 2, attempt 1"]
-    wait_until(lambda: len(began(distrun, "worker:0")) == 2)
-    (tmp_path / "end").touch()
-    waited = distrun("wait")
-    assert waited.returncode == 0, waited.stderr
-    config = json.loads((tmp_path / "config-worker:0-1").read_text())
-    assert [each.partition(":")[0] for each in config["cluster"]["worker"]] == [
-        on[0].address, on[2].address,
-    ]  # fmt: skip
-    wait_until(lambda: not any(processes_of(host, "sh") for host in on))
 
 
 def test_a_spare_that_cannot_be_used_is_a_warning(

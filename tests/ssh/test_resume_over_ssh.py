@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from harness.command import Distrun, Status, recorded_events
-from harness.network import Host, Hosts, ProcessesOf, RemoteSpec
+from harness.command import Distrun, Status
+from harness.network import Hosts, ProcessesOf, RemoteSpec
 from harness.processes import alive
 from harness.waiting import wait_until
 
@@ -25,11 +23,6 @@ i=0
 while :; do i=$((i+1)); echo attempt $DISTRUN_ATTEMPT line $i
 echo $i >> {folder}/count-$DISTRUN_TASK-$DISTRUN_ATTEMPT; sleep 0.02; done
 """
-
-
-def last_count(folder: Path, task: str) -> int:
-    """The number of lines that a task's first attempt has printed; 0 before the first."""
-    return (folder / f"count-{task}-0").read_text().count("\n")
 
 
 def lose_supervisor(distrun: Distrun, status: Status) -> None:
@@ -45,62 +38,6 @@ def launch(distrun: Distrun, spec: Path, folder: Path, count: int) -> str:
     assert launched.returncode == 0, launched.stderr
     wait_until(lambda: len(list(folder.glob("count-*-0"))) == count, what="all tasks count")
     return str(launched.stdout.strip())
-
-
-def events_of(distrun: Distrun, kind: str) -> list[dict[str, Any]]:
-    return [each for each in recorded_events(distrun) if each["event"] == kind]
-
-
-def cleared(distrun: Distrun) -> dict[str, Any]:
-    """By host: how it is known that nothing is left there."""
-    return {each["host"]: each["cause"] for each in events_of(distrun, "HostCleared")}
-
-
-def numbers(text: str, attempt: int) -> list[int]:
-    return [
-        int(each) for each in re.findall(rf"^attempt {attempt} line (\d+)$", text, re.MULTILINE)
-    ]
-
-
-def test_an_agent_that_still_holds_its_lease_is_ended_first_and_its_lines_are_received(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    h1, h2 = hosts(2)
-    script = COUNTING.format(folder=tmp_path)
-    job = launch(distrun, remote_spec(script, [h1, h2], timeouts={"link": "5m"}), tmp_path, 2)
-    h2.cut()
-    lose_supervisor(distrun, status)
-    wait_until(lambda: not processes_of(h1, "sh"), what="h1 has noticed it")
-    assert processes_of(h2, "sh"), "h2 holds its lease"
-    before = last_count(tmp_path, "worker:1")
-    wait_until(lambda: last_count(tmp_path, "worker:1") > before + 20)
-    h2.mend()
-    (tmp_path / "end").touch()
-    done = distrun("resume", job)
-    assert done.returncode == 0, done.stderr
-    assert cleared(distrun) == {"h1": None, "h2": None}
-    starts = [each["at"] for each in events_of(distrun, "TaskStarted") if each["attempt"] == 1]
-    ends = [each["at"] for each in events_of(distrun, "HostCleared")]
-    assert max(ends) < min(starts)
-    for number, task in enumerate(("worker:0", "worker:1")):
-        text = distrun("logs", job, "-t", task, "--raw").stdout
-        assert "TWO AT ONCE" not in text
-        last = last_count(tmp_path, task)
-        seen = numbers(text, 0)
-        assert seen == list(range(1, len(seen) + 1)), f"{number}"
-        assert len(seen) >= last, "lines that the host still had are missing"
-    assert not any(map(processes_of, (h1, h2)))
-    assert not left_on(h1)
-    assert not left_on(h2)
-
-
-def left_on(host: Host) -> list[str]:
-    return [str(each) for each in host.home.glob(".local/state/distrun/agents/*")]
 
 
 def test_a_host_that_is_assumed_dead_is_not_waited_for(
@@ -120,7 +57,6 @@ def test_a_host_that_is_assumed_dead_is_not_waited_for(
     done = distrun("resume", job, "--assume-dead", "h2", "--set", "hosts=[h1]")
     assert done.returncode == 0, done.stderr
     assert "warning: it is not verified that nothing of the job runs on h2" in done.stderr
-    assert cleared(distrun) == {"h1": None, "h2": "`--assume-dead` says so; it was not verified"}
 
 
 def test_orphans_of_a_killed_agent_are_found_by_the_id_of_their_job(
@@ -150,24 +86,6 @@ def test_orphans_of_a_killed_agent_are_found_by_the_id_of_their_job(
     done = distrun("resume", job)
     assert done.returncode == 0, done.stderr
     assert not any(map(alive, orphans))
-
-
-def test_times_of_lines_stay_in_order_over_resumes(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    (h1,) = hosts(1)
-    spec = remote_spec("echo one; echo two; sleep 0.3; echo three; exit 3", [h1])
-    assert distrun("launch", spec).returncode == 3
-    job = json.loads(distrun("status", "--json").stdout)["job"]["job_id"]
-    for _ in range(2):
-        assert distrun("resume", job).returncode == 3
-    lines = distrun("logs", "--json", job).stdout.splitlines()
-    rows = [json.loads(line) for line in lines]
-    words = [row["line"] for row in rows if not row["line"].startswith("---")]
-    assert words == ["one", "two", "three"] * 3
-    times = [row["at"] for row in rows]
-    assert times == sorted(times)
-    assert len(set(times)) > 4
 
 
 def test_output_after_an_unfinished_line_is_that_of_its_own_attempt(
