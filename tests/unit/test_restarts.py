@@ -328,12 +328,13 @@ worker:0 exit 1 ->+ cancel health:job
 again worker:0 worker:1 worker:2 ->+ set health:job 600
 
 # where all must succeed an evaluator fails the job once it has no restart left
-mwm worker evaluator | max=1 success=ALL
+mwm worker evaluator | evaluator.max=1 success=ALL
 evaluator:0 gone 4
 = undecided
 again evaluator:0
 evaluator:0 exit 4
 = failed 4 task
+= mentions not restarted: cluster.evaluator.restart.max allows 1 restart
 
 # a spell of health begins when all that restart run again
 ps chief worker:2 ps | max=3

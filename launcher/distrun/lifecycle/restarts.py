@@ -204,7 +204,7 @@ def why_not_restarted(state: JobState, failed: TaskState) -> Cause | None:
 
 def why_excluded(state: JobState, failed: TaskState) -> Cause:
     """Return the reason if `never_on` has the exit code of a task."""
-    name = _key(state.budget_of(failed), "never_on")
+    name = _key(state, state.budget_of(failed), "never_on")
     return Cause(Code.STATUS_EXCLUDED, name=name, status=failed.exit_status)
 
 
@@ -274,10 +274,10 @@ def _health_timer(budget: str) -> Timer:
     return Timer(TimerKind.HEALTH, budget)
 
 
-def _key(budget: str, name: str) -> str:
+def _key(state: JobState, budget: str, name: str) -> str:
     """The key of the spec that decides for a budget, as `restart.max`."""
-    is_common = budget in (JOB, Role.EVALUATOR.value)
-    return f"restart.{name}" if is_common else f"cluster.{budget}.restart.{name}"
+    is_own = budget in state.role_policies
+    return f"cluster.{budget}.restart.{name}" if is_own else f"restart.{name}"
 
 
 class _Allowance(Frozen, kw_only=True):
@@ -305,7 +305,9 @@ def _allow(
         status, is_preempted=not is_stall and is_preempted(failed)
     ):
         text = ", ".join(policy.on)
-        return Cause(Code.STATUS_NOT_INCLUDED, name=_key(name, "on"), status=status, text=text)
+        return Cause(
+            Code.STATUS_NOT_INCLUDED, name=_key(state, name, "on"), status=status, text=text
+        )
     leader = state.leader
     is_group = _scope(state, failed) is Scope.GROUP
     if is_group and leader is not None and state.has_finished(leader):
@@ -316,7 +318,7 @@ def _allow(
     before = state.budgets.get(name, Budget())
     after = before if instead_of is not None else _charged(policy, before, failed)
     if after is None:
-        return Cause(Code.RESTART_MAX_REACHED, name=_key(name, "max"), count=policy.max)
+        return Cause(Code.RESTART_MAX_REACHED, name=_key(state, name, "max"), count=policy.max)
     return _Allowance(policy=policy, budget=name, before=before, after=after)
 
 
