@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
 from harness.command import Distrun
 from harness.network import Hosts, Network, ProcessesOf, RemoteSpec
+from harness.tracing import hanging
 from harness.waiting import wait_until
 
 # Short, for its end is waited for; but a host that was only slow for some seconds is none that
 # is lost.
 LEASE = "10s"
-_PTRACE_ATTACH, _PTRACE_DETACH = 16, 17
 # A firewall that no longer knows a connection: neither side hears of the other on it.
 FORGOTTEN = """\
 table inet forgotten {{
@@ -26,19 +22,6 @@ table inet forgotten {{
     chain output {{ type filter hook output priority 0; tcp dport {port} drop; }}
 }}
 """
-
-
-@contextlib.contextmanager
-def hanging(pid: int) -> Iterator[None]:
-    """Have a process hang as if in the kernel: it executes nothing, and SIGCONT changes nothing."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.ptrace(_PTRACE_ATTACH, pid, None, None) == 0, os.strerror(ctypes.get_errno())
-    os.waitpid(pid, 0)
-    try:
-        yield
-    finally:
-        if libc.ptrace(_PTRACE_DETACH, pid, None, None) != 0:
-            os.waitpid(pid, 0)  # it was killed: the tracer is told first
 
 
 def test_a_shared_connection_that_has_died_is_not_the_only_way_back(

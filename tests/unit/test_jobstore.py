@@ -13,12 +13,38 @@ from hypothesis import strategies as st
 
 from distrun.agent.linux import private_dir
 from distrun.errors import UsageError
+from distrun.job import events
 from distrun.job import folder as job_folder
-from distrun.job.folder import JobStore
+from distrun.job.folder import JobFolder, JobStore
+from distrun.job.record import EventLog
 from distrun.lifecycle import JobPhase
-from harness.job_folders import add
+from distrun.spec.model import Timeouts
+from distrun.strategies import Success
 
 STRANGE = 'it\'s "a" path\nwith $(touch oops) and ü'
+
+
+def add(store: JobStore, name: str, *, order: int = 0) -> JobFolder:
+    """The folder of a job whose record has only begun."""
+    folder = store.new_folder(name)
+    folder.logs.mkdir(parents=True)
+    folder.spec_file.write_text("x")
+    os.utime(folder.spec_file, ns=(order, order))
+    log = EventLog(str(folder.events_file))
+    log.append(
+        events.JobCreated(
+            at=0.0,
+            job_id=folder.job_id,
+            name=name,
+            strategy="default",
+            success=Success.ALL,
+            spec_file="x",
+            supervisor_pid=1,
+            timeouts=Timeouts(grace=1.0),
+        )
+    )
+    log.close()
+    return folder
 
 
 @pytest.fixture(params=["plain", STRANGE, "/".join(["deep" * 20] * 3)])

@@ -18,8 +18,11 @@ from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.linux import facts
 from distrun.agent.logs import task_logs
 from distrun.agent.tasks import program, stacks
+from distrun.errors import HostError
 from distrun.job import history, record
+from distrun.job.folder import JobFolder
 from distrun.job.record import EventLog
+from distrun.job.resumption import spec_of
 from distrun.supervisor import stack_collector
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.log_mirror import LogMirror
@@ -110,3 +113,15 @@ def test_a_record_with_a_huge_hole_is_damaged(tmp_path: Path) -> None:
     assert record.read(str(path)) == []
     assert tracemalloc.get_traced_memory()[1] < 50_000_000, "a stranger's line fills no memory"
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda path: path.write_text("[" * 100_000), make_pipe, Path.mkdir]
+)
+def test_a_spec_of_a_job_that_cannot_be_read_is_refused(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    folder = JobFolder(tmp_path)
+    make(folder.resolved_spec_file)
+    with pytest.raises(HostError, match=r"has no spec\.json"):
+        spec_of(folder, ())

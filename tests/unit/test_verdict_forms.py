@@ -11,7 +11,7 @@ from distrun.verdict.lone_calls import find_lone_call
 from distrun.verdict.model import Kind
 from distrun.words.causes import cause_advice, cause_text
 
-from .test_verdict_words import alone
+from .test_verdict_words import TB, alone
 
 PLAIN = (
     'Traceback (most recent call last):\n  File "/u/t.py", line 12, in <module>\n    main()\n'
@@ -88,11 +88,6 @@ def test_a_line_of_the_log_is_quoted_by_its_own_number() -> None:
     assert {each.line for each in alone(log).evidence} == {2}
 
 
-def test_an_exception_before_more_training_did_not_end_it() -> None:
-    steps = "".join(f"step {number}\n" for number in range(120))
-    assert alone(PLAIN + steps).kind is Kind.EXIT
-
-
 def aborted(why: str) -> tuple[str, None, int]:
     return f"step 3\n{why}\n", None, 6
 
@@ -104,9 +99,6 @@ CAUSES = {
     "OpenBLAS": (
         "OpenBLAS blas_thread_init: pthread_create failed for thread 3 of 4\n", 1, None,
         Kind.LIMIT, "process or thread"),
-    "memory in C++": (
-        *aborted("terminate called after throwing an instance of 'std::bad_alloc'\n"
-                 "  what():  std::bad_alloc"), Kind.HOST_MEMORY, "out of memory"),
     "TensorFlow's allocator": (
         *aborted("F1125 10:00:00.123 139 mem.cc:9] Check failed: ptr != nullptr Failed to allocate "
                  "8589934592 bytes"), Kind.HOST_MEMORY, "out of memory"),
@@ -151,6 +143,70 @@ def test_the_cause_in_native_and_other_words(what: str) -> None:
     log, code, signal, kind, said = CAUSES[what]
     verdict = alone(log, code, signal)
     assert (verdict.kind, said in cause_text(verdict.cause)) == (kind, True), verdict
+
+
+IN_CODE = """\
+
+in user code:
+
+    File "/u/net.py", line 9, in call  *
+        x + y
+
+    TypeError: no operand +: 'int'
+"""
+NODE = """\
+Detected at node 'loss/Sub' defined at (most recent call last):
+    File "/u/train.py", line 3, in <module>
+      model.fit(x, y)
+Node: 'loss/Sub'
+"""
+CALLED = "Exception encountered when calling N.call()."
+OP_ERROR = "tensorflow.python.framework.errors_impl.InvalidArgumentError: "
+WRAPPED = {
+    "several errors of a graph": (
+        (
+            f"{OP_ERROR}Graph execution error:\n\n{NODE}2 root error(s) found.\n"
+            "  (0) INVALID_ARGUMENT:  required broadcastable shapes\n\t [[{{node loss/Sub}}]]\n"
+            "  (1) CANCELLED:  Function was cancelled before it was started"
+        ),
+        "InvalidArgumentError: required broadcastable shapes",
+    ),
+    "a dataset": (
+        (
+            f"{OP_ERROR}Error in user-defined function passed to MapDataset:7 transformation with "
+            "iterator: Iterator::Root::Map: not a valid float: two\n\t [[{{node DecodeCSV}}]]"
+        ),
+        "InvalidArgumentError: not a valid float: two",
+    ),
+    "Keras": (
+        f"ValueError: {CALLED}\n\nIt has rank 1\n\nArguments received by N.call():\n  • x=1",
+        "ValueError: It has rank 1",
+    ),
+    "a KeyError of Keras": (
+        rf"KeyError: '{CALLED}\n\n\x1b[1mscales\x1b[0m\n\nAr'",
+        "KeyError: 'scales'",
+    ),
+    "a model that Keras builds": (
+        (
+            "RuntimeError: Unable to automatically build the model. Please build it yourself.\n"
+            f"Exception encountered:\n'{CALLED}\\n\\nno bias\\n'"
+        ),
+        "RuntimeError: no bias",
+    ),
+    "a shape that is inferred": (
+        f"RuntimeError: {CALLED}\n\nCould not infer the shape. Error encountered:\n{IN_CODE}",
+        "TypeError: no operand +: 'int'",
+    ),
+    "a wrapper of nothing": ("ValueError: in user code:", "ValueError: in user code:"),
+}
+
+
+@pytest.mark.parametrize("what", WRAPPED)
+def test_what_tensorflow_and_keras_wrap_is_found(what: str) -> None:
+    log, message = WRAPPED[what]
+    verdict = alone(f"{TB}{log}\n")
+    assert verdict.cause.text == message
+    assert not any("Arguments" in each.text for each in verdict.evidence)
 
 
 @pytest.mark.parametrize(
