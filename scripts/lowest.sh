@@ -14,7 +14,7 @@ rm "$1/.distrun-installed" # it is no environment for anything else
 "$1/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$1/lowest.txt"
 
 "$1/bin/python" -m pytest -q -p no:cacheprovider --basetemp="$1/t" tests/unit/test_spec_messages.py \
-    tests/unit/test_spec_load.py tests/unit/test_report.py tests/unit/test_frozen.py
+    tests/unit/test_spec_load.py tests/unit/test_report.py
 mkdir "$1/walk"
 cd "$1/walk"
 DISTRUN_HOME=$PWD/records

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
-import types
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import threading
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
 
-from distrun.agent.loop import Loop
-from distrun.agent.protocol import Code, TaskStarted
 from distrun.frozen import replace
 from distrun.job import events
-from distrun.job.folder import JobFolder
 from distrun.lifecycle import Action, StartAttempt
 from distrun.lint.check import check_program
-from distrun.plan import TaskPlan
 from distrun.spec.loader import load
 from distrun.spec.model import (
     EnvStyle,
@@ -32,12 +26,9 @@ from distrun.spec.model import (
 )
 from distrun.spec.placeholders import fill, names
 from distrun.strategies import Role, Success
-from distrun.supervisor.hosts.inquiry import Inquiries
-from distrun.supervisor.log_tails import LogTails
-from distrun.supervisor.running_task import RunningTask
-from distrun.words.causes import cause_text
+from distrun.supervisor.line_search import wait_for_line
 from harness.requirements import need_tensorflow
-from harness.waiting import SOON, wait_until
+from harness.waiting import wait_until
 
 from .histories import MWM, PS, Job
 from .plans import SCRIPT, A, B, env, planned, role, spec_of, task
@@ -207,15 +198,6 @@ def test_a_task_that_has_only_waited_restarts_as_the_same_attempt() -> None:
     assert again.cause is not None
 
 
-def test_what_is_not_ready_in_time_is_named() -> None:
-    job = job_of(MWM, "worker:0", "worker:1", "proxy:0", worker="proxy")
-    job.started("proxy:0")
-    job.timed_out("start")
-    (cause,) = job.outcome.cause.within
-    assert cause.code is Code.TASK_NOT_READY
-    assert cause_text(cause) == "worker:0, worker:1 wait until proxy:0 listens at localhost:1"
-
-
 @pytest.mark.parametrize("success", [None, Success.ALL, Success.WORKER_0])
 def test_custom_roles_decide_no_success_and_fail_the_job(success: Success | None) -> None:
     job = job_of(MWM, "worker:0", "proxy:0", success=success)
@@ -228,108 +210,24 @@ def test_custom_roles_decide_no_success_and_fail_the_job(success: Success | None
     assert job.verdict == ("failed", 1, "distrun")
 
 
-# The watch ---------------------------------------------------------------------------------
+# The line that makes a task ready ----------------------------------------------------------
 
 
-@dataclass
-class Watching:
-    """An attempt of proxy:0, with the loop of its supervisor, and what it was found to be."""
-
-    plan: TaskPlan
-    folder: JobFolder
-    loop: Loop
-    inquiries: Inquiries
-    found: list[tuple[str, int]]
-    task: RunningTask | None = None
-
-    def start(self, attempt: int, log_start: int) -> RunningTask:
-        """Start the next attempt."""
-        if self.task is not None:
-            self.task.close()
-        tails = LogTails(self.loop, self.folder)
-        hosts = types.SimpleNamespace(inquiries=self.inquiries)
-        job: Any = types.SimpleNamespace(loop=self.loop, hosts=hosts, folder=self.folder)
-        observer: Any = self  # it is told only that the task is ready
-        self.task = RunningTask(self.plan, job, tails, observer)
-        self.task.start(TaskStarted("proxy:0", attempt, 1, 0.0, log_start))
-        return self.task
-
-    def on_ready(self, task: RunningTask) -> None:
-        self.found.append((task.name, task.attempt))
-
-    def until_found(self) -> list[tuple[str, int]]:
-        """Wait until the task is ready."""
-        deadline = monotonic() + SOON
-        while not self.found:
-            assert monotonic() < deadline
-            self.loop.turn(SOON)
-        return [self.found.pop()]
-
-    def finds_nothing(self) -> bool:
-        """Whether a search reads all there is and does not find the line."""
-        assert self.task is not None
-        task = self.task
-        wait_until(lambda: self.loop.turn(0.0) or bool(self.inquiries.pids))
-        (pid,) = self.inquiries.pids
-        wait_until(lambda: task.why_not_ready is None and waits(pid))
-        self.loop.turn(0.0)
-        return not self.found
-
-
-def waits(pid: int) -> bool:
-    return ") S " in Path(f"/proc/{pid}/stat").read_text()
-
-
-@pytest.fixture
-def watching(tmp_path: Path) -> Iterator[Callable[..., Watching]]:
-    made: list[Watching] = []
-
-    def start(**ready: Any) -> Watching:
-        plan = planned(spec_of(role("worker", after=(Role("proxy"),)), custom("proxy", **ready)))
-        folder = JobFolder(tmp_path)
-        folder.logs.mkdir()
-        loop = Loop()
-        made.append(Watching(task(plan, "proxy:0"), folder, loop, Inquiries(loop, "job-1"), []))
-        return made[-1]
-
-    yield start
-    for each in made:
-        if each.task is not None:
-            each.task.close()
-        each.loop.close()
-
-
-def test_only_the_own_port_makes_a_task_ready(watching: Callable[..., Watching]) -> None:
-    job = watching()
-    proxy, port = job.start(2, 0), job.plan.port
-    proxy.on_listening([port + 1])
-    assert job.found == []
-    proxy.on_listening([1, port])
-    proxy.on_listening([1, port])
-    assert job.found == [("proxy:0", 2)]
-
-
-def test_a_line_is_searched_when_it_is_complete_and_only_in_its_attempt(
-    watching: Callable[..., Watching],
-) -> None:
-    job = watching(ready=Ready.LINE, ready_line="^up [0-9]")
-    job.start(0, 0)
-    log = job.folder.log_of("proxy:0")
-    job.loop.turn(0.0)
-    assert not job.inquiries.pids  # there is no log yet
-    log.write_text("not up 1\nup")
-    assert job.finds_nothing()
-    log.write_text("not up 1\nup 2\n")
-    assert job.until_found() == [("proxy:0", 0)]
-
-    before = "not up 1\nup 2\n--- attempt 1, now: printed by the program ---\nup 3\n"
-    log.write_text("not up 1\nup 2\n")  # the rest of a copy may arrive after the start
-    job.start(1, len(before))
-    assert job.finds_nothing()
-    log.write_text(before + "up")
-    assert job.finds_nothing()
-    log.write_bytes(log.read_bytes() + b" 4 \xff\n")
-    assert job.until_found() == [("proxy:0", 1)]
+def test_only_complete_lines_of_the_attempt_are_searched(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"up 1\nnot up 2\nup")
+    found: list[bool] = []
+    with log.open("rb") as file:
+        number = file.fileno()
+        search = threading.Thread(
+            target=lambda: found.append(wait_for_line(number, 5, "^up [0-9]")), daemon=True
+        )
+        search.start()
+        wait_until(lambda: bool(found) or os.lseek(number, 0, os.SEEK_CUR) == 16)
+        assert not found
+        with log.open("ab") as more:
+            more.write(b" 4 \xff\n")
+        wait_until(lambda: found == [True])
 
 
 # The check of scripts ----------------------------------------------------------------------

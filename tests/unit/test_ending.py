@@ -41,15 +41,6 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return made
 
 
-def test_an_ending_gives_processes_up_and_names_them(kernel: Kernel) -> None:
-    ending = processes.Ending(1.0, clock=kernel.clock, patience=10.0)
-    while not ending.step():
-        kernel.now += processes.KILL_INTERVAL
-    assert kernel.now == pytest.approx(11.0, abs=0.1)
-    assert [each.pid for each in ending.left] == [11, 12]
-    assert [signum for pid, signum in kernel.sent if pid == 11][:3] == [15, 18, 9]
-
-
 def test_an_ending_is_over_at_once_if_only_excluded_children_live(kernel: Kernel) -> None:
     excluded = {11}
     ending = processes.Ending(1.0, excluded, kernel.clock, patience=10.0)

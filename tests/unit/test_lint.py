@@ -13,7 +13,7 @@ import pytest
 from distrun.lint.check import find_independent_workers
 from distrun.lint.program import Program
 from distrun.lint.rule import Surroundings
-from distrun.lint.rules import RULES, check, imported_modules
+from distrun.lint.rules import check, imported_modules
 from distrun.spec.loader import load
 from distrun.spec.tensorflow_versions import TENSORFLOW_1
 
@@ -77,8 +77,6 @@ BAD = [
      "main()", "3:7", "strategy: mirrored"),
     (MWM, TF + "d = tf.distribute\nS = d.experimental.ParameterServerStrategy\nS(None)", "4:1",
      "creates ParameterServerStrategy"),
-    (MWM, TF + "if __name__ == '__main__':\n  s = tf.distribute.OneDeviceStrategy('cpu:0')", "3:7",
-     "strategy: one_device"),
     # TF_CONFIG set by the program
     (MWM, "import os\nos.environ['TF_CONFIG'] = '{}'\n", "2:1", "sets or removes TF_CONFIG"),
     (MWM, "from os import environ as e\ndef f():\n  e['TF_CONFIG'] = '{}'\nf()", "3:3", "TF_CONFIG"),
@@ -87,16 +85,10 @@ BAD = [
     (MWM, "import os\nos.environ.pop('TF_CONFIG', None)", "2:1", "TF_CONFIG"),
     (MWM, "import os\nif __name__ == '__main__':\n  del os.environ['TF_CONFIG']", "3:3", "TF_CONFIG"),
     (MWM, "import os\nos.putenv('TF_CONFIG', '')", "2:1", "TF_CONFIG"),
-    (PS, "import os, json\nos.environ['TF_CONFIG'] = '{}'\njson.loads(os.environ['TF_CONFIG'])",
-     "2:1", "TF_CONFIG"),
-    (MWM, "import os\nclass T:\n  def setup(self):\n    os.environ['TF_CONFIG'] = '{}'\nt = T()\n"
-     "t.setup()", "4:5", "TF_CONFIG"),
     # a strategy after the first operation
     (MWM, TF + "x = tf.constant(1)\n" + CREATED, "3:12", "tf.constant in line 2"),
     (MWM, TF + "d = tf.data.Dataset.range(9)\ndef main():\n  s = tf.distribute."
      "MultiWorkerMirroredStrategy()\nmain()", "4:7", "tf.data.Dataset.range in line 2"),
-    (MWM, TF + "def data():\n  return tf.zeros([1])\nd = data()\n" + CREATED, "5:12",
-     "tf.zeros in line 3"),
     (MWM, TF + "print(tf.config.list_logical_devices('GPU'))\n" + CREATED, "3:12",
      "list_logical_devices"),
     (MWM, "from tensorflow import Variable as V\nv = V(1)\nfrom tensorflow.distribute import "
@@ -110,10 +102,6 @@ BAD = [
     (MWM, TF + "r = tf.distribute.cluster_resolver.SlurmClusterResolver()\n"
      "s = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=r)", "3:5",
      "takes its cluster from SlurmClusterResolver, which does not read TF_CONFIG"),
-    (PS, TF + "from tensorflow.distribute import cluster_resolver as c\nif 'ps' == 'worker':\n"
-     "  tf.distribute.Server({}).join()\n"
-     "tf.distribute.ParameterServerStrategy(c.KubernetesClusterResolver())", "5:1",
-     "takes its cluster from KubernetesClusterResolver"),
     # workers and ps without servers
     (PS, TF + "s = tf.distribute.Server({})\ns = tf.distribute.ParameterServerStrategy(None)\n"
      "c = tf.distribute.coordinator.ClusterCoordinator(s)\nc.join()\nprint(','.join([]))", "2:5",
@@ -123,8 +111,6 @@ BAD = [
      "never waits at it"),
     (PS, TF + "import os\nif os.environ['ROLE'] in ('ps', 'worker'):\n"
      "  tf.distribute.Server({}).join()\nmodel = 1", "4:3", "no chief connects"),
-    (PS, TF + "s = tf.distribute.Server({})\ns.join()\ntf.distribute.ParameterServerStrategy(None)",
-     "3:1", "every task waits"),
     # parameter servers without a chief
     (NO_CHIEF, TF + "import os\nif os.environ['ROLE'] in ('ps', 'worker'):\n"
      "  tf.distribute.Server({}).join()\ns = tf.distribute.ParameterServerStrategy(None)", "5:5",
@@ -139,28 +125,19 @@ BAD = [
     (PS, V1 + "s = tf.train.Server({})\nif 'ps' in str(s):\n  s.join()\n"
      "with tf.train.MonitoredTrainingSession(s.target): pass", "5:6",
      "tf.compat.v1.train.MonitoredTrainingSession is for workers that train by themselves"),
-    (PS, V1 + "c = tf.estimator.RunConfig()\ntf.estimator.train_and_evaluate(c, None, None)", "3:1",
-     "tf.compat.v1.estimator.train_and_evaluate is for workers"),
     (MWM, "import os\nprint(os.environ['DISTRUN_ADDRESS'])", "2:18", "keeps that port bound"),
     # TensorFlow 1
     (MWM, TF + "x = tf.placeholder(tf.float32)", "2:5", "tf.placeholder is of TensorFlow 1"),
     (MWM, TF + "tf.logging.set_verbosity(1)", "2:1", "tf.compat.v1.logging"),
-    (MWM, TF + "with tf.Session() as s:\n  pass", "2:6", "tf.Session"),
-    (MWM, TF + "def main(_): pass\nif __name__ == '__main__':\n  tf.app.run()", "4:3", "tf.app"),
-    (MWM, TF + "o = tf.train.AdamOptimizer()", "2:5", "tf.compat.v1.train.AdamOptimizer"),
     (MWM, "from tensorflow.examples.tutorials.mnist import input_data", "1:1", "tf.examples"),
     (MWM, "import tensorflow.contrib.slim as slim", "1:1", "no tf.contrib"),
-    (MWM, TF + "class Net:\n  def build(self):\n    tf.get_variable('x')\nNet().build()", "4:5", "get_variable"),
     (MWM, TF + "class Net(tf.keras.Model):\n  def call(self, x):\n    return tf.to_float(x)", "4:12",
      "tf.to_float"),
-    (MWM, TF + "for each in []:\n    tf.to_float(1)", "3:5", "tf.to_float"),
     (MWM, TF + "def main(r):\n  tf.config.experimental_connect_to_cluster(r)\nmain(1)", "3:3",
      "waits here for servers"),
     # Keras 2
     (MWM, TF + "m = tf.keras.metrics.Mean()\nfor _ in range(2): m.reset_states()", "3:20",
      "reset_states() of metrics.Mean"),
-    (MWM, TF + "class T:\n  def __init__(self):\n    self.m = tf.keras.metrics.Mean()\n"
-     "  def fit(self):\n    self.m.reset_states()\nT().fit()", "6:5", "reset_states()"),
     (MWM, "from tensorflow import keras\no = keras.optimizers.Adam(lr=0.1)", "2:5", "lr= in tf.keras"),
     (MWM, "import keras\nkeras.losses.MeanSquaredError(reduction=keras.losses.Reduction.NONE)",
      "2:41", "keras.losses.Reduction"),
@@ -169,8 +146,6 @@ BAD = [
     (MWM, TF + "tf.keras.callbacks.ModelCheckpoint(filepath='ckpt/w-{epoch}', "
      "save_weights_only=True)", "2:1", ".weights.h5"),
     (MWM, TF + "tf.keras.layers.experimental.preprocessing.Rescaling(1)", "2:1", "layers.experim"),
-    (MWM, TF + "o = tf.keras.optimizers.legacy.Adam()", "2:5", "optimizers.legacy"),
-    (MWM, "from tensorflow.keras.layers.experimental import preprocessing", "1:1", "experimental"),
     (MWM, TF + CREATED + "m = tf.keras.Sequential([])\nm.fit([])", "4:1", "Model.fit of Keras 3"),
     (MWM, TF + "l = tf.keras.losses.MeanSquaredError(reduction=tf.keras.losses.Reduction.AUTO)",
      "2:48", "losses.Reduction.AUTO"),
@@ -184,7 +159,6 @@ BAD = [
     (MWM, "import package.innner", "1:1", "the package package does not have the module 'innner'"),
     (MWM, "from package.inner2 import x", "1:1", "does not have the module 'inner2'"),
     (MWM, "import nowhere", "1:1", "no module 'nowhere': neither beside"),
-    (MWM, "def main():\n  from nowhere.inner import x\nmain()", "2:3", "no module 'nowhere'"),
 ]  # fmt: skip
 
 # Near misses: right code, and code about which nothing can be said.
@@ -192,12 +166,10 @@ GOOD = [
     (MWM, TF + CREATED),
     (MWM, "try:\n  get_ipython().run_line_magic('a', 'b')\nexcept NameError:\n  pass"),
     (MWM, "try:\n  from . import model\nexcept ImportError:\n  import helper"),
-    (MWM, "from IPython import get_ipython\nget_ipython()"),
     # a strategy that is chosen, or not certain
     (MWM, TF + "import sys\ns = (tf.distribute.MirroredStrategy() if len(sys.argv) > 1 else "
      "tf.distribute.MultiWorkerMirroredStrategy())"),
     (MWM, TF + "import sys\nif '-m' in sys.argv:\n  s = tf.distribute.MirroredStrategy()"),
-    (MWM, TF + "S = {'m': tf.distribute.MirroredStrategy}\ns = S['m']()"),
     (MWM, TF + "s = getattr(tf.distribute, 'MultiWorker' + 'MirroredStrategy')()\n"
      "t = tf.distribute.MirroredStrategy()"),
     (MWM, TF + "def unused():\n  return tf.distribute.MirroredStrategy()"),
@@ -210,10 +182,7 @@ GOOD = [
     (MWM, "import os, json\nc = json.loads(os.environ['TF_CONFIG'])\nprint(os.environ)"),
     (MWM, "import os\nif 'TF_CONFIG' not in os.environ:\n  os.environ['TF_CONFIG'] = '{}'"),
     (MWM, "import os\nos.environ['TF_CONFIG'] = os.environ.get('TF_CONFIG', '{}')"),
-    (MWM, "import os, json\nc = json.loads(os.environ['TF_CONFIG'])\nc['x'] = 1\n"
-     "os.environ['TF_CONFIG'] = json.dumps(c)"),
     (MWM, "import os\nenv = dict(os.environ)\nenv['TF_CONFIG'] = '{}'"),
-    (MWM, "import os\ndef local():\n  os.environ['TF_CONFIG'] = '{}'"),
     (MWM, "import os, sys\nif sys.argv[1:]:\n  sys.exit()\nos.environ['TF_CONFIG'] = '{}'"),
     (MWM, "import os\ndef f():\n  if os.getpid():\n    return\n  os.environ['TF_CONFIG'] = ''\nf()"),
     (MIRRORED, "import os\nos.environ['TF_CONFIG'] = '{}'"),
@@ -229,8 +198,6 @@ GOOD = [
     (MWM, TF + CREATED + "tf.constant(1)"),
     (MWM, TF + "import sys\nif sys.argv:\n  s = tf.distribute.MultiWorkerMirroredStrategy()\n"
      "x = tf.constant(1)\ns = tf.distribute.MultiWorkerMirroredStrategy()"),
-    (MWM, "import numpy as tf\nx = tf.ones([1])\nimport tensorflow\n"
-     "s = tensorflow.distribute.MultiWorkerMirroredStrategy()"),
     (MWM, TF + "r = tf.distribute.cluster_resolver\ns = tf.distribute.MultiWorkerMirroredStrategy("
      "cluster_resolver=r.TFConfigClusterResolver())"),
     ("tpu", TF + "r = tf.distribute.cluster_resolver.TPUClusterResolver()\n"
@@ -239,14 +206,12 @@ GOOD = [
     (PS, TF + "import os\nif os.environ['ROLE'] in ('ps', 'worker'):\n"
      "  tf.distribute.Server({}).join()\ns = tf.distribute.ParameterServerStrategy(None)"),
     (PS, TF + "import my_cluster\ns = tf.distribute.ParameterServerStrategy(None)"),
-    (PS, "import subprocess"),
     (NO_CHIEF, "import tensorflow.compat.v1 as tf\ns = tf.train.Server({})\nif 'ps' in str(s):\n"
      "  s.join()\nwith tf.train.MonitoredTrainingSession(s.target): pass"),
     (NO_CHIEF, V1 + "c = tf.estimator.RunConfig()\ntf.estimator.train_and_evaluate(c, None, None)"),
     (MIRRORED, "import os\nprint(os.environ.get('DISTRUN_ADDRESS'))"),
     (MWM, "'DISTRUN_ADDRESS: x'\n# DISTRUN_ADDRESS\nimport os\nos.environ['DISTRUN_ADDRESSES']"),
     # compat.v1, conditions and guards
-    (MWM, "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\nx = tf.placeholder(1)"),
     (MWM, TF + "tf = tf.compat.v1\nx = tf.placeholder(tf.float32)"),
     (MWM, "try:\n  import tensorflow.compat.v1 as tf\nexcept ImportError:\n"
      "  import tensorflow as tf\ntf.logging.set_verbosity(1)"),
@@ -254,12 +219,9 @@ GOOD = [
     (MWM, TF + "try:\n  tf.logging.set_verbosity(1)\nexcept AttributeError:\n  pass"),
     (MWM, TF + "import contextlib\nwith contextlib.suppress(AttributeError):\n  tf.Session()"),
     (MWM, TF + "tf.Session = tf.compat.v1.Session\ntf.Session()"),
-    (MWM, TF + "v1 = tf.compat.v1\nv1.logging.set_verbosity(1)\ntf.compat.v1.Session()"),
-    (MWM, TF + "def old():\n  tf.Session()"),
     (MWM, "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  import nowhere"),
     (MWM, TF + "is_old = tf.__version__ < '2' and tf.Session()"),
     # Keras 3 code, or Keras 2 on purpose
-    (MWM, TF + "m = tf.keras.metrics.Mean()\nm.reset_state()"),
     (MWM, TF + "class M:\n  def reset_states(self): pass\nm = M()\nm.reset_states()"),
     (MWM, TF + "def f(m):\n  m.reset_states()\nf(1)"),
     (MWM, "import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n" + TF
@@ -268,23 +230,17 @@ GOOD = [
     (MWM, TF + "if hasattr(tf.keras.metrics.Mean, 'reset_states'):\n"
      "  tf.keras.metrics.Mean().reset_states()"),
     (MWM, TF + "m = tf.keras.Sequential([])\nm.save_weights('a.weights.h5')\nm.save('m.keras')"),
-    (MWM, TF + "m = tf.keras.Sequential([])\nm.save_weights(f'{1}.h5')\nm.save('m.h5')"),
     (MWM, TF + "import sys\nm = tf.keras.Model()\nm.save(sys.argv[1])\nm.save_weights(f'a{m}')"),
     (MWM, TF + "l = tf.keras.losses.MeanSquaredError(reduction=tf.keras.losses.Reduction.NONE)"),
     (MIRRORED, TF + "m = tf.keras.Sequential([])\nm.fit([])"),
-    (MWM, TF + "o = tf.keras.optimizers.Adam(learning_rate=0.1)"),
-    (MWM, TF + "x = [[1.0]]\ny = tf.keras.layers.Dense(3)(x)\nz = tf.reshape(y, [-1])"),
     (MWM, TF + "x = tf.keras.Input((3,))\nm = tf.keras.Model(x, tf.keras.layers.Dense(1)(x))\n"
      "y = tf.reshape(m(tf.zeros([1, 3])), [-1])"),
     # modules
     (MWM, "from package import inner, unknown\nimport package.inner"),
     (MWM, "try:\n  import package.nothing\nexcept ImportError:\n  pass"),
     (MWM, "try:\n  import nowhere\nexcept ImportError:\n  nowhere = None"),
-    (MWM, "import importlib\nimportlib.import_module('nowhere')"),
     (MWM, "import sys\nsys.path.insert(0, 'lib')\nimport nowhere"),
-    (MWM, "from sys import path\npath.append('lib')\nimport nowhere"),
     (MWM, "import os\nif os.name == 'nt':\n  import nowhere"),
-    (MWM, "def unused():\n  import nowhere"),
     (MWM, "from __future__ import annotations\nimport helper\nfrom package import inner"),
 ]  # fmt: skip
 
@@ -304,14 +260,6 @@ def test_a_mistake_is_warned_about(
 def test_what_is_right_or_undecided_is_not(lint: Any, strategy: str, code: str) -> None:
     beside = {"helper": "x = 1", "package/inner": "y = 1", "package/__init__": ""}
     assert lint(code, strategy, lacks="nowhere", beside=beside) == []
-
-
-def test_every_rule_has_a_mistake() -> None:
-    assert len(RULES) == 14
-    words = " ".join(words for *_, words in BAD)
-    parts = ("creates", "TF_CONFIG", "line 2", "never starts", "every task", "TensorFlow 1")
-    for part in (*parts, "notebook", "waits here for servers"):
-        assert part in words
 
 
 def test_modules_beside_the_script_are_read_as_well(lint: Any) -> None:
@@ -390,22 +338,14 @@ def test_a_program_that_may_set_tf_config_is_not_warned_about(lint: Any) -> None
 # What shows that workers train by themselves: the code, and the name found; or None.
 SHOWS = [
     (V1 + "tf.train.MonitoredTrainingSession('')", "2:1", "tf.compat.v1.train.MonitoredTrainingSession"),
-    ("import tensorflow as tf\ntf1 = tf.compat.v1\nd = tf1.train.replica_device_setter(1)", "3:5",
-     "tf.compat.v1.train.replica_device_setter"),
-    ("from tensorflow.compat.v1.train import MonitoredTrainingSession as M\nM()", "2:1",
-     "tf.compat.v1.train.MonitoredTrainingSession"),
-    (TF + "tf.estimator.train_and_evaluate(1, 2, 3)", "2:1", "tf.estimator.train_and_evaluate"),
     (V1 + "tf.estimator.train_and_evaluate(1, 2, 3)", "2:1", "tf.compat.v1.estimator.train_and_evaluate"),
     ("import tensorflow_estimator as te\nte.estimator.train_and_evaluate(1, 2, 3)", "2:1",
      "tensorflow_estimator.estimator.train_and_evaluate"),
     (V1 + "s = tf.distribute.experimental.ParameterServerStrategy()", "2:5",
      "tf.compat.v1.distribute.experimental.ParameterServerStrategy"),
     (TF + "s = tf.distribute.ParameterServerStrategy(None)", None, None),
-    (TF + "s = tf.distribute.experimental.ParameterServerStrategy(None)", None, None),
     (TF + "def old():\n  tf.compat.v1.train.MonitoredTrainingSession('')\n"
      "def new():\n  tf.distribute.ParameterServerStrategy(None)", None, None),
-    (V1 + "s = tf.Session('grpc://x')", None, None),
-    ("print('MonitoredTrainingSession')", None, None),
     ("import os\nos.execvp('train', ['train'])", None, None),
 ]  # fmt: skip
 

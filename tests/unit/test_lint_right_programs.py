@@ -77,18 +77,3 @@ def test_a_template_has_no_warning(name: str, tmp_path: Path) -> None:
         (tmp_path / examples[name].name).write_text(examples[name].read_text())
     (tmp_path / "train.py").write_text((PLAIN / "replicas.py").read_text())
     assert check_program(load(spec)) == ()
-
-
-def test_every_example_and_plain_script_is_checked() -> None:
-    plain = {
-        "fit",
-        "coordinator",
-        "replicas",
-        "tutorial",
-        "between_graph",
-        "keras_bars",
-        "tqdm_bars",
-    }
-    assert {path.stem for path in PLAIN.glob("*.py")} == plain
-    names = {"custom_loop", "multi_worker", "keras_fit", "parameter_server", "data_service"}
-    assert set(resources.examples()) == names
