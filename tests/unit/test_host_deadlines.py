@@ -217,13 +217,3 @@ def test_a_link_that_is_lost_again_and_again_extends_nothing(tmp_path: Path) -> 
 
 
 # The times ---------------------------------------------------------------------------------
-
-
-def test_a_task_that_exits_and_never_ends_does_not_keep_the_job(tmp_path: Path) -> None:
-    world = World(tmp_path, without("TaskEnded"))
-    world.settle()
-    world.agents[EVIL].end_tasks()
-    for _ in range(30):
-        world.advance()
-    assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
-    world.close()

@@ -12,7 +12,6 @@ from distrun.agent.linux.syscalls import Inotify
 from distrun.job.folder import JobFolder
 from distrun.supervisor.log_tails import LogTails, TailedLog
 from harness.loops import SimulatedLoop
-from harness.waiting import wait_until
 
 BAR = "\r  0%|          | {step}/100000 [00:01<00:09, 1.00it/s]"
 
@@ -175,14 +174,6 @@ def test_without_inotify_logs_are_polled(job: Job, monkeypatch: pytest.MonkeyPat
     job.write(BAR.format(step=5))
     assert job.run(100.0) <= 55
     assert job.last["STEP"] == "5"
-
-
-def test_a_real_wait_ends_when_a_log_grows(job: Job) -> None:
-    job.start()
-    job.run()
-    assert not job.loop.turn(0.0)
-    job.write(BAR.format(step=5))
-    wait_until(lambda: job.loop.turn(0.1))
 
 
 def test_the_rest_at_a_tasks_end(job: Job) -> None:

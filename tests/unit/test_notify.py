@@ -7,7 +7,6 @@ import itertools
 import os
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,32 +50,6 @@ def test_a_task_that_reports_without_end_does_not_stop_the_agent() -> None:
     assert 0 < int(first["STEP"]) <= 256 < int(second["STEP"]) <= 512
 
 
-def test_what_the_task_sends_counts(notify: NotifySocket, sender: socket.socket) -> None:
-    sender.send(b"STEP=1 EPOCH=1 word =3")
-    sender.send(b"STEP=2")
-    assert notify.receive() == {"STEP": "2", "EPOCH": "1"}
-    assert notify.resume_due is None
-    assert notify.take_problems() == []
-
-
-def test_what_another_process_sends_is_ignored_and_told_once(
-    notify: NotifySocket, sender: socket.socket
-) -> None:
-    for step in (b"STEP=1", b"STEP=2"):
-        other = os.fork()
-        if not other:
-            sender.send(step)
-            os._exit(0)
-        os.waitpid(other, 0)
-    assert notify.receive() == {}
-    (problem,) = notify.take_problems()
-    assert problem.code is Code.PROGRESS_FROM_STRANGER
-    assert problem.count == os.geteuid()
-    sender.send(b"STEP=3")
-    assert notify.receive() == {"STEP": "3"}
-    assert notify.take_problems() == []
-
-
 @pytest.mark.parametrize(
     "datagram",
     [
@@ -95,23 +68,6 @@ def test_a_datagram_is_bounded(
     assert max(map(len, values.values())) <= 256
     (problem,) = notify.take_problems()
     assert problem.code is Code.PROGRESS_EXCESSIVE
-
-
-def test_a_flood_is_read_for_a_part_of_each_second_only(
-    notify: NotifySocket, sender: socket.socket
-) -> None:
-    sender.setblocking(False)
-    read = 0
-    pauses: list[float] = []
-    while not any(pause > 0.05 for pause in pauses):
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                sender.send(b"STEP=1")
-                read += 1
-        assert read < 3000, "it is never refused"
-        notify.receive()
-        pauses.append((notify.resume_due or 0.0) - time.monotonic())
-    assert [problem.code for problem in notify.take_problems()] == [Code.PROGRESS_EXCESSIVE]
 
 
 def test_ever_new_keys_do_not_grow_what_is_kept(

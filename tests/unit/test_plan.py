@@ -394,8 +394,3 @@ def test_what_every_task_is_told() -> None:
     assert "GRPC_FAIL_FAST" not in told
     assert task(made, "worker:1").log == "worker-1.log"
     assert task(made, "worker:1").unset == ()
-
-
-def test_a_hosts_working_folder_is_its_own() -> None:
-    spec = spec_of(role("worker", 2), hosts=(A, replace(B, workdir="/data")))
-    assert [each.workdir for each in planned(spec).tasks] == ["/src", "/data"]
