@@ -39,7 +39,7 @@ SELECTED = (
     "tests/process/agent/test_output.py",
     "tests/process/test_bundle.py",
     "tests/process/test_launch.py",
-    "tests/process/test_logs_command.py",
+    "tests/process/test_logs_selection.py",
     "tests/process/test_strangers_at_home.py",
     "tests/process/test_strangers_at_sockets.py",
     "tests/process/test_terminal.py",

@@ -5,15 +5,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 
-import psutil
-
 from harness.command import Distrun
-from harness.processes import alive, survivors
 from harness.requirements import AS_ROOT, skip
 from harness.terminal import OpenTerminal, Terminal
 from harness.waiting import wait_until
@@ -40,31 +36,6 @@ def test_a_running_job_is_never_touched(distrun: Distrun) -> None:
     assert distrun("wait", running).returncode == 0
     assert "out" in distrun("logs", running).stdout
     assert distrun("clean", "--all").stdout.split() == [running]
-
-
-def test_a_job_whose_supervisor_died(distrun: Distrun) -> None:
-    job_id = distrun.detached("exec sleep 600")
-    supervisor = psutil.Process(distrun.status()["supervisor_pid"])
-    family = [distrun.victim_of(who, None) for who in ("guard", "agent")]
-    for pid in (supervisor.pid, *family):  # each would resume the next
-        os.kill(pid, signal.SIGSTOP)
-    supervisor.kill()
-    wait_until(lambda: not alive(supervisor))
-    kept = distrun("clean", "--all")
-    assert (kept.returncode, kept.stdout) == (0, ""), "its tasks still run"
-    assert f"distrun kill {job_id}" in kept.stderr
-    assert listed(distrun) == {job_id: "lost"}
-    for pid in family:
-        os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: not survivors(job_id), timeout=30)
-    assert listed(distrun) == {job_id: "lost"}
-    shown = distrun("status")
-    assert shown.returncode == 0
-    assert "2 stopped" in shown.stdout, "agents leave word of how their tasks ended"
-    assert "its supervisor died" in shown.stdout
-    assert distrun("wait").returncode == 70
-    assert distrun("clean", "--all").stdout.split() == [job_id]
-    assert listed(distrun) == {}
 
 
 def test_an_incomplete_folder_is_removed_and_what_is_no_job_is_not(distrun: Distrun) -> None:

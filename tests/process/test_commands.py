@@ -25,34 +25,6 @@ if TYPE_CHECKING:
     from distrun.job.folder import JobFolder
 
 
-def test_a_detached_job_from_launch_to_kill(distrun: Distrun) -> None:
-    job_id = distrun.detached("echo up; exec sleep 600", name="night")
-    assert distrun.status()["job_id"] == job_id
-    listed = json.loads(distrun("ps", "--json").stdout)
-    assert listed["version"] == 2
-    assert [(job["job_id"], job["state"]) for job in listed["jobs"]] == [(job_id, "running")]
-    job = distrun.status("night")
-    assert [(task["task"], task["state"]) for task in job["tasks"]] == [
-        ("worker:0", "running"),
-        ("worker:1", "running"),
-    ]
-    assert all(task["usage"]["processes"] == 1 for task in job["tasks"])
-    follower = distrun.start("logs", "-f", job_id, stdout=subprocess.PIPE, text=True)
-    waiter = distrun.start("wait", job_id, stderr=subprocess.PIPE, text=True)
-    assert {not_none(follower.stdout).readline() for _ in range(2)} == {
-        "worker:0 | up\n",
-        "worker:1 | up\n",
-    }
-    killed = distrun("kill", job_id)
-    assert killed.returncode == 0
-    assert survivors(job_id) == []
-    assert waiter.wait(30) == 137
-    assert "stopped by distrun kill" in not_none(waiter.stderr).read()
-    assert follower.wait(30) == 0
-    assert json.loads(distrun("ps", "--json").stdout)["jobs"] == []
-    assert distrun.status(job_id)["state"] == "stopped"
-
-
 @pytest.mark.parametrize("code", [0, 7])
 def test_a_detached_launch_succeeds_even_if_the_job_ends_at_once(
     distrun: Distrun, code: int

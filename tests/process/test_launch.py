@@ -120,24 +120,6 @@ def test_a_launch_that_stood_still_to_the_end_tells_how_the_job_ended(distrun: D
     assert launch.wait(30) == 0
 
 
-def test_hostile_paths_only_name(distrun: Distrun) -> None:
-    place = distrun.cwd / 'it\'s "here" $(touch x)\ndéjà vu'
-    place.mkdir()
-    (place / "job.py").write_text(
-        "import os, sys; print(os.path.dirname(sys.argv[0]) == os.getcwd())"
-    )
-    (place / "spec.yaml").write_text(
-        "strategy: multi_worker_mirrored\ncluster: {worker: 2}\n"
-        "program: {script: job.py, workdir: .}\nname: 'a/../../b \"$(touch x)'\n"
-    )
-    home = place / "home"
-    done = distrun("launch", place / "spec.yaml", env={**os.environ, "DISTRUN_HOME": str(home)})
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["worker:0 | True", "worker:1 | True"]
-    assert len(list((home / "jobs").iterdir())) == 1
-    assert not list(distrun.cwd.rglob("x"))
-
-
 @pytest.mark.parametrize("way", [signal.SIG_BLOCK, signal.SIG_IGN])
 def test_a_job_ends_although_the_calling_program_suppressed_all_signals(
     way: int, distrun: Distrun

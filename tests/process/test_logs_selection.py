@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import time
 from datetime import datetime, timezone
 from typing import Any
 
+import psutil
 import pytest
 
 from harness.command import Distrun
 from harness.terminal import OpenTerminal
+from harness.values import not_none
 from harness.waiting import wait_until
 
-TWICE = 'echo early; touch "up-$DISTRUN_TASK"; until test -e go; do sleep 0.02; done; echo late'
+TWICE = (
+    'printf "\\033[31mearly\\033[0m\\n"; touch "up-$DISTRUN_TASK"; '
+    "until test -e go; do sleep 0.02; done; echo late"
+)
 
 
 @pytest.fixture
@@ -47,6 +54,26 @@ def test_until_is_the_other_part_of_since(distrun: Distrun, between: float) -> N
     assert len(distrun("logs", "--until", "1ms").stdout.splitlines()) == 4
     for wrong in (["--until", "soon"], ["--until", "1m", "-f"]):
         assert distrun("logs", *wrong).returncode == 2
+
+
+def test_grep_and_timestamps(distrun: Distrun, between: float) -> None:
+    found = distrun("logs", "--grep", "^(early|lat)").stdout
+    assert sorted(found.splitlines()) == [
+        *("worker:0 | early", "worker:0 | late", "worker:1 | early", "worker:1 | late"),
+    ]
+    assert distrun("logs", "--grep", "^e", "-n", "1", "-t", "worker:1").stdout == (
+        "worker:1 | early\n"
+    )
+    for line in distrun("logs", "--timestamps", "-t", "worker:0").stdout.splitlines():
+        at, _, text = line.partition(" ")
+        is_late = datetime.fromisoformat(at).timestamp() > between
+        assert text == ("worker:0 | late" if is_late else "worker:0 | early")
+    assert distrun("logs", "--since", "1h").stdout.count("\n") == 4
+    assert distrun("logs", "--since", "1ms").stdout == ""
+    for wrong in ("(", "(" * 3000):
+        done = distrun("logs", "--grep", wrong)
+        assert done.returncode == 2
+        assert "regular expression" in done.stderr
 
 
 def test_json(distrun: Distrun) -> None:
@@ -140,3 +167,32 @@ def test_the_last_lines_of_a_failed_task_are_found_in_a_log_of_few_newlines(
     assert done.returncode == 0
     assert len(done.stdout) > 60_000_000 or done.stdout.endswith("worker:0 | after\n")
     assert distrun("logs", "-n", "3", timeout=60).stdout.endswith(done.stdout[-10:])
+
+
+A_PART = 10_000_000
+LINES = 300_000  # of 56 bytes, twice
+MUCH = f'yes "a line of ordinary length, written again and again ......" | head -n {LINES}'
+
+
+def test_the_first_and_the_last_page_read_only_a_part_of_much_output(distrun: Distrun) -> None:
+    spec = distrun.write_spec(MUCH)
+    done = distrun("launch", spec, stdout=subprocess.DEVNULL, timeout=250)
+    assert done.returncode == 0
+    size = sum(path.stat().st_size for path in distrun.home.rglob("*.log"))
+    assert size > 30_000_000
+    page = distrun.start("logs", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    first = [not_none(page.stdout).readline() for _ in range(50)]
+    assert read_so_far(page) < A_PART
+    not_none(page.stdout).close()
+    assert page.wait(60) == 141
+    assert not_none(page.stderr).read() == b""
+    assert all(re.match(rb"worker:[01] \| a line", line) for line in first)
+    last = distrun.start("logs", "-n", "10000", stdout=subprocess.PIPE)
+    begun = not_none(last.stdout).readline()
+    assert read_so_far(last) < A_PART
+    assert (begun + not_none(last.stdout).read()).count(b"\n") == 10_000
+
+
+def read_so_far(process: subprocess.Popen[bytes]) -> int:
+    """The bytes that a process has read from files, while it waits for its pipe to be read."""
+    return psutil.Process(process.pid).io_counters().read_chars

@@ -35,15 +35,6 @@ def test_ctrl_c_reaches_launch_alone_and_ends_gracefully(
     assert "exit code 130, distrun's: stopped by SIGINT" in window.seen.splitlines()[-1]
 
 
-def test_grace_ends_in_sigkill(distrun: Distrun, terminal: OpenTerminal) -> None:
-    stubborn = "trap '' TERM; echo ready $DISTRUN_TASK; while :; do sleep 0.1; done"
-    window = terminal("launch", distrun.write_spec(stubborn, timeouts={"grace": "500ms"}))
-    wait_until(lambda: window.read().count("ready") == 2, timeout=30)
-    window.type(CTRL_C)
-    wait_until(window.ended, timeout=60)
-    assert {task["signal"] for task in distrun.status()["tasks"]} == {"SIGKILL"}
-
-
 def test_closing_the_window_ends_a_foreground_job(distrun: Distrun, terminal: OpenTerminal) -> None:
     window = terminal("launch", distrun.write_spec("echo ready $DISTRUN_TASK; exec sleep 600"))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
@@ -65,14 +56,6 @@ def test_closing_the_window_leaves_a_detached_job(terminal: OpenTerminal, distru
     assert job["job_id"] in window.seen
     assert job["state"] == "running"
     assert distrun("kill", job["job_id"]).returncode == 0
-
-
-def test_a_signal_to_launch(distrun: Distrun, terminal: OpenTerminal) -> None:
-    window = terminal("launch", distrun.write_spec("echo ready $DISTRUN_TASK; exec sleep 600"))
-    wait_until(lambda: window.read().count("ready") == 2, timeout=30)
-    window.process.send_signal(signal.SIGTERM)
-    wait_until(window.ended, timeout=60)
-    assert window.process.returncode == 143
 
 
 @pytest.mark.parametrize("files", ["jobs", "jobs/*/plan.json"])

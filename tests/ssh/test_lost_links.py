@@ -54,21 +54,6 @@ def test_a_shared_connection_that_has_died_is_not_the_only_way_back(
     assert out == "worker:0 | fine\n"
 
 
-def test_an_agent_that_was_stopped_goes_on(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
-) -> None:
-    (h1,) = hosts(1)
-    job = distrun("launch", "-d", remote_spec("exec sleep 1000", [h1], timeouts={"link": "60s"}))
-    assert job.returncode == 0, job.stderr
-    (task,) = processes_of(h1, "sleep")
-    agent, guard = task.parents()[:2]
-    for each in (agent, guard):
-        each.suspend()
-    wait_until(lambda: psutil.STATUS_STOPPED not in (agent.status(), guard.status()))
-    assert distrun("kill").returncode == 0
-    wait_until(lambda: not processes_of(h1))
-
-
 def test_a_guard_ends_the_tasks_of_an_agent_that_hangs_when_its_lease_expires(
     hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
 ) -> None:

@@ -38,48 +38,56 @@ def refused(distrun: Distrun, spec: Path, **options: Any) -> str:
     return str(done.stderr)
 
 
-def test_a_wrong_host_key_is_refused(
-    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun
+OLD_PYTHON = """\
+#!/bin/sh
+shift 3
+exec /usr/bin/python3 -I -S -c "import sys; sys.version_info = (3, 6, 9)
+$1"
+"""
+PROFILE = "does a shell profile there read standard input"
+PROFILES = ("read line", "exec bash", "exec </dev/null")
+"""What takes the bytes that distrun sends."""
+
+
+def test_each_host_that_cannot_be_used_is_told_with_its_own_cause(
+    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
 ) -> None:
-    h1, h2 = hosts(2)
+    on = hosts(7 + len(PROFILES))
+    forged, unknown, asks, closed, bare, old, leaves, *takers = on
     known = network.folder / "known_hosts"
     keys = known.read_text()
-    other = keys.splitlines()[0].partition(" ")[2]
-    known.write_text(keys.splitlines()[0] + f"\n{h2.address} {other}\n")
+    changed = (forged.address, unknown.address)
+    others = [line for line in keys.splitlines() if line.split()[0] not in changed]
+    known.write_text("\n".join(others) + f"\n{forged.address} {others[0].partition(' ')[2]}\n")
+    asks.change(sshd="PasswordAuthentication yes\nPubkeyAuthentication no\n")
+    closed.change(shell="/usr/sbin/nologin")
+    (tmp_path / "bin").mkdir()
+    bare.change(sshd=f"SetEnv PATH={tmp_path}/bin\n")
+    old.provide("python3", OLD_PYTHON)
+    scripts = ("echo asking for the way; exit 3", *PROFILES)
+    for host, profile in zip((leaves, *takers), scripts, strict=True):
+        host.change(shell="/bin/bash")
+        host.home.joinpath(".bashrc").write_text(f"{profile}\n")
     try:
-        said = refused(distrun, remote_spec("true", [h1, h2]))
+        said = " ".join(refused(distrun, remote_spec("true", on)).split())
     finally:
         known.write_text(keys)
-    assert "h2 cannot be used: its host key is not the one in known_hosts" in said
-    forget, login = f'-f "{known}" -R "{h2.address}"', f"ssh -F {network.ssh_config} h2"
-    assert f"`ssh-keygen {forget}` and `{login}`" in " ".join(said.split())
-    assert "exit code 255" in said
-
-
-def test_an_unknown_host_key_is_refused(
-    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    (h1,) = hosts(1)
-    known = network.folder / "known_hosts"
-    keys = known.read_text()
-    known.write_text("")
-    try:
-        said = refused(distrun, remote_spec("true", [h1]))
-    finally:
-        known.write_text(keys)
-    assert "h1 cannot be used: its host key is not known" in said
-
-
-def test_a_password_is_never_waited_for(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    (h1,) = hosts(1)
-    h1.change(sshd="PasswordAuthentication yes\nPubkeyAuthentication no\n")
-    # Were it waited for, the login would not come to an end, and that would be said.
-    said = refused(distrun, remote_spec("true", [h1]))
-    assert "h1 cannot be used: the login is refused" in said
-    assert "Permission denied" in said
-    assert "ssh-copy-id" in said
+    # Were a password waited for, the login would not come to an end, and that would be said.
+    for host, cause, *words in (
+        (
+            *(forged, "its host key is not the one in known_hosts"),
+            f'`ssh-keygen -f "{known}" -R "{forged.address}"` and',
+        ),
+        (unknown, "its host key is not known"),
+        (asks, "the login is refused", "Permission denied", "ssh-copy-id"),
+        (closed, "its account runs no commands", "This account is currently not available"),
+        (bare, "there is no python3 on it", "install Python 3.8 or newer"),
+        (old, "python3 is 3.6, too old"),
+        (leaves, "the agent could not start there (ssh: asking for the way, exit code 3)"),
+        *((each, "its Python does not receive what distrun sends", PROFILE) for each in takers),
+    ):
+        assert f" {host.name}: {cause}" in said, said
+        assert [each for each in words if each not in said] == [], said
 
 
 def test_all_hosts_that_cannot_be_reached_are_named_at_once(
@@ -103,13 +111,6 @@ def test_all_hosts_that_cannot_be_reached_are_named_at_once(
     assert f"\n  {others[0]}: " in said
     assert "\n  no-such-host.invalid: its name cannot be resolved" in said
     assert said.count("its name cannot be resolved") == 1
-
-
-def test_sshd_that_refuses_is_told(hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun) -> None:
-    h1, h2 = hosts(2)
-    h2.change(sshd="AllowUsers nobody\n")
-    said = refused(distrun, remote_spec("true", [h1, h2]))
-    assert "h2 cannot be used: the login is refused" in said
 
 
 def test_an_sshd_with_too_many_at_its_door_is_asked_again(
@@ -149,42 +150,6 @@ def test_a_jump_host_is_named_where_it_is_at_fault(
     assert f"h1 cannot be used: its jump host {h2.address}: nothing listens" in said
 
 
-def test_an_account_that_runs_no_commands_is_told(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    (h1,) = hosts(1)
-    h1.change(shell="/usr/sbin/nologin")
-    said = refused(distrun, remote_spec("true", [h1]))
-    assert "h1 cannot be used: its account runs no commands" in said
-    assert "This account is currently not available" in said
-
-
-def test_a_host_without_python3_is_told(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    (h1,) = hosts(1)
-    empty = tmp_path / "bin"
-    empty.mkdir()
-    h1.change(sshd=f"SetEnv PATH={empty}\n")
-    said = refused(distrun, remote_spec("true", [h1]))
-    assert "h1 cannot be used: there is no python3 on it" in said
-    assert "install Python 3.8 or newer" in said
-
-
-def test_a_python3_that_is_too_old_is_told(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    (h1,) = hosts(1)
-    h1.provide(
-        "python3",
-        "#!/bin/sh\nshift 3\n"
-        'exec /usr/bin/python3 -I -S -c "import sys; sys.version_info = (3, 6, 9)\n$1"\n',
-    )
-    said = refused(distrun, remote_spec("true", [h1]))
-    assert "h1 cannot be used: python3 is 3.6, too old" in said
-    assert "3.8" in said
-
-
 @pytest.mark.parametrize("shell", ["bash", "fish", "tcsh"])
 def test_a_profile_that_prints_disturbs_nothing(
     shell: str, hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
@@ -203,30 +168,6 @@ def test_a_profile_that_prints_disturbs_nothing(
     done = distrun("launch", remote_spec("echo fine", [h1], cluster={"worker": 1}))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "worker:0 | fine\n"
-
-
-def test_what_a_profile_that_gives_up_has_printed_is_told(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    (h1,) = hosts(1)
-    h1.change(shell="/bin/bash")
-    h1.home.joinpath(".bashrc").write_text("echo asking for the way; exit 3\n")
-    said = refused(distrun, remote_spec("true", [h1]))
-    assert "h1 cannot be used" in said
-    assert "asking for the way" in said
-    assert "exit code 3" in said
-
-
-def test_a_profile_that_takes_what_is_sent_is_asked_for(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    (h1,) = hosts(1)
-    h1.change(shell="/bin/bash")
-    for profile in ("read line", "exec bash", "exec </dev/null"):
-        h1.home.joinpath(".bashrc").write_text(f"{profile}\n")
-        said = refused(distrun, remote_spec("true", [h1]))
-        assert "h1 cannot be used: its Python does not receive what distrun sends" in said
-        assert "does a shell profile there read standard input" in said
 
 
 def test_a_read_only_home_will_do(hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun) -> None:
