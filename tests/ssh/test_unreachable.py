@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.command import Distrun
-from harness.network import Hosts, Network, ProcessesOf, RemoteSpec
+from harness.network import Host, Hosts, Network, ProcessesOf, RemoteSpec
 from harness.requirements import missing
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -73,19 +73,20 @@ def test_each_host_that_cannot_be_used_is_told_with_its_own_cause(
     finally:
         known.write_text(keys)
     # Were a password waited for, the login would not come to an end, and that would be said.
-    for host, cause, *words in (
-        (
-            *(forged, "its host key is not the one in known_hosts"),
+    told: dict[Host, list[str]] = {
+        forged: [
+            "its host key is not the one in known_hosts",
             f'`ssh-keygen -f "{known}" -R "{forged.address}"` and',
-        ),
-        (unknown, "its host key is not known"),
-        (asks, "the login is refused", "Permission denied", "ssh-copy-id"),
-        (closed, "its account runs no commands", "This account is currently not available"),
-        (bare, "there is no python3 on it", "install Python 3.8 or newer"),
-        (old, "python3 is 3.6, too old"),
-        (leaves, "the agent could not start there (ssh: asking for the way, exit code 3)"),
-        *((each, "its Python does not receive what distrun sends", PROFILE) for each in takers),
-    ):
+        ],
+        unknown: ["its host key is not known"],
+        asks: ["the login is refused", "Permission denied", "ssh-copy-id"],
+        closed: ["its account runs no commands", "This account is currently not available"],
+        bare: ["there is no python3 on it", "install Python 3.8 or newer"],
+        old: ["python3 is 3.6, too old"],
+        leaves: ["the agent could not start there (ssh: asking for the way, exit code 3)"],
+    }
+    told |= {each: ["its Python does not receive what distrun sends", PROFILE] for each in takers}
+    for host, (cause, *words) in told.items():
         assert f" {host.name}: {cause}" in said, said
         assert [each for each in words if each not in said] == [], said
 
