@@ -15,7 +15,7 @@ from distrun.lifecycle import JobPhase
 from distrun.spec.model import Timeouts
 from distrun.verdict.model import Kind
 from distrun.words.events import event_text
-from harness.hostile import EVIL, GOOD, HEARTBEAT, World
+from harness.hostile import EVIL, HEARTBEAT, World
 
 
 @pytest.fixture
@@ -63,13 +63,6 @@ def test_output_ends_it_and_it_may_come_again(world: World) -> None:
     assert world.state.quiet_since is None
     wait(world, 300.0)
     assert len(found(world, events.TasksQuiet)) == 2
-
-
-def test_nothing_is_known_while_a_link_is_lost(world: World) -> None:
-    world.agents[GOOD].close()
-    world.settle()
-    wait(world, 50.0)
-    assert not found(world, events.TasksQuiet)
 
 
 def test_its_stop_shows_where_the_tasks_were(world: World) -> None:

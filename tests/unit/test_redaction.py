@@ -51,66 +51,60 @@ def test_a_key_that_never_ends_hides_no_other_lines() -> None:
     assert Redactor()(text).split("\n")[1:] == ["[secret-1]", "[secret-1]", "INFO done by me"]
 
 
-def test_names_are_replaced_alike_everywhere() -> None:
-    redactor = Redactor((), ["anna"], ["gpu1.lab.example", "gpu2", "ps"])
-    text = "/home/anna/run.py at gpu1:2222, GPU1.lab.example, gpu2-ib0, ps:0; annable gpu17"
-    assert redactor(text) == (
-        "/home/user-1/run.py at host-1:2222, host-1, host-2-ib0, ps:0; annable gpu17"
-    )
-    assert redactor.kept == ["ps"]
+NAMES: dict[str, tuple[list[str], list[str], str, str]] = {
+    "alike everywhere": (
+        ["anna"],
+        ["gpu1.lab.example", "gpu2", "ps"],
+        "/home/anna/run.py at gpu1:2222, GPU1.lab.example, gpu2-ib0, ps:0; annable gpu17",
+        "/home/user-1/run.py at host-1:2222, host-1, host-2-ib0, ps:0; annable gpu17",
+    ),
+    "addresses but loopback": (
+        [],
+        ["10.0.0.5"],
+        "10.0.0.5:22 [fe80::1%eth0] 192.168.1.9 10.0.0.5 127.0.0.1 ::1 0.0.0.0",
+        "address-1:22 [address-2%eth0] address-3 address-1 127.0.0.1 ::1 0.0.0.0",
+    ),
+    "addresses before punctuation": (
+        [],
+        ["gpu1"],
+        "to 2001:db8::5: no; from 2001:db8::5. ::ffff:10.1.2.3, 10.1.2.3. 10.1.2.3/24 12:30:45",
+        "to address-1: no; from address-1. address-2, address-2. address-2/24 12:30:45",
+    ),
+    "of any form": (
+        ["j_doe", "_svc", "jürgen", "lab\\\\max.muster"],
+        ["gpu_1", "10-0-0-5.ec2.internal"],
+        "J_DOE_model.h5 ~_svc/x jürgen: gpu_1-ib 10-0-0-5 as lab\\\\max.muster in",
+        "user-1_model.h5 ~user-2/x user-3: host-1-ib host-2 as user-4 in",
+    ),
+    "behind what resembles an address": (
+        ["j_doe"], ["gpu1"], "a_26_01_02_03_04_05_06_j_doe.h5", "a_26_01_02_03_04_05_06_user-1.h5"
+    ),
+    "two machines of one short name": (
+        [],
+        ["gpu1.a.example", "gpu1.b.example", "gpu2", "gpu2.a.example"],
+        "gpu1.a.example gpu1.b.example gpu1 gpu2 gpu2.a.example",
+        "host-1 host-2 host-1 host-3 host-3",
+    ),
+    "unknown ones where it is clear what they are": (
+        ["anna", "worker"],
+        ["gpu1"],
+        "bob@gpu9.lab: /home/bob/x /home/worker/y ssh://anna@gpu1, worker, root@localhost",
+        "user-2@host-2: /home/user-2/x /home/user-3/y ssh://user-1@host-1, worker, root@localhost",
+    ),
+    "a range": ([], [f"gpu-{n:02}" for n in range(1, 17)], '- "gpu-[01-16]"', '- "host-[01-16]"'),
+    "replacements that are names": (
+        [], ["host-2", "host-1"], "host-1 host-2 bob@host-1", "host-4 host-3 user-1@host-4"
+    ),
+    "none are given": ([], [], "anna at 10.0.0.5", "anna at 10.0.0.5"),
+}  # fmt: skip
 
 
-def test_addresses_are_replaced_but_loopback() -> None:
-    redactor = Redactor((), (), ["10.0.0.5"])
-    text = "10.0.0.5:22 [fe80::1%eth0] 192.168.1.9 10.0.0.5 127.0.0.1 ::1 0.0.0.0"
-    assert redactor(text) == (
-        "address-1:22 [address-2%eth0] address-3 address-1 127.0.0.1 ::1 0.0.0.0"
-    )
-
-
-def test_an_address_is_found_before_punctuation() -> None:
-    text = (
-        "to 2001:db8::5: refused; from 2001:db8::5. ::ffff:10.1.2.3, 10.1.2.3. 10.1.2.3/24 12:30:45"
-    )
-    assert Redactor((), (), ["gpu1"])(text) == (
-        "to address-1: refused; from address-1. address-2, address-2. address-2/24 12:30:45"
-    )
-
-
-def test_names_of_any_form_are_found() -> None:
-    users = ["j_doe", "_svc", "jürgen", "lab\\\\max.muster"]
-    redactor = Redactor((), users, ["gpu_1", "10-0-0-5.ec2.internal"])
-    text = "J_DOE_model.h5 ~_svc/x jürgen: gpu_1-ib 10-0-0-5 a_26_01_02_03_04_05_06_07_j_doe.h5"
-    assert redactor(text) == (
-        "user-1_model.h5 ~user-2/x user-3: host-1-ib host-2 a_26_01_02_03_04_05_06_07_user-1.h5"
-    )
-    assert redactor(f"as {users[3]} in") == "as user-4 in"
-
-
-def test_two_machines_of_one_short_name_stay_two() -> None:
-    redactor = Redactor((), (), ["gpu1.a.example", "gpu1.b.example", "gpu2", "gpu2.a.example"])
-    text = "gpu1.a.example gpu1.b.example gpu1 gpu2 gpu2.a.example"
-    assert redactor(text) == "host-1 host-2 host-1 host-3 host-3"
-
-
-def test_unknown_users_and_hosts_are_replaced_where_it_is_clear_what_they_are() -> None:
-    redactor = Redactor((), ["anna", "worker"], ["gpu1"])
-    text = "bob@gpu9.lab: see /home/bob/x, /home/worker/y, ssh://anna@gpu1, worker, root@localhost"
-    assert redactor(text) == (
-        "user-2@host-2: see /home/user-2/x, /home/user-3/y, ssh://user-1@host-1, worker, "
-        "root@localhost"
-    )
-    assert redactor.kept == ["worker"]
-
-
-def test_a_range_of_hosts_is_replaced() -> None:
-    redactor = Redactor((), (), [f"gpu-{number:02}" for number in range(1, 17)])
-    assert redactor('- "gpu-[01-16]"') == '- "host-[01-16]"'
-
-
-def test_a_replacement_that_is_a_name_means_nobody_else() -> None:
-    redactor = Redactor((), (), ["host-2", "host-1"])
-    assert redactor("host-1 host-2 bob@host-1") == "host-4 host-3 user-1@host-4"
+@pytest.mark.parametrize("what", NAMES)
+def test_names_are_replaced(what: str) -> None:
+    users, hosts, text, shown = NAMES[what]
+    redactor = Redactor((), users, hosts)
+    assert redactor(text) == shown
+    assert redactor.kept == [each for each in (*users, *hosts) if each in ("ps", "worker")]
 
 
 @pytest.mark.parametrize(
@@ -122,10 +116,6 @@ def test_a_long_line_takes_no_long_time(character: str) -> None:
     for before in ("", "token=", "token ", "-----BEGIN PRIVATE KEY-----", "://a:", "/home/"):
         redactor(before + character * (50_000 // len(character)))
     assert time.process_time() - begin < 4
-
-
-def test_names_stay_where_none_are_given() -> None:
-    assert Redactor()("anna at 10.0.0.5") == "anna at 10.0.0.5"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=8, max_size=40))

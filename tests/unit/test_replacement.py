@@ -1,4 +1,7 @@
-"""Spare hosts in the spec, and the placement of tasks after hosts were lost."""
+"""Spare hosts in the spec, and the placement of tasks after hosts were lost.
+
+A spare that takes a place, and workers that grow back, are in tests/world/test_replacements.py.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
 
 HOSTS = tuple(HostSpec(name=name) for name in "abc")
 SPARE = HostSpec(name="s", spare=True)
-FEWER = RestartSpec(min_workers=2)
 
 
 def again(spec: Spec, lost: str, moving: str = "", before: tuple[Placed, ...] = ()) -> str | None:
@@ -29,13 +31,6 @@ def again(spec: Spec, lost: str, moving: str = "", before: tuple[Placed, ...] = 
     names = moving.split() or [placed.name for placed in present]
     placed = place_again(spec, present, names, rooms)
     return None if placed is None else " ".join(f"{p.name}={p.host.name}" for p in placed)
-
-
-def test_a_spare_gets_no_task_at_first_and_those_of_a_lost_host_then() -> None:
-    spec = spec_of(role("worker", 3), hosts=(*HOSTS, SPARE))
-    assert [placed.host.name for placed in place(spec)] == ["a", "b", "c"]
-    assert again(spec, "b") == "worker:0=a worker:1=s worker:2=c"
-    assert again(spec, "ab") is None
 
 
 def test_a_host_with_slots_has_room_but_one_without_is_full() -> None:
@@ -53,16 +48,6 @@ def test_fewer_workers_are_numbered_without_gaps_and_the_chief_stays() -> None:
     assert again(spec, "a") == "chief:0=c worker:0=b"
     assert again(spec, "b") == "chief:0=a worker:0=c"
     assert again(spec, "bc") is None
-
-
-def test_workers_grow_back_to_their_first_hosts() -> None:
-    spec = spec_of(role("worker", 3), hosts=(*HOSTS, SPARE), restart=FEWER)
-    rooms = room_of_hosts(spec)
-    two = place_again(spec, place(spec), ["worker:0", "worker:1", "worker:2"], {"a": 1, "c": 1})
-    assert two is not None
-    assert [(p.name, p.host.name) for p in two] == [("worker:0", "a"), ("worker:1", "c")]
-    assert again(spec, "s", before=two) == "worker:0=a worker:1=c worker:2=b"
-    assert rooms == {"a": 1, "b": 1, "c": 1, "s": 1}
 
 
 def test_a_task_with_an_address_of_its_own_stays_where_it_is() -> None:
