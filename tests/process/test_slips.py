@@ -26,7 +26,7 @@ def test_program_arguments_follow_two_dashes(
 
 @pytest.mark.parametrize(
     ("command", "name"),
-    [("launch", "slow"), ("plan", "./slow.yml"), ("validate", "slwo.yaml"), ("doctor", "slow")],
+    [("launch", "slow"), ("plan", "./slow.yml"), ("validate", "slwo.yaml")],
 )
 def test_a_spec_with_a_similar_name(distrun: Distrun, command: str, name: str) -> None:
     distrun.write_spec("exit 0", name="slow")

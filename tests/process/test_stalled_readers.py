@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import select
 import signal
 import struct
@@ -22,11 +21,9 @@ import pytest
 
 from harness.command import Distrun
 from harness.processes import survivors
-from harness.terminal import OpenTerminal
 from harness.values import not_none
 from harness.waiting import wait_until
 
-CTRL_S, CTRL_Q = "\x13", "\x11"
 LINES = 100_000
 FLOODS = "seq 300000; touch flooded; exec sleep 600"
 """More output than a pipe, a socket or a terminal takes."""
@@ -216,26 +213,6 @@ def test_the_output_is_shown_while_messages_stall(
     assert told.startswith(b"x" * filled + b"distrun: job ")
     assert told.endswith(b"distrun: exit code 3, worker:0's own\n")
     assert launch.wait(30) == 3
-
-
-def test_ctrl_s_stops_the_output_and_ctrl_q_continues_it(
-    distrun: Distrun, terminal: OpenTerminal, tmp_path: Path
-) -> None:
-    script = "for n in 1 2; do until test -e go$n; do sleep 0.02; done; seq 20000; done; sleep 600"
-    window = terminal("launch", distrun.write_spec(script, workers=1))
-    wait_until(lambda: "1/1 tasks up" in window.read(), timeout=30)
-    window.type(CTRL_S)
-    (tmp_path / "go1").touch()
-    wait_until(lambda: is_stalled(window.process), timeout=60)
-    window.type(CTRL_Q)
-    wait_until(lambda: "worker:0 | 20000\n" in window.text(), timeout=60)
-    numbers = re.findall(r"worker:0 \| (\d+)\n", window.text())
-    assert numbers == [str(number) for number in range(1, 20001)]
-    window.type(CTRL_S)
-    (tmp_path / "go2").touch()
-    wait_until(lambda: is_stalled(window.process), timeout=60)
-    window.process.send_signal(signal.SIGTERM)
-    assert window.process.wait(60) == 143
 
 
 OTHERS = [

@@ -280,7 +280,7 @@ def unlooked(doctor: Any) -> dict[str, str]:
     return {check["subject"]: check["text"].partition(" was not ")[0] for check in notes}
 
 
-@pytest.mark.parametrize("told", [("launch", "INT"), ("doctor", "INT"), ("doctor", "TERM")])
+@pytest.mark.parametrize("told", [("launch", "INT"), ("doctor", "TERM")])
 def test_a_signal_ends_a_preflight_though_hosts_hang(
     told: tuple[str, str],
     hosts: Hosts,
