@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import tarfile
 import tempfile
 import zlib
@@ -95,6 +96,17 @@ class _Member(tarfile.TarInfo):
         return member
 
 
+class TemporaryFolder(tempfile.TemporaryDirectory[str]):
+    """A temporary folder that is removed also where a signal ends its removal."""
+
+    def cleanup(self) -> None:
+        try:
+            super().cleanup()
+        except BaseException:
+            shutil.rmtree(self.name, ignore_errors=True)
+            raise
+
+
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[tuple[JobFolder, About]]:
     """Unpack a bundle into a private folder, which the end of the context removes.
@@ -103,7 +115,7 @@ def opened(path: Path) -> Iterator[tuple[JobFolder, About]]:
         UsageError: it is no bundle, it is damaged, or it has what no bundle has.
         OSError: it cannot be read, or not be unpacked.
     """
-    with tempfile.TemporaryDirectory(prefix="distrun-bundle-") as temporary:
+    with TemporaryFolder(prefix="distrun-bundle-") as temporary:
         try:
             with (
                 open_regular_file(path, follow_link=True) as packed,

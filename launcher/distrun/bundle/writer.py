@@ -12,13 +12,21 @@ import pwd
 import re
 import socket
 import tarfile
-import tempfile
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from distrun.agent.protocol import INDEX_SUFFIX
-from distrun.bundle.reader import ABOUT, MOST_BYTES, README, REPORT, VERSION, About, is_known
+from distrun.bundle.reader import (
+    ABOUT,
+    MOST_BYTES,
+    README,
+    REPORT,
+    VERSION,
+    About,
+    TemporaryFolder,
+    is_known,
+)
 from distrun.codec import from_json, to_json
 from distrun.job import events, record
 from distrun.job.folder import LATE_SUFFIX, LOG_SUFFIX, JobFolder
@@ -129,7 +137,7 @@ def write_bundle(
         versions={**versions, "Python": platform.python_version(), "system": system},
     )
     with (
-        tempfile.TemporaryDirectory(prefix="distrun-bundle-") as temporary,
+        TemporaryFolder(prefix="distrun-bundle-") as temporary,
         tarfile.open(fileobj=file, mode="w:gz", format=tarfile.USTAR_FORMAT) as archive,
     ):
         copy = JobFolder(Path(temporary) / "jobs" / job_id)
