@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,20 @@ from distrun.spec.model import TensorBoardSpec
 from distrun.supervisor import tensorboard
 from harness.command import Distrun
 from harness.strangers import UID, Stranger, need_stranger
-from harness.traps import write_traps
 from harness.values import not_none
 from harness.waiting import wait_until
+
+STDLIB = sys.stdlib_module_names - set(sys.builtin_module_names)
+
+
+def write_traps(folder: Path, ran: Path, names: Iterable[str] = STDLIB) -> None:
+    """Write one module for each of these names of the standard library into a folder.
+
+    An import of one writes its name to the file `ran`, and does what the real one does not.
+    """
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write({name!r} + ' ')\n")
 
 
 def test_others_see_the_arguments_of_tasks_and_not_their_environment(

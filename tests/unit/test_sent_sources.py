@@ -1,25 +1,22 @@
 """Everything that runs in an interpreter of a host or of a program runs on Python 3.8.
 
-What that is, is taken from where distrun sends it: the agent's payload, modules that are run by
-their file, and texts that are Python programs.
+That is the agent's modules, modules that are run by their file, and texts that are Python
+programs. The payload itself runs there in tests/process/agent.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-import marshal
 import re
 import subprocess
 import sys
-import zlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from distrun.supervisor.hosts import bootstrap
 from harness.requirements import skip
 
 ROOT = Path(__file__).parents[2]
@@ -31,14 +28,6 @@ PROBE = PACKAGE / "lint" / "probe.py"
 @cache
 def trees() -> list[tuple[Path, ast.Module]]:
     return [(path, ast.parse(path.read_text())) for path in PACKAGE.rglob("*.py")]
-
-
-def payload_sources() -> Iterator[tuple[str, str]]:
-    """The modules as hosts are sent them."""
-    inflate = zlib.decompressobj()
-    inflate.decompress(bootstrap.start_agent(b"\nmark\n").partition(b"\n")[2])
-    _, _, sources, _ = marshal.loads(zlib.decompress(inflate.unused_data))
-    yield from ((f"payload {name}", text.decode()) for name, text in sources.items())
 
 
 def run_by_file() -> Iterator[tuple[str, str]]:
@@ -81,7 +70,7 @@ def agent_modules() -> Iterator[tuple[str, str]]:
 @cache
 def sources() -> dict[str, str]:
     """All of them. Not made while tests are collected: every pytest process does that."""
-    finders = (payload_sources, run_by_file, programs_in_texts, agent_modules)
+    finders = (run_by_file, programs_in_texts, agent_modules)
     return {name: text for find in finders for name, text in find()}
 
 

@@ -1,19 +1,15 @@
-"""Scalars by the core schema of YAML 1.2; durations and sizes; where the bundled files are."""
+"""Scalars by the core schema of YAML 1.2; durations and sizes."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import pytest
 
-from distrun.spec import resources, units
+from distrun.spec import units
 from distrun.spec.nodes import Scalar
 from distrun.spec.problems import Problems
 from distrun.spec.yamlnodes import parse
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -59,17 +55,3 @@ def test_a_duration(text: str, seconds: float | None) -> None:
 )  # fmt: skip
 def test_a_size(text: str, count: int | None) -> None:
     assert units.parse_size(text) == count
-
-
-def test_the_bundled_files_of_a_wheel_come_before_those_of_a_checkout(tmp_path: Path) -> None:
-    wheel, checkout = tmp_path / "wheel", tmp_path / "checkout"
-    for root in (wheel, checkout):
-        (root / "jobs" / "mnist").mkdir(parents=True)
-        (root / "jobs" / "mnist" / "main.py").touch()
-        (root / "jobs" / "no-job").mkdir()
-    (checkout / "templates").mkdir()
-    (checkout / "templates" / "ps.yaml").touch()
-
-    roots = (wheel, checkout)
-    assert resources.bundled_jobs(roots) == {"mnist": wheel / "jobs" / "mnist" / "main.py"}
-    assert resources.templates(roots) == {"ps": checkout / "templates" / "ps.yaml"}

@@ -14,7 +14,7 @@ from distrun.words.causes import cause_advice, cause_text
 from distrun.words.verdicts import evidence_text
 from harness.values import not_none
 
-from .histories import MWM, Job, restartable, running
+from .histories import MWM, Job, running
 from .scenarios import check, play, scenarios, verdict_words, verdicts
 from .test_verdict_words import ABORTED, DUMP, ECHO, HANDLED, raised
 
@@ -201,6 +201,13 @@ worker:0 exit 0
 evaluator:0 end
 ? -> exit evaluator:0
 = succeeded 0 task
+
+# a failed evaluator is not what the job failed by
+mwm worker evaluator | max=1 never_on=7
+evaluator:0 gone 1
+worker:0 gone 7
+? -> exit worker:0
+= failed 7 task
 """
 
 
@@ -255,15 +262,7 @@ def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
     ):
         job = Job()
         job.created(MWM)
-        job(
-            events.HostReady,
-            host="h1",
-            agent_pid=2,
-            hostname="h1",
-            python="3.11",
-            cores=2.0,
-            gpus=(),
-        )
+        job.planned("worker:0", host="h1")
         job(events.HostFault, host="h1", cause=Cause(Code.LOG_DISK_FULL, path="/x", name=name))
         (verdict,) = verdicts(job)
         assert verdict.kind is Kind.DISK_FULL
@@ -335,17 +334,3 @@ def test_a_long_line_in_a_log_delays_no_verdict(lines: str) -> None:
     job.gone("worker:1", signal=15)
     (verdict,) = verdicts(job, worker0=f"Traceback (most recent call last):\n{lines}\n")
     assert verdict.task == "worker:0"
-
-
-def test_a_failed_evaluator_is_not_what_the_job_failed_by() -> None:
-    job = restartable(MWM, "worker:0", "evaluator:0", max=1, never_on=(7,))
-    job.gone("evaluator:0", 1)
-    job.gone("worker:0", 7)
-    own, final = verdicts(job)
-    assert (own.task, final.task) == ("evaluator:0", "worker:0")
-    found = []
-    for verdict in (own, final):
-        job(events.VerdictReached, verdict=verdict)
-        found.append(job.outcome.verdict)
-    assert found == [None, final]
-    assert job.outcome.exit_code == 7
