@@ -213,7 +213,7 @@ def _happen(job: Job, words: list[str]) -> list[Any]:
         "stop": lambda: job.stop(int(rest[0]), float(rest[1])) if rest else job.stop(),
         "timer": lambda: job.timed_out(rest[0]),
         "backoff": lambda: backoff_over(job),
-        "again": lambda: _again(job, rest),
+        "again": lambda: start_again(job, rest),
         "plan": lambda: _plan(job, rest) if "@" in rest[0] else job.planned(*rest),
         "wait": lambda: setattr(job, "now", job.now + float(rest[0])) or [],  # type: ignore[operator, func-returns-value]
         "ready": lambda: _ready(job, *rest),
@@ -260,7 +260,7 @@ def _task_event(job: Job, task: str, verb: str, rest: list[str]) -> list[Any]:
     return {"start": job.started, "end": job.ended}[verb](task)
 
 
-def _again(job: Job, names: list[str]) -> list[Any]:
+def start_again(job: Job, names: list[str]) -> list[Any]:
     """All that is being stopped ends, the backoff passes, and all of these start."""
     for name in names:
         if job.state.tasks[name].phase is TaskPhase.STOPPING:

@@ -10,9 +10,7 @@ from distrun.job import events
 from distrun.lifecycle import (
     MOST_FREE_IN_A_ROW,
     SIGKILL,
-    SIGTERM,
     SetTimer,
-    TaskPhase,
 )
 from distrun.spec.model import RestartSpec
 from distrun.words.causes import cause_text
@@ -23,9 +21,8 @@ from .histories import (
     backoff_over,
     restartable,
     restarts_planned,
-    starts,
 )
-from .scenarios import play, scenarios
+from .scenarios import play, scenarios, start_again
 
 SCENARIOS = """
 # a mirrored group starts again together
@@ -352,26 +349,15 @@ def test_what_follows(scenario: list[str]) -> None:
     play(scenario)
 
 
-def restart_all(job: Job, *names: str) -> None:
-    """All that is being stopped ends, the backoff passes, and all start."""
-    for name in names:
-        if job.state.tasks[name].phase is TaskPhase.STOPPING:
-            job.exited(name, signal=SIGTERM)
-        if job.state.tasks[name].phase is TaskPhase.EXITED:
-            job.ended(name)
-    assert {name for name, _ in starts(backoff_over(job))} == set(names)
-    job.started(*names)
-
-
 def test_free_restarts_are_at_most_20_in_a_row() -> None:
     job = restartable(MWM, "worker:0", max=1)
     for _ in range(MOST_FREE_IN_A_ROW):
         job.exited("worker:0", 143, lived=61.0)
-        restart_all(job, "worker:0")
+        start_again(job, ["worker:0"])
     assert all(each.is_free for each in restarts_planned(job))
     job.exited("worker:0", 143, lived=61.0)
     assert not restarts_planned(job)[-1].is_free
-    restart_all(job, "worker:0")
+    start_again(job, ["worker:0"])
     job.exited("worker:0", 143, lived=61.0)
     assert restarts_planned(job)[-1].is_free, "the row was broken"
 
@@ -383,7 +369,7 @@ def delays(job_id: str, **policy: Any) -> list[float]:
     job.started("worker:0")
     for _ in range(8):
         job.exited("worker:0", 1)
-        restart_all(job, "worker:0")
+        start_again(job, ["worker:0"])
     set_ones = [each for each in job.actions if isinstance(each, SetTimer)]
     assert [each.seconds for each in set_ones if "restart" in str(each.timer)] == [
         each.delay for each in restarts_planned(job)

@@ -70,6 +70,7 @@ FORMS = {
     "loguru": LOGURU,
     "IPython": IPYTHON,
     "a prefix for each line": PREFIXED,
+    "set in by a logger": "".join(f"    {line}\n" for line in PLAIN.splitlines()),
     "followed by 120 lines": PLAIN + LATER,
 }
 

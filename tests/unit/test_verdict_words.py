@@ -185,22 +185,7 @@ def test_an_exception_by_the_way_does_not_hide_the_one_before(what: str) -> None
     assert "AttributeError" in cause_text(alone(aside).cause)
 
 
-def test_a_traceback_that_a_logger_set_in_is_seen() -> None:
-    log = "".join(f"    {line}\n" for line in raised("ValueError: bad").splitlines())
-    verdict = alone(log)
-    assert (verdict.kind, "ValueError: bad, at t.py:9" in cause_text(verdict.cause)) == (
-        Kind.EXCEPTION,
-        True,
-    )
-
-
-CAUGHT = "W0000 00:00:1.5 11 preemption_notifier.cc:90] SIGTERM caught at 2026-11-21T07:31:15\n"
-
-
-def test_no_line_that_a_program_prints_begins_an_attempt() -> None:
-    marker = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:1 exited 1 ---\n"
-    for line in ("--- attempt 3 failed, giving up\n", marker, marker + "epoch 1\n"):
-        assert alone(raised("ValueError: bad") + line).kind is Kind.EXCEPTION
+def test_what_an_earlier_attempt_raised_does_not_count() -> None:
     earlier = raised("ValueError: earlier").encode()
     tail = LogTail(earlier + b"epoch 1\n", begin=len(earlier))
     assert LogAnalysis(tail, 1).raised is None
