@@ -97,9 +97,7 @@ def left_out(world: World) -> dict[str, str]:
     [
         ("Hello", "did not answer at all"),
         ("FilesReady", "did not receive the program's files"),
-        ("Listening", "did not answer Listen"),
         ("Dialled", "did not answer Dial"),
-        ("StoppedListening", "did not answer StopListening"),
         ("Inspected", "did not answer Inspect"),
     ],
 )
@@ -213,9 +211,7 @@ def lose(world: World, *hosts: str) -> None:
     ("answer", "order"),
     [
         ("PortsHeld", "HoldPorts"),
-        ("Listening", "Listen"),
         ("Dialled", "Dial"),
-        ("StoppedListening", "StopListening"),
         ("Inspected", "Inspect"),
     ],
 )

@@ -80,8 +80,6 @@ def test_a_changed_key_is_forgotten_by_the_name_and_file_that_ssh_has(
     [
         'ssh-keygen -f "/known_hosts" -R "h1"; touch /tmp/x',
         'ssh-keygen -f "/known_hosts" -R "$(touch /tmp/x)"',
-        'ssh-keygen -f "`touch /tmp/x`" -R "h1"',
-        "ssh-keygen -f /known_hosts -R h1 | touch /tmp/x",
     ],
 )
 def test_a_command_that_a_host_prints_is_not_advised(printed: str) -> None:
@@ -151,7 +149,6 @@ CASES: list[tuple[str, int | None, str, str]] = [
     (NOBODY, 255, "the login is refused", f"`{LOGIN} true` must work"),
     ("Host key verification failed.", 255, "", f"by hand, `{LOGIN}`,"),
     ("odd", 255, "", f"try `{LOGIN} true`"),
-    ("odd", 3, "", f"try `{LOGIN} python3 --version`"),
     ("odd", None, "", f"does `{LOGIN} echo fine` print fine at once"),
     ("python3: Permission denied", 126, "its python3 cannot", f"`{LOGIN} python3 --version`"),
     ("/c: line 3: Bad configuration option: foo", 255, "", "ssh.config_file"),

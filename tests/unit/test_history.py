@@ -64,10 +64,8 @@ def test_a_line_that_a_death_has_torn_costs_only_itself(folder: JobFolder) -> No
     "line",
     [
         b"[" * 100_000,
-        b'{"at": 1e999}',
         b"\xff\xfe",
         json.dumps({**vars(FIRST), "at": "soon"}).encode(),
-        json.dumps({**vars(FIRST), "cpu_seconds": -1}).encode(),
         json.dumps({**vars(FIRST), "memory_bytes": 10**400}).encode(),
         json.dumps({**vars(FIRST), "progress": [1]}).encode(),
     ],

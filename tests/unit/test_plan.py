@@ -51,29 +51,18 @@ def test_all_tasks_have_the_same_cluster_and_an_evaluator_is_not_in_it() -> None
         spec_of(role("ps", 2), role("evaluator"), role("worker", 2), role("chief"), strategy=PS)
     )
     configs = {each.name: json.loads(each.tf_config or "") for each in made.tasks}
-    assert list(configs) == [
-        "chief:0",
-        "worker:0",
-        "worker:1",
-        "ps:0",
-        "ps:1",
-        "evaluator:0",
-    ]
-    assert len({json.dumps(each["cluster"]) for each in configs.values()}) == 1
-    cluster = configs["chief:0"]["cluster"]
-    assert {name: len(addresses) for name, addresses in cluster.items()} == {
-        "chief": 1,
-        "worker": 2,
-        "ps": 2,
-    }
-    everybody = [address for addresses in cluster.values() for address in addresses]
-    assert len(set(everybody)) == 5
-    assert configs["evaluator:0"]["task"] == {"type": "evaluator", "index": 0}
-    assert task(made, "evaluator:0").address is None
-    assert not task(made, "evaluator:0").port_is_provisional
-    for name in ("worker:1", "ps:0"):
+    members = ["chief:0", "worker:0", "worker:1", "ps:0", "ps:1"]
+    assert list(configs) == [*members, "evaluator:0"]
+    for name, config in configs.items():
         kind, _, index = name.partition(":")
-        assert task(made, name).address == cluster[kind][int(index)]
+        assert config["task"] == {"type": kind, "index": int(index)}
+        counts = {each: len(addresses) for each, addresses in config["cluster"].items()}
+        assert list(counts.items()) == [("chief", 1), ("worker", 2), ("ps", 2)]
+        address = None if kind == "evaluator" else config["cluster"][kind][int(index)]
+        assert task(made, name).address == address
+    assert len({json.dumps(each["cluster"]) for each in configs.values()}) == 1
+    assert len({task(made, name).address for name in members}) == 5
+    assert not task(made, "evaluator:0").port_is_provisional
 
 
 @pytest.mark.parametrize(

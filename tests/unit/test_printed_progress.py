@@ -81,11 +81,6 @@ PROSE = (
     "1/3 ==================== the first fold ====================",
     "12/25 - 10s from now it goes on",
     "12/25/2026 - 3s - a date",
-    "Epoch 3: val_loss improved from inf to 0.3, saving model to best.keras",
-    "Epoch 3/10 took 5 s",
-    "Epochs 3/10",
-    "the ratio is 3/4 [see below]",
-    "[00:03, 40.0it/s]",
     "GET /data 200 [00:03, 5 ms]",
     "CPU 24%  3/4 [ok]",
     "disk: 90%|used| 90/100",  # a table

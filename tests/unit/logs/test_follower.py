@@ -22,13 +22,6 @@ from harness.logs import PLAIN, T0, Follow, Job, caught_up, readable
 
 
 class TestFollower:
-    def test_a_log_that_comes_later(self, job: Job, follow: Follow) -> None:
-        follower = follow(job.logs)
-        caught_up(follower)
-        job.write("ps:0", b"later\n")
-        assert readable(follower)
-        assert caught_up(follower) == b"ps:0     | later\n"
-
     def test_timestamps_are_of_the_writing_not_of_a_copys_coming(
         self, job: Job, follow: Follow
     ) -> None:
@@ -50,16 +43,6 @@ class TestFollower:
         job.write("worker:0", b"end", at=71)
         assert caught_up(follower) == b""
         assert b"".join(follower.finish()) == job.shown(view).splitlines(keepends=True)[-1]
-
-    def test_an_unfinished_line_waits_for_its_end(self, job: Job, follow: Follow) -> None:
-        follower = follow(job.logs)
-        job.write("worker:0", b"be")
-        assert caught_up(follower) == b""
-        job.write("worker:1", b"x\n")
-        assert caught_up(follower) == b"worker:1 | x\n"
-        job.write("worker:0", b"gun\nnext")
-        assert caught_up(follower) == b"worker:0 | begun\n"
-        assert b"".join(follower.finish()) == b"worker:0 | next\n"
 
     def test_one_task_s_raw_bytes_come_as_they_are_written(self, job: Job, follow: Follow) -> None:
         follower = follow(job.logs[:1], replace(PLAIN, raw=True))

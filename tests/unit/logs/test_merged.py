@@ -19,10 +19,6 @@ from harness.logs import PLAIN, T0, Job
 
 
 class TestPrefix:
-    def test_bars_align_over_all_tasks_of_the_job_whichever_are_shown(self, job: Job) -> None:
-        job.write("ps:0", b"a\nb\n")
-        assert job.shown() == b"ps:0     | a\nps:0     | b\n"
-
     def test_a_colour_follows_from_the_place_in_the_job(self, job: Job) -> None:
         job.write("worker:1", b"x\n")
         view = replace(PLAIN, colour=True)
