@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pytest
-
 from distrun.agent.lease import Lease
 from distrun.agent.protocol import heartbeat_interval
 
@@ -50,21 +48,3 @@ def test_beats_of_a_link_that_is_no_more_renew_nothing() -> None:
     before = lease.remaining
     lease.acknowledge(heartbeat.number)
     assert lease.remaining == before
-
-
-@pytest.mark.parametrize(("seconds", "gigabytes"), [(2.0, 2), (20.0, 20), (60.0, 20)])
-def test_what_is_killed_at_the_end_of_a_lease_has_time_to_free_its_memory(
-    seconds: float, gigabytes: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    timers: list[float] = []
-    monkeypatch.setattr("distrun.agent.linux.syscalls.set_timer", lambda _, due: timers.append(due))
-    clock = Clock()
-    lease = Lease(seconds, 1.0, clock, timer=1)
-    assert lease.remaining is not None
-    freed = 0.2 * gigabytes
-    assert lease.remaining + lease.grace + freed <= seconds, "the agent's SIGKILL"
-    assert timers[-1] + freed / 2 <= seconds, "the guard's"
-    assert lease.remaining + lease.grace < timers[-1], "the agent is first"
-    clock.at += 2 * seconds
-    lease.acknowledge(0)
-    assert 0 < timers[-1] < 0.01
