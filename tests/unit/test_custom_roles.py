@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from distrun.agent.protocol import TaskStarted
 from distrun.frozen import replace
 from distrun.job import events
+from distrun.job.folder import JobFolder
 from distrun.lifecycle import Action, StartAttempt
 from distrun.lint.check import check_program
 from distrun.spec.loader import load
@@ -27,6 +30,7 @@ from distrun.spec.model import (
 from distrun.spec.placeholders import fill, names
 from distrun.strategies import Role, Success
 from distrun.supervisor.line_search import wait_for_line
+from distrun.supervisor.running_task import RunningTask
 from harness.requirements import need_tensorflow
 from harness.waiting import wait_until
 
@@ -210,12 +214,26 @@ def test_custom_roles_decide_no_success_and_fail_the_job(success: Success | None
     assert job.verdict == ("failed", 1, "distrun")
 
 
-# The line that makes a task ready ----------------------------------------------------------
+# What makes a task ready -------------------------------------------------------------------
+
+
+def test_only_the_own_port_makes_a_task_ready(tmp_path: Path) -> None:
+    made = planned(spec_of(role("worker", after=(Role("proxy"),)), custom("proxy")))
+    plan, found = task(made, "proxy:0"), list[int]()
+    job: Any = types.SimpleNamespace(folder=JobFolder(tmp_path))
+    tails: Any = types.SimpleNamespace(start=lambda *_: None)
+    observer: Any = types.SimpleNamespace(on_ready=lambda ready: found.append(ready.attempt))
+    proxy = RunningTask(plan, job, tails, observer)
+    proxy.start(TaskStarted("proxy:0", 2, 1, 0.0, 0))
+    assert plan.port is not None
+    for ports, expected in (([plan.port + 1], []), ([1, plan.port], [2]), ([1, plan.port], [2])):
+        proxy.on_listening(ports)
+        assert found == expected
 
 
 def test_only_complete_lines_of_the_attempt_are_searched(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_bytes(b"up 1\nnot up 2\nup")
+    log.write_bytes(b"up 1\nnot up 2\nup 3")
     found: list[bool] = []
     with log.open("rb") as file:
         number = file.fileno()
@@ -223,10 +241,10 @@ def test_only_complete_lines_of_the_attempt_are_searched(tmp_path: Path) -> None
             target=lambda: found.append(wait_for_line(number, 5, "^up [0-9]")), daemon=True
         )
         search.start()
-        wait_until(lambda: bool(found) or os.lseek(number, 0, os.SEEK_CUR) == 16)
+        wait_until(lambda: bool(found) or os.lseek(number, 0, os.SEEK_CUR) == 18)
         assert not found
         with log.open("ab") as more:
-            more.write(b" 4 \xff\n")
+            more.write(b" \xff\n")
         wait_until(lambda: found == [True])
 
 

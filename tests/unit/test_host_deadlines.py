@@ -17,6 +17,7 @@ from distrun.job import events
 from distrun.lifecycle import JobPhase
 from distrun.spec.model import Timeouts
 from distrun.supervisor.hosts import deadlines
+from distrun.supervisor.hosts.deadlines import OrderDeadlines
 from distrun.words.causes import cause_text
 from harness.hostile import EVIL, Tamper, World, kind, without
 from harness.values import not_none
@@ -217,3 +218,38 @@ def test_a_link_that_is_lost_again_and_again_extends_nothing(tmp_path: Path) -> 
 
 
 # The times ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+
+    def advance(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    return advance
+
+
+def seconds_until_expired(
+    times: OrderDeadlines, advance: Callable[[float], None], rate: int, most: int = 100_000
+) -> int | None:
+    for second in range(most):
+        if times.pop_expired() is not None:
+            return second
+        advance(1.0)
+        times.record_log(rate)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("rate", "earliest", "latest"),
+    [(0, 120, 125), (1, 120, 125), (8 << 10, 235, 245), (20 << 10, 7200, 7201)],
+)
+def test_logs_extend_a_shutdown_in_proportion(
+    clock: Callable[[float], None], rate: int, earliest: int, latest: int
+) -> None:
+    times = OrderDeadlines(60.0)
+    times.record_order(protocol.Shutdown())
+    assert earliest <= not_none(seconds_until_expired(times, clock, rate)) <= latest
