@@ -1,9 +1,19 @@
-"""How ssh is called. How a lost link is tried again, tests/ssh/test_lost_links.py has."""
+"""How ssh is called, and how a lost link is tried again."""
 
 from __future__ import annotations
 
+import types
+from typing import Any, NoReturn
+
+import pytest
+
+from distrun.agent.loop import Loop
+from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
 from distrun.spec.model import SshSpec
+from distrun.supervisor.hosts.link import Link, Links, LinkState
 from distrun.supervisor.hosts.ssh_command import link_command
+from harness.values import not_none
 
 SHARED = SshSpec(options={"ControlPath": "/run/shared-%C"})
 
@@ -32,3 +42,54 @@ def test_options_that_a_link_depends_on_win_over_those_of_the_spec() -> None:
     found = [words[at + 1].partition("=") for at, word in enumerate(words) if word == "-o"]
     first = {name: value for name, _, value in reversed(found)}
     assert {name: first[name] for name in needed} == needed
+
+
+def fail(_: object) -> NoReturn:
+    raise CauseError(Cause(Code.SSH_NOT_STARTED))
+
+
+def link(lease: float | None) -> Link:
+    """Return the link of a host that is lost."""
+    user: Any = types.SimpleNamespace(log_in=fail, on_not_started=bool)
+    return Link(Links(Loop(lambda: 1000.0), "job-1"), user, 10.0, lease, LinkState.LOST)
+
+
+def attempt(lost: Link) -> float:
+    """Make an attempt; returns the seconds that it has."""
+    lost.log_in()
+    return not_none(lost._expiry.when) - 1000.0
+
+
+def lose(lost: Link, *, was_silent: bool) -> None:
+    """Lose it after it was up for long."""
+    lost.state = LinkState.UP
+    lost.lose(was_silent=was_silent)
+
+
+def retry(lost: Link) -> float:
+    """Have an attempt fail; returns the seconds until the next one."""
+    lost.retry()
+    return not_none(lost._expiry.when) - 1000.0
+
+
+@pytest.mark.parametrize("was_silent", [True, False])
+def test_attempts_take_turns_with_the_shared_connection(was_silent: bool) -> None:
+    lost = link(60.0)
+    lose(lost, was_silent=was_silent)
+    seen, pauses = [], []
+    for _ in range(7):
+        seen.append(lost.next_attempt.is_separate)
+        pauses.append(retry(lost))
+    assert seen == [was_silent, not was_silent] * 3 + [was_silent]
+    assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    lose(lost, was_silent=True)
+    assert lost.next_attempt.is_separate
+    assert retry(lost) == 0.25
+
+
+@pytest.mark.parametrize("lease", [8.0, 20.0, 60.0])
+def test_a_dead_shared_connection_leaves_time_for_another(lease: float) -> None:
+    lost = link(lease)
+    assert attempt(lost) < lease / 3 + 0.01
+    retry(lost)
+    assert 30 < attempt(lost) < 30 + lease / 3 + 0.01
