@@ -45,6 +45,25 @@ def test_when_the_restarts_are_used_up_the_report_says_so(distrun: Distrun) -> N
     assert distrun("wait").returncode == 3
 
 
+def test_each_attempt_is_judged_by_what_it_has_printed_itself(distrun: Distrun) -> None:
+    (distrun.cwd / "train.py").write_text(
+        "import os, socket, time\n"
+        "sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        "sender.sendto(b'STEP=5', os.environ['DISTRUN_NOTIFY'].replace('@', chr(0), 1))\n"
+        "time.sleep(0.3)\n"
+        "attempt = os.environ['DISTRUN_ATTEMPT'] + os.environ['DISTRUN_TASK'][-1]\n"
+        "if attempt == '01': raise ValueError('the first')\n"
+        "if attempt == '11': os._exit(7)\n"
+        "time.sleep(0.5)\n"
+    )
+    spec = distrun.write_spec("", 2, program={"script": "train.py"}, restart=SOON)
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    verdicts = [each["verdict"] for each in recorded_events(distrun) if "verdict" in each]
+    assert [each["kind"] for each in verdicts] == ["exception", "exit"]
+    assert "the first" not in verdicts[1]["cause"]
+
+
 WAITING = {"max": 1, "backoff": "1h", "backoff_max": "1h"}
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from distrun.job.events import Event, Outcome
     from distrun.job.folder import JobFolder
-    from distrun.lifecycle import JobState
+    from distrun.lifecycle import JobState, TaskState
     from distrun.supervisor.running_job import RunningJob
     from distrun.verdict.failures import Failure
     from distrun.verdict.log_analysis import LogTail
@@ -53,12 +53,14 @@ class _Logs:
     """Reads the ends of tasks' logs.
 
     Args:
-        state: the job's.
+        tasks: the job's, at the time that is asked about.
         ends: the sizes of logs; what is longer has grown since.
     """
 
-    def __init__(self, folder: JobFolder, state: JobState, ends: Mapping[str, int]) -> None:
-        self._folder, self._tasks, self._ends = folder, state.tasks, ends
+    def __init__(
+        self, folder: JobFolder, tasks: Mapping[str, TaskState], ends: Mapping[str, int]
+    ) -> None:
+        self._folder, self._tasks, self._ends = folder, tasks, ends
         self._deadline = 0.0
 
     def read(self, task: str) -> LogTail:
@@ -157,7 +159,7 @@ class FailureAnalyzer:
     def _question(self, failure: Failure, replacement: Replacement | None) -> Ask:
         """Return what judges a failure by the logs as they are now: the job may go on."""
         ends = {task: self._folder.size_of_log(task) for task in failure.tasks}
-        logs = _Logs(self._folder, self._job.state, ends)
+        logs = _Logs(self._folder, failure.tasks, ends)
         return lambda: replace(self._analyze(failure, logs), replacement=replacement)
 
     def _last_question(self, state: JobState) -> Ask | None:
@@ -181,13 +183,13 @@ class FailureAnalyzer:
             return True
         if without_contact(state) or any(task.attempt for task in tasks):
             return True
-        logs = _Logs(self._folder, state, {})
+        logs = _Logs(self._folder, state.tasks, {})
         return any(_SUSPECT.search(logs.read(task.name).raw) for task in tasks)
 
     def _judge_success(self, state: JobState) -> Verdict | None:
         from distrun.verdict.success import success_verdict
 
-        logs = _Logs(self._folder, state, {})
+        logs = _Logs(self._folder, state.tasks, {})
         return success_verdict(state, logs.read, self._shell_text())
 
     def _shell_text(self) -> tuple[str, str]:

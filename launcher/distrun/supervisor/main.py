@@ -74,8 +74,10 @@ def _end_by_defect(
         with contextlib.suppress(Exception):
             traceback.print_exc()
     finally:
-        guard.end_processes(patience=processes.DEATH_SECONDS)
-        os._exit(InternalError.exit_code)
+        try:
+            guard.end_processes(patience=processes.DEATH_SECONDS)
+        finally:
+            os._exit(InternalError.exit_code)
 
 
 def _take_job(job_id: str) -> None:

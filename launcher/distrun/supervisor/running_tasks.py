@@ -86,7 +86,8 @@ class RunningTasks:
             ended.end()
         self._cluster.forget(task)
         self._emit(event)
-        if self._job.state.tasks[task].is_in_group:
+        known = self._job.state.tasks.get(task)
+        if known is not None and known.is_in_group:
             self._signs.end(task)
 
     def record_rest(self) -> None:

@@ -246,8 +246,7 @@ class Supervisor:
         self._planning = Planning(self._job, hosts, self._running, self._start_left)
         self._hosts.recall_lost(self._job.state.lost_agents, self._spec)
         self._hosts.connect(hosts.reaches)
-        with contextlib.suppress(OSError):  # too few descriptors: the tasks' start says so
-            held_package.hold()  # while the agents start
+        self._loop.call_at(self._loop.now(), _hold_package)  # while the agents start
 
     def on_report(self, host: str, report: Report) -> None:
         if getattr(report, "task", None) == tensorboard.NAME:
@@ -366,3 +365,8 @@ class Supervisor:
         self._former_hosts.agents.stop(at_once=self._job.state.killing)
         if self._job.state.killing and self._results is not None:
             self._results.stop()
+
+
+def _hold_package() -> None:
+    with contextlib.suppress(OSError):  # too few descriptors: the tasks' start says so
+        held_package.hold()

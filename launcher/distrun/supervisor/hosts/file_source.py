@@ -76,12 +76,12 @@ class FileSource(LinkUser):
         """Of all names."""
         self.is_listed = False
         self.failure: Cause | None = None
+        self.link = Link(links, self, reach.connect_timeout, None)
 
     def start(self, arguments: Arguments) -> None:
         """Log in as soon as there is a slot for it."""
         self.files = [{} for _ in arguments.folders]
         self._arguments = (*vars(arguments).values(), MOST_FILES)
-        self.link = Link(self._links, self, self._reach.connect_timeout, None)
         self.link.connect()
 
     @property
