@@ -57,7 +57,7 @@ _HARMFUL_BYTE = re.compile(
 
 # What may match, or look at, characters beyond the line: other lines would change the result, or a
 # search would take time that grows with the square of the block's size.
-_BEYOND_LINES = re.compile(rb"\n|\[\^|\\[sWDAZnx0]|\(\?[^:iP]|[*+?}]\+")
+_BEYOND_LINES = re.compile(rb"\n|\[\^|(?:\\t|[\0-\t])-|\\[sWDAZnx0]|\(\?(?:[^:iP]|i[^:)])|[*+?}]\+")
 
 
 class View(Frozen):
@@ -265,6 +265,6 @@ def _for_blocks(grep: re.Pattern[bytes]) -> re.Pattern[bytes] | None:
 
     A search of the whole block is much faster than one for each line.
     """
-    if _BEYOND_LINES.search(grep.pattern):
+    if grep.flags & re.DOTALL or _BEYOND_LINES.search(grep.pattern):
         return None
     return re.compile(grep.pattern, grep.flags | re.MULTILINE)

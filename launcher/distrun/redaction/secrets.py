@@ -6,6 +6,7 @@ have a line of megabytes.
 
 from __future__ import annotations
 
+import base64
 import functools
 import html
 import re
@@ -185,7 +186,7 @@ _FORMS = [
         r"(?i:wandb)[^\n]{0,80}?(?<![0-9a-f])([0-9a-f]{40})(?![0-9a-f])",
         rf"(?<=http)s?://({_CREDENTIAL}(?::[^\s\"'<>/@]{{0,512}})?)@(?=[\w\[.-])",
         r"://[^\s/@:\"'<>]{0,512}:((?!\d{1,5}[/?#])[^\s\"'<>]{1,512})@(?=[\w\[.-])",
-        rf"(?i:bearer|basic)\s+({_CREDENTIAL}={{0,2}})",
+        rf"(?i:bearer)\s+({_CREDENTIAL}={{0,2}})",
         r"\b(?:mysql\w*|sshpass|redis-cli|docker login)\b[^\n]{0,200}?\s-[pa] ?[\"']?([^\s\"']+)",
         rf"{_IDENTIFIED}\\*'((?:[^'\\]|\\.|''){{1,4096}})",
         rf"{_IDENTIFIED}\\*\"((?:[^\"\\]|\\.|\"\"){{1,4096}})",
@@ -193,6 +194,18 @@ _FORMS = [
     )
 ]
 """In each pattern, the group is the secret."""
+_BASIC = re.compile(r"(?i:basic)\s+([A-Za-z0-9+/_-]{4,4096}={0,2})(?![\w/+])")
+
+
+def _is_login(text: str) -> bool:
+    """Whether a text is that of HTTP's basic authentication."""
+    text = text.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        found = base64.b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        return False
+    return b":" in found and found.decode("utf-8", "replace").isprintable()
+
 
 # What has the name of a secret before it ----------------------------------------------------------
 
@@ -201,13 +214,15 @@ _NAME = re.compile(
 )
 _QUOTE = r"(?:\\*[\"'])"
 _VALUE = re.compile(
-    rf"(?P<end>{_QUOTE})?\]?(?P<sign>\s*(?::\s*(?:[Ss]\w*|bytes|Optional\[str\]|str \| None)"
-    r"\s*(?==))?(?:=>|->|:=|={1,3}|[:\uff1a])|>(?=[^\s=])|\s+(?:is|was)\s+(?=[\"']|\S*\d)"
+    rf"(?P<end>{_QUOTE})?\]?(?P<sign>\s*"
+    r"(?::\s*(?:str|string|SecretStr|bytes|Optional\[str\]|str \| None)\s*(?==))?"
+    r"(?:=>|->|:=|={1,3}|[:\uff1a])|>(?=[^\s=])|\s+(?:is|was)\s+(?=[\"']|\S*\d)"
     rf"|(?(end)\s*,\s*(?=[bur]?{_QUOTE})|(?!)))?"
     r"(?:\s*(?P<block>[|>][-+0-9]*[ \t]*\n(?P<indent>[ \t]+)[^\n]*(?:\n(?P=indent)[^\n]*){0,200})"
     rf"|\s*(?:\$|[bur]|[A-Za-z_][\w.]{{0,40}}\([bur]?)?(?P<open>\"{{3}}|'{{3}}|{_QUOTE})"
     r"(?P<quoted>(?:(?!\n\n)[\s\S]){0,4096}?)(?<!\\)(?P=open)"
-    r"|,?[ \t]*(?P<bare>\[secret-\d+\]|(?:[^\s\"',;&<>]|(?<=\w)[\"'](?=\w)"
+    rf"|(?(sign)[ \t]*|\s*(?:,\s*)?)(?:[bur]?{_QUOTE})?"
+    r"(?P<bare>\[secret-\d+\]|(?:[^\s\"',;&<>]|(?<=\w)[\"'](?=\w)"
     r"|[,;&](?![\s\"']|\Z|[\w.%#-]{1,80}[=:;]))+))"
 )
 """What may follow the name of a secret: a sign, and a value in quotes, in a block, or bare."""
@@ -259,7 +274,8 @@ def _behind(text: str, name: str, begin: int, end: int) -> tuple[int, int] | Non
         is_yaml = _rank(name) > 1 and " " not in name and text[end : end + 2] == ": "
         is_header = name.lower().endswith(("authorization", "cookie"))
         if is_header or (is_yaml and _LINE_BEFORE.search(text, before, begin)):
-            stop = next(_LINE.finditer(text, start)).end()  # all that follows on the line
+            line = _LINE.match(text, start)  # all that follows on the line
+            stop = start if line is None else line.end()
         else:
             stop = start + len(found["bare"].rstrip(")]}.,:;!?\\"))
     value = text[start:stop]
@@ -271,6 +287,8 @@ def replace_secrets(text: str, replacement: Callable[[str], str]) -> str:
     """Return a text with what looks like a secret replaced; it has as many lines as before."""
     for pattern in _FORMS:
         text = _without(text, (found.span(1) for found in pattern.finditer(text)), replacement)
+    logins = (found.span(1) for found in _BASIC.finditer(text) if _is_login(found[1]))
+    text = _without(text, logins, replacement)
     return _without(text, _values(text), replacement)
 
 

@@ -112,7 +112,7 @@ _ADVICE: dict[Kind, str | Code] = {
     Kind.SCHEDULER: "see its own words",
     Kind.RECORD: Code.JOB_FOLDER_NOT_CREATED,
     Kind.DEFECT: "`distrun bundle` has what a report of the defect needs",
-    Kind.TIMEOUT: Code.JOB_DID_NOT_END,
+    Kind.TIMEOUT: "see where its tasks wait, or raise the timeout",
     Kind.STALLED: Code.STALLED,
     Kind.QUALIFIED: "see the warning; `--strict` makes it a failure",
     Kind.OTHER: "see the cause",

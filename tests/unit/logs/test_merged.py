@@ -232,6 +232,7 @@ class TestSelection:
         [
             *("loss", "^step 1", r"9$", r"\d+77 ", "(?i)LOSS|acc", "", "$", "^$", "x*"),
             *(r"\Astep 7", r"9\Z", r"9(?!\s)", r"(?<!\s)step", "[^ ]+ 0.1", r"s\s*$", r"\Bp"),
+            *("(?i-m:^STEP)", "(?is)STEP.*9$"),
         ],
     )
     def test_grep_finds_in_blocks_what_it_finds_in_each_line(self, job: Job, pattern: str) -> None:
