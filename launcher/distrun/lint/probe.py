@@ -6,9 +6,9 @@ those of the standard library: other users may have written a `json.py` into the
 TensorFlow takes 2 s and 670 MB.
 """
 
-# ruff: noqa: E402, UP
-from __future__ import annotations
-
+# ruff: noqa: E402, FA, I002, UP
+# Without `from __future__ import annotations`: in its place, Python before 3.11 imports the
+# `__future__.py` of the working folder.
 import os
 import sys
 
@@ -33,7 +33,7 @@ _TENSORFLOW = (
 )
 
 
-def answer(names: Iterable[str]) -> dict[str, Any]:
+def answer(names: "Iterable[str]") -> "dict[str, Any]":
     """Return the versions of Python, TensorFlow and tf.keras, and which modules are missing.
 
     `tensorflow` is empty if it is not there, and `unknown` if it does not say. `keras` is the first
@@ -83,11 +83,11 @@ def _version(name: str, pattern: str) -> str:
     return literal[1] if literal else "unknown"
 
 
-def _numbers(version: str) -> list[int]:
+def _numbers(version: str) -> "list[int]":
     return [int(each) for each in re.findall(r"\d+", version)]
 
 
-def syntax_errors(paths: Iterable[str]) -> dict[str, list[Any]]:
+def syntax_errors(paths: "Iterable[str]") -> "dict[str, list[Any]]":
     """Return why this interpreter cannot parse some files: line, column and message of each."""
     import ast
     import tokenize
@@ -111,7 +111,7 @@ def syntax_errors(paths: Iterable[str]) -> dict[str, list[Any]]:
 
 
 if __name__ == "__main__":
-    asked: dict[str, Any] = {"names": sys.argv[2:], "files": []}
+    asked: "dict[str, Any]" = {"names": sys.argv[2:], "files": []}
     begin = "\ndistrun-versions:"
     if len(sys.argv) > 1:
         asked["folder"] = os.path.dirname(sys.argv[1])
