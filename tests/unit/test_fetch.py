@@ -65,7 +65,8 @@ def test_sizes_that_cannot_be_are_left_out(rest: list[Any]) -> None:
 
 
 def listed(entry: list[Any]) -> FileSource:
-    source = FileSource("h1", cast("Reach", None), Links(Loop(), "job-a"))
+    reach = cast("Reach", SimpleNamespace(connect_timeout=10.0))
+    source = FileSource("h1", reach, Links(Loop(), "job-a"))
     source.files = [{}]
     assert source._receive(FilesWritten(0, [entry], [], last=False))
     assert not source._receive(FilesWritten(5, [], [], last=False))
