@@ -9,7 +9,6 @@ that lacks the modules says so.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from functools import lru_cache
 
@@ -31,6 +30,8 @@ class SentAgents:
 
     def key(self, host: str, settings: object) -> str:
         """Return the key of a host. `settings`: its value names how ssh reaches the host."""
+        import hashlib  # 4 MB that jobs on this machine do not need
+
         text = repr((host, settings, bootstrap.digest()))
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
