@@ -36,7 +36,8 @@ def test_jobs_that_slurm_interrupts_save_and_go_on_in_their_next_allocation(
     for job_id in (limited, preempted, "interactive"):
         wait_for(distrun, job_id, "running")
     number = slurm.run("squeue", "-h", "-t", "RUNNING", "-n", "distrun", "-o", "%i")
-    slurm.run("scontrol", "update", f"jobid={number}", "endtime=now")
+    # Not `now`: Slurm refuses an end in the second in which the job began.
+    slurm.run("scontrol", "update", f"jobid={number}", "endtime=now+2")
     # slurmctld looks at time limits every 30 s, and sends the signal up to 30 s too early: of
     # the 60 s that this leaves, also to the next allocation, some are always before it.
     number = job_of(distrun, limited)["slurm"]["job"]
