@@ -141,7 +141,7 @@ class Follower:
         if not self._behind:
             self._throttle()
             grown = self._find_grown()
-        self._read_at = time.monotonic()
+            self._read_at = time.monotonic()
         tails = [tail for tail in self._tails if tail in grown]
         before = sum(tail.at for tail in tails)
         blocks = [block for tail in tails for block in self._shown(tail, tail.read())]

@@ -265,9 +265,8 @@ class StartupFilter:
         """A block of whole lines without these lines. `counted`: what is left out is counted."""
         shown = block
         if any(byte in block for byte in _NEEDED):
-            pattern = _pattern(task in self._gpu_tasks)
-            if pattern.search(b"\n" + block):
-                shown = pattern.sub(b"", b"\n" + block)[1:]
+            left, count = _pattern(task in self._gpu_tasks).subn(b"", b"\n" + block)
+            shown = left[1:] if count else block
         if counted:
             self.count_left_out(task, block, shown)
         return shown
@@ -275,7 +274,8 @@ class StartupFilter:
     def count_left_out(self, task: str, block: bytes, shown: bytes) -> None:
         """Note how many lines of a block are left out of what is shown of it."""
         if block:
-            self.count += block.count(b"\n") - shown.count(b"\n")
+            if shown is not block:  # to count lines would take as long as to show them
+                self.count += block.count(b"\n") - shown.count(b"\n")
             self._has_shown[task] = self._has_shown.get(task, False) or bool(shown)
             if not self._has_shown[task]:
                 self._tell()
