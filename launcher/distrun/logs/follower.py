@@ -85,6 +85,8 @@ class Follower:
         self._behind = True
         """Whether a task has more than one read takes: inotify does not report that again."""
         self._read_at = 0.0
+        self._throttled_at = 0.0
+        """When it had last read everything, and looked for more."""
         self._by_name: dict[bytes, list[_Tail]] = {}
         for tail in self._tails:
             self._by_name.setdefault(tail.file_name, []).append(tail)
@@ -141,7 +143,7 @@ class Follower:
         if not self._behind:
             self._throttle()
             grown = self._find_grown()
-            self._read_at = time.monotonic()
+        self._read_at = time.monotonic()
         tails = [tail for tail in self._tails if tail in grown]
         before = sum(tail.at for tail in tails)
         blocks = [block for tail in tails for block in self._shown(tail, tail.read())]
@@ -245,9 +247,10 @@ class Follower:
             self._close_inotify()
 
     def _throttle(self) -> None:
-        early = self._read_at + _MIN_INTERVAL - time.monotonic()
+        early = self._throttled_at + _MIN_INTERVAL - time.monotonic()
         if early > 0:
             time.sleep(early)
+        self._throttled_at = time.monotonic()
 
 
 class _Tail:
