@@ -15,6 +15,7 @@ from unittest import mock
 
 import yaml
 
+from distrun.advice.model import Advice, Symptom
 from distrun.agent.protocol import Cause, Code, Subject
 from distrun.cli import console, main
 from distrun.errors import DistrunError
@@ -108,6 +109,9 @@ OTHERS: Sequence[events.Event] = (
     events.TensorBoardStarted(at=AT, address="http://localhost:6006"),
     events.TasksQuiet(at=AT, since=AT - 120.0),
     events.TasksActive(at=AT),
+    events.JobAdvised(
+        at=AT, finding=Advice(symptom=Symptom.WAITED_FOR, task="worker:0", amount=0.4)
+    ),
     events.TensorBoardSilent(at=AT, cause=Cause(Code.TENSORBOARD_SILENT, seconds=60.0)),
     events.TensorBoardEnded(at=AT, cause=Cause(Code.TENSORBOARD_EXITED, status=1)),
     events.ProgressIgnored(at=AT, task="worker:0", cause=Cause(Code.PROGRESS_EXCESSIVE, count=200)),

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from distrun.advice.rules import Symptom, advise
+from distrun.advice.model import Symptom
+from distrun.advice.rules import advise
 from distrun.job import history
 from distrun.job.folder import JobFolder
 from distrun.job.history import HistoryLog, Sample
@@ -60,7 +61,7 @@ def test_each_rule_shows_its_case_and_no_healthy_job(
     samples: list[Sequence[Sample]], log: str, symptom: Symptom | None
 ) -> None:
     named = {f"worker:{n}": each for n, each in enumerate(samples)}
-    found = advise(named, {"worker:0": log.encode()})
+    found = advise(named, {"worker:0": log.encode()}, {})
     assert (found and found.symptom) == symptom
     if symptom is Symptom.BEHIND and found is not None:
         assert found.task == f"worker:{len(samples) - 1}"
@@ -71,7 +72,25 @@ def test_a_gpu_that_works_leaves_cores_idle() -> None:
         each.__class__(**{**vars(each), "gpu_memory_bytes": 1 << 30})
         for each in sampled(2, cores=0.1)
     ]
-    assert advise({"worker:0": used}, {}) is None
+    assert advise({"worker:0": used}, {}, {}) is None
+
+
+def test_idle_gpus_and_slow_checkpoints_are_told() -> None:
+    def with_gpu(percent: float) -> list[Sample]:
+        return [
+            each.__class__(**{**vars(each), "gpu_memory_bytes": 1 << 30, "gpu_percent": percent})
+            for each in sampled(2)
+        ]
+
+    idle = advise({"worker:0": with_gpu(12.0), "worker:1": with_gpu(20.0)}, {}, {})
+    assert idle is not None
+    assert (idle.symptom, idle.amount) == (Symptom.GPU_IDLE, 0.2)
+    assert advise({"worker:0": with_gpu(12.0), "worker:1": with_gpu(60.0)}, {}, {}) is None
+    saving = {"worker:0": 0.02, "worker:1": 0.3}
+    slow = advise({"worker:0": sampled(2)}, {}, saving)
+    assert slow is not None
+    assert (slow.symptom, slow.task, slow.amount) == (Symptom.SAVING, "worker:1", 0.3)
+    assert advise({"worker:0": sampled(2)}, {}, {"worker:0": 0.05}) is None
 
 
 def test_status_and_json_say_it(tmp_path: Path) -> None:

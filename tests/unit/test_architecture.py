@@ -331,7 +331,7 @@ LAYERS = (
     {"distrun.codec", "distrun.kubernetes", "distrun.slurm", "distrun.spec"},
     {
         *("distrun.job.stacks", "distrun.lint", "distrun.plan", "distrun.preflight"),
-        *("distrun.sync", "distrun.verdict.model"),
+        *("distrun.advice.model", "distrun.sync", "distrun.verdict.model"),
     },
     {"distrun.job.events"},
     {"distrun.job.record", "distrun.lifecycle", "distrun.preflight.judgement"},

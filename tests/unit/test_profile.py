@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from distrun.advice.profile import Kind, Obstacle, TaskProfile, profile, straggler
-from distrun.cli.profile import profile_view, reason_text, speedscope
+from distrun.advice.model import Kind, Obstacle, Symptom
+from distrun.advice.profile import TaskProfile, profile, straggler
+from distrun.advice.rules import advise_by_profiles
+from distrun.cli.profile import profile_view, speedscope
 from distrun.job import stacks
 from distrun.supervisor.stack_collector import Stacks
+from distrun.words.advice import advice_text, reason_text
 from harness.values import not_none
 
 TF = "/v/lib/python3.11/site-packages/tensorflow/python/"
@@ -174,6 +177,53 @@ def test_the_task_that_the_others_wait_for_is_named_with_what_sets_it_apart(
     assert found.gain == pytest.approx(0.5, abs=0.02)
     assert [each.obstacle for each in found.reasons] == obstacles
     assert all(reason_text(each) for each in found.reasons)
+
+
+PRINTS = (("train", "/home/u/train.py", 50, "print(step, loss)"), MODULE)
+TRACES = (("func_graph_from_py_func", f"{TF}framework/func_graph.py", 9), CALL, TRAIN, MODULE)
+LOADS = (("load_batch", "/home/u/data.py", 12), TRAIN, MODULE)
+
+
+@pytest.mark.parametrize(
+    ("each", "rate", "symptom"),
+    [
+        ((STEP, LOADS), 2.0, Symptom.INPUT),
+        ((STEP, TRACES), 2.0, Symptom.TRACING),
+        ((STEP, PRINTS), 2.0, Symptom.PRINTING),
+        ((STEP, (SAVES, TRAIN)), 2.0, Symptom.SAVING),
+        ((STEP, (TRAIN, MODULE)), 2.0, None),  # nobody knows whether its own Python must be so
+        ((STEP, STEP), 2.0, None),
+        ((STEP, (("evaluate", "/home/u/train.py", 9), MODULE)), 2.0, None),
+    ],
+)
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_advice_is_what_takes_a_tenth_of_the_time_at_each_look(
+    each: Any, rate: float, symptom: Symptom | None, tasks: int
+) -> None:
+    names = [f"worker:{n}" for n in range(tasks)]
+    usual, other = each
+    look = [profiled((usual, 0.7, 1.0), (other, 0.3, 1.0), task=name) for name in names]
+    without = [profiled((usual, 1.0, 1.0), task=name) for name in names]
+    rates = dict.fromkeys(names, rate)
+    found = advise_by_profiles([look] * 3, names, {}, rates)
+    assert (found and found.symptom) == symptom
+    if found is not None:
+        assert found.amount == pytest.approx(0.3, abs=0.02)
+        assert advice_text(found, "job")
+    assert advise_by_profiles([look, without, look], names, {}, rates) is None
+
+
+@pytest.mark.parametrize(
+    ("tasks", "busy", "rate", "is_told"),
+    [(2, 0.4, 20.0, True), (2, 0.4, 2.0, False), (2, 0.7, 20.0, False), (1, 0.4, 20.0, False)],
+)
+def test_short_steps_that_mostly_wait_are_told(
+    tasks: int, busy: float, rate: float, is_told: bool
+) -> None:
+    names = [f"worker:{n}" for n in range(tasks)]
+    look = [profiled((STEP, busy, 1.0), (STEP, 1 - busy, 0.0), task=name) for name in names]
+    found = advise_by_profiles([look] * 3, names, {}, dict.fromkeys(names, rate))
+    assert (found is not None and found.symptom is Symptom.SMALL_STEPS) is is_told
 
 
 def test_no_task_is_named_where_none_is_slower_than_another_by_a_tenth() -> None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 import statistics
 from bisect import bisect_right
-from enum import Enum
 from typing import TYPE_CHECKING
 
+from distrun.advice.model import Kind, Obstacle, Reason
 from distrun.frozen import Frozen
 from distrun.job.stacks import Frame, ProcessStacks, Recording
 
@@ -30,25 +30,6 @@ _LEAST_CORES = 0.5
 """Of a host, used by others."""
 _LEAST_SWAPPED = 100 << 20
 _CLOCK_RATIO = 0.85
-
-
-class Kind(str, Enum):
-    """What a task does, in the order in which it is shown."""
-
-    STEP = "step"
-    BUSY = "busy"
-    """It used the CPU, and its stacks are not known."""
-    NO_CORE = "waiting for a core"
-    WAITING = "waiting for others"
-    IDLE = "idle"
-    INPUT = "waiting for input"
-    TRACING = "tracing"
-    SAVING = "saving"
-    EVALUATION = "evaluation"
-    PRINTING = "printing"
-    OWN = "own Python"
-    IMPORTING = "importing"
-    SERVING = "serving"
 
 
 _NAMED = (
@@ -80,30 +61,6 @@ _OUTERMOST = ("<module>", "_run_module_as_main")
 
 _COMMON = (Kind.STEP, Kind.NO_CORE, Kind.WAITING, Kind.BUSY, Kind.IDLE)
 """What every task does."""
-
-
-class Obstacle(str, Enum):
-    """What sets the task apart that the others wait for."""
-
-    MORE_OF_A_KIND = "more_of_a_kind"
-    THROTTLED = "throttled"
-    NICE = "nice"
-    BUSY_NEIGHBOUR = "busy_neighbour"
-    FEWER_CORES = "fewer_cores"
-    NO_CORE = "no_core"
-    SWAPPED = "swapped"
-    SLOWER_CLOCK = "slower_clock"
-    LONGER_STEPS = "longer_steps"
-
-
-class Reason(Frozen, kw_only=True):
-    """An obstacle with its numbers: of this task, and of most others."""
-
-    obstacle: Obstacle
-    amount: float
-    usual: float = 0.0
-    kind: Kind | None = None
-    place: str = ""
 
 
 class TaskProfile(Frozen, kw_only=True):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import statistics
-from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from distrun.frozen import Frozen
+from distrun.advice.model import Advice, Kind, Symptom
+from distrun.advice.profile import LEAST_GAIN, straggler
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from distrun.advice.profile import TaskProfile
     from distrun.job.history import Sample
 
 SECONDS, _FEWEST_SAMPLES, _FEWEST_STEPS = 60.0, 16, 8
@@ -21,58 +22,110 @@ _BEHIND = 0.7
 """Of the steps a second that the others of its role take: a task that takes fewer is behind."""
 _IDLE = 0.25
 """Of a core: tasks that take steps and use less wait for most of the time."""
+_GPU_IDLE = 25.0
+"""Percent: GPUs that are used by tasks which take steps, and have less to do."""
+_LEAST_UNASKED = 0.2
+"""Of the job's time: the least that a task costs which is named unasked."""
+_MOSTLY, _MANY_STEPS = 0.5, 5.0
+"""Of the time, and steps a second: steps that mostly wait, and are short."""
+_OF_KINDS = {
+    Kind.INPUT: Symptom.INPUT,
+    Kind.TRACING: Symptom.TRACING,
+    Kind.PRINTING: Symptom.PRINTING,
+    Kind.SAVING: Symptom.SAVING,
+}
+"""The kinds of time that advice can make shorter."""
 _RETRACING = re.compile(
     rb"\b([5-9]|[1-9]\d+) out of the last \d+ calls to (?:<(?:function|bound method) )?([\w.<>]+)"
     rb".{0,80}? triggered tf\.function retracing"
 )
 
 
-class Symptom(str, Enum):
-    """What is slow."""
-
-    BEHIND = "behind"
-    RETRACING = "retracing"
-    IDLE = "idle"
-
-
-class Advice(Frozen, kw_only=True):
-    """A symptom with its number: steps a second, calls that were traced, or cores that are used.
-
-    `task`: the one that is meant; '': all. `usual`: the steps a second of the others. `name`: the
-    function that is traced.
-    """
-
-    symptom: Symptom
-    task: str
-    amount: float
-    usual: float = 0.0
-    name: str = ""
-
-
-def advise(samples: Mapping[str, Sequence[Sample]], logs: Mapping[str, bytes]) -> Advice | None:
+def advise(
+    samples: Mapping[str, Sequence[Sample]],
+    logs: Mapping[str, bytes],
+    saving: Mapping[str, float],
+) -> Advice | None:
     """Return what costs most; None: nothing does.
 
     Args:
         samples: by task, the last ones of its present attempt.
         logs: by task, the beginning of its present attempt's output.
+        saving: by task, the share of its present attempt's time in which it has reported to save.
     """
     rates = {task: rate for task, each in samples.items() if (rate := _steps_a_second(each))}
+    if (behind := find_behind(rates)) is not None:
+        return behind
+    for task, text in logs.items():
+        found = _RETRACING.search(text)
+        if found is not None:
+            name = found[2].decode("utf-8", "replace")
+            return Advice(symptom=Symptom.RETRACING, task=task, amount=int(found[1]), name=name)
+    slowest = max(saving, key=lambda task: saving[task], default="")
+    if saving.get(slowest, 0.0) >= LEAST_GAIN:
+        return Advice(symptom=Symptom.SAVING, task=slowest, amount=saving[slowest])
+    loads = [_gpu_load(samples[task]) for task in rates]
+    if loads and all(each is not None and each < _GPU_IDLE for each in loads):
+        amount = max(each for each in loads if each is not None) / 100
+        return Advice(symptom=Symptom.GPU_IDLE, task="", amount=amount)
+    used = [_cores(samples[task]) for task in rates]
+    if used and all(each is not None and each < _IDLE for each in used):
+        amount = max(each for each in used if each is not None)
+        return Advice(symptom=Symptom.IDLE, task="", amount=amount)
+    return None
+
+
+def find_behind(rates: Mapping[str, float]) -> Advice | None:
+    """Return the slowest task that is behind the others of its role; None: none is.
+
+    Args:
+        rates: steps a second, by task; those that are not known are left out.
+    """
     for task in sorted(rates, key=lambda task: rates[task]):
         role = task.partition(":")[0]
         others = [r for n, r in rates.items() if n != task and n.partition(":")[0] == role]
         if others and rates[task] < _BEHIND * statistics.median(others):
             usual = statistics.median(others)
             return Advice(symptom=Symptom.BEHIND, task=task, amount=rates[task], usual=usual)
-    for task, text in logs.items():
-        found = _RETRACING.search(text)
-        if found is not None:
-            name = found[2].decode("utf-8", "replace")
-            return Advice(symptom=Symptom.RETRACING, task=task, amount=int(found[1]), name=name)
-    used = [_cores(samples[task]) for task in rates]
-    if used and all(each is not None and each < _IDLE for each in used):
-        amount = max(each for each in used if each is not None)
-        return Advice(symptom=Symptom.IDLE, task="", amount=amount)
     return None
+
+
+def advise_by_profiles(
+    looks: Sequence[Sequence[TaskProfile]],
+    members: Collection[str],
+    hosts: Mapping[str, str],
+    rates: Mapping[str, float],
+) -> Advice | None:
+    """Return what costs a running job most, if that was seen at each of several times.
+
+    Args:
+        looks: the profiles of the tasks at each time.
+        members: the tasks that take each step together.
+        hosts: where each task runs.
+        rates: steps a second, by task.
+    """
+    found = [straggler(each, members, hosts) for each in looks]
+    last = found[-1]
+    gains = [0.0 if each is None or each.task != last.task else each.gain for each in found if last]
+    if last is not None and min(gains) >= _LEAST_UNASKED:
+        gain = statistics.median(gains)
+        return Advice(symptom=Symptom.WAITED_FOR, task=last.task, amount=gain, reasons=last.reasons)
+    for kind, symptom in _OF_KINDS.items():
+        shares = [_median_share(each, kind) for each in looks]
+        if min(shares) >= LEAST_GAIN:
+            most = max(looks[-1], key=lambda each: each.shares.get(kind, 0.0))
+            amount, name = statistics.median(shares), most.places.get(kind, "")
+            return Advice(symptom=symptom, task="", amount=amount, name=name)
+    waits = [each.shares.get(Kind.WAITING, 0.0) for look in looks for each in look]
+    known = [rates[task] for task in members if task in rates]
+    if len(members) > 1 and known and min(waits) >= _MOSTLY and min(known) >= _MANY_STEPS:
+        amount = statistics.median(waits)
+        return Advice(symptom=Symptom.SMALL_STEPS, task="", amount=amount, usual=min(known))
+    return None
+
+
+def _median_share(look: Sequence[TaskProfile], kind: Kind) -> float:
+    return statistics.median(each.shares.get(kind, 0.0) for each in look)
 
 
 def _recent(samples: Sequence[Sample]) -> list[Sample]:
@@ -102,3 +155,9 @@ def _cores(samples: Sequence[Sample]) -> float | None:
     if last.gpu_memory_bytes or last.cpu_seconds is None or first.cpu_seconds is None:
         return None
     return (last.cpu_seconds - first.cpu_seconds) / (last.at - first.at)
+
+
+def _gpu_load(samples: Sequence[Sample]) -> float | None:
+    """Return the mean load of a task's GPUs in percent; None: unknown, or it has none."""
+    loads = [each.gpu_percent for each in _recent(samples) if each.gpu_percent is not None]
+    return statistics.fmean(loads) if len(loads) >= _FEWEST_STEPS else None

@@ -30,17 +30,17 @@ _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
 def complete_topics(ctx: Any, param: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
-    """The keys of the spec and the kinds of verdicts that begin with `incomplete`."""
-    return [each for each in (*_spec_keys(), *_kinds()) if each.startswith(incomplete)]
+    """The keys of the spec, the kinds of verdicts and the advice that begin with `incomplete`."""
+    return [each for each in (*_spec_keys(), *_kinds(), *_advice()) if each.startswith(incomplete)]
 
 
 @click.command("explain")
 @click.argument("topic", metavar="[KEY]", required=False, shell_complete=complete_topics)
 def command(topic: str | None) -> int:
-    """Explain a key of the spec, a verdict's kind, or an exit code.
+    """Explain a key of the spec, a verdict's kind, advice, or an exit code.
 
-    KEY is a key's path or name, a kind such as `host_memory`, or a number. Without KEY, list the
-    sections of the spec, the kinds and the exit codes.
+    KEY is a key's path or name, a kind such as `host_memory`, advice such as `retracing`, or a
+    number. Without KEY, list the sections of the spec, the kinds, the advice and the exit codes.
 
     \b
       distrun explain
@@ -57,6 +57,10 @@ def command(topic: str | None) -> int:
             looks, advice = (_plain(text) for text in _kinds()[kind])
             console.print_text(f"{kind}: a kind of verdict, see docs/failures-reference.md")
             _print_rows({"looks": looks, "advice": advice})
+    elif topic in _advice():
+        looks, advice = map(_plain, _advice()[topic])
+        console.print_text(f"{topic}: why a job is slow, see docs/performance.md")
+        _print_rows({"looks": looks, "advice": advice})
     else:
         for path in _paths(topic):
             _print_key(path, _spec_keys()[path])
@@ -67,6 +71,12 @@ def _kinds() -> dict[str, tuple[str, str]]:
     from distrun.words.kinds import kinds
 
     return kinds()
+
+
+def _advice() -> dict[str, tuple[str, str]]:
+    from distrun.words.advice import explained
+
+    return explained()
 
 
 def _spec_keys() -> dict[str, Key]:
@@ -89,7 +99,7 @@ def _paths(topic: str) -> list[str]:
     found = found or [path for path in keys if path.rpartition(".")[2] == topic]
     if found:
         return found
-    near = " or ".join(_near(topic, [*keys, *_kinds()]))
+    near = " or ".join(_near(topic, [*keys, *_kinds(), *_advice()]))
     hint = f"did you mean {near}?" if near else "`distrun explain` lists what there is"
     raise UsageError(f"there is nothing to explain about {quoted(topic)}", hint=hint)
 
@@ -121,6 +131,8 @@ def _print_overview() -> None:
             console.print_text(f"  {path:<12} {key.help} Example: {example}", indent=15)
     console.print_text("\nThe kinds of verdicts:")
     console.print_text(f"  {', '.join(_kinds())}", indent=2)
+    console.print_text("\nWhat is said of a job that is slow:")
+    console.print_text(f"  {', '.join(_advice())}", indent=2)
     console.print_text("\nThe exit codes of launch and wait:")
     for code, meaning in exit_codes().items():
         console.print_text(f"  {code:<14} {_plain(meaning)}", indent=17)

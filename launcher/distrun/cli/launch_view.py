@@ -170,6 +170,7 @@ _SHOWN = (
     events.RestartPlanned,
     events.ResultsFetched,
     events.TasksQuiet,
+    events.JobAdvised,
     events.TensorBoardEnded,
     events.TensorBoardSilent,
     events.TensorBoardStarted,

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from distrun import __version__
 from distrun.advice import profile
-from distrun.advice.profile import Kind, Obstacle, Reason, Straggler, TaskProfile, Timeline
+from distrun.advice.model import Kind
+from distrun.advice.profile import Straggler, TaskProfile, Timeline
 from distrun.cli import console
 from distrun.cli.options import job_argument, json_option, output_option, task_option
 from distrun.cli.output_file import write_file
@@ -24,25 +25,12 @@ from distrun.errors import HostError
 from distrun.job.folder import JobStore
 from distrun.spec.problems import printable
 from distrun.supervisor.stack_collector import Stacks, find_program
+from distrun.words.advice import reason_text
 
 _MOST_COLUMNS = 4
 """Of tasks. Of more, the one that the others wait for is shown, and the median of each role."""
 _LEAST_SHOWN = 0.005
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-_REASONS = {
-    Obstacle.THROTTLED: "its cgroup's quota of {usual:.2g} cores stops it {amount:.0%} of the time",
-    Obstacle.NICE: "it runs at nice {amount:.0f}, the others at {usual:.0f}",
-    Obstacle.BUSY_NEIGHBOUR: ("other processes use {amount:.1f} of its host's {usual:.0f} cores"),
-    Obstacle.FEWER_CORES: "it may use {amount:.0f} cores, the others {usual:.0f}",
-    Obstacle.NO_CORE: "it waits for a core {amount:.0%} of its steps, the others {usual:.0%}",
-    Obstacle.SWAPPED: "{megabytes:.0f} MB of its memory are in swap",
-    Obstacle.SLOWER_CLOCK: "its CPU runs at {amount:.0f} MHz, the others at {usual:.0f}",
-    Obstacle.LONGER_STEPS: (
-        "it computes {amount:.0%} of the time, the others {usual:.0%}: more data a step, or slower "
-        "cores"
-    ),
-    Obstacle.MORE_OF_A_KIND: "{kind}: {amount:.0%} of its time, {usual:.0%} of the others'{place}",
-}
 
 
 @click.command("profile")
@@ -145,18 +133,6 @@ def profile_view(
         lines.append(Text("what they do is not known without py-spy here: pip install py-spy"))
         found.processes[:] = [each for each in found.processes if each.recording is None]
     return Group(*lines, *map(Text, map(printable, problems(found))))
-
-
-def reason_text(reason: Reason) -> str:
-    """Say what sets a task apart."""
-    place = f" ({reason.place})" if reason.place else ""
-    return _REASONS[reason.obstacle].format(
-        amount=reason.amount,
-        usual=reason.usual,
-        megabytes=reason.amount / 1e6,
-        kind=reason.kind.value if reason.kind else "",
-        place=place,
-    )
 
 
 def _table(profiles: Sequence[TaskProfile], straggler: Straggler | None, width: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, get_args
 
+from distrun.advice.model import Advice
 from distrun.agent import protocol
 from distrun.agent.protocol.causes import Cause, Code, Subject
 from distrun.codec import from_json, to_json
@@ -367,6 +368,12 @@ class TasksQuiet(OwnEvent):
 
 class TasksActive(OwnEvent):
     """A task does something again."""
+
+
+class JobAdvised(OwnEvent):
+    """Something costs the running job much of its time. It is said once of each task."""
+
+    finding: Advice
 
 
 class StartsCanceled(OwnEvent):

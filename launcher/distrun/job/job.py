@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from distrun.advice.rules import SECONDS, Advice, advise
+from distrun.advice.model import Advice
+from distrun.advice.rules import SECONDS, advise
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Code
@@ -19,7 +20,7 @@ from distrun.job import control, events, history, record, resumption
 from distrun.job.events import Outcome, Result
 from distrun.job.folder import JobFolder
 from distrun.job.json_output import output_json, progress_json
-from distrun.job.timing import Timing
+from distrun.job.timing import Activity, Timing
 from distrun.lifecycle import (
     JOB,
     HostState,
@@ -365,10 +366,24 @@ class Job:
         if has_failed or lived < SECONDS:
             return None
         tasks = [*self.state.tasks.values()][:_MOST_ADVISED]
+        began = max((task.started_at or 0.0 for task in tasks), default=0.0)
+        for event in reversed(self.history):
+            if isinstance(event, events.JobAdvised) and event.at >= began:
+                return event.finding
         return advise(
             {task.name: history.last(self.folder, task.name, _SAMPLES) for task in tasks},
             {task.name: self._log_of(task) for task in tasks},
+            self._saving_shares(began),
         )
+
+    def _saving_shares(self, began: float) -> dict[str, float]:
+        """Return for which share of its time since then each task has saved."""
+        now = self.state.ended_at or time.time()
+        saving: dict[str, float] = {}
+        for span in self.spans(now):
+            if span.activity is Activity.SAVING and span.start >= began:
+                saving[span.task] = saving.get(span.task, 0.0) + span.end - span.start
+        return {task: seconds / max(1.0, now - began) for task, seconds in saving.items()}
 
     def _log_of(self, task: TaskState) -> bytes:
         """The beginning of what its present attempt has printed."""

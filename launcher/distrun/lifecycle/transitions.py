@@ -32,7 +32,7 @@ _FOR_READERS = (
     events.LogsIncomplete, events.SyncStarted, events.Synced, events.FilesPreserved,
     events.RestartPlanned, events.TensorBoardStarted, events.TensorBoardEnded,
     events.TensorBoardSilent,
-    events.ProgressIgnored, events.HostNotCleared,
+    events.ProgressIgnored, events.HostNotCleared, events.JobAdvised,
 )  # fmt: skip
 """Events that only inform the record's readers."""
 _TASKS_MAY_RUN = (Code.AGENT_ABANDONED, Code.PROCESSES_NOT_ENDED)

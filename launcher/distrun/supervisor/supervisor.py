@@ -23,6 +23,7 @@ from distrun.errors import DistrunError, InternalError
 from distrun.job import events, held_package
 from distrun.plan import READ
 from distrun.supervisor import tensorboard
+from distrun.supervisor.advisor import Advisor
 from distrun.supervisor.clients import Client, Clients
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.former_hosts import FormerHosts
@@ -108,11 +109,16 @@ class Supervisor:
         self._is_finishing = False
         self._analyzer = FailureAnalyzer(job)
         self._running = RunningTasks(job, self._analyzer)
+        self._advisor = Advisor(job, self._running)
         self._starts = StartQueue(job, self._running, cause_text)
         self._planning: Planning | None = None
         """None: it is being made sure that nothing of earlier attempts is left."""
         self._loop.watch_signals((signal.SIGCHLD, signal.SIGTERM), self._on_signals)
-        job.observers += [self._analyzer.on_event, self._tensorboard.on_event]
+        job.observers += [
+            self._analyzer.on_event,
+            self._tensorboard.on_event,
+            self._advisor.on_event,
+        ]
         job.after_actions.append(self._starts.report_canceled)
         job.handlers = {
             lifecycle.StartAttempt: self._starts.start,

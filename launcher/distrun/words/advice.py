@@ -4,33 +4,115 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distrun.advice.rules import Symptom
+from distrun.advice.model import Obstacle, Symptom
+from distrun.words.formats import one_line
 
 if TYPE_CHECKING:
-    from distrun.advice.rules import Advice
+    from distrun.advice.model import Advice, Reason
 
+_REASONS = {
+    Obstacle.THROTTLED: "its cgroup's quota of {usual:.2g} cores stops it {amount:.0%} of the time",
+    Obstacle.NICE: "it runs at nice {amount:.0f}, the others at {usual:.0f}",
+    Obstacle.BUSY_NEIGHBOUR: ("other processes use {amount:.1f} of its host's {usual:.0f} cores"),
+    Obstacle.FEWER_CORES: "it may use {amount:.0f} cores, the others {usual:.0f}",
+    Obstacle.NO_CORE: "it waits for a core {amount:.0%} of its steps, the others {usual:.0%}",
+    Obstacle.SWAPPED: "{megabytes:.0f} MB of its memory are in swap",
+    Obstacle.SLOWER_CLOCK: "its CPU runs at {amount:.0f} MHz, the others at {usual:.0f}",
+    Obstacle.LONGER_STEPS: (
+        "it computes {amount:.0%} of the time, the others {usual:.0%}: more data a step, or slower "
+        "cores"
+    ),
+    Obstacle.MORE_OF_A_KIND: "{kind}: {amount:.0%} of its time, {usual:.0%} of the others'{place}",
+}
+_SEE = "to see why while it runs: distrun profile {job}"
 _TEXTS = {
     Symptom.BEHIND: (
-        "{task} is behind: it takes {amount:.2g} steps a second, the others {usual:.2g}; to see "
-        "why while it runs: distrun profile {job}"
+        "{task} is behind: it takes {amount:.2g} steps a second, the others {usual:.2g}"
+    ),
+    Symptom.WAITED_FOR: (
+        "the others wait for {task}: without that, the job would take {amount:.0%} less time"
     ),
     Symptom.RETRACING: (
         "{task} makes a new graph at {amount:.0f} calls in a row of {name} (retracing): pass it "
         "tensors instead of Python numbers, batches of one shape, and define it once"
     ),
-    Symptom.IDLE: (
-        "no task uses more than {amount:.2f} of a core, though they take steps; to see what they "
-        "wait for while they run: distrun profile {job}"
+    Symptom.INPUT: "its steps wait for input {amount:.0%} of the time ({name})",
+    Symptom.TRACING: "TensorFlow makes graphs {amount:.0%} of the time ({name})",
+    Symptom.PRINTING: "printing takes {amount:.0%} of the time ({name})",
+    Symptom.SAVING: "saving takes {amount:.0%} of the time{of_task}{place}",
+    Symptom.SMALL_STEPS: (
+        "its steps wait for the other tasks {amount:.0%} of the time, at {usual:.2g} steps a "
+        "second: larger batches need fewer all-reduces"
     ),
+    Symptom.GPU_IDLE: "no task's GPUs are busy for more than {amount:.0%} of the time",
+    Symptom.IDLE: "no task uses more than {amount:.2f} of a core, though they take steps",
+}
+_WITHOUT_PROFILE = (Symptom.RETRACING, Symptom.SMALL_STEPS)
+"""Of which a profile would say no more."""
+_LOOKS: dict[Symptom, str] = {
+    Symptom.BEHIND: "a task takes less than 0.7 of the steps a second of the others of its role",
+    Symptom.WAITED_FOR: """in a group that takes each step together, the others wait a fifth of the
+        time for one task, at three times within a minute""",
+    Symptom.RETRACING: """TensorFlow printed "5 out of the last 5 calls ... triggered tf.function
+        retracing\"""",
+    Symptom.INPUT: """the step waits for the next batch, or a generator in Python never waits for
+        the steps""",
+    Symptom.TRACING: "TensorFlow makes a graph of a function again and again",
+    Symptom.PRINTING: "a tenth of the time goes into print, logging or a progress bar",
+    Symptom.SAVING: "a tenth of the time goes into checkpoints",
+    Symptom.SMALL_STEPS: """all tasks wait for each other half of the time, at five steps a second
+        or more""",
+    Symptom.GPU_IDLE: """the tasks take steps, and their GPUs are busy for less than a quarter of
+        the time""",
+    Symptom.IDLE: "the tasks take steps, and each uses less than a quarter of a core, and no GPU",
+}
+_TO_DO: dict[Symptom, str] = {
+    Symptom.BEHIND: """`distrun profile` while it runs; compare its host, its share of the data, its
+        input""",
+    Symptom.WAITED_FOR: """what is said behind it: fewer cores, a quota, another program on its
+        host, more work; `distrun profile` names the line""",
+    Symptom.RETRACING: """pass tensors instead of Python numbers, batches of one shape, and define
+        `tf.function`s once, outside of the loop""",
+    Symptom.INPUT: """`cache`, `prefetch` and `map(..., num_parallel_calls=tf.data.AUTOTUNE)`; no
+        generator in Python; files on a local disk""",
+    Symptom.TRACING: "as for `retracing`",
+    Symptom.PRINTING: "print every hundredth step; a loss that is printed waits for its step",
+    Symptom.SAVING: "save more seldom, or to a faster disk",
+    Symptom.SMALL_STEPS: """larger batches, so that there are fewer all-reduces for each image; a
+        faster network""",
+    Symptom.GPU_IDLE: """`distrun profile` says what they do instead; most often they wait for
+        input""",
+    Symptom.IDLE: "`distrun profile` says what they wait for",
 }
 
 
 def advice_text(advice: Advice, job: str) -> str:
     """Say what costs a job of that name much of its time."""
-    return _TEXTS[advice.symptom].format(
+    words = _TEXTS[advice.symptom].format(
         task=advice.task,
         amount=advice.amount,
         usual=advice.usual,
         name=advice.name,
-        job=job,
+        of_task=f" of {advice.task}" if advice.task else "",
+        place=f" ({advice.name})" if advice.name else "",
+    )
+    reasons = "".join(f"; {reason_text(each)}" for each in advice.reasons)
+    see = "" if advice.symptom in _WITHOUT_PROFILE else f"; {_SEE.format(job=job)}"
+    return f"{words}{reasons}{see}"
+
+
+def explained() -> dict[str, tuple[str, str]]:
+    """Return, by the symptom's name, how it looks and what to do, in Markdown."""
+    return {each.value: (one_line(_LOOKS[each]), one_line(_TO_DO[each])) for each in Symptom}
+
+
+def reason_text(reason: Reason) -> str:
+    """Say what sets a task apart."""
+    place = f" ({reason.place})" if reason.place else ""
+    return _REASONS[reason.obstacle].format(
+        amount=reason.amount,
+        usual=reason.usual,
+        megabytes=reason.amount / 1e6,
+        kind=reason.kind.value if reason.kind else "",
+        place=place,
     )

@@ -13,6 +13,7 @@ from distrun.lifecycle import JobState
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
 from distrun.strategies import Role
+from distrun.words.advice import advice_text
 from distrun.words.causes import (
     by_cause,
     cause_advice,
@@ -274,6 +275,7 @@ _TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
     events.PreflightSkipped: "the preflight was skipped (--no-preflight)",
     events.ProgressIgnored: "{event.task}: {cause}",
     events.TasksActive: "a task does something again",
+    events.JobAdvised: lambda event: advice_text(event.finding, "").rstrip(),
     events.TaskNotStarted: "{event.task} could not be started: {cause}",
     events.TensorBoardStarted: "TensorBoard is at {event.address}",
     events.TensorBoardEnded: "TensorBoard {cause}",

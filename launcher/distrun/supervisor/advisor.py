@@ -1,0 +1,116 @@
+"""Looks now and then at what running tasks do, and says once what costs much of their time."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from distrun.job.events import FirstStep, JobAdvised, TaskEnded
+from distrun.lifecycle import JobPhase
+from distrun.words.progress import number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distrun.advice.model import Advice
+    from distrun.advice.profile import TaskProfile
+    from distrun.job.events import Event
+    from distrun.lifecycle import JobState
+    from distrun.supervisor.running_job import RunningJob
+    from distrun.supervisor.running_tasks import RunningTasks
+    from distrun.supervisor.stack_collector import Stacks
+
+_FIRST, _BETWEEN, _PAUSE = 45.0, 30.0, 1200.0
+"""Seconds until the first look, from one to the next, and after some of them."""
+_LOOKS = 3
+_SECONDS = 2
+"""How long each look takes: py-spy's samples cost a fiftieth of a core meanwhile."""
+_MOST_TASKS = 16
+"""Whose stacks are looked at: the chief, the first workers."""
+_FEWEST_STEPS = 8
+
+
+class Advisor:
+    """What was seen at each of three looks, a minute in all, is told by an event.
+
+    Stacks are looked at where py-spy is installed and all tasks are on this machine: unasked, it is
+    sent nowhere. Otherwise CPU times and the steps that tasks report suffice to tell a task for
+    which the others wait.
+    """
+
+    def __init__(self, job: RunningJob, running: RunningTasks) -> None:
+        self._job, self._running = job, running
+        self._next = job.loop.call_at(None, self._look)
+        self._looks: list[list[TaskProfile]] = []
+        self._steps: dict[str, tuple[float, float]] = {}
+        """When each task had taken how many steps, at the first look."""
+        self._told: set[tuple[str, str]] = set()
+
+    def on_event(self, _before: JobState, event: Event, state: JobState) -> None:
+        """Begin anew when tasks take their first steps, or end."""
+        if state.outcome is not None:
+            self._next.cancel()
+        elif isinstance(event, (FirstStep, TaskEnded)):
+            self._looks = []
+            self._next.move(self._job.loop.now() + _FIRST)
+
+    def _look(self) -> None:
+        from distrun.supervisor.stack_collector import find_program
+
+        state = self._job.state
+        self._next.move(self._job.loop.now() + _FIRST)  # if it is no time to look
+        is_saving = any(state.tasks[each].is_saving for each in state.training)
+        if state.phase is not JobPhase.RUNNING or is_saving:
+            return
+        if not self._looks:
+            self._steps = self._count_steps()
+        names = [task for task in state.training if task in self._steps][:_MOST_TASKS]
+        if not names:
+            return
+        is_here = not any(map(self._job.has_own_logs, {state.tasks[name].host for name in names}))
+        program = (find_program() if is_here else None) or ""
+        self._next.cancel()
+        self._running.stacks.ask(names, program, partial(self._on_look, names), recorded=_SECONDS)
+
+    def _count_steps(self) -> dict[str, tuple[float, float]]:
+        found = ((each, number(each.values.get("STEP", ""))) for each in self._running.progress)
+        return {each.task: (each.at, step) for each, step in found if step is not None}
+
+    def _on_look(self, names: list[str], found: Stacks) -> None:
+        from distrun.advice.profile import profile
+
+        profiles = [each for each in map(profile, found.processes) if each is not None]
+        is_whole = {each.task for each in profiles} == set(names)
+        if self._job.state.phase is not JobPhase.RUNNING or not is_whole:
+            self._looks = []
+            self._next.move(self._job.loop.now() + _PAUSE)
+            return
+        self._looks.append(profiles)
+        if len(self._looks) == _LOOKS:
+            self._tell(self._advise(self._rates()))
+            self._looks = []
+        self._next.move(self._job.loop.now() + (_BETWEEN if self._looks else _PAUSE))
+
+    def _rates(self) -> dict[str, float]:
+        """Return how many steps a second each task has taken since the first look."""
+        rates = {}
+        for task, (at, step) in self._count_steps().items():
+            began, before = self._steps.get(task, (at, step))
+            if at > began and step - before >= _FEWEST_STEPS:
+                rates[task] = (step - before) / (at - began)
+        return rates
+
+    def _advise(self, rates: Mapping[str, float]) -> Advice | None:
+        from distrun.advice.rules import advise_by_profiles, find_behind
+
+        state = self._job.state
+        members = {task.name for task in state.synchronous_tasks}
+        hosts = {task.name: task.host for task in state.tasks.values()}
+        behind = None if members else find_behind(rates)
+        return behind or advise_by_profiles(self._looks, members, hosts, rates)
+
+    def _tell(self, advice: Advice | None) -> None:
+        if advice is not None and (advice.symptom.value, advice.task) not in self._told:
+            self._told.add((advice.symptom.value, advice.task))
+            self._job.emit(JobAdvised(at=time.time(), finding=advice))
