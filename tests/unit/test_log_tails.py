@@ -27,7 +27,7 @@ class Job:
         self.loop = SimulatedLoop()
         self.found: list[tuple[str, dict[str, str], bool]] = []
         self.served: set[str] = set()
-        self.tails = LogTails(self.loop, self.folder)
+        self.tails = LogTails(self.loop, self.folder, lambda: None)
 
     def start(self, task: str = "worker:0", start: int = 0) -> None:
         tail = TailedLog(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from distrun.job import events
 from distrun.lifecycle import JobPhase
 from distrun.spec.model import Timeouts
 from distrun.verdict.model import Kind
+from distrun.words.causes import cause_text
 from distrun.words.events import event_text
-from harness.hostile import EVIL, HEARTBEAT, World
+from harness.hostile import EVIL, HEARTBEAT, Agent, World
+from harness.values import not_none
 
 
 @pytest.fixture
@@ -50,7 +53,7 @@ def test_it_is_said_once(world: World) -> None:
     assert 120.0 <= event.at - event.since <= 180.0
     text = event_text(event) or ""
     assert "no task has printed, reported progress or used the processor" in text
-    assert world.state.quiet_since == event.since
+    assert world.state.quiet == event
     assert world.state.outcome is None
 
 
@@ -60,9 +63,39 @@ def test_output_ends_it_and_it_may_come_again(world: World) -> None:
     world.agents[EVIL]._send(part, is_kept=False)
     wait(world, 60.0)
     assert len(found(world, events.TasksActive)) == 1
-    assert world.state.quiet_since is None
+    assert world.state.quiet is None
     wait(world, 300.0)
     assert len(found(world, events.TasksQuiet)) == 2
+
+
+def test_a_task_that_only_computes_ends_in_the_same_words(world: World) -> None:
+    spins = world.good_tasks[0]
+    for step in range(2, 40):
+        report = protocol.Progress(world.evil_task, {"STEP": str(step)}, 0.0)
+        world.agents[EVIL]._send(report, is_kept=False)
+        world.advance()
+
+    def measure(agent: Agent, _: protocol.MeasureCpu) -> list[protocol.CpuMeasured]:
+        used = {task: world.now if task == spins else 1.0 for task in agent.running}
+        return [protocol.CpuMeasured(used)]
+
+    for agent in world.agents.values():
+        agent._on_measure_cpu = partial(measure, agent)  # type: ignore[method-assign]
+    wait(world, 300.0)
+    (event,) = found(world, events.TasksQuiet)
+    assert isinstance(event, events.TasksQuiet)
+    assert event.busy == (spins,)
+    assert event.usual >= HEARTBEAT
+    said = (
+        f"or reported progress, which came every {HEARTBEAT:.1f} s before; {spins} computes while"
+    )
+    assert said in (event_text(event) or "")
+    stop(world, 10.0)
+    world.settle()
+    wait(world, 30.0)
+    verdict = not_none(not_none(world.state.outcome).verdict)
+    assert (verdict.kind, verdict.cause.code) == (Kind.STALLED, Code.TASKS_STOPPED)
+    assert f"{spins} computed while the others waited" in cause_text(verdict.cause)
 
 
 def test_its_stop_shows_where_the_tasks_were(world: World) -> None:

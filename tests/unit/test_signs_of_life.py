@@ -18,7 +18,7 @@ class Tasks:
     """Two tasks at a time of their own, whose hosts answer at once."""
 
     def __init__(self, stall: float | None) -> None:
-        self.loop, self.is_known = SimulatedLoop(), True
+        self.loop, self.is_known, self.is_between = SimulatedLoop(), True, False
         self.sizes = {"worker:0": 0, "worker:1": 0}
         self.shares = dict.fromkeys(self.sizes, HANGS)
         self.measured = 0
@@ -29,6 +29,7 @@ class Tasks:
             lambda: [*self.sizes] if self.is_known else [],
             self.measure,
             self.changes.append,
+            lambda: self.is_between,
         )
         self.signs.start()
 
@@ -176,3 +177,81 @@ def test_a_job_that_does_not_run_is_not_quiet(quiet: Tasks) -> None:
     quiet.is_known = False
     assert quiet.wait(3600.0) is None
     assert quiet.measured == 0
+
+
+# Tasks that use the processor and do nothing else --------------------------------------------
+
+SPINS = 0.3
+ONE, ALL = {"worker:1": SPINS}, {"worker:0": SPINS, "worker:1": SPINS}
+SIXTY_STEPS = [0.5] * 60
+
+
+@pytest.mark.parametrize(
+    ("intervals", "shares", "told_after", "busy"),
+    [
+        (SIXTY_STEPS, ONE, 120.0, ("worker:1",)),
+        (SIXTY_STEPS, ALL, 300.0, ()),  # an evaluation that prints nothing?
+        (SIXTY_STEPS, {"worker:1": 0.05}, 300.0, ()),  # it writes a checkpoint?
+        ([20.0] * 30, ONE, 200.0, ("worker:1",)),  # ten times the usual interval
+        ([0.5] * 50 + [100.0] + [0.5] * 50, ONE, 300.0, ("worker:1",)),  # it evaluated before
+    ],
+)
+@pytest.mark.parametrize("what", ["step", "printed step", "line"])
+def test_steps_or_lines_that_stop_are_told_although_a_task_computes(
+    quiet: Tasks,
+    intervals: list[float],
+    shares: dict[str, float],
+    told_after: float,
+    busy: tuple[str, ...],
+    what: str,
+) -> None:
+    train(quiet, intervals, what)
+    began = quiet.now
+    quiet.shares |= shares
+    told = quiet.wait(5000.0)
+    assert told_after <= not_none(told) - began <= told_after + QUIET_SECONDS / 2
+    assert quiet.signs.silent_since == began
+    assert not_none(quiet.signs.stop_found).busy == busy
+    quiet.signs.note_output()
+    assert quiet.changes == [True, False]
+
+
+def train(tasks: Tasks, intervals: list[float], what: str) -> None:
+    tasks.shares = dict.fromkeys(tasks.sizes, BUSY)
+    for step, seconds in enumerate(intervals):
+        assert tasks.wait(seconds) is None
+        if what == "line":
+            tasks.signs.note_output()
+        else:
+            tasks.signs.record("worker:0", str(step), is_moving=what == "step")
+    tasks.shares = dict.fromkeys(tasks.sizes, HANGS)
+
+
+@pytest.mark.parametrize(("epoch", "told_after"), [(30.0, 300.0), (2000.0, 2000.0)])
+@pytest.mark.parametrize("shares", [ONE, ALL])
+def test_after_the_last_step_of_an_epoch_as_much_time_may_pass_as_before(
+    quiet: Tasks, epoch: float, told_after: float, shares: dict[str, float]
+) -> None:
+    train(quiet, [1.0] * int(epoch), "step")
+    quiet.shares |= shares
+    quiet.is_between = True
+    began = quiet.now
+    assert told_after - 1 <= not_none(quiet.wait(5000.0)) - began <= told_after + 60.0
+
+
+@pytest.mark.parametrize(("what", "count"), [("line", 15), ("step", 5)])
+def test_nobody_knows_at_the_start_what_is_usual(quiet: Tasks, what: str, count: int) -> None:
+    train(quiet, [1.0] * count, what)
+    quiet.shares |= ONE
+    assert quiet.wait(5000.0) is None
+
+
+def test_tasks_that_wait_again_are_quiet(quiet: Tasks) -> None:
+    train(quiet, SIXTY_STEPS, "step")
+    quiet.shares |= ONE
+    assert quiet.wait(1000.0) is not None
+    assert quiet.signs.stop_found is not None
+    quiet.signs.note_output()
+    quiet.shares = dict.fromkeys(quiet.sizes, HANGS)
+    assert quiet.wait(1000.0) is not None
+    assert quiet.signs.stop_found is None

@@ -128,10 +128,28 @@ def test_a_collective_mismatch_has_the_words_of_each_side_and_blames_nobody() ->
         verdict = each.verdict
         assert verdict is not None
         assert {evidence.task for evidence in verdict.evidence} == {"worker:0", "worker:1"}
-        assert verdict.cause.text.count("data_type") == 2 or (
-            verdict.cause.text.count("expected shape [") == 2 or "timed out" in verdict.cause.text
-        )
+        text = verdict.cause.text
+        assert text.count("data_type") == 2 or text.count("expected shape [") == 2
         assert (verdict.task, verdict.echoes) == (None, ())
+
+
+def test_who_came_too_late_to_a_collective_is_named_and_by_how_much() -> None:
+    (found,) = (each for each in rows("rules") if each.name == "disagree_waits")
+    verdict = found.verdict
+    assert verdict is not None
+    assert verdict.echoes == ("worker:0",)
+    limit = Cause(Code.COLLECTIVE_LIMIT, seconds=6.0, path="train.py:3")
+    cause = verdict.cause._replace(within=(*verdict.cause.within, limit))
+    assert words.cause_text(cause) == (
+        "worker:1 came too late to a collective, or never: worker:0 waited until the limit was "
+        "over: DeadlineExceededError: Collective has timed out during execution., at "
+        "disagree.py:37 in ordinary; worker:0 at step 1; worker:1 at step 1; the limit is 6 s, "
+        "timeout_seconds at train.py:3"
+    )
+    call = cause._replace(path="train.py:15 calls evaluate")
+    told = "train.py:15 calls evaluate for some of the tasks only, and all must make that call"
+    assert (words.cause_advice(call) or "").startswith(told)
+    assert "timeout_seconds" in (words.cause_advice(cause) or "")
 
 
 def test_the_advice_on_code_for_keras_2_names_the_key_of_the_spec() -> None:

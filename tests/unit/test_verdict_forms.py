@@ -231,6 +231,14 @@ def test_a_name_that_was_replaced_gets_its_successor(said: str, successor: str) 
         ("if epochs > 3:\n    m.save('a')\n", ""),
         ("if chief:\n    print('saved')\n", ""),
         ("if chief:\n  (", ""),
+        ("me = int(environ['DISTRUN_RANK'])\nif me == 0:\n    s.gather(x)\n", "3 calls gather"),
+        ("def f():\n    s.reduce(x)\nif chief:\n    f()\n", "4 calls f"),
+        ("def f():\n    if not chief: return\n    m.save(p)\n", "3 calls save"),
+        ("for x in y:\n    if rank: continue\n    strategy.run(f)\n", "3 calls run"),
+        ("chief and m.save(p)\nm.save(q) if step > 3 else None", "1 calls save"),
+        ("if random.random() < 0.5:\n    strategy.run(f)\n", "2 calls run"),
+        ("if chief:\n    np.save(p, a); subprocess.run(c); fig.save(q)\n", ""),
+        ("n = len(cluster['worker'])\nif n > 1:\n    m.fit(d)\n", ""),
     ],
 )
 def test_a_call_of_one_task_alone_is_found(text: str, found: str) -> None:

@@ -361,9 +361,16 @@ class ClusterMismatched(OwnEvent):
 
 
 class TasksQuiet(OwnEvent):
-    """No task has printed, reported progress or used the processor since then (Unix seconds)."""
+    """No task has printed or reported progress since then (Unix seconds), or used the processor.
+
+    Attributes:
+        usual: if tasks still use it, the seconds that passed between steps or lines before.
+        busy: then the tasks that compute while the others wait; none: all compute.
+    """
 
     since: float
+    usual: float = 0.0
+    busy: tuple[str, ...] = ()
 
 
 class TasksActive(OwnEvent):

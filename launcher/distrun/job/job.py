@@ -504,7 +504,7 @@ class Job:
             "hosts": [self._host_json(host) for host in self.state.hosts.values()],
             "replacements": [output_json(each) for each in self.state.replacements],
             "tensorboard": self.tensorboard,
-            "quiet_since_at": self.state.quiet_since,
+            "quiet_since_at": None if self.state.quiet is None else self.state.quiet.since,
             "advice": self._advice_json(),
             "timing": [timing_json(attempt) for attempt in self.timing],
             "tasks": [task.to_json() for task in self.tasks],

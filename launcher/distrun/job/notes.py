@@ -80,8 +80,8 @@ def _notes_while_running(job: Job) -> list[str]:
         notes.append(advice_text(job.advice, job.state.name))
     if job.behind is not None and (job.advice is None or job.advice.task not in job.behind):
         notes.append(job.behind)
-    if job.state.quiet_since is not None and job.state.outcome is None:
-        notes.append(quiet_text(max(0.0, time.time() - job.state.quiet_since)))
+    if job.state.quiet is not None and job.state.outcome is None:
+        notes.append(quiet_text(job.state.quiet, time.time()))
         notes.append(quiet_advice(job.folder.job_id))
     most = job.state.timeouts.start
     limit = "" if most is None else f", at most {format_duration(most)} (timeouts.start)"

@@ -15,7 +15,7 @@ from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Succ
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from distrun.job.events import Outcome
+    from distrun.job.events import Outcome, TasksQuiet
     from distrun.verdict.model import Replacement, Verdict
 
 _Number = TypeVar("_Number", int, float)
@@ -430,8 +430,8 @@ class JobState(Frozen, kw_only=True):
     """The last failures in a row of attempts that were short and reported no step."""
     replacements: tuple[Replacement, ...] = ()
     """What each further plan has changed."""
-    quiet_since: float | None = None
-    """Since when no task does anything (Unix seconds); None if a task does."""
+    quiet: TasksQuiet | None = None
+    """That no task does anything, since when, and how they hang; None if a task does."""
     verdict: Verdict | None = None
     """The verdict on the last failure: one that was restarted, or the one that ended the job."""
     outcome: Outcome | None = None

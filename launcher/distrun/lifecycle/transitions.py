@@ -41,8 +41,8 @@ _TASKS_MAY_RUN = (Code.AGENT_ABANDONED, Code.PROCESSES_NOT_ENDED)
 
 _JOB_CHANGES: dict[type[Event], Callable[[Any], dict[str, Any]]] = {
     events.ResultsFetched: lambda event: {"result_faults": event.causes},
-    events.TasksQuiet: lambda event: {"quiet_since": event.since},
-    events.TasksActive: lambda _: {"quiet_since": None},
+    events.TasksQuiet: lambda event: {"quiet": event},
+    events.TasksActive: lambda _: {"quiet": None},
 }
 """Events that set fields of the job, and nothing follows from them."""
 _TASK_CHANGES: dict[type[Event], Callable[[Any, TaskState], dict[str, Any]]] = {
@@ -324,7 +324,7 @@ def _(event: events.StopRequested, state: JobState) -> restarts.Transition:
         cause=Cause(Code.JOB_STOPPED, within=(event.cause,)),
     )
     if state.outcome is None:
-        is_quiet = state.quiet_since is not None and event.grace > 0
+        is_quiet = state.quiet is not None and event.grace > 0
         stop = outcomes.stop_quiet_job if is_quiet else outcomes.end_job
         return stop(state, outcome, event.at, event.signal, event.grace)
     if state.killing:

@@ -21,7 +21,7 @@ from distrun.supervisor.hosts.inquiry import Question
 from distrun.verdict.model import Kind, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from distrun.job.events import Event, Outcome
     from distrun.job.folder import JobFolder
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from distrun.supervisor.running_job import RunningJob
     from distrun.verdict.failures import Failure
     from distrun.verdict.log_analysis import LogTail
-    from distrun.verdict.model import Replacement
+    from distrun.verdict.model import Evidence, Replacement
 
     Ask = Callable[[], Verdict | None]
     """Reads logs, which may take seconds: call it in a process of its own."""
@@ -42,7 +42,12 @@ _SUSPECT = re.compile(
 )
 """What the log of a task that has failed may have: a traceback in any form, or a signal."""
 _BY_RUN = "distrun run"
+_COLLECTIVE_LIMIT = re.compile(r"\btimeout_seconds\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\b")
 _KERAS_CODES = (Code.KERAS_2_CODE, Code.KERAS_3_USED)
+_MADE_BY_SOME = (
+    *(Code.COLLECTIVES_MISMATCHED, Code.COLLECTIVE_TIMED_OUT, Code.EXITED_WHILE_NEEDED),
+)
+"""What may come of a call that only some tasks make."""
 _MOST_SCRIPT_BYTES = 64 * 1024
 _MOST_SECONDS = 5.0
 """No further log is read after this time: an analysis must not delay a job's end. It takes some
@@ -217,8 +222,12 @@ class FailureAnalyzer:
         elif cause.code is Code.ARGUMENTS_REFUSED and self._spec.origin is not None:
             by_run = self._spec.origin.file == _BY_RUN
             cause = cause._replace(path=_BY_RUN if by_run else "")
-        elif cause.code is Code.COLLECTIVES_MISMATCHED:
+        elif cause.code in _MADE_BY_SOME:
             cause = cause._replace(path=self._call_of_one())
+            if cause.code is Code.COLLECTIVE_TIMED_OUT:
+                cause = cause._replace(within=(*cause.within, *self._find_limit()))
+        elif verdict.kind is Kind.STALLED:
+            cause = cause._replace(expected=self._call_of_one(verdict.evidence))
         elif cause.code is Code.EXCEPTION_RAISED and (path := self._unsent_file(cause.text)):
             cause = cause._replace(code=Code.FILE_NOT_SENT, path=path)
             verdict = replace(verdict, kind=Kind.FILE_NOT_SENT)
@@ -235,16 +244,35 @@ class FailureAnalyzer:
         except DistrunError:
             return ""
 
-    def _call_of_one(self) -> str:
-        """Return where the script makes a call for one task alone that all must make, or ''."""
+    def _call_of_one(self, stands: Sequence[Evidence] | None = None) -> str:
+        """Return where the script makes a call for one task alone that all must make, or ''.
+
+        Args:
+            stands: lines of a traceback, one of which must be there.
+        """
         from distrun.verdict.lone_calls import find_lone_call
 
+        for path, text in self._scripts():
+            found = find_lone_call(text)
+            frame = f'{os.path.basename(path)}", line {found.partition(" ")[0]} '
+            if found and (stands is None or any(frame in f"{each.text} " for each in stands)):
+                return f"{os.path.basename(path)}:{found}"
+        return ""
+
+    def _scripts(self) -> Iterator[tuple[str, str]]:
         for path in self._spec.scripts:
             with contextlib.suppress(OSError), open_regular_file(path, follow_link=True) as file:
-                found = find_lone_call(file.read(_MOST_SCRIPT_BYTES).decode("utf-8", "replace"))
-                if found:
-                    return f"{os.path.basename(path)}:{found}"
-        return ""
+                yield path, file.read(_MOST_SCRIPT_BYTES).decode("utf-8", "replace")
+
+    def _find_limit(self) -> Iterator[Cause]:
+        """Find where the script limits the time of collectives."""
+        for path, text in self._scripts():
+            for number, line in enumerate(text.splitlines(), 1):
+                found = _COLLECTIVE_LIMIT.search(line)
+                if found is not None:
+                    place = f"{os.path.basename(path)}:{number}"
+                    yield Cause(Code.COLLECTIVE_LIMIT, seconds=float(found[1]), path=place)
+                    return
 
     def find_tf_config_line(self) -> tuple[str, bool]:
         """Return where the program sets TF_CONFIG, as `train.py:6`, and whether it certainly does.

@@ -121,10 +121,13 @@ class LogTails:
 
     No log is read while none grows: inotify reports the first growth. From then on, the logs are
     read at intervals, until none has grown.
+
+    Args:
+        on_growth: called at each interval in which one has grown.
     """
 
-    def __init__(self, loop: Loop, folder: JobFolder) -> None:
-        self._loop, self._folder = loop, folder
+    def __init__(self, loop: Loop, folder: JobFolder, on_growth: Callable[[], None]) -> None:
+        self._loop, self._folder, self._on_growth = loop, folder, on_growth
         self._tails: dict[str, TailedLog] = {}
         self._turn: list[str] = []
         """The logs that are to be read before the next interval."""
@@ -167,6 +170,7 @@ class LogTails:
             interval = 0.0
         elif self._has_grown:
             interval = _INTERVAL
+            self._on_growth()
         elif not self._tails or self._wait_for_growth():
             return
         else:

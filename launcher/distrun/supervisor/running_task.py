@@ -122,6 +122,12 @@ class RunningTask:
         """Whether it has reported steps or epochs. Then what it prints does not count."""
         return not {"STEP", "EPOCH"}.isdisjoint(self._reported)
 
+    @property
+    def is_between(self) -> bool:
+        """Whether it saves, or has made the last step of an epoch: what follows prints nothing."""
+        values = {} if self.latest is None else self.latest.values
+        return values.get("SAVING") == "1" or values.get("STEP", "") == values.get("STEPS", "?")
+
     def record(self, report: Progress) -> None:
         """Note what it has reported. What it reported before stays valid."""
         had_steps = self.reports_steps

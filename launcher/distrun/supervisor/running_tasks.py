@@ -42,7 +42,6 @@ class RunningTasks:
     def __init__(self, job: RunningJob, analyzer: FailureAnalyzer) -> None:
         self._job, self._emit, self._analyzer = job, job.emit, analyzer
         self._tasks: dict[str, RunningTask] = {}
-        self._tails = LogTails(job.loop, job.folder)
         self._history = HistoryLog(job.folder)
         self.training = TrainingGap(job.emit, time.time)
         if job.former is not None:
@@ -52,7 +51,9 @@ class RunningTasks:
             *(job.loop, job.spec.timeouts.stall, job.folder.size_of_log, self._list_watched),
             measure=lambda: job.hosts.order_all(protocol.MeasureCpu()),
             on_change=self._on_silence,
+            is_between=lambda: any(task.is_between for task in self._tasks.values()),
         )
+        self._tails = LogTails(job.loop, job.folder, self._signs.note_output)
         self._cluster = ClusterCheck((), self._find_setter)
         self._is_setter_asked = False
         self._setter: tuple[str, bool] | None = None
@@ -247,8 +248,9 @@ class RunningTasks:
         elif self._cluster.suspect is not None:
             self._report_mismatch(self._cluster.suspect)
         else:
-            silent = self._job.loop.now() - self._signs.last
-            self._emit(events.TasksQuiet(at=time.time(), since=time.time() - silent))
+            usual, busy = self._signs.stop_found or (0.0, ())
+            since = time.time() - (self._job.loop.now() - self._signs.silent_since)
+            self._emit(events.TasksQuiet(at=time.time(), since=since, usual=usual, busy=busy))
 
     def _on_stall(self) -> None:
         """Let the stall take its course, once it is known where the tasks stand."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -18,6 +20,30 @@ _CHECKS = 8
 checks late."""
 _IDLE_SHARE = 0.01
 """Of a core. A TensorFlow task that waits for others uses 0.002 (measured, version 2.21)."""
+_SPINNING_SHARE = 0.1
+"""Of a core, of a task in an endless loop, which may have to share the core with other programs."""
+_UNUSUAL, _LONGER_THAN_EVER = 10.0, 3.0
+"""How many usual intervals between steps or lines are a stop, and how many times the longest."""
+_PATIENT_SECONDS, _MOST_PATIENT_SECONDS = 300.0, 3600.0
+"""At least this long where the tasks may evaluate or save, which prints nothing: at the end of an
+epoch, or where all of them compute."""
+_INTERVALS, _FEWEST_INTERVALS, _FEWEST_OF_LINES = 64, 8, 20
+"""How many of the last intervals count, and how many there must be: more before the first step,
+where the lines may be those of the start."""
+_SAME_TIME = 0.5
+"""Seconds; what tasks print and report within them comes at the same time."""
+
+
+class Stop(NamedTuple):
+    """Tasks use the processor, and no task prints or reports anything any more.
+
+    Attributes:
+        usual: the usual seconds between two steps or lines.
+        busy: the tasks that compute while the others wait; none: all compute.
+    """
+
+    usual: float
+    busy: tuple[str, ...]
 
 
 class SignsOfLife:
@@ -29,7 +55,9 @@ class SignsOfLife:
     only its steps count then.
 
     Without it, all output is a sign, and so are reports and the use of the processor. The latter is
-    measured only while there is no other sign.
+    measured only while there is no other sign. It is none if output and reports came at short
+    intervals before: then the tasks hang in a loop. A step may take ten times as long as usual, and
+    three times as long as ever: epochs end in evaluations and checkpoints.
 
     Args:
         stall: `timeouts.stall` in seconds; None: it is off.
@@ -37,6 +65,7 @@ class SignsOfLife:
         list_tasks: returns the tasks whose signs count; none: nothing is known of them now.
         measure: has all hosts report the processor time of their tasks, to :meth:`record_cpu`.
         on_change: called with whether the tasks are silent now.
+        is_between: returns whether a task saves, or has made the last step of an epoch.
     """
 
     def __init__(
@@ -47,9 +76,10 @@ class SignsOfLife:
         list_tasks: Callable[[], Collection[str]],
         measure: Callable[[], None],
         on_change: Callable[[bool], None],
+        is_between: Callable[[], bool] = lambda: False,
     ) -> None:
         self._now, self._size_of_log, self._list_tasks = loop.now, size_of_log, list_tasks
-        self._measure, self._on_change = measure, on_change
+        self._measure, self._on_change, self._is_between = measure, on_change, is_between
         self.counts_steps = stall is not None
         self._seconds = QUIET_SECONDS if stall is None else stall
         self.last = self._measured_at = loop.now()
@@ -62,14 +92,30 @@ class SignsOfLife:
         """The processor time that each task had used, and when that was measured."""
         self._idle: set[str] = set()
         """The tasks that have used none since the last sign of any task."""
+        self._shares: dict[str, float] = {}
+        """The share of a core that each task has used since the last output or report."""
+        self._intervals: deque[float] = deque(maxlen=_INTERVALS)
+        """Seconds between outputs or reports."""
+        self._longest = 0.0
+        self._first_output: float | None = None
+        self._last_output = self._counted = self.last
         self.are_silent = False
+        self.stop_found: Stop | None = None
+        """What the silence is, if tasks use the processor."""
         first = None if self.counts_steps else loop.now() + QUIET_SECONDS / _CHECKS
         self._next = loop.call_at(first, self._check)
+
+    @property
+    def silent_since(self) -> float:
+        """Since when the tasks are silent, by the loop's clock."""
+        return self.last if self.stop_found is None else self._last_output
 
     def start(self) -> None:
         """Watch the tasks anew: they run now."""
         self._steps, self._stepping = {}, set()
         self._sizes = self._read_sizes()
+        self._intervals.clear()
+        self._longest, self._first_output = 0.0, None
         self._note_sign()
         self._next.move(self._now() + self._seconds / _CHECKS)
 
@@ -93,6 +139,8 @@ class SignsOfLife:
             is_moving: whether another step is to follow.
         """
         is_sign = not self.counts_steps
+        if is_sign:
+            self.note_output()
         if step is not None and self._steps.get(task) != step:
             self._steps[task] = step
             is_sign = True
@@ -110,21 +158,62 @@ class SignsOfLife:
         self._stepping.discard(task)
         self._note_sign()
 
+    def note_output(self) -> None:
+        """Note that tasks have printed or reported anything."""
+        if self.counts_steps:
+            return
+        now = self._now()
+        if self._first_output is None:
+            self._first_output = self._counted = now
+        elif now - self._counted >= _SAME_TIME:
+            self._intervals.append(now - self._counted)
+            self._longest = max(self._longest, now - self._counted)
+            self._counted = now
+        self._note_sign()
+
     def record_cpu(self, seconds: Mapping[str, float]) -> None:
         """Note the processor time in seconds that the tasks of a host have used."""
-        now = self._now()
+        now, is_busy = self._now(), False
         for task, used in seconds.items():
-            before, measured_at = self._used.get(task, (used, now))
+            before, measured_at = self._used.setdefault(task, (used, now))
             passed = now - measured_at
+            is_long = passed >= self._seconds / 2
             if abs(used - before) > _IDLE_SHARE * passed:
-                self._note_sign()
-            elif passed >= self._seconds / 2:
+                is_busy = True
+            elif is_long:
                 self._idle.add(task)
-            if passed == 0 or passed >= self._seconds / 2:
+            if is_long:
                 self._used[task] = used, now
+                self._shares[task] = abs(used - before) / passed
+        if is_busy:
+            self._idle = set()
+            self.last = now
+            if self.stop_found is None:
+                self._change(are_silent=False)
         is_long = now - self.last >= self._seconds
         if is_long and self._sizes and self._idle.issuperset(self._sizes):
+            self.stop_found = None
             self._change(are_silent=True)
+
+    def _find_stop(self) -> Stop | None:
+        """Return how tasks have stopped that use the processor; None: they have not."""
+        fewest = _FEWEST_INTERVALS if self._steps else _FEWEST_OF_LINES
+        if len(self._intervals) < fewest or not self._shares.keys() >= {*self._sizes}:
+            return None
+        shares = [self._shares[task] for task in self._sizes]
+        busy = [task for task in self._sizes if self._shares[task] >= _SPINNING_SHARE]
+        waits = [share for share in shares if share <= _IDLE_SHARE]
+        usual = median(self._intervals)
+        least = max(QUIET_SECONDS, _UNUSUAL * usual, _LONGER_THAN_EVER * self._longest)
+        if self._is_between():
+            # What comes now takes hardly longer than all the training before.
+            passed = self._last_output - (self._first_output or 0.0)
+            least = max(least, _PATIENT_SECONDS, min(passed, _MOST_PATIENT_SECONDS))
+        elif not busy or len(busy) + len(waits) < len(shares) or not waits:
+            least = max(least, _PATIENT_SECONDS)
+        if self._now() - self._last_output < least:
+            return None
+        return Stop(usual, tuple(busy) if waits else ())
 
     def _check(self) -> None:
         now, sizes = self._now(), self._read_sizes()
@@ -137,6 +226,10 @@ class SignsOfLife:
         ):
             self._measured_at = now
             self._measure()
+        elif not self.counts_steps and not self.are_silent:
+            self.stop_found = self._find_stop()
+            if self.stop_found is not None:
+                self._change(are_silent=True)
         left = self.last + self._seconds - now
         if self.counts_steps:
             self._change(are_silent=left <= 0)
@@ -147,8 +240,8 @@ class SignsOfLife:
         return {task: self._size_of_log(task) for task in self._list_tasks()}
 
     def _note_sign(self) -> None:
-        self.last = self._now()
-        self._used, self._idle = {}, set()
+        self.last = self._last_output = self._now()
+        self._used, self._idle, self._shares, self.stop_found = {}, set(), {}, None
         self._change(are_silent=False)
 
     def _change(self, *, are_silent: bool) -> None:

@@ -16,6 +16,7 @@ from distrun.strategies import Role
 from distrun.verdict.failures import is_by_slurm
 from distrun.verdict.log_analysis import SERVING, LogAnalysis, LogTail
 from distrun.verdict.model import Evidence, Kind, Source, Verdict
+from distrun.verdict.success import place_reached
 from distrun.verdict.task_failures import (
     CRASH_SIGNALS,
     SIGTERM_CAUGHT,
@@ -113,8 +114,10 @@ class _Analysis:
         if isinstance(trigger, events.ClusterMismatched):
             return self._cluster_mismatch(trigger.cause)
         if isinstance(trigger, events.StopRequested):
-            seconds = trigger.at - (self._failure.quiet_since or trigger.at)
-            return self._where_tasks_were(Cause(Code.TASKS_QUIET, seconds=seconds))
+            quiet = self._failure.quiet or events.TasksQuiet(at=trigger.at, since=trigger.at)
+            code = Code.TASKS_STOPPED if quiet.usual else Code.TASKS_QUIET
+            cause = Cause(code, seconds=trigger.at - quiet.since, tasks=quiet.busy)
+            return self._where_tasks_were(cause)
         # Whatever tasks and hosts say after a defect of distrun is an echo.
         return _defect(trigger) or self._first_failure(trigger)
 
@@ -145,6 +148,7 @@ class _Analysis:
             root = (
                 self._early_exit()
                 or _behind_proxy(self._ended)
+                or self._late_for_collective()
                 or next((each for each in self._found if each.cause.code in _NO_SINGLE_TASK), None)
                 or self._not_answering()
             )
@@ -297,6 +301,29 @@ class _Analysis:
                 evidence.append(Evidence(task=name, source=Source.PROCESS, cause=seen))
         found = TaskFailure(Kind.CLUSTER_MISMATCH, cause, tuple(evidence))
         return self._of_task(found)
+
+    def _late_for_collective(self) -> TaskFailure | None:
+        """Blame the tasks for which others waited in a collective until its time was over."""
+        waited = [each for each in self._found if each.cause.code is Code.COLLECTIVE_TIMED_OUT]
+        names = {each.task for each in waited}
+        late = [task for task in self._ended if task.is_in_group and task.name not in names]
+        if not waited or not late:
+            return None
+        first = waited[0]
+        shown = [self._failure.tasks[first.task], *late[:_MOST_TASKS_QUOTED]]
+        at = tuple(
+            Cause(Code.WAS_AT, task=task.name, text=place)
+            for task in shown
+            if (place := place_reached(task, self._log(task.name)))
+        )
+        cause = first.cause._replace(
+            task=late[0].name if len(late) == 1 else "",
+            tasks=tuple(task.name for task in late),
+            expected=first.task,
+            within=at,
+        )
+        evidence = (*first.evidence, *self._log(late[0].name).evidence_at(None))
+        return TaskFailure(first.kind, cause, evidence)
 
     def _not_answering(self) -> TaskFailure | None:
         """Blame a task that the others lost although it had not ended."""

@@ -34,7 +34,7 @@ class Failure(Frozen, kw_only=True):
             of their exits.
         exits: when tasks exited, by the supervisor's clock (Unix seconds).
         lost_hosts: the hosts that were lost, by their names. They may have returned meanwhile.
-        quiet_since: since when no task had done anything (Unix seconds), if that was so.
+        quiet: that no task did anything any more, if that was so.
         sent: the signals, besides SIGTERM and SIGKILL, that distrun sent to tasks.
         finished: the tasks that exited 0 and that no other needed any more.
     """
@@ -46,7 +46,7 @@ class Failure(Frozen, kw_only=True):
     lost_hosts: dict[str, HostState]
     sent: frozenset[int]
     timeouts: Timeouts
-    quiet_since: float | None = None
+    quiet: events.TasksQuiet | None = None
     finished: frozenset[str] = frozenset()
 
     @property
@@ -64,7 +64,7 @@ class Failure(Frozen, kw_only=True):
 def has_failed(state: JobState) -> bool:
     """Whether a job has failed, or was stopped while its tasks did nothing."""
     result = None if state.outcome is None else state.outcome.result
-    was_quiet = state.quiet_since is not None
+    was_quiet = state.quiet is not None
     return result is Result.FAILED or (result is Result.STOPPED and was_quiet)
 
 
@@ -222,7 +222,7 @@ class FailureTracker:
             lost_hosts=dict(self._lost_hosts),
             sent=frozenset(self._sent),
             timeouts=state.timeouts,
-            quiet_since=state.quiet_since,
+            quiet=state.quiet,
             finished=frozenset(
                 task.name for task in state.tasks.values() if state.has_finished(task)
             ),

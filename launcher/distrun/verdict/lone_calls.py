@@ -7,39 +7,87 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _OF_ONE = re.compile(
-    r"chief|rank|task|worker|index|main_?process|leader|master|is_first", re.IGNORECASE
+    r"chief|rank|task|worker|index|main_?process|leader|master|is_first|\brandom\b", re.IGNORECASE
 )
+"""What conditions have in them that differ from task to task."""
+_WHICH_TASK = re.compile(r"DISTRUN_(?:RANK|TASK)|\bRANK\b|rank\(|task_(?:type|id|index)|\['task'\]")
+"""What variables are set to that say which task it is."""
 _OF_ALL = {
     *("fit", "evaluate", "predict", "save", "save_weights", "train_on_batch", "test_on_batch"),
     *("reduce", "all_reduce", "gather", "all_gather", "merge_call"),
 }
+_OF_STRATEGY = {"run", "experimental_run_v2"}
+_ELSEWHERE = re.compile(r"(?i)(?:np|numpy|torch|plt|joblib|wandb|\w*(?:im(?:age|g)|fig)\w*)$")
+"""What has a `save` that has nothing to do with TensorFlow."""
+_JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
 def find_lone_call(text: str) -> str:
     """Return the line of such a call and its name, as `12 calls evaluate`; empty if there is none.
 
-    A call that both branches make is not one.
+    A call that both branches make is not one. Functions of the program that make such a call, and
+    variables that say which task it is, are followed.
     """
     try:
         tree = ast.parse(text)
+        return _Program(tree).find()
     except (SyntaxError, ValueError, RecursionError):
         return ""
-    for each in ast.walk(tree):
-        if isinstance(each, ast.If) and _OF_ONE.search(ast.unparse(each.test)):
-            here, there = dict(_calls(each.body)), dict(_calls(each.orelse))
-            lone = [(line, name) for name, line in (here | there).items()
-                    if (name in here) != (name in there)]  # fmt: skip
-            if lone:
-                return "{} calls {}".format(*min(lone))
-    return ""
 
 
-def _calls(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
-    for statement in body:
-        for each in ast.walk(statement):
+class _Program:
+    def __init__(self, tree: ast.Module) -> None:
+        self._nodes = list(ast.walk(tree))
+        self._own = set[str]()
+        """The functions of the program that make such a call."""
+        self._own = {
+            each.name for each in self._nodes
+            if isinstance(each, ast.FunctionDef) and any(self._calls(each.body))
+        }  # fmt: skip
+        self._variables = {
+            target.id for each in self._nodes
+            if isinstance(each, ast.Assign) and _WHICH_TASK.search(ast.unparse(each.value))
+            for target in each.targets if isinstance(target, ast.Name)
+        }  # fmt: skip
+
+    def find(self) -> str:
+        lone = [
+            (line, name)
+            for here, there in self._branches()
+            for name, line in (here | there).items()
+            if (name in here) != (name in there)
+        ]
+        return "{} calls {}".format(*min(lone)) if lone else ""
+
+    def _branches(self) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
+        """Yield the calls of both branches of each condition that differs from task to task."""
+        for node in self._nodes:
+            if isinstance(node, ast.IfExp) and self._is_of_one(node.test):
+                yield dict(self._calls([node.body])), dict(self._calls([node.orelse]))
+            elif isinstance(node, ast.BoolOp) and self._is_of_one(node.values[0]):
+                yield dict(self._calls(node.values[1:])), {}
+            for field in ("body", "orelse", "finalbody"):
+                block: list[ast.stmt] = getattr(node, field, [])
+                for at, each in enumerate(block if isinstance(block, list) else []):
+                    if isinstance(each, ast.If) and self._is_of_one(each.test):
+                        is_left = isinstance(each.body[-1], _JUMPS)
+                        rest = block[at + 1 :] if is_left else []
+                        yield dict(self._calls(each.body)), dict(self._calls(each.orelse + rest))
+
+    def _is_of_one(self, test: ast.expr) -> bool:
+        names = {each.id for each in ast.walk(test) if isinstance(each, ast.Name)}
+        return bool(names & self._variables) or _OF_ONE.search(ast.unparse(test)) is not None
+
+    def _calls(self, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
+        for each in (each for node in nodes for each in ast.walk(node)):
             called = each.func if isinstance(each, ast.Call) else None
-            if isinstance(called, ast.Attribute) and called.attr in _OF_ALL:
-                yield called.attr, called.lineno
+            if isinstance(called, ast.Attribute):
+                whose = ast.unparse(called.value)
+                is_of_all = called.attr in _OF_ALL and not _ELSEWHERE.match(whose)
+                if is_of_all or (called.attr in _OF_STRATEGY and "strateg" in whose.lower()):
+                    yield called.attr, called.lineno
+            elif isinstance(called, ast.Name) and called.id in self._own:
+                yield called.id, called.lineno

@@ -358,7 +358,7 @@ _MISMATCH = (
 # or hung, the same words mean that the network failed.
 
 _COLLECTIVE_TIMEOUT = Rule(
-    Kind.COLLECTIVE_MISMATCH, Code.COLLECTIVES_MISMATCHED,
+    Kind.UNRESPONSIVE, Code.COLLECTIVE_TIMED_OUT,
     any_of=("Collective has timed out ",),
     is_echo=True,
 )

@@ -195,10 +195,15 @@ def _uneven_starts(state: JobState, log_of: Callable[[TaskState], LogAnalysis]) 
         found = next(filter(None, map(_RESTORED.search, log.lines)), None)
         path = "" if found is None else found["path"].rstrip(".,;:'\")")
         place = _place(began[task.name])
-        starts.append(Cause(Code.BEGAN_AT, task=task.name, text=place, path=path))
+        starts.append(Cause(Code.WAS_AT, task=task.name, text=place, path=path))
         if found is not None:
             quoted.append(log.evidence(log.lines.index(found.string)))
     yield Cause(Code.STARTS_UNEVEN, within=tuple(starts)), tuple(quoted)
+
+
+def place_reached(task: TaskState, log: LogAnalysis) -> str:
+    """Return the last epoch and step that a task reported or printed, in words, or ''."""
+    return _place(task.reported or _printed(reversed(log.lines)))
 
 
 def may_be_behind(done: list[TaskState]) -> bool:

@@ -270,6 +270,10 @@ def _quote(cause: Cause) -> str:
     return f"{_if(cause.text, ': ')}{cause.text}{_place(cause)}"
 
 
+def _lone_call(call: str) -> str:
+    return _if(call, f"{call} for some of the tasks only, and all must make that call; ")
+
+
 def _with_type_name(match: re.Match[str]) -> str:
     """A collective operation or type that TensorFlow gives as a number, with its name."""
     names = _COLLECTIVES if match[1] == "type" else _DATA_TYPES
@@ -736,11 +740,29 @@ TEXTS: dict[Code, Words] = {
     ),
     Code.TASKS_QUIET: """for {seconds:.0f} s, no task had printed, reported progress or used the
         processor""",
+    Code.TASKS_STOPPED: lambda c: (
+        f"for {c.seconds:.0f} s, no task had printed or reported progress, and "
+        + (
+            f"{format_names(c.tasks)} computed while the others waited"
+            if c.tasks
+            else "they used the processor"
+        )
+    ),
     Code.COLLECTIVES_LATE: "{subject}created its strategy after TensorFlow was in use{quote}",
     Code.COLLECTIVES_MISMATCHED: lambda c: (
         "the collectives of the tasks do not match"
         + _quote(c._replace(text=_NUMBERED_TYPE.sub(_with_type_name, c.text)))
     ),
+    Code.COLLECTIVE_TIMED_OUT: lambda c: (
+        (
+            f"{format_names(c.tasks)} came too late to a collective, or never: {c.expected} waited"
+            if c.tasks
+            else f"{_subject(c)}waited in a collective for the others"
+        )
+        + f" until the limit was over{_quote(c)}"
+        + "".join(f"; {cause_text(each)}" for each in c.within)
+    ),
+    Code.COLLECTIVE_LIMIT: "the limit is {seconds:g} s, timeout_seconds at {path}",
     Code.GROUP_SIZES_DIFFER: "the tasks do not agree on how many they are{quote}",
     Code.KERAS_3_USED: "{subject}used Keras 3 with a strategy that needs Keras 2{quote}",
     Code.KERAS_2_CODE: "{subject}has code for Keras 2, but runs with Keras 3{quote}",
@@ -814,7 +836,7 @@ TEXTS: dict[Code, Words] = {
     Code.TRAINED_ALONE: "{task_names} were never connected: each trained alone",
     Code.STARTS_UNEVEN: """the tasks began at different steps after the restart, and trained
         different weights: {within}""",
-    Code.BEGAN_AT: lambda c: f"{c.task} at {c.text}{_if(c.path, f' (from {c.path})')}",
+    Code.WAS_AT: lambda c: f"{c.task} at {c.text}{_if(c.path, f' (from {c.path})')}",
     Code.SUSPENDED: "{subject}did not run: it was suspended{quote}",
     Code.NOT_ANSWERING: "{subject}no longer answered{quote}",
     Code.SERVED_ELSEWHERE: lambda c: (
@@ -840,6 +862,14 @@ TEXTS: dict[Code, Words] = {
     Code.UNCODED: "{text}",
 }
 
+_EMPTY_BATCH = (
+    "a shape that begins with 0 is an empty batch: the input of one task ended before that of the "
+    "others (use `repeat()` and a number of steps); "
+)
+_WHERE_TASKS_WERE = (
+    "the logs end with where each thread of each Python task was; `timeouts.stall` ends or "
+    "restarts such a job by itself"
+)
 ADVICE: dict[Code, Words] = {
     Code.WORKDIR_NOT_ENTERED: """check whether `program.workdir` exists on its host, or was removed
         while the job ran""",
@@ -1009,15 +1039,17 @@ ADVICE: dict[Code, Words] = {
             'wait for ever: use multiprocessing.get_context("spawn"), or create them before '
             "TensorFlow is imported; ",
         )
+        + _lone_call(c.expected)
         + "the logs end with where each thread of each task was; a longer first step or evaluation "
         "needs a longer timeouts.stall"
     ),
-    Code.TASKS_QUIET: """the logs end with where each thread of each Python task was;
-        `timeouts.stall` ends or restarts such a job by itself""",
+    Code.TASKS_QUIET: lambda c: _lone_call(c.expected) + _WHERE_TASKS_WERE,
+    Code.TASKS_STOPPED: lambda c: _lone_call(c.expected) + _WHERE_TASKS_WERE,
     Code.COLLECTIVES_LATE: """create MultiWorkerMirroredStrategy at the top of the script, before
         any tensor, variable, dataset or model, and before anything that lists devices""",
     Code.COLLECTIVES_MISMATCHED: lambda c: (
-        f"{_if(c.path, f'{c.path} for some of the tasks only: ')}every worker must call the same "
+        f"{_if('shape [0' in c.text, _EMPTY_BATCH)}"
+        f"{_lone_call(c.path)}every worker must call the same "
         "collectives in the same order, with the same shapes and types: as many steps for each, "
         "batches of one size (`drop_remainder=True`), and no all-reduce, gather or metric that "
         "only some workers call; saving and evaluating may need all workers, too: `save`, "
@@ -1117,8 +1149,8 @@ ADVICE: dict[Code, Words] = {
     Code.EXITED_AFTER_EXCEPTION: """an exception that ends Python exits 1, so the program has caught
         this one: see what it printed last: {logs} -t {task}""",
     Code.EXITED_WHILE_NEEDED: lambda c: (
-        "every task must take part to the end: as many steps or batches for each worker, and "
-        "servers that join()"
+        f"{_lone_call(c.path)}every task must take part to the end: as many steps or batches for "
+        "each worker, and servers that join()"
         + _if(
             c.name,
             f"; or, if each {c.name} trains by itself, as in TensorFlow 1, write "
@@ -1144,6 +1176,11 @@ ADVICE: dict[Code, Words] = {
         sees (`program.shared`), saved by one task, or by all in the same step""",
     Code.SUSPENDED: _WAS_STOPPED,
     Code.NOT_ANSWERING: _WAS_STOPPED,
+    Code.COLLECTIVE_TIMED_OUT: lambda c: (
+        f"{_lone_call(c.path)}let no task do alone what takes so long (input, evaluation, a save), "
+        "or raise `timeout_seconds` of tf.distribute.experimental.CommunicationOptions; every "
+        "worker must take as many steps"
+    ),
     Code.SERVED_ELSEWHERE: f"""{_SAME_CLUSTER}; if the program's own TF_CONFIG is meant, write
         `program.tf_config: mine`""",
     Code.WAITED_FOR_OTHERS: _SAME_CLUSTER,

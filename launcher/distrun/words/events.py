@@ -94,10 +94,16 @@ def resumed_text(state: JobState) -> str:
     return f"resumed {times}{with_changes}; it was down for {format_duration(state.down)}{steps}"
 
 
-def quiet_text(seconds: float) -> str:
-    """Return that the tasks have done nothing for so many seconds."""
-    what = "no task has printed, reported progress or used the processor"
-    return f"for {format_duration(seconds)}, {what}"
+def quiet_text(quiet: events.TasksQuiet, at: float) -> str:
+    """Return that the tasks had done nothing for long at this time (Unix seconds)."""
+    lasts = f"for {format_duration(max(0.0, at - quiet.since))}, no task has printed"
+    if not quiet.usual:
+        return f"{lasts}, reported progress or used the processor"
+    who = f"{format_names(quiet.busy)} computes while the others wait" if quiet.busy else ""
+    often = format_duration(quiet.usual) if quiet.usual >= 1 else "second"
+    return f"{lasts} or reported progress, which came every {often} before; " + (
+        who or "the tasks use the processor"
+    )
 
 
 def quiet_advice(job_id: str) -> str:
@@ -314,7 +320,7 @@ _TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
     events.TaskExited: lambda event: f"{event.task} {exit_text(event.code, event.signal)}",
     events.TaskReported: _task_reported,
     events.RestartPlanned: _restart_planned,
-    events.TasksQuiet: lambda event: quiet_text(event.at - event.since),
+    events.TasksQuiet: lambda event: quiet_text(event, event.at),
     events.StopRequested: lambda event: (
         f"asked to stop{by_cause(event.cause)}: {signal_name(event.signal)}, "
         f"SIGKILL after {event.grace:g} s"

@@ -44,7 +44,8 @@ _LOOKS: dict[Kind, str] = {
     Kind.DATA_RAN_OUT: "`OutOfRangeError`, the end of a data set on one worker",
     Kind.NOT_FINITE: "NaN or Inf, if the script checks for them",
     Kind.LEFT_EARLY: "a task exited 0 while others still needed it",
-    Kind.UNRESPONSIVE: "a task did not run: SIGSTOP, a debugger, a sleeping machine",
+    Kind.UNRESPONSIVE: """a task did not run: SIGSTOP, a debugger, a sleeping machine; or it
+        came to a collective later than its limit, `timeout_seconds`, allows""",
     Kind.CONNECTION_LOST: "the errors of an echo, but no other task ended before",
     Kind.HOST_LOST: """a host's agent was killed, or its link was lost for `timeouts.link`, also if
         other tasks exited at about the same time; exit code 69""",

@@ -299,13 +299,19 @@ class Code(StrEnum):
     # seconds; tasks, name and text: those that stood elsewhere, and where; path: where a program
     # that waits for its children has forked them
     STALLED = "stalled"
-    TASKS_QUIET = "tasks_quiet"  # seconds
+    TASKS_QUIET = "tasks_quiet"  # seconds; expected: a call as in COLLECTIVES_MISMATCHED's path
+    # seconds; expected: likewise; tasks: those that compute while the others wait, or none
+    TASKS_STOPPED = "tasks_stopped"
 
     # What a verdict has found. `task` is the task; `text` is quoted from its log; `name` is the
     # place in the user's program, as `train.py:6 in main`.
     COLLECTIVES_LATE = "collectives_late"  # text, name
     # text, name; path: a call that only some tasks make, as `train.py:15 calls evaluate`; no task
     COLLECTIVES_MISMATCHED = "collectives_mismatched"
+    # text, name; task or tasks: those that were late; expected: a task that waited; within: how far
+    # each was, and the limit; path: as above
+    COLLECTIVE_TIMED_OUT = "collective_timed_out"
+    COLLECTIVE_LIMIT = "collective_limit"  # seconds; path: where the program sets it
     GROUP_SIZES_DIFFER = "group_sizes_differ"  # text, name; without task
     KERAS_3_USED = "keras_3_used"  # text, name; version: program.keras, if that is set
     KERAS_2_CODE = "keras_2_code"  # text, name; version: as above
@@ -356,8 +362,8 @@ class Code(StrEnum):
     PREEMPTED_SILENTLY = "preempted_silently"
     NEVER_LISTENED = "never_listened"  # tasks
     TRAINED_ALONE = "trained_alone"  # tasks
-    STARTS_UNEVEN = "starts_uneven"  # within: a BEGAN_AT of each task
-    BEGAN_AT = "began_at"  # task, text: the step, path: of the checkpoint, if known
+    STARTS_UNEVEN = "starts_uneven"  # within: a WAS_AT of each task
+    WAS_AT = "was_at"  # task, text: the step, path: of the checkpoint, if known
     SUSPENDED = "suspended"
     NOT_ANSWERING = "not_answering"
     # text: the address, or port; name: the address in the plan; tasks: others with that address
