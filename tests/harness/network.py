@@ -216,6 +216,12 @@ class Host:
         chain = f"chain input {{\ntype filter hook input priority 0\n{rule}\n}}"
         self.run("nft", "-f", "-", given=f"table inet tasks {{\n{chain}\n}}\n")
 
+    def slow_down(self, rate: str) -> None:
+        """Have its card send no faster than so much (`4mbit`): packets wait in a queue."""
+        self.is_changed = True
+        shaper = ("tbf", "rate", rate, "burst", "4kb", "latency", "1s")
+        self.run("tc", "qdisc", "add", "dev", "eth0", "root", *shaper)
+
     def cover(self, path: Path, other: Path) -> None:
         """Have it see `other` where `path` is: the hosts share a file system."""
         self.is_changed = True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
+import sys
 from pathlib import Path
 
 from distrun.supervisor.stack_collector import find_program
@@ -12,6 +14,52 @@ from harness.hanging import ACCEPTS, hanging_script
 from harness.network import Hosts, RemoteSpec
 from harness.values import not_none
 from harness.waiting import wait_until
+
+SUMS = """\
+import json, os, socket, time
+cluster, rank = json.loads(os.environ["TF_CONFIG"])["cluster"], int(os.environ["DISTRUN_RANK"])
+hub, block, links = cluster["worker"][0].rpartition(":"), bytes(20_000), []
+if rank == 0:
+    server = socket.create_server((hub[0], int(hub[2])), reuse_port=True)
+    links = [server.accept()[0] for _ in cluster["worker"][1:]]
+while not links:
+    try:
+        links = [socket.create_connection((hub[0], int(hub[2])))]
+    except ConnectionRefusedError:
+        time.sleep(0.05)
+print("sums", flush=True)
+while True:
+    for link in links:
+        link.sendall(block)
+    for link in links:
+        left = len(block)
+        while left:
+            left -= len(link.recv(left))
+    time.sleep(0.01)
+"""
+
+
+def test_a_host_with_a_slow_link_is_told_with_what_tasks_send_each_other(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
+) -> None:
+    these = hosts(3)
+    (tmp_path / "sums.py").write_text(SUMS)
+    script = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(tmp_path / 'sums.py'))}"
+    launched = distrun("launch", "-d", remote_spec(script, these))
+    assert launched.returncode == 0, launched.stderr
+    wait_until(lambda: distrun("logs").stdout.count("sums") == 3, timeout=60)
+    found = json.loads(distrun("profile", "--seconds", "1", "--json").stdout)
+    pairs = {(each["task"], each["peer"]) for each in found["traffic"]}
+    assert pairs == {(f"worker:{a}", f"worker:{b}") for a, b in [(0, 1), (1, 0), (0, 2), (2, 0)]}
+    assert min(each["sent_bytes"] for each in found["traffic"]) > 100_000
+    assert found["slow_link"] is None
+    these[2].slow_down("4mbit")
+    found = json.loads(distrun("profile", "--seconds", "2", "--json").stdout)
+    assert found["slow_link"]["task"] == "worker:2"
+    assert found["slow_link"]["round_trip"] > 5 * found["slow_link"]["usual"]
+    said = distrun("profile", "--seconds", "2").stdout
+    assert "the link of worker:2 is slow" in said
+    assert distrun("kill").returncode == 0
 
 
 def test_a_deadlock_on_three_hosts_is_found_in_one_command(

@@ -56,7 +56,7 @@ class Watched(World):
             "readings": [(20 * n, 20 * n * cores, 0) for n in range(100)],
             "frames": [], "stacks": [], "threads": [], "throttled": 0.0, "host_busy": 2.0,
             "host_cores": 8, "cores": 8, "quota": 0.0, "nice": 0, "swapped_bytes": 0,
-            "clock_mhz": 0,
+            "clock_mhz": 0, "connections": [],
         }  # fmt: skip
 
     def wait(self, seconds: float) -> None:

@@ -73,6 +73,7 @@ def recorded(
         "nice": 0,
         "swapped_bytes": 0,
         "clock_mhz": 3000,
+        "connections": (),
         **more,
     }
     recording.update(frames=list(frames), stacks=list(seen))
@@ -288,6 +289,7 @@ def test_a_recording_that_no_host_can_have_is_refused(damage: dict[str, Any]) ->
         "nice": 0,
         "swapped_bytes": 0,
         "clock_mhz": 0,
+        "connections": [],
     }
     answer = [{"task": "worker:0", "pid": 7, "recording": whole}]
     assert profile(stacks.decode(json.dumps(answer))[0]) is not None

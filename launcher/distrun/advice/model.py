@@ -60,6 +60,7 @@ class Symptom(str, Enum):
     TRACING = "tracing"
     PRINTING = "printing"
     SAVING = "saving"
+    SLOW_LINK = "slow_link"
     SMALL_STEPS = "small_steps"
     GPU_IDLE = "gpu_idle"
     IDLE = "idle"
@@ -71,8 +72,9 @@ class Advice(Frozen, kw_only=True):
     Attributes:
         symptom: what is slow.
         task: the one that is meant; '': all.
-        amount: steps a second, calls that were traced, cores that are used, or a share of the time.
-        usual: the steps a second of the others, or of all tasks.
+        amount: steps a second, calls that were traced, cores that are used, seconds of a round
+            trip, or a share of the time.
+        usual: the same of the others; of short steps, how many there are a second.
         name: the function that is traced, or the user's line.
         reasons: what sets the task apart.
     """

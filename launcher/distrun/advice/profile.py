@@ -30,6 +30,8 @@ _LEAST_CORES = 0.5
 """Of a host, used by others."""
 _LEAST_SWAPPED = 100 << 20
 _CLOCK_RATIO = 0.85
+_LEAST_TRIP, _SLOWER_TRIP = 0.002, 5.0
+"""Seconds, and how many times longer than between the others: a round trip that is slow."""
 
 
 _NAMED = (
@@ -83,6 +85,32 @@ class TaskProfile(Frozen, kw_only=True):
     def own(self) -> float:
         """The share of the time in which it waits for nobody."""
         return 1 - self.shares.get(Kind.WAITING, 0.0) - self.shares.get(Kind.IDLE, 0.0)
+
+
+class Traffic(Frozen, kw_only=True):
+    """What went over the connections from one task to another, a second.
+
+    Attributes:
+        sent_bytes: by `task` to `peer`.
+        resent_packets: of those.
+        limited: the share of the time for which the peer was not ready for more.
+        round_trip: of a packet and its answer, in seconds: the longest of the connections.
+    """
+
+    task: str
+    peer: str
+    sent_bytes: float
+    resent_packets: float
+    limited: float
+    round_trip: float
+
+
+class SlowLink(Frozen, kw_only=True):
+    """A task whose packets to all others take long, and how long those between the others take."""
+
+    task: str
+    round_trip: float
+    usual: float
 
 
 class Straggler(Frozen, kw_only=True):
@@ -247,6 +275,64 @@ def straggler(
         return None
     reasons = _reasons(slowest, others, _neighbours(slowest, profiles, hosts))
     return Straggler(task=slowest.task, gain=gain, reasons=tuple(reasons))
+
+
+def find_traffic(profiles: Sequence[TaskProfile]) -> list[Traffic]:
+    """Return what tasks sent to each other in the same seconds, most first.
+
+    The two ends of a connection are known by their ports.
+    """
+    ends = {
+        (local, remote): each
+        for each in profiles
+        for local, remote, *_ in each.recording.connections
+    }
+    found: dict[tuple[str, str], list[float]] = {}
+    for (local, remote), each in ends.items():
+        peer = ends.get((remote, local))
+        if peer is None or peer.task == each.task:
+            continue
+        counted = next(c for c in each.recording.connections if c[:2] == (local, remote))
+        sums = found.setdefault((each.task, peer.task), [0.0] * 4)
+        seconds = max(0.1, each.seconds)
+        for n, amount in enumerate((counted[2], counted[4], counted[5] / 1e6)):
+            sums[n] += amount / seconds
+        sums[3] = max(sums[3], counted[6] / 1e6)
+    traffic = [
+        Traffic(
+            task=task, peer=peer, sent_bytes=sent, resent_packets=resent, limited=limited,
+            round_trip=trip,
+        )
+        for (task, peer), (sent, resent, limited, trip) in found.items()
+    ]  # fmt: skip
+    return sorted(traffic, key=lambda each: each.sent_bytes, reverse=True)
+
+
+def find_slow_link(traffic: Sequence[Traffic], members: Collection[str]) -> SlowLink | None:
+    """Return the task whose packets take much longer than those between the others.
+
+    Args:
+        traffic: between all tasks.
+        members: the tasks that take each step together, of which two have to be compared.
+    """
+    trips: dict[str, list[float]] = {}
+    for each in traffic:
+        if each.task in members and each.peer in members:
+            trips.setdefault(each.task, []).append(each.round_trip)
+            trips.setdefault(each.peer, []).append(each.round_trip)
+    nearest = {task: min(each) for task, each in trips.items()}
+    slowest = max(nearest, key=lambda task: nearest[task], default="")
+    others = [
+        each.round_trip
+        for each in traffic
+        if slowest not in (each.task, each.peer) and {each.task, each.peer} <= {*members}
+    ]
+    if not others:
+        return None
+    usual, own = statistics.median(others), nearest[slowest]
+    if own < _LEAST_TRIP or own < _SLOWER_TRIP * usual:
+        return None
+    return SlowLink(task=slowest, round_trip=own, usual=usual)
 
 
 def _neighbours(

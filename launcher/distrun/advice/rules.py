@@ -8,12 +8,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from distrun.advice.model import Advice, Kind, Symptom
-from distrun.advice.profile import LEAST_GAIN, straggler
+from distrun.advice.profile import LEAST_GAIN, find_slow_link, find_traffic, straggler
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from distrun.advice.profile import TaskProfile
+    from distrun.advice.profile import SlowLink, TaskProfile
     from distrun.job.history import Sample
 
 SECONDS, _FEWEST_SAMPLES, _FEWEST_STEPS = 60.0, 16, 8
@@ -116,12 +116,23 @@ def advise_by_profiles(
             most = max(looks[-1], key=lambda each: each.shares.get(kind, 0.0))
             amount, name = statistics.median(shares), most.places.get(kind, "")
             return Advice(symptom=symptom, task="", amount=amount, name=name)
+    links = [find_slow_link(find_traffic(each), members) for each in looks]
+    idle = [1 - each.own for look in looks for each in look if each.task in members]
+    link = links[-1]
+    if link is not None and min(idle) >= _LEAST_UNASKED and link.task in _always_named(links):
+        trip, usual = link.round_trip, link.usual
+        return Advice(symptom=Symptom.SLOW_LINK, task=link.task, amount=trip, usual=usual)
     waits = [each.shares.get(Kind.WAITING, 0.0) for look in looks for each in look]
     known = [rates[task] for task in members if task in rates]
     if len(members) > 1 and known and min(waits) >= _MOSTLY and min(known) >= _MANY_STEPS:
         amount = statistics.median(waits)
         return Advice(symptom=Symptom.SMALL_STEPS, task="", amount=amount, usual=min(known))
     return None
+
+
+def _always_named(found: Sequence[SlowLink | None]) -> set[str]:
+    """Return the task that each look has named, if there is one."""
+    return set.intersection(*({each.task} if each is not None else set() for each in found))
 
 
 def _median_share(look: Sequence[TaskProfile], kind: Kind) -> float:

@@ -14,7 +14,7 @@ from rich.text import Text
 from distrun import __version__
 from distrun.advice import profile
 from distrun.advice.model import Kind
-from distrun.advice.profile import Straggler, TaskProfile, Timeline
+from distrun.advice.profile import SlowLink, Straggler, TaskProfile, Timeline, Traffic
 from distrun.cli import console
 from distrun.cli.options import job_argument, json_option, output_option, task_option
 from distrun.cli.output_file import write_file
@@ -24,12 +24,15 @@ from distrun.codec import to_json
 from distrun.errors import HostError
 from distrun.job.folder import JobStore
 from distrun.spec.problems import printable
+from distrun.spec.units import format_bytes
 from distrun.supervisor.stack_collector import Stacks, find_program
-from distrun.words.advice import reason_text
+from distrun.words.advice import link_text, reason_text
 
 _MOST_COLUMNS = 4
 """Of tasks. Of more, the one that the others wait for is shown, and the median of each role."""
 _LEAST_SHOWN = 0.005
+_LEAST_SENT = 10_000
+"""Bytes a second."""
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
@@ -69,8 +72,11 @@ def command(
     members = {task.name for task in state.synchronous_tasks}
     hosts = {task.name: task.host for task in state.tasks.values()}
     straggler = profile.straggler(profiles, members, hosts)
+    traffic = profile.find_traffic(profiles)
+    slow_link = profile.find_slow_link(traffic, members)
     if as_json:
         shown = profile_json(profiles, straggler, found)
+        shown |= {"traffic": to_json(traffic), "slow_link": to_json(slow_link)}
         console.print_json({"job_id": folder.job_id, "seconds": seconds, **shown})
     else:
         has_program = find_program() is not None
@@ -78,6 +84,8 @@ def command(
             profiles, straggler, found, console.rich_console().width, has_program=has_program
         )
         console.print_renderable(view)
+        for line in network_lines(traffic, slow_link):
+            console.print_text(line)
     if output is not None:
         with write_file(Path(output)) as file:
             file.write(json.dumps(speedscope(profiles, folder.job_id)).encode())
@@ -133,6 +141,24 @@ def profile_view(
         lines.append(Text("what they do is not known without py-spy here: pip install py-spy"))
         found.processes[:] = [each for each in found.processes if each.recording is None]
     return Group(*lines, *map(Text, map(printable, problems(found))))
+
+
+def network_lines(traffic: Sequence[Traffic], slow_link: SlowLink | None) -> list[str]:
+    """Return what tasks send each other, and the task whose link is slow: two lines at most."""
+    sent = sum(each.sent_bytes for each in traffic)
+    if sent < _LEAST_SENT:
+        return []
+    most, resent = traffic[0], sum(each.resent_packets for each in traffic)
+    words = [
+        f"network: {format_bytes(round(sent))}/s between tasks",
+        f"most from {most.task} to {most.peer}: {format_bytes(round(most.sent_bytes))}/s",
+    ]
+    words += [f"{resent:.0f} packets/s are sent again"] if resent >= 1 else []
+    if most.limited >= profile.LEAST_GAIN:
+        words.append(f"{most.peer} is not ready for them {most.limited:.0%} of the time")
+    slow = slow_link
+    more = [] if slow is None else [link_text(slow.task, slow.round_trip, slow.usual)]
+    return ["; ".join(words), *more]
 
 
 def _table(profiles: Sequence[TaskProfile], straggler: Straggler | None, width: int) -> Any:

@@ -78,6 +78,9 @@ class Recording(Frozen, kw_only=True):
     swapped_bytes: int
     clock_mhz: int
     """0: unknown."""
+    connections: tuple[tuple[int, int, int, int, int, int, int], ...]
+    """Of each TCP connection: local and remote port; counted meanwhile: bytes sent and received,
+    packets sent again, microseconds limited by the receiver; and the round trip's microseconds."""
 
 
 class ProcessStacks(Frozen, kw_only=True):

@@ -40,6 +40,7 @@ _TEXTS = {
     Symptom.TRACING: "TensorFlow makes graphs {amount:.0%} of the time ({name})",
     Symptom.PRINTING: "printing takes {amount:.0%} of the time ({name})",
     Symptom.SAVING: "saving takes {amount:.0%} of the time{of_task}{place}",
+    Symptom.SLOW_LINK: "{trip}",
     Symptom.SMALL_STEPS: (
         "its steps wait for the other tasks {amount:.0%} of the time, at {usual:.2g} steps a "
         "second: larger batches need fewer all-reduces"
@@ -47,7 +48,7 @@ _TEXTS = {
     Symptom.GPU_IDLE: "no task's GPUs are busy for more than {amount:.0%} of the time",
     Symptom.IDLE: "no task uses more than {amount:.2f} of a core, though they take steps",
 }
-_WITHOUT_PROFILE = (Symptom.RETRACING, Symptom.SMALL_STEPS)
+_WITHOUT_PROFILE = (Symptom.RETRACING, Symptom.SLOW_LINK, Symptom.SMALL_STEPS)
 """Of which a profile would say no more."""
 _LOOKS: dict[Symptom, str] = {
     Symptom.BEHIND: "a task takes less than 0.7 of the steps a second of the others of its role",
@@ -60,6 +61,8 @@ _LOOKS: dict[Symptom, str] = {
     Symptom.TRACING: "TensorFlow makes a graph of a function again and again",
     Symptom.PRINTING: "a tenth of the time goes into print, logging or a progress bar",
     Symptom.SAVING: "a tenth of the time goes into checkpoints",
+    Symptom.SLOW_LINK: """packets between one task and all others take 2 ms or longer, five times as
+        long as those between the others, and all tasks wait a fifth of the time""",
     Symptom.SMALL_STEPS: """all tasks wait for each other half of the time, at five steps a second
         or more""",
     Symptom.GPU_IDLE: """the tasks take steps, and their GPUs are busy for less than a quarter of
@@ -78,6 +81,8 @@ _TO_DO: dict[Symptom, str] = {
     Symptom.TRACING: "as for `retracing`",
     Symptom.PRINTING: "print every hundredth step; a loss that is printed waits for its step",
     Symptom.SAVING: "save more seldom, or to a faster disk",
+    Symptom.SLOW_LINK: """another host, or a host in the same network as the others; `ping` shows
+        the same; larger batches need fewer all-reduces""",
     Symptom.SMALL_STEPS: """larger batches, so that there are fewer all-reduces for each image; a
         faster network""",
     Symptom.GPU_IDLE: """`distrun profile` says what they do instead; most often they wait for
@@ -93,12 +98,21 @@ def advice_text(advice: Advice, job: str) -> str:
         amount=advice.amount,
         usual=advice.usual,
         name=advice.name,
+        trip=link_text(advice.task, advice.amount, advice.usual),
         of_task=f" of {advice.task}" if advice.task else "",
         place=f" ({advice.name})" if advice.name else "",
     )
     reasons = "".join(f"; {reason_text(each)}" for each in advice.reasons)
     see = "" if advice.symptom in _WITHOUT_PROFILE else f"; {_SEE.format(job=job)}"
     return f"{words}{reasons}{see}"
+
+
+def link_text(task: str, round_trip: float, usual: float) -> str:
+    """Say how long a task's packets take, in seconds there and back, and those of the others."""
+    return (
+        f"the link of {task} is slow: a packet takes {1e3 * round_trip:.2g} ms there and back, "
+        f"between the others {1e3 * usual:.2g} ms"
+    )
 
 
 def explained() -> dict[str, tuple[str, str]]:

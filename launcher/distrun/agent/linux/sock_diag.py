@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import struct
-from typing import Dict, Iterator, List, Set, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
 
 _NETLINK_SOCK_DIAG = 4  # linux/netlink.h
 _SOCK_DIAG_BY_FAMILY = 20  # linux/sock_diag.h
@@ -17,8 +17,11 @@ _UNIX_DIAG_MESSAGE_BYTES = 16
 _UNIX_DIAG_NAME, _UNIX_DIAG_UID = 0, 7
 _UDIAG_SHOW_NAME_AND_UID = 0x41
 _ANY_STATE = 0xFFFFFFFF
-_INET_DIAG_REQUEST = struct.Struct("=BBHI48x")  # linux/inet_diag.h, as all _INET*
+_INET_DIAG_REQUEST = struct.Struct("=BBBxI48x")  # linux/inet_diag.h, as all _INET*
+_INET_DIAG_MESSAGE_BYTES, _INET_DIAG_INFO = 72, 2
 _INET_DIAG_PORTS, _INET_DIAG_UID_AND_INODE = 4, 64
+_TCP_INFO = struct.Struct("=68xI28xI16xQQ40xQ")  # linux/tcp.h
+"""Round trip, packets sent again, bytes acknowledged and received, time limited by a receiver."""
 _ESTABLISHED, _TIME_WAIT, _LISTENING = 1, 6, 10  # net/tcp_states.h
 _NETLINK_SECONDS = 5.0
 
@@ -40,15 +43,47 @@ def connections(are_closed: bool = False) -> List[Tuple[int, int, str]]:
     return [(local, remote, name) for local, remote, name, _ in found]
 
 
+class Traffic(NamedTuple):
+    """What the kernel has counted of a TCP connection: see tcp(7). Times in microseconds."""
+
+    local_port: int
+    remote_port: int
+    sent_bytes: int
+    received_bytes: int
+    resent_packets: int
+    limited: int
+    """For how long its receiver was not ready for more."""
+    round_trip: int
+
+
+def traffic() -> Dict[str, Traffic]:
+    """The counters of each TCP connection, by its name in /proc/PID/fd."""
+    found = {}
+    for answer in _inet_sockets(_ESTABLISHED, 1 << (_INET_DIAG_INFO - 1)):
+        info = _attributes(answer[_INET_DIAG_MESSAGE_BYTES:]).get(_INET_DIAG_INFO, b"")
+        if len(info) >= _TCP_INFO.size:  # before Linux 4.9 it has less
+            trip, resent, sent, received, limited = _TCP_INFO.unpack_from(info)
+            local, remote, name, _ = _parts(answer)
+            found[name] = Traffic(local, remote, sent, received, resent, limited, trip)
+    return found
+
+
 def _tcp_sockets(state: int) -> Iterator[Tuple[int, int, str, int]]:
     """Local port, remote port, name and user of each TCP socket in a state."""
+    return map(_parts, _inet_sockets(state))
+
+
+def _inet_sockets(state: int, attributes: int = 0) -> Iterator[bytes]:
     for family in (socket.AF_INET, socket.AF_INET6):
-        request = _INET_DIAG_REQUEST.pack(family, socket.IPPROTO_TCP, 0, 1 << state)
+        request = _INET_DIAG_REQUEST.pack(family, socket.IPPROTO_TCP, attributes, 1 << state)
         with contextlib.suppress(OSError):
-            for answer in _dump(request):
-                local, remote = struct.unpack_from(">HH", answer, _INET_DIAG_PORTS)
-                uid, inode = struct.unpack_from("=II", answer, _INET_DIAG_UID_AND_INODE)
-                yield local, remote, "socket:[{}]".format(inode), uid
+            yield from _dump(request)
+
+
+def _parts(answer: bytes) -> Tuple[int, int, str, int]:
+    local, remote = struct.unpack_from(">HH", answer, _INET_DIAG_PORTS)
+    uid, inode = struct.unpack_from("=II", answer, _INET_DIAG_UID_AND_INODE)
+    return local, remote, "socket:[{}]".format(inode), uid
 
 
 def sockets_of(pid: "int | str") -> Set[str]:

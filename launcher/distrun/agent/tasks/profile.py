@@ -8,7 +8,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from distrun.agent.linux import facts, processes
+from distrun.agent.linux import facts, processes, sock_diag
 from distrun.agent.linux.regular import LARGEST_SCRIPT, open_regular
 
 _RATE, _READINGS = 25, 50
@@ -21,6 +21,8 @@ _LEAST_SECONDS = 1.0
 """CPU time: what has used less has only started another process."""
 _MOST_FRAMES = 100
 _LONGEST_NAME = 300
+_MOST_CONNECTIONS = 64
+"""Of a process: those with most bytes."""
 _INSTALLED = ("-packages/", "/lib/python3", "<frozen ")
 
 
@@ -65,8 +67,8 @@ class _Recording:
             (round(1e3 * now, 1), round(1e3 * cpu_seconds(self._pid), 1), self._delay)
         )
 
-    def result(self) -> Dict[str, Any]:
-        """Its part of the answer."""
+    def result(self, traffic: List[Dict[str, sock_diag.Traffic]]) -> Dict[str, Any]:
+        """Its part of the answer. `traffic`: of all connections, at the beginning and now."""
         if self._process is not None and not self.has_ended:
             self._process.kill()
             self._process.wait()
@@ -75,6 +77,7 @@ class _Recording:
             "readings": self._readings,
             **{name: after[name] - before for name, before in self._before.items()},
             **_state(self._pid),
+            "connections": _connections(self._pid, *traffic),
         }
         recording.update(frames=[], stacks=[], threads=[])
         self._found["recording"] = recording
@@ -129,7 +132,7 @@ def record(
     recordings = [
         _Recording(task, _worker(each), program, seconds) for task, each in pids.items() if each
     ]
-    began = time.monotonic()
+    began, traffic = time.monotonic(), sock_diag.traffic()
     while True:
         passed = time.monotonic() - began
         is_over = passed >= seconds and all(each.has_ended for each in recordings)
@@ -139,7 +142,8 @@ def record(
             each.read()
         time.sleep(1 / _READINGS)
     found, size = [], 0
-    for answer in (each.result() for each in recordings):
+    both = [traffic, sock_diag.traffic()]
+    for answer in (each.result(both) for each in recordings):
         size += len(json.dumps(answer))
         if size > most_bytes:
             answer["recording"].update(frames=[], stacks=[], threads=[])
@@ -199,6 +203,18 @@ def _state(pid: int) -> Dict[str, Any]:
         "clock_mhz": _try(lambda: _number("/proc/cpuinfo", "cpu MHz"), 0),
         "host_cores": os.cpu_count() or 0,
     }
+
+
+def _connections(
+    pid: int, before: Dict[str, sock_diag.Traffic], after: Dict[str, sock_diag.Traffic]
+) -> List[Tuple[int, ...]]:
+    """What was counted meanwhile of the connections of a process."""
+    found = []
+    for name in sock_diag.sockets_of(pid) & after.keys():
+        now, first = after[name], before.get(name, after[name])
+        counted = [now[n] - first[n] for n in range(2, 6)]
+        found.append((now.local_port, now.remote_port, *counted, now.round_trip))
+    return sorted(found, key=lambda each: each[2] + each[3])[-_MOST_CONNECTIONS:]
 
 
 def _number(path: str, name: str) -> int:
