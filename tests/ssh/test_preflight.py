@@ -322,3 +322,95 @@ def test_a_preflight_counts_as_time_in_which_a_job_has_not_started(
     assert done.returncode == 75
     assert "Traceback" not in done.stderr
     assert_nothing_left(two, processes_of)
+
+
+def test_a_folder_that_hosts_must_share_is_checked_with_a_file(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
+) -> None:
+    h1, h2, h3 = hosts(3)
+    shared, own = tmp_path / "shared folder", tmp_path / "own"
+    shared.mkdir()
+    own.mkdir()
+    h3.cover(own, h3.home)  # h1 and h2 share it
+
+    def launch(*folders: str, **keys: Any) -> Any:
+        program = {"command": ["sh", "-c", "echo I RAN"], "shared": list(folders)}
+        done = distrun("launch", remote_spec("", [h1, h2, h3], program=program, **keys))
+        for folder in (shared, own, h1.home, h2.home, h3.home):
+            assert not list(folder.rglob(".distrun-shared-*")), "all files are removed"
+        assert "Traceback" not in done.stderr
+        return done
+
+    left = shared / ".distrun-shared-0123456789abcdef"  # by an agent that was killed
+    left.touch()
+    os.utime(left, (1, 1))
+    done = launch(str(shared), f"{shared}/not/yet")
+    assert done.returncode == 0, done.stderr
+    done = launch(str(shared), str(own), f"{own}/run/1")
+    assert done.returncode == 69
+    assert f"{own} on h3 is not the folder that h1 has" in done.stderr
+    assert f"{own}/run/1 on h3 is not" in done.stderr
+    assert f"{own} on h2" not in done.stderr
+    assert "`program.shared`" in done.stderr
+    assert "I RAN" not in done.stdout
+    homes = [{"name": host.name, "workdir": str(host.home)} for host in (h1, h2, h3)]
+    done = launch("checkpoints", hosts=homes)
+    assert done.returncode == 69
+    assert "checkpoints on h2 is not the folder that h1 has" in done.stderr
+    told = json.loads(distrun("doctor", tmp_path / "job.yaml", "--json").stdout)["doctor"]
+    grades = {each["host"]: each["grade"] for each in told["checks"] if each["subject"] == "shared"}
+    assert grades == {"h1": "ok", "h2": "failed", "h3": "failed"}
+    for host in (h1, h2, h3):
+        (host.home / "read only").mkdir()
+    h2.is_changed = True
+    h2.run("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(h2.home / "read only"))
+    done = launch("read only", hosts=[homes[1], homes[0]])
+    assert done.returncode == 69
+    assert "h2: no file can be written in read only: Read-only file system" in done.stderr
+
+
+def test_a_killed_launch_leaves_no_file_in_a_shared_folder(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
+) -> None:
+    h1, h2 = hosts(2)
+    h2.block("drop", PORTS, h1.address)  # so that h1 dials for seconds
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    program = {"command": ["true"], "shared": [str(shared)]}
+    spec = remote_spec("", [h1, h2], program=program, ports={"range": PORTS})
+    launch = distrun.start("launch", spec, stdout=-3, stderr=-3)
+    wait_until(lambda: len(list(shared.iterdir())) == 2, 30, "each has written a file")
+    launch.kill()
+    launch.wait()
+    wait_until(lambda: not list(shared.iterdir()), 30, "the agents have removed them")
+
+
+RESUMES = """
+import os, time
+first = 41 if os.environ["DISTRUN_TASK"] == "worker:0" else 1
+if os.environ["DISTRUN_ATTEMPT"] == "0":
+    raise FileNotFoundError(2, "No such file or directory", "{folder}/ckpt-40.index")
+for step in range(first, first + 20):
+    print(f"step {{step}}: loss 0.5", flush=True)
+    time.sleep(0.05)
+"""
+
+
+def test_verdicts_know_that_the_folder_of_the_checkpoints_is_not_shared(
+    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+) -> None:
+    h1, h2 = hosts(2)
+    where = [{"name": host.name, "workdir": str(host.home)} for host in (h1, h2)]
+    code = RESUMES.format(folder="run")
+    program = {"command": ["python3", "-c", code], "args": ["--checkpoint-dir=run"]}
+    restart = {"max": 1, "backoff": "10ms"}
+    spec = remote_spec("", [h1, h2], program=program, hosts=where, restart=restart)
+    done = distrun("launch", spec)
+    assert done.returncode == 0, done.stderr
+    assert "--checkpoint-dir 'run': each host may have such a folder of its own" in done.stderr
+    unshared = "run on h2 is not the folder that h1 has"
+    assert f"distrun: warning: {unshared}" in done.stderr
+    told = distrun("events").stdout
+    assert re.search(rf"run/ckpt-40.index is not on h[12]; {unshared}", told), told
+    assert re.search(rf"worker:0 at step 41; worker:1 at step 1; {unshared}", done.stderr)
+    assert "`program.shared`" in done.stderr

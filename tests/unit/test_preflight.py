@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,9 @@ from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
 from distrun.words.causes import cause_advice, cause_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 REFUSED = Cause(Code.CONNECTION_REFUSED)
 TIMEOUT = Cause(Code.CONNECTION_TIMED_OUT, seconds=5.0)
@@ -114,6 +117,36 @@ def test_what_one_host_differs_in_is_said_of_that_host(
     assert words in cause_text(check.cause)
     assert cause_advice(check.cause)
     assert check.subject in Subject
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ({}, {}, []),
+        ({}, {"unseen": ["x"]}, [("b", "shared", "failed")]),
+        ({}, {"unseen": ["args"]}, [("b", "shared", "warning")]),
+        ({"unwritten": ["x"]}, {"unseen": ["x"]}, [("a", "shared", "failed")]),
+        ({}, {"unwritten": ["x"], "unseen": ["x", "args"]},
+         [("b", "shared", "failed"), ("b", "shared", "warning")]),
+    ],
+)  # fmt: skip
+def test_folders_that_hosts_share(
+    a: dict[str, Any], b: dict[str, Any], expected: list[tuple[str, str, str]]
+) -> None:
+    """Only what the spec names must be shared; what the first host did not write, none sees."""
+
+    def answers(
+        name: str, unwritten: Sequence[str] = (), unseen: Sequence[str] = ()
+    ) -> HostAnswers:
+        lacks = [Cause(Code.FOLDER_NOT_SHARED, path=each) for each in unseen]
+        fails = tuple(Cause(Code.FOLDER_NOT_WRITTEN, path=each, errno=30) for each in unwritten)
+        return host(name, unwritten=fails, dialled=Dialled([], unseen=lacks))
+
+    checks = judged(
+        answers("a", **a), answers("b", **b), folders=("x", "args"), shared=("x",), writer="a"
+    )
+    assert bad(checks) == expected
+    assert all(cause_advice(each.cause) for each in checks if each.grade is not Grade.OK)
 
 
 def test_newcomers_are_measured_by_the_other_hosts() -> None:

@@ -231,6 +231,8 @@ class Agent:
             self._loop.call_at(self._loop.now() + grace, self._kill_rest)
             if self._stacks is not None:
                 self._stacks.close()
+            if self._probe is not None:
+                self._probe.remove_marks()
             self._tasks.stop_all(grace)
 
     def _kill_rest(self) -> None:

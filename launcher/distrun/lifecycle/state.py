@@ -392,6 +392,8 @@ class JobState(Frozen, kw_only=True):
     """The `--set` of all resumes, as `PATH=VALUE` each."""
     result_faults: tuple[Cause, ...] = ()
     """Why not all results have come back from other hosts."""
+    unshared: tuple[Cause, ...] = ()
+    """The folders for checkpoints that were found not to be the same on all hosts, each once."""
     down: float = 0.0
     """The seconds between its ends and its resumes."""
     repeated_steps: int = 0

@@ -28,7 +28,7 @@ _WHILE_STOPPING = {
 _MISSED = 2
 """So many heartbeats are missing at least when a link counts as lost because of that."""
 _FOR_READERS = (
-    events.PreflightSkipped, events.PreflightStarted, events.PreflightFound, events.PreflightEnded,
+    events.PreflightSkipped, events.PreflightStarted, events.PreflightEnded,
     events.LogsIncomplete, events.SyncStarted, events.Synced, events.FilesPreserved,
     events.RestartPlanned, events.TensorBoardStarted, events.TensorBoardEnded,
     events.TensorBoardSilent,
@@ -97,6 +97,14 @@ def _step(event: Event, state: JobState) -> restarts.Transition:
         task = state.tasks[event.task]  # type: ignore[union-attr]
         return state.with_tasks([replace(task, **_TASK_CHANGES[kind](event, task))]), []
     raise TypeError(f"no transition for {type(event).__name__} in phase {state.phase.value}")
+
+
+@_step.register
+def _(event: events.PreflightFound, state: JobState) -> restarts.Transition:
+    known = {each.path for each in state.unshared}
+    if event.cause.code is not Code.FOLDER_NOT_SHARED or event.cause.path in known:
+        return state, []
+    return replace(state, unshared=(*state.unshared, event.cause)), []
 
 
 @_step.register

@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from distrun.lint.rule import OWN_PORT, says_port
+from distrun.lint.target import find_target
 from distrun.spec.model import ProgramKind
+from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Problem, quoted
+from distrun.strategies import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +27,69 @@ _HOME = re.compile(r"(?:^|[=:])(~)(?:/|$)")
 _TWO_WORDS = re.compile(r"(--?[A-Za-z][\w-]*)[ \t]+([^-\s]\S*)")
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 
+_OPTION = (
+    r"(?:\w+[_-]){0,4}(?:(?:checkpoints?|ckpts?|backup|restore|model|save)"
+    r"[_-]?(?:dir|directory|folder)"
+)
+_CHECKPOINTS = re.compile(rf"--?{_OPTION}|checkpoints|ckpts)", re.IGNORECASE)
+_CHECKPOINTS_1 = re.compile(rf"--?{_OPTION}|(?:train|log|job|output)[_-]?dir)", re.IGNORECASE)
+"""The options of scripts of TensorFlow 1, too, which save where they write all else."""
+_OWN_DISK = re.compile(r"/(?:tmp|var/tmp|dev/shm|run)(?:/|\Z)")
+"""What each host has on a disk of its own, mostly."""
 _ADDRESS = re.compile(r"\bDISTRUN_ADDRESS\b")
+
+
+class CheckpointFolder(NamedTuple):
+    """An argument that names a folder for checkpoints, and the key that has it."""
+
+    key: str
+    option: str
+    folder: str
+
+
+def checkpoint_folders(spec: Spec) -> Iterator[CheckpointFolder]:
+    """Yield the folders from which tasks on several hosts resume, as far as arguments show them.
+
+    A folder of a service, such as gs://bucket/run, is the same everywhere.
+    """
+    roles = [role for role in spec.roles if not role.role.is_custom]
+    target = find_target(spec)
+    is_bundled = target is not None and target.is_bundled
+    restarts = (spec.restart, *(role.restart for role in roles if role.restart is not None))
+    if len(spec.hosts) < 2 or not (is_bundled or any(each.max for each in restarts)):
+        return
+    form = _CHECKPOINTS_1 if spec.workers is Workers.INDEPENDENT else _CHECKPOINTS
+    found: dict[str, CheckpointFolder] = {}
+    for key, args in (
+        ("program.args", spec.program.args),
+        *((f"cluster.{role.role.value}.args", role.args) for role in roles),
+    ):
+        for word, following in zip(args, (*args[1:], ""), strict=False):
+            option, is_whole, value = word.partition("=")
+            folder = value if is_whole else following
+            if form.fullmatch(option) and not re.match(r"-|\w+:/|\Z", folder):
+                found.setdefault(folder, CheckpointFolder(key, option, folder))
+    yield from found.values()
+
+
+def _check_checkpoints(spec: Spec) -> Iterator[Problem]:
+    """Warn of folders for checkpoints that each host has for itself."""
+    shared = {os.path.normpath(each) for each in spec.program.shared}
+    for each in checkpoint_folders(spec):
+        is_relative = not os.path.isabs(each.folder)
+        if is_relative and all(host.slurm for host in spec.hosts):
+            continue  # the home folder is shared
+        if os.path.normpath(each.folder) in shared or not (
+            is_relative or _OWN_DISK.match(each.folder)
+        ):
+            continue
+        text = f"{each.option} {quoted(each.folder)}: each host may have such a folder of its own"
+        hint = (
+            "give it a path on a file system that all hosts mount, and write program.shared: "
+            f"{flow_style([each.folder])}, so that the hosts are checked for it"
+        )
+        message = f"{text}, and then tasks do not resume from the same checkpoint"
+        yield Problem(each.key, None, None, message, hint)
 
 
 def check_values(spec: Spec) -> Iterator[Problem]:
@@ -33,6 +98,7 @@ def check_values(spec: Spec) -> Iterator[Problem]:
     Also for each argument that is an option and its value in one text, and for a command that uses
     a port that is not left free.
     """
+    yield from _check_checkpoints(spec)
     program = spec.program
     if any(map(_ADDRESS.search, (*program.argv, *program.args))) and not says_port(spec):
         yield Problem(f"program.{program.kind.value}", None, None, *OWN_PORT)

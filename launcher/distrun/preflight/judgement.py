@@ -41,6 +41,7 @@ class HostAnswers(Frozen, kw_only=True):
         dialled: the result of its calls; None if it had none to make.
         calls: how many calls it had to make.
         ports: how many ports it holds; 0 if only an evaluator runs there.
+        unwritten: why it could not write into folders that hosts are to share.
     """
 
     host: str
@@ -50,6 +51,7 @@ class HostAnswers(Frozen, kw_only=True):
     dialled: Dialled | None = None
     calls: int = 0
     ports: int = 0
+    unwritten: tuple[Cause, ...] = ()
     inspected: Inspected
 
 
@@ -65,6 +67,9 @@ class Answers(Frozen, kw_only=True):
         sync: the spec's program.sync.
         keras: the spec's program.keras.
         modules: the modules that the program imports, as far as that is known.
+        folders: those that were tried out: is each the same on all hosts?
+        shared: the spec's program.shared: those that must be.
+        writer: the host whose files in them the others looked for.
         job_disk: bytes free where the job's record is; None if that is unknown.
     """
 
@@ -77,6 +82,9 @@ class Answers(Frozen, kw_only=True):
     sync: str = "script"
     keras: int | None = None
     modules: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    writer: str = ""
     job_folder: str = ""
     job_disk: int | None = None
 
@@ -88,6 +96,7 @@ def judge(answers: Answers) -> tuple[Check, ...]:
         *_check_network(answers),
         *(check for each in answers.hosts for check in _check_host(each)),
         *(check for host, its in facts for check in _check_program(host, its, answers.machines)),
+        *_check_folders(answers),
         *_check_scripts(answers, facts),
         *_check_versions(facts, answers.newcomers),
         *(_check_keras(facts) if answers.keras == 2 else ()),
@@ -142,6 +151,23 @@ def _check_program(host: str, facts: ProgramFacts, machines: Sequence[str]) -> I
         bad = Cause(Code.PROXY_BETWEEN_HOSTS, name=proxy.variable, hosts=proxy.machines)
         unused = Cause(Code.PROXY_UNUSED, name=proxy.variable)
         yield check(Subject.PROXIES, unused, bad if proxy.machines else None)
+
+
+def _check_folders(answers: Answers) -> Iterator[Check]:
+    """Whether each host writes into the folders that hosts are to share, and sees one's files."""
+    blind = {cause.path for each in answers.hosts if each.host == answers.writer
+             for cause in each.unwritten}  # fmt: skip
+    for each in answers.hosts:
+        unseen = () if each.dialled is None else each.dialled.unseen
+        bad = {cause.path: cause._replace(host=each.host, name=answers.writer)
+               for cause in unseen if cause.path not in blind}  # fmt: skip
+        bad |= {cause.path: cause for cause in each.unwritten}
+        for folder in answers.folders:
+            grade, cause = Grade.OK, Cause(Code.FOLDER_SHARED, path=folder)
+            if folder in bad:
+                grade = Grade.FAILED if folder in answers.shared else Grade.WARNING
+                cause = bad[folder]
+            yield Check(host=each.host, subject=Subject.SHARED, grade=grade, cause=cause)
 
 
 def _check_scripts(answers: Answers, facts: Sequence[_HostFacts]) -> Iterator[Check]:

@@ -323,6 +323,12 @@ def _result_problem(text: str) -> str | None:
     return "leads out of the working folder; write a path below it" if is_outside else None
 
 
+def _shared_problem(text: str) -> str | None:
+    """Say what is wrong with an item of shared."""
+    is_url = "://" in text
+    return "is no folder of the hosts, and needs no check; remove it" if is_url else None
+
+
 _MODULE = Text(
     expected="a module's name such as trainer.main", pattern=r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 )
@@ -342,6 +348,14 @@ _RESULTS = ListOf(
     ),
     expected="a list of paths such as [checkpoints, logs]",
     least=1,
+    noun="path",
+    text_hint=list_hint,
+)
+_SHARED = ListOf(
+    item=Text(
+        expected="a path, such as checkpoints or /mnt/checkpoints", least=1, check=_shared_problem
+    ),
+    expected="a list of paths such as [checkpoints]",
     noun="path",
     text_hint=list_hint,
 )
@@ -425,6 +439,10 @@ class ProgramSpec(Frozen, kw_only=True):
         "failed: paths or patterns below the tasks' working folder. They go to the same places "
         "on this machine, as `distrun fetch` would bring them (docs/ssh.md).")
     """What is brought back from other hosts at the end: paths and patterns below `workdir`."""
+    shared: tuple[str, ...] = key(_SHARED, (), "nothing", examples=(["checkpoints"],),
+        help="Folders that all hosts must share, such as that of the checkpoints: paths on the "
+        "hosts, relative to the tasks' working folder. With several hosts, the preflight checks "
+        "each with a file that the hosts write there, read and remove (docs/ssh.md).")
     is_workdir_chosen: bool = False
     """Whether the spec names `workdir`. Otherwise it is where launch was called."""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from distrun.strategies import Role
 
 
-_AS_WRITTEN = ("env", "env_style", "keras", "memory", "binds_port", "results")
+_AS_WRITTEN = ("env", "env_style", "keras", "memory", "binds_port", "results", "shared")
 _MOST_BYTES = 1 << 20
 _MOST_BEGINNING = 4096
 

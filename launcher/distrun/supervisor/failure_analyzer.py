@@ -214,6 +214,7 @@ class FailureAnalyzer:
 
     def _analyze(self, failure: Failure, logs: _Logs) -> Verdict:
         from distrun.verdict.analysis import analyze
+        from distrun.verdict.task_failures import missing_checkpoint
 
         verdict = analyze(failure, logs.read)
         cause = verdict.cause
@@ -231,6 +232,12 @@ class FailureAnalyzer:
         elif cause.code is Code.EXCEPTION_RAISED and (path := self._unsent_file(cause.text)):
             cause = cause._replace(code=Code.FILE_NOT_SENT, path=path)
             verdict = replace(verdict, kind=Kind.FILE_NOT_SENT)
+        elif cause.code is Code.EXCEPTION_RAISED and (path := missing_checkpoint(cause.text)):
+            hosts = {task.host for task in failure.tasks.values()}
+            if len(hosts) > 1:
+                host, within = failure.tasks[cause.task].host, failure.unshared
+                missing = {"path": path, "host": host, "within": within}
+                cause = cause._replace(code=Code.CHECKPOINT_NOT_FOUND, **missing)
         elif verdict.kind is Kind.CLUSTER_MISMATCH and not cause.path:
             cause = cause._replace(path=self.find_tf_config_line()[0])
         return replace(verdict, cause=cause)

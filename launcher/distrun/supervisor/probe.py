@@ -1,9 +1,10 @@
 """Sends the orders of the preflight to the hosts of a plan, and collects their answers.
 
 Every host first listens on its ports (Listen). When all hosts listen, each dials the ports of the
-others (Dial). When all have dialed, they stop listening (StopListening). Meanwhile each host
-inspects its programs and disks (Inspect). So a host dials a port only while something listens
-there, and nothing else listens on a task's port when the task starts.
+others (Dial). When all have dialed, they stop listening (StopListening). By the same steps hosts
+write a file into each folder that they are to share, look for that of one host, and remove theirs.
+Meanwhile each host inspects its programs and disks (Inspect). So a host dials a port only while
+something listens there, and nothing else listens on a task's port when the task starts.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from distrun.agent.protocol import Report
     from distrun.plan import Plan, TaskPlan
+    from distrun.spec.model import Spec
     from distrun.supervisor.job_hosts import JobHosts
 
 _ALL_PAIRS = 32
@@ -85,6 +87,10 @@ class Probe:
         }
         self._ports = Counter(self._addresses.values())
         self._machines = list(dict.fromkeys(split_address(each)[0] for each in self._addresses))
+        self._folders = _folders(job.spec) if len(hosts) > 1 else ()
+        self._writer = next((host for host in hosts if host not in newcomers), hosts[0])
+        """The host whose files the others look for."""
+        self._unwritten: dict[str, tuple[Cause, ...]] = {}
         self._greetings = {host: f"distrun {os.urandom(8).hex()}\n" for host in hosts}
         self._targets = {host: self._targets_of(host) for host in hosts}
         self._sent_at: dict[str, float] = {}
@@ -99,7 +105,7 @@ class Probe:
         job.emit(events.PreflightStarted(at=time.time(), hosts=len(hosts)))
         for host in hosts:
             self._sent_at[host] = time.time()
-            job.order(host, probe_messages.Listen(self._greetings[host]))
+            job.order(host, self._listen(host, (*plan.tasks, *trials)))
         script = probe_text()
         for host, programs in self._programs((*plan.tasks, *trials)).items():
             if host not in job.inspected:
@@ -117,6 +123,7 @@ class Probe:
                 now, sent = time.time(), self._sent_at[host]
                 self._clocks[host] = (answer.at - (now + sent) / 2, max(0.0, (now - sent) / 2))
                 self._listen_errors[host] = tuple(answer.errors)
+                self._unwritten[host] = tuple(answer.unwritten)
             elif isinstance(answer, probe_messages.Dialled):
                 self._dialed[host] = answer
             self._waiting.discard(host)
@@ -139,9 +146,13 @@ class Probe:
                 for host in self._hosts:
                     self._job.order(host, probe_messages.StopListening())
             else:
-                self._waiting = {host for host, targets in self._targets.items() if targets}
+                mark = self._mark(self._writer)
+                looking = {*self._hosts} - {self._writer} if mark else set()
+                self._waiting = looking | {host for host in self._hosts if self._targets[host]}
                 for host in self._waiting:
-                    order = probe_messages.Dial(self._targets[host], _DIAL_SECONDS)
+                    order = probe_messages.Dial(
+                        self._targets[host], _DIAL_SECONDS, mark if host in looking else ""
+                    )
                     self._job.order(host, order)
 
     @property
@@ -174,6 +185,9 @@ class Probe:
                 sync=self._spec.program.sync.value,
                 keras=self._spec.program.keras,
                 modules=self._modules,
+                folders=self._folders,
+                shared=self._spec.program.shared,
+                writer=self._writer,
                 job_folder=str(self._job.folder),
                 job_disk=_free(self._job.folder),
             )
@@ -202,6 +216,7 @@ class Probe:
             clock_offset=offset,
             clock_tolerance=tolerance,
             listen_errors=self._listen_errors[host],
+            unwritten=self._unwritten[host],
             dialled=self._dialed.get(host),
             calls=sum(len(target.ports) for target in self._targets[host]),
             ports=self._ports[host],
@@ -215,6 +230,20 @@ class Probe:
         workdirs = {program.workdir for program in answer.programs}
         disks = {each: free for each, free in answer.facts.disks.items() if each in workdirs}
         return answer._replace(facts=answer.facts._replace(disks=disks))
+
+    # Shared folders ------------------------------------------------------------------------
+
+    def _mark(self, host: str) -> str:
+        """The name of a host's file in the folders; empty if there are none."""
+        random = self._greetings[host].split()[1]
+        return f"{probe_messages.MARK_PREFIX}{random}" if self._folders else ""
+
+    def _listen(self, host: str, tasks: Iterable[TaskPlan]) -> probe_messages.Listen:
+        task = next((task for task in tasks if task.host == host), None)
+        if task is None or not self._folders:
+            return probe_messages.Listen(self._greetings[host])
+        place = (task.workdir, task.or_home or host in self._lacking_files)
+        return probe_messages.Listen(self._greetings[host], self._mark(host), self._folders, *place)
 
     # The network ---------------------------------------------------------------------------
 
@@ -292,6 +321,14 @@ def dialled_by(host: str, hosts: Sequence[str]) -> Collection[str]:
     place = hosts.index(host)
     steps = (1 << power for power in range((len(hosts) - 1).bit_length()))
     return {host, hosts[0], *(hosts[(place + step) % len(hosts)] for step in steps)}
+
+
+def _folders(spec: Spec) -> tuple[str, ...]:
+    """The folders that hosts are to share: those of the spec, and the checkpoints' in arguments."""
+    from distrun.lint.values import checkpoint_folders
+
+    found = (*spec.program.shared, *(each.folder for each in checkpoint_folders(spec)))
+    return tuple(dict.fromkeys(each.rstrip("/") or "/" for each in found))
 
 
 def _digest(path: str) -> str:

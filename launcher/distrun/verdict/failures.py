@@ -14,6 +14,7 @@ from distrun.strategies import Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from distrun.agent.protocol.causes import Cause
     from distrun.lifecycle import HostState, JobState, TaskState
     from distrun.spec.model import Timeouts
 
@@ -37,6 +38,7 @@ class Failure(Frozen, kw_only=True):
         quiet: that no task did anything any more, if that was so.
         sent: the signals, besides SIGTERM and SIGKILL, that distrun sent to tasks.
         finished: the tasks that exited 0 and that no other needed any more.
+        unshared: the folders for checkpoints that are not the same on all hosts.
     """
 
     trigger: events.Event
@@ -48,6 +50,7 @@ class Failure(Frozen, kw_only=True):
     timeouts: Timeouts
     quiet: events.TasksQuiet | None = None
     finished: frozenset[str] = frozenset()
+    unshared: tuple[Cause, ...] = ()
 
     @property
     def leader(self) -> str | None:
@@ -226,6 +229,7 @@ class FailureTracker:
             finished=frozenset(
                 task.name for task in state.tasks.values() if state.has_finished(task)
             ),
+            unshared=state.unshared,
         )
 
 

@@ -198,7 +198,7 @@ def _uneven_starts(state: JobState, log_of: Callable[[TaskState], LogAnalysis]) 
         starts.append(Cause(Code.WAS_AT, task=task.name, text=place, path=path))
         if found is not None:
             quoted.append(log.evidence(log.lines.index(found.string)))
-    yield Cause(Code.STARTS_UNEVEN, within=tuple(starts)), tuple(quoted)
+    yield Cause(Code.STARTS_UNEVEN, within=(*starts, *state.unshared)), tuple(quoted)
 
 
 def place_reached(task: TaskState, log: LogAnalysis) -> str:

@@ -30,6 +30,10 @@ _OF_CHILD = re.compile(
     r"|killed by signal|EOFError|BrokenPipeError|ConnectionResetError|exit ?code:? -\d"
 )
 """What a program says if one of its own processes has gone."""
+_MISSING = re.compile(
+    r"find any matching files for|No such file or directory|(?:NotFoundError|FileNotFoundError):"
+)
+_CHECKPOINT = re.compile(r"[\w.~/-]*(?:ckpt|checkpoint)[\w.~/=-]*", re.IGNORECASE)
 _OOM = (Code.OOM_KILL_LOGGED, Code.OOM_KILL_COUNTED)
 _INTERRUPT = "KeyboardInterrupt"
 _LONGEST_QUOTE = 600
@@ -128,6 +132,12 @@ def exception_cause(task: TaskState, log: LogAnalysis) -> Cause:
     """Return what a task raised, and where."""
     text = _shorten(str(log.message))
     return Cause(Code.EXCEPTION_RAISED, task=task.name, text=text, name=log.place)
+
+
+def missing_checkpoint(text: str) -> str:
+    """Return the checkpoint that is missing by an exception's text; empty if that is not so."""
+    path = _CHECKPOINT.search(text) if _MISSING.search(text) else None
+    return "" if path is None else path[0].rstrip(".,;:")
 
 
 def _interrupted(task: TaskState, log: LogAnalysis) -> Cause:

@@ -397,6 +397,8 @@ _SAME_CLUSTER = """every task must see the same cluster and its own task entry: 
 _SHARE_PORT = """distrun holds port {port} for the task, with SO_REUSEPORT: a server other than
     TensorFlow's must set that option before it binds the port; or write
     `program.binds_port: true`"""
+_ALL_MUST_WRITE = """the user that the tasks run as must read and write it on every host; or correct
+    `program.shared`"""
 _WAS_STOPPED = """it was stopped by SIGSTOP or a debugger, its machine was asleep or overloaded, or
     the network to it is gone"""
 
@@ -548,6 +550,12 @@ TEXTS: dict[Code, Words] = {
     Code.TF_KERAS_MISSING: "program.keras is 2, but {name} has no tf_keras",
     Code.MODULES_FOUND: "{name} has the modules that the program imports",
     Code.MODULES_MISSING: "{name} has no {text}: the program imports {them}",
+    Code.FOLDER_SHARED: "{path}",
+    Code.FOLDER_NOT_SHARED: "{path} on {host} is not the folder that {name} has",
+    Code.FOLDER_NOT_READ: "a file that {name} wrote in {path} cannot be read: {error}",
+    Code.FOLDER_NOT_WRITTEN: lambda c: (
+        f"no file can be written in {c.path}: {_error(c) if c.errno else _within(c)}"
+    ),
     Code.PROXY_UNUSED: "{name} is not used between the hosts",
     Code.PROXY_BETWEEN_HOSTS: """{name} is set and no_proxy leaves hosts of the cluster out: gRPC
         would go there for {hosts}""",
@@ -796,6 +804,8 @@ TEXTS: dict[Code, Words] = {
     Code.PROXY_ANSWERED: "{subject}reached its peers only through a proxy{quote}",
     Code.PEERS_LOST: "{subject}lost its peers{quote}",
     Code.EXCEPTION_RAISED: "{subject}failed with {text}{place}",
+    Code.CHECKPOINT_NOT_FOUND: """{subject}failed with {text}{place}: {path} is not on
+        {host}{because}""",
     Code.FILE_NOT_SENT: """{subject}failed with {text}{place}: {path} exists on this machine and is
         not sent to the hosts""",
     Code.INTERRUPTED: "{subject}was interrupted by SIGINT{quote}",
@@ -921,6 +931,10 @@ ADVICE: dict[Code, Words] = {
     Code.PROGRAM_UNUSABLE: "install it there, or correct program.command",
     Code.INTERPRETER_UNUSABLE: """install it there, or name another with program.python or the
         host's `python`""",
+    Code.FOLDER_NOT_SHARED: """mount one file system on all hosts, and write the folder's path there
+        in the program's arguments and in `program.shared`""",
+    Code.FOLDER_NOT_READ: _ALL_MUST_WRITE,
+    Code.FOLDER_NOT_WRITTEN: _ALL_MUST_WRITE,
     Code.SCRIPT_UNUSABLE: "copy it to the hosts that lack it; {copying}",
     Code.SCRIPT_DIFFERS: "copy it again to the hosts where it differs; {copying}",
     Code.PYTHON_NOT_RUNNING: "program.python or the host's `python` names the interpreter",
@@ -1117,6 +1131,9 @@ ADVICE: dict[Code, Words] = {
     Code.BEHIND_PROXY: _NO_PROXY,
     Code.PEERS_LOST: "check the network between the hosts, and what the other tasks printed last",
     Code.EXCEPTION_RAISED: "see its traceback: {logs} -t {task}",
+    Code.CHECKPOINT_NOT_FOUND: """all hosts must see the folder of the checkpoints, also those of
+        parameter servers: mount one file system on them, and write the folder's path there in the
+        program's arguments and in `program.shared`, so that the hosts are checked for it""",
     Code.FILE_NOT_SENT: """take it out of .gitignore, list it in `program.sync`, or put it where all
         hosts see it""",
     Code.INTERRUPTED: "somebody sent it SIGINT: a scheduler, a shell, a person",

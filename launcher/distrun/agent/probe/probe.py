@@ -6,7 +6,7 @@ import time
 from typing import Callable, Optional
 
 from distrun.agent.loop import Loop
-from distrun.agent.probe import dialer, inspection
+from distrun.agent.probe import dialer, inspection, marks
 from distrun.agent.probe.forked_call import ForkedCall
 from distrun.agent.probe.listener import Listener
 from distrun.agent.protocol import Cause, Code, Message, Order, Report, probe_messages
@@ -27,19 +27,42 @@ class Probe:
         self._ports = ports
         self._report = report
         self._listener = Listener(loop)
+        self._marked: Optional[probe_messages.Listen] = None
+        """The order by which this host has written files that are to be removed."""
 
     def execute(self, order: Order, log_dir: str) -> None:
         """Execute one order. `log_dir`: the folder of the tasks' logs."""
         if isinstance(order, probe_messages.Listen):
-            errors = self._listener.open(self._ports, order.greeting)
-            self._report(probe_messages.Listening(errors, time.time()))
+            listening = probe_messages.Listening(
+                self._listener.open(self._ports, order.greeting), time.time()
+            )
+            if not order.mark:
+                self._report(listening)
+                return
+            self.remove_marks()
+            self._marked = order
+            self._fork(
+                lambda: listening._replace(unwritten=marks.write(order)),
+                marks.LONGEST_WAIT,
+                lambda cause: listening._replace(
+                    unwritten=[
+                        Cause(Code.FOLDER_NOT_WRITTEN, path=each, within=(cause,))
+                        for each in order.folders
+                    ]
+                ),
+            )
         elif isinstance(order, probe_messages.StopListening):
             self._listener.close()
-            self._report(probe_messages.StoppedListening())
+            marked, self._marked = self._marked, None
+            if marked is None:
+                self._report(probe_messages.StoppedListening())
+                return
+            stopped = probe_messages.StoppedListening()
+            self._fork(lambda: marks.remove(marked), marks.LONGEST_WAIT, lambda _: stopped)
         elif isinstance(order, probe_messages.Dial):
             self._fork(
-                lambda: dialer.dial(order),
-                dialer.most_seconds(order),
+                lambda: self._dial(order),
+                dialer.most_seconds(order) + marks.LONGEST_WAIT,
                 lambda cause: probe_messages.Dialled([], cause),
             )
         elif isinstance(order, probe_messages.Inspect):
@@ -48,6 +71,18 @@ class Probe:
                 order.seconds,
                 lambda cause: probe_messages.Inspected([], None, cause),
             )
+
+    def _dial(self, order: probe_messages.Dial) -> probe_messages.Dialled:
+        dialled = dialer.dial(order)
+        if self._marked is None or not order.mark:
+            return dialled
+        return dialled._replace(unseen=marks.unseen(self._marked, order.mark))
+
+    def remove_marks(self) -> None:
+        """Remove the files that this host has written if nothing else has: the agent ends."""
+        if self._marked is not None:
+            marks.remove(self._marked)
+            self._marked = None
 
     def _fork(
         self, work: Callable[[], Report], seconds: float, failed: Callable[[Cause], Report]

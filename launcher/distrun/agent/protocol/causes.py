@@ -102,6 +102,9 @@ class Code(StrEnum):
     GREETING_MISSING = "greeting_missing"  # errno, or 0
     GREETING_DIFFERENT = "greeting_different"
     SCRIPT_NOT_READ = "script_not_read"  # path, errno
+    FOLDER_NOT_SHARED = "folder_not_shared"  # host, path; name: of the host that has another
+    FOLDER_NOT_READ = "folder_not_read"  # path, errno; name: of the host whose file it is
+    FOLDER_NOT_WRITTEN = "folder_not_written"  # path; errno, or within: why
     INTERPRETER_FAILED = "interpreter_failed"  # errno; or status, text: its last line
 
     # A check of the preflight. The code says what was found, good or bad.
@@ -134,6 +137,7 @@ class Code(StrEnum):
     TF_KERAS_MISSING = "tf_keras_missing"  # name: of the interpreter; version: of TensorFlow
     MODULES_FOUND = "modules_found"  # name: of the interpreter
     MODULES_MISSING = "modules_missing"  # name: of the interpreter; text: the modules' names
+    FOLDER_SHARED = "folder_shared"  # path
     PROXY_UNUSED = "proxy_unused"  # name: of the variable
     PROXY_BETWEEN_HOSTS = "proxy_between_hosts"  # name: of the variable; hosts: behind the proxy
     SERVERS_OPEN_TO_USERS = "servers_open_to_users"  # text: names; count: how many
@@ -343,6 +347,7 @@ class Code(StrEnum):
     PROXY_ANSWERED = "proxy_answered"  # text, name
     PEERS_LOST = "peers_lost"  # text, name
     EXCEPTION_RAISED = "exception_raised"  # text, name
+    CHECKPOINT_NOT_FOUND = "checkpoint_not_found"  # text, name, path, host; within: a FOLDER_...
     FILE_NOT_SENT = "file_not_sent"  # text, name, path: the file
     INTERRUPTED = "interrupted"  # name
     CHILD_KILLED = "child_killed"  # task, pid, signal; within: what shows that memory ran out
@@ -362,7 +367,7 @@ class Code(StrEnum):
     PREEMPTED_SILENTLY = "preempted_silently"
     NEVER_LISTENED = "never_listened"  # tasks
     TRAINED_ALONE = "trained_alone"  # tasks
-    STARTS_UNEVEN = "starts_uneven"  # within: a WAS_AT of each task
+    STARTS_UNEVEN = "starts_uneven"  # within: a WAS_AT of each task, FOLDER_NOT_SHARED
     WAS_AT = "was_at"  # task, text: the step, path: of the checkpoint, if known
     SUSPENDED = "suspended"
     NOT_ANSWERING = "not_answering"
@@ -392,6 +397,7 @@ class Subject(StrEnum):
     INSPECTION = "inspection"
     DISK = "disk"
     WORKDIR = "workdir"
+    SHARED = "shared"
     PROGRAM = "program"
     SCRIPT = "script"
     PYTHON = "python"

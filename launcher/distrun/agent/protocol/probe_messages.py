@@ -1,7 +1,8 @@
 """The messages of the preflight, which runs before the first task starts.
 
-First every agent listens on the ports that it holds. When all listen, each dials the ports of the
-others. When all have dialled, they stop listening.
+First every agent listens on the ports that it holds, and writes a file into the folders that the
+hosts are to share. When all listen, each dials the ports of the others, and looks for the file of
+one host. When all have dialled, they stop listening, and remove their files.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from distrun.agent.protocol import Order, Report
 from distrun.agent.protocol.causes import Cause
 from distrun.agent.structs import Struct
 
+MARK_PREFIX = ".distrun-shared-"
+"""Begins the names of the files that hosts write into folders, to see whether they share them."""
+
 # From supervisor to agent ------------------------------------------------------------------
 
 
@@ -20,6 +24,13 @@ class Listen(Order):
     """Listen on the held ports until :class:`StopListening`, and send callers the greeting."""
 
     greeting: str
+    mark: str = ""
+    """The name of the file to write into each folder; empty: it writes none."""
+    folders: Sequence[str] = ()
+    """The folders that the hosts are to share, as the program names them."""
+    workdir: str = ""
+    """Their tasks' working folder, and whether it may be the home folder: see :class:`Program`."""
+    or_home: bool = False
 
 
 class Target(Struct):
@@ -31,15 +42,17 @@ class Target(Struct):
 
 
 class Dial(Order):
-    """Dial each port, and wait at most so many seconds for each."""
+    """Dial each port, and wait at most so many seconds for each; look for another host's file."""
 
     structs = {"targets": Target}  # noqa: RUF012 - nobody changes it
     targets: List[Target]
     seconds: float
+    mark: str = ""
+    """The name of the file to look for in each folder; empty: it looks for none."""
 
 
 class StopListening(Order):
-    """Stop listening: the tasks need the ports now."""
+    """Stop listening: the tasks need the ports now. Remove the file in the shared folders."""
 
 
 class Program(Struct):
@@ -80,6 +93,8 @@ class Listening(Report):
 
     errors: List[Cause]
     at: float
+    unwritten: Sequence[Cause] = ()
+    """Why no file could be written into a folder."""
 
 
 class Unreachable(Struct):
@@ -96,6 +111,8 @@ class Dialled(Report):
     unreachable: List[Unreachable]
     failure: Optional[Cause] = None
     """Why it could not be done at all; None if it was done."""
+    unseen: Sequence[Cause] = ()
+    """In which folders the other host's file is not."""
 
 
 class StoppedListening(Report):

@@ -15,7 +15,7 @@ from distrun.agent.protocol import Cause, Code, StartTask
 from distrun.agent.structs import Struct
 
 if TYPE_CHECKING:
-    from distrun.agent.protocol.probe_messages import Program
+    from distrun.agent.protocol.probe_messages import Listen, Program
     from distrun.agent.tasks.notify import NotifySocket
 
 _EXIT_NOT_EXECUTED = 127
@@ -96,7 +96,7 @@ def lead_session(agent: int, signum: int) -> None:
     _restore_descriptor_limit()
 
 
-def workdir(order: Union[StartTask, Program]) -> str:
+def workdir(order: Union[StartTask, Program, Listen]) -> str:
     if order.or_home and not os.access(os.fsencode(order.workdir), os.X_OK):
         return os.path.expanduser("~")
     return order.workdir
