@@ -403,7 +403,7 @@ class Job:
         _require(signal in signals.valid_signals(), "signal", signal)
         folder = self._existing()
         if folder.is_elsewhere:
-            from distrun.slurm import queued_job
+            from distrun.job import queued_job
 
             order = queued_job.StopOrder(command="Job.kill()", signal=int(signal), grace=grace)
             queued_job.stop(folder, order)

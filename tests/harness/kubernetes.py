@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,31 @@ start
 until {ctr} plugins ls | grep -q 'cri .*ok'; do kill $!; wait $!; sleep 0.5; start; done
 for image in {images}; do {ctr} -n k8s.io images import $image; done
 setsid sh -c 'while :; do {kubelet}; sleep 0.5; done' >>{folder}/kubelet.log 2>&1 </dev/null &
+setsid {python} -I -c '{forward}' >>{folder}/forward.log 2>&1 </dev/null &
+"""
+_SERVICE = "10.93.0.1"
+"""The address of the service `kubernetes`, by which pods reach the API server."""
+_FORWARD = """
+import asyncio
+async def copy(reader, writer):
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    finally:
+        writer.close()
+async def serve(reader, writer):
+    try:
+        there = await asyncio.open_connection("{server}", 6443)
+    except OSError:
+        return writer.close()
+    await asyncio.gather(copy(reader, there[1]), copy(there[0], writer))
+async def main():
+    server = await asyncio.start_server(serve, "{service}", 443)
+    await server.serve_forever()
+asyncio.run(main())
 """
 _READ_ONLY = ("/usr", "/lib", "/lib64", "/bin")
 
@@ -175,7 +201,7 @@ class Cluster:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-signing-key-file={keys}/sa.key",
             f"--service-account-key-file={keys}/sa.pub", "--feature-gates=TTLAfterFinished=true",
-            "--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none",
+            "--endpoint-reconciler-type=none",
         )  # fmt: skip
         wait_until(
             lambda: self.kubectl("get", "--raw", "/readyz", check=False) == "ok",
@@ -225,6 +251,8 @@ class Cluster:
         # kubelet would ask a cloud's metadata service, and wait for it.
         node.run("ip", "route", "del", "default")
         node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        # Instead of kube-proxy: pods reach the API server by its service's address.
+        node.run("ip", "addr", "add", f"{_SERVICE}/32", "dev", "lo")
         for other, each in enumerate(self.nodes, start=1):
             if each is not node:
                 node.run("ip", "route", "add", f"10.92.{other}.0/24", "via", each.address)
@@ -239,8 +267,10 @@ class Cluster:
         )
         images = " ".join(str(each) for each in (HOME / "images").iterdir())
         script = _BOOT.format(
-            path=path, ctr=ctr, home=HOME, folder=folder, images=images, kubelet=kubelet_command
-        )
+            path=path, ctr=ctr, home=HOME, folder=folder, images=images, kubelet=kubelet_command,
+            python=sys.executable,
+            forward=_FORWARD.format(server=self.network.gateway, service=_SERVICE),
+        )  # fmt: skip
         node.run("sh", "-c", script)
 
     def _wait_for_nodes(self) -> None:
@@ -249,6 +279,9 @@ class Cluster:
             return sum(line.split()[1] == "Ready" for line in lines) == NODES
 
         wait_until(are_ready, _DEADLINE, "all nodes are ready")
+        account = ("get", "serviceaccount", "default", "-o", "jsonpath={.secrets}")
+        has_account = lambda: bool(self.kubectl(*account, check=False))  # noqa: E731
+        wait_until(has_account, _DEADLINE, "there is a service account for pods")
 
     # What tests ask ------------------------------------------------------------------------
 
@@ -308,8 +341,6 @@ def _is_removed(item: dict[str, Any]) -> bool:
 
 def overlay(**variables: str) -> dict[str, Any]:
     """What makes pods of the empty image like this machine: its programs, mounted."""
-    import sys
-
     python = Path(sys.executable).resolve()
     interpreters = {str(python.parents[1]), sys.prefix, sys.base_prefix}
     folders = [*_READ_ONLY, *(each for each in sorted(interpreters) if not _is_below(each))]

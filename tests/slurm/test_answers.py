@@ -13,7 +13,8 @@ import pytest
 
 from distrun.agent.linux.same_files import fingerprint
 from distrun.agent.protocol import Code
-from distrun.slurm import allocation, commands, step_end
+from distrun.job.scheduler import SchedulerError
+from distrun.slurm import allocation, step_end
 
 Provide = Callable[[str, str], None]
 STEP = "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-01-01T00:00:00"
@@ -63,7 +64,7 @@ def test_the_order_is_that_of_slurm(provide: Provide) -> None:
 @pytest.mark.parametrize("answer", ["", "<html>busy</html>", "JobId=7 NodeList=(null)"])
 def test_an_unexpected_answer_is_quoted(provide: Provide, answer: str) -> None:
     provide("scontrol", f"echo '{answer}'")
-    with pytest.raises(commands.SlurmCommandError) as raised:
+    with pytest.raises(SchedulerError) as raised:
         allocation.of_job("7")
     assert "scontrol -o show job -d 7 answered in an unexpected form" in str(raised.value)
     assert (answer or "nothing") in str(raised.value)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from distrun.job.scheduler import MissingCommandError, SchedulerError
 from distrun.slurm import commands
 from harness.slurm import Cluster
 
@@ -27,13 +28,13 @@ def _provide(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPat
 
 def test_a_missing_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(commands.MissingCommandError, match=r"squeue was not found.*PATH"):
+    with pytest.raises(MissingCommandError, match=r"squeue was not found.*PATH"):
         commands.run("squeue", "-h")
 
 
 def test_a_slow_command_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _provide(tmp_path, "squeue", "exec sleep 600", monkeypatch)
-    with pytest.raises(commands.SlurmCommandError, match=r"squeue has not answered within 0\.2 s"):
+    with pytest.raises(SchedulerError, match=r"squeue has not answered within 0\.2 s"):
         commands.run("squeue", limit=0.2)
 
 

@@ -324,6 +324,7 @@ LAYERS = (
     {
         *("distrun.agent", "distrun.errors", "distrun.frozen"),
         *("distrun.job.held_package", "distrun.job.printed_progress", "distrun.job.progress_lines"),
+        "distrun.job.scheduler",
         *("distrun.spec.regular_file", "distrun.spec.resources"),
         *("distrun.spec.tensorflow_versions", "distrun.strategies"),
         *("distrun.supervisor.forked_process", "distrun.supervisor.received_tree"),
@@ -338,8 +339,9 @@ LAYERS = (
     {"distrun.job.folder", "distrun.verdict"},
     {
         *("distrun.advice", "distrun.job.history", "distrun.job.timing"),
-        *("distrun.job.traces", "distrun.redaction", "distrun.slurm.queued_job"),
-        "distrun.slurm.submission",
+        *("distrun.job.traces", "distrun.redaction", "distrun.job.queued_job"),
+        *("distrun.kubernetes.batch_job", "distrun.kubernetes.submission"),
+        *("distrun.slurm.batch_job", "distrun.slurm.submission"),
     },
     {"distrun.words"},
     {"distrun.job.resumption", "distrun.logs", "distrun.supervisor"},

@@ -18,12 +18,13 @@ from distrun.cli.options import (
     spec_argument,
 )
 from distrun.errors import EXIT_KILLED, HostError, UsageError
-from distrun.job import resumption
+from distrun.job import queued_job, resumption
 from distrun.job.events import Result
-from distrun.job.folder import JobFolder, JobStore
+from distrun.job.folder import BatchJob, JobFolder, JobStore
+from distrun.job.queued_job import read_order
+from distrun.job.scheduler import SUBMITTED
 from distrun.lifecycle import JobState
-from distrun.slurm import batch_job, queued_job, step_end, submission
-from distrun.slurm.queued_job import read_order
+from distrun.slurm import batch_job, step_end, submission
 from distrun.spec.loader import load, reload
 from distrun.spec.model import Spec
 
@@ -45,10 +46,11 @@ def command(
 
     `distrun submit` writes such scripts; see `distrun submit --dry-run`.
     """
-    number = os.environ.get("SLURM_JOB_ID")
+    number = os.environ.get(SUBMITTED) or os.environ.get("SLURM_JOB_ID")
     if not number:
         raise UsageError(
-            "batch-run is for batch scripts of Slurm", hint="queue a job with: distrun submit SPEC"
+            "batch-run is for batch scripts of Slurm, and for pods",
+            hint="queue a job with: distrun submit SPEC",
         )
     folder = _folder(job_id, spec_path, args, name, overrides, number)
     return _run(folder, number)
@@ -86,11 +88,12 @@ def _run(folder: JobFolder, number: str) -> int:
     state = folder.state()
     resumption.require_resumable(folder, state)
     recorded = resumption.spec_of(folder, ())
-    spec = reload(recorded, ())  # its hosts are those of this allocation
+    # Its hosts are those of this allocation.
+    spec = recorded if SUBMITTED in os.environ else reload(recorded, ())
     resumed = resumption.Resumption(folder=folder, former=state, changes=())
     asked = functools.partial(_stop_order, folder, number)
     code = launch(spec, LaunchOptions(resumed=resumed, asked_to_stop=asked))
-    if spec.slurm.requeue and _was_interrupted(folder.state()):
+    if SUBMITTED not in os.environ and spec.slurm.requeue and _was_interrupted(folder.state()):
         _requeue(folder, spec, number)
     return code
 
@@ -101,8 +104,11 @@ def _stop_order(folder: JobFolder, number: str) -> StopJob:
 
     order = read_order(folder)
     if order is None:
-        ends = Cause(Code.SLURM_ALLOCATION_ENDS, name=number)
-        cause = step_end.of_job(number) or ends
+        if SUBMITTED in os.environ:
+            cause = Cause(Code.POD_DELETED, name=os.uname().nodename)
+        else:
+            ends = Cause(Code.SLURM_ALLOCATION_ENDS, name=number)
+            cause = step_end.of_job(number) or ends
         return StopJob(cause, signal.SIGTERM, None, 128 + signal.SIGTERM)
     cause = Cause(Code.STOPPED_BY_COMMAND, name=order.command)
     return StopJob(cause, order.signal, order.grace, EXIT_KILLED)
@@ -128,7 +134,7 @@ def _was_interrupted(state: JobState) -> bool:
 
 def _requeue(folder: JobFolder, spec: Spec, number: str) -> None:
     """Put the job back into the queue, unless scancel has ended it."""
-    entry = batch_job.find([number]).get(number)
+    entry = batch_job.find([BatchJob(id=number)]).get(number)
     if entry is None or entry.state != "RUNNING" or queued_job.read_order(folder) is not None:
         return
     cause = Cause(Code.SLURM_ALLOCATION_ENDS, name=number)

@@ -152,7 +152,7 @@ def _is_in_use(folder: JobFolder) -> bool:
     if folder.supervisor_pid() is not None:
         return True
     if folder.is_elsewhere:
-        from distrun.slurm import queued_job
+        from distrun.job import queued_job
 
         return queued_job.look(folder).is_active
     job_id, where = folder.job_id, ", ".join(leftovers.places(folder, folder.state()))

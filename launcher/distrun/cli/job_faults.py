@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 def find_job(job: str | None) -> JobFolder:
     """Find a job that a command shows. Prints what is wrong with its record; advice names it."""
     from distrun.job.folder import JobStore
+    from distrun.job.queued_job import refresh
     from distrun.words.causes import advise_about
 
     folder = JobStore.default().find(job)
+    refresh(folder)
     advise_about(folder.argument)
     tell_record_fault(folder)
     return folder

@@ -92,7 +92,7 @@ def _may_run(folder: JobFolder) -> bool:
     from distrun.job import leftovers
 
     if folder.is_elsewhere:
-        from distrun.slurm import queued_job
+        from distrun.job import queued_job
 
         batch = folder.batch_job()
         return queued_job.look(folder).is_active or (batch is not None and not batch.id)

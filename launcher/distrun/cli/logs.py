@@ -189,6 +189,7 @@ def _tell_end(folder: JobFolder, startup: StartupFilter | None, shown: Sequence[
 
 
 def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
+    from distrun.job import queued_job
     from distrun.job.folder import JobStore
 
     store = JobStore.default()
@@ -205,7 +206,10 @@ def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
             others = "".join(f"{each} " for each in jobs if each not in named)
             error.hint = f"to show one task: distrun logs {printable(others)}-t {named[0]}"
         raise
-    return list(found.values()) or [store.find(None)]
+    folders = list(found.values()) or [store.find(None)]
+    for each in folders:
+        queued_job.refresh(each)
+    return folders
 
 
 def task_logs(folder: JobFolder, tasks: Iterable[str], *, labelled: bool = False) -> list[TaskLog]:

@@ -10,11 +10,10 @@ from distrun.agent.protocol.channel import Channel
 from distrun.cli import console
 from distrun.cli.job_faults import tell_record_fault
 from distrun.errors import DistrunError, HostError, UsageError, WaitTimeoutError
-from distrun.job import control, events, leftovers, traces
+from distrun.job import control, events, leftovers, queued_job, traces
 from distrun.job.control import supervisor_place
 from distrun.job.events import Event, Result
 from distrun.job.folder import JobFolder
-from distrun.slurm import queued_job
 from distrun.words.causes import cause_text
 from distrun.words.events import event_text
 from distrun.words.formats import format_names
@@ -213,7 +212,7 @@ def _require_ended(folder: JobFolder) -> None:
 
 def _stop_queued(folder: JobFolder, grace: float | None, signum: int) -> None:
     """Stop a job in Slurm, which waits or runs on another machine."""
-    job_id, found = folder.job_id, queued_job.look(folder, asks_slurm=True)
+    job_id, found = folder.job_id, queued_job.look(folder, asks=True)
     batch = folder.batch_job()
     if batch is not None and not batch.id:
         raise HostError(

@@ -19,8 +19,9 @@ from distrun.cli.spec_warnings import find_warnings, print_success, print_warnin
 from distrun.cli.transfer_bar import read_files
 from distrun.errors import HostError
 from distrun.frozen import replace
+from distrun.job import queued_job
 from distrun.job.folder import JobStore
-from distrun.slurm import batch_job, batch_script, queued_job, submission
+from distrun.slurm import batch_job, batch_script, submission
 from distrun.spec.loader import load
 from distrun.spec.model import Spec
 from distrun.spec.problems import printable
@@ -34,7 +35,7 @@ from distrun.words.queue import queue_text
 @name_option
 @overrides_option
 @strict_option
-@click.option("--dry-run", is_flag=True, help="Print the batch script; queue nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what is submitted; submit nothing.")
 def command(
     spec_path: str,
     args: tuple[str, ...],
@@ -43,14 +44,18 @@ def command(
     strict: bool,
     dry_run: bool,
 ) -> int:
-    """Queue the job that SPEC describes in Slurm, and print its id.
+    """Leave the job that SPEC describes to Slurm or Kubernetes, and print its id.
 
-    The section `slurm` of SPEC says what to ask Slurm for. SPEC, the program, its interpreter and
-    what is asked for are checked before the job is queued. Every other command works with the id
-    at once, on any machine that shares the home folder. Everything after `--` is passed to your
-    program.
+    SPEC, the program and what is asked for are checked first. Every other command works with the
+    id at once. Everything after `--` is passed to your program.
 
-    The script that --dry-run prints can be kept, and given to sbatch by hand.
+    In Slurm, the section `slurm` of SPEC says what to ask for. Other machines that share the home
+    folder see the job, too. The script that --dry-run prints can be kept, and given to sbatch by
+    hand.
+
+    With `hosts: kubernetes`, the supervisor runs in a pod, as docs/kubernetes.md explains. This
+    command returns once it runs; its machine is not needed any more. Other machines see the job
+    with --namespace, as in `distrun ps --namespace team`.
 
     \b
       id=$(distrun submit job.yaml) && distrun logs -f "$id"
@@ -59,6 +64,8 @@ def command(
     """
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name, is_submitted=True)
     print_success(spec)
+    if any(host.pod for host in spec.hosts):
+        return _submit_to_kubernetes(spec, strict=strict, dry_run=dry_run)
     assert spec.origin is not None  # noqa: S101 - the loader sets it
     # On the nodes, the file is read again: there, its hosts are those of the allocation.
     origin = replace(spec.origin, overrides=(*spec.origin.overrides, "hosts=slurm"))
@@ -82,6 +89,24 @@ def command(
     found = queued_job.look(folder)
     where = "queued in Slurm" if found.entry is None else queue_text(found.entry, starts_at)
     console.print_message(f"job {folder.job_id} is {where}")
+    return 0
+
+
+def _submit_to_kubernetes(spec: Spec, *, strict: bool, dry_run: bool) -> int:
+    from distrun.kubernetes import manifest, submission
+    from distrun.spec.yamltext import dump
+
+    print_warnings(find_warnings(spec, strict=strict))
+    submission.require_submittable(spec)
+    if dry_run:
+        name = manifest.job_name(spec.name)
+        jobs = [manifest.make_supervisor(spec, spec.name, name), manifest.make(spec, spec.name)]
+        console.print_text("---\n".join(map(dump, jobs)).rstrip("\n"))
+        return 0
+    files = read_files(spec)
+    folder = submission.submit(JobStore.default(), spec, files, console.print_message)
+    console.print_text(folder.job_id)
+    console.print_message(f"job {folder.job_id} runs in Kubernetes")
     return 0
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from distrun.job.folder import JobFolder
+    from distrun.job.queued_job import QueuedJobWatch
     from distrun.lifecycle import JobState
-    from distrun.slurm.queued_job import QueuedJobWatch
     from distrun.supervisor.stack_collector import Stacks
 
 _CONNECT_SECONDS = 30.0
@@ -207,7 +207,7 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
         InternalError: the supervisor died, and the record does not have the job's end.
     """
     if folder.is_elsewhere:
-        from distrun.slurm import queued_job
+        from distrun.job import queued_job
 
         return queued_job.wait_for_end(folder, timeout)
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -323,7 +323,7 @@ class SupervisorWatch:
         self._queued: QueuedJobWatch | None = None
         self._channel = None
         if folder.is_elsewhere:
-            from distrun.slurm.queued_job import QueuedJobWatch
+            from distrun.job.queued_job import QueuedJobWatch
 
             self._queued = QueuedJobWatch(folder)
             return

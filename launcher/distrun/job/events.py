@@ -68,7 +68,7 @@ class JobResumed(JobCreated):
 
 
 class JobQueued(OwnEvent):
-    """The job waits in the queue of Slurm: it was submitted, or it was queued again.
+    """The job waits in the queue of Slurm or Kubernetes: it was submitted, or it was queued again.
 
     The first event of the record of a submitted job. `cause`: why it was queued again.
     """
@@ -78,7 +78,8 @@ class JobQueued(OwnEvent):
     strategy: str
     spec_file: str
     batch_id: str
-    """Slurm's id of it."""
+    """Its scheduler's id of it."""
+    scheduler: str = "Slurm"
     timeouts: Timeouts = field(default_factory=Timeouts)
     cause: Cause | None = None
 

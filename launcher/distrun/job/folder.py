@@ -33,6 +33,7 @@ from distrun.codec import from_json, to_json
 from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen, replace
 from distrun.job import events, record
+from distrun.job.scheduler import SUBMITTED
 from distrun.spec.regular_file import open_regular_file, read_regular_file
 
 if TYPE_CHECKING:
@@ -51,8 +52,13 @@ _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _FILES = {
     *("spec.yaml", "plan.json", "events.jsonl", "logs", "control.sock", "history"),
     *("supervisor.log", "supervisor.lock", "spec.json", "token"),
-    *("batch.sh", "batch.log", "batch.json", "stop.json"),
+    *("batch.sh", "batch.log", "batch.json", "stop.json", "mirror.json"),
 }
+NOT_COPIED = (
+    *("token", "supervisor.lock", "control.sock", "batch.sh", "batch.json", "stop.json"),
+    "mirror.json",
+)
+"""Those that a copy of a job's folder on another machine has of its own, or lacks."""
 LOG_SUFFIX, HISTORY_SUFFIX = ".log", ".jsonl"
 LATE_SUFFIX = ".late"
 _LATE_NAME = re.compile(r"(.+)\.(\d{1,19})-(\d{1,30})\.late", re.ASCII)
@@ -82,12 +88,23 @@ def task_of_log(log: str) -> str:
 
 
 class BatchJob(Frozen, kw_only=True):
-    """A job in Slurm. `runs_in`: the machine of its supervisor, by `pid_namespace()`, if known."""
+    """A job that Slurm or Kubernetes holds.
+
+    `runs_in`: the machine of its supervisor, by `pid_namespace()`, if known.
+    """
 
     id: str
     runs_in: str = ""
     requeues: bool = False
     """Whether it is queued again after the time limit, for example."""
+    namespace: str = ""
+    """Of Kubernetes, where `id` is the name of its Job; empty: it is in Slurm."""
+    context: str = ""
+    """Of kubectl; empty: the current one."""
+    is_own: bool = True
+    """Whether it was submitted from here: then its Job is removed once its record is here."""
+    is_released: bool = False
+    """Whether its record is here to the end."""
 
 
 class JobFolder:
@@ -114,6 +131,7 @@ class JobFolder:
         self.batch_log = opened / "batch.log"
         self.batch_file = opened / "batch.json"
         self.stop_file = opened / "stop.json"
+        self.mirror_file = opened / "mirror.json"
         self._token_file = opened / "token"
         self._lock_file = opened / "supervisor.lock"
 
@@ -295,7 +313,7 @@ class JobFolder:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether its supervisor is a matter of Slurm, and not of this machine.
+        """Whether its supervisor is a matter of a scheduler, and not of this machine.
 
         Neither a lock nor a socket on a shared file system says anything about another machine.
         """
@@ -465,7 +483,8 @@ class JobStore:
             what = f"there is no place for jobs: user {os.getuid()} has no home"
             raise UsageError(what, hint="set DISTRUN_HOME to a folder of your own")
         store = cls(Path(home).absolute())
-        store.check()
+        if SUBMITTED not in os.environ:  # a pod has no other users
+            store.check()
         return store
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""A job: the one reader of its record, its samples and its place in the queue of Slurm."""
+"""A job: the one reader of its record, its samples and its place in the queue of a scheduler."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from distrun.words.progress import TimeLeft, number
 
 if TYPE_CHECKING:
     from distrun.job.history import Sample
+    from distrun.job.queued_job import QueuedJob
     from distrun.job.timing import AttemptTiming, Span
     from distrun.job.usage import Usage
-    from distrun.slurm.queued_job import QueuedJob
 
 LOST = "lost"
 """The phase of a job whose record has no end and whose supervisor has died."""
@@ -120,7 +120,7 @@ class Job:
         state: the job's, where that is known already; it is not asked then whether a supervisor
             lives.
         supervisor: the process of its supervisor, then; None: there is none.
-        queued: what Slurm says of a submitted job, if its supervisor is not on this machine.
+        queued: what its scheduler says of a submitted job, if its supervisor is elsewhere.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class Job:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended; it may also wait in the queue of Slurm."""
+        """Whether it has not ended; it may also wait in the queue of a scheduler."""
         if self.queued is not None:
             return self.queued.is_active
         return self._is_active and not self.state.phase.is_final
@@ -266,7 +266,7 @@ class Job:
             if self.queued.is_pending:
                 return JobPhase.PENDING.value
             if self.state.phase is JobPhase.PENDING and self.queued.entry is not None:
-                return JobPhase.PREPARING.value  # its batch script has just begun
+                return JobPhase.PREPARING.value  # its batch script or its pod has just begun
         return self.state.phase.value
 
     @property
@@ -284,7 +284,7 @@ class Job:
         """Why it failed, as a verdict's kind, or what stopped it; None if it did neither."""
         if self.is_lost:
             here = "supervisor_died" if self.record_fault is None else "record_damaged"
-            return here if self.queued is None else "not_known_to_slurm"
+            return here if self.queued is None else f"not_known_to_{self.queued.scheduler.lower()}"
         outcome = self.outcome
         if outcome is not None and outcome.verdict is not None:
             return outcome.verdict.kind.value
@@ -473,19 +473,23 @@ class Job:
             "progress_at": self.progress_at,
             "behind": self.behind,
             "folder": str(self.folder.path),
-            "slurm": self._slurm_json(),
+            **self._scheduler_json(),
         }
 
-    def _slurm_json(self) -> dict[str, Any] | None:
-        if not self.state.batch_id:
-            return None
+    def _scheduler_json(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {"slurm": None, "kubernetes": None}
+        batch = self.folder.batch_job() if self.state.batch_id else None
+        if batch is None:
+            return shown
         entry = None if self.queued is None else self.queued.entry
-        return {
+        said = {
             "job": self.state.batch_id,
             "state": None if entry is None else entry.state,
             "reason": None if entry is None else entry.reason or None,
-            "starts_at": None if entry is None else entry.starts_at,
         }
+        if batch.namespace:
+            return {**shown, "kubernetes": {**said, "namespace": batch.namespace}}
+        return {**shown, "slurm": {**said, "starts_at": None if entry is None else entry.starts_at}}
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as `status --json` prints it."""
@@ -526,11 +530,11 @@ class Job:
 
 
 def read_jobs(folders: Sequence[JobFolder]) -> list[Job]:
-    """Return jobs as they are now. Slurm is asked once for all of those that are its own."""
+    """Return jobs as they are now. A scheduler is asked once for all of those that it holds."""
     elsewhere = [folder for folder in folders if folder.is_elsewhere]
     queued: dict[str, QueuedJob] = {}
     if elsewhere:
-        from distrun.slurm.queued_job import look_at
+        from distrun.job.queued_job import look_at
 
         queued = look_at(elsewhere)
     return [Job(folder, queued=queued.get(folder.job_id)) for folder in folders]

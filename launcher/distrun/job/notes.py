@@ -31,9 +31,8 @@ def job_notes(job: Job, *, has_times: bool = True) -> list[str]:
     if job.queued is not None and job.queued.is_active and job.queued.entry is not None:
         notes.append(queue_text(job.queued.entry))
     if job.is_lost and job.queued is not None:
-        notes.append(
-            f"Slurm no longer knows its job {job.state.batch_id}, and its record has no end"
-        )
+        who = f"{job.queued.scheduler} no longer knows its job {job.state.batch_id}"
+        notes.append(f"{who}, and its record has no end")
     elif job.is_lost and job.record_fault is not None:
         notes.append(f"its record {job.record_fault}; its result is lost")
     elif job.is_lost:

@@ -1,4 +1,7 @@
-"""Process 1 of each pod: it waits for the agents that `kubectl exec` starts, and reaps for them.
+"""Process 1 of each pod: it reaps for what `kubectl exec` starts.
+
+In the pods of tasks, it waits for their agents. In the pod of a supervisor, it starts that once its
+files have come.
 
 It is part of the pod's manifest as text. It ends with 0, so that the pod is not replaced, once an
 agent has ended in order and said so with SIGUSR1, or if nothing has run in the pod for some time:
@@ -9,10 +12,12 @@ ended what runs.
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 
 INTERVAL = 1.0
+SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)
 
 
 def runs_others():
@@ -34,10 +39,9 @@ def main(seconds):
     """Wait until nothing has run for so many seconds, or until the pod is to end."""
     status = None
     due = time.monotonic() + seconds
-    signals = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     while True:
-        received = signal.sigtimedwait(signals, INTERVAL)
+        received = signal.sigtimedwait(SIGNALS, INTERVAL)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -56,5 +60,77 @@ def main(seconds):
             return 0
 
 
+def has(path, text):
+    # type: (str, str) -> bool
+    """Whether a file has this text."""
+    try:
+        with open(path) as file:
+            return file.read() == text
+    except OSError:
+        return False
+
+
+def reap():
+    # type: () -> list[int]
+    """Reap what has ended; return the ids."""
+    found = []  # type: list[int]
+    with contextlib.suppress(ChildProcessError):
+        while not found or found[-1]:
+            found.append(os.waitpid(-1, os.WNOHANG)[0])
+    return found
+
+
+def supervise(seconds, base, kept, *command):
+    # type: (float, str, float, *str) -> int
+    """Start a supervisor once its files have come; then wait until its record has been read.
+
+    Its end is `ended`. The files in `base` may be those of an earlier pod, which this one replaces.
+    """
+    uid, ended = os.environ["DISTRUN_JOB_UID"], base + "/ended"
+    due = time.monotonic() + seconds
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    while not has(base + "/ready", uid):
+        received = signal.sigtimedwait(SIGNALS, INTERVAL / 10)
+        reap()
+        due = time.monotonic() + seconds if runs_others() else due
+        if time.monotonic() > due or (received and received.si_signo == signal.SIGTERM):
+            return 0
+    if not has(ended, uid):
+        if run(base, command):  # the pod is evicted, and not the job stopped
+            return 128 + signal.SIGTERM
+        with open(ended, "w") as file:
+            file.write(uid)
+    due = time.monotonic() + kept
+    while time.monotonic() < due:
+        received = signal.sigtimedwait(SIGNALS, INTERVAL)
+        reap()
+        if received and received.si_signo == signal.SIGTERM:
+            break
+    return 0
+
+
+def run(base, command):
+    # type: (str, tuple[str, ...]) -> bool
+    """Run a supervisor to its end. Returns whether it was asked to end by SIGTERM."""
+    with open(base + "/home/jobs/" + command[-1] + "/batch.log", "ab") as log:
+        child = subprocess.Popen(
+            command,
+            stderr=log,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS),  # noqa: PLW1509 - there are no threads
+        ).pid
+    with open(base + "/pid", "w") as file:
+        file.write(str(child))
+    is_asked = False
+    while child not in reap():
+        received = signal.sigtimedwait(SIGNALS, INTERVAL)
+        if received and received.si_signo == signal.SIGTERM:
+            is_asked = True
+            os.kill(child, signal.SIGTERM)
+    os.unlink(base + "/pid")
+    return is_asked
+
+
 if __name__ == "__main__":
+    if sys.argv[2:]:
+        sys.exit(supervise(float(sys.argv[1]), sys.argv[2], float(sys.argv[3]), *sys.argv[4:]))
     sys.exit(main(float(sys.argv[1])))

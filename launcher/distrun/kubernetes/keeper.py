@@ -194,7 +194,7 @@ class Keeper:
     def _look_for_pods(self) -> None:
         """Ask why there is no pod, if there is none."""
         if not self._pods:
-            self._refusal = self._why_no_pods()
+            self._refusal = why_no_pods(self._kubectl, self._name)
             self._next_look.move(self._loop.now() + _EVENTS_SECONDS)
 
     def _watch_again(self) -> None:
@@ -247,23 +247,7 @@ class Keeper:
         final = [each for each in found if each[1]]
         if final or found:
             return (final or found)[0]
-        return self._refusal or self._why_no_pods(), False
-
-    def _why_no_pods(self) -> Cause:
-        """Return what Kubernetes says of a Job that has no pods."""
-        with contextlib.suppress(CauseError, ValueError):
-            job = json.loads(kubectl.run([*self._kubectl, "get", "job", self._name, "-o", "json"]))
-            if job["spec"].get("suspend"):
-                return Cause(Code.POD_QUEUED, name=self._name)
-            fields = f"involvedObject.name={self._name}"
-            command = [*self._kubectl, "get", "events", "--field-selector", fields, "-o", "json"]
-            events = json.loads(kubectl.run(command))["items"]
-            warnings = [each for each in events if each.get("type") == "Warning"]
-            if warnings:
-                text = warnings[-1].get("message", "")
-                return Cause(Code.POD_NOT_CREATED, name=self._name, text=text)
-        text = f"see `kubectl describe job {self._name}`"
-        return Cause(Code.POD_NOT_CREATED, name=self._name, text=text)
+        return self._refusal or why_no_pods(self._kubectl, self._name), False
 
     def _remove(self) -> None:
         """Delete the Job, and wait until nothing runs in its pods any more."""
@@ -307,6 +291,21 @@ class Keeper:
                 return sorted(left)
             syscalls.wait_until_ready([self._watch.output.fileno()], [], due - time.monotonic())
             self._read_watch()
+
+
+def why_no_pods(words: list[str], name: str) -> Cause:
+    """Return what Kubernetes says of a Job that has no pods. `words`: those of kubectl."""
+    with contextlib.suppress(CauseError, ValueError):
+        job = json.loads(kubectl.run([*words, "get", "job", name, "-o", "json"]))
+        if job["spec"].get("suspend"):
+            return Cause(Code.POD_QUEUED, name=name)
+        fields = f"involvedObject.name={name}"
+        command = [*words, "get", "events", "--field-selector", fields, "-o", "json"]
+        events = json.loads(kubectl.run(command))["items"]
+        warnings = [each for each in events if each.get("type") == "Warning"]
+        if warnings:
+            return Cause(Code.POD_NOT_CREATED, name=name, text=warnings[-1].get("message", ""))
+    return Cause(Code.POD_NOT_CREATED, name=name, text=f"see `kubectl describe job {name}`")
 
 
 class _Watch:

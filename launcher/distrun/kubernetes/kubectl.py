@@ -26,15 +26,23 @@ def prefix(settings: KubernetesSpec | None) -> list[str]:
     Raises:
         FileNotFoundError: it is not in PATH.
     """
+    if settings is None:
+        return words("", "")
+    return words(settings.context or "", settings.namespace or "")
+
+
+def words(context: str, namespace: str) -> list[str]:
+    """Return kubectl with a context and a namespace; empty: the current one.
+
+    Raises:
+        FileNotFoundError: it is not in PATH.
+    """
     found = shutil.which("kubectl")
     if found is None:
         raise FileNotFoundError(2, "kubectl")
-    words = [found]
-    if settings is not None and settings.context is not None:
-        words.append(f"--context={settings.context}")
-    if settings is not None and settings.namespace is not None:
-        words.append(f"--namespace={settings.namespace}")
-    return words
+    command = [found]
+    command += [f"--context={context}"] if context else []
+    return command + ([f"--namespace={namespace}"] if namespace else [])
 
 
 def run(command: Sequence[str], given: str = "", seconds: float = SECONDS) -> str:

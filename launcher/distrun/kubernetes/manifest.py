@@ -11,7 +11,9 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distrun.frozen import replace
 from distrun.job import held_package
+from distrun.job.scheduler import SUBMITTED
 from distrun.kubernetes.pods import CONTAINER
 
 if TYPE_CHECKING:
@@ -27,6 +29,13 @@ _UNREACHABLE_SECONDS = 10
 _END_SECONDS = 10
 """How long a pod may take to end once its tasks have had their grace."""
 _MOST_REPLACEMENTS = 1000
+LABEL = "distrun/submitted"
+"""The label of all objects of a submitted job, with that name."""
+FOLDER = "/distrun"
+"""Where pods have what is distrun's."""
+KEPT_RECORD_SECONDS = 24 * 3600
+"""How long the pod of a supervisor waits until its record is read."""
+_UPLOAD_SECONDS = 60
 _GPU = "nvidia.com/gpu"
 _BY_KEY = {"volumeMounts": "mountPath", "ports": "containerPort"}
 """The key by which an item of a list in an overlay replaces one; in other lists it is `name`."""
@@ -34,6 +43,8 @@ _BY_KEY = {"volumeMounts": "mountPath", "ports": "containerPort"}
 
 def job_name(job_id: str) -> str:
     """Return the name of a job's Job: the same for each supervisor of it, and for no other job."""
+    if SUBMITTED in os.environ:
+        return f"{os.environ[SUBMITTED]}-pods"
     own = repr((job_id, socket.gethostname(), os.getuid()))
     slug = re.sub(r"[^a-z0-9]+", "-", job_id.lower()).strip("-")[:36].rstrip("-")
     return f"distrun-{slug}-{hashlib.sha256(own.encode()).hexdigest()[:8]}"
@@ -44,7 +55,18 @@ def make(spec: Spec, job_id: str) -> dict[str, Any]:
     settings = spec.kubernetes
     assert settings is not None  # noqa: S101 - only such specs have pods
     count = sum(host.pod for host in spec.hosts)
-    labels = {"app.kubernetes.io/managed-by": "distrun"}
+    labels, owner = _labels(os.environ.get(SUBMITTED)), {}
+    if SUBMITTED in os.environ:  # its end is that of these pods, too
+        owner = {
+            "ownerReferences": [
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "name": os.environ[SUBMITTED],
+                    "uid": os.environ["DISTRUN_JOB_UID"],
+                }
+            ]
+        }
     queue = {} if settings.queue is None else {"kueue.x-k8s.io/queue-name": settings.queue}
     job: dict[str, Any] = {
         "apiVersion": "batch/v1",
@@ -53,6 +75,7 @@ def make(spec: Spec, job_id: str) -> dict[str, Any]:
             "name": job_name(job_id),
             "labels": {**labels, **queue},
             "annotations": {"distrun/job": job_id},
+            **owner,
         },
         "spec": {
             "parallelism": count,
@@ -66,6 +89,67 @@ def make(spec: Spec, job_id: str) -> dict[str, Any]:
         limit = spec.timeouts.run + spec.timeouts.start + spec.timeouts.grace + _IDLE_SECONDS
         job["spec"]["activeDeadlineSeconds"] = math.ceil(limit)
     return job
+
+
+def _labels(submitted: str | None) -> dict[str, str]:
+    own = {} if submitted is None else {LABEL: submitted}
+    return {"app.kubernetes.io/managed-by": "distrun", **own}
+
+
+def base_of(job_id: str) -> str:
+    """Return the folder of a submitted job in its supervisor's pod."""
+    return f"{FOLDER}/{job_id}"
+
+
+def make_supervisor(spec: Spec, job_id: str, name: str) -> dict[str, Any]:
+    """Return the manifest of the Job of a submitted job's supervisor.
+
+    Its pod is like those of the tasks, without their resources and without other containers.
+    """
+    settings = spec.kubernetes
+    assert settings is not None  # noqa: S101 - only such specs have pods
+    small = replace(settings, cpus=None, memory=None, gpus=None)
+    labels, base = _labels(name), base_of(job_id)
+    pod = _merge(_pod(spec, small, labels), json.loads(settings.pod))
+    inner = pod["spec"]
+    container = next(each for each in inner["containers"] if each["name"] == CONTAINER)
+    container.pop("resources", None)
+    inner.pop("initContainers", None)
+    inner["containers"] = [container]
+    inner["automountServiceAccountToken"] = True
+    inner["serviceAccountName"] = settings.service_account
+    # The tasks have their grace before the supervisor ends.
+    inner["terminationGracePeriodSeconds"] += _END_SECONDS
+    if settings.volume_claim is not None:
+        claim = {"claimName": settings.volume_claim}
+        volume = {"name": "distrun", "persistentVolumeClaim": claim}
+        others = [each for each in inner["volumes"] if each["name"] != "distrun"]
+        inner["volumes"] = [volume, *others]
+    program = (
+        f"import sys; sys.path.insert(0, {base + '/package'!r}); "
+        "from distrun.__main__ import main; main()"
+    )
+    container["command"] = [
+        *(*container["command"][:-1], str(_UPLOAD_SECONDS), base, str(KEPT_RECORD_SECONDS)),
+        *("python3", "-I", "-c", program, "batch-run", "--job", job_id),
+    ]
+    uid = {"fieldRef": {"fieldPath": "metadata.labels['controller-uid']"}}
+    container["env"] += [
+        {"name": "DISTRUN_JOB_UID", "valueFrom": uid},
+        {"name": SUBMITTED, "value": name},
+        {"name": "DISTRUN_HOME", "value": f"{base}/home"},
+        {"name": "KUBECONFIG", "value": f"{base}/kubeconfig"},
+    ]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels, "annotations": {"distrun/job": job_id}},
+        "spec": {
+            "backoffLimit": _MOST_REPLACEMENTS if settings.volume_claim is not None else 0,
+            "ttlSecondsAfterFinished": _KEPT_SECONDS,
+            "template": pod,
+        },
+    }
 
 
 def _pod(spec: Spec, settings: KubernetesSpec, labels: dict[str, str]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def current(environ: Mapping[str, str]) -> Allocation | None:
 
     Raises:
         UsageError: it is one of several components of a heterogeneous job.
-        SlurmCommandError: Slurm did not answer, or in an unexpected form.
+        SchedulerError: Slurm did not answer, or in an unexpected form.
     """
     job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
     if not job:
@@ -65,7 +65,7 @@ def of_job(job: str, expected: str = "") -> Allocation:
         expected: the list of its nodes, if that is known: Slurm is asked about both at once.
 
     Raises:
-        SlurmCommandError: Slurm did not answer, or in an unexpected form.
+        SchedulerError: Slurm did not answer, or in an unexpected form.
     """
     command = ("scontrol", "-o", "show", "job", "-d", job)
     asked = commands.Command(*command)

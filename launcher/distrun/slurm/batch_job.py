@@ -1,7 +1,7 @@
 """A job in the queue of Slurm: its state by squeue, or by sacct if squeue has forgotten it.
 
-All functions but :func:`longest` raise SlurmCommandError: Slurm refuses what is asked, does not
-answer, or answers in an unexpected form.
+It is a :class:`~distrun.job.queued_job.Scheduler`. All functions but :func:`longest` raise
+SchedulerError.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from distrun.frozen import Frozen
-from distrun.slurm import commands
+from distrun.agent.protocol import Cause, Code
+from distrun.job.scheduler import MissingCommandError, QueueEntry, SchedulerError
+from distrun.slurm import commands, step_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from distrun.job.folder import BatchJob, JobFolder
+
+NAME = "Slurm"
 _PENDING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
 _ENDED = {
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL"),
@@ -27,36 +31,9 @@ _SACCT = "JobIDRaw,State,Start,End,Reason"
 _UNKNOWN = ("Invalid job id", "Invalid job ID")
 
 
-class QueueEntry(Frozen, kw_only=True):
-    """What Slurm says of a job.
-
-    Attributes:
-        id: Slurm's id of it.
-        state: Slurm's word, such as PENDING.
-        reason: why it waits, in Slurm's word, such as Resources; empty if it does not.
-        starts_at: when it started, or will at the earliest (Unix seconds); None: not known.
-        ends_at: when it ended, or will at the latest.
-    """
-
-    id: str
-    state: str
-    reason: str = ""
-    starts_at: float | None = None
-    ends_at: float | None = None
-
-    @property
-    def is_pending(self) -> bool:
-        return self.state in _PENDING
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it has not ended."""
-        return self.state not in _ENDED
-
-
-def find(ids: Iterable[str]) -> dict[str, QueueEntry]:
-    """Return what Slurm says of jobs. Those that it does not know any more are left out."""
-    wanted = [each for each in dict.fromkeys(ids) if each]
+def find(batches: Iterable[BatchJob]) -> dict[str, QueueEntry]:
+    """Return what Slurm says of jobs, by its ids. Those that it does not know any more lack."""
+    wanted = [each for each in dict.fromkeys(batch.id for batch in batches) if each]
     if not wanted:
         return {}
     found = _read("squeue", "-h", "-t", "all", "-j", ",".join(wanted), "-o", _SQUEUE)
@@ -70,7 +47,7 @@ def find(ids: Iterable[str]) -> dict[str, QueueEntry]:
 def _read(*command: str, may_fail: bool = False) -> dict[str, QueueEntry]:
     try:
         answer = commands.run(*command)
-    except (commands.FailedCommandError, commands.MissingCommandError) as error:
+    except (commands.FailedCommandError, MissingCommandError) as error:
         printed = getattr(error, "printed", "")
         if may_fail or any(each in printed for each in _UNKNOWN):
             return {}
@@ -82,14 +59,28 @@ def _read(*command: str, may_fail: bool = False) -> dict[str, QueueEntry]:
             raise commands.unexpected(" ".join(command), line)
         number, state, starts, ends, reason = fields
         is_reason = reason not in ("None", "")
+        state = state.split()[0].rstrip("+")  # `CANCELLED by 1000`
         entries[number] = QueueEntry(
             id=number,
-            state=state.split()[0].rstrip("+"),  # `CANCELLED by 1000`
+            scheduler=NAME,
+            state=state,
+            is_pending=state in _PENDING,
+            is_active=state not in _ENDED,
+            cause=_end_cause(number, state) if state in _ENDED else None,
             reason=reason if is_reason else "",
             starts_at=_time(starts),
             ends_at=_time(ends),
         )
     return entries
+
+
+def _end_cause(number: str, state: str) -> Cause:
+    code = step_end.CODES.get(state, Code.SLURM_JOB_ENDED)
+    return Cause(code, name=number, text=state if code is Code.SLURM_JOB_ENDED else "")
+
+
+def refresh(folder: JobFolder, batch: BatchJob) -> None:
+    """Do nothing: the files of the job are on a file system that all hosts share."""
 
 
 def _time(text: str) -> float | None:
@@ -100,14 +91,14 @@ def _time(text: str) -> float | None:
         return None
 
 
-def signal(number: str) -> None:
+def signal(folder: JobFolder, batch: BatchJob) -> None:  # noqa: ARG001 - all schedulers have it
     """Send SIGTERM to the batch script of a running job."""
-    commands.run("scancel", "--batch", "--signal=TERM", number)
+    commands.run("scancel", "--batch", "--signal=TERM", batch.id)
 
 
-def cancel(number: str, *, only_pending: bool = False) -> None:
+def cancel(batch: BatchJob, *, only_pending: bool = False) -> None:
     """Remove a job from the queue, or end it. `only_pending`: not if it has started."""
-    commands.run("scancel", *(["--state=PENDING"] if only_pending else []), number)
+    commands.run("scancel", *(["--state=PENDING"] if only_pending else []), batch.id)
 
 
 def requeue(number: str) -> None:
@@ -142,7 +133,7 @@ def longest(partition: str | None) -> float | None:
     """
     try:
         answer = commands.run("sinfo", "-h", "-o", "%P|%l")
-    except commands.SlurmCommandError:
+    except SchedulerError:
         return None
     names = [] if partition is None else partition.split(",")
     limits = []

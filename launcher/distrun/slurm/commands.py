@@ -9,22 +9,14 @@ from __future__ import annotations
 import os
 import subprocess
 
-from distrun.errors import HostError
+from distrun.job.scheduler import MissingCommandError, SchedulerError
 
 LIMIT = 20.0
 """Seconds that a command may take. A busy slurmctld needs some."""
 _ANSWER_CHARACTERS = 300
 
 
-class SlurmCommandError(HostError):
-    """A command of Slurm is missing, too slow, failed, or answered in an unexpected form."""
-
-
-class MissingCommandError(SlurmCommandError):
-    """The command is not installed on this host."""
-
-
-class FailedCommandError(SlurmCommandError):
+class FailedCommandError(SchedulerError):
     """The command ended with an error. `printed` is what it wrote to standard error."""
 
     def __init__(self, message: str, *, hint: str | None, printed: str) -> None:
@@ -41,7 +33,7 @@ class Command:
         given: its standard input; None: there is none.
 
     Raises:
-        SlurmCommandError: it is missing, or cannot be run.
+        SchedulerError: it is missing, or cannot be run.
     """
 
     def __init__(self, name: str, *arguments: str, given: str | None = None) -> None:
@@ -63,7 +55,7 @@ class Command:
                 f"{name} was not found", hint="Is this a host of a Slurm cluster? Check PATH."
             ) from None
         except OSError as error:
-            raise SlurmCommandError(f"{name} cannot be run: {error.strerror}") from None
+            raise SchedulerError(f"{name} cannot be run: {error.strerror}") from None
 
     def answer(self, limit: float = LIMIT, *, errors: bool = False) -> str:
         """Return what it printed, without the white space around it.
@@ -73,7 +65,7 @@ class Command:
             errors: whether to return its standard error instead.
 
         Raises:
-            SlurmCommandError: it took longer than `limit`, or failed.
+            SchedulerError: it took longer than `limit`, or failed.
         """
         name, process = self._name, self._process
         with process:
@@ -83,7 +75,7 @@ class Command:
                 process.kill()
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
-                raise SlurmCommandError(
+                raise SchedulerError(
                     f"{name} has not answered within {limit:g} s",
                     hint="slurmctld may be down or busy; try again, or run: scontrol ping",
                 ) from None
@@ -116,10 +108,10 @@ def run(
     return Command(name, *arguments, given=given).answer(limit, errors=errors)
 
 
-def unexpected(command: str, answer: str) -> SlurmCommandError:
+def unexpected(command: str, answer: str) -> SchedulerError:
     """Return the error for an answer that has another form than expected; it quotes the answer."""
     shown = repr(_quoted(answer)) if answer else "nothing"
-    return SlurmCommandError(
+    return SchedulerError(
         f"{command} answered in an unexpected form: {shown}",
         hint="distrun does not know this form; please report it with the output of: "
         f"{command.partition(' ')[0]} --version",

@@ -6,6 +6,7 @@ import re
 import time
 
 from distrun.agent.protocol import Cause, Code
+from distrun.job.scheduler import SchedulerError
 from distrun.slurm import commands
 
 CODES = {
@@ -115,7 +116,7 @@ def _was_preempted(job: str) -> bool:
     """Whether Slurm needs the nodes of a job."""
     try:
         answer = commands.run("scontrol", "-o", "show", "job", job, limit=_STATE_SECONDS)
-    except commands.SlurmCommandError:
+    except SchedulerError:
         return False
     return re.search(r" PreemptTime=\d", answer) is not None
 
@@ -124,10 +125,10 @@ def _state(job: str) -> str:
     """Return a job's state: as slurmctld remembers it, else as the accounting has it; or ''."""
     try:
         answer = commands.run("scontrol", "-o", "show", "job", job, limit=_STATE_SECONDS)
-    except commands.SlurmCommandError:
+    except SchedulerError:
         try:
             answer = commands.run("sacct", "-nPX", "-j", job, "-o", "State", limit=_STATE_SECONDS)
-        except commands.SlurmCommandError:
+        except SchedulerError:
             return ""
         return answer.partition(" ")[0]  # `CANCELLED by 1000`
     found = re.search(r" JobState=(\w+)", answer)

@@ -11,10 +11,11 @@ from distrun.agent.linux.facts import pid_namespace
 from distrun.codec import to_json
 from distrun.errors import HostError, UsageError
 from distrun.job import folder as job_folder
+from distrun.job import queued_job
 from distrun.job.events import JobQueued
 from distrun.job.folder import BatchJob
 from distrun.job.record import EventLog
-from distrun.slurm import batch_job, batch_script, queued_job
+from distrun.slurm import batch_job, batch_script
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Cause
@@ -30,7 +31,7 @@ def submit(store: JobStore, spec: Spec) -> JobFolder:
     """Make a job and queue it. Its record exists before Slurm knows of it.
 
     Raises:
-        SlurmCommandError: Slurm refuses it, or does not answer. Nothing is left of the job.
+        SchedulerError: Slurm refuses it, or does not answer. Nothing is left of the job.
         OSError: its folder cannot be written.
     """
     folder = store.new_folder(spec.name)
@@ -69,7 +70,7 @@ def resubmit(folder: JobFolder, spec: Spec) -> None:
 
     Raises:
         UsageError: it has not ended.
-        SlurmCommandError: Slurm refuses it, or does not answer.
+        SchedulerError: Slurm refuses it, or does not answer.
         OSError: its folder cannot be written.
     """
     found = queued_job.look(folder)
@@ -144,7 +145,7 @@ def _queue(folder: JobFolder, spec: Spec, script: str) -> None:
     try:
         _note(folder, spec, number)
     except BaseException:
-        batch_job.cancel(number)
+        batch_job.cancel(BatchJob(id=number))
         raise
 
 

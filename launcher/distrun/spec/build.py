@@ -57,7 +57,7 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
     strategy = STRATEGIES.get(document.get("strategy", ""))
     strategy = strategy and strategy.with_workers(workers)
     slurm = _slurm(document, problems)
-    if context.is_submitted:
+    if context.is_submitted and document.get("hosts") != KUBERNETES:
         hosts = _nodes(document, roles, slurm, problems)
     else:
         hosts = _hosts(document, roles, context, problems)

@@ -181,6 +181,13 @@ class KubernetesSpec(Frozen, kw_only=True):
         help="Kueue's local queue, which admits the pods.")
     priority_class: str | None = key(_name("a priority class"), None, "the cluster's default",
         examples=("low",), help="The priority class of the pods.")
+    service_account: str = key(_name("a service account"), "distrun", examples=("training",),
+        help="With `distrun submit`: the service account of the supervisor's pod, which may do "
+        "what docs/kubernetes.md lists.")
+    volume_claim: str | None = key(_name("a claim's name"), None, "the pod's own disk",
+        examples=("jobs",),
+        help="With `distrun submit`: the PersistentVolumeClaim that keeps the job's folder. With "
+        "it, a supervisor whose pod is lost continues in another one.")
     pod: str = key(_Overlay(), "{}", examples=({"spec": {"nodeSelector": {"pool": "gpu"}}},),
         help="What is merged into the template of the pods as it is written: `metadata` and "
         "`spec` of a PodTemplateSpec. Containers, volumes and variables are merged by their "

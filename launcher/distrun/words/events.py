@@ -116,7 +116,7 @@ def quiet_advice(job_id: str) -> str:
 
 def _job_queued(event: events.JobQueued) -> str:
     again = "" if event.cause is None else f" again: {cause_text(event.cause)}"
-    return f"job {event.job_id} queued in Slurm as job {event.batch_id}{again}"
+    return f"job {event.job_id} queued in {event.scheduler} as job {event.batch_id}{again}"
 
 
 def _job_resumed(event: events.JobResumed) -> str:

@@ -1,4 +1,4 @@
-"""What Slurm says of a job, in words."""
+"""What a scheduler says of a job, in words."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING
 from distrun.words.formats import format_duration, format_time
 
 if TYPE_CHECKING:
-    from distrun.slurm.batch_job import QueueEntry
+    from distrun.job.scheduler import QueueEntry
 
 
 def queue_text(entry: QueueEntry, expected: float | None = None) -> str:
     """Return where a job is: `pending in Slurm as job 12 (Resources), starts at about 14:05:00`.
 
     Args:
-        entry: what Slurm says of it.
-        expected: when Slurm said before that it would start (Unix time), if it did.
+        entry: what its scheduler says of it.
+        expected: when it said before that it would start (Unix time), if it did.
     """
-    words = f"{entry.state.lower()} in Slurm as job {entry.id}"
+    words = f"{entry.state.lower()} in {entry.scheduler} as job {entry.id}"
     if not entry.is_pending:
         return words
     why = f" ({entry.reason})" if entry.reason else ""
+    if entry.scheduler != "Slurm":
+        return words + why
     starts_at = entry.starts_at or expected
     if starts_at is None:
         return f"{words}{why}; Slurm has no estimate of its start yet"

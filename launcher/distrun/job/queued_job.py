@@ -1,6 +1,7 @@
-"""A submitted job, seen from another machine than its supervisor's: by its record and by Slurm.
+"""A submitted job, seen from another machine than its supervisor's.
 
-Nothing of the record's locks and sockets is used: a shared file system has only its files.
+It is seen by its record, and by what its scheduler says: Slurm or Kubernetes. Nothing of the
+record's locks and sockets is used: a shared file system, or a copy, has only its files.
 """
 
 from __future__ import annotations
@@ -9,38 +10,73 @@ import contextlib
 import json
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from distrun import lifecycle
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.codec import from_json, to_json
 from distrun.errors import EXIT_KILLED, HostError, WaitTimeoutError
-from distrun.frozen import Frozen
+from distrun.frozen import Frozen, replace
 from distrun.job.events import JobEnded, Origin, Outcome, Result, StopRequested
-from distrun.job.folder import replace_file
+from distrun.job.folder import BatchJob, replace_file
 from distrun.job.record import EventLog
+from distrun.job.scheduler import MissingCommandError, QueueEntry, SchedulerError
 from distrun.lifecycle import JobPhase
-from distrun.slurm import batch_job, step_end
-from distrun.slurm.commands import MissingCommandError, SlurmCommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
-    from distrun.slurm.batch_job import QueueEntry
 
 _POLL_SECONDS = 0.5
-"""How often the record is looked at. That costs Slurm nothing."""
+"""How often the record is looked at. That costs Slurm nothing, and Kubernetes little."""
 _ASK_SECONDS = (1.0, 10.0)
-"""How often Slurm is asked: at first, and after some time."""
+"""How often a scheduler is asked: at first, and after some time."""
 _PATIENCE = 300.0
-"""How long Slurm may not answer before `wait` gives up."""
+"""How long a scheduler may not answer before `wait` gives up."""
 _ENDED_BY_SIGNAL = 143
 _CANCEL_SECONDS = 60.0
-"""How long Slurm may take to end a job after scancel, until `kill` says that it has not."""
+"""How long a job may take to end once it is cancelled, until `kill` says that it has not."""
 _REGISTER_SECONDS = 10.0
 """How much longer than the grace a job may take to write that it was stopped."""
+
+
+class Scheduler(Protocol):
+    """What holds submitted jobs. Each is a module; all functions raise SchedulerError."""
+
+    NAME: str
+
+    def find(self, batches: Iterable[BatchJob]) -> dict[str, QueueEntry]:
+        """Return what it says of jobs, by its ids. Those that it does not know any more lack."""
+
+    def refresh(self, folder: JobFolder, batch: BatchJob) -> None:
+        """Bring here what is new in the files of a job."""
+
+    def signal(self, folder: JobFolder, batch: BatchJob) -> None:
+        """Have a running job stopped as `stop_file` says."""
+
+    def cancel(self, batch: BatchJob, *, only_pending: bool = False) -> None:
+        """End a job. `only_pending`: not if it has started."""
+
+
+def scheduler_of(batch: BatchJob | None) -> Scheduler:
+    """Return what holds a job."""
+    if batch is not None and batch.namespace:
+        from distrun.kubernetes import batch_job as kubernetes
+
+        return kubernetes
+    from distrun.slurm import batch_job as slurm
+
+    return slurm
+
+
+def refresh(folder: JobFolder) -> None:
+    """Bring here what is new in the files of a job, if it is submitted. No error if that fails."""
+    batch = folder.batch_job() if folder.is_elsewhere else None
+    if batch is not None:
+        with contextlib.suppress(SchedulerError):  # whatever looks at the job says so
+            scheduler_of(batch).refresh(folder, batch)
 
 
 class StopOrder(Frozen, kw_only=True):
@@ -52,19 +88,22 @@ class StopOrder(Frozen, kw_only=True):
 
 
 class QueuedJob(Frozen, kw_only=True):
-    """A job by its record, and what Slurm says of it.
+    """A job by its record, and what its scheduler says of it.
 
     Attributes:
-        state: by the record; with its end, if Slurm knows of one that the record does not have.
-        entry: None: Slurm does not know the job (any more), or was not asked, or did not answer.
+        state: by the record; with its end, if the scheduler knows of one that the record lacks.
+        entry: None: the scheduler does not know the job (any more), or was not asked, or did not
+            answer.
+        scheduler: its name.
         is_over: whether nothing more will happen to it.
-        problem: why Slurm did not answer.
+        problem: why the scheduler did not answer.
     """
 
     state: JobState
     entry: QueueEntry | None = None
+    scheduler: str = ""
     is_over: bool = False
-    problem: SlurmCommandError | None = None
+    problem: SchedulerError | None = None
 
     @property
     def is_pending(self) -> bool:
@@ -78,37 +117,41 @@ class QueuedJob(Frozen, kw_only=True):
         return self.problem is not None or (self.entry is not None and self.entry.is_active)
 
 
-def look(folder: JobFolder, *, asks_slurm: bool = False) -> QueuedJob:
+def look(folder: JobFolder, *, asks: bool = False) -> QueuedJob:
     """Return a submitted job as it is now: see :func:`look_at`."""
-    return look_at([folder], asks_slurm=asks_slurm)[folder.job_id]
+    return look_at([folder], asks=asks)[folder.job_id]
 
 
-def look_at(folders: Iterable[JobFolder], *, asks_slurm: bool = False) -> dict[str, QueuedJob]:
-    """Return submitted jobs as they are now, by their ids. Slurm is asked once for all.
+def look_at(folders: Iterable[JobFolder], *, asks: bool = False) -> dict[str, QueuedJob]:
+    """Return submitted jobs as they are now, by their ids. Each scheduler is asked once for all.
 
     Args:
         folders: the jobs'.
-        asks_slurm: whether to ask it even for a job whose record has the end: another one may be
+        asks: whether to ask even for a job whose record has the end: another one may be
             in the queue, or the record may be wrong.
     """
     found = {}
-    asked = {}
+    asked: dict[str, dict[JobFolder, BatchJob]] = {}
     for folder in folders:
+        refresh(folder)
         state, batch = folder.state(), folder.batch_job()
         is_over = batch is None or _has_ended(state, may_continue=batch.requeues)
-        if batch is None or (is_over and not asks_slurm):
+        if batch is None or (is_over and not asks):
             found[folder.job_id] = QueuedJob(state=state, is_over=True)
         else:
-            asked[folder] = batch.id
-    entries: dict[str, QueueEntry] = {}
-    problem = None
-    try:
-        entries = batch_job.find(asked.values())
-    except SlurmCommandError as error:
-        problem = error
-    for folder, number in asked.items():
-        # Read again: what Slurm says is newer than what was read before.
-        found[folder.job_id] = _judge(folder, folder.state(), entries.get(number), problem)
+            asked.setdefault(f"{batch.context} {batch.namespace}", {})[folder] = batch
+    for of_one in asked.values():
+        scheduler = scheduler_of(next(iter(of_one.values())))
+        entries: dict[str, QueueEntry] = {}
+        problem = None
+        try:
+            entries = scheduler.find(of_one.values())
+        except SchedulerError as error:
+            problem = error
+        for folder, batch in of_one.items():
+            # Read again: what the scheduler says is newer than what was read before.
+            judged = _judge(folder, folder.state(), entries.get(batch.id), problem)
+            found[folder.job_id] = replace(judged, scheduler=scheduler.NAME)
     return found
 
 
@@ -116,20 +159,20 @@ def _judge(
     folder: JobFolder,
     state: JobState,
     entry: QueueEntry | None,
-    problem: SlurmCommandError | None,
+    problem: SchedulerError | None,
 ) -> QueuedJob:
     if problem is not None or (entry is not None and entry.is_active):
         return QueuedJob(state=state, entry=entry, problem=problem)
     if state.phase.is_final:
         return QueuedJob(state=state, entry=entry, is_over=True)
-    if entry is None:  # it is being submitted, or Slurm has forgotten it
+    if entry is None:  # it is being submitted, or the scheduler has forgotten it
         return QueuedJob(state=state, is_over=not folder.is_locked)
     ended = JobEnded(at=entry.ends_at or time.time(), outcome=_outcome(entry, folder))
     return QueuedJob(state=lifecycle.step(state, ended)[0], entry=entry, is_over=True)
 
 
 def _has_ended(state: JobState, *, may_continue: bool) -> bool:
-    """Whether the end in the record is the last one, without asking Slurm."""
+    """Whether the end in the record is the last one, without asking the scheduler."""
     if not state.phase.is_final or state.outcome is None:
         return False
     is_stopped = state.outcome.result is not Result.SUCCEEDED
@@ -138,11 +181,10 @@ def _has_ended(state: JobState, *, may_continue: bool) -> bool:
 
 def _outcome(entry: QueueEntry, folder: JobFolder) -> Outcome:
     """Return how a job ended that has not written it."""
-    code = step_end.CODES.get(entry.state, Code.SLURM_JOB_ENDED)
-    cause = Cause(code, name=entry.id, path=str(folder.path / folder.batch_log.name))
-    if code is Code.SLURM_JOB_ENDED:
-        cause = cause._replace(text=entry.state)
-    is_canceled = code is Code.SLURM_CANCELLED
+    cause = (entry.cause or Cause(Code.SLURM_JOB_ENDED, name=entry.id))._replace(
+        path=str(folder.path / folder.batch_log.name)
+    )
+    is_canceled = cause.code is Code.SLURM_CANCELLED
     return Outcome(
         result=Result.STOPPED if is_canceled else Result.FAILED,
         exit_code=_ENDED_BY_SIGNAL if is_canceled else HostError.exit_code,
@@ -163,11 +205,12 @@ class QueuedJobWatch:
         self.job = QueuedJob(state=folder.state())
 
     def has_ended(self) -> bool:
-        """Whether nothing more will happen to the job. Slurm is not asked each time.
+        """Whether nothing more will happen to the job. The scheduler is not asked each time.
 
         Raises:
-            SlurmCommandError: Slurm has not answered for minutes, or is not installed here.
+            SchedulerError: it has not answered for minutes, or its command is not installed here.
         """
+        refresh(self._folder)
         now, changed = time.monotonic(), self._folder.last_change()
         first, later = _ASK_SECONDS
         interval = min(later, first + (now - self._began_at) / 20)
@@ -175,7 +218,7 @@ class QueuedJobWatch:
         if not is_due and changed == self._changed_at:
             return self.job.is_over
         if not is_due:
-            # An end in the record needs no answer of Slurm, unless the job may be queued again.
+            # An end in the record needs no answer, unless the job may be queued again.
             state, batch = self._folder.state(), self._folder.batch_job()
             self._changed_at = changed
             if batch is None or not _has_ended(state, may_continue=batch.requeues):
@@ -200,7 +243,7 @@ def wait_for_end(folder: JobFolder, timeout: float | None = None) -> JobState:
 
     Raises:
         WaitTimeoutError: it has not ended after `timeout` seconds.
-        HostError: its result is unknown, or Slurm does not answer.
+        HostError: its result is unknown, or the scheduler does not answer.
     """
     watch = QueuedJobWatch(folder)
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -211,10 +254,11 @@ def wait_for_end(folder: JobFolder, timeout: float | None = None) -> JobState:
     state = watch.job.state
     if not state.phase.is_final:
         batch = folder.batch_job()
+        log = folder.path / folder.batch_log.name
         raise HostError(
-            f"Slurm no longer knows job {'' if batch is None else batch.id}, and its record has no "
-            "end: its result is unknown",
-            hint=f"what its batch script printed: {folder.path / folder.batch_log.name}",
+            f"{watch.job.scheduler} no longer knows job {'' if batch is None else batch.id}, and "
+            "its record has no end: its result is unknown",
+            hint=f"what its batch script printed: {log}" if log.exists() else None,
         )
     return state
 
@@ -226,18 +270,18 @@ def stop(
 ) -> JobState:
     """Stop a submitted job, and return when nothing of it is left.
 
-    Its batch script gets a signal, and has the tasks stopped in their order. If it does not end in
-    time, scancel ends it. `on_slow` is called with what is waited for.
+    Its batch script, or its supervisor's pod, gets a signal, and has the tasks stopped in their
+    order. If it does not end in time, it is cancelled. `on_slow` is called with what is waited for.
 
     Raises:
-        HostError: Slurm does not answer, or does not end it.
+        HostError: the scheduler does not answer, or does not end it.
         OSError: the order cannot be written into the job's folder.
     """
-    job = look(folder, asks_slurm=True)
+    job = look(folder, asks=True)
     if job.is_over:
         return job.state
-    batch = folder.batch_job()
-    number = "" if batch is None else batch.id
+    batch = folder.batch_job() or BatchJob(id="")
+    scheduler = scheduler_of(batch)
     replace_file(folder.stop_file, json.dumps(to_json(order)))
     grace = job.state.timeouts.grace if order.grace is None else order.grace
     deadline = time.monotonic() + grace + KILL_GRACE + _REGISTER_SECONDS
@@ -247,24 +291,24 @@ def stop(
         if job.problem is not None and time.monotonic() > deadline:
             raise job.problem
         if time.monotonic() > gives_up_at:
-            raise _not_ended(number, job)
+            raise _not_ended(batch.id, job)
         if job.is_pending:
-            batch_job.cancel(number, only_pending=True)
+            scheduler.cancel(batch, only_pending=True)
         elif job.state.phase is JobPhase.PENDING and job.entry is not None and not is_canceled:
             # The lines of `slurm.setup` still run: a signal to their shell would leave them.
             is_canceled = True
-            batch_job.cancel(number)
+            scheduler.cancel(batch)
         elif not is_signalled and job.entry is not None:
             is_signalled = True
-            with contextlib.suppress(SlurmCommandError):
-                batch_job.signal(number)  # it may just have ended, or be about to start
+            with contextlib.suppress(SchedulerError):
+                scheduler.signal(folder, batch)  # it may just have ended, or be about to start
             on_slow(f"the tasks to end (grace: {grace:g} s)")
         elif not is_canceled and time.monotonic() > deadline:
             is_canceled = True
-            on_slow("Slurm to end it (scancel)")
-            batch_job.cancel(number)
+            on_slow(f"{scheduler.NAME} to end it")
+            scheduler.cancel(batch)
         time.sleep(_POLL_SECONDS / 2)
-        job = look(folder, asks_slurm=True)
+        job = look(folder, asks=True)
     if not folder.state().phase.is_final:
         record_stop(folder, order)
     return folder.state()
@@ -272,9 +316,12 @@ def stop(
 
 def _not_ended(number: str, job: QueuedJob) -> HostError:
     state = "" if job.entry is None else job.entry.state
+    is_slurm = job.scheduler == "Slurm"
+    show = "scontrol show job" if is_slurm else "kubectl describe job"
+    end = "scancel" if is_slurm else "kubectl delete job"
     return HostError(
-        f"Slurm has not ended job {number}, although scancel was accepted: it is {state}",
-        hint=f"look at it: scontrol show job {number}; to try again: scancel {number}",
+        f"{job.scheduler} has not ended job {number}, although `{end}` was accepted: it is {state}",
+        hint=f"look at it: {show} {number}; to try again: {end} {number}",
     )
 
 

@@ -1,0 +1,269 @@
+"""A submitted job in Kubernetes: a Job whose pod has the supervisor, and the Job of its pods.
+
+The job's folder is in the supervisor's pod, or on its volume. This machine has a copy, which each
+command brings up to date. It is a :class:`~distrun.job.queued_job.Scheduler`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import json
+import os
+import re
+import select
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import CauseError
+from distrun.frozen import replace
+from distrun.job import held_package
+from distrun.job.folder import NOT_COPIED, BatchJob, JobFolder, replace_file
+from distrun.job.scheduler import QueueEntry, SchedulerError
+from distrun.kubernetes import kubectl, manifest, pods
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NAME = "Kubernetes"
+_ANSWER_SECONDS = 30.0
+_RETRY_SECONDS = 2.0
+_COPIED = re.compile(r"(?:logs/|history/)?[^/.][^/]*")
+
+
+def words(batch: BatchJob) -> list[str]:
+    """Return kubectl with a job's context and namespace. Raises SchedulerError: there is none."""
+    try:
+        return kubectl.words(batch.context, batch.namespace)
+    except FileNotFoundError as error:
+        raise SchedulerError(
+            cause=Cause(Code.KUBECTL_NOT_STARTED, errno=error.errno or 0)
+        ) from None
+
+
+def run(command: list[str], given: str = "", seconds: float = kubectl.SECONDS) -> str:
+    """Return what a kubectl prints. Raises SchedulerError: it fails."""
+    try:
+        return kubectl.run(command, given, seconds)
+    except CauseError as error:
+        raise SchedulerError(cause=error.cause) from None
+
+
+def in_pod(batch: BatchJob, what: str, *args: str) -> list[str]:
+    """Return a command that does something in the supervisor's pod, see :mod:`.in_pod`."""
+    code = held_package.read(str(Path(__file__).with_name("in_pod.py"))).decode()
+    python = ["python3", "-I", "-S", "-c", code, what, *args]
+    options = ["--pod-running-timeout=1s", "-i", "-c", pods.CONTAINER, f"job/{batch.id}"]
+    return [*words(batch), "exec", *options, "--", *python]
+
+
+def folder_in_pod(job_id: str) -> str:
+    return f"{manifest.base_of(job_id)}/home/jobs/{job_id}"
+
+
+# What Kubernetes says of it ----------------------------------------------------------------
+
+
+def find(batches: Iterable[BatchJob]) -> dict[str, QueueEntry]:
+    """Return what Kubernetes says of jobs of one namespace. Those of which nothing is left lack."""
+    wanted = {each.id: each for each in batches}
+    if not wanted:
+        return {}
+    found = objects(next(iter(wanted.values())))
+    return {each: _entry(each, found[each]) for each in wanted if each in found}
+
+
+def objects(batch: BatchJob) -> dict[str, list[dict[str, Any]]]:
+    """Return the Jobs and pods of the submitted jobs of a namespace, by their Jobs' names."""
+    command = [*words(batch), "get", "jobs,pods", "-l", manifest.LABEL, "-o", "json"]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in json.loads(run(command))["items"]:
+        if each["kind"] == "Job" or not (pods.is_ending(each) and pods.is_over(each)):
+            found.setdefault(each["metadata"]["labels"][manifest.LABEL], []).append(each)
+    return found
+
+
+def _entry(name: str, items: list[dict[str, Any]]) -> QueueEntry:
+    own, tasks = (_job(items, each) for each in (name, f"{name}-pods"))
+    if own is None:
+        return QueueEntry(id=name, scheduler=NAME, state="ending")
+    conditions = own.get("status", {}).get("conditions", ())
+    ended = [each for each in conditions if each["type"] in ("Complete", "Failed")]
+    supervisors = _pods(items, name)
+    if ended:
+        causes = [pods.end(each, pods.name_of(each)) for each in supervisors]
+        text = ended[0].get("message") or ended[0].get("reason") or ended[0]["type"]
+        cause = next(filter(None, causes), Cause(Code.POD_ENDED, name=name, text=text))
+        state = ended[0]["type"].lower()
+        return QueueEntry(id=name, scheduler=NAME, state=state, is_active=False, cause=cause)
+    if "deletionTimestamp" in own["metadata"]:
+        return QueueEntry(id=name, scheduler=NAME, state="ending")
+    state, why = "running", ""
+    if own["spec"].get("suspend"):
+        state, why = "suspended", "the Job of its supervisor is not admitted"
+    elif not any(map(pods.is_running, supervisors)):
+        state = "pending"
+        obstacles = [pods.obstacle(each)[0] for each in supervisors if not pods.is_ending(each)]
+        why = next((each.text for each in obstacles), "")
+    elif tasks is not None:
+        queue = tasks["metadata"]["labels"].get("kueue.x-k8s.io/queue-name", "")
+        where = f"queue {queue}" if queue else "its queue"
+        waiting = [each["status"].get("phase") for each in _pods(items, f"{name}-pods")]
+        has_begun = any(each != "Pending" for each in waiting) or tasks["status"].get("failed")
+        if tasks["spec"].get("suspend"):
+            state, why = "suspended", f"{where} has not admitted its pods"
+        elif queue and not has_begun:
+            state, why = "admitted", f"{where} has admitted its pods, and none runs yet"
+    return QueueEntry(
+        id=name, scheduler=NAME, state=state, reason=why, is_pending=state != "running"
+    )
+
+
+def _job(items: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    jobs = (each for each in items if each["kind"] == "Job")
+    return next((each for each in jobs if each["metadata"]["name"] == name), None)
+
+
+def _pods(items: list[dict[str, Any]], job: str) -> list[pods.Pod]:
+    found = (each for each in items if each["kind"] == "Pod")
+    return [each for each in found if each["metadata"]["labels"].get("job-name") == job]
+
+
+# Its end -----------------------------------------------------------------------------------
+
+
+def signal(folder: JobFolder, batch: BatchJob) -> None:
+    """Have the supervisor stop the job as `stop_file` says."""
+    place = (manifest.base_of(folder.job_id), folder_in_pod(folder.job_id))
+    run(in_pod(batch, "stop", *place), folder.stop_file.read_text())
+
+
+def cancel(batch: BatchJob, *, only_pending: bool = False) -> None:  # noqa: ARG001 - as for Slurm
+    """Delete the Jobs, with all that belongs to them. One whose pods wait loses nothing by it."""
+    options = ("--ignore-not-found", "--wait=false", f"-l{manifest.LABEL}={batch.id}")
+    run([*words(batch), "delete", "jobs", *options])
+
+
+# The copy of its folder --------------------------------------------------------------------
+
+
+class _Source:
+    """A process in the supervisor's pod that sends what is new in the job's folder."""
+
+    def __init__(self, folder: JobFolder, batch: BatchJob) -> None:
+        place = (manifest.base_of(folder.job_id), folder_in_pod(folder.job_id))
+        self._process = subprocess.Popen(
+            in_pod(batch, "send", *place, folder.events_file.name, *NOT_COPIED),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+        )
+        self._buffer = bytearray()
+        atexit.register(self._process.kill)
+
+    def ask(self, known: dict[str, list[int]]) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - it was asked for
+        self._process.stdin.write(json.dumps(known).encode() + b"\n")
+
+    def read(self, size: int | None = None) -> bytes:
+        """Return so many bytes, or a line. Raises OSError: there are none."""
+        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        due = time.monotonic() + _ANSWER_SECONDS
+        while True:
+            end = self._buffer.find(b"\n") + 1 if size is None else size
+            if len(self._buffer) >= end and (end or size == 0):
+                found = bytes(self._buffer[:end])
+                del self._buffer[:end]
+                return found
+            left = due - time.monotonic()
+            if not select.select([self._process.stdout], [], [], max(0.0, left))[0]:
+                raise TimeoutError
+            block = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not block:
+                raise EOFError
+            self._buffer += block
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+_sources: dict[str, _Source | float] = {}
+"""By the job's id; a number: when the next one may be tried."""
+
+
+def refresh(folder: JobFolder, batch: BatchJob) -> None:
+    """Bring the copy of the job's folder up to date.
+
+    Once it has all, the Job is deleted, if it was submitted from here. If the pod does not answer,
+    the copy stays as it is.
+    """
+    source = _sources.get(folder.job_id, 0.0)
+    if batch.is_released or (isinstance(source, float) and time.monotonic() < source):
+        return
+    lock = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if isinstance(source, float):
+            _sources[folder.job_id] = source = _Source(folder, batch)
+        has_ended = _copy(folder, source)
+    except (OSError, EOFError, ValueError, TypeError, LookupError):
+        if isinstance(source, _Source):
+            source.close()
+        _sources[folder.job_id] = time.monotonic() + _RETRY_SECONDS
+        return
+    finally:
+        os.close(lock)
+    if has_ended and batch.is_own:
+        cancel(batch)
+        folder.note_batch_job(replace(batch, is_released=True))
+
+
+def _copy(folder: JobFolder, source: _Source) -> bool:
+    """Copy what is new; return whether that is all there will be. Raises OSError, ValueError..."""
+    known: dict[str, list[int]] = {}
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads(folder.mirror_file.read_text())
+    while True:
+        before = dict(known)
+        source.ask(known)
+        while True:
+            header, size = json.loads(source.read())
+            if "name" not in header:
+                break
+            data, name = source.read(size), header["name"]
+            if not _COPIED.fullmatch(name):
+                raise ValueError(name)
+            path = folder.supervisor_log.parent / name
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            if _apply(path, header["start"], data, header["state"]):
+                known[name] = header["state"]
+            else:
+                known.pop(name, None)
+        if known != before:
+            replace_file(folder.mirror_file, json.dumps(known))
+        if not header["more"]:
+            return bool(header["ended"])
+
+
+def _apply(path: Path, start: int, data: bytes, state: list[int]) -> bool:
+    """Write a part of a file. Returns False if the copy does not end where the part begins."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    written = path if start else path.with_name(f".new-{path.name}")
+    if not start:
+        written.unlink(missing_ok=True)
+    with open(os.open(written, flags, 0o600), "wb") as file:
+        if os.fstat(file.fileno()).st_size != start:
+            return False
+        file.write(data)
+        file.flush()
+        os.utime(file.fileno(), ns=(state[2], state[2]))
+    if not start:
+        written.replace(path)  # readers see the old one, or the whole new one
+    return True

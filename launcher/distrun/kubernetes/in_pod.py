@@ -1,0 +1,184 @@
+"""What `kubectl exec` runs in the pod of a submitted job's supervisor: `in_pod.py WHAT BASE ...`.
+
+It is sent as text, and needs only the standard library of Python 3.8.
+"""
+
+# ruff: noqa: T201 - it has no other way to speak
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+MOST_BYTES = 1 << 22
+"""Of one file at a time."""
+OLDEST = (3, 10)
+RIGHTS = (
+    *("create batch jobs ", "get batch jobs ", "delete batch jobs ", "get  pods ", "list  pods "),
+    *("watch  pods ", "create  pods exec", "get  pods exec"),
+)
+"""A verb, an API group, a resource, and a part of it."""
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where Kubernetes puts what a pod's service account needs."""
+EXIT_UNFIT = 65
+
+
+def unpack(base: str) -> int:
+    """Unpack what a supervisor needs from standard input, and have it started.
+
+    Prints what the pod lacks, and then starts nothing.
+    """
+    if sys.version_info < OLDEST:
+        found = ".".join(map(str, sys.version_info[:3]))
+        wanted = ".".join(map(str, OLDEST))
+        print("its python3 is " + found + ", and the supervisor needs " + wanted, file=sys.stderr)
+        return EXIT_UNFIT
+    os.makedirs(base, 0o700, exist_ok=True)
+    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|gz") as archive:
+        if hasattr(tarfile, "fully_trusted_filter"):
+            archive.extraction_filter = tarfile.fully_trusted_filter
+        for each in archive:
+            each.uid, each.gid, each.uname, each.gname = os.geteuid(), os.getegid(), "", ""
+            archive.extract(each, base)
+    write_configuration(os.environ["KUBECONFIG"])
+    lacking = lacking_rights(os.path.join(base, "bin", "kubectl"))
+    if lacking:
+        print(lacking, file=sys.stderr)
+        return EXIT_UNFIT
+    with open(base + "/ready", "w") as file:
+        file.write(os.environ["DISTRUN_JOB_UID"])
+    return 0
+
+
+def write_configuration(path: str) -> None:
+    """Write how kubectl reaches the API server: with the token of the pod's service account."""
+    host, port = (os.environ["KUBERNETES_SERVICE_" + name] for name in ("HOST", "PORT"))
+    server = "https://" + ("[" + host + "]" if ":" in host else host) + ":" + port
+    cluster = {"server": server, "certificate-authority": ACCOUNT + "/ca.crt"}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "pod", "cluster": cluster}],
+        "users": [{"name": "pod", "user": {"tokenFile": ACCOUNT + "/token"}}],
+        "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}],
+        "current-context": "pod",
+    }
+    with open(path, "w") as file:
+        json.dump(content, file)
+
+
+def lacking_rights(kubectl: str) -> str:
+    """What the pod's service account may not do, for a message; '': it may do all."""
+    with open(ACCOUNT + "/namespace") as file:
+        namespace = file.read()
+    reviews = []
+    for right in RIGHTS:
+        verb, group, resource, part = right.split(" ")
+        wanted = {"verb": verb, "group": group, "resource": resource, "subresource": part}
+        reviews.append(
+            {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": {"namespace": namespace, **wanted}},
+            }
+        )
+    asked = json.dumps({"apiVersion": "v1", "kind": "List", "items": reviews}).encode()
+    command = [kubectl, "create", "-f", "-", "-o", "jsonpath={.status.allowed} "]
+    try:
+        done = subprocess.run(command, input=asked, capture_output=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "this machine's kubectl does not run in the pod: " + str(error)
+    answers = done.stdout.decode().split()
+    if done.returncode or len(answers) != len(RIGHTS):
+        said = done.stderr.decode("utf-8", "replace").strip()
+        return "the pod cannot ask the API server: " + said[-300:]
+    lacking = []
+    for number, answer in enumerate(answers):
+        verb, _, resource, part = RIGHTS[number].split(" ")
+        if answer != "true":
+            lacking.append(verb + " " + resource + ("/" + part if part else ""))
+    return "its service account may not " + ", ".join(lacking) if lacking else ""
+
+
+def send(base: str, folder: str, record: str, *kept: str) -> int:
+    """Answer each request, a line of what is known of the files, with what is new in them.
+
+    `kept` are names of files that are not sent.
+    """
+    os.chdir(folder)
+    for line in sys.stdin:
+        known = json.loads(line)
+        has_ended = os.path.exists(base + "/ended")
+        held, is_whole = [], True  # the record is read first, and sent last: it may tell of a log
+        names = [os.path.join(top, each) for top, _, files in os.walk(".") for each in files]
+        for name in sorted(map(os.path.normpath, names), key=lambda name: name != record):
+            if name in kept:
+                continue
+            try:
+                header, data = changed(name, known.get(name) or [0, 0, 0], record)
+            except OSError:
+                continue
+            if not header:
+                continue
+            is_whole = is_whole and not header["more"]
+            held.append((header, data))
+            if name != record:
+                write(*held.pop())
+        if is_whole:
+            for each in held:
+                write(*each)
+        write({"more": not is_whole, "ended": has_ended}, b"")
+        sys.stdout.buffer.flush()
+    return 0
+
+
+def changed(name: str, known: Sequence[int], record: str) -> tuple[dict[str, Any], bytes]:
+    """Return what is new in a file, and its state, if it has changed. Raises OSError."""
+    with open(os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
+        status = os.fstat(file.fileno())
+        inode, size, when = known
+        is_same = inode == status.st_ino and size <= status.st_size
+        if is_same and (size, when) == (status.st_size, status.st_mtime_ns):
+            return {}, b""
+        grows = name == record or name.startswith("logs" + os.sep)
+        start = size if is_same and grows else 0
+        file.seek(start)
+        data = file.read(min(MOST_BYTES if grows else status.st_size, status.st_size - start))
+        end = start + len(data)
+        state = [status.st_ino, end, status.st_mtime_ns]
+    return {"name": name, "start": start, "state": state, "more": end < status.st_size}, data
+
+
+def write(header: object, data: bytes) -> None:
+    line = json.dumps([header, len(data)]).encode()
+    sys.stdout.buffer.write(line + b"\n" + data)
+
+
+def stop(base: str, folder: str) -> int:
+    """Have the supervisor stop the job as the order on standard input says."""
+    with open(folder + "/stop.new", "wb") as file:
+        file.write(sys.stdin.buffer.read())
+    os.replace(folder + "/stop.new", folder + "/stop.json")
+    with contextlib.suppress(OSError, ValueError), open(base + "/pid") as file:
+        os.kill(int(file.read()), signal.SIGTERM)
+    return 0
+
+
+def main() -> int:
+    if sys.argv[1] == "unpack":
+        return unpack(sys.argv[2])
+    return (send if sys.argv[1] == "send" else stop)(*sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,308 @@
+"""Leaves a job to Kubernetes: its supervisor runs in a pod, with all that it needs.
+
+The pod is given distrun, what distrun imports, this machine's kubectl, the program's files and the
+job's folder, as one archive. So its image needs only a python3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import tarfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrun.codec import to_json
+from distrun.errors import UsageError
+from distrun.frozen import replace
+from distrun.job import folder as job_folder
+from distrun.job import queued_job
+from distrun.job.events import JobQueued
+from distrun.job.folder import NOT_COPIED, BatchJob
+from distrun.job.record import EventLog
+from distrun.job.scheduler import SchedulerError
+from distrun.kubernetes import batch_job, keeper, kubectl, manifest, pods
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from distrun.job.folder import JobFolder, JobStore
+    from distrun.spec.model import ProgramSpec, Spec
+    from distrun.sync.manifest import Manifest
+
+PACKAGES = ("click", "yaml", "rich")
+"""What distrun imports in the pod, each in pure Python."""
+_UPLOAD_SECONDS = 600.0
+_POLL_SECONDS = 0.3
+_UNLESS_TOLD = 'read -r word || exec "$@" >/dev/null 2>&1'
+"""A shell that runs a command once its standard input ends without a line."""
+
+
+def require_submittable(spec: Spec) -> None:
+    """Check that nothing of a job needs this machine.
+
+    Raises:
+        UsageError: something does.
+    """
+    variables = sorted({name for each in _programs(spec) for name in each.pass_env})
+    if variables:
+        raise UsageError(
+            f"program.pass_env takes {', '.join(variables)} from this shell, which a submitted job "
+            "does not have",
+            hint="keep it in a Secret, and name that in kubernetes.pod (env, valueFrom)",
+        )
+    assert spec.kubernetes is not None  # noqa: S101 - only such jobs come here
+
+
+def submit(
+    store: JobStore, spec: Spec, files: Manifest | None, say: Callable[[str], None]
+) -> JobFolder:
+    """Make a job, and have its supervisor started in a pod.
+
+    Args:
+        store: where the copy of its record is.
+        spec: the job's.
+        files: those that tasks are sent; None: there are none.
+        say: is called with what is waited for.
+
+    Raises:
+        SchedulerError: Kubernetes refuses it, or the pod does not run in time, in its own words.
+            Nothing is left of the job.
+        OSError: its folder cannot be written.
+    """
+    folder = store.new_folder(spec.name)
+    with _begun(spec, folder.job_id, say) as batch:
+        created = job_folder.create(folder, spec.source.encode("utf-8", "surrogateescape"))
+        try:
+            _fill(created, spec, batch, files)
+        except BaseException:
+            created.remove()
+            raise
+    created.release_lock()
+    return folder
+
+
+def resubmit(
+    folder: JobFolder, spec: Spec, files: Manifest | None, say: Callable[[str], None]
+) -> None:
+    """Continue a submitted job that has ended, in a new pod.
+
+    Raises:
+        UsageError: it has not ended.
+        SchedulerError: as :func:`submit`.
+    """
+    found = queued_job.look(folder, asks=True)
+    if found.problem is not None:
+        raise found.problem
+    if found.is_active:
+        raise UsageError(
+            f"job {folder.job_id} is held by Kubernetes, or runs",
+            hint=f"to follow it: distrun logs -f {folder.job_id}",
+        )
+    lock = folder.acquire_lock()
+    try:
+        folder.stop_file.unlink(missing_ok=True)
+        with _begun(spec, folder.job_id, say) as batch:
+            _fill(folder, spec, batch, files)
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def _begun(spec: Spec, job_id: str, say: Callable[[str], None]) -> Iterator[BatchJob]:
+    """Create the Job, and yield once its pod runs. However that ends early, the Job is deleted."""
+    settings = spec.kubernetes
+    assert settings is not None  # noqa: S101 - only such jobs come here
+    wanted = BatchJob(id=manifest.job_name(job_id), context=settings.context or "")
+    wanted = replace(wanted, requeues=settings.volume_claim is not None)
+    given = batch_job.words(replace(wanted, namespace=settings.namespace or ""))
+    job = json.dumps(manifest.make_supervisor(spec, job_id, wanted.id))
+    # The tasks' Job is refused now, if it is to be refused.
+    tasks = json.dumps(manifest.make(spec, job_id))
+    batch_job.run([*given, "create", "--dry-run=server", "-f", "-"], tasks)
+    removal = [*given, "delete", "job", wanted.id, "--ignore-not-found", "--wait=false"]
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", _UNLESS_TOLD, "sh", *removal],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    with guard:
+        assert guard.stdin is not None  # noqa: S101 - it was asked for
+        made = json.loads(batch_job.run([*given, "create", "-o", "json", "-f", "-"], job))
+        batch = replace(wanted, namespace=made["metadata"]["namespace"])
+        _wait_for_pod(batch, spec.timeouts.start, say)
+        yield batch
+        guard.stdin.write(b"done\n")
+
+
+def _wait_for_pod(batch: BatchJob, seconds: float | None, say: Callable[[str], None]) -> None:
+    due = None if seconds is None else time.monotonic() + seconds
+    told = time.monotonic() + 2
+    while True:
+        items = batch_job.objects(batch).get(batch.id, [])
+        found = [each for each in items if each["kind"] == "Pod"]
+        if any(map(pods.is_running, found)):
+            return
+        causes = [pods.obstacle(each) for each in found]
+        cause = next((each for each, is_final in causes if is_final), None)
+        if cause is None and due is not None and time.monotonic() > due:
+            cause = causes[0][0] if causes else keeper.why_no_pods(batch_job.words(batch), batch.id)
+        if cause is not None:
+            raise SchedulerError(cause=cause)
+        if time.monotonic() > told:
+            told = float("inf")
+            say("waiting for the pod of its supervisor")
+        time.sleep(_POLL_SECONDS)
+
+
+def _fill(folder: JobFolder, spec: Spec, batch: BatchJob, files: Manifest | None) -> None:
+    """Send the pod what it needs, and have it start the supervisor."""
+    job_folder.replace_file(folder.resolved_spec_file, json.dumps(to_json(spec)))
+    log = EventLog(str(folder.events_file))
+    try:
+        log.append(
+            JobQueued(
+                at=time.time(),
+                job_id=folder.job_id,
+                name=spec.name,
+                strategy=spec.strategy,
+                spec_file=folder.shown(folder.spec_file),
+                batch_id=batch.id,
+                scheduler=batch_job.NAME,
+                timeouts=spec.timeouts,
+            )
+        )
+    finally:
+        log.close()
+    folder.mirror_file.unlink(missing_ok=True)
+    folder.note_batch_job(batch)
+    base = manifest.base_of(folder.job_id)
+    with subprocess.Popen(
+        batch_job.in_pod(batch, "unpack", base),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        assert process.stdin is not None and process.stderr is not None  # noqa: S101, PT018
+        with contextlib.suppress(BrokenPipeError):
+            with (
+                gzip.GzipFile(fileobj=process.stdin, mode="wb", compresslevel=1) as packed,
+                tarfile.open(fileobj=packed, mode="w|") as archive,
+            ):
+                _write(archive, folder, _in_pod(spec, f"{base}/files", batch.namespace), files)
+            process.stdin.close()
+        said = process.stderr.read().decode("utf-8", "replace")
+    if process.returncode:
+        lines = [each for each in said.splitlines() if "command terminated" not in each]
+        words = kubectl.last_words("\n".join(lines))
+        raise SchedulerError(f"the supervisor cannot run in a pod: {words}", hint=_hint(words))
+
+
+def _hint(words: str) -> str | None:
+    if "service account" in words:
+        return "its rights are in docs/kubernetes.md; its name is kubernetes.service_account"
+    return None
+
+
+def _write(archive: tarfile.TarFile, folder: JobFolder, spec: Spec, files: Manifest | None) -> None:
+    """Write what a supervisor needs. Raises OSError."""
+    for name in ("distrun", *PACKAGES):
+        found = importlib.util.find_spec(name)
+        places = () if found is None else found.submodule_search_locations or ()
+        for place in places:
+            for path in sorted(Path(place).rglob("*")):
+                if path.suffix not in (".pyc", ".so") and path.is_file():
+                    inside = str(path.relative_to(Path(place).parent))
+                    archive.add(str(path), f"package/{inside}")
+    archive.add(os.path.realpath(kubectl.words("", "")[0]), "bin/kubectl")
+    if files is not None:
+        _write_files(archive, files)
+    inside = f"home/jobs/{folder.job_id}"
+    for path in sorted(folder.supervisor_log.parent.rglob("*")):
+        name = str(path.relative_to(folder.supervisor_log.parent))
+        if path.is_file() and name not in (*NOT_COPIED, folder.resolved_spec_file.name):
+            archive.add(str(path), f"{inside}/{name}")
+    resolved = json.dumps(to_json(spec)).encode()
+    _add(archive, f"{inside}/{folder.resolved_spec_file.name}", resolved)
+    _add(archive, f"{inside}/logs", None)
+
+
+def _write_files(archive: tarfile.TarFile, files: Manifest) -> None:
+    for each in files.files:
+        if os.path.basename(each.path) == ".gitignore":
+            continue  # what is left out was decided here
+        with open(os.path.join(files.base, each.path), "rb") as file:
+            data = file.read(each.size)
+        _add(archive, f"files/{each.path}", data, each.mode)
+    for link in files.links:
+        info = tarfile.TarInfo(f"files/{link.path}")
+        info.type, info.linkname = tarfile.SYMTYPE, link.target
+        archive.addfile(info)
+    for name in ("", *files.folders):
+        _add(archive, f"files/{name}", None)
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes | None, mode: int = 0o600) -> None:
+    """Add a file, or a folder."""
+    info = tarfile.TarInfo(name)
+    info.mode, info.mtime = mode, int(time.time())
+    if data is None:
+        info.type, info.mode = tarfile.DIRTYPE, 0o700
+        archive.addfile(info)
+        return
+    info.size = len(data)
+    archive.addfile(info, io.BytesIO(data))
+
+
+# The spec in the pod -----------------------------------------------------------------------
+
+
+def _programs(spec: Spec) -> list[ProgramSpec]:
+    return [spec.program, *(each.program for each in spec.roles if each.program is not None)]
+
+
+def _in_pod(spec: Spec, base: str, namespace: str) -> Spec:
+    """Return a spec as the supervisor in a pod has it: its files are in `base` there."""
+    settings = spec.kubernetes
+    assert settings is not None  # noqa: S101 - only such jobs come here
+    old = spec.program.sync_base
+    moved = partial(_moved, old, base)
+    roles = tuple(
+        each if each.program is None else replace(each, program=_program(each.program, moved))
+        for each in spec.roles
+    )
+    tensorboard = spec.tensorboard
+    return replace(
+        spec,
+        program=_program(spec.program, moved),
+        roles=roles,
+        kubernetes=replace(settings, context=None, namespace=namespace),
+        tensorboard=tensorboard and replace(tensorboard, logdir=moved(tensorboard.logdir)),
+    )
+
+
+def _program(program: ProgramSpec, moved: Callable[[str], str]) -> ProgramSpec:
+    return replace(
+        program,
+        target=moved(program.target),
+        argv=tuple(map(moved, program.argv[:1])) + program.argv[1:],
+        workdir=moved(program.workdir),
+        sync_paths=tuple(map(moved, program.sync_paths)),
+        sync_base=moved(program.sync_base),
+    )
+
+
+def _moved(old: str, new: str, path: str) -> str:
+    """Return where a path is in the pod, if it is one that is sent."""
+    old = old.rstrip("/")
+    if old and path.rstrip("/") == old:
+        return new
+    return new + path[len(old) :] if old and path.startswith(f"{old}/") else path
