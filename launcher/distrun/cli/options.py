@@ -150,8 +150,41 @@ def output_option(
     return click.option("-o", "--output", type=file, metavar="FILE", default=default, help=text)
 
 
+def _adopt(context: click.Context, _: click.Parameter, namespace: str | None) -> None:
+    if namespace is not None:
+        from distrun.job.folder import JobStore
+        from distrun.kubernetes.batch_job import adopt
+
+        adopt(JobStore.default(), namespace, context.meta.get("kubernetes context") or "")
+
+
+def _note_context(context: click.Context, _: click.Parameter, name: str | None) -> None:
+    context.meta["kubernetes context"] = name
+
+
+def namespace_options(function: Callable[..., int]) -> Callable[..., int]:
+    """--namespace: the jobs that were submitted there from other machines are known here, too."""
+    of_context = click.option(
+        "--context",
+        metavar="NAME",
+        expose_value=False,
+        is_eager=True,
+        callback=_note_context,
+        help="With --namespace: the context of your kubectl's configuration.",
+    )
+    of_namespace = click.option(
+        "--namespace",
+        metavar="NAME",
+        expose_value=False,
+        callback=_adopt,
+        help="Find jobs that other machines have submitted to this namespace of Kubernetes, too. "
+        "Once found, a job is known here.",
+    )
+    return of_namespace(of_context(function))
+
+
 def job_argument(*, many: bool = False, running: bool = False) -> Callable[[Any], Any]:
-    """JOB: an id, a name, or a unique prefix.
+    """JOB: an id, a name, or a unique prefix, and the options that find it in Kubernetes.
 
     Args:
         many: take any number of jobs, as `jobs`; otherwise at most one, as `job`.
@@ -159,5 +192,7 @@ def job_argument(*, many: bool = False, running: bool = False) -> Callable[[Any]
     """
     complete = completion_of("jobs", running=running)
     if many:
-        return click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete)
-    return click.argument("job", metavar="[JOB]", required=False, shell_complete=complete)
+        argument = click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete)
+    else:
+        argument = click.argument("job", metavar="[JOB]", required=False, shell_complete=complete)
+    return lambda function: argument(namespace_options(function))

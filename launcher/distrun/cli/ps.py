@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from distrun.cli import console
-from distrun.cli.options import json_option
+from distrun.cli.options import json_option, namespace_options
 from distrun.words.formats import age_text, format_duration, format_time, format_used
 
 _FAILED = ("failed", "lost")
@@ -27,6 +27,7 @@ _FAILED = ("failed", "lost")
 @click.option("--failed", is_flag=True, help="List the jobs that failed or were lost.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the ids.")
 @json_option
+@namespace_options
 def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_json: bool) -> int:
     """List the running jobs, the newest last. With -a, list all jobs.
 

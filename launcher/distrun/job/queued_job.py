@@ -136,7 +136,7 @@ def look_at(folders: Iterable[JobFolder], *, asks: bool = False) -> dict[str, Qu
         refresh(folder)
         state, batch = folder.state(), folder.batch_job()
         is_over = batch is None or _has_ended(state, may_continue=batch.requeues)
-        if batch is None or (is_over and not asks):
+        if batch is None or batch.is_released or (is_over and not asks):
             found[folder.job_id] = QueuedJob(state=state, is_over=True)
         else:
             asked.setdefault(f"{batch.context} {batch.namespace}", {})[folder] = batch
@@ -309,6 +309,13 @@ def stop(
             scheduler.cancel(batch)
         time.sleep(_POLL_SECONDS / 2)
         job = look(folder, asks=True)
+    return _settled(folder, batch, order)
+
+
+def _settled(folder: JobFolder, batch: BatchJob, order: StopOrder) -> JobState:
+    """Return the state of a job that was stopped, once its record has the end."""
+    if not batch.is_own:  # elsewhere, its record would be waited for
+        scheduler_of(batch).cancel(batch)
     if not folder.state().phase.is_final:
         record_stop(folder, order)
     return folder.state()

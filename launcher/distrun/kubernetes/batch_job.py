@@ -22,16 +22,20 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.frozen import replace
 from distrun.job import held_package
-from distrun.job.folder import NOT_COPIED, BatchJob, JobFolder, replace_file
+from distrun.job.folder import NOT_COPIED, BatchJob, JobFolder, create, replace_file
 from distrun.job.scheduler import QueueEntry, SchedulerError
 from distrun.kubernetes import kubectl, manifest, pods
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from distrun.job.folder import JobStore
+    from distrun.spec.model import Spec
+
 NAME = "Kubernetes"
 _ANSWER_SECONDS = 30.0
 _RETRY_SECONDS = 2.0
+_JOB_ID = re.compile(r"[a-z0-9][-a-z0-9]*")
 _COPIED = re.compile(r"(?:logs/|history/)?[^/.][^/]*")
 
 
@@ -87,6 +91,21 @@ def objects(batch: BatchJob) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+def wait_for_admission(spec: Spec, job_id: str) -> None:
+    """Create the Job of the tasks' pods, and wait until its queue has admitted it.
+
+    Raises:
+        SchedulerError: it cannot be created, or has been deleted.
+    """
+    prefix, job = kubectl.prefix(spec.kubernetes), manifest.make(spec, job_id)
+    name = job["metadata"]["name"]
+    run([*prefix, "delete", "job", name, "--ignore-not-found"])
+    run([*prefix, "create", "-f", "-"], json.dumps(job))
+    get = [*prefix, "get", "job", name, "-o", "jsonpath={.spec.suspend}"]
+    while run(get) == "true":
+        time.sleep(_RETRY_SECONDS)
+
+
 def _entry(name: str, items: list[dict[str, Any]]) -> QueueEntry:
     own, tasks = (_job(items, each) for each in (name, f"{name}-pods"))
     if own is None:
@@ -131,6 +150,28 @@ def _job(items: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
 def _pods(items: list[dict[str, Any]], job: str) -> list[pods.Pod]:
     found = (each for each in items if each["kind"] == "Pod")
     return [each for each in found if each["metadata"]["labels"].get("job-name") == job]
+
+
+def adopt(store: JobStore, namespace: str, context: str) -> None:
+    """Make a folder for each submitted job of a namespace that has none here.
+
+    Raises:
+        SchedulerError: Kubernetes does not answer.
+    """
+    for name, items in objects(BatchJob(id="", namespace=namespace, context=context)).items():
+        own = _job(items, name)
+        job_id = "" if own is None else own["metadata"].get("annotations", {}).get("distrun/job")
+        folder = JobFolder(store.jobs / str(job_id))
+        if own is None or not _JOB_ID.fullmatch(str(job_id)) or folder.path.exists():
+            continue
+        created = create(folder, b"")
+        volumes = own["spec"]["template"]["spec"].get("volumes", ())
+        is_kept = any("persistentVolumeClaim" in each for each in volumes[:1])
+        batch = BatchJob(id=name, namespace=namespace, context=context, requeues=is_kept)
+        batch = replace(batch, is_own=False)
+        created.note_batch_job(batch)
+        created.release_lock()
+        refresh(folder, batch)
 
 
 # Its end -----------------------------------------------------------------------------------
@@ -220,8 +261,9 @@ def refresh(folder: JobFolder, batch: BatchJob) -> None:
         return
     finally:
         os.close(lock)
-    if has_ended and batch.is_own:
-        cancel(batch)
+    if has_ended:
+        if batch.is_own:
+            cancel(batch)
         folder.note_batch_job(replace(batch, is_released=True))
 
 

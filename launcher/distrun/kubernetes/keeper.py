@@ -57,7 +57,8 @@ class Keeper:
     Args:
         control: the socket that requests arrive on.
         settings: `kubectl`: its first words, `job`: the manifest, `start`: seconds until all pods
-            must run, or None, `adopts`: whether the Job of an earlier process is to be kept.
+            must run, or None, `adopts`: whether the Job exists and is to be kept, `is_new`: whether
+            no earlier supervisor had that one.
     """
 
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
@@ -67,6 +68,7 @@ class Keeper:
         self._name: str = self._job["metadata"]["name"]
         self._start: float | None = settings["start"]
         self._is_created: bool = settings["adopts"]
+        self._is_new: bool = settings["is_new"]
         self._loop = Loop()
         self._loop.watch_signals((signal.SIGTERM, signal.SIGCHLD), self._on_signals)
         self._loop.checks.append(self._answer_all)
@@ -113,7 +115,8 @@ class Keeper:
         request = _Request(wanted["host"], wanted["pod"], descriptors[0])
         try:
             if wanted["former"]:
-                self._remove()
+                if not self._is_new:
+                    self._remove()
                 _reply(request, "gone", Cause(Code.POD_DELETED))
                 return
             if not self._is_created:

@@ -79,7 +79,8 @@ class _Keeper:
             "kubectl": kubectl.prefix(self._spec.kubernetes),
             "job": manifest.make(self._spec, self._job_id),
             "start": self._spec.timeouts.start,
-            "adopts": self._process is not None,
+            "adopts": self._process is not None or manifest.waits_in_queue(self._spec),
+            "is_new": self._process is None and manifest.waits_in_queue(self._spec),
         }
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
