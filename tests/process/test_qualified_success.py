@@ -45,16 +45,17 @@ HIDDEN = "exited 0 although the log ends in an exception: ValueError: batch size
     [
         ("{0} 2>&1 | tee log", "its exit code is hidden at sh -c:1: "),
         ("n=$(echo 1 | cat)\n{0} || true", "its exit code is hidden at sh -c:2: "),
-        ("{0} > log 2>&1; cat log; exit 0", ""),
+        ("{0} > log 2>&1; cat log; exit 0", "its exit code is hidden at sh -c:1: "),
+        ("{0}\necho finished with $?", "its exit code is hidden at sh -c:2: echo finished"),
+        ("if ! {0}; then\n  echo 'no luck'\nfi", "its exit code is hidden at sh -c:1: if ! "),
+        ("{0} &\nwait", "its exit code is hidden at sh -c:2: wait"),
     ],
 )
 def test_an_exception_that_ends_the_log(script: str, hider: str, distrun: Distrun) -> None:
     done = distrun.launch(script.format(python(RAISES)), workers=1)
     assert done.returncode == 0, done.stderr
     last = done.stderr.splitlines()[-1]
-    assert f"worker:0 {HIDDEN}, at own.py:1" in last
-    assert hider in last
-    assert ("hidden at" in last) == bool(hider)
+    assert f"worker:0 {HIDDEN}, at own.py:1; {hider}" in last
     assert HIDDEN in distrun("status").stdout
     assert "qualified" in distrun("ps", "-a").stdout
     assert [HIDDEN in each for each in distrun.status()["warnings"]] == [True]
@@ -70,6 +71,29 @@ def test_an_exception_that_ends_the_log(script: str, hider: str, distrun: Distru
 def test_an_exception_after_which_it_went_on_is_none(code: str, distrun: Distrun) -> None:
     assert distrun.launch(python(code), workers=1).returncode == 0
     assert distrun.status()["warnings"] == []
+
+
+THREAD = """import atexit, multiprocessing, threading
+def train(): print("step 3", flush=True); raise ValueError("batch size 0")
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "is_told"),
+    [
+        ("t = threading.Thread(target=train); t.start(); t.join(); print('done')", True),
+        ("t = threading.Thread(target=train); t.start(); t.join(); print('step 4')", False),
+        ("p = multiprocessing.Process(target=train); p.start(); p.join(); print('done')", True),
+        ("atexit.register(train)", True),
+    ],
+)
+def test_an_exception_that_ended_a_thread_or_a_child(
+    code: str, is_told: bool, distrun: Distrun
+) -> None:
+    done = distrun.launch(f"exec {python(THREAD + code)}", workers=1)
+    assert done.returncode == 0, done.stderr
+    told = "exited 0 although an exception ended a thread, a child, or what was called at the exit"
+    assert [told in each for each in distrun.status()["warnings"]] == [True] * is_told
 
 
 @pytest.mark.parametrize("how", ["option", "key"])

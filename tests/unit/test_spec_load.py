@@ -176,6 +176,44 @@ def test_a_notebook_is_no_script(folder: Path, name: str) -> None:
         _load(folder, f"strategy: mirrored\nprogram: {{script: {name}}}\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("import os\n!pip install x\n", "line 2: !pip install x"),
+        ("if 1:\n  %matplotlib inline\n", "line 2: %matplotlib inline"),
+        ("%%time\nprint(1)\n", "line 1: %%time"),
+        ("x = 1\nget_ipython().system('ls')\n", "line 2: get_ipython().system('ls')"),
+        ("try:\n  get_ipython()\nexcept NameError: pass\n", ""),
+        ("from IPython import get_ipython\nget_ipython()\n", ""),
+        ('a = (10\n%3)\nb = """\n!pip install\n"""\n', ""),
+    ],
+)
+def test_a_program_for_ipython_is_refused_with_the_command_that_converts_it(
+    folder: Path, text: str, line: str
+) -> None:
+    (folder / "a b.py").write_text(text)
+    spec = "strategy: mirrored\nprogram: {script: a b.py}\n"
+    if line:
+        with pytest.raises(SpecProblemsError, match="is for IPython") as raised:
+            _load(folder, spec)
+        assert line in str(raised.value)
+        subprocess.run(
+            str(raised.value).partition("such lines: ")[2], shell=True, cwd=folder, check=True
+        )
+    _load(folder, spec)
+    if line:
+        compile((folder / "a b.py").read_text(), "a b.py", "exec")
+
+
+def test_a_program_in_utf_16_is_refused_likewise(folder: Path) -> None:
+    (folder / "a b.py").write_text("print('hi')\n", encoding="utf-16")
+    with pytest.raises(SpecProblemsError, match="in UTF-16") as raised:
+        _load(folder, "strategy: mirrored\nprogram: {script: a b.py}\n")
+    convert = str(raised.value).partition("convert it: ")[2]
+    subprocess.run(convert, shell=True, cwd=folder, check=True)
+    _load(folder, "strategy: mirrored\nprogram: {script: a b.py}\n")
+
+
 def test_a_program_of_windows_is_refused_with_the_command_that_repairs_it(folder: Path) -> None:
     script = folder / "a b.sh"
     script.write_bytes(b"#!/bin/sh\r\necho hi\r\n")

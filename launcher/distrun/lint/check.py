@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import os
 import shlex
 import sys
@@ -183,8 +182,6 @@ def _newer_syntax(file: str, line: int, column: int, text: str) -> Problem:
 def _syntax_problem(version: str, file: str, line: int, column: int, text: str) -> Problem:
     is_python = file.endswith((".py", ".pyw"))
     hint = "" if is_python else "run a program that is not Python with `command`"
-    if linecache.getline(file, line).lstrip().startswith(("%", "!")):
-        hint = "this is a line of IPython: remove it"
     message = f"Python {version} cannot parse this: {text}"
     return Problem(shown_path(file), line, column, message, hint)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import shlex
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _AS_WRITTEN = ("env", "env_style", "keras", "memory", "binds_port", "results", "shared")
 _MOST_BYTES = 1 << 20
-_MOST_BEGINNING = 4096
+_IPYTHON = re.compile(rb"^[ \t]*[%!]|^get_ipython\(", re.MULTILINE)
 
 
 class _Target(Frozen, kw_only=True):
@@ -156,8 +157,9 @@ class _Reader(Frozen, kw_only=True):
         if name is None:
             return ""
         path = self.context.resolve(name)
+        written_python = str(section.get("python", ""))
         if os.path.isfile(path):
-            wrong = _unfit_script(path, name)
+            wrong = _unfit_script(path, name, is_for_python="ipython" not in written_python)
             if wrong is not None:
                 self.problems.add(place, f"{place}{wrong[0]}", wrong[1])
             return path
@@ -194,24 +196,55 @@ class _Reader(Frozen, kw_only=True):
         return written if path == inside or (is_elsewhere and not os.path.exists(path)) else path
 
 
-def _unfit_script(path: str, name: str) -> tuple[str, str] | None:
+def _unfit_script(path: str, name: str, *, is_for_python: bool) -> tuple[str, str] | None:
     """What is wrong with a file as a script, and what to do; None: nothing."""
     if is_kernel_file(path):
         return f" names a file of the kernel: {quoted_path(path)}", "name a script"
     if os.stat(path).st_size > LARGEST_SCRIPT:
         return f": {quoted_path(path)} is larger than 100 MB", "name a script"
+    text = _beginning(path, _MOST_BYTES)
+    if text[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        q = shlex.quote(name)
+        convert = f"convert it: iconv -f UTF-16 -t UTF-8 {q} > {q}.new && mv {q}.new {q}"
+        return f" is in UTF-16, which Python does not read: {quoted_path(path)}", convert
+    line = _ipython_line(text) if is_for_python else None
+    if line is not None:
+        comment = r"sed -i -E 's/^([ \t]*)([%!]|get_ipython)/\1pass  # \2/'"
+        convert = f"make comments of such lines: {comment} {shlex.quote(name)}"
+        place = quoted_path(path)
+        return f" is for IPython, not for Python: {place}, line {line[0]}: {line[1]}", convert
     # Python runs some notebooks of Jupyter, and they do nothing.
-    if re.match(rb"\s*\{\s*\"(cells|metadata|nbformat)\"", _beginning(path)):
+    if re.match(rb"\s*\{\s*\"(cells|metadata|nbformat)\"", text):
         convert = f"convert it: jupyter nbconvert --to script {shlex.quote(name)}"
         return f" is a notebook, not a script: {quoted_path(path)}", convert
     return None
 
 
-def _beginning(path: str) -> bytes:
+def _ipython_line(text: bytes) -> tuple[int, str] | None:
+    """The first line that is certainly for IPython, with its number."""
+    if _IPYTHON.search(text) is None or b"import get_ipython" in text:
+        return None
+    import ast
+
+    number = None
+    try:
+        starts = (each.lineno for each in ast.parse(text).body)
+        lines = text.splitlines()
+        number = next((n for n in starts if lines[n - 1].startswith(b"get_ipython(")), None)
+    except SyntaxError as error:
+        number = error.lineno  # no text in quotes, and no second line of an expression
+    except ValueError:
+        return None
+    line = b"" if number is None else text.splitlines()[number - 1]
+    is_one = number is not None and _IPYTHON.match(line) is not None
+    return (number, line.decode(errors="replace").strip()) if number and is_one else None
+
+
+def _beginning(path: str, most: int = 4096) -> bytes:
     """The first bytes of a file; none if it cannot be read."""
     try:
         with open_regular_file(path, follow_link=True) as file:
-            return file.read(_MOST_BEGINNING) or b""
+            return file.read(most) or b""
     except (OSError, ValueError):
         return b""
 

@@ -35,7 +35,12 @@ _RESTORED = re.compile(
 )
 _FEWEST = 2
 _REPORT_SECONDS = 1.0
-_PIPE = re.compile(r"(?<!>)\|")
+_EXITS = ("SystemExit", "KeyboardInterrupt")
+_ECHO = re.compile(r"\b(?:echo|printf) (?:-\w+ )?([^;&|\n]{1,200})")
+_EXPANDED = re.compile(r"\$\([^)]*\)|\$\{[^}]*\}|\$[\w?#$!*@]+|`[^`]*`|%\w|\\n")
+_HIDES = re.compile(r"(?<!>)\||^(?:if|while|until|!)\s")
+_STOPS_AT_ERROR = re.compile(r"\bset -\w*e|^#!.* -\w*e")
+_SEVERAL = re.compile(r";|&(?!>|\d)")
 _INNER = re.compile(r"\$\([^)]*\)|`[^`]*`|'[^']*'|\"[^\"]*\"")
 """The parts of a line whose exit code is another's: of substitutions and quoted texts."""
 
@@ -89,32 +94,44 @@ def _hidden_exceptions(
 ) -> Iterator[Found]:
     for task in done:
         log = log_of(task)
-        message = (
-            log.message if log.ends_with_exception or _only_echoes(log, shell_text[1]) else None
-        )
-        if message is not None and message.type not in ("SystemExit", "KeyboardInterrupt"):
-            raised = exception_cause(task, log)
-            cause = raised._replace(code=Code.EXCEPTION_HIDDEN, path=_hider(*shell_text))
-            yield cause, (log.evidence(message.index),)
+        raised, message = log.raised, log.message
+        if raised is None or message is None or message.type in _EXITS:
+            continue
+        rest = log.lines[message.index + 1 :]
+        code, path = Code.EXCEPTION_HIDDEN, ""
+        if raised.is_uncaught_aside and log.frame is not None and not _printed(rest):
+            code = Code.EXCEPTION_ASIDE
+        elif log.ends_with_exception or (
+            not raised.is_ignored and _only_echoes(rest, shell_text[1])
+        ):
+            path = _hider(*shell_text)
+        else:
+            continue
+        cause = exception_cause(task, log)._replace(code=code, path=path)
+        yield cause, (log.evidence(message.index),)
 
 
-def _only_echoes(log: LogAnalysis, text: str) -> bool:
+def _only_echoes(rest: list[str], text: str) -> bool:
     """Whether only what the shell script itself prints follows the exception."""
-    message = None if log.raised is None or log.raised.is_ignored else log.message
-    rest = [] if message is None else log.lines[message.index + 1 :]
-    return message is not None and all(line[:1].isspace() or line in text for line in rest)
+    # What is expanded in a line of the script may print anything.
+    parts = (map(re.escape, _EXPANDED.split(line.strip("\"'"))) for line in _ECHO.findall(text))
+    printed = re.compile("|".join(["", *map(".*".join, parts)]))
+    return all(line[:1].isspace() or line in text or printed.fullmatch(line) for line in rest)
 
 
 def _hider(name: str, text: str) -> str:
     """Return the line of a shell script that hides an exit code, as `train.sh:2: ...`, or ''."""
     if "pipefail" in text:
         return ""
-    found = [
+    lines = [
         (number, line.strip())
         for number, line in enumerate(text.splitlines(), 1)
-        if _PIPE.search(_INNER.sub("", line)) and not line.lstrip().startswith("#")
+        if line.strip() and not line.lstrip().startswith("#")
     ]
+    found = [each for each in lines if _HIDES.search(_INNER.sub("", each[1]))]
     found = [each for each in found if "py" in each[1]] or found
+    if not found and not _STOPS_AT_ERROR.search(text):  # the last command's code counts
+        found = [each for each in lines[-1:] if _SEVERAL.search(each[1]) or "py" not in each[1]]
     return "{}:{}: {}".format(name, *found[-1]) if found else ""
 
 

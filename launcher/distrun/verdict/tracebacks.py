@@ -106,6 +106,11 @@ class Traceback(Frozen, kw_only=True):
         """Whether Python only mentions it and continues, mostly while it exits."""
         return self.aside.startswith(("Exception ignored ", "Error in "))
 
+    @property
+    def is_uncaught_aside(self) -> bool:
+        """Whether it ended a thread, a process, or a function that was to be called at the exit."""
+        return "atexit" in self.aside or (self.aside != "" and not self.is_ignored)
+
     def chain(self) -> Iterator[Traceback]:
         """Yield this traceback and its direct causes."""
         link: Traceback | None = self

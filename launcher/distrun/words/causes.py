@@ -55,6 +55,8 @@ _DISK_USES = {
     "logs": "for logs",
     "record": "for the job's record",
 }
+_CODE_IGNORED = re.compile(r"\|\||: (?:if|while|until|wait|!)(?: |$)|(?<!&)&(?: |$)")
+"""A line of a shell script that ignores an exit code, with `set -e`, too."""
 _NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
 _COLLECTIVES = dict(
     enumerate(("reduce", "broadcast", "gather", "permute", "all-to-all", "reduce-scatter"))
@@ -268,6 +270,12 @@ def _place(cause: Cause) -> str:
 
 def _quote(cause: Cause) -> str:
     return f"{_if(cause.text, ': ')}{cause.text}{_place(cause)}"
+
+
+def _unhidden(line: str) -> str:
+    if _CODE_IGNORED.search(line):
+        return f"let the shell script exit with the program's code at {line}; "
+    return f"in the shell script, write `set -eo pipefail` above {line}; "
 
 
 def _lone_call(call: str) -> str:
@@ -837,6 +845,10 @@ TEXTS: dict[Code, Words] = {
         f"{format_task_names(c.tasks)} exited 0 although the log ends in an exception: {c.text}"
         f"{_place(c)}{_if(c.path, f'; its exit code is hidden at {c.path}')}"
     ),
+    Code.EXCEPTION_ASIDE: lambda c: (
+        f"{format_task_names(c.tasks)} exited 0 although an exception ended a thread, a child, or "
+        f"what was called at the exit: {c.text}{_place(c)}"
+    ),
     Code.LEFT_BEHIND: """{task_names} exited 0 at {text}, long before {name}, which came to
         {expected}""",
     Code.PREEMPTED_SILENTLY: """{task_names} was preempted: it exited 0 at {text} after a SIGTERM
@@ -1177,9 +1189,11 @@ ADVICE: dict[Code, Words] = {
     Code.LEFT_AT_WORK: """start the program so that its script waits for it: without `&`, or with
         `wait` at the end""",
     Code.EXCEPTION_HIDDEN: lambda c: (
-        f"{_if(c.path, f'in the shell script, write `set -eo pipefail` above {c.path}; ')}a "
-        "program should not exit 0 after an exception: raise it again, or sys.exit(1)"
+        f"{_if(c.path, _unhidden(c.path))}a program should not exit 0 after an exception: raise "
+        "it again, or sys.exit(1)"
     ),
+    Code.EXCEPTION_ASIDE: """have the main thread see it: the `result()` of a future, the exit code
+        of a child; then sys.exit(1)""",
     Code.LEFT_BEHIND: """every task must take part to the end; a handler of SIGTERM that saves
         should exit 143, so that distrun can tell a preemption from an end""",
     Code.PREEMPTED_SILENTLY: """a handler of SIGTERM that saves should exit 143, so that distrun

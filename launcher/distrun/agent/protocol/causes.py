@@ -362,6 +362,7 @@ class Code(StrEnum):
     SUCCESS_QUALIFIED = "success_qualified"  # within: what speaks against the success
     LEFT_AT_WORK = "left_at_work"  # tasks, count: processes of each, text: the command of one
     EXCEPTION_HIDDEN = "exception_hidden"  # tasks, text, name; path: what hides the exit code
+    EXCEPTION_ASIDE = "exception_aside"  # tasks, text, name
     # tasks; text: where it was then, name: the task that came furthest, expected: to where
     LEFT_BEHIND = "left_behind"
     PREEMPTED_SILENTLY = "preempted_silently"
