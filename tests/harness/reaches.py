@@ -34,6 +34,7 @@ class Reach:
         carrier: a word in the command line of a process that carries a link; "" where none does.
         restores_links: whether a link whose carrier has died is taken up again.
         mark: a number of seconds, and in the command line of whatever the tests' tasks run.
+        fetched_later: what `fetch` says once the job has ended.
     """
 
     distrun: Distrun
@@ -42,6 +43,7 @@ class Reach:
     carrier: str
     restores_links: bool
     mark: str
+    fetched_later: str
 
     def launch(self, script: str, **keys: Any) -> subprocess.Popen[str]:
         """Launch two workers that run a script, in which MARK is a number of its own."""
@@ -88,7 +90,9 @@ def _started(distrun: Distrun) -> Callable[..., subprocess.Popen[str]]:
 
 @pytest.fixture
 def in_local(distrun: Distrun) -> dict[str, Any]:
-    return {"write_spec": distrun.write_spec, "start": _started(distrun), "carrier": ""}
+    said = "what its tasks wrote is on this machine"
+    start = _started(distrun)
+    return {"write_spec": distrun.write_spec, "start": start, "carrier": "", "fetched_later": said}
 
 
 @pytest.fixture
@@ -97,7 +101,8 @@ def in_ssh(distrun: Distrun, hosts: Hosts, remote_spec: RemoteSpec) -> dict[str,
         return remote_spec(script, hosts(2), **keys)
 
     start = _started(distrun)
-    return {"write_spec": write, "start": start, "carrier": "ssh", "restores_links": True}
+    made = {"carrier": "ssh", "restores_links": True, "fetched_later": "fetched 3 files ("}
+    return {"write_spec": write, "start": start, **made}
 
 
 @pytest.fixture
@@ -105,13 +110,16 @@ def in_srun(in_allocation: InAllocation, slurm_spec: WriteSlurmSpec) -> dict[str
     def start(*arguments: str | Path) -> subprocess.Popen[str]:
         return in_allocation(["-N2"], *arguments)
 
-    return {"write_spec": slurm_spec, "start": start, "carrier": "srun"}
+    said = "if its allocation has ended: on a shared file system, what tasks wrote is still there"
+    return {"write_spec": slurm_spec, "start": start, "carrier": "srun", "fetched_later": said}
 
 
 @pytest.fixture
 def in_kubernetes(distrun: Distrun, pod_spec: PodSpec) -> dict[str, Any]:
     start = _started(distrun)
-    return {"write_spec": pod_spec, "start": start, "carrier": "exec", "restores_links": True}
+    said = "was deleted; not all of its files are here\n  the files of a pod are gone with it"
+    made = {"carrier": "exec", "restores_links": True, "fetched_later": said}
+    return {"write_spec": pod_spec, "start": start, **made}
 
 
 _CLUSTERS = {"local": (), "ssh": ("network",), "srun": ("cluster",), "kubernetes": ("kubernetes",)}

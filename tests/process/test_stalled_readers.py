@@ -219,7 +219,6 @@ OTHERS = [
     ("logs", signal.SIGTERM, 143),
     ("logs -f", signal.SIGINT, 0),
     ("events -f --json", signal.SIGTERM, 143),
-    ("status --watch", signal.SIGINT, 0),
     ("status", signal.SIGINT, 130),
     ("plan job.yaml", signal.SIGTERM, 143),
     ("doctor job.yaml", signal.SIGINT, 130),

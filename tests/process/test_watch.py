@@ -109,7 +109,7 @@ def test_an_ended_job_and_one_whose_record_is_removed(
     distrun: Distrun, terminal: OpenTerminal
 ) -> None:
     distrun.launch("echo hello; exit 5")
-    window = terminal("watch", columns=80)
+    window = terminal("status", "-w", columns=80)
     shows(window, "failed", "exit code 5", "hello")
     assert distrun("clean", "--all").returncode == 0
     window.type("s")
@@ -119,9 +119,10 @@ def test_an_ended_job_and_one_whose_record_is_removed(
 
 def test_it_needs_a_terminal(distrun: Distrun, terminal: OpenTerminal) -> None:
     distrun.launch("exit 0")
-    done = distrun("watch")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "distrun status " in done.stderr
+    for words in (("watch",), ("status", "-w")):
+        done = distrun(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "distrun status " in done.stderr
     window = terminal("watch", columns=80, term="dumb")
     wait_until(window.ended, timeout=30)
     assert window.process.returncode == 2

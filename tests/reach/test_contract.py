@@ -41,6 +41,15 @@ else:
             time.sleep(0.1)
 print("met", config["task"]["index"], open("data.txt").read(), flush=True)
 """
+WRITES = """\
+import os, pathlib
+out = pathlib.Path("out")
+out.mkdir(exist_ok=True)
+task = os.environ["DISTRUN_TASK"]
+(out / task).write_text(task)
+(out / "same").write_text("same")
+os.execlp("sh", "sh", "-c", '''GO''')
+"""
 # Ends at a signal; a child of it has left its session, and one prints without end.
 BUSY = "setsid sleep MARK & while :; do echo 0123456789012345678901234567890123456789; done"
 IDLE = "setsid sleep MARK & sleep MARK"
@@ -191,6 +200,31 @@ def test_a_lost_job_is_resumed_and_keeps_its_lines(reach: Reach) -> None:
         shown = reach.distrun("logs", job, "-t", task, "--json").stdout.splitlines()
         times = [json.loads(line)["at"] for line in shown]
         assert times == sorted(times)
+
+
+def test_what_tasks_write_comes_back_while_they_run_and_at_the_end(reach: Reach) -> None:
+    work = reach.distrun.cwd / "work"
+    work.mkdir()
+    (work / "train.py").write_text(WRITES.replace("GO", UNTIL_GO.replace("MARK", reach.mark)))
+    program = {"script": "work/train.py", "workdir": "work", "results": ["out"]}
+    launch = reach.launch("", program=program)
+    reach.wait_for_processes(2, "sh")
+    wait_until(lambda: reach.distrun("logs").stdout.count("| 5\n") == 2, what="both count")
+    fetched = reach.distrun("fetch", "job", "out", "-o", "back")
+    wanted = {each: each for each in ("worker:0", "worker:1", "same")}
+    found = {each.name: each.read_text() for each in reach.distrun.cwd.glob("back/out/*")}
+    if reach.carrier:
+        assert fetched.returncode == 0, fetched.stderr
+        assert found == wanted
+    else:
+        assert fetched.returncode == 2
+        assert "what its tasks wrote is on this machine" in fetched.stderr
+    reach.let_go()
+    code, _, said = ended(launch)
+    assert code == 0, said
+    assert {each.name: each.read_text() for each in work.glob("out/*")} == wanted
+    assert reach.distrun.status()["warnings"] == []
+    assert reach.fetched_later in reach.distrun("fetch", "job", "out", "-o", "later").stderr
 
 
 def test_followed_logs_end_with_the_job(reach: Reach) -> None:

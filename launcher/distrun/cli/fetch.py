@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import click
 
+from distrun.agent.protocol import Code
 from distrun.cli import console
 from distrun.cli.options import job_argument, json_option
 from distrun.cli.transfer_bar import TransferBar
@@ -21,6 +22,12 @@ from distrun.words.causes import cause_text
 from distrun.words.formats import format_count
 
 _MOST_NAMED = 10
+_POD_CODES = (Code.POD_DELETED, Code.POD_ENDED, Code.POD_PREEMPTED, Code.POD_OUT_OF_MEMORY)
+_SLURM_CODES = (
+    *(Code.SRUN_FAILED, Code.SLURM_TIME_LIMIT, Code.SLURM_CANCELLED, Code.SLURM_PREEMPTED),
+    Code.SLURM_NODE_FAILED,
+)
+_NEXT_TIME = "what program.results of the spec names comes by itself before the end"
 
 
 @click.command("fetch")
@@ -42,7 +49,8 @@ def command(
 
     PATTERN is a path below the working folder, or has * and ?; a folder means all in it. Without
     it, program.results of the spec counts, else everything comes that tasks wrote since the job
-    began. The job may run or have ended. Hosts that ssh reaches keep their files.
+    began. The job may run or have ended. Hosts that ssh reaches keep their files; nodes of a Slurm
+    allocation are reached until it ends, and pods while the job runs.
 
     Only what changed comes, and what was interrupted goes on with the next call. A file that
     several hosts have is DIR/NAME if it is the same everywhere, else DIR/HOST/NAME for each of them
@@ -55,9 +63,7 @@ def command(
       distrun fetch mnist '*.keras'
     """
     folder = JobStore.default().find(job)
-    if folder.is_elsewhere:
-        raise HostError(f"the hosts of job {folder.job_id} are not reached from this machine")
-    spec = resumption.spec_of(folder, ())
+    spec = resumption.recorded_spec(folder)
     results = list(spec.program.results) if pattern is None else [pattern]
     is_whole = pattern is None and bool(results)
     target = output or (spec.program.workdir if is_whole else f"distrun-{folder.job_id}")
@@ -120,5 +126,13 @@ def _print(found: Fetched) -> None:
         console.print_message(f"{len(found.left_out) - _MOST_NAMED} more are left out")
     for host, cause in found.failures.items():
         words = cause_text(cause).partition("\n")[0]
+        message = f"{host}: {words}; not all of its files are here"
         hint = "what has come is kept; to go on: the same command"
-        console.print_error(HostError(f"{host}: {words}; not all of its files are here", hint=hint))
+        if cause.code in _POD_CODES:
+            hint = f"the files of a pod are gone with it; {_NEXT_TIME}"
+        elif cause.code in _SLURM_CODES:
+            hint = (
+                "if its allocation has ended: on a shared file system, what tasks wrote is still "
+                f"there; of files on a node's own disk, {_NEXT_TIME}"
+            )
+        console.print_error(HostError(message, hint=hint))

@@ -42,26 +42,13 @@ _COLUMNS = (
 )
 _DROP_FIRST = 9
 _HTML_COLUMNS = 120
-_FEWEST_ROWS = 1
-_OTHER_ROWS = 2
-"""The table's heading, and the line that counts the tasks that are not shown."""
 
 
-def status_view(job: Job, width: int, height: int | None = None) -> Group:
-    """Return a job as text of so many columns.
-
-    With a height, tasks for which there is no space are counted instead of shown, first those in
-    the most frequent state.
-    """
+def status_view(job: Job, width: int) -> Group:
+    """Return a job as text of so many columns."""
     parts: list[Any] = [headline(job, width), *map(_plain, job_notes(job))]
     if job.tasks:
-        above = sum(1 + max(0, each.cell_len - 1) // width for each in parts)
-        space = len(job.tasks) if height is None else height - above - _OTHER_ROWS
-        shown = _rarest(job.tasks, max(_FEWEST_ROWS, space))
-        parts.append(make_table(_columns(job.tasks), [task_row(task) for task in shown], width))
-        if len(shown) < len(job.tasks):
-            hidden = [task for task in job.tasks if task not in shown]
-            parts.append(_plain(f"and {len(hidden)} more: {_count_phases(hidden)}"))
+        parts.append(make_table(_columns(job.tasks), list(map(task_row, job.tasks)), width))
     return Group(*parts)
 
 
@@ -96,15 +83,6 @@ def _count_phases(tasks: Sequence[TaskView]) -> str:
 
 def _plain(text: str) -> Text:
     return Text(printable(text))
-
-
-def _rarest(tasks: Sequence[TaskView], space: int) -> Sequence[TaskView]:
-    """Return as many tasks as there is space for, in their order, those in rare phases first."""
-    if len(tasks) <= space:
-        return tasks
-    counts = Counter(task.phase for task in tasks)
-    ranked = sorted(range(len(tasks)), key=lambda i: (counts[tasks[i].phase], i))
-    return [tasks[i] for i in sorted(ranked[:space])]
 
 
 def _columns(tasks: Sequence[TaskView]) -> list[Column]:

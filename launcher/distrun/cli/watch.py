@@ -5,12 +5,16 @@ from __future__ import annotations
 import importlib.util
 import shlex
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from distrun.cli import console
 from distrun.cli.options import job_argument
 from distrun.errors import HostError, UsageError
+
+if TYPE_CHECKING:
+    from distrun.job.folder import JobFolder
 
 
 @click.command("watch")
@@ -31,7 +35,16 @@ def command(job: str | None) -> int:
     """
     from distrun.job.folder import JobStore
 
-    folder = JobStore.default().find(job)
+    return watch(JobStore.default().find(job))
+
+
+def watch(folder: JobFolder) -> int:
+    """Show a job on the whole screen, until the user leaves it; return the exit code.
+
+    Raises:
+        HostError: there is no textual.
+        UsageError: there is no terminal.
+    """
     if importlib.util.find_spec("textual") is None:
         raise HostError(
             f"watch needs textual, which {sys.executable} does not have",

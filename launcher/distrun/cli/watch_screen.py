@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import time
 from typing import ClassVar
 
 from rich.console import Group
@@ -14,6 +15,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Label, RichLog, Static
+from textual.widgets.data_table import ColumnKey
 
 from distrun.cli.stacks import stacks_view, take
 from distrun.cli.status_view import headline, task_row
@@ -30,6 +32,10 @@ from distrun.words.causes import cause_text
 from distrun.words.progress import number, progress_words
 
 _REFRESH_SECONDS = 1.0
+_LONGEST_REFRESH = 5.0
+_MOST_CPU = 0.03
+"""The part of a core that it may use: with many tasks, it looks less often."""
+_ADVICE_SECONDS = 10.0
 _LOG_SECONDS = 0.25
 _MOST_LOG_BYTES = 64 << 10
 """Of the log of a task that is chosen: of what it printed before."""
@@ -100,7 +106,14 @@ class WatchApp(App[int]):
         self.chosen: str | None = None
         """The chosen one."""
         self._job: Job | None = None
+        self._notes: list[str] = []
+        self._stamp = -1
+        """The size of its record when that was read."""
+        self._look_due = self._advised_at = 0.0
+        self._spent = time.process_time()
         self._rates: dict[str, str] = {}
+        self._steps: dict[tuple[str, int], list[tuple[float, float]]] = {}
+        """By task and attempt: when it reported which step."""
         self._shown: list[str] = []
         """The titles of the table's columns."""
         self._follower: Follower | None = None
@@ -136,28 +149,64 @@ class WatchApp(App[int]):
     @work(thread=True, exclusive=True, group="look")
     def _look(self) -> None:
         """Read the job, in a thread: its supervisor may take time to answer."""
+        if time.monotonic() < self._look_due:
+            return
+        spent, self._spent = time.process_time() - self._spent, time.process_time()
+        self._look_due = time.monotonic() + min(spent / _MOST_CPU, _LONGEST_REFRESH)
         try:
-            job = read_job(self.folder)
-            rates = {task.state.name: _rate(self.folder, task) for task in job.tasks}
+            job = self._read()
+            rates = {task.state.name: self._rate(task) for task in job.tasks}
+            notes = job_notes(job, has_times=False)[:_MOST_NOTES]
         except (DistrunError, OSError) as error:
             self.call_from_thread(self.notify, _words(error), severity="error")
             return
-        self.call_from_thread(self._take, job, rates)
+        self.call_from_thread(self._take, job, rates, notes)
 
-    def _take(self, job: Job, rates: dict[str, str]) -> None:
+    def _read(self) -> Job:
+        """Read the job, but its record only if that has changed, and its advice at times."""
+        job, before = read_job(self.folder), self._job
+        file = self.folder.events_file
+        stamp = file.stat().st_size if file.exists() else 0
+        if before is not None and before.queued is job.queued is None and stamp == self._stamp:
+            job.state, job.history = before.state, before.history
+        self._stamp = stamp
+        if before is not None and time.monotonic() < self._advised_at + _ADVICE_SECONDS:
+            job.advice = before.advice
+        else:
+            self._advised_at = time.monotonic()
+        return job
+
+    def _rate(self, task: TaskView) -> str:
+        """Return the steps per second of a task, by its last reports; empty: unknown."""
+        step, key = number(task.progress.get("STEP", "")), (task.state.name, task.state.attempt)
+        if task.state.has_ended or step is None or task.progress_at is None:
+            return ""
+        told = self._steps.get(key) or [
+            (each.at, each.progress["STEP"])
+            for each in history.last(self.folder, task.state.name, _RATE_SAMPLES)
+            if each.attempt == task.state.attempt and "STEP" in each.progress
+        ]
+        now = task.progress_at, step
+        recent = [each for each in told if now[0] - each[0] <= _RATE_SECONDS] or told[-1:]
+        self._steps[key] = recent if recent[-1:] == [now] else [*recent, now]
+        began, first = self._steps[key][0]
+        if now[0] <= began or step < first:  # in each epoch, steps may begin again
+            return ""
+        rate = (step - first) / (now[0] - began)
+        return f"{rate:.3g}/s" if rate < 1000 else f"{rate:,.0f}/s"
+
+    def _take(self, job: Job, rates: dict[str, str], notes: list[str]) -> None:
         if job.state.job_id or self._job is None:  # else its record was removed
-            self._job, self._rates = job, rates
+            self._job, self._rates, self._notes = job, rates, notes
         self._show()
 
     def _show(self) -> None:
         job = self._job
         if job is None or not self.is_running:
             return
-        notes = [
-            Text(printable(each), no_wrap=True)
-            for each in job_notes(job, has_times=False)[:_MOST_NOTES]
-        ]
-        self._head.update(Group(headline(job, self.size.width), *notes))
+        notes = [Text(printable(each), no_wrap=True) for each in self._notes]
+        is_taller = self._head.size.height != 1 + len(notes)
+        self._head.update(Group(headline(job, self.size.width), *notes), layout=is_taller)
         wanted = self._filter.value.lower()
         rows = {
             task.state.name: _row(task, self._rates.get(task.state.name, ""))
@@ -183,7 +232,9 @@ class WatchApp(App[int]):
             for each in columns:
                 cell = _cell(row, each)
                 if table.get_cell(name, each.title) != cell:
-                    table.update_cell(name, each.title, cell, update_width=True)
+                    # A column keeps its width: to find a smaller one, all its cells are measured.
+                    is_wide = cell.cell_len > table.columns[ColumnKey(each.title)].content_width
+                    table.update_cell(name, each.title, cell, update_width=is_wide)
 
     # The log -------------------------------------------------------------------------------
 
@@ -316,21 +367,3 @@ def _cell(row: dict[str, str | Text], column: Column) -> Text:
     text = value.copy() if isinstance(value, Text) else Text(printable(value))
     text.justify = "right" if column.right else "left"
     return text
-
-
-def _rate(folder: JobFolder, task: TaskView) -> str:
-    """Return the steps per second of a task, by its last samples; empty: unknown."""
-    step = number(task.progress.get("STEP", ""))
-    if task.state.has_ended or step is None or task.progress_at is None:
-        return ""
-    told = [
-        (each.at, each.progress["STEP"])
-        for each in history.last(folder, task.state.name, _RATE_SAMPLES)
-        if each.attempt == task.state.attempt and "STEP" in each.progress
-    ]
-    recent = [(at, done) for at, done in told if task.progress_at - at <= _RATE_SECONDS]
-    (began, first), *_ = [*(recent or told[-1:]), (task.progress_at, step)]
-    if task.progress_at <= began or step < first:  # in each epoch, steps may begin again
-        return ""
-    rate = (step - first) / (task.progress_at - began)
-    return f"{rate:.3g}/s" if rate < 1000 else f"{rate:,.0f}/s"

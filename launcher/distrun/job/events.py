@@ -138,6 +138,8 @@ class HostReady(HostAgent, OwnEvent):
     gpus: tuple[int, ...]
     address: str | None = None
     """The address of the host that the login connected to."""
+    found_as: str = ""
+    """How a later login finds this very host, such as the name of a pod; empty: by its name."""
 
 
 class HostLost(OwnEvent):

@@ -31,7 +31,7 @@ _NAMES = {
     "sizes": "size_bytes_by_task",
 }
 _OPTIONAL_CAUSES = {"cause", "oom", "proxied", "lost", "link_lost", "left_out", "fault"}
-_HIDDEN = {"token", "folder", "pid_namespace"}
+_HIDDEN = {"token", "folder", "pid_namespace", "found_as"}
 """Fields of hosts that identify an agent to distrun alone."""
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
 

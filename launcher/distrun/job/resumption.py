@@ -121,6 +121,22 @@ def running_error(folder: JobFolder, supervisor: int | None) -> UsageError:
     )
 
 
+def recorded_spec(folder: JobFolder) -> Spec:
+    """Return the spec with which a job ran last.
+
+    Raises:
+        HostError: an earlier version of distrun launched the job.
+    """
+    try:
+        with open_regular_file(folder.resolved_spec_file) as file:
+            return from_json(Spec, json.loads(file.read()))
+    except _SPEC_ERRORS as error:
+        raise HostError(
+            f"job {folder.job_id} has no spec.json: its disk was full, or it is too old",
+            hint=f"launch it again: its spec is {folder.shown(folder.spec_file)}",
+        ) from error
+
+
 def spec_of(folder: JobFolder, changes: Sequence[str]) -> Spec:
     """Return the spec with which a job ran last, with further changes, `PATH=VALUE` each.
 
@@ -129,14 +145,7 @@ def spec_of(folder: JobFolder, changes: Sequence[str]) -> Spec:
         InvalidSpecError: the changed spec is invalid.
         UsageError: a change concerns the job's name.
     """
-    try:
-        with open_regular_file(folder.resolved_spec_file) as file:
-            spec = from_json(Spec, json.loads(file.read()))
-    except _SPEC_ERRORS as error:
-        raise HostError(
-            f"job {folder.job_id} has no spec.json: its disk was full, or it is too old",
-            hint=f"launch it again: its spec is {folder.shown(folder.spec_file)}",
-        ) from error
+    spec = recorded_spec(folder)
     allocation = os.environ.get("SLURM_JOB_ID")
     moves = allocation and any(each.slurm and each.slurm.job != allocation for each in spec.hosts)
     if not changes and not moves:  # in another allocation, its nodes are other ones

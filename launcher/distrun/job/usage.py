@@ -65,20 +65,22 @@ def measure(pids: Sequence[int]) -> dict[int, Usage]:
     if not pids:
         return {}
     started = time.monotonic()
-    before = {pid: sum(ticks for ticks, _ in _loads(pid).values()) for pid in pids}
+    before = {pid: _loads(pid) for pid in pids}
     gpus = _gpus_used()
     time.sleep(max(0.0, _SAMPLE_SECONDS - (time.monotonic() - started)))
     elapsed = time.monotonic() - started
     found = {}
     for pid in pids:
-        loads = _loads(pid)
+        # To look for processes takes longer than to look at them. New ones are 100 ms old at most.
+        now = ((each, processes.load(each)) for each in before[pid])
+        loads = {each: load for each, load in now if load is not None}
         if any(map(processes.is_hidden, loads)):
             found[pid] = Usage(time.time(), None, None, None, None, None)
         elif loads:
-            ticks = sum(ticks for ticks, _ in loads.values())
+            earlier, ticks = (sum(each for each, _ in of.values()) for of in (before[pid], loads))
             found[pid] = Usage(
                 at=time.time(),
-                cpu_percent=_percent(before[pid] / _TICKS, ticks / _TICKS, elapsed),
+                cpu_percent=_percent(earlier / _TICKS, ticks / _TICKS, elapsed),
                 cpu_seconds=round(ticks / _TICKS, 2),
                 memory_bytes=_PAGE * sum(pages for _, pages in loads.values()),
                 gpu_memory_bytes=None if gpus is None else gpus.memory_of(list(loads)),

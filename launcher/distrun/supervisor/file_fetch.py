@@ -185,17 +185,15 @@ class Fetch:
         content = read_regular_file(str(self._folder.plan_file), largest=_LARGEST_FILE)
         tasks = json.loads(content or b"{}").get("tasks", [])
         kept = {e.host: e.folder for e in history if isinstance(e, events.FilesPreserved)}
-        agents = {e.host: e.folder for e in history if isinstance(e, events.HostReady)}
+        agents = {e.host: e for e in history if isinstance(e, events.HostReady)}
         found = []
         skipped = os.path.abspath(self._tree.path)
         for host in dict.fromkeys(str(task["host"]) for task in tasks):
-            reach = make_former_reach(host, self._spec)
+            agent = agents.get(host)
+            reach = make_former_reach(host, self._spec, "" if agent is None else agent.found_as)
             if reach.is_below_supervisor:
                 continue
             own = [task for task in tasks if task["host"] == host]
-            if not reach.keeps_files:
-                self._left_out.append((host, "", "only hosts that ssh reaches keep files"))
-                continue
             workdirs = list(dict.fromkeys(str(task["workdir"]) for task in own))
             source = FileSource(host, reach, self._links)
             for number, workdir in enumerate(workdirs):
@@ -205,17 +203,19 @@ class Fetch:
             names = {task["name"] for task in own}
             begins = [e.at for e in history if isinstance(e, events.TaskStarted) if e.task in names]
             inside = os.path.relpath(skipped, self._spec.program.workdir)
-            agent = agents.get(host, "")
+            folder = "" if agent is None else agent.folder
             homes = [("~", "")] if any(task.get("or_home") for task in own) else []
-            places = [_places(each, agent, kept.get(host, "")) + homes for each in workdirs]
+            places = [_places(each, folder, kept.get(host, "")) + homes for each in workdirs]
             began = min(begins, default=0.0) - _CLOCK_SECONDS
             outside = inside.startswith("..") or inside == "."
-            state = os.path.dirname(os.path.dirname(agent))
-            own_folders = [state if os.path.basename(os.path.dirname(agent)) == "agents" else agent]
+            state, name = os.path.split(os.path.dirname(folder))
+            own_folders = [state if name == "agents" else folder]
             own_folders += [] if outside else [skipped]
             arguments = Arguments(places, self._patterns, began, own_folders)
             found.append((source, arguments))
-        if not found and not self._left_out:
+        if not tasks:
+            raise UsageError(f"job {self._folder.job_id} has started no task yet")
+        if not found:
             raise UsageError(
                 f"job {self._folder.job_id} has no tasks on other hosts",
                 hint="what its tasks wrote is on this machine",

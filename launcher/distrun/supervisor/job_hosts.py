@@ -141,6 +141,7 @@ class JobHosts:
                 kind=self.specs[host].kind,
                 pid_namespace=hello.pid_namespace,
                 address=hello.address or None,
+                found_as=reach.found_as,
                 behind=round(time.time() - hello.at, 3),
                 token=hello.token,
                 folder=hello.folder,

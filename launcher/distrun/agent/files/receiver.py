@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Deque, Dict, Generator, List, Optional, Tuple,
 
 from distrun.agent.files import staged_tree
 from distrun.agent.files.blob_cache import MOST_BYTES, BlobCache
+from distrun.agent.linux import private_dir
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
@@ -302,7 +303,9 @@ class FileReceiver:
                 preserved = self._dir.files_path
                 with contextlib.suppress(OSError):  # a full disk may have no room for a folder
                     preserved = self._dir.preserve(preserved)
-                self._link.report(FilesPreserved(preserved, count, size, time.time()))
+                # A pod's disk ends with it.
+                told = "" if private_dir.is_alone else preserved
+                self._link.report(FilesPreserved(told, count, size, time.time()))
         # Last: who finds the list after this agent's death does the same again.
         with contextlib.suppress(OSError):
             os.unlink(self._list_path)

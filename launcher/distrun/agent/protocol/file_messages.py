@@ -77,7 +77,10 @@ class FilesRefused(Report):
 
 
 class FilesPreserved(Report):
-    """Files that tasks wrote among the program's files have been preserved in `folder`."""
+    """Files that tasks wrote among the program's files have been preserved in `folder`.
+
+    It is empty if the host's disk ends with the job.
+    """
 
     folder: str
     files: int

@@ -143,7 +143,13 @@ class FileSource(LinkUser):
     def on_exit(self, connection: Connection, status: int) -> None:
         has_begun = self.is_listed or any(self.files)
         why = self._reach.loss if has_begun else self._reach.diagnose
-        self.fail(why(connection, status))
+        cause = why(connection, status)
+        question = self._reach.question(connection, status, cause)
+        if question is None:
+            self.fail(cause)
+        else:
+            self.link.limit(_SILENT_SECONDS)
+            self.link.ask(question, lambda answer: self.fail(question.cause(cause, answer)))
 
     def _receive(self, message: object) -> bool:
         """Handle a message; returns whether it was to come."""

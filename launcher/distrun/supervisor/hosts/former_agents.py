@@ -312,9 +312,12 @@ class FormerAgents:
         self._on_finished(agent)
 
 
-def make_former_reach(name: str, spec: Spec) -> Reach:
+def make_former_reach(name: str, spec: Spec, found_as: str = "") -> Reach:
     """Return how to reach a host of earlier attempts, which the spec may not have any more."""
-    return make_reach(next((h for h in spec.hosts if h.name == name), HostSpec(name=name)), spec)
+    reach = make_reach(next((h for h in spec.hosts if h.name == name), HostSpec(name=name)), spec)
+    if found_as:
+        reach.found_as = found_as
+    return reach
 
 
 def find_former_agents(

@@ -49,7 +49,10 @@ exec {kubectl} exec -i -c {container} "$pod" -- {python}
 """
 _ENDED = re.compile(r"command terminated with exit code \d+")
 """kubectl says so of what it ran; otherwise its exit says nothing of that."""
-_TERMINATED = (Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.AGENT_EXITED, Code.KUBECTL_ENDED)
+_TERMINATED = (
+    *(Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.AGENT_EXITED, Code.KUBECTL_ENDED),
+    Code.KUBECTL_FAILED,
+)
 
 
 _KEEPER_COMMAND = isolated_python(keeper.__name__)
@@ -132,12 +135,15 @@ class KubernetesReach(Reach):
     def __init__(self, host: str, spec: Spec) -> None:
         self._host, self._spec = host, spec
         self._connection: Connection | None = None
+        self._former_pod = ""
         start = spec.timeouts.start
         self.connect_timeout: float = _NO_LIMIT if start is None else start
 
     def open(self, job_id: str, login: Login) -> Connection:
+        if login.purpose is Purpose.FILES:
+            return self._open_for_files(job_id, login)
         is_new, is_former = login.purpose is Purpose.AGENT, login.purpose is Purpose.FORMER
-        pod = "" if is_new or is_former else self._facts.get("pod", "")
+        pod = "" if is_new or is_former else self.found_as
         words = kubectl.prefix(self._spec.kubernetes)
         reader, writer = os.pipe()
         try:
@@ -167,6 +173,22 @@ class KubernetesReach(Reach):
         elif login.purpose is Purpose.REATTACH:
             connection.begin(login)  # of what is left, the keeper ends the pod
         return connection
+
+    def _open_for_files(self, job_id: str, login: Login) -> Connection:
+        """Start a process in the pod that the host has or had, whoever keeps it."""
+        words = [*kubectl.prefix(self._spec.kubernetes), "exec", "-i", "-c", pods.CONTAINER]
+        command = [*words, self.found_as, "--", *_PYTHON]
+        connection = open_connection(command, job_id, Code.KUBECTL_NOT_STARTED)
+        connection.begin(login)
+        return connection
+
+    @property
+    def found_as(self) -> str:
+        return self._facts.get("pod", "") or self._former_pod
+
+    @found_as.setter
+    def found_as(self, pod: str) -> None:
+        self._former_pod = pod
 
     @property
     def _facts(self) -> dict[str, str]:
@@ -202,7 +224,7 @@ class KubernetesReach(Reach):
         return kubectl.failure(status, text, Code.KUBECTL_ENDED)
 
     def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
-        pod = self._facts.get("pod", "")
+        pod = self.found_as
         if not pod or cause.code not in _TERMINATED:
             return None
         return Question(pod, partial(self._ask, pod))

@@ -224,8 +224,8 @@ class Reach:
     environment, and their logs are in the job's folder. Other agents have a lease."""
     can_reattach: bool = False
     """Whether a lost link can be reconnected. If not, a host with a lost link is gone."""
-    keeps_files: bool = False
-    """Whether a further login finds what tasks have written on the host, also after the job."""
+    found_as: str = ""
+    """How a later login finds this very host, such as the name of a pod; empty: by its name."""
     connect_timeout: float | None = None
     """Seconds for a connection, the login not counted; None: no limit."""
     files: Manifest | None = None

@@ -17,7 +17,7 @@ from distrun.slurm import step_end
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.inquiry import Question
-from distrun.supervisor.hosts.reach import Connection, Login, Logins, Reach, agent_exited
+from distrun.supervisor.hosts.reach import Connection, Login, Logins, Purpose, Reach, agent_exited
 from distrun.supervisor.hosts.ssh import open_connection
 
 if TYPE_CHECKING:
@@ -61,13 +61,16 @@ class SrunReach(Reach):
         self._connection: Connection | None = None
         self.connect_timeout: float = _CONNECT_SECONDS
 
-    def open(self, job_id: str, login: Login) -> Connection:  # noqa: ARG002 - always for an agent
+    def open(self, job_id: str, login: Login) -> Connection:
         command = ["srun", f"--jobid={self._given.job}", *_OPTIONS]
         command += [f"--cpus-per-task={self._given.cores}", f"--nodelist={self._host}", *_COMMAND]
         environ = _environment(self._given)
         connection = open_connection(command, job_id, Code.SRUN_NOT_STARTED, environ)
-        connection.agent = partial(self._start_agent, connection.mark)
-        self._connection = connection
+        if login.purpose is Purpose.AGENT:
+            connection.agent = partial(self._start_agent, connection.mark)
+            self._connection = connection
+        else:
+            connection.begin(login)
         return connection
 
     def _start_agent(self, mark: bytes) -> bytes:

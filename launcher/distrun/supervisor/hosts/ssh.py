@@ -57,7 +57,6 @@ class SshReach(Reach):
     """A host by its name in the spec. Its agent outlives a lost link for `timeouts.link`."""
 
     can_reattach = True
-    keeps_files = True
 
     def __init__(self, host: str, spec: Spec) -> None:
         lease = spec.timeouts.link
