@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from distrun.job import stacks
 from harness.command import Distrun
 from harness.json_page import PAGE, Reader
 from harness.terminal import OpenTerminal
+from harness.values import not_none
 from harness.waiting import wait_until
 
 EXECUTE = """\
@@ -88,6 +90,18 @@ def test_the_task_that_the_others_wait_for_is_named_with_its_line(
     assert (reason["kind"], reason["place"]) == ("saving", "save_model, train.py:5")
     profiles = json.loads(file.read_text())["profiles"]
     assert {"worker:0", "worker:1"} <= {each["name"] for each in profiles}
+
+    page = tmp_path / "page.html"
+    assert distrun("report", "-o", str(page)).returncode == 0
+    drawn = r'aria-label="Flame graph of (\S+)">(.*?)</details>'
+    graphs = dict(re.findall(drawn, page.read_text(), re.DOTALL))
+    assert list(graphs) == ["worker:0", "worker:1"]
+    saves = r"save_model \(train.py:5\): ([\d.]+)%"
+    assert re.search(saves, graphs["worker:0"]) is None
+    assert float(not_none(re.search(saves, graphs["worker:1"]))[1]) > 40
+    (Path(distrun.status()["folder"]) / "profile.json").write_text('{"profiles": [{"name": 1}]}')
+    assert distrun("report", "-o", str(page)).returncode == 0
+    assert "Flame graph" not in page.read_text()
 
     window = terminal("profile", "--seconds", "1", columns=80)
     wait_until(window.ended, timeout=30)

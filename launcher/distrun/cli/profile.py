@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +23,7 @@ from distrun.cli.stacks import problems, take
 from distrun.cli.table import Column, make_table
 from distrun.codec import to_json
 from distrun.errors import HostError
-from distrun.job.folder import JobStore
+from distrun.job.folder import JobStore, replace_file
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
 from distrun.supervisor.stack_collector import Stacks, find_program
@@ -86,9 +87,12 @@ def command(
         console.print_renderable(view)
         for line in network_lines(traffic, slow_link):
             console.print_text(line)
+    stacks = json.dumps(speedscope(profiles, folder.job_id))
+    with suppress(OSError):  # of the report's page
+        replace_file(folder.profile_file, stacks)
     if output is not None:
         with write_file(Path(output)) as file:
-            file.write(json.dumps(speedscope(profiles, folder.job_id)).encode())
+            file.write(stacks.encode())
         console.print_message(f"wrote {output}: open it with https://www.speedscope.app")
     return 0 if profiles else HostError.exit_code
 

@@ -126,6 +126,7 @@ class JobFolder:
         self.logs = opened / "logs"
         self.unsent_reports_file = self.logs / UNSENT_REPORTS
         self.history = opened / "history"
+        self.profile_file = opened / "profile.json"
         self.supervisor_log = opened / "supervisor.log"
         self.batch_script = opened / "batch.sh"
         self.batch_log = opened / "batch.log"

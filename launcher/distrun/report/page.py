@@ -20,6 +20,7 @@ from distrun.lifecycle import highest, total
 from distrun.logs import TaskLog, View
 from distrun.logs.tail import shown_end
 from distrun.report import plots
+from distrun.report.flame import read_flames
 from distrun.report.outliers import Measure, Outlier, outliers
 from distrun.report.series import panels
 from distrun.spec.regular_file import open_regular_file
@@ -365,6 +366,7 @@ def render(
         outcome=[line.rstrip() for line in report.outcome()],
         interruptions=report.interruptions(),
         plots=report.plots(),
+        flames=read_flames(report.folder.profile_file),
         events=events_shown,
         events_left_out=events_left_out,
         activities=[each for each in Activity if any(s.activity is each for s in report.spans)],
