@@ -104,7 +104,8 @@ class RunOptions(Frozen, kw_only=True):
         if self.is_module:
             program["module"] = word
         elif _is_command(word, path):
-            word = os.path.join(base or os.curdir, word) if os.path.isfile(path) else word
+            here = base or ("" if "/" in word else os.curdir)
+            word = os.path.join(here, word) if os.path.isfile(path) else word
             program["command"] = [Verbatim(word)]
         else:
             is_path = os.path.exists(path) or "/" in word
@@ -128,7 +129,7 @@ class RunOptions(Frozen, kw_only=True):
 
 def _is_command(word: str, path: str) -> bool:
     """Whether a word is no Python script but another program, by its path or in PATH."""
-    if word.endswith((".py", ".pyw")) or os.path.isdir(path):
+    if word.lower().endswith((".py", ".pyw", ".ipynb")) or os.path.isdir(path):
         return False
     if os.path.isfile(path) or "/" in word:
         return os.access(path, os.X_OK)

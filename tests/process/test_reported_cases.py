@@ -1,0 +1,311 @@
+"""What people run, by their public reports: what they are told, or what must happen.
+
+Programs that need TensorFlow are in tests/e2e/test_reported_cases.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from distrun.agent.linux import child_deaths
+
+if TYPE_CHECKING:
+    from harness.command import Distrun
+
+RUN = ["run", "-n", "2"]
+SPEC = "strategy: multi_worker_mirrored\ncluster: {{worker: 2}}\nprogram: {}\n"
+SCRIPT = "{script: train.py}"
+IN_ONE = "import os, signal, sys, time\nif os.environ['DISTRUN_TASK'] == 'worker:1':\n"
+PYTHON = shlex.quote(sys.executable)
+
+
+class Case(NamedTuple):
+    """Files, a command, its exit code, and the patterns of what it says, one after the other."""
+
+    files: dict[str, str]
+    command: list[str]
+    code: int
+    told: list[str]
+    not_told: str = "Traceback: none"
+
+
+POOL = """import os, signal, time
+{0}
+def decode(i):
+    if i == 5 and os.environ["DISTRUN_TASK"] == "worker:1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return i
+if __name__ == "__main__":
+    with {1}(2) as p: print(sum(p.map(decode, range(10), chunksize=1)), flush=True)
+"""
+NATIVE = (
+    "import ctypes\n" + IN_ONE + "  time.sleep(0.5)\n"
+    "  ctypes.CDLL('libstdc++.so.6').{}\ntime.sleep(20)"
+)
+JSON_LOGGER = """import json, os, sys, time, traceback
+def report(*error):
+    text = "".join(traceback.format_exception(*error))
+    print(json.dumps({"severity": "CRITICAL", "message": "uncaught exception", "exception": text}))
+sys.excepthook = report
+if os.environ["DISTRUN_TASK"] == "worker:1":
+    time.sleep(0.5)
+    print({"label": 3}["target"])
+time.sleep(20)
+"""
+H5 = """import os, time
+from h5py._objects import create
+if os.environ["DISTRUN_TASK"] == "worker:1": time.sleep(0.5)
+open("taken", "a").close(); print("saving best.h5", flush=True)
+create(os.environ["DISTRUN_TASK"])
+time.sleep(20)
+"""
+H5_LIBRARY = (
+    "def create(task):\\n  if task == 'worker:1': raise BlockingIOError(11, 'Unable to "
+    "synchronously create file (unable to lock file, errno = 11)')"
+)
+H5_PACKAGE = f"exec(compile({H5_LIBRARY!r}, 'h5py/h5f.pyx', 'exec'))".replace("\\\\n", "\\n")
+CONDA = """#!/bin/sh
+cat >&2 <<'M'
+
+CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.
+To initialize your shell, run
+
+    $ conda init <SHELL_NAME>
+
+IMPORTANT: You may need to close and restart your shell after running 'conda init'.
+
+M
+exit 1
+"""
+STOPS = """import os, signal, sys, time
+def stop(*_): print("caught SIGTERM, checkpoint saved, leaving", flush=True); sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+if os.environ["DISTRUN_TASK"] == "worker:1" and os.fork() == 0:
+    time.sleep(1); os.kill(os.getppid(), signal.SIGTERM); os._exit(0)
+for i in range(60): print("step", i, flush=True); time.sleep(0.05)
+"""
+FLAGS = """import sys
+import tensorflow.compat.v1 as tf
+tf.train.replica_device_setter(); print(*sys.argv[1:], flush=True)
+"""
+TENSORFLOW_1 = {
+    "tensorflow/__init__.py": "",
+    "tensorflow/compat/__init__.py": "",
+    "tensorflow/compat/v1/__init__.py": "class train: replica_device_setter = staticmethod(bool)",
+}
+HELLO = """import argparse
+p = argparse.ArgumentParser(); p.add_argument("--epochs", type=int); print(p.parse_args())
+"""
+LOOSE = {"train.py": HELLO, "venv/bin/activate": ""}
+AS_SHELL = "write [bash, -c, 'source venv/bin/activate && "
+CASES = {
+    "executed notebook": Case(
+        {"a b.ipynb": '{"cells": [], "nbformat": 4}'},
+        [*RUN, "a b.ipynb"],
+        65,
+        ["is a notebook, not a script", "jupyter nbconvert --to script 'a b.ipynb'"],
+    ),
+    "lines of IPython": Case(
+        {"train.py": "import os\n%matplotlib inline\n!pip install -q x\nprint('hi')\n"},
+        [*RUN, "train.py"],
+        65,
+        ["is for IPython, not for Python", "line 2: %matplotlib inline", "sed -i -E"],
+    ),
+    "converted notebook": Case(
+        {"train.py": "get_ipython().system('pip install -q x')\nprint('hi')\n"},
+        [*RUN, "train.py"],
+        65,
+        ["is for IPython, not for Python", "line 1: get_ipython", "sed -i -E"],
+    ),
+    "tee hides": Case(
+        {
+            "train.py": IN_ONE + "  time.sleep(0.2); raise ValueError('batch size 0')",
+            "train.sh": f"#!/bin/bash\n{PYTHON} train.py 2>&1 | tee log.$DISTRUN_TASK",
+        },
+        [*RUN, "./train.sh"],
+        0,
+        [
+            "worker:1 exited 0 although the log ends in an exception: ValueError: batch size 0, at",
+            r"train\.py:3; its exit code is hidden at train\.sh:2: .* \| tee",
+        ],
+    ),
+    "sigterm, exit 0": Case(
+        {"train.py": STOPS},
+        [*RUN, "train.py"],
+        0,
+        [
+            r"worker:1 was preempted: it exited 0 at step \d+ after a SIGTERM that distrun did not",
+            "worker:0 came to step 59",
+        ],
+    ),
+    "broken pool": Case(
+        {
+            "train.py": POOL.format(
+                "from concurrent.futures import ProcessPoolExecutor", "ProcessPoolExecutor"
+            )
+        },
+        [*RUN, "train.py"],
+        1,
+        [r"cause +worker:1 lost a child process: process \d+ was killed by SIGKILL", "memory"],
+    ),
+    "pool that waits": Case(
+        {
+            "train.py": POOL.format("from multiprocessing import Pool", "Pool"),
+            "job.yaml": SPEC.format(SCRIPT) + "timeouts: {stall: 4s}\n",
+        },
+        ["launch", "job.yaml"],
+        75,
+        [
+            r"cause +worker:1 lost a child process: process \d+ was killed by SIGKILL",
+            r"train\.py\", line 8",
+        ],
+    ),
+    "no more threads": Case(
+        {"train.py": NATIVE.format("_ZSt20__throw_system_errori(11)")},
+        [*RUN, "train.py"],
+        134,
+        [r"worker:1 could create no further process or thread: .*\(limit\)", "ulimit -u"],
+    ),
+    "no more memory": Case(
+        {"train.py": NATIVE.format("_ZSt17__throw_bad_allocv()")},
+        [*RUN, "train.py"],
+        134,
+        [r"worker:1 ran out of memory: .*std::bad_alloc.*\(host_memory\)", "smaller batch"],
+    ),
+    "rich": Case(
+        {
+            "train.py": "from rich.traceback import install\ninstall(show_locals=True)\n"
+            + IN_ONE
+            + "  config = {'steps': 10}; time.sleep(0.5)\n  config['learning_rate']\ntime.sleep(20)"
+        },
+        [*RUN, "train.py"],
+        1,
+        [r"worker:1 failed with KeyError: 'learning_rate', at train\.py:6 \(exception\)"],
+    ),
+    "json logger": Case(
+        {"train.py": JSON_LOGGER},
+        [*RUN, "train.py"],
+        1,
+        [r"worker:1 failed with KeyError: 'target', at train\.py:8 \(exception\)"],
+    ),
+    "two write one file": Case(
+        {"train.py": H5, "h5py/__init__.py": "", "h5py/_objects.py": H5_PACKAGE},
+        [*RUN, "train.py"],
+        1,
+        [
+            r"worker:1 could not lock a file.*, at train\.py:5 \(exception\)",
+            "each task needs a file of its own, or one task writes it",
+        ],
+    ),
+    "relative import": Case(
+        {"pkg/train.py": "from . import model\n", "pkg/model.py": "", "pkg/__init__.py": ""},
+        [*RUN, "pkg/train.py"],
+        1,
+        [r"pkg/train\.py:1:1: warning: .*run it as a module: `run -m pkg\.train`", "job train"],
+    ),
+    "carriage return": Case(
+        {
+            "train.sh": "#!/bin/bash\r\necho hi\r\n",
+            "job.yaml": SPEC.format("{command: [./train.sh]}"),
+        },
+        ["launch", "job.yaml"],
+        65,
+        ["ends with a carriage return", r"sed -i 's/\\r\$//' \./train\.sh"],
+    ),
+    "a line of a shell": Case(
+        {
+            **LOOSE,
+            "job.yaml": SPEC.format(
+                "\n  command: source venv/bin/activate && python train.py --epochs 2"
+            ),
+        },
+        ["launch", "job.yaml"],
+        65,
+        [re.escape(AS_SHELL) + "python train"],
+    ),
+    "master": Case(
+        {
+            "train.py": "",
+            "job.yaml": SPEC.format(SCRIPT).replace("{worker: 2}", "{master: 1, worker: 1}"),
+        },
+        ["validate", "job.yaml"],
+        65,
+        ["unknown role 'master' in cluster; write chief"],
+    ),
+    "flags of TensorFlow 1": Case(
+        {"train.py": FLAGS, **TENSORFLOW_1},
+        [*RUN, "--ps", "1", "train.py", "{address:ps:0}", "{role}:{index}"],
+        0,
+        ["without a chief: the job succeeds when worker:0 exits 0", "3 tasks"],
+        "chief:0",
+    ),
+    "as mpirun": Case(
+        {"train.py": HELLO}, [*RUN, "train.py", "--", "--epochs", "2"], 0, ["succeeded"]
+    ),
+    "options after the script": Case(
+        {"train.py": HELLO},
+        ["run", "train.py", "-n", "2"],
+        2,
+        [r"options of `distrun run` stand before it: distrun run -n 2 train\.py"],
+        "program.args",
+    ),
+    "conda": Case(
+        {"train.sh": CONDA},
+        [*RUN, "./train.sh"],
+        1,
+        [
+            "cause +.* ran a command that only an interactive shell has: CommandNotFoundError",
+            r"name the environment's Python instead: `program\.python: ",
+        ],
+        "cause.*IMPORTANT",
+    ),
+    "sets": Case(
+        {
+            "train.py": "import os, pathlib; names = {'user', 'item', 'city', 'device'}\n"
+            "pathlib.Path(os.environ['DISTRUN_TASK']).write_text(' '.join(names))"
+        },
+        [*RUN, "train.py"],
+        0,
+        ["succeeded"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_user_is_told(name: str, distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "pool" in name:
+        kernel = child_deaths.open_socket()
+        if kernel is None:
+            pytest.skip("the kernel does not tell this process of killed ones")
+        kernel.close()
+    monkeypatch.setenv("COLUMNS", "400")
+    case = CASES[name]
+    for path, text in case.files.items():
+        file = distrun.cwd / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, newline="")
+        file.chmod(0o755)
+    done = distrun(*case.command)
+    assert done.returncode == case.code, done.stderr
+    assert re.search(".*".join(case.told), done.stderr, re.DOTALL), done.stderr
+    assert not re.search(case.not_told, done.stderr), done.stderr
+    if name == "sets":
+        orders = {(distrun.cwd / f"worker:{index}").read_text() for index in range(2)}
+        assert len(orders) == 1
+    if name == "lines of IPython":
+        subprocess.run(
+            done.stderr.partition("such lines: ")[2], shell=True, cwd=distrun.cwd, check=True
+        )
+        assert distrun(*case.command).returncode == 0
+    if name == "flags of TensorFlow 1":
+        tasks = json.loads(distrun("status", "--json").stdout)["job"]["tasks"]
+        assert sorted(each["task"] for each in tasks) == ["ps:0", "worker:0", "worker:1"]
+        address = next(each["address"] for each in tasks if each["task"] == "ps:0")
+        assert f"{address} worker:1" in distrun("logs", "-t", "worker:1").stdout
