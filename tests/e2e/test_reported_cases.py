@@ -33,7 +33,8 @@ with strategy.scope():
     m = tf.keras.Sequential([tf.keras.layers.Dense(4, input_shape=(4,)), *{layers}])
     m.compile("sgd", "mse", metrics=["mae"])
 def data(n):
-    ds = tf.data.Dataset.from_tensor_slices((np.ones([n, 4], "float32"), np.ones([n, 1], "float32")))
+    pair = np.ones([n, 4], "float32"), np.ones([n, 1], "float32")
+    ds = tf.data.Dataset.from_tensor_slices(pair)
     o = tf.data.Options()
     o.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return ds.batch(16).with_options(o)
@@ -61,11 +62,11 @@ CASES = {
         + FIT.format(
             layers=f"[tf.keras.layers.BatchNormalization(), {ONE}]", call="m.save('a.keras')"
         ),
-        [r"try +train\.py:17 calls save for some of the tasks only, and all must make that call"],
+        [r"try +train\.py:18 calls save for some of the tasks only, and all must make that call"],
     ),
     "chief evaluates": Case(
         START + FIT.format(layers=f"[{ONE}]", call="m.evaluate(data(64), verbose=2)"),
-        [r"try +train\.py:17 calls evaluate for some of the tasks only, and all must make that"],
+        [r"try +train\.py:18 calls evaluate for some of the tasks only, and all must make that"],
     ),
     "chief reduces": Case(
         START + "options = {}\n" + STEP + "for i in range(9): step(); print('step', i)\n"
@@ -123,7 +124,7 @@ CASES = {
             "tf.config.experimental_connect_to_cluster(resolver)\nstrategy =",
         ),
         [
-            r"train\.py:4:1: warning: each task waits here for servers that only the strategy starts",
+            r"train\.py:4:1: warning: each task waits here for servers that only the strategy",
             "job train",
         ],
         "timeouts: {stall: 8s}\n",

@@ -152,7 +152,6 @@ BAD = [
     (MWM, TF + "m = tf.keras.Sequential([])\nm.compile('sgd', experimental_steps_per_execution=2)",
      "3:1", "experimental_steps_per_execution= in compile() of a model"),
     # notebooks
-    (MWM, "def f():\n  get_ipython().system('ls')\nf()", "2:3", "only in a notebook"),
     # a script of a package
     (MWM, "from . import model", "1:1", "this relative import fails"),
     # a module that is nowhere
@@ -164,7 +163,6 @@ BAD = [
 # Near misses: right code, and code about which nothing can be said.
 GOOD = [
     (MWM, TF + CREATED),
-    (MWM, "try:\n  get_ipython().run_line_magic('a', 'b')\nexcept NameError:\n  pass"),
     (MWM, "try:\n  from . import model\nexcept ImportError:\n  import helper"),
     # a strategy that is chosen, or not certain
     (MWM, TF + "import sys\ns = (tf.distribute.MirroredStrategy() if len(sys.argv) > 1 else "

@@ -43,7 +43,6 @@ _INDEPENDENT = re.compile(
 _COORDINATED = re.compile(r"tensorflow\.distribute\.(experimental\.)?ParameterServerStrategy(V2)?")
 _CONNECTS_FIRST = re.compile(r".*\.experimental_connect_to_cluster")
 _JOINS = re.compile(r"tensorflow\.(distribute|compat\.v1\.train)\.Server\(\)\.join")
-_IPYTHON = re.compile(r"builtins\.get_ipython")
 _RESOLVERS = re.compile(
     r"tensorflow\.distribute\.cluster_resolver\.(Slurm|Kubernetes|GCE|SageMaker)ClusterResolver\(\)"
 )
@@ -393,17 +392,10 @@ def missing_module(program: Program, around: Surroundings) -> Iterator[Problem]:
             )
 
 
-def notebook(program: Program, around: Surroundings) -> Iterator[Problem]:  # noqa: ARG001
-    """A converted notebook calls IPython, which no script has."""
-    for step, _ in calls(program.running, _IPYTHON):
-        message = "get_ipython() is there only in a notebook"
-        yield problem(step, message, "remove the lines with it")
-
-
 # All rules ---------------------------------------------------------------------------------
 
 Rule: TypeAlias = "Callable[[Program, Surroundings], Iterator[Problem]]"
-PROGRAM_RULES: tuple[Rule, ...] = (tensorflow_1, keras_2, missing_module, notebook)
+PROGRAM_RULES: tuple[Rule, ...] = (tensorflow_1, keras_2, missing_module)
 """Rules that hold for every program, whatever its role."""
 RULES: tuple[Rule, ...] = (
     *(another_strategy, late_strategy, another_resolver, own_cluster, early_connection, servers),

@@ -90,8 +90,6 @@ class SignsOfLife:
         """The tasks that are to report another step."""
         self._used: dict[str, tuple[float, float]] = {}
         """The processor time that each task had used, and when that was measured."""
-        self._idle: set[str] = set()
-        """The tasks that have used none since the last sign of any task."""
         self._shares: dict[str, float] = {}
         """The share of a core that each task has used since the last output or report."""
         self._intervals: deque[float] = deque(maxlen=_INTERVALS)
@@ -177,21 +175,17 @@ class SignsOfLife:
         for task, used in seconds.items():
             before, measured_at = self._used.setdefault(task, (used, now))
             passed = now - measured_at
-            is_long = passed >= self._seconds / 2
-            if abs(used - before) > _IDLE_SHARE * passed:
-                is_busy = True
-            elif is_long:
-                self._idle.add(task)
-            if is_long:
+            is_busy |= abs(used - before) > _IDLE_SHARE * passed
+            if passed >= self._seconds / 2:
                 self._used[task] = used, now
                 self._shares[task] = abs(used - before) / passed
         if is_busy:
-            self._idle = set()
             self.last = now
             if self.stop_found is None:
                 self._change(are_silent=False)
         is_long = now - self.last >= self._seconds
-        if is_long and self._sizes and self._idle.issuperset(self._sizes):
+        shares = [self._shares.get(task, 1.0) for task in self._sizes]
+        if is_long and shares and max(shares) <= _IDLE_SHARE:
             self.stop_found = None
             self._change(are_silent=True)
 
@@ -241,7 +235,7 @@ class SignsOfLife:
 
     def _note_sign(self) -> None:
         self.last = self._last_output = self._now()
-        self._used, self._idle, self._shares, self.stop_found = {}, set(), {}, None
+        self._used, self._shares, self.stop_found = {}, {}, None
         self._change(are_silent=False)
 
     def _change(self, *, are_silent: bool) -> None:

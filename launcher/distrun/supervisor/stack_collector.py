@@ -143,7 +143,8 @@ class StackCollector:
     def receive(self, host: str, report: StacksDumped | ProgramRequested) -> None:
         """Note a host's answer, or send it the program."""
         if isinstance(report, ProgramRequested):
-            self._send_program(host)
+            if self._program:  # a host may ask for one without having been offered any
+                self._send_program(host)
             return
         question = self._questions.get(report.number)
         if question is None or host not in question.hosts:
