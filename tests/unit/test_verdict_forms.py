@@ -56,6 +56,7 @@ File /u/t.py:6, in load(rows)
 
 KeyError: 'target'
 """
+TF = "tensorflow.python.framework.errors_impl."
 PREFIXED = "".join(f"[1,0]<stderr>: {line}\n" for line in PLAIN.splitlines())
 LATER = "".join(f"wandb: summary {number}\n" for number in range(120))
 FORMS = {
@@ -93,6 +94,112 @@ def aborted(why: str) -> tuple[str, None, int]:
     return f"step 3\n{why}\n", None, 6
 
 
+def opens(error: str) -> str:
+    return "".join(
+        f"OpenBLAS blas_thread_init: pthread_create failed for thread {number} of 64: {error}\n"
+        "OpenBLAS blas_thread_init: RLIMIT_NPROC 4096 current, 513046 max\n"
+        for number in range(1, 9)
+    )
+
+
+def py(error: str, above: str = "") -> str:
+    return PLAIN.replace("KeyError: 'target'", f"{above}{error}")
+
+
+EAGAIN = "Resource temporarily unavailable"
+FORKED = '  File "/usr/lib/python3.11/multiprocessing/popen_fork.py", line 6, in _launch\n'
+THREADS, MEMORY, PORT = "process or thread", "out of memory", "found a port taken"
+FULL_GRPC = (
+    'E1002 06:05:36.396187488 1574 ev_poll.cc:9] pollset: {"description":"Too many open files",'
+    '"errno":24,"syscall":"eventfd"}\n'
+)
+NATIVE = {
+    what: (log, code, signal, kind, said)
+    for kind, said, logs in (
+        (Kind.LIMIT, THREADS, {
+            "OpenBLAS interrupts its program": (opens(EAGAIN) + py("KeyboardInterrupt"), None, 2),
+            "OpenBLAS, and a shell": (opens(EAGAIN) + py("KeyboardInterrupt"), 130, None),
+            "OpenBLAS in Chinese": (opens("资源暂时不可用"), None, 11),
+            "libstdc++'s thread": aborted(f"  what():  thread constructor failed: {EAGAIN}"),
+            "libc++": aborted("libc++abi: terminating due to uncaught exception of type std::"
+                              f"system_error: thread constructor failed: {EAGAIN}"),
+            "Intel's OpenMP": aborted("OMP: Error #34: System unable to allocate necessary "
+                                      "resources for OMP thread:\nOMP: System error #11: x"),
+            "Rust": (py('Panic: ThreadPoolBuildError { kind: IOError(Os { code: 11 }) }'), 1, None),
+            "Java": ("java.lang.OutOfMemoryError: unable to create new native thread\n", 1, None),
+            "os.fork of one's own": (
+                py(f"BlockingIOError: [Errno 11] {EAGAIN}",
+                   '  File "/u/t.py", line 7, in f\n    os.fork()\n'), 1, None),
+        }),
+        (Kind.LIMIT, "too many files", {
+            "gRPC, then an abort": aborted(FULL_GRPC + "F1002 06:05:36.3 1 x.cc:9] Check failed"),
+            "gRPC, then lost peers": (
+                FULL_GRPC + py(f"{TF}UnavailableError: Socket closed"), 1, None),
+            "gRPC, then no server": (
+                FULL_GRPC + py(f"{TF}UnknownError: Could not start gRPC server"), 1, None),
+            "accept": aborted("E0809 07:14:29.02 1 tcp.cc:2] Failed accept4: Too many open files"),
+            "descriptors that do not arrive": (
+                py("RuntimeError: received 0 items of ancdata"), 1, None),
+        }),
+        (Kind.LIMIT, "a limit of its host", {
+            "a file's size": (py("OSError: [Errno 27] File too large"), 1, None),
+            "SIGXFSZ": ("step 3\n", None, 25),
+            "processor time": ("step 3\n", 152, None),
+            "watches": (py("OSError: [Errno 28] inotify watch limit reached"), 1, None),
+        }),
+        (Kind.PERMISSION, "may not create threads", {
+            "seccomp": (opens("Operation not permitted") + py("RuntimeError: can't start new "
+                                                              "thread"), 1, None),
+        }),
+        (Kind.HOST_MEMORY, MEMORY, {
+            "absl": aborted("[low_level_alloc.cc : 575] RAW: mmap error: 12"),
+            "tcmalloc": aborted("tcmalloc.cc:6] MmapAligned() failed (size, alignment) 1073741"),
+            "tcmalloc's null": ("tcmalloc: large alloc 8589934592 bytes == (nil) @\n", 1, None),
+            "libc++'s bad_alloc": aborted("libc++abi: terminating due to uncaught exception of "
+                                          "type std::bad_alloc: std::bad_alloc"),
+            "Python itself": (
+                "Fatal Python error: _PyRuntimeState_Init: memory error\n", 1, None),
+            "a fork": (py("OSError: [Errno 12] Cannot allocate memory", FORKED), 1, None),
+            "shared memory": (py("RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus "
+                                 "error. It is possible that workers are out of shared memory"),
+                              1, None),
+        }),
+        (Kind.DISK_FULL, "disk full", {
+            "a quota": (
+                py(f"{TF}ResourceExhaustedError: disk quota exceeded [Op:SaveV2]"), 1, None),
+        }),
+        (Kind.PORT_TAKEN, PORT, {
+            "TensorBoard": (
+                "ERROR: TensorBoard could not bind to port 6006, it was already in use\n", 1, None),
+            "gRPC, then a crash": (
+                "E0727 11:38:35.7 2 tcp.c:2] bind [::]:2223: Address already in use\n", None, 11),
+            "gloo": aborted("  what():  [enforce fail at d.cc] . bind: Address already in use"),
+            "Flask": (
+                "Address already in use\nPort 5000 is in use by another program. Stop\n", 1, None),
+        }),
+        (Kind.PORT_TAKEN, "could not bind its port", {
+            "gRPC of Python": (
+                py("RuntimeError: Failed to bind to address [::]:50051; set GRPC"), 1, None),
+        }),
+        (Kind.NETWORK, "could not use an address", {
+            "another host's address": (
+                py("OSError: [Errno 99] Cannot assign requested address"), 1, None),
+        }),
+        (Kind.KILLED, "process 9 was killed by SIGKILL", {
+            "a loader's process": (
+                py("RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed."),
+                1, None),
+        }),
+        (Kind.EXIT, "exited 3 by itself", {
+            "a large allocation that went well": (
+                "tcmalloc: large alloc 8589934592 bytes == 0x5581e6 @ 0x7f\nbad loss\n", 3, None),
+            "files that were retried": (
+                "warning: Too many open files, waiting\nbad loss\n", 3, None),
+        }),
+    )
+    for what, (log, code, signal) in logs.items()
+}  # fmt: skip
+"""As libraries say what they lack: public reports have these lines."""
 CAUSES = {
     "threads in C++": (
         *aborted("terminate called after throwing an instance of 'std::system_error'\n"
@@ -118,6 +225,7 @@ CAUSES = {
     "an error before its hint": (
         "config error: no key 'lr'\nerror: bad config\nSee the help\nGood luck\n", 4, None,
         Kind.EXIT, "exited 4 by itself"),
+    **NATIVE,
     "an exit after an exception": (
         PLAIN, 3, None, Kind.EXCEPTION, "exited 3 by itself, after it had printed KeyError"),
     "a typo that Python corrects": (

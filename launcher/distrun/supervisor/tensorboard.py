@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
-from distrun.agent.linux import job_processes, sock_diag
+from distrun.agent.linux import job_processes, port_owners
 from distrun.agent.protocol import Cause, Code
 from distrun.job import events
 from distrun.supervisor import forked_process
@@ -94,8 +94,7 @@ def _start_failure(port: int, error: OSError) -> Cause:
     if error.errno == errno.EACCES:
         why = Cause(Code.PORT_PRIVILEGED, port=port)
     elif port and error.errno == errno.EADDRINUSE:
-        name, pid = sock_diag.listener(port)
-        why = Cause(Code.PORT_TAKEN, port=port, name=name, pid=pid)
+        why = [*port_owners.of_ports([port]), Cause(Code.PORT_TAKEN, port=port)][0]
     else:
         return Cause(Code.TENSORBOARD_NOT_STARTED, errno=error.errno or 0)
     return Cause(Code.TENSORBOARD_NOT_STARTED, within=(why,))

@@ -40,6 +40,10 @@ _EARLIER = 1.0
 _MOST_LOGS = 96
 _MOST_ECHOES_EXAMINED = 16
 _MOST_TASKS_QUOTED = 4
+_UNREACHED = re.compile(
+    r"(?i)connect(?:ion)? (?:refused|failed|timed out)|unreachable|unavailable"
+    r"|(?:failed|not|unable to) connect"
+)
 _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
 _JOB_KINDS = {
     Kind.PORT_TAKEN: (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_NAME_TAKEN),
@@ -139,7 +143,7 @@ class _Analysis:
         if lost is not None and is_first:
             return lost
         root = (
-            _first_cause(causes)
+            self._unreachable_server(trigger, _first_cause(causes))
             or self._server_exit(trigger)
             or self._failure_before_stop(trigger)
             or _suspended(self._ended)
@@ -339,6 +343,27 @@ class _Analysis:
                     cause = Cause(Code.NOT_ANSWERING, task=name)
                     return TaskFailure(Kind.UNRESPONSIVE, cause, each.evidence[-1:])
         return None
+
+    def _unreachable_server(
+        self, trigger: events.Event, root: TaskFailure | None
+    ) -> TaskFailure | None:
+        """Blame a server that others could not reach, by their words or by the time that passed."""
+        if root is not None and root.kind not in (Kind.EXIT, Kind.EXCEPTION):
+            return root
+        said = [each.name for each in self._ended] if root is None else [root.task]
+        is_late = isinstance(trigger, events.TimedOut)
+        for task in self._ended:
+            found = (each for each in task.exit.found if each.code is Code.LISTENS_ON_LOOPBACK)
+            where, address = next(found, None), task.address or ""
+            host = address.rpartition(":")[0].replace("localhost", "127.0.0.1")
+            if where is None or any(each.startswith(f"{host}:") for each in where.addresses):
+                continue
+            logs = (self._log(name) for name in said if name != task.name)
+            if is_late or any(log.find_last(_UNREACHED) for log in logs):
+                cause = where._replace(task=task.name, name=address)
+                seen = Evidence(task=task.name, source=Source.PROCESS, cause=where)
+                return TaskFailure(Kind.NETWORK, cause, (seen,))
+        return root
 
     def _verdict_on(self, root: TaskFailure) -> Verdict:
         """Return the verdict, with the tasks that have failed of it or like it."""

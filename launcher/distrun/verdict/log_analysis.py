@@ -37,7 +37,10 @@ _CONTINUED = re.compile(
 _AT_EXIT = re.compile(
     r"Original exception was:|\S+/resource_tracker\.py:\d+: UserWarning:|  warnings\.warn\("
 )
-_ABORTS = ("Check failed", "terminate called", "pure virtual method", "what():", "Assertion `")
+_ABORTS = (
+    *("Check failed", "terminate called", "libc++abi: terminating", "pure virtual method"),
+    *("what():", "Assertion `"),
+)
 _ERROR = re.compile(
     r"^\s*(?:[\w.]+(?:Error|Exception)|ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal)\b ?:"
     r"|: (?:fatal )?error: "
@@ -251,9 +254,19 @@ class LogAnalysis:
         return Excerpt(
             types=tuple(filter(None, (own, found.type))),
             lines=tuple((index, self.lines[index]) for index in range(found.index, found.stop)),
-            frames=tuple((i, self.lines[i]) for i in frames if _FRAME.match(self.lines[i])),
+            frames=tuple(
+                (i, self.lines[i])
+                for i in frames
+                if _FRAME.match(self.lines[i]) or "fork(" in self.lines[i]
+            ),
             is_tensorflows=own.startswith(_TENSORFLOW),
         )
+
+    @property
+    def place_text(self) -> str:
+        """The text of the excerpts, and of the line in the user's file that led to the error."""
+        source = [] if self.frame is None else self.lines[self.frame[0] + 1 :][:1]
+        return "\n".join([self.text, *source])
 
     @property
     def _logged_errors(self) -> tuple[Excerpt, ...]:
@@ -277,6 +290,11 @@ class LogAnalysis:
             before=tuple(line for _, line in printed[-_LAST_LINES:]),
             is_printed=True,
         )
+
+    def native(self, count: int) -> Excerpt:
+        """The last lines, those of logs included: native code may say in one what it lacks."""
+        first = max(0, len(self.lines) - count)
+        return Excerpt(lines=tuple(enumerate(self.lines))[first:], is_printed=True)
 
     def _of_abort(self, first: int) -> Excerpt:
         is_tensorflows = _FATAL_LOG.match(self.lines[first]) is not None

@@ -267,6 +267,9 @@ _SETUP = (
 )
 """Mistakes in how a cluster is set up, and in what is installed."""
 
+_END = r"[\"')\]}. ]*(?:$|,\")"
+"""The end of a line, or of a text in gRPC's JSON: no more is said of it, such as a way out."""
+
 _RESOURCES = (
     Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
          any_of=(
@@ -276,33 +279,56 @@ _RESOURCES = (
     Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
          any_of=("OOM when allocating tensor", "Out of memory while trying to allocate"),
          all_of=("GPU",)),
+    Rule(Kind.LIMIT, Code.LIMIT_HIT,
+         any_of=(
+             "inotify watch limit reached", "inotify instance limit reached", "[Errno 27]",
+             "File too large",
+         ),
+         line_patterns=(r".*\bFile size limit exceeded\b.*",)),
     Rule(Kind.DISK_FULL, Code.DISK_EXHAUSTED,
-         any_of=("[Errno 28]", "No space left on device", "[Errno 122]", "Disk quota exceeded"),
+         any_of=(
+             "[Errno 28]", "No space left on device", "[Errno 122]", "isk quota exceeded",
+         ),
          line_patterns=(r".*: (?:No space left on device|Disk quota exceeded)$",)),
     Rule(Kind.LIMIT, Code.FILES_EXHAUSTED,
-         any_of=("[Errno 24]", "[Errno 23]", "Too many open files"),
-         line_patterns=(r".*: Too many open files(?: in system)?$",)),
+         any_of=("[Errno 24]", "[Errno 23]", "Too many open files", "received 0 items of ancdata"),
+         line_patterns=(rf".*\bToo many open files(?: in system)?{_END}",)),
+    Rule(Kind.PERMISSION, Code.THREADS_FORBIDDEN,
+         line_patterns=(
+             r"OpenBLAS blas_thread_init: pthread_create .*: Operation not permitted$",
+             r"(?:libgomp: Thread creation failed|OMP: System error #1): Operation not permitted$",
+         )),
     Rule(Kind.LIMIT, Code.PROCESSES_EXHAUSTED,
          any_of=(
              "can't start new thread", "pthread_create", "Thread creation failed",
              "Thread::Create failed", "what():  Resource temporarily unavailable",
              "fork: Resource temporarily unavailable", "Failed to create thread",
-             "libgomp: Thread creation failed",
+             "thread constructor failed: ", "ThreadPoolBuildError", " native thread",
          ),
          line_patterns=(
              r"\S+: (?:line )?\d+: Cannot fork$",  # dash
              r"\S+: (?:.*: )?fork: (?:retry: )?Resource temporarily unavailable$",  # bash
+             r"OpenBLAS blas_thread_init: pthread_create.*", r"libgomp: Thread creation failed.*",
+             r"OMP: Error #3[45]: System unable to allocate necessary resources.*",
+             r".*\b[Uu]nable to create (?:new )?native thread\b.*",  # Java
          )),
     Rule(Kind.LIMIT, Code.PROCESSES_EXHAUSTED,
-         any_of=("[Errno 11]",), frames=("subprocess.py", "multiprocessing/popen_")),
+         any_of=("[Errno 11]",), frames=("subprocess.py", "multiprocessing/popen_", "fork(")),
     Rule(Kind.HOST_MEMORY, Code.MEMORY_EXHAUSTED,
          types=("MemoryError", "_ArrayMemoryError"),
          any_of=(
              "OOM when allocating tensor", "std::bad_alloc", "Cannot allocate memory",
              "Unable to allocate ", "Out of memory", "std::bad_array_new_length",
              "Failed to allocate", "failed to allocate memory", "malloc failed", "mmap failed",
+             "out of shared memory", "insufficient shared memory",
          ),
-         line_patterns=(r"(?:tcmalloc|jemalloc|libgomp): .*\balloc",)),
+         line_patterns=(
+             r".*\binsufficient shared memory\b.*",
+             r"tcmalloc: large alloc \d+ bytes == \(nil\).*", r".*\bMmapAligned\(\) failed.*",
+             r"(?:jemalloc|libgomp): .*\balloc.*", r"Unable to allocate \d+ \(new failed\).*",
+             r".*\bRAW: mmap (?:error|failed)\b.*", r"Fatal Python error: .*: memory error$",
+             r".*\binsufficient memory for the Java Runtime.*",
+         )),
     Rule(Kind.EXCEPTION, Code.FILE_LOCKED,
          any_of=("unable to lock file", "Unable to lock file", "database is locked"),
          patterns=(
@@ -311,9 +337,18 @@ _RESOURCES = (
          )),
     Rule(Kind.PORT_TAKEN, Code.PORT_IN_USE,
          any_of=(
-             "Address already in use", "address already in use", "[Errno 98]",
-             "Could not start gRPC server",
+             "ddress already in use", "[Errno 98]", "EADDRINUSE", "it was already in use",
+             " is in use by another program",
+         ),
+         line_patterns=(
+             rf".*\b[Aa]ddress already in use{_END}", r".*, it was already in use$",  # TensorBoard
+             r"Port \d+ is in use by another program\b.*",  # Flask
          )),
+    Rule(Kind.PORT_TAKEN, Code.PORT_NOT_BOUND,
+         any_of=("Could not start gRPC server", "Failed to bind to address")),
+    Rule(Kind.NETWORK, Code.ADDRESS_NOT_OWN,
+         any_of=("[Errno 99]", "Cannot assign requested address"),
+         line_patterns=(r".*\bCannot assign requested address\b.*",)),
     Rule(Kind.PERMISSION, Code.PERMISSION_REFUSED,
          types=("PermissionError", "errors_impl.PermissionDeniedError"),
          any_of=("Permission denied", "Operation not permitted"),

@@ -24,9 +24,14 @@ CRASH_SIGNALS = (4, 5, 6, 7, 8, 11, 31)
 SIGTERM_CAUGHT = re.compile("SIGTERM caught at")
 _PEER = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 _PORT = re.compile(r"(?<!\d)\d{4,5}(?!\d)")
+_NUMBER = re.compile(r"(?<!\d)\d{2,5}(?!\d)")
+_PORTS_TAKEN = (
+    *(Code.PORT_IN_USE, Code.OWN_PORT_IN_USE, Code.SOME_PORT_IN_USE, Code.PORT_NOT_BOUND),
+)
 _TENSORFLOW_ERROR = "errors_impl."
 _OF_CHILD = re.compile(
     r"BrokenProcessPool|\bEmpty$|exited unexpectedly|terminated abruptly|died (?:unexpectedly|with)"
+    r"|unexpectedly terminated"
     r"|killed by signal|EOFError|BrokenPipeError|ConnectionResetError|exit ?code:? -\d"
 )
 """What a program says if one of its own processes has gone."""
@@ -34,8 +39,32 @@ _MISSING = re.compile(
     r"find any matching files for|No such file or directory|(?:NotFoundError|FileNotFoundError):"
 )
 _CHECKPOINT = re.compile(r"[\w.~/-]*(?:ckpt|checkpoint)[\w.~/=-]*", re.IGNORECASE)
+_SIGNAL = re.compile(
+    r"(?:pid (\d{1,7})\) is killed by signal: |exit codes? of the workers .{0,9}SIG|Signals\.SIG)"
+    r"(KILL|SEGV|BUS|ABRT|Killed|Bus error|Segmentation fault|Aborted)"
+)
+"""What a program says of a signal that has killed its process."""
+_SIGNALS = {"K": SIGKILL, "B": 7, "S": 11, "A": 6}
+"""By the first letter of their names."""
+_NATIVE = (Kind.HOST_MEMORY, Kind.LIMIT, Kind.PORT_TAKEN, Kind.DISK_FULL, Kind.PERMISSION)
+"""Kinds of which libraries tell in a line before they end a program, or before it fails."""
+_LIMITS = {
+    Code.PROCESSES_EXHAUSTED: ("pids.max", "RLIMIT_NPROC", "RLIMIT_AS"),
+    Code.FILES_EXHAUSTED: ("RLIMIT_NOFILE",),
+    Code.MEMORY_EXHAUSTED: ("/dev/shm", "RLIMIT_AS", "RLIMIT_DATA", "MemTotal"),  # noqa: S108
+    Code.KILLED_FOR_MEMORY: ("memory.max", "memory.limit_in_bytes", "MemTotal"),
+    Code.LIMIT_HIT: ("RLIMIT_FSIZE", "RLIMIT_CPU"),
+}
+"""The limits that each may have hit, the most specific first."""
+_BY_LIMIT = (24, 25)
+"""SIGXCPU and SIGXFSZ: the kernel sends them at a limit."""
 _OOM = (Code.OOM_KILL_LOGGED, Code.OOM_KILL_COUNTED)
 _INTERRUPT = "KeyboardInterrupt"
+_SIGINT = 2
+_UNSURE = (Code.PORT_NOT_BOUND, Code.PROCESSES_EXHAUSTED)
+"""What an exception says without the reason, which a library may have printed before."""
+_LAST_LINES = 25
+_LAST_LINES_OF_CRASH = 60
 _LONGEST_QUOTE = 600
 
 
@@ -70,12 +99,36 @@ class TaskFailure(Frozen):
 
 
 def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
-    """Return why a task failed that distrun did not stop."""
+    """Return why a task failed that distrun did not stop, and by which limit or whose port."""
+    found = _task_failure(task, log)
+    shown = _found_on_host(found.cause.code, task, log)
+    if not shown:
+        return found
+    is_sure = found.cause.code is not Code.PORT_NOT_BOUND
+    cause = found.cause._replace(code=found.cause.code if is_sure else Code.PORT_IN_USE)
+    return replace(found, cause=cause._replace(within=shown))
+
+
+def _found_on_host(code: Code, task: TaskState, log: LogAnalysis) -> tuple[Cause, ...]:
+    """Return the limit that was hit, or who has the port, as the host has shown it."""
+    found = task.exit.found
+    if code in _PORTS_TAKEN:
+        named = set(_NUMBER.findall(log.place_text)) or {(task.address or "").rpartition(":")[2]}
+        owners = (each for each in found if each.code is Code.PORT_TAKEN)
+        return tuple(each for each in owners if str(each.port) in named)[:1]
+    limits = {each.name: each for each in found}
+    return tuple(limits[name] for name in _LIMITS.get(code, ()) if name in limits)[:1]
+
+
+def _task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
     number = signal_of(task)
     if task.exit.oom is not None:
         return _out_of_memory(task)
     if number in CRASH_SIGNALS:
         return _crash(task, log)
+    if number in _BY_LIMIT:
+        cause = exit_cause(task)._replace(code=Code.LIMIT_HIT, task=task.name)
+        return TaskFailure(Kind.LIMIT, cause, (exit_evidence(task),))
     if number == SIGTERM or task.code == TF_PREEMPTED:
         return _preempted(task, log)
     if task.signal is not None or (number == SIGKILL and log.exception is None):
@@ -86,6 +139,11 @@ def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
 def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
     """Return why a task exited by itself: by its log, and by what happened to its children."""
     found = failure_in_log(task, log)
+    told = None if task.exit.child or found is None else _child_in(log.text)
+    if told is not None and found is not None and found.cause.code is Code.EXCEPTION_RAISED:
+        oom = tuple(each for each in task.exit.found if each.code in _OOM)
+        child = told._replace(within=oom if told.signal == SIGKILL else ())
+        return _child_failure(task, child, found.evidence)
     if task.exit.child is not None and (found is None or _OF_CHILD.search(found.cause.text)):
         return child_failure(task, () if found is None else found.evidence)
     if found is not None and found.cause.code is Code.EXCEPTION_RAISED and (task.code or 1) > 1:
@@ -98,11 +156,23 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
 
 def child_failure(task: TaskState, evidence: Sequence[Evidence] = ()) -> TaskFailure:
     """Return that a signal has killed one of a task's processes, with what the task said of it."""
-    child = task.exit.child or Cause(Code.CHILD_KILLED)
+    return _child_failure(task, task.exit.child or Cause(Code.CHILD_KILLED), evidence)
+
+
+def _child_in(text: str) -> Cause | None:
+    """Return the death of a child of which a program tells, where the kernel does not."""
+    match = _SIGNAL.search(text)
+    if match is None:
+        return None
+    return Cause(Code.CHILD_KILLED, pid=int(match[1] or 0), signal=_SIGNALS[match[2][0]])
+
+
+def _child_failure(task: TaskState, child: Cause, evidence: Sequence[Evidence]) -> TaskFailure:
     is_oom = any(each.code in _OOM for each in child.within)
     kind = Kind.HOST_MEMORY if is_oom else Kind.KILLED if child.signal == SIGKILL else Kind.CRASH
     how = Evidence(task=task.name, source=Source.KERNEL, host=task.host, cause=child)
-    return TaskFailure(kind, child._replace(task=task.name), (how, *evidence))
+    evidence = (how, *evidence) if task.exit.child else tuple(evidence)
+    return TaskFailure(kind, child._replace(task=task.name), evidence)
 
 
 def signal_of(task: TaskState) -> int | None:
@@ -115,9 +185,15 @@ def signal_of(task: TaskState) -> int | None:
 def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
     """Return why a task failed, by its log alone; None if the log does not show it."""
     known = _by_rules(task, log, log.excerpts)
+    message = log.message
+    is_interrupt = message is not None and message.type == _INTERRUPT
+    is_weak = known is not None and (known.is_echo or known.cause.code in _UNSURE)
+    if is_weak or is_interrupt or (known or message) is None:
+        native = _by_rules(task, log, (log.native(_LAST_LINES),), _NATIVE)
+        if native is not None and (known is None or native.cause.code != known.cause.code):
+            return native
     if known is not None:
         return known
-    message = log.message
     if message is None:
         return None
     evidence = _error_lines(log, message.index)
@@ -221,6 +297,9 @@ def _out_of_memory(task: TaskState) -> TaskFailure:
 
 
 def _killed(task: TaskState, number: int, log: LogAnalysis) -> TaskFailure:
+    known = failure_in_log(task, log) if number == _SIGINT else None
+    if known is not None and known.kind in _NATIVE:  # OpenBLAS sends it to its own process
+        return replace(known, evidence=(*known.evidence, exit_evidence(task)))
     if log.message is not None and log.message.type == _INTERRUPT:
         evidence = (*_error_lines(log, log.message.index), exit_evidence(task))
         return TaskFailure(Kind.KILLED, _interrupted(task, log), evidence)
@@ -239,7 +318,8 @@ def _preempted(task: TaskState, log: LogAnalysis) -> TaskFailure:
 
 
 def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
-    known = _by_rules(task, log, log.abort_excerpts, (Kind.HOST_MEMORY, Kind.LIMIT))
+    native = (*log.abort_excerpts, log.native(_LAST_LINES_OF_CRASH))
+    known = _by_rules(task, log, native, _NATIVE)
     if known is None and log.crashed_after_exception:
         known = failure_in_log(task, log)
     if known is not None:

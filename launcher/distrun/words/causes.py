@@ -57,6 +57,35 @@ _DISK_USES = {
 }
 _CODE_IGNORED = re.compile(r"\|\||: (?:if|while|until|wait|!)(?: |$)|(?<!&)&(?: |$)")
 """A line of a shell script that ignores an exit code, with `set -e`, too."""
+_RAISE = "raise it: `ulimit -{0} {{hard}}` in the shell that launches, and for logins by ssh in "
+_RAISE += "/etc/security/limits.conf"
+_OF_CGROUP = "raise it there (docker run --{}, {} of systemd, {})"
+_LIMITS = {
+    "pids.max": (
+        "{path}/pids.max is {total}, and has refused {count}",
+        _OF_CGROUP.format("pids-limit", "TasksMax", "podPidsLimit of Kubernetes"),
+    ),
+    "RLIMIT_NPROC": (
+        "`ulimit -u` is {total} for all processes of its user, who has {count} without it",
+        _RAISE.format("u"),
+    ),
+    "RLIMIT_NOFILE": ("`ulimit -n` is {total}", _RAISE.format("n")),
+    "RLIMIT_AS": ("`ulimit -v` is {size}", _RAISE.format("v")),
+    "RLIMIT_DATA": ("`ulimit -d` is {size}", _RAISE.format("d")),
+    "RLIMIT_FSIZE": ("`ulimit -f` is {size}", _RAISE.format("f")),
+    "RLIMIT_CPU": ("`ulimit -t` is {total} s", _RAISE.format("t")),
+    "MemTotal": ("the host has {size}, and {used} were in use after that", ""),
+    "/dev/shm": (  # noqa: S108 - no file is made there
+        "{name} has {size}",
+        "enlarge it (docker run --shm-size, an emptyDir of medium Memory)",
+    ),
+}
+"""What is said of a limit, and how it is raised."""
+for _name in ("memory.max", "memory.limit_in_bytes"):
+    _LIMITS[_name] = (
+        f"{{path}}/{_name} is {{size}}",
+        _OF_CGROUP.format("memory", "MemoryMax", "`kubernetes.memory`, --mem of Slurm"),
+    )
 _NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
 _COLLECTIVES = dict(
     enumerate(("reduce", "broadcast", "gather", "permute", "all-to-all", "reduce-scatter"))
@@ -269,7 +298,48 @@ def _place(cause: Cause) -> str:
 
 
 def _quote(cause: Cause) -> str:
-    return f"{_if(cause.text, ': ')}{cause.text}{_place(cause)}"
+    return f"{_if(cause.text, ': ')}{cause.text}{_place(cause)}{_because(cause)}"
+
+
+def _owner(cause: Cause) -> str:
+    """Who has a port: the program, the task and its job, or the user."""
+    program = _if(cause.name and cause.pid, f"{cause.name} (pid {cause.pid})")
+    task = cause.task + _if(cause.text, f" of the job {cause.text}")
+    user = _if(cause.expected, f"{program and 'of '}user {cause.expected}")
+    return " ".join(filter(None, (program, program and task and "of", task, user)))
+
+
+def _advice_on_owner(cause: Cause) -> str:
+    if cause.task and not cause.text:
+        return "give each task a port of its own, for example one more for each DISTRUN_RANK"
+    if cause.text:
+        return f"wait for that job or end it (distrun kill {cause.text}), or use another port"
+    return (
+        f"end the program that has it{_if(cause.pid, f' (kill {cause.pid})')}, or use another port"
+    )
+
+
+def _resource_limit(cause: Cause, part: int = 0) -> str:
+    """What the limit is, or how it is raised."""
+    hard = cause.expected
+    if part and hard == str(cause.total):
+        return "use a new shell, or have root raise it in /etc/security/limits.conf"
+    if hard.isdigit() and "{size}" in _LIMITS[cause.name][0]:
+        hard = str(int(hard) // 1024)  # the unit of ulimit
+    return _LIMITS.get(cause.name, (cause.name, ""))[part].format_map(
+        {
+            "size": format_bytes(cause.total),
+            "used": format_bytes(cause.count),
+            "hard": hard,
+            **cause._asdict(),
+        }
+    )
+
+
+def _raise(cause: Cause, usual: str, instead: str) -> str:
+    """The advice to raise the limit that was hit, if it is known, or to do something else."""
+    advice = _inner_advice(cause) or usual
+    return f"{advice}, or {instead}" if advice else instead
 
 
 def _unhidden(line: str) -> str:
@@ -465,9 +535,7 @@ TEXTS: dict[Code, Words] = {
         {text}{because}""",
     Code.ORDER_NOT_ANSWERED: _order_not_answered,
     Code.PORT_OF_STRANGER: "another user, number {count}, listens on port {port} of {task}",
-    Code.PORT_TAKEN: lambda c: (
-        f"{_port(c)} is taken{_if(c.name and c.pid, f': {c.name} (pid {c.pid}) has it')}"
-    ),
+    Code.PORT_TAKEN: lambda c: f"{_port(c)} is taken{_if(_owner(c), f': {_owner(c)} has it')}",
     Code.PORT_HELD_BY_JOB: "{port_on_host} is taken: another distrun job holds it",
     Code.PORT_NAME_TAKEN: """{port_on_host} cannot be held: another user, number {count}, has taken
         the socket name @{name}, with which distrun marks ports of your jobs""",
@@ -716,6 +784,7 @@ TEXTS: dict[Code, Words] = {
     ),
     Code.LOST_WITH_HOST: "lost with its host: {inner}",
     Code.OOM_KILL_LOGGED: "kernel: {text}",
+    Code.RESOURCE_LIMIT: _resource_limit,
     Code.OOM_KILL_COUNTED: "{path}: oom_kill rose from {count} to {total}",
     Code.EXITED_AS_SIGNALLED: "exited {status}, as after {signal_name}",
     Code.JOB_SUCCEEDED: "it succeeded",
@@ -804,6 +873,10 @@ TEXTS: dict[Code, Words] = {
     Code.FILE_LOCKED: "{subject}could not lock a file, which another process has open{quote}",
     Code.SHELL_NOT_SET_UP: "{subject}ran a command that only an interactive shell has{quote}",
     Code.PROCESSES_EXHAUSTED: "{subject}could create no further process or thread{quote}",
+    Code.THREADS_FORBIDDEN: "{subject}may not create threads{quote}",
+    Code.LIMIT_HIT: "{subject}hit a limit of its host{quote}",
+    Code.PORT_NOT_BOUND: "{subject}could not bind its port{quote}",
+    Code.ADDRESS_NOT_OWN: "{subject}could not use an address{quote}",
     Code.PORT_IN_USE: "{subject}found a port taken{quote}",
     Code.OWN_PORT_IN_USE: "{subject}found a port taken{quote}",
     Code.SOME_PORT_IN_USE: "{subject}found a port taken{quote}",
@@ -818,11 +891,12 @@ TEXTS: dict[Code, Words] = {
         not sent to the hosts""",
     Code.INTERRUPTED: "{subject}was interrupted by SIGINT{quote}",
     Code.CHILD_KILLED: lambda c: (
-        f"{_subject(c)}lost a child process: process {c.pid} was killed by {signal_name(c.signal)}"
+        f"{_subject(c)}lost a child process: "
+        f"{f'process {c.pid}' if c.pid else 'it'} was killed by {signal_name(c.signal)}"
         + _if(c.within, f": {_within(c)}")
     ),
     Code.KILLED_FOR_MEMORY: """{subject}ran out of memory: the kernel's OOM killer ended it on
-        {host}""",
+        {host}{because}""",
     Code.KILLED_FROM_OUTSIDE: lambda c: (
         _subject(c)
         + (_exit(c) if c.status is None else f"exited {c.status}, as after {signal_name(c.signal)}")
@@ -856,6 +930,10 @@ TEXTS: dict[Code, Words] = {
     Code.NEVER_LISTENED: """{task_names} never listened on a port: each ran by itself, without the
         others""",
     Code.TRAINED_ALONE: "{task_names} were never connected: each trained alone",
+    Code.LISTENS_ON_LOOPBACK: lambda c: (
+        f"{_subject(c)}listens at {format_names(c.addresses)} only"
+        + _if(c.name, f", and the others look for it at {c.name}")
+    ),
     Code.STARTS_UNEVEN: """the tasks began at different steps after the restart, and trained
         different weights: {within}""",
     Code.WAS_AT: lambda c: f"{c.task} at {c.text}{_if(c.path, f' (from {c.path})')}",
@@ -911,7 +989,8 @@ ADVICE: dict[Code, Words] = {
         their place""",
     Code.PORT_OF_STRANGER: """have the processes of that user end. If a container or sudo of yours
         started them, use your own user id there""",
-    Code.PORT_TAKEN: "end the program that holds it, or give another address in `cluster`",
+    Code.PORT_TAKEN: _advice_on_owner,
+    Code.RESOURCE_LIMIT: lambda c: _resource_limit(c, 1),
     Code.PORT_HELD_BY_JOB: "end the program that holds it, or give another address in `cluster`",
     Code.PORT_NAME_TAKEN: """have the processes of that user end that use the name (ss -xlp as root
         shows them), or use other ports""",
@@ -1118,11 +1197,19 @@ ADVICE: dict[Code, Words] = {
         runs the tasks""",
     Code.GPU_MEMORY_EXHAUSTED: """use a smaller batch or model, give each task a GPU of its own
         (`gpus` of its role), or set TF_FORCE_GPU_ALLOW_GROWTH=true if several share one""",
-    Code.MEMORY_EXHAUSTED: """use a smaller batch, shuffle buffer or cache, or fewer tasks a host
-        (`slots`)""",
+    Code.MEMORY_EXHAUSTED: lambda c: _raise(
+        c, "", "use a smaller batch, shuffle buffer or cache, or fewer tasks a host (`slots`)"
+    ),
     Code.DISK_EXHAUSTED: "make room where it writes (df -h), or have it write elsewhere",
-    Code.FILES_EXHAUSTED: """raise the limit on open files (`ulimit -n`), or let it close files that
-        it does not need""",
+    Code.FILES_EXHAUSTED: lambda c: _raise(
+        c,
+        "raise the limit on open files (`ulimit -n`)",
+        "let it close files that it does not need",
+    ),
+    Code.LIMIT_HIT: lambda c: _raise(c, "raise that limit where it runs", "use less of it"),
+    Code.THREADS_FORBIDDEN: """the container's seccomp profile does not know the call for new
+        threads: update Docker to 20.10.10 or newer with its libseccomp, or use docker run
+        --security-opt seccomp=unconfined""",
     Code.NAME_REPLACED: "in its place there is {expected}",
     Code.FILE_LOCKED: """each task needs a file of its own, or one task writes it: two workers that
         save to the same path (`best.h5`) lock each other out; put DISTRUN_TASK or DISTRUN_RANK into
@@ -1130,11 +1217,26 @@ ADVICE: dict[Code, Words] = {
     Code.SHELL_NOT_SET_UP: """name the environment's Python instead: `program.python:
         /path/to/env/bin/python` (`conda env list` shows the path); or begin the script with `source
         /path/to/conda/etc/profile.d/conda.sh`, or `source /etc/profile` for `module`""",
-    Code.PROCESSES_EXHAUSTED: """raise the limit on processes (`ulimit -u`, or pids.max of the
-        cgroup), or let the tasks use fewer threads""",
-    Code.PORT_IN_USE: _FREE_PORT,
-    Code.OWN_PORT_IN_USE: _SHARE_PORT,
-    Code.SOME_PORT_IN_USE: f"{_FREE_PORT}; if it is {{port}}, the task's own: {_SHARE_PORT}",
+    Code.PROCESSES_EXHAUSTED: lambda c: _raise(
+        c,
+        "raise the limit on processes (`ulimit -u`, or pids.max of the cgroup)",
+        "let the tasks use fewer threads (OPENBLAS_NUM_THREADS, OMP_NUM_THREADS, worker processes)",
+    ),
+    Code.PORT_NOT_BOUND: """another program may have the port (ss -ltnp shows it), or its address is
+        none of this host's: a server on 0.0.0.0 listens at all of them""",
+    Code.ADDRESS_NOT_OWN: """a server can listen only at addresses of its own host, which `ip
+        address` lists: 0.0.0.0 stands for all; a client that fails so has used up its ports, or has
+        no route""",
+    Code.PORT_IN_USE: lambda c: _inner_advice(c) or one_line(_FREE_PORT),
+    Code.OWN_PORT_IN_USE: lambda c: _inner_advice(c) or one_line(_SHARE_PORT).format(port=c.port),
+    Code.SOME_PORT_IN_USE: lambda c: (
+        _inner_advice(c)
+        or (
+            one_line(f"{_FREE_PORT}; if it is {c.port}, the task's own: {_SHARE_PORT}").format(
+                port=c.port
+            )
+        )
+    ),
     Code.DATA_EXHAUSTED: """every worker needs as many batches as the others: repeat() the dataset
         and count steps, or check how it is sharded""",
     Code.VALUES_NOT_FINITE: """lower the learning rate, clip gradients, or inspect the sample that
@@ -1155,8 +1257,11 @@ ADVICE: dict[Code, Words] = {
         if c.signal == signal.SIGKILL
         else "a fault in native code of the child: see the lines that it printed last"
     ),
-    Code.KILLED_FOR_MEMORY: """use a smaller batch, shuffle buffer or cache, fewer tasks a host
-        (`slots`), or raise the memory limit of the cgroup or container""",
+    Code.KILLED_FOR_MEMORY: lambda c: _raise(
+        c,
+        "raise the memory limit of the cgroup or container",
+        "use a smaller batch, shuffle buffer or cache, or fewer tasks a host (`slots`)",
+    ),
     Code.KILLED_FROM_OUTSIDE: lambda c: (
         "somebody sent it that signal: a scheduler, a person, a script"
         + _if(
@@ -1205,6 +1310,13 @@ ADVICE: dict[Code, Words] = {
         set it in the script, and create the strategy without a cluster of your own""",
     Code.STARTS_UNEVEN: """all tasks must restore the same checkpoint: from a folder that every host
         sees (`program.shared`), saved by one task, or by all in the same step""",
+    Code.LISTENS_ON_LOOPBACK: lambda c: (
+        "let its server listen on 0.0.0.0 (all addresses), or on DISTRUN_ADDRESS"
+        + _if(
+            "127.0.1.1" in "".join(c.addresses),
+            "; /etc/hosts there gives 127.0.1.1 for the host's own name",
+        )
+    ),
     Code.SUSPENDED: _WAS_STOPPED,
     Code.NOT_ANSWERING: _WAS_STOPPED,
     Code.COLLECTIVE_TIMED_OUT: lambda c: (

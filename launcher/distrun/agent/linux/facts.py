@@ -6,6 +6,7 @@ import errno
 import os
 from typing import Dict, Iterable, List, Optional, Sequence, Union
 
+from distrun.agent.linux import cgroups
 from distrun.agent.linux.regular import LARGEST_SCRIPT, content, open_regular
 from distrun.agent.structs import Struct
 
@@ -93,7 +94,7 @@ def usable_cores() -> float:
 def cgroup_quota(pid: Union[int, str] = "self") -> float:
     """The tightest quota of a process's cgroups, in cores; 0 if there is none."""
     quotas = []
-    for folder in _cgroup_folders(pid):
+    for folder in cgroups.folders(pid, "cpu"):
         limit, period = _read_quota(folder)
         if limit > 0 and period > 0:
             quotas.append(limit / period)
@@ -103,26 +104,12 @@ def cgroup_quota(pid: Union[int, str] = "self") -> float:
 def throttled_seconds(pid: int) -> float:
     """For how long the tightest cgroup of a process has kept it from running, in all."""
     most = 0.0
-    for folder in _cgroup_folders(pid):
+    for folder in cgroups.folders(pid, "cpu"):
         pairs = map(bytes.split, content(os.path.join(folder, "cpu.stat")).splitlines())
         found = {name: int(value) for name, value in pairs}
         seconds = found.get(b"throttled_usec", 0) / 1e6, found.get(b"throttled_time", 0) / 1e9
         most = max(most, *seconds)
     return most
-
-
-def _cgroup_folders(pid: Union[int, str]) -> List[str]:
-    """The folders whose quota binds a process: its cgroup and those above it."""
-    text = content("/proc/{}/cgroup".format(pid)).decode("ascii", "replace")
-    lines = [line.split(":", 2) for line in text.splitlines()]
-    folders = []
-    for _, controllers, path in (line for line in lines if len(line) == 3):
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        root = "/sys/fs/cgroup/cpu" if controllers else "/sys/fs/cgroup"
-        parts = [part for part in path.split("/") if part and part != ".."]
-        folders += [os.path.join(root, *parts[:depth]) for depth in range(len(parts) + 1)]
-    return folders
 
 
 def _read_quota(folder: str) -> "tuple[float, float]":

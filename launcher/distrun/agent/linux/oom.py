@@ -14,9 +14,8 @@ import re
 import time
 from typing import Callable, Dict, List, Optional, Tuple
 
-from distrun.agent.linux.regular import content
+from distrun.agent.linux import cgroups
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.structs import Struct
 
 _KILLED = rb"oom-kill:.*,pid=(\d+),|Killed process (\d+) "
 """Compiled where it is first needed, because that takes time."""
@@ -26,14 +25,6 @@ UPDATE_SECONDS = 5.0
 """How often :meth:`OomWatch.update` must be called while tasks run."""
 _SOON = 2.0
 """A task that dies within these seconds of a kill may have died of it."""
-
-
-class _Mount(Struct):
-    """Where a cgroup hierarchy that counts memory is mounted, and which part of it (`root`)."""
-
-    root: str
-    point: str
-    is_v2: bool
 
 
 class OomWatch:
@@ -47,7 +38,6 @@ class OomWatch:
     ) -> None:
         self._clock = clock
         self._proc = proc
-        self._mounts = _mounts(proc)
         self._accounted: Dict[str, int] = {}
         """For each cgroup's file, the number of kills that are old or belong to a task."""
         self._risen: Dict[str, Tuple[int, float]] = {}
@@ -95,16 +85,10 @@ class OomWatch:
 
     def _counters(self, pid: int) -> List[str]:
         """The files that count the kills in a process's cgroups. See cgroups(7)."""
-        found = []
-        for line in _lines("{}/{}/cgroup".format(self._proc, pid)):
-            number, _, rest = line.partition(":")
-            controllers, _, path = rest.partition(":")
-            for mount in self._mounts:
-                mine = number == "0" if mount.is_v2 else "memory" in controllers.split(",")
-                if mine:
-                    name = "memory.events" if mount.is_v2 else "memory.oom_control"
-                    found.append(os.path.join(mount.point, _below(path, mount.root), name))
-        return [path for path in found if os.path.exists(path)]
+        names = ("memory.events", "memory.oom_control")
+        inner = cgroups.folders(pid, "memory", self._proc)
+        paths = [os.path.join(folder, name) for folder in inner for name in names]
+        return [path for path in paths if os.path.exists(path)][:1]
 
     def _read_log(self, now: float) -> None:
         for _ in range(_MOST_RECORDS if self._log is not None else 0):
@@ -132,32 +116,9 @@ def _open_kernel_log(path: str) -> Optional[int]:
     return descriptor
 
 
-def _mounts(proc: str) -> List[_Mount]:
-    """See proc_pid_mountinfo(5)."""
-    found = []
-    for line in _lines(proc + "/self/mountinfo"):
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(" "), after.split(" ")
-        v1 = kind[0] == "cgroup" and "memory" in kind[-1].split(",")
-        if kind[0] == "cgroup2" or v1:
-            found.append(_Mount(fields[3], fields[4], kind[0] == "cgroup2"))
-    return found
-
-
-def _below(path: str, root: str) -> str:
-    """A cgroup's path below the root of its mount: a container may see a part of the tree."""
-    if root != "/" and (path + "/").startswith(root + "/"):
-        path = path[len(root) :]
-    return path.lstrip("/")
-
-
 def _count(path: str) -> int:
-    for line in _lines(path):
+    for line in cgroups.lines(path):
         name, _, number = line.partition(" ")
         if name == "oom_kill" and number.isdigit():
             return int(number)
     return 0
-
-
-def _lines(path: str) -> List[str]:
-    return content(path).decode("utf-8", "replace").splitlines()

@@ -20,6 +20,16 @@ def content(path: str) -> bytes:
         return b""
 
 
+def read_end(path: str, size: int) -> bytes:
+    """The last bytes of a regular file; nothing if it cannot be read."""
+    try:
+        with open(open_regular(path, os.O_RDONLY), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+            return file.read(size)
+    except OSError:
+        return b""
+
+
 def open_regular(path: Union[str, bytes, "os.PathLike[str]"], flags: int, mode: int = 0o600) -> int:
     """A descriptor of a regular file; the flags are those of os.open.
 

@@ -19,19 +19,20 @@ _UDIAG_SHOW_NAME_AND_UID = 0x41
 _ANY_STATE = 0xFFFFFFFF
 _INET_DIAG_REQUEST = struct.Struct("=BBBxI48x")  # linux/inet_diag.h, as all _INET*
 _INET_DIAG_MESSAGE_BYTES, _INET_DIAG_INFO = 72, 2
-_INET_DIAG_PORTS, _INET_DIAG_UID_AND_INODE = 4, 64
+_INET_DIAG_PORTS, _INET_DIAG_ADDRESS, _INET_DIAG_UID_AND_INODE = 4, 8, 64
 _TCP_INFO = struct.Struct("=68xI28xI16xQQ40xQ")  # linux/tcp.h
 """Round trip, packets sent again, bytes acknowledged and received, time limited by a receiver."""
 _ESTABLISHED, _TIME_WAIT, _LISTENING = 1, 6, 10  # net/tcp_states.h
 _NETLINK_SECONDS = 5.0
 
 
-def listening_ports() -> Dict[str, Tuple[int, int]]:
-    """Port and user of each TCP socket that listens, by the socket's name in /proc/PID/fd.
+def listening_ports() -> Dict[str, Tuple[int, int, str]]:
+    """Port, user and address of each TCP socket that listens, by its name in /proc/PID/fd.
 
     /proc/net/tcp has them, too, but to read it takes 50 times as long.
     """
-    return {name: (port, uid) for port, _, name, uid in _tcp_sockets(_LISTENING)}
+    found = _tcp_sockets(_LISTENING)
+    return {name: (port, uid, address) for port, _, name, uid, address in found}
 
 
 def connections(are_closed: bool = False) -> List[Tuple[int, int, str]]:
@@ -40,7 +41,7 @@ def connections(are_closed: bool = False) -> List[Tuple[int, int, str]]:
     `are_closed`: of those that were closed in the last minute instead.
     """
     found = _tcp_sockets(_TIME_WAIT if are_closed else _ESTABLISHED)
-    return [(local, remote, name) for local, remote, name, _ in found]
+    return [(local, remote, name) for local, remote, name, *_ in found]
 
 
 class Traffic(NamedTuple):
@@ -63,13 +64,13 @@ def traffic() -> Dict[str, Traffic]:
         info = _attributes(answer[_INET_DIAG_MESSAGE_BYTES:]).get(_INET_DIAG_INFO, b"")
         if len(info) >= _TCP_INFO.size:  # before Linux 4.9 it has less
             trip, resent, sent, received, limited = _TCP_INFO.unpack_from(info)
-            local, remote, name, _ = _parts(answer)
+            local, remote, name, *_ = _parts(answer)
             found[name] = Traffic(local, remote, sent, received, resent, limited, trip)
     return found
 
 
-def _tcp_sockets(state: int) -> Iterator[Tuple[int, int, str, int]]:
-    """Local port, remote port, name and user of each TCP socket in a state."""
+def _tcp_sockets(state: int) -> Iterator[Tuple[int, int, str, int, str]]:
+    """Local port, remote port, name, user and local address of each TCP socket in a state."""
     return map(_parts, _inet_sockets(state))
 
 
@@ -80,10 +81,12 @@ def _inet_sockets(state: int, attributes: int = 0) -> Iterator[bytes]:
             yield from _dump(request)
 
 
-def _parts(answer: bytes) -> Tuple[int, int, str, int]:
+def _parts(answer: bytes) -> Tuple[int, int, str, int, str]:
     local, remote = struct.unpack_from(">HH", answer, _INET_DIAG_PORTS)
     uid, inode = struct.unpack_from("=II", answer, _INET_DIAG_UID_AND_INODE)
-    return local, remote, "socket:[{}]".format(inode), uid
+    size = 4 if answer[0] == socket.AF_INET else 16
+    address = socket.inet_ntop(answer[0], answer[_INET_DIAG_ADDRESS:][:size])
+    return local, remote, "socket:[{}]".format(inode), uid, address
 
 
 def sockets_of(pid: "int | str") -> Set[str]:
@@ -95,16 +98,6 @@ def sockets_of(pid: "int | str") -> Set[str]:
             with contextlib.suppress(OSError):  # it has been closed
                 found.add(os.readlink(folder + descriptor))
     return found
-
-
-def listener(port: int) -> Tuple[str, int]:
-    """Name and id of the process that listens on a port; ('', 0) if the kernel does not show it."""
-    names = {name for name, each in listening_ports().items() if each[0] == port}
-    for pid in filter(str.isdigit, os.listdir("/proc") if names else ()):
-        if names & sockets_of(pid):
-            with contextlib.suppress(OSError), open("/proc/{}/comm".format(pid)) as file:
-                return file.read().strip(), int(pid)
-    return "", 0
 
 
 def owners_of_names(prefix: bytes) -> Dict[bytes, int]:

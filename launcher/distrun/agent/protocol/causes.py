@@ -70,7 +70,9 @@ class Code(StrEnum):
     PORT_OF_STRANGER = "port_of_stranger"  # port, task; count: the number of the user
 
     # Ports cannot be held. All have the host, unless said otherwise.
-    PORT_TAKEN = "port_taken"  # port; name, pid: the program that has it, if known
+    # port; name, pid: the program that has it, if known; task: whose it is, of the job `text` or,
+    # if that is empty, of this one; expected: the user, if another
+    PORT_TAKEN = "port_taken"
     PORT_HELD_BY_JOB = "port_held_by_job"  # port
     PORT_NAME_TAKEN = "port_name_taken"  # port, name: the name; count: the number of its user
     PORT_PRIVILEGED = "port_privileged"  # port
@@ -276,6 +278,9 @@ class Code(StrEnum):
     LOST_WITH_HOST = "lost_with_host"  # within: why the host was lost
     OOM_KILL_LOGGED = "oom_kill_logged"  # text: the record in the kernel's log
     OOM_KILL_COUNTED = "oom_kill_counted"  # path: the cgroup's file; count, total: before, after
+    # name: of the limit; path: its cgroup; total: its value, expected: how far it may be raised;
+    # count: what was in use, or of pids.max: what it has refused
+    RESOURCE_LIMIT = "resource_limit"
     EXITED_AS_SIGNALLED = "exited_as_signalled"  # status, signal: a shell says so of its child
 
     # What became of a job or a host.
@@ -339,7 +344,12 @@ class Code(StrEnum):
     FILE_LOCKED = "file_locked"  # text, name
     SHELL_NOT_SET_UP = "shell_not_set_up"  # text, name
     PROCESSES_EXHAUSTED = "processes_exhausted"  # text, name
+    THREADS_FORBIDDEN = "threads_forbidden"  # text, name
+    LIMIT_HIT = "limit_hit"  # text, name: of file sizes, processor time or the like
+    # within: the limit of those above and of KILLED_FOR_MEMORY, or who has the port
     PORT_IN_USE = "port_in_use"  # text, name
+    PORT_NOT_BOUND = "port_not_bound"  # text, name
+    ADDRESS_NOT_OWN = "address_not_own"  # text, name
     OWN_PORT_IN_USE = "own_port_in_use"  # text, name, port: the one held for the task
     SOME_PORT_IN_USE = "some_port_in_use"  # text, name, port: the task's; it may be another
     DATA_EXHAUSTED = "data_exhausted"  # text, name
@@ -367,6 +377,7 @@ class Code(StrEnum):
     LEFT_BEHIND = "left_behind"
     PREEMPTED_SILENTLY = "preempted_silently"
     NEVER_LISTENED = "never_listened"  # tasks
+    LISTENS_ON_LOOPBACK = "listens_on_loopback"  # task; addresses: where; name: its own address
     TRAINED_ALONE = "trained_alone"  # tasks
     STARTS_UNEVEN = "starts_uneven"  # within: a WAS_AT of each task, FOLDER_NOT_SHARED
     WAS_AT = "was_at"  # task, text: the step, path: of the checkpoint, if known

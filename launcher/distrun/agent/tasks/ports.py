@@ -67,10 +67,10 @@ class PortHolder:
                 raise PortTakenError(Cause(Code.PORT_PRIVILEGED, port=port)) from error
             if error.errno != errno.EADDRINUSE:
                 raise
-            from distrun.agent.linux import sock_diag
+            from distrun.agent.linux import port_owners
 
-            name, pid = sock_diag.listener(port)
-            raise PortTakenError(Cause(Code.PORT_TAKEN, port=port, name=name, pid=pid)) from error
+            owners = port_owners.of_ports([port])
+            raise PortTakenError([*owners, Cause(Code.PORT_TAKEN, port=port)][0]) from error
         self._holds[port] = (held, registry)
 
     def hold_free(self, count: int, first: int = 0, last: int = 0) -> List[int]:

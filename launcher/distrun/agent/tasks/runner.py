@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import time
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 from distrun.agent import protocol
-from distrun.agent.linux import child_deaths, labels, oom, processes
+from distrun.agent.linux import child_deaths, labels, limits, oom, processes
+from distrun.agent.linux.regular import read_end
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program
 from distrun.agent.tasks.notify import MOST_KEYS, NotifySocket
@@ -29,6 +31,9 @@ _AWAITED_PORT_CHECK_INTERVAL = 0.1
 _CONTACT_CHECK_SECONDS = 0.5
 _UNSEEN_PART = 0.2
 """The part of a task's life, at its end, in which it may begin to listen without being seen."""
+_END_BYTES = 16384
+"""Of a log, in which a task that fails may speak of a limit or a port."""
+_MOST_OWNERS = 8
 _OF_CRASHES = (4, 5, 6, 7, 8, 9, 11, 31)
 """SIGKILL, and the signals that a program causes itself."""
 
@@ -54,11 +59,13 @@ class TaskRunner:
         self._progress_report = loop.call_at(None, self._send_progress)
         self._deaths: Optional[socket.socket] = None
         self._last_start = 0.0
+        self._refusals: Dict[str, int] = {}
+        """How many forks each cgroup had refused when the first of these tasks began."""
         self._looked_at = 0.0
         self._last_output = 0.0
         self._port_check = loop.call_at(None, self._check_ports)
-        self._all_listening: Dict[str, Tuple[int, int]] = {}
-        """The listening sockets of this host at the last check, their ports and users."""
+        self._all_listening: Dict[str, Tuple[int, int, str]] = {}
+        """The listening sockets of this host at the last check: their ports, users, addresses."""
 
     def configure(self, job_id: str, logs: TaskLogs) -> None:
         """Set the job of the tasks, and where their logs go. Call this before :meth:`start`."""
@@ -126,6 +133,8 @@ class TaskRunner:
 
     def _add(self, start: program.Start, execution: program.Execution) -> None:
         task = Task(start, execution, self._loop.now())
+        if not self._tasks:
+            self._refusals = limits.refusals(os.getpid())
         self._tasks[task.name] = task
         self._advances[task.name] = self._loop.call_at(None, lambda: self._advance(task))
         self._next_oom_update.move(self._oom.updated + oom.UPDATE_SECONDS)
@@ -142,6 +151,8 @@ class TaskRunner:
         """Start to stop a task, or shorten the time that it has left."""
         task = self._tasks.get(order.task)
         if task is not None:
+            if task.port and not task.listening and self._looked_at < self._loop.now() - 0.2:
+                self._find_listening()  # it may be why its peers have failed
             task.stop(order.signal, order.grace, time.monotonic(), order.with_stacks)
             self._advance(task)
 
@@ -207,8 +218,10 @@ class TaskRunner:
         for task in [each for each in self._tasks.values() if each.needs_port_check]:
             # The program's own sockets: a port that it listens on may be another than the task's.
             names = {name for each in task.members() for name in sock_diag.sockets_of(each.pid)}
-            ports = {self._all_listening[name][0] for name in names & self._all_listening.keys()}
-            for name, (port, user) in self._all_listening.items():
+            own = [self._all_listening[name] for name in names & self._all_listening.keys()]
+            ports = {port for port, _, _ in own}
+            task.loopback = _on_loopback(task, [each[2] for each in own if each[0] == task.port])
+            for name, (port, user, _) in self._all_listening.items():
                 if port != task.port or name in names:
                     continue
                 if user not in (0, os.getuid()):
@@ -318,8 +331,25 @@ class TaskRunner:
                 was_stopping=task.is_stopping,
                 contact=self._contact(task) if code == 0 else "",
                 child=task.child,
+                found=tuple(self._found(task, code, signum)),
             )
         )
+
+    def _found(self, task: Task, code: Optional[int], signum: Optional[int]) -> List[Cause]:
+        """What the host shows that may explain a task's exit, or that of its peers."""
+        found = [] if task.loopback is None else [task.loopback]
+        if code != 0:
+            log = read_end(task.log, _END_BYTES)
+            found += limits.read(task.pid, log, signum, self._refusals)
+            if re.search(rb"(?i)in use|\bbind|could not start grpc|errno 98\b", log):
+                from distrun.agent.linux import port_owners
+
+                # Its own processes have ended, or are ending: what it has is no answer.
+                own = {each.pid for each in task.members()}
+                ports = {*map(int, re.findall(rb"(?<!\d)\d{2,5}(?!\d)", log)), task.port}
+                owners = port_owners.of_ports(ports, self._job_id)
+                found += [each for each in owners if each.pid not in own][:_MOST_OWNERS]
+        return found
 
     def _note_deaths(self) -> None:
         """Note which processes of tasks signals have killed."""
@@ -477,6 +507,14 @@ class TaskRunner:
             self._link.send(protocol.Progress(task, values, time.time()))
         self._progress.clear()
         self._progress_report.cancel()
+
+
+def _on_loopback(task: Task, addresses: List[str]) -> Optional[Cause]:
+    """Where a task listens at its port, if that is only on loopback."""
+    if not addresses or not all(each == "::1" or each.startswith("127.") for each in addresses):
+        return None
+    where = tuple("{}:{}".format(each, task.port) for each in sorted(addresses))
+    return Cause(Code.LISTENS_ON_LOOPBACK, addresses=where)
 
 
 def _port_check_delay(seconds: float, least: float = 1.0) -> float:

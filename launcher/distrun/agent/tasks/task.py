@@ -50,6 +50,8 @@ class Task:
         """Whether the agent holds its port, or what its program has left free of it."""
         self.listening: List[int] = []
         """The ports that it was found to listen on, sorted."""
+        self.loopback: Optional[Cause] = None
+        """Where it listens, if no other host can connect to it there."""
         self.child: Optional[Cause] = None
         """The last of its other processes that a signal killed, which distrun did not send."""
         self.has_listened = False

@@ -77,7 +77,7 @@ _AGENT_CODES = frozenset(
     process_not_made log_not_opened log_not_written workdir_not_entered program_not_found
     interpreter_not_found program_not_executable program_format_unknown arguments_too_long
     program_not_executed agent_defect agent_failed oom_kill_logged oom_kill_counted
-    child_killed progress_from_stranger progress_excessive
+    child_killed progress_from_stranger progress_excessive resource_limit listens_on_loopback
     agent_terminated guard_died agent_dir_not_created path_not_writable path_changeable
     log_dir_not_created log_disk_full log_disk_read_only lease_expired link_closed
     logs_not_limited former_tasks_alive supervisor_died protocol_differs
@@ -161,6 +161,7 @@ class ReportChecker:
                 _check_name(report.left_command, "left_command")
             elif isinstance(report, protocol.TaskExited):
                 _check_name(report.contact, "contact")
+                _check_count("found", report.found, _MOST_ITEMS)
             if isinstance(report, _OF_TASKS):
                 return self._check_task(report)
             return self._check_answer(name, report)

@@ -1,0 +1,151 @@
+"""What the host shows of a failure: the limit that was hit, who has a port, who listens where."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from harness.command import Distrun
+from harness.waiting import wait_until
+
+NEEDY = """\
+import os, resource, sys, threading, time
+if os.environ["DISTRUN_TASK"] == "worker:1":
+{}
+time.sleep(20)
+"""
+LIMITS = {
+    "threads": (
+        """
+    resource.setrlimit(resource.RLIMIT_NPROC, (60, 60))
+    if not os.getuid(): os.setgid(424242); os.setuid(424242)
+    for _ in range(99): threading.Thread(target=time.sleep, args=(9,), daemon=True).start()""",
+        r"can't start new thread, at needy\.py:6; `ulimit -u` is 60 for .* who has \d+ without it",
+        "have root raise it in /etc/security/limits.conf",
+    ),
+    "files": (
+        """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (50, hard))
+    kept = [open(os.devnull) for _ in range(99)]""",
+        r"had too many files open: .*; `ulimit -n` is 50 \(limit\)",
+        f"`ulimit -n {resource.getrlimit(resource.RLIMIT_NOFILE)[1]}` in the shell that launches",
+    ),
+    "memory": (
+        """
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 40))
+    bytearray(2 << 30)""",
+        r"ran out of memory: MemoryError, at needy\.py:5; `ulimit -v` is 1\.1 GB \(host_memory\)",
+        "`ulimit -v 1073741824` in the shell that launches",
+    ),
+    "a file": (
+        """
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    open('large', 'wb').write(bytes(9999))""",
+        r"hit a limit of its host: OSError: \[Errno 27\] File too large.*; `ulimit -f` is 4 kB",
+        "raise it",
+    ),
+}  # fmt: skip
+
+
+def run(distrun: Distrun, name: str, text: str, tasks: int = 2) -> str:
+    (distrun.cwd / f"{name}.py").write_text(text)
+    done = distrun("run", "-n", str(tasks), f"{name}.py")
+    assert done.returncode, done.stderr
+    return str(done.stderr)
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_the_limit_that_was_hit_is_told_with_its_value(what: str, distrun: Distrun) -> None:
+    body, said, advice = LIMITS[what]
+    told = run(distrun, "needy", NEEDY.format(body))
+    assert re.search(said, told), told
+    assert advice in told
+
+
+SERVER = """\
+import os, socket, time
+if os.environ["DISTRUN_TASK"] == "worker:1":
+    time.sleep(1)
+with socket.socket() as server:
+    server.bind(("0.0.0.0", {}))
+    server.listen()
+    print("it listens", flush=True)
+    time.sleep(60)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return int(trial.getsockname()[1])
+
+
+def test_who_has_a_port_is_named_with_task_and_job(distrun: Distrun) -> None:
+    port = free_port()
+    told = run(distrun, "server", SERVER.format(port))
+    assert re.search(rf"port {port} is taken: python\S* \(pid \d+\) of worker:0 has it", told), told
+    assert "give each task a port of its own" in told
+    script = f"exec {sys.executable} {distrun.cwd / 'server.py'}"
+    job = distrun.detached(script, name="other", workers=1)
+    try:
+        wait_until(lambda: "it listens" in distrun("logs", job).stdout)
+        told = run(distrun, "server", SERVER.format(port), 1)
+    finally:
+        assert distrun("kill", job).returncode == 0
+    assert f"of worker:0 of the job {job} has it" in told
+    assert f"distrun kill {job}" in told
+    command = [sys.executable, "-c", SERVER.format(port)]
+    with subprocess.Popen(command, env={"DISTRUN_TASK": ""}, stdout=subprocess.PIPE) as stranger:
+        try:
+            assert stranger.stdout is not None
+            assert stranger.stdout.readline()
+            told = run(distrun, "server", SERVER.format(port), 1)
+        finally:
+            stranger.kill()
+    assert f"(pid {stranger.pid}) has it" in told
+    assert f"kill {stranger.pid})" in told
+
+
+CLUSTER = """\
+import json, os, socket, sys, time
+config = json.loads(os.environ["TF_CONFIG"])
+host, _, port = config["cluster"]["worker"][1].rpartition(":")
+if config["task"]["index"]:
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    server.bind((sys.argv[1], int(port)))
+    server.listen()
+    time.sleep(60)
+time.sleep(2)
+try:
+    socket.create_connection((host, int(port)))
+except OSError as error:
+    sys.exit(f"cannot reach worker:1: {error}")
+sys.exit("reached")
+"""
+
+
+@pytest.mark.parametrize(("listens", "is_blamed"), [("127.0.1.1", True), ("0.0.0.0", False)])
+def test_a_server_that_listens_on_loopback_only_is_blamed(
+    listens: str, is_blamed: bool, distrun: Distrun
+) -> None:
+    (distrun.cwd / "server.py").write_text(CLUSTER)
+    addresses = [f"127.0.0.2:{free_port()}", f"127.0.0.3:{free_port()}"]
+    spec = distrun.write_spec(f"exec {sys.executable} {distrun.cwd / 'server.py'} {listens}")
+    text = re.sub(r"worker: 2", f"worker: {json.dumps(addresses)}", spec.read_text())
+    spec.write_text(text)
+    told = str(distrun("launch", spec).stderr)
+    where = f"worker:1 listens at 127.0.1.1:{addresses[1].rpartition(':')[2]} only"
+    assert (where in told) is is_blamed, told
+    if is_blamed:
+        assert f"the others look for it at {addresses[1]} (network)" in told
+        assert "/etc/hosts there gives 127.0.1.1" in told
+    else:
+        assert "worker:0 exited 1 by itself" in told
