@@ -298,7 +298,9 @@ def _place(cause: Cause) -> str:
 
 
 def _quote(cause: Cause) -> str:
-    return f"{_if(cause.text, ': ')}{cause.text}{_place(cause)}{_because(cause)}"
+    found = [e for e in cause.within if e.code in (Code.RESOURCE_LIMIT, Code.PORT_TAKEN)]
+    because = _because(cause._replace(within=tuple(found)))
+    return f"{_if(cause.text, ': ')}{cause.text}{_place(cause)}{because}"
 
 
 def _owner(cause: Cause) -> str:
