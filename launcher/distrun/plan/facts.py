@@ -33,6 +33,7 @@ class HostFacts(Frozen, kw_only=True):
 
 READ = (
     "CUDA_VISIBLE_DEVICES",
+    "HOME",
     "NO_PROXY",
     "OMP_NUM_THREADS",
     "PYTHONHASHSEED",

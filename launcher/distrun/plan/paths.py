@@ -22,6 +22,12 @@ def relocated(path: str, program: ProgramSpec, facts: HostFacts) -> str | None:
     return facts.files + path[len(base) :] if path.startswith(base + "/") else None
 
 
+def on_host(path: str, facts: HostFacts) -> str:
+    """A path that the spec has for a host, with the home folder of the login there for `~`."""
+    home = facts.environ.get("HOME", "")
+    return home + path[1:] if home and (path == "~" or path.startswith("~/")) else path
+
+
 def workdir(program: ProgramSpec, placed: Placed, facts: HostFacts) -> str:
     """The folder in which a task runs.
 
@@ -30,7 +36,7 @@ def workdir(program: ProgramSpec, placed: Placed, facts: HostFacts) -> str:
     this machine, so the top of the copy is used instead.
     """
     if placed.host.workdir is not None:
-        return placed.host.workdir
+        return on_host(placed.host.workdir, facts)
     inside = relocated(program.workdir, program, facts)
     if inside is not None:
         return inside

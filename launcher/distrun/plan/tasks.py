@@ -421,6 +421,7 @@ def _program_words(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, .
         return (paths.relocated(program.argv[0], program, facts) or program.argv[0],)
     here = program.interpreter_on(placed.host)
     python = here.path if here else placed.host.python or program.python or facts.python
+    python = paths.on_host(python, facts)
     if program.kind is ProgramKind.MODULE:
         return (python, "-m", target)
     return (python, paths.relocated(target, program, facts) or target)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from distrun.spec.nodes import flow_style
 from distrun.spec.scalars import Integer, Text
 from distrun.spec.schema import ListOf, MapOf
 
@@ -11,6 +10,7 @@ NOT_EXPANDED = "variables are not expanded in paths; write the whole path"
 _RESERVED = "DISTRUN_"
 
 ENV_NAME_PATTERN = r"^(?!DISTRUN_)[^=\u0000]+$"
+_LONGEST = 400
 MAX_TASKS = 10_000
 """Twice as many as fit into a TF_CONFIG."""
 
@@ -41,16 +41,14 @@ ENV = MapOf(
 
 
 def list_hint(text: str) -> str:
-    """The list to write instead of a command line."""
+    """The list to write instead of a command line; empty if that is not clear, or too long."""
     import shlex
 
     try:
-        words = shlex.split(text[:200])
+        words = shlex.split(text)
     except ValueError:
-        words = text[:200].split()
-    plain = re.compile(r"[A-Za-z0-9_./=+-]+")
-    shown = ", ".join(word if plain.fullmatch(word) else repr(word) for word in words)
-    return f"write [{shown}]"
+        return ""
+    return f"write {flow_style(words)}" if text.isprintable() and len(text) <= _LONGEST else ""
 
 
 ARGS = ListOf(

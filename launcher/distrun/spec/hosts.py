@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,11 @@ class _Hosts(Frozen):
 
 def make_host(name: str, **settings: Any) -> HostSpec:
     """A host by its name for ssh. Another user's account on this machine is reached by ssh."""
-    return HostSpec(name=name, local="@" not in name and is_this_machine(name), **settings)
+    is_local = "@" not in name and is_this_machine(name)
+    for each in ("python", "workdir") if is_local else ():
+        if settings.get(each):
+            settings[each] = os.path.expanduser(settings[each])
+    return HostSpec(name=name, local=is_local, **settings)
 
 
 def listed_hosts(items: Iterable[Section], problems: Problems) -> tuple[HostSpec, ...]:

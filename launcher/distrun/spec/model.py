@@ -38,7 +38,7 @@ from distrun.spec.hostnames import (
     host_address_problem,
     host_set_problem,
 )
-from distrun.spec.nodes import Mapping, Node, Scalar
+from distrun.spec.nodes import Mapping, Node, Scalar, flow_style
 from distrun.spec.problems import nearest, quoted
 from distrun.spec.scalars import Boolean, Choice, Duration, ExitCodes, Integer, Size, Text, one_of
 from distrun.spec.schedulers import KubernetesSpec, SlurmSpec
@@ -133,17 +133,15 @@ class SlurmNode(Frozen, kw_only=True):
     """How many GPUs; None: the cluster does not count GPUs, and all that are there may be used."""
 
 
-_INTERPRETER_PATTERN = r"[^/~$][^/$]*|/[^$]*"
+_INTERPRETER_PATTERN = r"[^/~$][^/$]*|(?:~?/)[^$]*"
 
 
 def _interpreter_problem(python: str) -> str | None:
     """Return what is wrong with a host's Python interpreter, or None."""
     if re.fullmatch(_INTERPRETER_PATTERN, python):
         return None
-    wanted = "must be a name that is in PATH there, or an absolute path"
-    if python.startswith("~") or "$" in python:
-        return f"{wanted}, not {quoted(python)}; '~' and {NOT_EXPANDED}"
-    return f"{wanted}, not {quoted(python)}"
+    text = f"must be a name that is in PATH there, or an absolute path, not {quoted(python)}"
+    return f"{text}; {NOT_EXPANDED}" if "$" in python else text
 
 
 _HOST_SET = Text(expected="a host's name", least=1, check=host_set_problem, pattern=SET_PATTERN)
@@ -182,10 +180,12 @@ class HostSpec(Frozen, kw_only=True):
     """Indices of the GPUs to use; None: all of the host."""
     python: str | None = key(_INTERPRETER, None, "`program.python`",
         examples=("/opt/tf/bin/python",),
-        help="The interpreter on this host: a name in its PATH, or an absolute path.")
-    workdir: str | None = key(Text(expected="an absolute path", pattern=r"/.*", least=1), None,
+        help="The interpreter on this host: a name in its PATH, or an absolute path; `~` is the "
+        "home folder there.")
+    workdir: str | None = key(
+        Text(expected="an absolute path", pattern=r"/.*|~(?:/.*)?", least=1), None,
         "`program.workdir`", examples=("/data",),
-        help="The working directory of the tasks on this host.")
+        help="The working directory of the tasks on this host; `~` is the home folder there.")
     env: dict[str, str] = key(ENV, {}, examples=({"NCCL_SOCKET_IFNAME": "eth1"},),
         help=f"Environment variables for the tasks on this host. {ENV_HELP}")
     spare: bool = key(Boolean(), False, examples=(True,),
@@ -244,6 +244,17 @@ class _HostList(ListOf):
         return {"anyOf": [{"enum": list(CLUSTERS)}, super().json_schema()]}
 
 
+def _hosts_hint(text: str) -> str:
+    """The list to write instead of names in one text, perhaps with slots; empty if unclear."""
+    hosts: list[Any] = []
+    for each in re.split(r"[,;\s]+(?![^\[]*\])", text.strip(",; \t")):
+        name, colon, slots = each.strip("'\"").partition(":")
+        if host_set_problem(name) or (colon and not (slots.isdecimal() and int(slots))):
+            return ""
+        hosts.append({"name": name, "slots": int(slots)} if colon else name)
+    return f"write {flow_style(hosts)}"
+
+
 _HOSTS = _HostList(
     item=OneOf(
         text=Made(_HOST_SET, lambda name: Section(name=name)),
@@ -255,7 +266,7 @@ _HOSTS = _HostList(
     least=1,
     most=MAX_HOSTS,
     noun="host",
-    text_hint=lambda text: list_hint(re.sub(r",(?![^\[]*\])", " ", text)),
+    text_hint=_hosts_hint,
 )
 _SSH_OPTION_PATTERN = r"[A-Za-z][A-Za-z0-9]*"
 

@@ -23,7 +23,8 @@ _WORDS: dict[str, bool | None] = {
     "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
 _LONGEST_NUMBER = 100
-_FLOW_INDICATORS = frozenset("[]{},:#&*!|>'\"%@`")
+_PLAIN = re.compile(r"(?!(?:true|false|null|~)\Z)-{0,2}[\w./$~][\w./=+$-]*", re.IGNORECASE)
+"""Texts that need no quotes."""
 
 
 class Scalar(Frozen):
@@ -104,6 +105,6 @@ def flow_style(value: Any) -> str:
         return "{" + ", ".join(f"{name}: {flow_style(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(flow_style(one) for one in value) + "]"
-    if isinstance(value, str) and _FLOW_INDICATORS.isdisjoint(value):
-        return value
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    if not isinstance(value, str) or _PLAIN.fullmatch(value):
+        return str(value)
+    return "'{}'".format(value.replace("'", "''"))

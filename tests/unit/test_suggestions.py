@@ -1,0 +1,238 @@
+"""What messages suggest is done, and must then be right: `write ...`, `did you mean ...`, `add ...`.
+
+The messages are those of spec_messages/. A suggestion with words of its own is in IN_WORDS, with what
+a user would write then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from distrun.spec.loader import load
+from distrun.spec.problems import Problem, SpecProblemsError
+
+from .test_spec_messages import CASES, folder
+
+__all__ = ["folder"]
+
+IN_WORDS: dict[str, str | None] = {
+    # what to write there; None: what to do is no text there
+    "write a name": "x",
+    "write the program to run first": "[train.sh]",
+    "write a variable's name": "NAME",
+    "write NAME: value": None,
+    "write the value without a tag": None,
+    "write a list of texts": "[train.sh]",
+    "write off, or {line: TEXT}": "{line: ready}",
+    "write chief, or 'workers: independent'": "chief",
+    "write off for no limit": "off",
+    "write default, one_device, mirrored, central_storage, tpu, multi_worker_mirrored or "
+    "parameter_server": "mirrored",
+    "write the address by which other hosts reach localhost": None,
+    "write the address by which other hosts reach 'localhost'": "10.0.0.9",
+    "write the address by which other hosts reach 'gpu1'": "10.0.0.9",
+    "write the keys out": None,
+    "write a whole number of 0 or more or a list of addresses such as [localhost:12345] or a "
+    "mapping such as {count: 2, gpus: 1}": "1",
+    "write a duration such as 500ms, 10s, 5m or 1h, or off": "500ms",
+    'write "" for an empty text': '""',
+    "write always to start again after exit 0, too": "always",
+    "a role of your own needs a program: {count: 1, script: serve.py}": (
+        "{count: 1, script: train.py}"
+    ),
+    "name a script, or a bundled job: mnist": "mnist",
+    "name a file in it, or a bundled job: mnist": "mnist",
+    "widen it": "2000-2010",
+    "make it, or name another": "src",
+    "correct the path": None,
+    "this one cannot be off": "10s",
+    "exit codes are 1 to 255": "130",
+    "put it in quotes: \"1\"": '"train.py"',
+    "ports are 1 to 65535": None,
+    "no spec needs that": None,
+    "at most 100 are allowed": None,
+    "name fewer": None,
+}
+OTHERS = (
+    # prose about a file as a whole, or about places elsewhere
+    "here:", "begin with ", "indent with", "a spec is one document", "remove the %TAG", "YAML ",
+    "put quotes around", "known: ", "these have one: ", "export it", "raise ", "on a busy machine",
+    "tasks have ports of their own", "the port of sshd", "add gpu9", "add localhost",
+    "give each", "save the file", "write the whole path", "use another name",
+)  # fmt: skip
+MAY_FOLLOW = (
+    # other problems, which the first one hid
+    "parameter_server needs", "multi_worker_mirrored needs a cluster", "roles wait for each other",
+    "cluster.worker needs one of", "mirrored takes exactly 1 worker", "the address ",
+)  # fmt: skip
+
+Follow = Callable[[str, "Place", "re.Match[str]"], str]
+
+
+class Place:
+    """Where a problem is in the text: the entry or the item that begins there, and its value."""
+
+    def __init__(self, text: str, problem: Problem) -> None:
+        self.text = text
+        self.names_what_is_unknown = problem.message.startswith("unknown ")
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        at = (problem.line, problem.column)
+        self.parent, self.key, self.value = None, None, root
+        for parent, key, value in _entries(root):
+            for each in (key, value):
+                mark = None if each is None else each.start_mark
+                if mark is not None and (mark.line + 1, mark.column + 1) == at:
+                    self.parent, self.key, self.value = parent, key, value
+                    self.is_key = each is key
+                    return
+            is_empty = isinstance(value, yaml.ScalarNode) and value.value == "" and not value.style
+            if is_empty and value.start_mark.line + 1 == problem.line:
+                self.parent, self.key, self.value = parent, key, value
+        self.is_key = False
+
+    def replace(self, new: str) -> str:
+        """Write something else where the problem is."""
+        node = self.key if self.is_key else self.value
+        start, end = node.start_mark.index, node.end_mark.index
+        space = "" if self.text[start - 1 : start] in "[{( \n" else " "
+        return f"{self.text[:start]}{space}{new}{self.text[end:]}"
+
+    def remove(self, _: str = "") -> str:
+        """Remove the entry or item, in a list and mapping in brackets with its comma."""
+        start = (self.key or self.value).start_mark.index
+        before = self.text[:start].rstrip().removesuffix("-").rstrip()
+        after = self.text[self.value.end_mark.index :]
+        if before.endswith(","):
+            return before[:-1] + after
+        return before + (after.lstrip().removeprefix(",") if before[-1:] in "[{" else "\n" + after)
+
+
+def _entries(node: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Each mapping's keys and values, and each list's items, the inner ones first."""
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    items = node.value if isinstance(node, yaml.SequenceNode) else []
+    for key, value in (*pairs, *((None, item) for item in items)):
+        yield from _entries(value)
+        yield node, key, value
+
+
+def put(text: str, path: str, value: str) -> str:
+    """Set a value of a spec by its path."""
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    first, *rest = path.split(".")
+    while rest:
+        found = [each for key, each in node.value if key.value == first]
+        if not found or not isinstance(found[0], yaml.MappingNode):
+            break
+        node, (first, *rest) = found[0], rest
+    known = next((each for key, each in node.value if key.value == first), None)
+    if known is not None and not rest:
+        return f"{text[: known.start_mark.index]}{value}{text[known.end_mark.index :]}"
+    for name in reversed(rest):
+        value = f"{{{name}: {value}}}"
+    return _put_into(text, node, f"{first}: {value}")
+
+
+def _put_into(text: str, node: Any, entry: str) -> str:
+    start = node.start_mark.index
+    if node.flow_style:
+        comma = ", " if node.value else ""
+        return f"{text[: start + 1]}{entry}{comma}{text[start + 1 :]}"
+    return f"{text[:start]}{entry}\n{' ' * node.start_mark.column}{text[start:]}"
+
+
+def _moved(text: str, place: Place, match: re.Match[str]) -> str:
+    value = text[place.value.start_mark.index : place.value.end_mark.index]
+    name = place.key.value
+    path = match[1] if match[1].rpartition(".")[2] != "restart" or name == "restart" else match[1]
+    return put(place.remove(), path, value)
+
+
+def _written(_: str, place: Place, match: re.Match[str]) -> str:
+    place.is_key &= place.names_what_is_unknown
+    return place.replace(match[1])
+
+
+def _added(text: str, place: Place, match: re.Match[str]) -> str:
+    if match[3]:
+        return put(text, f"cluster.{match[1]}", match[2])
+    node = place.value if isinstance(place.value, yaml.MappingNode) else place.parent
+    return _put_into(text, node, f"{match[1]}: {match[2]}")
+
+
+FORMS: tuple[tuple[str, Follow], ...] = (
+    (r"did you mean '(.+)'\?", lambda _, place, match: place.replace(match[1])),
+    (r"did you mean ([a-z_.]+)\?", _moved),
+    (r"write it as ([a-z_.]+)", _moved),
+    (r"add '(\w+): (.+?)'( to cluster)?(?:, or .*)?", _added),
+    (r"write (\[.*\]|\{.*\})", _written),
+    (r"write '\w+: (.+?)'(?:, or .*)?", _written),
+    (r"write (\d+) without quotes", _written),
+    (r"write (off|always|failure|chief|\d+-\d+|\d+)", _written),
+    (r"write (\[[\d-]+\]) or .*", _written),
+    (r"(?:give it a unit): (\S+)", _written),
+    (r".*write (?:a list such as|a list of \w+ such as|one such as|for example) (\S+|\[.*\])", _written),
+    (r"(?:remove|keep) (?:it|one)\b.*", lambda _, place, __: place.remove()),
+)
+
+
+def problems_of(folder: Path, text: str) -> tuple[Problem, ...]:
+    (folder / "job.yaml").write_text(text, encoding="utf-8")
+    try:
+        load("job.yaml", cwd=str(folder), environ={"PATH": "x"})
+    except SpecProblemsError as error:
+        return error.problems
+    return ()
+
+
+def followed(text: str, problem: Problem) -> str | None:
+    """The text as a user who follows the suggestion would write it; None: it is done elsewhere."""
+    if problem.hint.startswith(OTHERS):
+        return None
+    if problem.hint in IN_WORDS:
+        words = IN_WORDS[problem.hint]
+        if words is None:
+            return None
+        place = Place(text, problem)
+        place.is_key = False
+        return place.replace(words)
+    for form, follow in FORMS:
+        match = re.fullmatch(form, problem.hint)
+        if match is not None:
+            return follow(text, Place(text, problem), match)
+    raise AssertionError(f"no test follows {problem.hint!r}: add it to FORMS or IN_WORDS")
+
+
+@pytest.mark.parametrize("case", [each.values for each in CASES], ids=[each.id for each in CASES])
+def test_each_suggestion_about_a_spec_works(folder: Path, case: tuple[str, str, str]) -> None:
+    text = case[1].partition("\n")[2] + "\n"
+    found = problems_of(folder, text)
+    for problem in found:
+        better = followed(text, problem) if problem.hint else None
+        if better is None:
+            continue
+        now = {each.message for each in problems_of(folder, better)}
+        new = {each for each in now - {each.message for each in found}
+               if not each.startswith(MAY_FOLLOW)}  # fmt: skip
+        assert problem.message not in now, (str(problem), better)
+        assert not new, (str(problem), better)
+
+
+@pytest.mark.parametrize("case", [each.values for each in CASES], ids=[each.id for each in CASES])
+def test_who_follows_one_suggestion_after_another_gets_to_an_end(
+    folder: Path, case: tuple[str, str, str]
+) -> None:
+    text = case[1].partition("\n")[2] + "\n"
+    for _ in range(30):
+        problems = [each for each in problems_of(folder, text) if each.hint]
+        better = next(filter(None, (followed(text, each) for each in problems)), None)
+        if better is None:
+            return
+        text = better
+    raise AssertionError(text)
