@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from difflib import get_close_matches
+
 import pytest
 
 from harness.command import Distrun
@@ -108,3 +111,31 @@ def test_a_misspelt_job_is_suggested(distrun: Distrun) -> None:
         done = distrun(command, "traning")
         assert done.returncode == 2
         assert "did you mean 'training'?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train.py", "job.yaml", "lanch job.yaml", "launch train.py", "launch job.yml",
+        "launch job.yaml --epochs 3", "plan job.yaml --epochs=3", "validate jb.yaml",
+        "run --worker 2 train.py", "run --num-workers 2 train.py", "status jobb", "logs worker",
+        "launch job.yaml --strct", "explain program.arg", "explain keras2", "init kerasfit",
+    ],
+)  # fmt: skip
+def test_who_does_what_is_suggested_succeeds(distrun: Distrun, words: str) -> None:
+    (distrun.cwd / "train.py").write_text("import sys\nprint(sys.argv)\n")
+    distrun.write_spec("exit 0", name="job")
+    assert distrun("run", "--name", "job", "true").returncode == 0
+    done = distrun(*words.split())
+    assert done.returncode == 2
+    said = done.stderr.partition("Error: ")[2] or done.stderr
+    command = re.search(r"(?m)(?:Use '|: |^  )distrun ([^'\n]+)'?\.?$", said)
+    meant = re.search(r"[Dd]id you mean '?(.+?)'?(?: or .*)?\?", said)
+    if command is not None:
+        again = command[1].split()
+    else:
+        assert meant is not None, done.stderr
+        (wrong,) = get_close_matches(meant[1], words.split(), 1, 0.4)
+        again = [meant[1] if each == wrong else each for each in words.split()]
+    done = distrun(*again)
+    assert done.returncode == 0, (again, done.stderr)

@@ -1,21 +1,28 @@
-"""What messages suggest is done, and must then be right: `write ...`, `did you mean ...`, `add ...`.
+"""What messages suggest is done, and must then be right: `write ...`, `did you mean ...`.
 
-The messages are those of spec_messages/. A suggestion with words of its own is in IN_WORDS, with what
-a user would write then.
+The messages are those of spec_messages/. A suggestion with words of its own is in IN_WORDS, with
+what a user would write then. Keys and commands in other messages are taken from the source.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
+import distrun
+from distrun.cli import main
+from distrun.lint.values import check_values
 from distrun.spec.loader import load
+from distrun.spec.model import SPEC
 from distrun.spec.problems import Problem, SpecProblemsError
+from distrun.spec.reference import reference
 
 from .test_spec_messages import CASES, folder
 
@@ -53,7 +60,7 @@ IN_WORDS: dict[str, str | None] = {
     "correct the path": None,
     "this one cannot be off": "10s",
     "exit codes are 1 to 255": "130",
-    "put it in quotes: \"1\"": '"train.py"',
+    'put it in quotes: "1"': '"train.py"',
     "ports are 1 to 65535": None,
     "no spec needs that": None,
     "at most 100 are allowed": None,
@@ -149,9 +156,7 @@ def _put_into(text: str, node: Any, entry: str) -> str:
 
 def _moved(text: str, place: Place, match: re.Match[str]) -> str:
     value = text[place.value.start_mark.index : place.value.end_mark.index]
-    name = place.key.value
-    path = match[1] if match[1].rpartition(".")[2] != "restart" or name == "restart" else match[1]
-    return put(place.remove(), path, value)
+    return put(place.remove(), match[1], value)
 
 
 def _written(_: str, place: Place, match: re.Match[str]) -> str:
@@ -177,7 +182,10 @@ FORMS: tuple[tuple[str, Follow], ...] = (
     (r"write (off|always|failure|chief|\d+-\d+|\d+)", _written),
     (r"write (\[[\d-]+\]) or .*", _written),
     (r"(?:give it a unit): (\S+)", _written),
-    (r".*write (?:a list such as|a list of \w+ such as|one such as|for example) (\S+|\[.*\])", _written),
+    (
+        r".*write (?:a list such as|a list of \w+ such as|one such as|for example) (\S+|\[.*\])",
+        _written,
+    ),
     (r"(?:remove|keep) (?:it|one)\b.*", lambda _, place, __: place.remove()),
 )
 
@@ -236,3 +244,114 @@ def test_who_follows_one_suggestion_after_another_gets_to_an_end(
             return
         text = better
     raise AssertionError(text)
+
+
+# What other messages suggest ------------------------------------------------------------------
+
+SOURCE = Path(distrun.__file__).parent
+BASE = "strategy: multi_worker_mirrored\ncluster: {worker: 2}\nprogram: {script: train.py}\n"
+NEED_MORE = {
+    # what a spec needs besides
+    "workers: independent": "strategy: parameter_server\ncluster: {worker: 2, ps: 1}\n"
+    "program: {script: train.py}\n",
+    "hosts: kubernetes": f"{BASE}kubernetes: {{image: x}}\n",
+    "spares: 1": f"{BASE}hosts: [a, b, c]\n",
+    "slurm.requeue: true": f"{BASE}hosts: [a, b]\n",
+}
+
+
+def said() -> dict[str, str]:
+    """Each text of the source that users may read, and where it is."""
+    found = {}
+    for file in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        docs = {each.value for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+        for node in {*ast.walk(tree)} - docs:
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            texts = [getattr(each, "value", None) if isinstance(each, ast.Constant) else "X"
+                     for each in parts]  # fmt: skip
+            if isinstance(node, ast.JoinedStr | ast.Constant) and isinstance(texts[0], str):
+                text = " ".join("".join(map(str, texts)).split()).replace("{{", "{")
+                found[text.replace("}}", "}")] = f"{file.name}:{node.lineno}"
+    return found
+
+
+SAID = said()
+PATHS = {re.sub(r"\[\]", "", path) for path in dict(reference())}
+OF_SPEC = re.compile(
+    rf"`((?:{'|'.join(SPEC.keys)})(?:\.[a-z_]+)*)(?:: ([^`{{}}]+|\{{.*?\}}))?`(?!s\b)"
+)
+
+
+def test_each_key_that_a_message_names_can_be_written(folder: Path) -> None:
+    """With the value that the message gives."""
+    texts = {match[0]: (match, at) for text, at in SAID.items() for match in OF_SPEC.finditer(text)}
+    tried = 0
+    for match, at in texts.values():
+        path, value = match[1], match[2]
+        if value is None:
+            assert path in PATHS, f"{at}: there is no key {path}"
+            continue
+        if "…" in value or "/" in value or "X" in value:
+            continue
+        tried += 1
+        spec = put(NEED_MORE.get(match[0].strip("`"), BASE), path, value)
+        assert problems_of(folder, spec) == (), (at, spec)
+    assert tried > 8
+
+
+def test_each_command_that_a_message_names_is_one() -> None:
+    """Its options, too. Others' options may follow a script."""
+    group = main.distrun
+    context = click.Context(group)
+    names = "|".join(group.list_commands(context))
+    in_marks = re.compile(r"[`']distrun ([a-z]+)\b([^`')]*)[`')]")
+    as_sentence = re.compile(rf"distrun ({names})\b((?: --?[a-z][\w-]*)*)")
+    tried = 0
+    for text, at in SAID.items():
+        for name, rest in [*in_marks.findall(text), *as_sentence.findall(text)]:
+            command = group.get_command(context, name)
+            assert command is not None, f"{at}: there is no command {name}: {text}"
+            own = rest.partition(" -- ")[0].partition(".py")[0]
+            known = {each for option in command.params for each in option.opts} | {"-h", "--help"}
+            for option in re.findall(r"(?<=\s)--?[a-z][a-z-]*", own):
+                assert option in known, f"{at}: {name} has no {option}"
+            tried += 1
+    assert tried > 40
+
+
+HOSTS = "hosts: [h1, h2]\nrestart: {max: 3}\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "more", "suggested", "better"),
+    [
+        ('["--lr 0.1"]', "", "write --lr, 0.1", {"args": "[--lr, 0.1]"}),
+        ("[--out, ~/models]", "", "${HOME}", {"args": "[--out, '${HOME}/models']"}),
+        ("[--out, $HOME/models]", "", "${HOME}", {"args": "[--out, '${HOME}/models']"}),
+        ("[--checkpoint-dir, ck]", HOSTS, "write program.shared: [ck]", {"shared": "[ck]"}),
+        ("['--model_dir=my, ck/']", HOSTS, "['my, ck/']", {"shared": "['my, ck/']"}),
+        ("[--ckpt-dir=/tmp/ck]", HOSTS, "[/tmp/ck]", {"args": "[--ckpt-dir=/mnt/ck]"}),
+        ("[--ckpt-dir=/mnt/ck]", HOSTS, "", {}),
+        ("[--model_dir, 'gs://b/ck']", HOSTS, "", {}),
+        ("[--model_dir, ck]", "", "", {}),
+        ("[--model_dir, ck]", "hosts: [h1, h2]\n", "", {}),
+        ("[--checkpoint-every, 10, --checkpoint-dir]", HOSTS, "", {}),
+    ],
+)
+def test_each_suggestion_about_arguments_works(
+    folder: Path, args: str, more: str, suggested: str, better: dict[str, str]
+) -> None:
+    def warnings(program: dict[str, str]) -> list[str]:
+        text = "".join(f"  {key}: {value}\n" for key, value in program.items())
+        spec = "strategy: multi_worker_mirrored\ncluster: {worker: 2}\nprogram:\n"
+        (folder / "job.yaml").write_text(f"{spec}  script: train.py\n{text}{more}")
+        environ = {"PATH": "x", "HOME": "/home/u"}
+        return [
+            each.hint for each in check_values(load("job.yaml", cwd=str(folder), environ=environ))
+        ]
+
+    found = warnings({"args": args})
+    assert len(found) == bool(suggested)
+    assert suggested in "".join(found)
+    assert not warnings({"args": args, **better}) or not suggested
