@@ -47,6 +47,23 @@ FORMS = {
     "\x1b[32mEpoch {E}\x1b[0m: Loss = {L}, Acc = 0.9": "EPOCH LOSS ACC",
     "train | epoch {E} | loss {L}": "EPOCH LOSS",
     "epoch:  {E}  loss:  nan": "EPOCH LOSS",
+    "train | step:    {S} | steps/sec:   1.0 | output: {{'training_loss': {L}}}": "STEP",
+    "[gpu01:0/2] (trainer:464) INFO: {E}epoch:train:1-{S}batch: loss={L}, acc=0.1": (
+        "EPOCH STEP LOSS"
+    ),
+    "Epoch {E} Loss tf.Tensor({L}, shape=(), dtype=float32)": "EPOCH LOSS",
+    "{{'loss': np.float32({L}), 'epoch': {E}}}": "EPOCH LOSS",
+    '{{"step": {S}, "loss": {L}}}': "STEP LOSS",
+}
+BARE = {
+    # without a metric
+    "iter {S}/5000": "STEP STEPS",
+    "Epoch {E}/10 took 5 s": "EPOCH EPOCHS",
+    "Epoch {E} of 10 (3.2 sec)": "EPOCH EPOCHS",
+    "[Epoch {E}][Batch {S}]": "EPOCH STEP",
+    "2024-01-01 12:00:0{E} INFO train: step {S}": "STEP",
+    "I0101 12:00:0{E}.000000 140 train.py:33] step = {S}": "STEP",
+    "I0101 12:00:00.{S} 140 model_lib_v2.py:705] Step {S} per-step time 0.421s": "STEP",
 }
 OTHERS = (
     "Epoch {E}: val_loss improved from inf to 0.{S}, saving model to best.keras",
@@ -57,7 +74,22 @@ OTHERS = (
     "Evaluation at step {S}: loss 0.2",
     "[eval] epoch {E} loss 0.1",
     "2026-11-25 12:00:0{E} Validation: epoch {E} loss 0.2",
-    "Epoch {E}/10 took 5 s",
+    "epoch {E}: lr 0.{S}",
+    "LR milestones: epoch {S}, lr 0.0{E}",
+    "INFO:tensorflow:global_step/sec: 0.0{S}",
+    "INFO:tensorflow:Recording summary at step {S}.",
+    "Loading {E}/10 shards",
+    "Loading checkpoint shards: {E}/10",
+    "{{'epochs': {E}, 'batch_size': 64, 'lr': 0.1}}",
+    "batch: {S}, epochs: 5",
+    "Step {E}",
+    "Step {E}: download the data",
+    "Step {E}/7 : RUN pip install tensorflow",
+    "Tokenizing batch {E}/10",
+    "eval step {S}/100",
+    "Evaluating: step {S}/100",
+    "10{E}% done",
+    "| {E}            | 5.2557       | 1.36s        |",
     "step {E} of the plan: accuracy matters",
     "WARNING: loss of precision in step {S}",
     "loss: 0.{S}",
@@ -88,6 +120,22 @@ def test_a_form_is_progress_once_it_has_moved_on(form: str) -> None:
     assert not printed.is_moving, "other output is a sign of life, too"
 
 
+@pytest.mark.parametrize("form", BARE)
+def test_a_line_without_a_metric_is_progress_if_it_begins_with_an_epoch_or_step(form: str) -> None:
+    first, second, _ = lines(form)
+    printed = PrintedProgress()
+    assert not printed.read(first + first)
+    assert printed.read(second)
+    assert printed.values.keys() == set(BARE[form].split())
+    assert {"EPOCH": "2", "STEP": "200"}.items() & printed.values.items()
+
+
+def test_a_fraction_of_an_epoch_moves_on() -> None:
+    printed = PrintedProgress()
+    assert printed.read("{'loss': 0.3, 'epoch': 1.2}\n{'loss': 0.25, 'epoch': 1.4}\n")
+    assert printed.values == {"LOSS": "0.25", "EPOCH": "1"}
+
+
 @pytest.mark.parametrize("form", OTHERS)
 def test_other_lines_are_none(form: str) -> None:
     printed = PrintedProgress()
@@ -111,7 +159,22 @@ def test_a_step_begins_anew_with_each_epoch() -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "part",
-    ["epoch 1 loss ", "step 1 ", "loss at step 1 ", "[1/1 ", "train_loss ", "a", "- 1 ", "\t"],
+    [
+        "epoch 1 loss ",
+        "step 1 ",
+        "a: step 1/",
+        "[epoch 1",
+        "1-1batch",
+        "1epoch ",
+        ": ",
+        "] ",
+        "loss at step 1 ",
+        "[1/1 ",
+        "train_loss ",
+        "a",
+        "- 1 ",
+        "\t",
+    ],
 )
 def test_the_time_is_linear(part: str) -> None:
     line = part * (500_000 // len(part))

@@ -87,8 +87,11 @@ class Place:
 
     def __init__(self, text: str, problem: Problem) -> None:
         self.text = text
+        self.parent: Any
+        self.key: Any
+        self.value: Any
         self.names_what_is_unknown = problem.message.startswith("unknown ")
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
         at = (problem.line, problem.column)
         self.parent, self.key, self.value = None, None, root
         for parent, key, value in _entries(root):
@@ -131,7 +134,7 @@ def _entries(node: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 def put(text: str, path: str, value: str) -> str:
     """Set a value of a spec by its path."""
-    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    node: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     first, *rest = path.split(".")
     while rest:
         found = [each for key, each in node.value if key.value == first]

@@ -1,8 +1,9 @@
 """Reads progress from the lines that training loops print: `Epoch 3, loss: 0.3, accuracy: 0.9`.
 
 Everybody writes such a line in another way, and other lines have numbers, too. So a line is
-progress only if it names an epoch or a step and has a metric, and only after a second line of its
-form, the same but for the numbers, has a later epoch or step.
+progress only if it names an epoch or a step and has a metric, or begins with one that has a total
+or that a logger writes, and only after a second line of its form, the same but for the numbers, has
+a later epoch or step.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import re
 
 _FLAGS = re.ASCII | re.IGNORECASE
 HINT = re.compile(
-    r"\d[\s/,|:\])].{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step)", _FLAGS
+    r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step)"
+    r"|(?:epoch|step|iter|iteration|batch)[\s:=#\[(]{0,8}\d",
+    _FLAGS,
 )
 """Each form has this. To search for it is faster."""
 _MOST_CHARACTERS = 512
@@ -19,15 +22,21 @@ _MOST_FORMS = 32
 _NUMBER = r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
 _ANY_NUMBER = re.compile(rf"{_NUMBER}|\b(?:nan|inf)\b", _FLAGS)
 _TOTAL = r"(?:\s?(?:/|\bof\b)\s?(?P<total>\d{1,15}))?"
-_BETWEEN = r"['\"]?[\s:=#\[(]{0,4}"
+_BETWEEN = r"['\"]?[\s:=#\[(]{0,8}"
 _EPOCH = re.compile(
     rf"(?<![a-z_])epoch{_BETWEEN}(?P<count>\d{{1,9}})(?:\.\d{{1,9}})?{_TOTAL}", _FLAGS
 )
+_NUMBERED_EPOCH = re.compile(r"(?<![\w.])(?P<count>\d{1,9})epoch\b(?P<total>)", _FLAGS)
+_NUMBERED_STEP = re.compile(r"\d-(?P<count>\d{1,9})batch\b(?P<total>)", _FLAGS)
+"""`3epoch:train:1-682batch`, as in ESPnet."""
+_RATES = {"LR", "LEARNING_RATE"}
+"""A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
     rf"(?<![a-z/])(?:global[_ ])?(?:step|iter|iteration|batch){_BETWEEN}"
     rf"(?P<count>\d{{1,15}}){_TOTAL}",
     _FLAGS,
 )
+_FRACTION = re.compile(r"epoch['\"]?[\s:=]{1,3}\d{1,9}(\.\d{1,9})", _FLAGS)
 _COUNTS = re.compile(
     r"(?:\[|\|)\s{0,8}(?P<count>\d{1,15})\s?/\s{0,8}(?P<total>\d{1,15})"
     r"(?:\s?\(\s{0,3}\d{1,3}(?:\.\d{1,4})?%\))?\s{0,3}(?:\]|(?:batch|step|iter)\w{0,6}\s{0,3}\|)",
@@ -45,11 +54,22 @@ _METRIC = re.compile(
     r"(?<![\w@])(?:(?:mean|avg|average|running|total)[ _])?"
     r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval)[ _])?[\w-]{0,24}?"
     r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1|lr|learning_rate)(?:@\d)?)"
-    rf"['\"]?\s{{0,4}}[:=]?\s{{0,6}}(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
+    rf"['\"]?\s{{0,4}}[:=]?\s{{0,6}}(?:(?:tf\.)?tensor\(|np\.float\d\d\()?"
+    rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
     _FLAGS,
 )
+_BARE = re.compile(
+    r"(?P<logger>.{0,80}[\]:|-]\s{1,4})?[\[(|\s]{0,3}(?:global[_ ])?"
+    r"(?:epoch|step|iter|iteration|batch)[\s:=#\[(]{0,8}\d{1,15}"
+    r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}"
+    r"(?P<rest>[\s,|\[(]{0,4}(?:step|iter|batch)[\s:=#]{0,4}\d{1,15}(?:/\d{1,15})?[\])]?"
+    r"|[\s,(]{0,3}(?:(?:(?:per-step )?time|took|in)[\s:=]{1,3}|\()[\d.:]{1,12}\s?\w{0,7}\)?)?"
+    r"\s{0,3}\Z",
+    _FLAGS,
+)
+"""Only an epoch or a step, and how long it took."""
 _OF_TEST = re.compile(
-    r"[^a-z]{0,80}(?:[a-z]{1,12}[^a-z]{1,20})?(?:eval|evaluation|valid|validation|val|test|dev)\b",
+    r"[^a-z]{0,80}(?:[a-z]{1,12}[^a-z]{1,20})?(?:eval\w{0,6}|valid\w{0,5}|val|test(?:ing)?|dev)\b",
     _FLAGS,
 )
 """The steps of a test would be taken for those of the training."""
@@ -68,21 +88,27 @@ def read_values(line: str) -> dict[str, str] | None:
         metrics.setdefault(re.sub(r"\W", "_", found["name"]).upper(), found["value"])
     pair = _PAIR.match(line)
     values = {} if pair is None else {"EPOCH": pair["epoch"], "STEP": pair["step"]}
-    for key, forms in (("EPOCH", (_EPOCH,)), ("STEP", (_STEP, _COUNTS))):
+    for key, forms in (
+        ("EPOCH", (_EPOCH, _NUMBERED_EPOCH)),
+        ("STEP", (_STEP, _COUNTS, _NUMBERED_STEP)),
+    ):
         count = next(filter(None, (form.search(line) for form in forms)), None)
         if count is not None and key not in values:
             values[key] = count["count"]
             if count["total"]:
                 values[f"{key}S"] = count["total"]
-    return {**metrics, **values} if values and metrics else None
+    bare = _BARE.match(line) if metrics.keys() <= _RATES else None
+    is_told = bare is None or any(map(bare.group, ("logger", "total", "rest")))
+    is_told = is_told and bool(bare or metrics.keys() - _RATES)
+    return {**metrics, **values} if values and is_told else None
 
 
 class ProgressLines:
     """The lines of one task."""
 
     def __init__(self) -> None:
-        self._last: dict[str, dict[str, str]] = {}
-        """The values of the last line of each form."""
+        self._last: dict[str, tuple[tuple[float, ...], dict[str, str]]] = {}
+        """The place and the values of the last line of each form."""
         self._moved: set[str] = set()
         """The forms of which a line had a later epoch or step than the line before."""
 
@@ -92,16 +118,18 @@ class ProgressLines:
         if values is None:
             return []
         form = " ".join(_ANY_NUMBER.sub("#", line[:_MOST_CHARACTERS]).split())
+        fraction = _FRACTION.search(line)
+        place = (*_place(values), 0.0 if fraction is None else float(fraction[1]))
         before = self._last.get(form)
         if before is None and len(self._last) >= _MOST_FORMS:
             return []
-        self._last[form] = values
+        self._last[form] = (place, values)
         if form in self._moved:
             return [values]
-        if before is None or _place(values) <= _place(before):
+        if before is None or place <= before[0]:
             return []
         self._moved.add(form)
-        return [before, values]
+        return [before[1], values]
 
 
 def _place(values: dict[str, str]) -> tuple[int, int]:
