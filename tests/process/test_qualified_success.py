@@ -154,6 +154,17 @@ while True:
         time.sleep(0.05)
 time.sleep(6)
 """
+CHURN = """
+import os, socket, time
+port = int(os.environ["DISTRUN_ADDRESS"].rpartition(":")[2])
+listener = socket.create_server(("", port), reuse_port=True, backlog=200)
+end = time.monotonic() + 6
+while time.monotonic() < end:
+    both = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+    both += [listener.accept()[0] for _ in range(20)]
+    time.sleep(0.001)
+    for each in both: each.close()
+"""
 OTHER = (
     "json.loads(os.environ['TF_CONFIG'])['cluster']['worker'][1 - int(os.environ['DISTRUN_RANK'])]"
 )
@@ -164,9 +175,10 @@ OTHER = (
     [
         ("sleep 6", "worker:0, worker:1 never listened on a port: each ran by itself"),
         (SOCKETS.format(whose="os.environ['DISTRUN_ADDRESS']"), "were never connected: each"),
+        (CHURN, "were never connected: each"),
         (SOCKETS.format(whose=OTHER), ""),
     ],
-    ids=["silent", "alone", "met"],
+    ids=["silent", "alone", "alone, with connections to itself that come and go", "met"],
 )
 def test_members_that_never_met_are_told_by_their_sockets(
     script: str, said: str, distrun: Distrun

@@ -252,7 +252,11 @@ class TaskRunner:
                 continue
             names = {name for each in task.members() for name in sock_diag.sockets_of(each.pid)}
             own = {(near, far) for near, far, name in all_connections if name in names}
-            task.has_met = bool(remote - own)
+            found = remote - own
+            if found:  # not if its own end was closed before its descriptors were read
+                task.has_met = not found.isdisjoint(
+                    (far, near) for near, far, _ in sock_diag.connections()
+                )
 
     def _contact(self, task: Task) -> str:
         """What is known of a task that has just exited: see :meth:`Task.contact`."""
