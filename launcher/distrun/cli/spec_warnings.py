@@ -42,7 +42,7 @@ def made_or_told(where: str, check: Callable[[], Iterable[Problem]]) -> list[Pro
     try:
         return list(check())
     except Exception as error:  # noqa: BLE001 - a defect in a check must not keep a job from starting
-        from distrun.lint.rule import unchecked_problem, why_unchecked
+        from distrun.lint.rules import unchecked_problem, why_unchecked
 
         return [unchecked_problem(where, why_unchecked(error))]
 
@@ -68,15 +68,11 @@ def success_text(spec: Spec) -> str:
 
 def _keras_problems(spec: Spec) -> list[Problem]:
     from distrun.lint.check import find_missing_keras_2
-    from distrun.lint.interpreter import NoAnswerError
     from distrun.spec.problems import Problem
     from distrun.words.causes import cause_advice, cause_text
 
-    try:
-        missing = find_missing_keras_2(spec)
-    except NoAnswerError:  # the checks of the program say so
-        return []
-    if missing is None:
+    missing = find_missing_keras_2(spec)
+    if missing is None:  # or its interpreter does not answer, as the checks of the program say
         return []
     advice = cause_advice(missing) or ""
     return [Problem("program.keras", None, None, cause_text(missing), advice)]

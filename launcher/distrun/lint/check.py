@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import shlex
 import sys
@@ -10,23 +9,18 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code
 from distrun.frozen import replace
-from distrun.lint.interpreter import NoAnswerError, ask, own_version
+from distrun.lint.interpreter import Answer, NoAnswerError, ask, own_version, short_version
 from distrun.lint.program import Program, shown_path
-from distrun.lint.rule import (
-    STRATEGIES_BY_CLASS,
-    Surroundings,
-    short_name,
-    unchecked_problem,
-    why_unchecked,
-)
 from distrun.lint.rules import (
     PROGRAM_RULES,
     RULES,
+    STRATEGIES_BY_CLASS,
     check,
     created_strategy,
     imported_modules,
-    independent_workers,
-    tf_config_lines,
+    tf_config_line,
+    unchecked_problem,
+    why_unchecked,
 )
 from distrun.lint.target import Target, find_target
 from distrun.lint.values import check_executables
@@ -34,10 +28,8 @@ from distrun.spec.problems import Mark, Problem
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, is_keras_2, needs_tf_keras
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
-    from distrun.lint.interpreter import Answer
-    from distrun.lint.module import Step
     from distrun.spec.model import Spec
 
 _BUNDLED_NEEDS = ("numpy", "tensorflow", "tf_keras")
@@ -48,24 +40,19 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
     """Return the warnings about the programs of a spec. It never fails, and runs nothing of them.
 
     A check that could not be made is a warning, too: it says which, and why. There are none about
-    programs that are not Python, and about the bundled jobs. The program of a custom role has
-    nothing to do with the strategy.
+    programs that are not Python. The program of a custom role has nothing to do with the strategy.
     """
-    found: list[Problem] = []
-    checked: set[Target] = set()
+    found: dict[Target, list[Problem]] = {}
     for part in _parts(spec):
         target = find_target(part)
-        if target is None or target in checked:
+        if target is None or target in found:
             continue
-        checked.add(target)
-        if target.is_bundled:
-            found += _lacking_problems(part, target)
-            continue
+        judge = _judge_module if target.is_bundled or target.is_installed else _judge
         try:
-            found += _judge(part, target)
+            found[target] = judge(part, target)
         except Exception as error:  # noqa: BLE001 - a defect must not keep a job from starting
-            found.append(unchecked_problem(shown_path(target.path), why_unchecked(error)))
-    return tuple(found)
+            found[target] = [unchecked_problem(shown_path(target.path), why_unchecked(error))]
+    return tuple(problem for problems in found.values() for problem in problems)
 
 
 def _parts(spec: Spec) -> Iterator[Spec]:
@@ -76,121 +63,89 @@ def _parts(spec: Spec) -> Iterator[Spec]:
         yield replace(spec, program=spec.program_of(role), roles=(role,))
 
 
+def _judge_module(spec: Spec, target: Target) -> list[Problem]:
+    """Say what is missing for a bundled job, or for a module that is not in the folder."""
+    top = target.module.partition(".")[0]
+    answer, unchecked = _ask(spec, target, _BUNDLED_NEEDS if target.is_bundled else [top])
+    python = target.python or sys.executable
+    lacking = [name for name in _BUNDLED_NEEDS if name in answer.missing]
+    if target.is_bundled and lacking:
+        message = f"the bundled job needs {', '.join(lacking)}, which {python} does not have"
+        install = f"run {shlex.quote(python)} -m pip install {' '.join(lacking)}"
+        return [Problem("program.script", None, None, message, install)]
+    # A package of that name in the folder comes before an installed one.
+    is_beside = os.path.isfile(os.path.join(target.folder, top, "__init__.py"))
+    if top in answer.missing or (top and is_beside and spec.local_host is not None):
+        where = f"neither in {target.folder}, nor in {python}"
+        message = f"there is no module {target.module!r}: {where}"
+        hint = "correct the name, or write the folder that has it in program.workdir"
+        return [Problem("program.module", None, None, message, hint)]
+    return unchecked
+
+
+def _judge(spec: Spec, target: Target) -> list[Problem]:
+    program = Program(target.folder, target.path, target.package)
+    names = imported_modules(program) if program.modules else ()
+    answer, unchecked = _ask(spec, target, names, program.files)
+    unchecked += [unchecked_problem(file, why) for file, why in program.unread.items()]
+    faults = program.faults if answer.errors is None else answer.errors
+    found = [_syntax_problem(answer, file, *fault) for file, fault in faults.items()]
+    for file, (line, column, text) in program.faults.items():
+        if file not in faults:
+            why = f"the Python {own_version()} that runs distrun cannot parse it: {text}"
+            unchecked.append(Problem(shown_path(file), line, column, f"not checked: {why}"))
+    if program.modules:
+        env = {**(os.environ if spec.local_host else {}), **_environment(spec)}
+        uses_keras_2 = is_keras_2(env.get(LEGACY_KERAS))
+        if spec.program.keras is not None:
+            uses_keras_2 = spec.program.keras == 2
+        program.python, program.missing = target.python or sys.executable, frozenset(answer.missing)
+        program.keras = None if uses_keras_2 else answer.keras
+        trains = any(not role.role.is_custom for role in spec.roles)
+        found += check(program, spec, RULES if trains else PROGRAM_RULES)
+    return [*found, *unchecked]
+
+
+def _syntax_problem(answer: Answer, file: str, line: int, column: int, text: str) -> Problem:
+    is_python = file.endswith((".py", ".pyw"))
+    hint = "" if is_python else "run a program that is not Python with `command`"
+    message = f"Python {short_version(answer.python)} cannot parse this: {text}"
+    return Problem(shown_path(file), line, column, message, hint)
+
+
 def _ask(
     spec: Spec, target: Target, names: Iterable[str], files: Iterable[str] = ()
-) -> Answer | None:
-    """Ask the program's interpreter; None if no task runs on this machine.
+) -> tuple[Answer, list[Problem]]:
+    """Ask the program's interpreter, if a task runs on this machine; else nothing is known.
 
-    Raises:
-        NoAnswerError: it does not answer.
+    Also returns the warning that it did not answer, unless another check says why.
     """
     here = spec.local_host
     if here is None:
-        return None
-    return ask(
-        target.python,
-        list(names),
-        list(files),
-        folder=target.folder,
-        workdir=here.workdir or spec.program.workdir,
-        env={**here.env, **_variables(spec)},
-    )
+        return Answer(), []
+    try:
+        return ask(
+            target.python,
+            list(names),
+            list(files),
+            folder=target.folder,
+            workdir=here.workdir or spec.program.workdir,
+            env=_environment(spec),
+        ), []
+    except NoAnswerError as error:
+        why = f"{error}; whether it has the modules that the program imports is not known"
+        is_said = error.is_absent and any(check_executables(spec))
+        return Answer(), [] if is_said else [unchecked_problem("program.python", why)]
 
 
-def _variables(spec: Spec) -> dict[str, str]:
-    """The variables that the program and its roles set."""
-    env = dict(spec.program.env)
+def _environment(spec: Spec) -> dict[str, str]:
+    """The variables that this machine, the program and its roles set in the spec."""
+    here = spec.local_host
+    env = {**(here.env if here is not None else {}), **spec.program.env}
     for role in spec.roles:
         if spec.program_of(role) == spec.program:
             env.update(role.env)
     return env
-
-
-def _lacking_problems(spec: Spec, target: Target) -> list[Problem]:
-    """Say which of the modules that the bundled jobs need are not on this machine."""
-    try:
-        answer = _ask(spec, target, _BUNDLED_NEEDS)
-    except NoAnswerError as error:
-        return _unanswered(spec, error)
-    lacking = [name for name in _BUNDLED_NEEDS if answer and name in answer.missing]
-    if not lacking:
-        return []
-    python = target.python or sys.executable
-    message = f"the bundled job needs {', '.join(lacking)}, which {python} does not have"
-    install = f"run {shlex.quote(python)} -m pip install {' '.join(lacking)}"
-    return [Problem("program.script", None, None, message, install)]
-
-
-def _judge(spec: Spec, target: Target) -> list[Problem]:
-    here = spec.local_host
-    program = Program(target.folder, target.path, target.package)
-    names = list(imported_modules(program)) if program.modules else []
-    unread = {} if target.is_installed else program.unread
-    unchecked = [unchecked_problem(file, why) for file, why in unread.items()]
-    top = target.module.partition(".")[0]
-    if target.is_installed:
-        names = [top]
-        # A package of that name in the folder comes before an installed one.
-        if os.path.isfile(os.path.join(target.folder, top, "__init__.py")):
-            return [_absent_problem(target)] if here is not None else []
-    answer = None
-    try:
-        answer = _ask(spec, target, names, program.files)
-    except NoAnswerError as error:
-        unchecked += _unanswered(spec, error)
-    faults = program.faults
-    if answer is not None and answer.errors is not None:
-        faults = answer.errors
-        unchecked += [
-            _newer_syntax(file, *fault)
-            for file, fault in program.faults.items()
-            if file not in faults
-        ]
-    version = own_version() if answer is None else answer.version
-    found = [_syntax_problem(version, file, *fault) for file, fault in faults.items()]
-    if not program.modules:
-        is_absent = answer is not None and top in answer.missing
-        return [_absent_problem(target)] if is_absent else [*found, *unchecked]
-    env = _variables(spec) if here is None else {**os.environ, **here.env, **_variables(spec)}
-    uses_keras_2 = is_keras_2(env.get(LEGACY_KERAS))
-    if spec.program.keras is not None:
-        uses_keras_2 = spec.program.keras == 2
-    around = Surroundings(
-        spec=spec,
-        python=target.python or sys.executable,
-        keras=None if uses_keras_2 or answer is None else answer.keras,
-        missing=answer.missing if answer is not None else frozenset(),
-    )
-    trains = any(not role.role.is_custom for role in spec.roles)
-    found += check(program, around, RULES if trains else PROGRAM_RULES)
-    return [*found, *unchecked]
-
-
-def _unanswered(spec: Spec, error: NoAnswerError) -> list[Problem]:
-    """The warning that an interpreter was not asked, unless another one says why."""
-    if error.is_absent and any(check_executables(spec)):
-        return []
-    why = f"{error}; whether it has the modules that the program imports is not known"
-    return [unchecked_problem("program.python", why)]
-
-
-def _newer_syntax(file: str, line: int, column: int, text: str) -> Problem:
-    why = f"the Python {own_version()} that runs distrun cannot parse it: {text}"
-    return Problem(shown_path(file), line, column, f"not checked: {why}")
-
-
-def _syntax_problem(version: str, file: str, line: int, column: int, text: str) -> Problem:
-    is_python = file.endswith((".py", ".pyw"))
-    hint = "" if is_python else "run a program that is not Python with `command`"
-    message = f"Python {version} cannot parse this: {text}"
-    return Problem(shown_path(file), line, column, message, hint)
-
-
-def _absent_problem(target: Target) -> Problem:
-    python = target.python or sys.executable
-    message = f"there is no module {target.module!r}: neither in {target.folder}, nor in {python}"
-    hint = "correct the name, or write the folder that has it in program.workdir"
-    return Problem("program.module", None, None, message, hint)
 
 
 # What others ask of a program ----------------------------------------------------------------
@@ -210,33 +165,12 @@ def find_strategy(spec: Spec) -> tuple[str, str, Mark] | None:
 
     None if that is not plain, and for programs that are not Python, and the bundled jobs.
     """
-    found = _find(spec, created_strategy)
-    return None if found is None else (STRATEGIES_BY_CLASS[found[0]], *found)
-
-
-def find_independent_workers(spec: Spec) -> tuple[str, Mark] | None:
-    """Return the name in the program that shows that its workers train by themselves, and where.
-
-    None if nothing does. No interpreter is started, and nothing of the program is run.
-    """
-    found = _find(spec, independent_workers)
-    return None if found is None else (short_name(found[0]), found[1])
-
-
-def _find(
-    spec: Spec, find: Callable[[Program], tuple[Step, str] | None]
-) -> tuple[str, Mark] | None:
-    """Return what is found in the spec's program, and where; None if it cannot be read."""
     try:
         program = _read_program(spec)
-        found = None if program is None else find(program)
+        found = None if program is None else created_strategy(program)
     except RecursionError:
         return None
-    if found is None:
-        return None
-    step, name = found
-    assert isinstance(step.node, ast.expr)  # noqa: S101
-    return name, Mark(step.module.shown, step.node.lineno, step.module.column(step.node))
+    return None if found is None else (STRATEGIES_BY_CLASS[found[1]], found[1], found[0].mark)
 
 
 def find_tf_config_line(spec: Spec) -> tuple[str, bool]:
@@ -245,9 +179,10 @@ def find_tf_config_line(spec: Spec) -> tuple[str, bool]:
     The place is empty if none is found.
     """
     program = _read_program(spec)
-    for shown, line, is_certain in tf_config_lines(program) if program is not None else ():
-        return f"{os.path.basename(shown)}:{line}", is_certain
-    return "", False
+    use, is_certain = (None, False) if program is None else tf_config_line(program)
+    if use is None:
+        return "", False
+    return f"{os.path.basename(use.mark.file)}:{use.mark.line}", is_certain
 
 
 def needed_modules(spec: Spec) -> tuple[str, ...]:
@@ -268,17 +203,14 @@ def needed_modules(spec: Spec) -> tuple[str, ...]:
 def find_missing_keras_2(spec: Spec) -> Cause | None:
     """Return why `program.keras: 2` cannot work on this machine: its interpreter has no tf_keras.
 
-    None if it can, and if that is not known: nothing runs here, or the program is not Python.
-    TensorFlow is not imported.
-
-    Raises:
-        NoAnswerError: the interpreter does not answer.
+    None if it can, and if that is not known: nothing runs here, the program is not Python, or its
+    interpreter does not answer. TensorFlow is not imported.
     """
     target = find_target(spec) if spec.program.keras == 2 else None
     if target is None or os.path.lexists(os.path.join(target.folder, "tf_keras")):
         return None
-    answer = _ask(spec, target, ["tf_keras"])
-    if answer is None or not answer.missing or not needs_tf_keras(answer.tensorflow):
+    answer, _ = _ask(spec, target, ["tf_keras"])
+    if not answer.missing or not needs_tf_keras(answer.tensorflow):
         return None
-    name = target.python or sys.executable
-    return Cause(Code.TF_KERAS_MISSING, name=name, version=answer.tensorflow)
+    version = short_version(answer.tensorflow)
+    return Cause(Code.TF_KERAS_MISSING, name=target.python or sys.executable, version=version)

@@ -6,14 +6,14 @@ import json
 import os
 import re
 import resource
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distrun.agent.linux import processes, syscalls
-from distrun.frozen import Frozen, field
+from distrun.codec import from_json
+from distrun.frozen import Frozen
 from distrun.lint import probe
 
 if TYPE_CHECKING:
@@ -35,24 +35,34 @@ class NoAnswerError(Exception):
         """Whether there is no such interpreter."""
 
 
+def own_version() -> str:
+    """The version of this interpreter, e.g. `3.12`."""
+    return "{}.{}".format(*sys.version_info)
+
+
 class Answer(Frozen, kw_only=True):
-    """What an interpreter says.
+    """What an interpreter says, as the probe prints it.
 
     Attributes:
-        version: e.g. `3.12`.
+        python: its version.
         missing: the modules that it does not have.
         keras: the first number of the version of tf.keras; None if that is not known.
-        tensorflow: the first two numbers of TensorFlow's version, e.g. `2.21`; empty if that is
-            not known.
+        tensorflow: TensorFlow's version; empty if it has none, `unknown` if it does not say.
         errors: line, column and message of the first syntax error of each file; None if it is the
             interpreter that runs distrun, which was not asked.
     """
 
-    version: str
-    missing: frozenset[str] = frozenset()
+    python: str = own_version()
+    missing: tuple[str, ...] = ()
     keras: int | None = None
     tensorflow: str = ""
-    errors: dict[str, tuple[int, int, str]] | None = field(default=None)
+    errors: dict[str, tuple[int, int, str]] | None = None
+
+
+def short_version(version: str) -> str:
+    """The first two numbers of a version; empty if it has none."""
+    found = re.match(r"\d+\.\d+", version)
+    return found[0] if found else ""
 
 
 def ask(
@@ -67,10 +77,10 @@ def ask(
     """Ask an interpreter. Nothing of it is left then, if this process is a subreaper.
 
     Args:
-        python: a name or a path; None: this interpreter. That is not started again, unless
-            it runs without `site`: nothing of `files` is read then.
+        python: a name or a path; None: this interpreter, which is not started again if it has
+            `site`, and parses no files then.
         names: modules to look for, by their first names.
-        files: the files to parse, if it is another interpreter.
+        files: the files to parse.
         folder: where it looks for modules first.
         workdir: where it runs.
         env: the variables that the spec sets.
@@ -78,17 +88,15 @@ def ask(
     Raises:
         NoAnswerError: it does not answer.
     """
-    changes_path = any(name.startswith("PYTHON") for name in env)
     # Without `site`, as the Python interface starts this one, it lacks packages that programs have.
-    is_this = python is None or _is_this_interpreter(python)
-    if is_this and not changes_path and not sys.flags.no_site:
-        return _read_answer(probe.answer(names))
+    if python is None and not sys.flags.no_site and not any(n.startswith("PYTHON") for n in env):
+        return from_json(Answer, probe.answer(names))
     asked = json.dumps({"names": list(names), "files": list(files), "folder": folder})
     program = python or sys.executable
     answered = _run(program, asked.encode(), workdir, {**os.environ, **env})
     try:
-        return _read_answer(json.loads(answered))
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        return from_json(Answer, json.loads(answered))
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         text = f"{program} was asked for its modules, and its answer cannot be understood"
         raise NoAnswerError(text) from error
 
@@ -129,47 +137,6 @@ def _run(program: str, question: bytes, workdir: str, env: Mapping[str, str]) ->
         return os.pread(answer.fileno(), _LONGEST_ANSWER, 0)
 
 
-def _read_answer(answer: Any) -> Answer:
-    """Raises TypeError, ValueError, LookupError or AttributeError if it is no answer."""
-    keras, missing, errors = answer["keras"], answer["missing"], answer.get("errors")
-    if not (keras is None or type(keras) is int) or not isinstance(missing, list):
-        raise TypeError
-    return Answer(
-        version=_short(answer["python"]),
-        missing=frozenset(map(str, missing)),
-        keras=keras,
-        tensorflow=_short(answer["tensorflow"]),
-        errors=None
-        if errors is None
-        else {
-            str(file): (int(line or 1), int(column or 1), str(text))
-            for file, (line, column, text) in errors.items()
-        },
-    )
-
-
-def _short(version: str) -> str:
-    """The first two numbers of a version; empty if it has none."""
-    found = re.match(r"\d+\.\d+", version)
-    return found[0] if found else ""
-
-
 def probe_text() -> str:
     """The program that asks an interpreter, for `python -c` on another host."""
     return Path(probe.__file__).read_text("utf-8")
-
-
-def own_version() -> str:
-    """The version of this interpreter, e.g. `3.12`."""
-    return "{}.{}".format(*sys.version_info)
-
-
-def _is_this_interpreter(python: str) -> bool:
-    """Whether a name or path is that of this interpreter, in the same virtual environment."""
-    found = shutil.which(python)
-    if found is None or not sys.executable:
-        return False
-    folders = (os.path.dirname(os.path.abspath(each)) for each in (found, sys.executable))
-    return len({os.path.realpath(each) for each in folders}) == 1 and os.path.samefile(
-        found, sys.executable
-    )

@@ -10,7 +10,7 @@ import tokenize
 import warnings
 from typing import TYPE_CHECKING
 
-from distrun.lint.module import Import, Module, Step
+from distrun.lint.module import Module, Sure, Use, packages
 from distrun.spec.regular_file import open_regular_file, read_regular_file
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ _LARGEST_FILE = 1 << 19
 _MOST_MODULES = 200
 _MOST_BYTES = 1 << 19
 """Reading more would take seconds."""
-_RUNNERS = ("absl.app.run", "tensorflow.compat.v1.app.run", "fire.Fire")
-"""Functions that call the function that they are given."""
+_RUNNERS = ("absl.app.run()", "tensorflow.compat.v1.app.run()", "fire.Fire()")
+"""Calls that call the function that they are given."""
 
 
 class Program:
@@ -34,11 +34,15 @@ class Program:
 
     Attributes:
         modules: by name, the script first, as `__main__`. Empty if that could not be parsed.
-        words: the words of all modules.
+        uses: those of all modules.
+        words, patched: those of all modules.
         beside: the first names of modules that are beside the script.
         files: the files that were read.
         faults: line, column and message of the syntax error of each file that has one.
         unread: why modules could not be read, by the path that messages name them with.
+        python: its interpreter, as messages name it.
+        missing: the modules, by their first names, that the interpreter does not have.
+        keras: the first number of the version of `tf.keras`; None if that is not known.
     """
 
     def __init__(self, folder: str, script: str, package: str = "") -> None:
@@ -48,6 +52,9 @@ class Program:
         self.files: list[str] = []
         self.faults: dict[str, tuple[int, int, str]] = {}
         self.unread: dict[str, str] = {}
+        self.python = "python"
+        self.missing: frozenset[str] = frozenset()
+        self.keras: int | None = None
         size = 0
         waiting = [("__main__", script, package)]
         while waiting:
@@ -59,74 +66,54 @@ class Program:
             module = None if name in self.modules else self._read(name, path, package)
             if module is not None:
                 self.modules[name] = module
-                size += len(module.text)
-                waiting += [each for found in module.imports for each in self._files_of(found)]
+                size += os.path.getsize(path)
+                waiting += [each for use in module.uses for each in self._files_of(use)]
+        self.uses = [use for module in self.modules.values() for use in module.uses]
         self.words = frozenset[str]().union(*(each.words for each in self.modules.values()))
+        self.patched = frozenset[str]().union(*(each.patched for each in self.modules.values()))
 
     @functools.cached_property
-    def steps(self) -> list[Step]:
-        """All steps of all modules."""
-        return [step for module in self.modules.values() for step in module.steps]
+    def running(self) -> list[Use]:
+        """The uses that run for all that can be seen, and whose exceptions end the program."""
+        return [
+            use
+            for use in self.uses
+            if use.sure
+            and all(f.name in self.words or f.name.startswith("__") for f in use.functions)
+        ]
 
     @functools.cached_property
-    def running(self) -> list[Step]:
-        """The steps that run for all that can be seen, and whose exceptions end the program."""
-        return [step for step in self.steps if self._runs(step)]
+    def run(self) -> list[Use]:
+        """The uses of a run in their order. Those of a function are where it is entered first."""
+        functions = {name: (module, function) for module in self.modules.values()
+                     for name, function in module.functions.items()}  # fmt: skip
+        found: list[Use] = []
+        entered: dict[tuple[str, Function | None], Sure] = {}
 
-    def _runs(self, step: Step) -> bool:
-        context = step.context
-        return not (context.is_conditional or context.is_guarded) and all(
-            each.name in self.words
-            or each.name.startswith("__")
-            or bool(each.decorator_list)
-            or each in step.module.overriding
-            for each in context.functions
-        )
+        def enter(module: Module, function: Function | None, sure: Sure) -> None:
+            if entered.get((module.name, function), -1) >= sure or _runs_later(function):
+                return
+            entered[module.name, function] = sure
+            for use in module.blocks.get(function, []):
+                its = min(use.sure, sure)
+                found.append(use._replace(sure=its))
+                if use.is_import:
+                    for name in packages(use.name):
+                        if name in self.modules:
+                            enter(self.modules[name], None, its)
+                called = use.name.removesuffix("()")
+                if use.name in _RUNNERS and 0 in use.arguments:
+                    called = module.name_of(use.arguments[0])
+                if called in functions and isinstance(use.node, ast.Call):
+                    enter(*functions[called], its)
+
+        enter(self.modules["__main__"], None, Sure.ALL)
+        return found
 
     @functools.cached_property
-    def run(self) -> list[Step]:
-        """The steps of a run, from its first: functions and modules where it enters them first."""
-        return list(self._enter(self.modules["__main__"], None, set(), is_guarded=False))
-
-    @functools.cached_property
-    def certain(self) -> list[Step]:
-        """Those of `run` that every task certainly comes to."""
-        return [step for step in self.run if step.context.is_certain]
-
-    def _enter(
-        self, module: Module, function: Function | None, entered: set[object], *, is_guarded: bool
-    ) -> Iterator[Step]:
-        start = (module.name, function)
-        if start in entered or isinstance(function, ast.AsyncFunctionDef):
-            return
-        entered.add(start)
-        if function and any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(function)):
-            return
-        for step in module.blocks[function]:
-            guarded = is_guarded or step.context.is_guarded
-            yield step._replace(context=step.context._replace(is_guarded=guarded))
-            if step.context.is_certain:
-                for inner, called in self._entered_by(step):
-                    yield from self._enter(inner, called, entered, is_guarded=guarded)
-
-    def _entered_by(self, step: Step) -> Iterator[tuple[Module, Function | None]]:
-        module, node = step.module, step.node
-        if step.imported:
-            names = (name for each in step.imported for name in each.names)
-            yield from ((self.modules[name], None) for name in names if name in self.modules)
-        elif isinstance(node, ast.Call):
-            name = step.name
-            if name in _RUNNERS:
-                name = module.name_of(node.args[0]) if node.args else f"{module.name}.main"
-            yield from filter(None, map(self.function, (name, f"{name}().__init__")))
-
-    def function(self, name: str) -> tuple[Module, Function] | None:
-        """The function of this dotted name, if the program has it; a method: `m.C().method`."""
-        for module in self.modules.values():
-            found = module.functions.get(name.removeprefix(f"{module.name}."))
-            if found is not None and name.startswith(f"{module.name}."):
-                return module, found
-        return None
+    def certain(self) -> list[Use]:
+        """Those of `run` that every task comes to."""
+        return [use for use in self.run if use.sure is Sure.ALL]
 
     def lacks(self, name: str) -> bool:
         """Whether a package beside the script lacks a module, and does not make it otherwise."""
@@ -138,9 +125,10 @@ class Program:
         makes_modules = package.words & {"__path__", "__getattr__", "modules"}
         return bool(inside) and last not in inside and not makes_modules
 
-    def _files_of(self, each: Import) -> Iterator[tuple[str, str, str]]:
+    def _files_of(self, use: Use) -> Iterator[tuple[str, str, str]]:
         """Name, file and package of each module beside the script that an import may run."""
-        for name in each.names if each.top in self.beside else ():
+        names = packages(use.name) if use.is_import else []
+        for name in names if names and names[0] in self.beside else []:
             path = os.path.join(self.folder, *name.split("."))
             init = os.path.join(path, "__init__.py")
             if os.path.isfile(init):
@@ -169,6 +157,12 @@ class Program:
         except (RecursionError, MemoryError):
             self.unread[shown] = "it nests too deeply"  # for this interpreter
         return None
+
+
+def _runs_later(function: Function | None) -> bool:
+    return isinstance(function, ast.AsyncFunctionDef) or any(
+        isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(function or ast.Pass())
+    )
 
 
 def _modules_in(folder: str) -> set[str]:

@@ -10,7 +10,7 @@ import re
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from distrun.lint.rule import OWN_PORT, says_port
+from distrun.lint.rules import OWN_PORT, says_port
 from distrun.lint.target import find_target
 from distrun.spec.model import ProgramKind
 from distrun.spec.nodes import flow_style

@@ -325,3 +325,29 @@ FILE_ENDINGS: dict[str, tuple[str, ...]] = {
     "callbacks.ModelCheckpoint": (".keras", ".h5"),
 }
 """The ends of the file names that Keras 3 takes; Keras 2 takes others, too."""
+STARTING_CALLS = re.compile(
+    r"(tensorflow\.(Variable|abs|add|argmax|cast|concat|constant|convert_to_tensor|device|exp|eye"
+    r"|fill|gather|identity|linspace|matmul|meshgrid|one_hot|ones|ones_like|pad|print|range|rank"
+    r"|reduce_\w+|reshape|reverse|shape|size|slice|split|square|stack|tile|timestamp|transpose"
+    r"|where|zeros|zeros_like|data\.(Dataset\.\w+|\w+Dataset)|(experimental\.)?config\."
+    r"(experimental\.)?list_logical_devices|distribute\.(Mirrored|OneDevice)Strategy"
+    r"|io\.(decode_\w+|read_file)|keras\.(metrics|optimizers)\.[A-Z]\w*"
+    r"|random\.(normal|shuffle|stateless_\w+|truncated_normal|uniform|Generator\.\w+)"
+    r"|(bitwise|image|linalg|math|nn|signal|strings)\.[a-z]\w*|summary\.create_file_writer)"
+    r"|(tensorflow\.)?keras\.layers\.(Dense|Conv[123]D|LSTM|GRU|Embedding|BatchNormalization)\(\))"
+    r"\(\)"
+)
+"""Calls that start TensorFlow's runtime, as measured in 2.21: then no strategy with collectives
+can be made. A layer that is called creates its weights."""
+INDEPENDENT_NAMES = re.compile(
+    r"(tensorflow(\.compat\.v1)?\.(train\.(MonitoredTrainingSession|Supervisor|"
+    r"SyncReplicasOptimizer|(Chief|Worker)SessionCreator|replica_device_setter)|"
+    r"estimator\.train_and_evaluate)"
+    r"|tensorflow\.compat\.v1\.distribute\.experimental\.ParameterServerStrategy"
+    r"|tensorflow_estimator\.(python\.)?estimator\.train_and_evaluate)(\(\))?"
+)
+"""What only workers use that train by themselves: between-graph replication, Estimators."""
+OTHER_RESOLVERS = re.compile(
+    r"tensorflow\.distribute\.cluster_resolver\.((Slurm|Kubernetes|GCE|SageMaker)ClusterResolver)\(\)"
+)
+"""What does not read TF_CONFIG."""
