@@ -65,12 +65,12 @@ def _show_manifest(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) 
     from distrun.kubernetes import manifest
     from distrun.spec.yamltext import dump
 
-    job = manifest.make(spec, spec.name)
+    jobs = manifest.make(spec, spec.name)
     if as_json:
         found = [to_json(each) for each in warnings]
-        console.print_json({"plan": {"manifest": job}, "warnings": found}, ())
+        console.print_json({"plan": {"manifests": jobs}, "warnings": found}, ())
     else:
-        console.print_text(dump(job).rstrip("\n"))
+        console.print_text("---\n".join(map(dump, jobs)).rstrip("\n"))
     return 0
 
 

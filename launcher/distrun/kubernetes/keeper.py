@@ -1,7 +1,9 @@
-"""The process that has the pods of a job: it creates their Job, watches them, and deletes the Job.
+"""The process that has the pods of a job: it creates their Jobs, watches, and deletes them.
 
-It outlives a supervisor that is killed, and then deletes the Job at once. Its standard input is a
-socket of packets. The first one has the settings. An empty mapping says that the job needs no pods
+There is one Job a pod shape. Kubernetes replaces a pod that fails, and none that has completed: for
+a host whose pod did that while its link was lost, there is one more Job. This process outlives a
+supervisor that is killed, and then deletes the Jobs at once. Its standard input is a socket of
+packets. The first one has the settings. An empty mapping says that the job needs no pods
 any more. Each other is a request for the pod of a host, with a descriptor for the answer:
 
     run POD {"pod": ..., "ip": ...}     the pod runs
@@ -12,6 +14,7 @@ any more. Each other is a request for the pod of a host, with a descriptor for t
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -46,6 +49,7 @@ _MARGIN = 5.0
 
 class _Request(NamedTuple):
     host: str
+    shape: str
     pod: str
     """The one that the host had; empty: any will do."""
     answer: int
@@ -56,19 +60,20 @@ class Keeper:
 
     Args:
         control: the socket that requests arrive on.
-        settings: `kubectl`: its first words, `job`: the manifest, `start`: seconds until all pods
-            must run, or None, `adopts`: whether the Job exists and is to be kept, `is_new`: whether
-            no earlier supervisor had that one.
+        settings: `kubectl`: its first words, `jobs`: the manifests, `start`: seconds until all pods
+            must run, or None, `adopts`: whether the Jobs of an earlier process are to be kept.
     """
 
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
         self._control = control
         self._kubectl: list[str] = settings["kubectl"]
-        self._job: dict[str, Any] = settings["job"]
-        self._name: str = self._job["metadata"]["name"]
+        jobs: list[dict[str, Any]] = settings["jobs"]
+        self._name = pods.name_of(jobs[0])
+        self._manifests = {pods.shape_of(each): each for each in jobs}
+        self._jobs = {pods.name_of(each): pods.shape_of(each) for each in jobs}
+        """The shape of each Job's pods, by its name."""
         self._start: float | None = settings["start"]
         self._is_created: bool = settings["adopts"]
-        self._is_new: bool = settings["is_new"]
         self._loop = Loop()
         self._loop.watch_signals((signal.SIGTERM, signal.SIGCHLD), self._on_signals)
         self._loop.checks.append(self._answer_all)
@@ -82,12 +87,14 @@ class Keeper:
         self._pods: dict[str, pods.Pod] = {}
         self._of_host: dict[str, str] = {}
         """The name of each host's pod."""
+        self._used: set[str] = set()
+        """Pods that were one of the hosts."""
         self._watch: _Watch | None = None
         self._refusal: Cause | None = None
         """Why Kubernetes creates no pods, if it said so."""
 
     def run(self) -> None:
-        """Serve until the supervisor has gone, or SIGTERM; then delete the Job."""
+        """Serve until the supervisor has gone, or SIGTERM; then delete the Jobs."""
         self._loop.watch(self._control, self._on_request)
         if self._is_created:
             self._next_watch.move(self._loop.now())
@@ -112,10 +119,10 @@ class Keeper:
         if not wanted:
             self._ends = self._is_released = True
             return
-        request = _Request(wanted["host"], wanted["pod"], descriptors[0])
+        request = _Request(wanted["host"], wanted["shape"], wanted["pod"], descriptors[0])
         try:
             if wanted["former"]:
-                if not self._is_new:
+                if not self._is_created:  # what runs there is of an earlier supervisor
                     self._remove()
                 _reply(request, "gone", Cause(Code.POD_DELETED))
                 return
@@ -127,24 +134,30 @@ class Keeper:
         if not request.pod and self._start is not None:
             seconds = self._start - min(_MARGIN, self._start / 4)
             self._deadline.move(self._loop.now() + seconds)
+        if not request.pod and self._next_look.when is None:
+            self._next_look.move(self._loop.now() + _EVENTS_SECONDS)
         self._requests.append(request)
 
     def _create(self) -> None:
-        """Create the Job; one of an earlier supervisor is removed first.
+        """Create the Jobs; those of an earlier supervisor are removed first.
 
         Raises:
             CauseError: that fails.
         """
         command = [*self._kubectl, "create", "-f", "-"]
+        given = json.dumps(
+            {"apiVersion": "v1", "kind": "List", "items": [*self._manifests.values()]}
+        )
         try:
-            kubectl.run(command, json.dumps(self._job))
+            kubectl.run(command, given)
         except CauseError as error:
             if "AlreadyExists" not in error.cause.text:
+                if len(self._jobs) > 1:  # some may have been created
+                    self._remove()
                 raise
             self._remove()
-            kubectl.run(command, json.dumps(self._job))
+            kubectl.run(command, given)
         self._is_created = True
-        self._next_look.move(self._loop.now() + _EVENTS_SECONDS)
         self._next_watch.move(self._loop.now())
 
     def _answer_all(self) -> None:
@@ -174,8 +187,10 @@ class Keeper:
         own = self._of_host.get(request.host, "")
         for name in sorted(self._pods, key=lambda name: (name != own, name)):
             pod = self._pods[name]
-            if name not in taken and pods.is_running(pod) and not pods.is_ending(pod):
+            is_usable = pods.is_running(pod) and not pods.is_ending(pod)
+            if name not in taken and is_usable and pods.shape_of(pod) == request.shape:
                 self._of_host[request.host] = name
+                self._used.add(name)
                 self._run(request, pod)
                 return True
         return False
@@ -195,17 +210,50 @@ class Keeper:
     # Pods ----------------------------------------------------------------------------------
 
     def _look_for_pods(self) -> None:
-        """Ask why there is no pod, if there is none."""
+        """Ask why pods do not come, and have others created if they never will."""
+        wanted = [each for each in self._requests if not each.pod]
+        if not wanted or self._ends:
+            return
         if not self._pods:
-            self._refusal = why_no_pods(self._kubectl, self._name)
-            self._next_look.move(self._loop.now() + _EVENTS_SECONDS)
+            self._refusal = self._why_no_pods()
+        with contextlib.suppress(CauseError, ValueError):
+            for shape in {each.shape for each in wanted}:
+                self._create_missing(shape, [each.host for each in wanted if each.shape == shape])
+        self._next_look.move(self._loop.now() + _EVENTS_SECONDS)
+
+    def _create_missing(self, shape: str, hosts: list[str]) -> None:
+        """Create one more Job if those there are have fewer pods to come than hosts wait for.
+
+        Raises:
+            CauseError, ValueError: it cannot be found out, or created.
+        """
+        command = [*self._kubectl, "get", "job", "--ignore-not-found", "-o", "json"]
+        missing = len(hosts)
+        for name in [each for each, own in self._jobs.items() if own == shape]:
+            job = json.loads(kubectl.run([*command, name]) or "{}")
+            status = job.get("status", {})
+            ended = [each for each in status.get("conditions", ()) if each.get("status") == "True"]
+            if job and not any(each["type"] in ("Complete", "Failed") for each in ended):
+                missing -= job["spec"]["parallelism"] - status.get("succeeded", 0)
+        others = [name for host, name in self._of_host.items() if host not in hosts]
+        lives = (pods.is_running(self._pods.get(each, {})) for each in others)
+        missing += sum(
+            alive and pods.shape_of(self._pods[name]) == shape
+            for name, alive in zip(others, lives, strict=True)
+        )
+        if missing > 0:
+            number = next(n for n in itertools.count(2) if f"{self._name}-{n}" not in self._jobs)
+            job = _again(self._manifests[shape], f"{self._name}-{number}", missing)
+            kubectl.run([*self._kubectl, "create", "-f", "-"], json.dumps(job))
+            self._jobs[pods.name_of(job)] = shape
 
     def _watch_again(self) -> None:
         if self._is_created and self._watch is None:
             self._start_watch()
 
     def _start_watch(self) -> None:
-        command = [*self._kubectl, "get", "pods", "-l", f"job-name={self._name}", "-o", "json"]
+        label = f"{pods.LABEL_OF_JOB}={self._name}"
+        command = [*self._kubectl, "get", "pods", "-l", label, "-o", "json"]
         try:
             listed = json.loads(kubectl.run(command))["items"]
             self._watch = _Watch([*command, "--watch", "--output-watch-events"])
@@ -215,6 +263,7 @@ class Keeper:
                 self._fail(error.cause)
             return
         self._pods = {pods.name_of(each): each for each in listed}
+        self._jobs.update((pods.job_of(each), pods.shape_of(each)) for each in listed)
         self._loop.watch(self._watch.output, self._on_watch)
 
     def _on_watch(self) -> None:
@@ -242,34 +291,37 @@ class Keeper:
         """Return why not all pods run, and whether that is no matter of waiting."""
         found = [
             pods.obstacle(each)
-            for each in self._pods.values()
-            if not (pods.is_running(each) or pods.is_ending(each))
+            for name, each in self._pods.items()
+            if not (pods.is_running(each) or pods.is_ending(each) or name in self._used)
+            and each.get("status", {}).get("phase") != "Succeeded"
         ]
-        # A pod that has ended was one of the hosts, unless it never began.
-        found = [each for each in found if each[0].code is not Code.POD_NOT_STARTED or each[1]]
         final = [each for each in found if each[1]]
         if final or found:
             return (final or found)[0]
-        return self._refusal or why_no_pods(self._kubectl, self._name), False
+        return self._refusal or self._why_no_pods(), False
+
+    def _why_no_pods(self) -> Cause:
+        causes = [why_no_pods(self._kubectl, name) for name in self._jobs]
+        return next((each for each in causes if not each.text.startswith(_SEE)), causes[0])
 
     def _remove(self) -> None:
-        """Delete the Job, and wait until nothing runs in its pods any more."""
+        """Delete the Jobs, and wait until nothing runs in their pods any more."""
         if self._is_released:
             # A pod that has completed is removed at once, another one by its kubelet later.
             self._wait_for_end(_COMPLETION_SECONDS, self._of_host.values())
         due = time.monotonic() + REMOVAL_SECONDS
         options = ("--ignore-not-found", "--wait=false")
+        if self._watch is None:
+            self._start_watch()
         while True:
             try:
-                kubectl.run([*self._kubectl, "delete", "job", self._name, *options])
+                kubectl.run([*self._kubectl, "delete", "job", *self._jobs, *options])
                 break
             except CauseError as error:
-                if time.monotonic() > due:
+                if time.monotonic() > due or _is_refused(error.cause):
                     print(f"the Job {self._name} is left: {error.cause.text}", file=sys.stderr)  # noqa: T201 - its log
                     return
                 time.sleep(_RETRY_SECONDS)
-        if self._watch is None:
-            self._start_watch()
         left = self._wait_for_end(due - time.monotonic(), None)
         if left:
             print(f"not ended yet: {', '.join(left)}", file=sys.stderr)  # noqa: T201 - its log
@@ -296,6 +348,9 @@ class Keeper:
             self._read_watch()
 
 
+_SEE = "see `kubectl describe job "
+
+
 def why_no_pods(words: list[str], name: str) -> Cause:
     """Return what Kubernetes says of a Job that has no pods. `words`: those of kubectl."""
     with contextlib.suppress(CauseError, ValueError):
@@ -308,7 +363,14 @@ def why_no_pods(words: list[str], name: str) -> Cause:
         warnings = [each for each in events if each.get("type") == "Warning"]
         if warnings:
             return Cause(Code.POD_NOT_CREATED, name=name, text=warnings[-1].get("message", ""))
-    return Cause(Code.POD_NOT_CREATED, name=name, text=f"see `kubectl describe job {name}`")
+    return Cause(Code.POD_NOT_CREATED, name=name, text=f"{_SEE}{name}`")
+
+
+def _again(job: dict[str, Any], name: str, count: int) -> dict[str, Any]:
+    """Return the manifest of a Job like this one, with a name and so many pods."""
+    counts = {"parallelism": count, "completions": count}
+    metadata = {**job["metadata"], "name": name}
+    return {**job, "metadata": metadata, "spec": {**job["spec"], **counts}}
 
 
 class _Watch:

@@ -1,4 +1,4 @@
-"""The Job whose pods are the hosts of a job."""
+"""The Jobs whose pods are the hosts of a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distrun.frozen import replace
 from distrun.job import held_package
 from distrun.job.scheduler import SUBMITTED
-from distrun.kubernetes.pods import CONTAINER
+from distrun.kubernetes.pods import CONTAINER, LABEL_OF_JOB, LABEL_OF_SHAPE
 
 if TYPE_CHECKING:
     from distrun.spec.model import Spec
@@ -42,7 +42,7 @@ _BY_KEY = {"volumeMounts": "mountPath", "ports": "containerPort"}
 
 
 def job_name(job_id: str) -> str:
-    """Return the name of a job's Job: the same for each supervisor of it, and for no other job."""
+    """Return the name of a job's first Job: the same for each supervisor, and for no other job."""
     if SUBMITTED in os.environ:
         return f"{os.environ[SUBMITTED]}-pods"
     own = repr((job_id, socket.gethostname(), os.getuid()))
@@ -50,12 +50,22 @@ def job_name(job_id: str) -> str:
     return f"distrun-{slug}-{hashlib.sha256(own.encode()).hexdigest()[:8]}"
 
 
-def make(spec: Spec, job_id: str) -> dict[str, Any]:
-    """Return the manifest of the Job."""
+def make(spec: Spec, job_id: str) -> list[dict[str, Any]]:
+    """Return the manifests of the Jobs, one for each shape of pods."""
+    shapes = dict.fromkeys(host.role for host in spec.hosts if host.pod)
+    name = job_name(job_id)
+    names = [name, *(f"{name}-{number}" for number in range(2, len(shapes) + 1))]
+    return [_job(spec, job_id, *each) for each in zip(names, shapes, strict=True)]
+
+
+def _job(spec: Spec, job_id: str, name: str, shape: str) -> dict[str, Any]:
     settings = spec.kubernetes
     assert settings is not None  # noqa: S101 - only such specs have pods
-    count = sum(host.pod for host in spec.hosts)
+    count = sum(host.pod and host.role == shape for host in spec.hosts)
     labels, owner = _labels(os.environ.get(SUBMITTED)), {}
+    labels[LABEL_OF_JOB] = job_name(job_id)
+    if shape:
+        labels[LABEL_OF_SHAPE] = shape
     if SUBMITTED in os.environ:  # its end is that of these pods, too
         owner = {
             "ownerReferences": [
@@ -68,11 +78,15 @@ def make(spec: Spec, job_id: str) -> dict[str, Any]:
             ]
         }
     queue = {} if settings.queue is None else {"kueue.x-k8s.io/queue-name": settings.queue}
+    own = [role.pod for role in spec.roles if role.role.value == shape]
+    template = _pod(spec, settings, labels)
+    for overlay in (settings.pod, *own):
+        template = _merge(template, json.loads(overlay))
     job: dict[str, Any] = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": job_name(job_id),
+            "name": name,
             "labels": {**labels, **queue},
             "annotations": {"distrun/job": job_id},
             **owner,
@@ -82,7 +96,7 @@ def make(spec: Spec, job_id: str) -> dict[str, Any]:
             "completions": count,
             "backoffLimit": _MOST_REPLACEMENTS,
             "ttlSecondsAfterFinished": _KEPT_SECONDS,
-            "template": _merge(_pod(spec, settings, labels), json.loads(settings.pod)),
+            "template": template,
         },
     }
     if spec.timeouts.run is not None and spec.timeouts.start is not None:

@@ -8,6 +8,8 @@ from distrun.agent.protocol import Cause, Code
 
 CONTAINER = "distrun"
 """The name of the container in which agents run."""
+LABEL_OF_JOB, LABEL_OF_SHAPE = "distrun/job", "distrun/role"
+"""Labels of Jobs and pods: the first Job's name, and whose pods they are; empty: of all roles."""
 Pod = dict[str, Any]
 
 _IMAGE = ("ErrImageNeverPull", "InvalidImageName", "ImagePullBackOff", "ErrImagePull")
@@ -19,6 +21,18 @@ _LONGEST = 400
 
 def name_of(pod: Pod) -> str:
     name: str = pod.get("metadata", {}).get("name", "")
+    return name
+
+
+def shape_of(item: Pod) -> str:
+    """Return the role whose pods those of a Job are; empty: of all that have none of their own."""
+    shape: str = item.get("metadata", {}).get("labels", {}).get(LABEL_OF_SHAPE, "")
+    return shape
+
+
+def job_of(pod: Pod) -> str:
+    """Return the name of the Job that has created it."""
+    name: str = pod.get("metadata", {}).get("labels", {}).get("job-name", "")
     return name
 
 
@@ -83,7 +97,8 @@ def end(pod: Pod | None, name: str) -> Cause | None:
     for each in (*targeted, status):
         if targeted or status.get("reason") in _PREEMPTED:
             words = ": ".join(filter(None, (each.get("reason"), each.get("message"))))
-            return _cause(Code.POD_PREEMPTED, name, words)
+            is_own = "exceed" in words and "low on resource" not in words  # of its own limits
+            return _cause(Code.POD_ENDED if is_own else Code.POD_PREEMPTED, name, words)
     if ended.get("reason") == "OOMKilled":
         return _cause(Code.POD_OUT_OF_MEMORY, name, "")
     if is_ending(pod):

@@ -40,6 +40,8 @@ TF_PREEMPTED = 42
 START, STALL = Timer(TimerKind.START), Timer(TimerKind.STALL)
 _HOST_CODES = (Code.HOST_LOST, Code.HOST_FAILED, Code.TASK_NOT_STARTED)
 """Causes of restarts that say nothing about how a task exited."""
+_TAKEN = (Code.POD_PREEMPTED, Code.POD_DELETED)
+"""Why hosts are lost that are no failures of anything in them."""
 _JITTER = 0.25
 _MOST_DOUBLINGS = 62
 
@@ -47,6 +49,11 @@ _MOST_DOUBLINGS = 62
 def is_preempted(task: TaskState) -> bool:
     """Whether it was preempted: TensorFlow's exit code for that, or the end by a SIGTERM."""
     return task.exit_status in (TF_PREEMPTED, 128 + SIGTERM)
+
+
+def is_taken(cause: Cause) -> bool:
+    """Whether a cause is that somebody took the host away: a preemption of what ran there."""
+    return cause.code in _TAKEN or any(map(is_taken, cause.within))
 
 
 def grace_after(state: JobState, failed: TaskState) -> float:
@@ -98,7 +105,7 @@ def plan_restart(
     state = replace(
         state,
         budgets={**state.budgets, allowed.budget: allowed.after},
-        early_failures=() if made_progress(failed) else (*_without_explained(state, former), cause),
+        early_failures=_early_failures(state, failed, cause, former),
         **_failures_of_host(state, failed, cause, instead_of),
     )
     state, actions = _open(state, restart, actions, delay, former)
@@ -134,9 +141,14 @@ def _open(
     return state, [*canceled, *actions, SetTimer(_backoff_timer(restart), delay)]
 
 
-def _without_explained(state: JobState, former: Restart | None) -> tuple[Cause, ...]:
-    """Return the early failures without the last one if `former` followed it: see `instead_of`."""
-    return state.early_failures if former is None else state.early_failures[:-1]
+def _early_failures(
+    state: JobState, failed: TaskState, cause: Cause, former: Restart | None
+) -> tuple[Cause, ...]:
+    """Return the early failures in a row, without one that `cause` explains: see `instead_of`."""
+    others = state.early_failures if former is None else state.early_failures[:-1]
+    if made_progress(failed):
+        return ()
+    return others if is_taken(cause) else (*others, cause)
 
 
 def refuse_restart(
@@ -316,7 +328,12 @@ def _allow(
         name = instead_of.budget
         policy = state.role_policies.get(name, state.policy)
     before = state.budgets.get(name, Budget())
-    after = before if instead_of is not None else _charged(policy, before, failed)
+    after: Budget | None = before
+    if instead_of is None:
+        after = _charged(policy, before, failed, is_free=is_taken(cause))
+    elif is_taken(cause) and before.counted:  # what it explains was no failure
+        free = before.free_in_a_row + 1
+        after = replace(before, counted=before.counted - 1, free_in_a_row=free)
     if after is None:
         return Cause(Code.RESTART_MAX_REACHED, name=_key(state, name, "max"), count=policy.max)
     return _Allowance(policy=policy, budget=name, before=before, after=after)
@@ -329,12 +346,15 @@ def _scope(state: JobState, failed: TaskState) -> Scope:
     return state.rule(failed).restarts
 
 
-def _charged(policy: RestartSpec, budget: Budget, failed: TaskState) -> Budget | None:
+def _charged(
+    policy: RestartSpec, budget: Budget, failed: TaskState, *, is_free: bool
+) -> Budget | None:
     """Return the budget after one more restart; None if it does not allow one."""
     if policy.max == 0:
         return None
     free = budget.free_in_a_row + 1
-    if is_preempted(failed) and made_progress(failed) and free <= MOST_FREE_IN_A_ROW:
+    is_free = is_free or (is_preempted(failed) and made_progress(failed))
+    if is_free and free <= MOST_FREE_IN_A_ROW:
         return Budget(total=budget.total + 1, counted=budget.counted, free_in_a_row=free)
     if budget.counted < policy.max:
         return Budget(total=budget.total + 1, counted=budget.counted + 1)

@@ -12,7 +12,7 @@ from distrun.spec.model import HostSpec, Placement, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 
 class Placed(Frozen, kw_only=True):
@@ -47,18 +47,30 @@ def place(spec: Spec) -> tuple[Placed, ...]:
         for role in spec.roles
         for index, address in enumerate(role.addresses)
     ]
-    hosts = [host for host in spec.hosts if not host.spare]
-    seats = _seats(hosts, spec.placement, sum(r.count for r in spec.roles if not r.addresses))
+    owners = {host.role for host in spec.hosts}
+    free = [role for role in spec.roles if not role.addresses]
+    seats = {
+        owner: _seats(
+            [host for host in spec.hosts if not host.spare and host.role == owner],
+            spec.placement,
+            sum(role.count for role in free if owner_of(role, owners) == owner),
+        )
+        for owner in sorted(owners)
+    }
     chosen = [
-        Placed(role=role, index=index, host=next(seats))
-        for role in spec.roles
-        if not role.addresses
+        Placed(role=role, index=index, host=next(seats[owner_of(role, owners)]))
+        for role in free
         for index in range(role.count)
     ]
     order = [*Role, *(role.role for role in spec.roles)]
     return tuple(
         sorted(explicit + chosen, key=lambda each: (order.index(each.role.role), each.index))
     )
+
+
+def owner_of(role: RoleSpec, owners: Collection[str]) -> str:
+    """Return which of these `role` of hosts is that of the hosts for a role."""
+    return role.role.value if role.role.value in owners else ""
 
 
 def _host_of(address: str, spec: Spec) -> HostSpec:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from distrun.frozen import replace
-from distrun.plan.placement import Placed, place
+from distrun.plan.placement import Placed, owner_of, place
 from distrun.spec.model import Placement
 from distrun.strategies import Role
 
@@ -64,12 +64,17 @@ def place_again(
         or (are_all_moving and placed.role.role is Role.WORKER and placed.name not in kept)
     ]
     workers = [placed for placed in movable if placed.role.role is Role.WORKER]
-    others = len(movable) - len(workers)
+    owners = {host.role for host in spec.hosts}
+    room = Counter[str]()
+    for host in spec.hosts:
+        room[host.role] += max(0, free.get(host.name, 0))
+    room.subtract(owner_of(each.role, owners) for each in movable if each not in workers)
     least = len(workers)
     if are_all_moving and spec.restart.min_workers is not None:
         least = spec.restart.min_workers
-    count = min(len(workers), sum(max(0, each) for each in free.values()) - others)
-    if count < least or count < 0:
+    owner = owner_of(workers[0].role, owners) if workers else ""
+    count = min(len(workers), room[owner])
+    if count < least or min(room.values()) < 0:
         return None
     dropped = {placed.name for placed in workers[count:]}
     chosen = [placed for placed in movable if placed.name not in dropped]
@@ -84,7 +89,7 @@ def place_again(
             continue
         if task.address is not None:
             return None  # the spec says where it serves
-        host = _best_host(task, spec, free)
+        host = _best_host(task, owner_of(task.role, owners), spec, free)
         free[host.name] -= 1
         placed_again[task.name] = replace(task, host=host)
     for name in kept:
@@ -92,11 +97,12 @@ def place_again(
     return tuple(placed_again[task.name] for task in first if task.name in placed_again)
 
 
-def _best_host(task: Placed, spec: Spec, free: Mapping[str, int]) -> HostSpec:
+def _best_host(task: Placed, owner: str, spec: Spec, free: Mapping[str, int]) -> HostSpec:
     """The host for a task: that of the first plan, a spare, or another one with room."""
+    hosts = (host for host in spec.hosts if host.role == owner and free.get(host.name, 0) > 0)
     spread = spec.placement is Placement.SPREAD
 
     def rank(host: HostSpec) -> tuple[bool, bool, int]:
         return host.name != task.host.name, not host.spare, -free[host.name] if spread else 0
 
-    return min((host for host in spec.hosts if free.get(host.name, 0) > 0), key=rank)
+    return min(hosts, key=rank)

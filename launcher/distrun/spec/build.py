@@ -194,11 +194,14 @@ def _pods(
             hint = "add 'kubernetes: {image: IMAGE}', or with `distrun run` --image IMAGE"
             problems.add("hosts", "hosts is kubernetes, and no image is given", hint)
         return ()
-    alone = sum(each.count for each in roles if each.role in (Role.CHIEF, Role.WORKER))
-    count = settings.pods or max(1, alone) + document.get("spares", 0)
+    own = [each.role.value for each in roles if each.pod for _ in range(each.count)]
+    shared = [each for each in roles if not each.pod]
+    alone = sum(each.count for each in shared if each.role in (Role.CHIEF, Role.WORKER))
+    count = settings.pods or max(bool(shared), alone) + document.get("spares", 0)
     gpus = () if settings.gpus == 0 else None
     return tuple(
-        model.HostSpec(name=f"pod{number}", pod=True, gpus=gpus) for number in range(1, count + 1)
+        model.HostSpec(name=f"pod{number}", pod=True, gpus=gpus, role=role)
+        for number, role in enumerate([*own, *[""] * count], start=1)
     )
 
 

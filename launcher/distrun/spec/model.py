@@ -41,7 +41,7 @@ from distrun.spec.hostnames import (
 from distrun.spec.nodes import Mapping, Node, Scalar, flow_style
 from distrun.spec.problems import nearest, quoted
 from distrun.spec.scalars import Boolean, Choice, Duration, ExitCodes, Integer, Size, Text, one_of
-from distrun.spec.schedulers import KubernetesSpec, SlurmSpec
+from distrun.spec.schedulers import KubernetesSpec, Overlay, SlurmSpec
 from distrun.spec.schema import (
     Key,
     ListOf,
@@ -199,6 +199,8 @@ class HostSpec(Frozen, kw_only=True):
     """What Slurm gave of it, if it is a node of an allocation."""
     pod: bool = False
     """Whether it is a pod that the job creates in Kubernetes."""
+    role: str = ""
+    """The role whose tasks alone run there; empty: those of all that have no hosts of their own."""
 
     @property
     def machine(self) -> str:
@@ -631,6 +633,11 @@ class RoleSpec(Frozen, kw_only=True):
         help=f"Arguments for this role, added after program.args. {ARGS_HELP}")
     env: dict[str, str] = key(ENV, {}, examples=({"TF_CPP_MIN_LOG_LEVEL": 2},),
         help=f"Environment variables for this role, added to program.env. {ENV_HELP}")
+    pod: str = key(Overlay(), "", "that of `kubernetes.pod`",
+        examples=({"spec": {"nodeSelector": {"pool": "big"}}},),
+        help="With `hosts: kubernetes`: each task of this role has a pod of its own, and this is "
+        "merged into its template, after `kubernetes.pod`.")
+    """JSON."""
     ready: Ready | None = key(_READY, None, "`port`, or `off` for tasks without a port",
         examples=("port", {"line": "listening on"}, "off"),
         help="When tasks of this role are ready, for the roles that start `after` them: when their "

@@ -41,7 +41,7 @@ def read_roles(
         if not tasks:
             continue
         ready = section.get("ready")
-        given = {name: section[name] for name in ("gpus", "cpus", "env") if name in section}
+        given = {name: section[name] for name in ("gpus", "cpus", "env", "pod") if name in section}
         one = RoleSpec(
             role=role,
             count=tasks,

@@ -120,7 +120,7 @@ class SlurmSpec(Frozen, kw_only=True):
 # fmt: on
 
 
-class _Overlay(Frozen):
+class Overlay(Frozen):
     """A part of a pod's manifest, taken as it is written; reads as JSON."""
 
     expected: str = "a mapping such as {spec: {nodeSelector: {pool: gpu}}}"
@@ -188,7 +188,7 @@ class KubernetesSpec(Frozen, kw_only=True):
         examples=("jobs",),
         help="With `distrun submit`: the PersistentVolumeClaim that keeps the job's folder. With "
         "it, a supervisor whose pod is lost continues in another one.")
-    pod: str = key(_Overlay(), "{}", examples=({"spec": {"nodeSelector": {"pool": "gpu"}}},),
+    pod: str = key(Overlay(), "{}", examples=({"spec": {"nodeSelector": {"pool": "gpu"}}},),
         help="What is merged into the template of the pods as it is written: `metadata` and "
         "`spec` of a PodTemplateSpec. Containers, volumes and variables are merged by their "
         "names; the program runs in the container `distrun`, which needs no name here.")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _HARMLESS_FAULTS = (
     *(Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.LEASE_EXPIRED, Code.LINK_CLOSED),
-    *(Code.POD_DELETED, Code.POD_PREEMPTED),
+    *(Code.POD_DELETED, Code.POD_PREEMPTED, Code.POD_ENDED, Code.POD_OUT_OF_MEMORY),
 )
 """Faults after which a host may be used again, by a new agent."""
 _WAIT_SHARE = 1 / 3
@@ -146,7 +146,7 @@ class Planning:
             self._plan_next()
 
     def _reconnect_later(self, host: str) -> None:
-        """Connect anew to a host: after 15 s, then less and less often.
+        """Connect anew to a host: after 15 s, or at once to its successor, then less often.
 
         Unless its disk was full, or its agent broke the protocol.
         """
@@ -154,10 +154,12 @@ class Planning:
         fault = None if known is None else known.fault
         if fault is not None and fault.code not in _HARMLESS_FAULTS:
             return
+        is_first = host not in self._returns
         handle, wait = self._returns.get(host, (None, _FIRST_RETURN / 2))
         wait = min(wait * 2, _LAST_RETURN)
         handle = handle or self._loop.call_at(None, partial(self._reconnect, host))
-        handle.move(self._loop.now() + wait)
+        is_new = is_first and self.hosts.reaches[host].is_replaced
+        handle.move(self._loop.now() + (0.0 if is_new else wait))
         self._returns[host] = handle, wait
 
     def _reconnect(self, host: str) -> None:

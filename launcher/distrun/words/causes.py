@@ -234,6 +234,16 @@ def _inner_advice(cause: Cause) -> str | None:
     return cause_advice(cause.within[0]) if cause.within else None
 
 
+def _advice_on_kubectl(cause: Cause) -> str:
+    if "orbidden" in cause.text:
+        return "ask for that right in the namespace: docs/kubernetes.md has a Role with all of them"
+    if "nauthorized" in cause.text or "must be logged in" in cause.text:
+        return (
+            "log in to the cluster again; `kubectl auth can-i create jobs` shows whether it holds"
+        )
+    return ""
+
+
 def _advice_on_limit(cause: Cause) -> str | None:
     within = map(_advice_on_limit, cause.within)
     return advice_on_error(cause.errno) or next(filter(None, within), None)
@@ -460,6 +470,8 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
 
 _CHECK_HOST = """check that the host is up and reachable, and whether somebody ended distrun's agent
     there; a slow link needs a longer `timeouts.link`"""
+_POD_LOST = """with `restart.max: 1`, the job goes on in the pod by which Kubernetes replaces it;
+    such restarts do not count"""
 _CHECK_PROGRAM = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
 _FREE_PORT = """end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts
     instead of addresses in `cluster`"""
@@ -1118,7 +1130,12 @@ ADVICE: dict[Code, Words] = {
         service account""",
     Code.POD_NOT_STARTED: "check `kubernetes.pod` and the image; it needs a python3",
     Code.POD_OUT_OF_MEMORY: "ask for more (`kubernetes.memory`), or use smaller batches",
+    Code.POD_DELETED: _POD_LOST,
+    Code.POD_PREEMPTED: _POD_LOST,
+    Code.POD_ENDED: "`kubernetes.pod` or the image may end it; with `restart`, another takes over",
     Code.KUBECTL_NOT_STARTED: "install kubectl, or check PATH",
+    Code.KUBECTL_FAILED: _advice_on_kubectl,
+    Code.KUBECTL_ENDED: _advice_on_kubectl,
     Code.FILES_REFUSED: "{advice_within}",
     Code.FILES_REFUSED_BY_HOSTS: "{advice_within}",
     Code.ONE_MACHINE_TWICE: "name each machine once in `hosts`, and give each task its own port",
@@ -1134,10 +1151,10 @@ ADVICE: dict[Code, Words] = {
         switched off: distrun resume JOB --assume-dead {host}""",
     Code.FORMER_TASKS_ALIVE: "end them there; then repeat this command",
     Code.TASK_NOT_STARTED: _advice_on_start,
-    Code.TASKS_LOST_WITH_HOST: _CHECK_HOST,
+    Code.TASKS_LOST_WITH_HOST: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
     Code.NO_ROOM: """add spares to `hosts`, or set `restart.min_workers` to continue with fewer
         workers""",
-    Code.HOST_LOST: _CHECK_HOST,
+    Code.HOST_LOST: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
     Code.HOST_FAILED: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
     Code.STALLED: lambda c: (
         _if(

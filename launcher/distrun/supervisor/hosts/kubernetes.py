@@ -1,6 +1,6 @@
 """The reach of pods: each is a host, and its agent is started by `kubectl exec`.
 
-The pods belong to one Job, which a process of this job's supervisor keeps: see
+The pods belong to Jobs, which a process of this job's supervisor keeps: see
 :mod:`distrun.kubernetes.keeper`. A connection begins as a shell that waits for the host's pod.
 """
 
@@ -80,10 +80,9 @@ class _Keeper:
     def _start(self) -> None:
         settings = {
             "kubectl": kubectl.prefix(self._spec.kubernetes),
-            "job": manifest.make(self._spec, self._job_id),
+            "jobs": manifest.make(self._spec, self._job_id),
             "start": self._spec.timeouts.start,
             "adopts": self._process is not None or manifest.waits_in_queue(self._spec),
-            "is_new": self._process is None and manifest.waits_in_queue(self._spec),
         }
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -131,9 +130,10 @@ class KubernetesReach(Reach):
     """A pod. Its agent outlives a lost link for `timeouts.link`."""
 
     can_reattach = True
+    is_replaced = True
 
-    def __init__(self, host: str, spec: Spec) -> None:
-        self._host, self._spec = host, spec
+    def __init__(self, host: HostSpec, spec: Spec) -> None:
+        self._host, self._shape, self._spec = host.name, host.role, spec
         self._connection: Connection | None = None
         self._former_pod = ""
         start = spec.timeouts.start
@@ -148,7 +148,8 @@ class KubernetesReach(Reach):
         reader, writer = os.pipe()
         try:
             keeper = _keeper_of(self._spec, job_id)
-            keeper.ask(writer, host=self._host, pod=pod, former=is_former)
+            asked = {"host": self._host, "shape": self._shape, "pod": pod, "former": is_former}
+            keeper.ask(writer, **asked)
             script = _SCRIPT.format(
                 answer=reader,
                 no_pod=_EXIT_NO_POD,
@@ -257,4 +258,4 @@ def _said_cause(text: str) -> Cause | None:
 
 def make_reach(host: HostSpec, spec: Spec) -> Reach:
     """Return the reach of a host of the spec."""
-    return KubernetesReach(host.name, spec)
+    return KubernetesReach(host, spec)

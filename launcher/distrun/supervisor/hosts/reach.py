@@ -222,6 +222,8 @@ class Reach:
     """Whether the agent and its tasks are processes below the supervisor, which inherits what a
     dead agent leaves behind and can resume a suspended one. Tasks have the launch command's
     environment, and their logs are in the job's folder. Other agents have a lease."""
+    is_replaced: bool = False
+    """Whether another machine takes the place of a lost host at once."""
     can_reattach: bool = False
     """Whether a lost link can be reconnected. If not, a host with a lost link is gone."""
     found_as: str = ""
