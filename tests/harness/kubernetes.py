@@ -310,6 +310,14 @@ class Cluster:
             next(each["metadata"]["name"] for each in pods if each["spec"]["nodeName"] == node)
         )
 
+    def add_condition(self, pod: str, kind: str, reason: str, message: str) -> None:
+        """Write a condition into a pod's status, as later versions of Kubernetes do."""
+        now = json.loads(self.kubectl("get", "pod", pod, "-o", "json"))
+        written = {"type": kind, "status": "True", "reason": reason, "message": message}
+        now["status"]["conditions"].append(written)
+        path = f"/api/v1/namespaces/default/pods/{pod}/status"
+        self.kubectl("replace", "--raw", path, "-f", "-", given=json.dumps(now))
+
     def mend(self) -> list[str]:
         """Have it as new. Returns what was left in it."""
         for node in self.nodes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from harness.command import Distrun
-from harness.kubernetes import Cluster
+from harness.kubernetes import Cluster, overlay
 from harness.waiting import wait_until
 
 COUNTS = (
@@ -45,17 +45,117 @@ def _links(distrun: Distrun) -> list[psutil.Process]:
     return [each for each in below if "exec" in each.cmdline()]
 
 
-def test_a_pod_that_is_deleted_is_replaced_and_the_group_restarts(
+def _supervisor_and_below(distrun: Distrun) -> list[psutil.Process]:
+    supervisor = psutil.Process(distrun.status()["supervisor_pid"])
+    return [supervisor, *supervisor.children(recursive=True)]
+
+
+def _phases(pods: Cluster) -> list[str]:
+    return [each["status"]["phase"] for each in pods.objects("pods")]
+
+
+def _wait_for_step(distrun: Distrun, job: str, attempt: int) -> None:
+    """Wait until both tasks are at work in an attempt."""
+    line = f"step 2 of attempt {attempt}\n"
+    wait_until(lambda: distrun("logs", job).stdout.count(line) == 2, what=f"both print {line}")
+
+
+UNTIL_ATTEMPT_3 = """\
+if [ $DISTRUN_ATTEMPT = 0 ] && [ $DISTRUN_TASK = worker:1 ]; then
+    sleep 1; python3 -c 'x = bytearray(1 << 30)'; exit
+fi
+i=0; while [ $i -lt 3 ] || [ $DISTRUN_ATTEMPT -lt 3 ]; do
+    echo "step $i of attempt $DISTRUN_ATTEMPT"; i=$((i + 1)); sleep 0.2
+done
+"""
+
+
+def test_what_kubernetes_does_to_pods_costs_no_restart_and_the_group_starts_together(
     pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
 ) -> None:
-    job = _launch(distrun, pod_spec(COUNTS.format(steps=20), restart={"max": 1}))
-    lost = pods.pod_of(0)
-    pods.kubectl("delete", "pod", lost, "--wait=false")
+    """A task runs out of its pod's memory, which counts; a pod is deleted; a node is drained.
+
+    This Kubernetes does not write why a node's pods go: the test does, as later ones do.
+    """
+    memory = {"memory": "256Mi"}
+    spec = pod_spec(UNTIL_ATTEMPT_3, kubernetes=memory, restart={"max": 1, "backoff": "10ms"})
+    started = distrun("launch", "-d", spec)
+    job = started.stdout.strip()
+    _wait_for_step(distrun, job, 1)
+    deleted = pods.pod_of(0)
+    pods.kubectl("delete", "pod", deleted, "--wait=false")
+    _wait_for_step(distrun, job, 2)
+    drained = pods.pod_of(1) if pods.pod_of(1) != deleted else pods.pod_of(0)
+    pods.add_condition(
+        drained, "DisruptionTarget", "EvictionByEvictionAPI", "Eviction API: evicting"
+    )
+    options = ("--force", "--delete-emptydir-data", "--ignore-daemonsets", "--timeout=60s")
+    pods.kubectl("drain", pods.nodes[1].name, *options)
 
     events = _ends_well(distrun, job)
 
-    assert f"pod {lost} was deleted" in events
-    assert distrun("logs", job).stdout.count("step 19 of attempt 1") == 2
+    assert "(host_memory)" in events
+    assert f"pod {deleted} was deleted" in events
+    assert f"took pod {drained} from its node: EvictionByEvictionAPI: Eviction API" in events
+    assert events.count("worker:0, worker:1 start again") == 3
+    wait_until(lambda: not pods.objects(), what="no object of the job is left")
+
+
+def test_a_launching_machine_that_sleeps_gets_new_pods_if_it_slept_for_too_long(
+    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
+) -> None:
+    """Its links only stop at first. Then all is frozen until both pods have completed."""
+    keys = {"restart": {"max": 1}, "timeouts": {"link": "8s", "grace": "1s"}}
+    job = _launch(distrun, pod_spec(COUNTS.format(steps=40), **keys))
+    links = _links(distrun)
+    for each in links:
+        each.suspend()
+    wait_until(lambda: _events(distrun, job).count("is restored") == 2, what="links are restored")
+    frozen = _supervisor_and_below(distrun)
+    for each in frozen:
+        each.suspend()
+    try:
+        wait_until(lambda: _phases(pods) == ["Succeeded"] * 2, what="both pods have completed")
+    finally:
+        for each in frozen:
+            each.resume()
+
+    events = _ends_well(distrun, job)
+
+    assert "no sign of life for 8 s (timeouts.link)" in events
+    assert distrun("logs", job).stdout.count("step 39 of attempt 1") == 2
+    wait_until(lambda: not pods.objects(), what="no object of the job is left")
+
+
+def test_a_node_that_is_cut_off_loses_its_pod_and_the_group_goes_on_elsewhere(
+    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
+) -> None:
+    keys = {"restart": {"max": 1}, "timeouts": {"link": "8s", "grace": "1s"}}
+    job = _launch(distrun, pod_spec(COUNTS.format(steps=60), **keys))
+    pods.nodes[1].cut()
+
+    events = _ends_well(distrun, job)
+
+    assert "is lost: no sign of life for 8 s (timeouts.link)" in events
+    assert distrun("logs", job).stdout.count("step 59 of attempt 1") == 2
+    # All that is left is deleted, which its node cannot confirm before it is back.
+    assert all("deletionTimestamp" in each["metadata"] for each in pods.objects())
+    pods.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
+
+
+def test_a_pod_that_is_evicted_for_its_own_excess_is_a_failure_in_the_words_of_the_kubelet(
+    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
+) -> None:
+    pod = overlay()
+    tmp = next(each for each in pod["spec"]["volumes"] if each["name"] == "tmp")
+    tmp["emptyDir"] = {"sizeLimit": "1Mi"}
+    script = "head -c 9000000 /dev/zero >/tmp/much; sleep 300"
+    spec = pod_spec(script, workers=1, kubernetes={"pod": pod})
+
+    done = distrun("launch", spec, timeout=120)
+
+    assert done.returncode == 69
+    assert 'Usage of EmptyDir volume "tmp" exceeds the limit "1Mi"' in done.stderr
     wait_until(lambda: not pods.objects(), what="no object of the job is left")
 
 

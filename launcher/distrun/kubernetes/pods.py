@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from distrun.agent.protocol import Cause, Code
@@ -17,6 +18,8 @@ _MAY_PASS = ("ContainerCreating", "PodInitializing", "ErrImagePull")
 """Reasons for which a container waits that say nothing yet: the first pull may just have failed."""
 _PREEMPTED = ("Evicted", "Preempting", "NodeShutdown", "Terminated", "Shutdown", "NodeLost")
 _LONGEST = 400
+_SLOW_SECONDS = 10.0
+"""How long after its grace a kubelet may need to say that a pod has ended."""
 
 
 def name_of(pod: Pod) -> str:
@@ -48,7 +51,10 @@ def is_ending(pod: Pod) -> bool:
 
 
 def is_over(pod: Pod) -> bool:
-    """Whether nothing runs in it any more."""
+    """Whether nothing runs in it any more, or it cannot be known: its node is cut off."""
+    deleted = pod.get("metadata", {}).get("deletionTimestamp", "9")  # the end of the grace
+    if deleted < time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - _SLOW_SECONDS)):
+        return True
     is_final = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
     state = _container(pod).get("state", {})
     return is_final or "terminated" in state or (is_ending(pod) and "running" not in state)

@@ -120,7 +120,7 @@ class Planning:
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         """Continue without hosts that could not be reached, or abort the job."""
         for host in causes:
-            self._reconnect_later(host)
+            self._reconnect_later(host, causes[host])
         if (first := self._first) is not None:
             first.on_unreachable(causes)
             self._finish()
@@ -135,7 +135,7 @@ class Planning:
         """Note that a host is lost."""
         self.hosts.remove(host)
         if host in self._job.state.hosts:
-            self._reconnect_later(host)
+            self._reconnect_later(host, cause)
         self.leave_out(host, cause)
 
     def restart(self, host: str) -> None:
@@ -145,7 +145,7 @@ class Planning:
             self._round = None
             self._plan_next()
 
-    def _reconnect_later(self, host: str) -> None:
+    def _reconnect_later(self, host: str, cause: Cause) -> None:
         """Connect anew to a host: after 15 s, or at once to its successor, then less often.
 
         Unless its disk was full, or its agent broke the protocol.
@@ -158,7 +158,8 @@ class Planning:
         handle, wait = self._returns.get(host, (None, _FIRST_RETURN / 2))
         wait = min(wait * 2, _LAST_RETURN)
         handle = handle or self._loop.call_at(None, partial(self._reconnect, host))
-        is_new = is_first and self.hosts.reaches[host].is_replaced
+        is_silent = cause.code is Code.HOST_SILENT_TOO_LONG
+        is_new = is_first and not is_silent and self.hosts.reaches[host].is_replaced
         handle.move(self._loop.now() + (0.0 if is_new else wait))
         self._returns[host] = handle, wait
 
