@@ -62,13 +62,14 @@ def show_plan(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> in
 
 def _show_manifest(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> int:
     """Show what is created in Kubernetes; the rest of a plan is known once the pods run."""
-    from distrun.kubernetes import manifest
+    from distrun.kubernetes import manifest, pods
     from distrun.spec.yamltext import dump
 
     jobs = manifest.make(spec, spec.name)
     if as_json:
         found = [to_json(each) for each in warnings]
-        console.print_json({"plan": {"manifests": jobs}, "warnings": found}, ())
+        made = jobs[0] if len(jobs) == 1 else json.loads(pods.as_list(jobs))
+        console.print_json({"plan": {"manifest": made}, "warnings": found}, ())
     else:
         console.print_text("---\n".join(map(dump, jobs)).rstrip("\n"))
     return 0

@@ -92,17 +92,17 @@ def objects(batch: BatchJob) -> dict[str, list[dict[str, Any]]]:
 
 
 def wait_for_admission(spec: Spec, job_id: str) -> None:
-    """Create the Job of the tasks' pods, and wait until its queue has admitted it.
+    """Create the Jobs of the tasks' pods, and wait until their queue has admitted them.
 
     Raises:
-        SchedulerError: it cannot be created, or has been deleted.
+        SchedulerError: one cannot be created, or has been deleted.
     """
-    prefix, job = kubectl.prefix(spec.kubernetes), manifest.make(spec, job_id)
-    name = job["metadata"]["name"]
-    run([*prefix, "delete", "job", name, "--ignore-not-found"])
-    run([*prefix, "create", "-f", "-"], json.dumps(job))
-    get = [*prefix, "get", "job", name, "-o", "jsonpath={.spec.suspend}"]
-    while run(get) == "true":
+    prefix, jobs = kubectl.prefix(spec.kubernetes), manifest.make(spec, job_id)
+    names = [pods.name_of(each) for each in jobs]
+    run([*prefix, "delete", "job", *names, "--ignore-not-found"])
+    run([*prefix, "create", "-f", "-"], pods.as_list(jobs))
+    get = [*prefix, "get", "job", "-o", "jsonpath={.spec.suspend}"]
+    while any(run([*get, name]) == "true" for name in names):
         time.sleep(_RETRY_SECONDS)
 
 

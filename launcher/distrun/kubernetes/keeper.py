@@ -145,9 +145,7 @@ class Keeper:
             CauseError: that fails.
         """
         command = [*self._kubectl, "create", "-f", "-"]
-        given = json.dumps(
-            {"apiVersion": "v1", "kind": "List", "items": [*self._manifests.values()]}
-        )
+        given = pods.as_list(self._manifests.values())
         try:
             kubectl.run(command, given)
         except CauseError as error:

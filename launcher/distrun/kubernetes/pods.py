@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol import Cause, Code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CONTAINER = "distrun"
 """The name of the container in which agents run."""
@@ -25,6 +29,11 @@ _SLOW_SECONDS = 10.0
 def name_of(pod: Pod) -> str:
     name: str = pod.get("metadata", {}).get("name", "")
     return name
+
+
+def as_list(manifests: Iterable[Pod]) -> str:
+    """Return the manifests of several objects as one, in JSON."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": [*manifests]})
 
 
 def shape_of(item: Pod) -> str:
@@ -111,8 +120,9 @@ def end(pod: Pod | None, name: str) -> Cause | None:
         return Cause(Code.POD_DELETED, name=name)
     if not is_over(pod):
         return None
-    words = ended.get("message") or ended.get("reason") or status.get("reason") or ""
-    return _cause(Code.POD_ENDED, name, words)._replace(status=ended.get("exitCode"))
+    own = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+    last = ended.get("message") or own or ended.get("reason")
+    return _cause(Code.POD_ENDED, name, last)._replace(status=ended.get("exitCode"))
 
 
 def _container(pod: Pod) -> dict[str, Any]:

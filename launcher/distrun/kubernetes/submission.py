@@ -124,8 +124,8 @@ def _begun(spec: Spec, job_id: str, say: Callable[[str], None]) -> Iterator[Batc
     wanted = replace(wanted, requeues=settings.volume_claim is not None)
     given = batch_job.words(replace(wanted, namespace=settings.namespace or ""))
     job = json.dumps(manifest.make_supervisor(spec, job_id, wanted.id))
-    # The tasks' Job is refused now, if it is to be refused.
-    tasks = json.dumps(manifest.make(spec, job_id))
+    # The tasks' Jobs are refused now, if they are to be refused.
+    tasks = pods.as_list(manifest.make(spec, job_id))
     batch_job.run([*given, "create", "--dry-run=server", "-f", "-"], tasks)
     removal = [*given, "delete", "job", wanted.id, "--ignore-not-found", "--wait=false"]
     guard = subprocess.Popen(
