@@ -128,6 +128,25 @@ def test_a_sigterm_that_another_sent_is_a_preemption(
     assert told in done.stderr
 
 
+def test_a_sigterm_to_all_tasks_is_a_preemption_where_the_total_is_known(
+    distrun: Distrun,
+) -> None:
+    code = STEPS.format(said="caught SIGTERM, saved", line="step {}/100 loss: 0.1").replace(
+        "first and step == 20", "step == 20"
+    )
+    job = distrun.detached(f"exec {python(code)}")
+    wait_until(
+        lambda: all(each["progress"].get("STEP") == 20 for each in distrun.status()["tasks"]),
+        what="both have come to step 20",
+    )
+    for each in distrun.status()["tasks"]:
+        os.kill(each["pid"], signal.SIGTERM)
+    done = distrun("wait", job)
+    assert done.returncode == 0
+    told = "worker:0, worker:1 were preempted: they exited 0 at step 20 of 100 after a SIGTERM that"
+    assert told in done.stderr
+
+
 def test_a_task_that_leaves_long_before_the_others_is_told(distrun: Distrun) -> None:
     code = (
         "import os, time\nmost = 20 if os.environ['DISTRUN_TASK'] == 'worker:1' else 200\n"

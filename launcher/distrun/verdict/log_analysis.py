@@ -350,7 +350,10 @@ class LogAnalysis:
             stop = min(link.stop, self.crash or 0) if is_before else link.stop
             own = self._own_frames(range(link.first, stop))
             if own:
-                return own[-1]
+                # TensorFlow's message ends with the call that built the graph: an earlier one.
+                called = [each for each in own if each[0] < link.exception]
+                is_earlier = own[-1][1].function == "<module>"
+                return called[-1] if called and is_earlier else own[-1]
             link = link.linked
         if self.raised is not None:
             return None

@@ -148,10 +148,18 @@ def _left_behind(
         return
     first = max(training, key=lambda task: _place_of(reached[task.name]))
     for task in training:
-        if not _is_far_behind(reached[task.name], reached[first.name]):
-            continue
-        log = log_of(task)
+        own, log = reached[task.name], log_of(task)
         at = log.sigterm
+        if not _is_far_behind(own, reached[first.name]):
+            goal = {key: own[f"{key}S"] for key in ("EPOCH", "STEP") if f"{key}S" in own}
+            told = "" if at is None else log.lines[at].lower()
+            is_near = not _is_far_behind({key: own.get(key, "0") for key in goal}, goal)
+            if is_near or not ("sigterm" in told or "signal 15" in told):
+                continue
+            cause = Cause(Code.PREEMPTED_SILENTLY, task=task.name, text=_place(own))
+            total = _place(goal) if len(goal) > 1 else "".join(goal.values())
+            yield cause._replace(expected=total), (log.evidence(at or 0),)
+            continue
         # Workers that are independent do different parts.
         is_early = state.rule(task).restarts is Scope.GROUP and _left_early(task, first)
         if at is None and not is_early:

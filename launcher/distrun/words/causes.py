@@ -939,8 +939,12 @@ TEXTS: dict[Code, Words] = {
     ),
     Code.LEFT_BEHIND: """{task_names} exited 0 at {text}, long before {name}, which came to
         {expected}""",
-    Code.PREEMPTED_SILENTLY: """{task_names} was preempted: it exited 0 at {text} after a SIGTERM
-        that distrun did not send, and {name} came to {expected}""",
+    Code.PREEMPTED_SILENTLY: lambda c: (
+        f"{format_task_names(c.tasks)} "
+        f"{'were preempted: they' if len(c.tasks) > 1 else 'was preempted: it'} exited 0 at {c.text}"
+        f"{_if(not c.name, f' of {c.expected}')} after a SIGTERM that distrun did not send"
+        f"{_if(c.name, f', and {c.name} came to {c.expected}')}"
+    ),
     Code.NEVER_LISTENED: """{task_names} never listened on a port: each ran by itself, without the
         others""",
     Code.TRAINED_ALONE: "{task_names} were never connected: each trained alone",
