@@ -941,8 +941,9 @@ TEXTS: dict[Code, Words] = {
         {expected}""",
     Code.PREEMPTED_SILENTLY: lambda c: (
         f"{format_task_names(c.tasks)} "
-        f"{'were preempted: they' if len(c.tasks) > 1 else 'was preempted: it'} exited 0 at {c.text}"
-        f"{_if(not c.name, f' of {c.expected}')} after a SIGTERM that distrun did not send"
+        + ("were preempted: they" if len(c.tasks) > 1 else "was preempted: it")
+        + f" exited 0 at {c.text}{_if(not c.name, f' of {c.expected}')} after a SIGTERM that "
+        f"distrun did not send"
         f"{_if(c.name, f', and {c.name} came to {c.expected}')}"
     ),
     Code.NEVER_LISTENED: """{task_names} never listened on a port: each ran by itself, without the
