@@ -5,50 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import sys
 from pathlib import Path
 
 from distrun.job import stacks
 from harness.command import Distrun
 from harness.json_page import PAGE, Reader
+from harness.steps import training_program
 from harness.terminal import OpenTerminal
 from harness.values import not_none
 from harness.waiting import wait_until
 
-EXECUTE = """\
-import os, socket, time
-n, rank = int(os.environ["DISTRUN_WORLD_SIZE"]), int(os.environ["DISTRUN_RANK"])
-others = []
-server = socket.socket(socket.AF_UNIX)
-if rank == 0:
-    server.bind("all-reduce.new")
-    server.listen()
-    os.rename("all-reduce.new", "all-reduce")
-    others = [server.accept()[0] for _ in range(n - 1)]
-else:
-    while not os.path.exists("all-reduce"):
-        time.sleep(0.02)
-    server.connect("all-reduce")
-def quick_execute():
-    end = time.process_time() + 0.005
-    while time.process_time() < end:
-        pass
-    if rank:
-        server.send(b"x")
-        server.recv(1)
-    for other in others:
-        other.recv(1)
-    for other in others:
-        other.send(b"x")
-"""
 TRAIN = """\
-import os, sys, time
-sys.path.insert(0, "site-packages")
-from tensorflow import execute
 def save_model():
     time.sleep(0.1)
-print("trains", flush=True)
 while True:
     execute.quick_execute()
     if os.environ["DISTRUN_TASK"] == "worker:1":
@@ -56,20 +26,10 @@ while True:
 """
 
 
-def write_program(folder: Path) -> str:
-    """Write it into a folder; returns a shell script that becomes it."""
-    library = folder / "site-packages" / "tensorflow"
-    library.mkdir(parents=True)
-    (library / "execute.py").write_text(EXECUTE)
-    (library / "__init__.py").write_text("")
-    (folder / "train.py").write_text(TRAIN)
-    return f"cd {shlex.quote(str(folder))}; {shlex.quote(sys.executable)} train.py"
-
-
 def test_the_task_that_the_others_wait_for_is_named_with_its_line(
     distrun: Distrun, tmp_path: Path, terminal: OpenTerminal
 ) -> None:
-    distrun.detached(write_program(tmp_path), workers=2)
+    distrun.detached(training_program(tmp_path, TRAIN), workers=2)
     wait_until(lambda: distrun("logs").stdout.count("trains") == 2, timeout=60)
     file = tmp_path / "job.json"
     done = distrun("profile", "--seconds", "2", "--json", "-o", str(file))
@@ -87,7 +47,7 @@ def test_the_task_that_the_others_wait_for_is_named_with_its_line(
     assert shares["worker:1"]["saving"] > 0.4
     assert (found["straggler"]["task"], found["straggler"]["gain"] > 0.3) == ("worker:1", True)
     reason = found["straggler"]["reasons"][0]
-    assert (reason["kind"], reason["place"]) == ("saving", "save_model, train.py:5")
+    assert (reason["kind"], reason["place"]) == ("saving", "save_model, train.py:6")
     profiles = json.loads(file.read_text())["profiles"]
     assert {"worker:0", "worker:1"} <= {each["name"] for each in profiles}
 
@@ -96,7 +56,7 @@ def test_the_task_that_the_others_wait_for_is_named_with_its_line(
     drawn = r'aria-label="Flame graph of (\S+)">(.*?)</details>'
     graphs = dict(re.findall(drawn, page.read_text(), re.DOTALL))
     assert list(graphs) == ["worker:0", "worker:1"]
-    saves = r"save_model \(train.py:5\): ([\d.]+)%"
+    saves = r"save_model \(train.py:6\): ([\d.]+)%"
     assert re.search(saves, graphs["worker:0"]) is None
     assert float(not_none(re.search(saves, graphs["worker:1"]))[1]) > 40
     (Path(distrun.status()["folder"]) / "profile.json").write_text('{"profiles": [{"name": 1}]}')
