@@ -59,6 +59,46 @@ KeyError: 'target'
 TF = "tensorflow.python.framework.errors_impl."
 PREFIXED = "".join(f"[1,0]<stderr>: {line}\n" for line in PLAIN.splitlines())
 LATER = "".join(f"wandb: summary {number}\n" for number in range(120))
+IPYTHON_7 = """\
+KeyError                                  Traceback (most recent call last)
+~/u/t.py in <module>
+     10 def main():
+---> 12 main()
+
+~/u/t.py in load(rows)
+      4 def load(rows):
+----> 6     return rows["target"]
+
+KeyError: 'target'
+"""
+REMOTE = (
+    'multiprocessing.pool.RemoteTraceback:\n"""\n' + PLAIN + '"""\n\n'
+    "The above exception was the direct cause of the following exception:\n\n"
+    'Traceback (most recent call last):\n  File "/u/main.py", line 3, in <module>\n'
+    "    pool.map(load, rows)\nKeyError: 'target'\n"
+)
+GROUP = """\
+  + Exception Group Traceback (most recent call last):
+  |   File "/u/main.py", line 3, in <module>
+  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/u/t.py", line 6, in load
+    |     return rows["target"]
+    | KeyError: 'target'
+    +------------------------------------
+"""
+PYTEST = """\
+_________________________________ test_a _________________________________
+
+    def load(rows):
+>       return rows["target"]
+E       KeyError: 'target'
+
+t.py:6: KeyError
+========================= short test summary info =========================
+FAILED t.py::test_a - KeyError: 'target'
+"""
 FORMS = {
     "plain": PLAIN,
     "rich": RICH.format("╭", "╮"),
@@ -73,7 +113,20 @@ FORMS = {
     "a prefix for each line": PREFIXED,
     "set in by a logger": "".join(f"    {line}\n" for line in PLAIN.splitlines()),
     "followed by 120 lines": PLAIN + LATER,
-}
+    "the time before each line": "".join(
+        f"2026-11-25 10:00:0{second}.5 {line}\n" for second, line in enumerate(PLAIN.splitlines())
+    ),
+    "Python's repr": f"ERROR training failed: {PLAIN!r}\n",
+    "structlog's frames": json.dumps({"event": "boom", "exception": [{
+        "exc_type": "KeyError", "exc_value": "'target'", "frames": [
+            {"filename": "/u/t.py", "lineno": 12, "name": "<module>"},
+            {"filename": "/u/t.py", "lineno": 6, "name": "load"}]}]}) + "\n",
+    "IPython 7": IPYTHON_7,
+    "another process's": REMOTE,
+    "a terminal's links": PLAIN.replace(
+        "/u/t.py", "\x1b]8;id=1;file:///u/t.py\x1b\\/u/t.py\x1b]8;;\x1b\\"),
+    "a group": GROUP,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -226,6 +279,10 @@ CAUSES = {
         "config error: no key 'lr'\nerror: bad config\nSee the help\nGood luck\n", 4, None,
         Kind.EXIT, "exited 4 by itself"),
     **NATIVE,
+    "pytest": (PYTEST, 1, None, Kind.EXCEPTION, "failed with KeyError: 'target', at t.py:6"),
+    "click, after its hint": (
+        "Usage: t.py [OPTIONS]\nTry 't.py --help' for help.\n\nError: Invalid value for '--lr'\n",
+        2, None, Kind.ARGUMENTS, "Error: Invalid value for '--lr'"),
     "an exit after an exception": (
         PLAIN, 3, None, Kind.EXCEPTION, "exited 3 by itself, after it had printed KeyError"),
     "a typo that Python corrects": (

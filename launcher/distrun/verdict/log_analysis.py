@@ -66,7 +66,8 @@ _GENERATED = ("<", "__autograph_generated_file")
 _CONVERTED = re.compile(r"(?<!\s)\s+\*+$")
 """Follows the name of a function that AutoGraph has converted."""
 SERVING = re.compile(r"Started server with target: grpc://(\S+)")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]{0,999}(?:\x07|\x1b\\)")
+"""Colours, and links of a terminal."""
 _TENSORFLOW = "tensorflow."
 _MESSAGE_ENDS = ("[[", "[Op:")
 _LAST_LINES = 20
@@ -344,7 +345,7 @@ class LogAnalysis:
     @cached_property
     def frame(self) -> tuple[int, Frame] | None:
         """The deepest frame in the user's own files, with the index of its line."""
-        link = self.raised
+        link, outer = self.raised, None
         while link is not None:
             is_before = self.crash is not None and self.crash > link.exception
             stop = min(link.stop, self.crash or 0) if is_before else link.stop
@@ -353,10 +354,12 @@ class LogAnalysis:
                 # TensorFlow's message ends with the call that built the graph: an earlier one.
                 called = [each for each in own if each[0] < link.exception]
                 is_earlier = own[-1][1].function == "<module>"
-                return called[-1] if called and is_earlier else own[-1]
+                outer = called[-1] if called and is_earlier else own[-1]
+                if not link.repeats_cause:
+                    break
             link = link.linked
         if self.raised is not None:
-            return None
+            return outer
         # When it crashes, Python prints the most recent call first.
         own = [] if self.crash is None else self._own_frames(range(self.crash, len(self.lines)))
         return own[0] if own else None

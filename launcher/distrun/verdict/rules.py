@@ -252,6 +252,8 @@ _SETUP = (
     Rule(Kind.SCRIPT_NOT_FOUND, Code.SCRIPT_NOT_FOUND,
          line_patterns=(r"\S+: can't open file '.*", r"\S+: can't find '__main__' module.*")),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
+         line_patterns=(r"Error: .*",), all_of=("Usage: ",), exit_codes=(2,)),  # click
+    Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
          line_patterns=(
              r".*: error: unrecognized arguments.*",
              r".*: error: argument .*",

@@ -25,6 +25,14 @@ _IPYTHON_FRAME = re.compile(
     r"(?::(?P<line>\d{1,9})|, line (?P<number>\d{1,9}))"
     r"(?:, in (?P<name>[\w.<>]+).*)?$"
 )
+_IPYTHON_7_FRAME = re.compile(r"(?P<path>[^\s:]*[/.<][^\s:]*) in (?P<name>[\w.<>]+)")
+_IPYTHON_7_LINE = re.compile(r"-+> *(\d{1,9}) ")
+_PYTEST_ERROR = re.compile(r"E {3,}(\S.*)$")
+_PYTEST_PLACE = re.compile(r"(\S+\.py):(\d{1,9}): ")
+_MOST_PYTEST_LINES = 40
+"""From the error to its place."""
+_FRAMES = '"exc_type":'
+"""A key of structlog's JSON, whose frames are objects."""
 _IPYTHON_CODE = re.compile(r"-+> *\d+ |\s*\d+ |-+>")
 _GROUP = re.compile(r"\s*[|+]")
 _MOST_DEPTH = 6
@@ -32,14 +40,16 @@ _MOST_DEPTH = 6
 
 def plain_lines(lines: Sequence[str]) -> tuple[list[str], list[int]]:
     """Return lines with each traceback in Python's form, and the index that each had."""
-    if not any(_HEAD in line for line in lines):
+    if not any(
+        any(mark in line for mark in (_HEAD, _FRAMES)) or line.startswith("E   ") for line in lines
+    ):
         return list(lines), list(range(len(lines)))
     found = list(_plain(lines))
     return [line for line, _ in found], [index for _, index in found]
 
 
 def _plain(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
-    inside, prefix = "", ""
+    inside, prefix, frame = "", re.compile(""), ""
     for index, line in enumerate(lines):
         if _RICH_START.match(line):
             inside = "rich"
@@ -51,24 +61,26 @@ def _plain(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
             inside = "" if _RICH_END.match(line) else inside
             yield _of_rich(line), index
         elif inside == "ipython" and line:
-            text = _of_ipython(line)
+            text, frame = _of_ipython(line, frame)
             inside = inside if text[0].isspace() else ""
             yield text, index
-        elif "\\n" in line and _HEAD in line:
-            yield from ((each, index) for each in _escaped(line))
+        elif line.startswith("E   ") or _FRAMES in line or ("\\n" in line and _HEAD in line):
+            is_pytest = line.startswith("E   ")
+            found = _of_pytest(lines, index) if is_pytest else _escaped(line)
+            yield from ((each, index) for each in found)
         else:
             before, start, rest = line.partition(START)
             after = lines[index + 1] if index + 1 < len(lines) else ""
             is_prefix = before.strip() and not _GROUP.match(before)
-            if start and not rest and is_prefix and after.startswith(f"{before}  File "):
-                prefix = before
-            elif prefix and not line.startswith(prefix):
-                prefix = ""
-            text = line[len(prefix) :]
+            if start and not rest and is_prefix and _alike(f"{before}  File ").match(after):
+                prefix = _alike(before)
+            elif not prefix.match(line):
+                prefix = re.compile("")
+            text = prefix.sub("", line, count=1)
             yield f"  {text[2:]}" if text.startswith("> File ") else text, index
 
 
-def _frame(path: str, line: str, name: str | None) -> str:
+def _frame(path: Any, line: Any, name: Any) -> str:
     return f'  File "{path}", line {line}, in {name or "<module>"}'
 
 
@@ -80,11 +92,33 @@ def _of_rich(line: str) -> str:
     return _frame(frame["path"], frame["line"], frame["name"])
 
 
-def _of_ipython(line: str) -> str:
+def _alike(text: str) -> re.Pattern[str]:
+    """The pattern of a line's beginning with other numbers, such as the time."""
+    return re.compile(re.sub(r"\d+", lambda _: r"\d+", re.escape(text)))
+
+
+def _of_pytest(lines: Sequence[str], index: int) -> list[str]:
+    """Return the exception that a line begins, and its place; nothing if it is none of pytest."""
+    error = _PYTEST_ERROR.match(lines[index])
+    is_first = index == 0 or lines[index - 1][:4] != "E   "
+    after = lines[index + 1 : index + _MOST_PYTEST_LINES]
+    place = next(filter(None, map(_PYTEST_PLACE.match, after)), None)
+    if error is None or place is None or not is_first:
+        return [lines[index]]
+    return [START, _frame(place[1], place[2], None), error[1]]
+
+
+def _of_ipython(line: str, before: str) -> tuple[str, str]:
+    """Return a line, and the frame of which a later line has the number, as IPython 7 has it."""
+    older, number = _IPYTHON_7_FRAME.match(line), _IPYTHON_7_LINE.match(line)
+    if older is not None:
+        return "    ", _frame(older["path"], "0", older["name"])
+    if before and number is not None:
+        return before.replace("line 0", f"line {number[1]}"), ""
     frame = _IPYTHON_FRAME.match(line)
     if frame is not None:
-        return _frame(frame["path"], frame["line"] or frame["number"], frame["name"])
-    return f"    {line}" if _IPYTHON_CODE.match(line) else line
+        return _frame(frame["path"], frame["line"] or frame["number"], frame["name"]), ""
+    return (f"    {line}" if _IPYTHON_CODE.match(line) else line), before
 
 
 def _escaped(line: str) -> Iterator[str]:
@@ -93,9 +127,13 @@ def _escaped(line: str) -> Iterator[str]:
         text = next(_texts(json.loads(line[line.index("{") :])), "")
     except (ValueError, RecursionError):
         text = ""
-    if not text:
-        text = line[line.index(_HEAD) :].replace("\\n", "\n").replace('\\"', '"').rstrip("\"'}] ")
-    yield from text[text.index(_HEAD) :].rstrip("\n").split("\n")
+    if not text and _HEAD in line:
+        text = line[line.index(_HEAD) :].rstrip("\"'}] ").removesuffix("\\n")
+        text = re.sub(r"\\(n|[\"'])", lambda each: each[1].replace("n", "\n"), text)
+    if text:
+        yield from text[text.index(_HEAD) :].rstrip("\n").split("\n")
+    else:
+        yield line
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:
@@ -103,6 +141,10 @@ def _texts(value: Any, depth: int = 0) -> Iterator[str]:
     if isinstance(value, str):
         if _HEAD in value:
             yield value
+    elif isinstance(value, dict) and "exc_type" in value and isinstance(value.get("frames"), list):
+        frames = (each for each in value["frames"] if isinstance(each, dict))
+        lines = [_frame(e.get("filename"), e.get("lineno"), e.get("name")) for e in frames]
+        yield "\n".join([START, *lines, f"{value['exc_type']}: {value.get('exc_value')}"])
     elif depth < _MOST_DEPTH and isinstance(value, (dict, list)):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _texts(each, depth + 1)

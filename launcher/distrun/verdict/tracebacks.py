@@ -41,6 +41,7 @@ _WRAPPERS = re.compile(
     r"|The above exception was raised while "
 )
 """Lines of which the next one that is not empty says more."""
+_OF_GROUP = re.compile(r"\(\d+ sub-exceptions?\)$")
 _FRAME = re.compile(r"File \"|\S+:\d+ \S+|relative to ")
 ARGUMENTS = re.compile(r"\s*(?:Call a|A)rguments received by |\s*Received: ")
 """What the failed call was given follows; the error is above."""
@@ -110,6 +111,12 @@ class Traceback(Frozen, kw_only=True):
     def is_uncaught_aside(self) -> bool:
         """Whether it ended a thread, a process, or a function that was to be called at the exit."""
         return "atexit" in self.aside or (self.aside != "" and not self.is_ignored)
+
+    @property
+    def repeats_cause(self) -> bool:
+        """Whether it raises again what another process has raised: its cause says where."""
+        linked = self.linked if self.is_caused else None
+        return linked is not None and str(linked.message) == str(self.message)
 
     def chain(self) -> Iterator[Traceback]:
         """Yield this traceback and its direct causes."""
@@ -252,6 +259,9 @@ def _after_wrapper(lines: Sequence[str], index: int, stop: int, text: str) -> in
         depth = _depth(lines[index])
         rest = (i for i in range(index + 1, stop) if lines[i].strip())
         return next((i for i in rest if _depth(lines[i]) <= depth), None)
+    if _OF_GROUP.search(text):
+        rest = (i for i in range(index + 1, stop) if _TYPED.match(lines[i]))
+        return next(rest, None)
     if text.startswith(_BUILD):
         above = (i for i in range(index + 1, stop - 1) if lines[i] == "Exception encountered:")
         return next((i + 1 for i in above), None)

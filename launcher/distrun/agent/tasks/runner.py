@@ -345,6 +345,9 @@ class TaskRunner:
         if code != 0:
             log = read_end(task.log, _END_BYTES)
             found += limits.read(task.pid, log, signum, self._refusals)
+            if self._deaths is None and re.search(rb"SIGKILL|killed|code:? -9\b", log):
+                oom_kill = self._oom.find_kill(task.pid, True)
+                found += [] if oom_kill is None else [oom_kill]
             if re.search(rb"(?i)in use|\bbind|could not start grpc|errno 98\b", log):
                 from distrun.agent.linux import port_owners
 
