@@ -41,3 +41,23 @@ def test_the_bundled_job_has_the_options_of_the_page() -> None:
     )
     assert shown - set(re.findall(r"--[a-z][a-z-]+", asked.stdout)) == set()
     assert {"--reduction", "--devices"} <= shown
+
+
+FORBIDDEN = """
+import tensorflow as tf
+
+strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+for reduction in ("auto", "sum_over_batch_size", "none", "sum"):
+    loss_object = tf.keras.losses.MeanSquaredError(reduction=reduction)
+    with strategy.scope():
+        try:
+            loss_object(tf.zeros([2, 1]), tf.ones([2, 1]))
+            print(reduction, "works")
+        except ValueError as error:
+            print(reduction, "tf.distribute.Strategy" in str(error))
+"""
+
+
+def test_a_custom_loop_refuses_the_other_reductions(run_python: RunPython, tmp_path: Path) -> None:
+    said = run_python("-c", FORBIDDEN, cwd=tmp_path, TF_USE_LEGACY_KERAS="1")
+    assert said.splitlines() == ["auto True", "sum_over_batch_size True", "none works", "sum works"]
