@@ -24,7 +24,7 @@ def test_trains_and_tells_its_progress(
     first, second = job.epochs
     assert second["loss"] < first["loss"]
     assert (first["epoch"], second["epoch"], first["step"]) == (1, 2, 12)
-    assert any("default: 1 replica on 1 worker" in line for line in job.lines)
+    assert any("default: replicas 1, 64 images a step" in line for line in job.lines)
     for number in (1, 2):
         last = [fields for fields in seen if fields.get("EPOCH") == str(number)][-1]
         assert int(last["STEP"]) == 12 * number
@@ -51,7 +51,7 @@ def test_sigterm_saves_and_the_next_launch_resumes_there(
     assert resumed[1] == saved[1]
     assert job.epochs[0]["step"] == int(steps)
     with alone(*arguments, "--steps-per-epoch", steps, "--epochs", "1") as job:
-        job.wait_for("already holds 1 epochs: nothing left to train")
+        job.wait_for("resumed from ckpt-.*; epochs left to train: 0")
         assert job.finish() == 0
 
 
@@ -138,7 +138,19 @@ def test_only_a_first_checkpoint_that_was_never_complete_is_ignored(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--strategy", "one_device", "--devices", "GPU:77"], "there is no device GPU:77"),
+        (
+            ["--strategy=one_device", "--devices=GPU:77"],
+            "--devices GPU:77: one_device takes one of CPU:0",
+        ),
+        (
+            ["--strategy=one_device", "--devices=2"],
+            "--devices 2: one_device takes one of CPU:0, CPU:1",
+        ),
+        (
+            ["--strategy=mirrored", "--devices=cpu:1,cpu:1"],
+            "--devices CPU:1,CPU:1: mirrored takes different ones of CPU:0, CPU:1",
+        ),
+        (["--strategy=mirrored", "--devices=0"], "--devices 0: mirrored takes different ones of"),
         (
             ["--strategy=mirrored", "--devices=3", "--learning-rate=64:0.001,128:0.002"],
             "rates for global batches of 64, 128 images, and none for 192",

@@ -77,7 +77,7 @@ import os
 import time
 from types import SimpleNamespace
 
-from mnist_job.preemption import SigtermWatch
+from mnist_job.launcher import SigtermWatch
 
 watch = SigtermWatch()
 import numpy as np

@@ -206,7 +206,7 @@ def test_two_parameter_servers_share_the_variables_and_divide_global_batches(
     done = distrun("launch", "job.yaml", "--", *arguments, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     said = [line.partition("| ")[2] for line in done.stdout.splitlines() if "chief:0" in line]
-    assert any("steps by 1 worker, variables on 2 ps" in line for line in said)
+    assert any("replicas 1, chief 1, worker 1, ps 2" in line for line in said)
     assert said[-1] == "6 steps scheduled, optimizer.iterations 6: no update lost"
     # LOSS is the mean over one batch: with untrained weights, near the mean over the epoch, but
     # another number.

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from harness.training import MAIN, RunPython
@@ -97,17 +96,3 @@ def test_updates_are_compiled_where_it_pays(strategy: str, steps: int, compiles:
     optimizer = SimpleNamespace(jit_compile=True)
     workarounds.compile_updates(optimizer, strategy, steps)
     assert optimizer.jit_compile is compiles
-
-
-def test_what_tensorflow_takes_for_a_pattern_is_no_name() -> None:
-    for name in ("run[1]", "all/run*", "run?/ckpt-1", "a\\b", "gs://bucket/run"):
-        assert workarounds.problem_of_path(name), name
-    for name in ("{1} ]a[b", "a b", "[", "/x/logs"):
-        assert workarounds.problem_of_path(name) is None, name
-
-
-def test_one_data_set_is_known_from_the_other_by_its_labels() -> None:
-    fashion = np.array([9, 0, 0, 3, 0, 2, 7, 2, 5, 5, 1], np.uint8)
-    assert workarounds.other_data_set("mnist", fashion) == "fashion_mnist"
-    assert workarounds.other_data_set("fashion_mnist", fashion) is None
-    assert workarounds.other_data_set("mnist", fashion[::-1]) is None

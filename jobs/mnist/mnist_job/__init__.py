@@ -11,3 +11,7 @@ class JobError(Exception):
     def __init__(self, message: str, code: int = 65) -> None:
         super().__init__(message)
         self.code = code
+
+
+def first_line(error: Exception) -> str:
+    return str(getattr(error, "message", error)).strip().partition("\n")[0][:300]

@@ -1,19 +1,19 @@
-"""Checkpoints, saved by all workers together and kept by the chief."""
+"""Saving, restoring, and testing what was restored."""
 
 import json
 import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from mnist_job import JobError
-from mnist_job.cluster import Task
+from mnist_job import JobError, first_line, launcher
+from mnist_job.data import DataSet
 from mnist_job.options import Options
+from mnist_job.training import Training
 
-TRAINING, EVALUATION = ("dataset", "model", "optimizer"), ("dataset", "model")
-"""Options that a resumed run, or an evaluation, must share with the checkpoint."""
 _UNUSABLE = (tf.errors.OpError, IndexError, RuntimeError, AssertionError, ValueError)
 """Raised for a checkpoint that is damaged or missing, or (the last two) of another model."""
 _NAMES = ("Unavailable", "Aborted", "Cancelled", "Internal")
@@ -22,31 +22,24 @@ _PEER_ERRORS = tuple(getattr(tf.errors, f"{name}Error") for name in _NAMES)
 
 
 class Counters(tf.train.experimental.PythonState):  # type: ignore[misc]
-    """How far a run has come. Python numbers: variables would be written and read at each step.
-
-    Finished epochs; steps of the current epoch and images in them; those of all epochs.
-    """
+    """Finished epochs; steps of the current epoch and images in them; those of all epochs."""
 
     KEY = "counters/.ATTRIBUTES/py_state"  # in a checkpoint that has them as `counters`
+    # Python's numbers: variables would be written and read at each step.
     NUMBERS = ("epoch", "step", "epoch_images", "total_steps", "images_seen")
     epoch = step = epoch_images = total_steps = images_seen = 0
 
     def __init__(self, options: Options) -> None:
         super().__init__()
-        self._trained_with = {name: getattr(options, name) for name in TRAINING}
+        names = ("dataset", "model", "optimizer")
+        self.trained_with = {name: getattr(options, name) for name in names}
 
     def __str__(self) -> str:
         return f"epoch {self.epoch + 1}, after step {self.step}"
 
-    def count_steps(self, steps: int, images: int) -> None:
-        self.step += steps
-        self.total_steps += steps
-        self.epoch_images += images
-        self.images_seen += images
-
     def serialize(self) -> str:
         numbers = {name: getattr(self, name) for name in self.NUMBERS}
-        return json.dumps({**numbers, **self._trained_with})
+        return json.dumps({**numbers, **self.trained_with})
 
     def deserialize(self, string_value: str | bytes) -> None:
         for name in self.NUMBERS:
@@ -56,8 +49,7 @@ class Counters(tf.train.experimental.PythonState):  # type: ignore[misc]
 def saved(folder: Path) -> list[str]:
     """The paths of the complete checkpoints in a folder, the newest first: TensorFlow's list.
 
-    A checkpoint enters the list when it is complete. So one without a list is what an interrupted
-    first save has left. If there are several, the list is lost.
+    One without a list is what an interrupted first save has left. Several: the list is lost.
     """
     with suppress(ValueError):  # not text, or an empty file
         if state := tf.train.get_checkpoint_state(str(folder)):
@@ -69,42 +61,35 @@ def saved(folder: Path) -> list[str]:
     return []
 
 
-def restore(checkpoint: Any, path: str, options: Options, same: tuple[str, ...]) -> None:
-    """Restores everything that `checkpoint` has; raises JobError if that cannot be.
-
-    What else the file has is ignored. It must be trained with the same options, of those named.
-    """
-    failed = f"{path} cannot be restored"
+def restore(checkpoint: Any, path: str) -> None:
+    """Restores all that `checkpoint` has; raises JobError if it cannot, or other options differ."""
     try:
-        reader = tf.train.load_checkpoint(path)
-        trained_with = json.loads(reader.get_tensor(Counters.KEY))
-        for name in same:
-            if trained_with[name] != (asked := getattr(options, name)):
-                problem = f"it was trained with --{name} {trained_with[name]}, not {asked}"
-                raise JobError(f"{failed}: {problem}; use the same options, or another folder")
+        trained_with = json.loads(tf.train.load_checkpoint(path).get_tensor(Counters.KEY))
+        for name, asked in checkpoint.counters.trained_with.items():
+            if (found := trained_with[name]) != asked:
+                problem = f"it was trained with --{name} {found}, not {asked}"
+                raise JobError(f"{problem}; use the same options, or another folder")
         checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
-    except _UNUSABLE as error:
-        raise JobError(f"{failed}: {str(error).strip().partition(chr(10))[0][:300]}") from error
-
-
-def write_filepath(folder: Path, task: Task) -> Path:
-    """Where a task saves: the chief in the folder itself, others in temporary folders in it."""
-    return folder if task.is_chief else folder / f"workertemp_{task.role}_{task.index}"
+    except (JobError, *_UNUSABLE) as error:
+        raise JobError(f"{path} cannot be restored: {first_line(error)}") from error
 
 
 class Checkpoints:
-    """Saves and restores. Only the chief's checkpoints are kept.
+    """Saves and restores. Saving can sum variables over the replicas, so all workers save.
 
-    Saving can need all workers, because it sums some variables over the replicas. So all of them
-    save: the others into their own temporary folders inside the chief's folder.
+    Only the chief's checkpoints are kept. The others save into temporary folders inside its folder.
     """
 
-    def __init__(self, state: dict[str, Any], folder: Path, task: Task, options: Options) -> None:
-        self.folder, self._own, self._options = folder, write_filepath(folder, task), options
-        if task.is_chief:  # nobody saves before all have come here
-            self._remove(*folder.glob("ckpt-*_temp"), *folder.glob("workertemp_*"))
-        saved(folder)  # raises JobError if the list is damaged, which the manager cannot read
-        self._checkpoint, keep = tf.train.Checkpoint(**state), 3 if task.is_chief else 1
+    def __init__(self, state: dict[str, Any], options: Options) -> None:
+        self.folder, task = options.checkpoint_dir, options.task
+        self._own, keep = self.folder, 3
+        if not task.is_chief:
+            self._own, keep = self.folder / f"workertemp_{task.role}_{task.index}", 1
+        else:  # nobody saves before all have come here
+            for left in (*self.folder.glob("ckpt-*_temp"), *self.folder.glob("workertemp_*")):
+                shutil.rmtree(left, ignore_errors=True)
+        saved(self.folder)  # raises JobError if the list is damaged, which the manager cannot read
+        self._checkpoint = tf.train.Checkpoint(**state)
         self._manager = tf.train.CheckpointManager(self._checkpoint, str(self._own), keep)
 
     def restore(self) -> str | None:
@@ -112,19 +97,18 @@ class Checkpoints:
         problems = []
         for path in saved(self.folder):
             try:
-                restore(self._checkpoint, path, self._options, TRAINING)
-            except JobError as error:
-                problems.append(str(error))
-            else:
-                print(*problems, sep="\n", end="\n" * bool(problems), flush=True)
+                restore(self._checkpoint, path)
                 return Path(path).name
+            except JobError as error:
+                problems.append(error)
+                print(error)
         if problems:
-            advice = "move them away to start anew, or name another --checkpoint-dir"
             found = f"none of the {len(problems)} checkpoints in {self.folder} can be restored"
+            advice = "move them away to start anew, or name another --checkpoint-dir"
             raise JobError(f"{found}: {problems[0]}; {advice}")
         if (self.folder / "ckpt-1.index").exists():
             torn = f"the first checkpoint in {self.folder} is incomplete"
-            print(f"{torn}: its save was interrupted; training starts anew", flush=True)
+            print(f"{torn}: its save was interrupted; training starts anew")
         return None
 
     def save(self) -> None:
@@ -134,14 +118,46 @@ class Checkpoints:
         except _PEER_ERRORS:
             raise
         except (OSError, tf.errors.OpError) as error:
-            self._remove(*self._own.glob("ckpt-*_temp"))
-            problem = str(getattr(error, "message", error)).strip().partition("\n")[0][:300]
-            raise JobError(f"no checkpoint can be written to {self._own}: {problem}") from error
+            for left in self._own.glob("ckpt-*_temp"):
+                shutil.rmtree(left, ignore_errors=True)
+            problem = f"no checkpoint can be written to {self._own}"
+            raise JobError(f"{problem}: {first_line(error)}") from error
 
     def remove_temp_dir(self) -> None:
         if self._own != self.folder:
-            self._remove(self._own)
+            shutil.rmtree(self._own, ignore_errors=True)
 
-    def _remove(self, *folders: Path) -> None:
-        for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
+
+def evaluate(data: DataSet, options: Options) -> None:
+    """Tests the checkpoint of --evaluate, or all that others save, up to the last epoch's."""
+    training, counters = Training(tf.distribute.get_strategy(), data, options), Counters(options)
+    del counters.trained_with["optimizer"]  # which is not restored
+    checkpoint = tf.train.Checkpoint(model=training.model, counters=counters)
+    folder, epochs, asked = options.checkpoint_dir, options.epochs, options.evaluate
+    if asked:
+        paths = saved(asked)[:1] if asked.is_dir() else [str(asked).removesuffix(".index")]
+        if not (paths and Path(f"{paths[0]}.index").exists()):
+            advice = "name a folder that has one, or a checkpoint such as run1/ckpt-3"
+            raise JobError(f"there is no checkpoint at {asked}: {advice}")
+    else:
+        print(f"evaluator: follows the checkpoints in {folder} to epoch {epochs}")
+        paths = tf.train.checkpoints_iterator(str(folder), min_interval_secs=0.2)
+    for path in paths:
+        began = time.monotonic()
+        try:
+            restore(checkpoint, path)
+        except JobError as error:
+            if asked:
+                raise
+            print(error)  # or the chief has removed it, because there are newer ones
+            continue
+        loss, accuracy = training.test()
+        at = str(counters) if counters.step else f"epoch {counters.epoch}"
+        tested = f"data: {data.source}, {len(data.test_images):,} images"
+        results = f"test_accuracy {accuracy:.3f}  test_loss {loss:.3f}"
+        print(f"{Path(path).name} ({at}): {results}  {tested}")
+        counts = {"STEP": counters.total_steps, "EPOCH": max(counters.epoch, 1), "EPOCHS": epochs}
+        speed = len(data.test_images) / max(time.monotonic() - began, 1e-9)
+        launcher.report(**counts, LOSS=loss, EXAMPLES_PER_SEC=speed)
+        if counters.epoch >= epochs:
+            return

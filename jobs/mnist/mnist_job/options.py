@@ -1,40 +1,69 @@
-"""The command line: its options, their help texts, and checks of them. Imports nothing slow."""
+"""What this task is asked: TF_CONFIG, and the command line. Imports nothing slow."""
 
 import argparse
+import json
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from mnist_job import workarounds
-from mnist_job.cluster import Task
+from mnist_job import JobError
 
-ROLES = {
-    "multi_worker_mirrored": ("chief", "worker", "evaluator"),
-    "parameter_server": ("chief", "worker", "ps", "evaluator"),
-}
-"""The roles in TF_CONFIG that each strategy can use. The other strategies run in one process."""
-STRATEGIES = ("default", "one_device", "mirrored", "central_storage", *ROLES, "tpu")
+_OF_CLUSTERS = ("multi_worker_mirrored", "parameter_server")  # the others run in one process
+_STRATEGIES = ("auto", "default", "one_device", "mirrored", "central_storage", *_OF_CLUSTERS, "tpu")
 _REDUCTIONS = {
     "mirrored": ("nccl", "hierarchical_copy", "one_device"),
     "multi_worker_mirrored": ("auto", "ring", "nccl"),
 }
-PASSES = {"all": -1, "all-global": -2}
-"""Numbers of steps per epoch with a meaning of their own."""
+PASSES = {"all": -1, "all-global": -2}  # numbers of steps with a meaning of their own
 _ABOUT = "Trains the CNNs of TensorFlow's tutorials, alone or as a task of TF_CONFIG's cluster."
-_EPILOG = """\
-examples:
-  python main.py --data-dir ~/mnist --epochs 5          data from a folder
-  python main.py --strategy mirrored --devices 2        two replicas, a batch of 64 on each
-  python main.py --checkpoint-dir run1                  run it again to resume from run1
-  python main.py --evaluate run1                        the test accuracy of its newest checkpoint
+_EPILOG = """exit codes: 0 trained; 1 the cluster broke (a peer died); 2 wrong usage; 42 preempted
+(SIGTERM) and saved; 65 data, a checkpoint or a folder cannot be used; 69 no TPU."""
+Options = argparse.Namespace  # the options, checked, and the `task`
 
-exit codes: 0 trained; 1 the cluster broke (a peer died); 2 wrong usage; 42 preempted (SIGTERM) and
-saved; 65 data, a checkpoint or a folder cannot be used; 69 no TPU.
-"""
-Options = argparse.Namespace
-"""The options, checked, and `strategy_is_chosen`: by the user, the launcher or a cluster."""
+
+@dataclass(frozen=True)
+class Task:
+    """One process. `cluster` has the addresses of each role's tasks; empty without a cluster."""
+
+    role: str = "worker"
+    index: int = 0
+    cluster: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}:{self.index}"
+
+    def number_of(self, role: str) -> int:
+        return len(self.cluster.get(role, ()))
+
+    @property
+    def trainers(self) -> int:
+        """The number of tasks that train: the chief and the workers; 1 without a cluster."""
+        return self.number_of("chief") + self.number_of("worker") or 1
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this task's checkpoints are kept: the chief, or worker 0 if there is no chief."""
+        return self.name == ("chief:0" if self.number_of("chief") else "worker:0")
+
+
+def read_task(environ: Mapping[str, str]) -> Task:
+    """Reads TF_CONFIG; raises JobError if it does not describe a cluster and a task of it."""
+    text = environ.get("TF_CONFIG", "").strip() or "{}"
+    try:
+        config = json.loads(text)
+        task = Task(cluster=config.get("cluster") or {})
+        if task.cluster:
+            task = Task(config["task"]["type"], config["task"]["index"], task.cluster)
+            if task.role != "evaluator":  # which need not be in the cluster
+                task.cluster[task.role][task.index]
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise JobError(f"TF_CONFIG is no cluster and task ({error!r}): {text}", code=2) from error
+    return task
 
 
 def _number(least: float, most: float, kind: type[int] | type[float] = int) -> Callable[[str], Any]:
@@ -48,8 +77,7 @@ def _number(least: float, most: float, kind: type[int] | type[float] = int) -> C
     return parse
 
 
-_count, _rate = _number(1, 2**31 - 1), _number(1e-30, 1e30, float)
-"""Parse a number of steps, epochs or images, up to TensorFlow's limit, and a learning rate."""
+_count, _rate = _number(1, 2**31 - 1), _number(1e-30, 1e30, float)  # up to TensorFlow's limit
 
 
 def _rates(text: str) -> dict[int, float]:
@@ -58,36 +86,21 @@ def _rates(text: str) -> dict[int, float]:
     return {_count(at): _rate(x) for at, _, x in pairs} if ":" in text else {0: _rate(text)}
 
 
-def _devices(text: str) -> Sequence[str | int]:
-    """The names of devices, as CPU:0; or the numbers of the first devices of the best kind."""
-    names = [name.strip().upper() for name in text.split(",")]
-    if len(set(names)) == len(names) and all(re.fullmatch(r"[A-Z]+:\d+", n) for n in names):
-        return names
-    if ":" not in text:
-        return range(_count(text))
-    problem = "is neither a number of devices nor a list of different ones, such as GPU:0,GPU:1"
-    raise argparse.ArgumentTypeError(f"{text!r} {problem}")
-
-
 def _folder(text: str) -> Path:
-    if problem := workarounds.problem_of_path(text):
-        raise argparse.ArgumentTypeError(problem)
+    """TensorFlow takes names for patterns: for `run[1]`, it finds and removes files of `run1`."""
+    if found := re.search(r"[*?\\]|\[[^/]*\]|://", text):
+        problem = f"TensorFlow takes {found[0]} in {text!r} for a pattern or an address"
+        raise argparse.ArgumentTypeError(f"{problem}; name a folder without * ? \\ [ ] and ://")
     return Path(text)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line rather than argparse's usage block: launchers show it in a task's log."""
-        self.exit(2, f"{self.prog}: {message} (see --help)\n")
-
-
-def _parser() -> _Parser:
-    raw = argparse.RawDescriptionHelpFormatter  # leaves the lines of the epilog as they are
-    parser = _Parser(description=_ABOUT, epilog=_EPILOG, formatter_class=raw, allow_abbrev=False)
+def _parser() -> argparse.ArgumentParser:
+    # Without argparse's usage, an error is one line: launchers show it in a task's log.
+    parser = argparse.ArgumentParser(None, argparse.SUPPRESS, _ABOUT, _EPILOG, allow_abbrev=False)
     # fmt: off
     add = parser.add_argument_group("training").add_argument
-    add("--strategy", choices=STRATEGIES, help="default: $DISTRUN_STRATEGY, or that of TF_CONFIG's "
-        "cluster; else mirrored if there are several GPUs, or `default` (no distribution)")
+    add("--strategy", choices=_STRATEGIES, help="default: $DISTRUN_STRATEGY, or that of "
+        "TF_CONFIG; else auto: mirrored if there are several GPUs, or `default` (no distribution)")
     add("--epochs", type=_count, default=3, metavar="N", help="default: 3")
     add("--steps-per-epoch", type=lambda text: PASSES.get(text) or _count(text), default=70,
         metavar="N|all", help="all: one pass over the images; all-global: the same, and a smaller "
@@ -107,8 +120,7 @@ def _parser() -> _Parser:
     add = parser.add_argument_group("techniques, all with the same result").add_argument
     add("--loop", choices=("for", "iterator", "epoch", "fit"), default="iterator", help="for: over "
         "the dataset, in Python; iterator: each step takes the next batch in a tf.function "
-        "(default); epoch: up to 100 steps in one tf.function, and progress, SIGTERM and saving "
-        "wait for its end; fit: Keras's Model.fit")
+        "(default); epoch: up to 100 steps in one tf.function; fit: Keras's Model.fit")
     add("--input", choices=("from_function", "distribute"), default="from_function", help="from_"
         "function: each worker makes its part of a batch (default); distribute: TensorFlow does")
     add = parser.add_argument_group("data").add_argument
@@ -125,10 +137,9 @@ def _parser() -> _Parser:
         "an epoch too; Ne: save only after every N epochs and the last one (default: 1e)")
     add("--evaluate", type=_folder, metavar="CHECKPOINT", help="do not train: print the test "
         "accuracy and loss of this checkpoint (run1/ckpt-3, or a folder for its newest)")
-    add("--summary-dir", type=_folder, metavar="DIR", help="write loss, accuracy and images per "
-        "second here, for TensorBoard")
+    add("--summary-dir", type=_folder, metavar="DIR", help="write summaries for TensorBoard here")
     add = parser.add_argument_group("distribution, for the strategies in brackets").add_argument
-    add("--devices", type=_devices, metavar="N|DEVICE,...", help="[one_device, mirrored, central_"
+    add("--devices", type=str.upper, metavar="N|DEVICE,...", help="[one_device, mirrored, central_"
         "storage] the first N GPUs or, without GPUs, N logical CPU devices; or names, such as "
         "GPU:0,GPU:1 (default: all GPUs, or the CPU; one_device: CPU:0)")
     add("--reduction", choices=dict.fromkeys(sum(_REDUCTIONS.values(), ())), help="how gradients "
@@ -138,20 +149,19 @@ def _parser() -> _Parser:
     return parser
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str], task: Task) -> Options:
-    """Parses the command line. Exits with 2 and a message of one line if it is wrong."""
-    parser = _parser()
-    options = parser.parse_args(argv)
-    if options.evaluate and not options.strategy and task.trainers == 1:
-        # An evaluation ignores the launcher's strategy and its options.
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
+    """Exits with 2 and a line if the command line is wrong."""
+    parser, task = _parser(), read_task(environ)
+    of_cluster = "parameter_server" if task.number_of("ps") else "multi_worker_mirrored"
+    asked = environ.get("DISTRUN_STRATEGY") or (of_cluster if task.cluster else "auto")
+    options = parser.parse_args(["--strategy", asked, *argv], Options(task=task))
+    if options.evaluate and not task.cluster:  # needs no strategy
         options.strategy, options.devices, options.reduction = "default", None, None
-    of_cluster = "parameter_server" if task.count("ps") else "multi_worker_mirrored"
-    asked = options.strategy or environ.get("DISTRUN_STRATEGY") or (task.cluster and of_cluster)
-    options.strategy, options.strategy_is_chosen = str(asked or "default"), bool(asked)
-    if options.strategy not in STRATEGIES:
-        parser.error(f"DISTRUN_STRATEGY={options.strategy!r} is none of {', '.join(STRATEGIES)}")
-    if problem := next((each for each, holds in _problems(options, task) if holds), None):
-        parser.error(problem)
+    for problem, holds in _problems(options, task):
+        if holds:
+            parser.error(problem)
+    if options.strategy not in _OF_CLUSTERS:
+        options.task = Task()  # the strategy runs in one process and ignores the cluster
     if options.dataset == "auto" and (options.evaluate or options.data_dir):
         options.dataset = "mnist"  # an evaluation must not use other digits instead
     return options
@@ -159,9 +169,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], task: Task) -> Option
 
 def _problems(options: Options, task: Task) -> list[tuple[str, object]]:
     """How the options may contradict each other or the cluster, and whether they do."""
-    strategy, loop, reduction = options.strategy, options.loop, options.reduction
-    servers, roles = strategy == "parameter_server", ROLES.get(strategy, (task.role,))
-    missing = [role for role in ("chief", "worker", "ps") if not task.count(role)]
+    strategy, reduction = options.strategy, options.reduction
     reductions = _REDUCTIONS.get(strategy, ("none",))
     # fmt: off
     return [
@@ -169,25 +177,28 @@ def _problems(options: Options, task: Task) -> list[tuple[str, object]]:
          options.devices and strategy not in {"one_device", "mirrored", "central_storage"}),
         (f"--reduction {reduction} is not for {strategy}, which has {' or '.join(reductions)}",
          reduction and reduction not in reductions),
-        ("--devices names several devices, and one_device uses one",
-         strategy == "one_device" and len(options.devices or ()) > 1),
-        (f"--loop {loop} is not for parameter_server: its chief gives the workers single steps",
-         servers and loop in {"for", "epoch"}),
-        ("--loop fit on parameter_server uses DatasetCreator: it takes no --input distribute",
-         servers and loop == "fit" and options.input == "distribute"),
+        ("parameter_server takes --loop iterator, or --loop fit without --input distribute",
+         strategy == "parameter_server" and (options.loop in {"for", "epoch"}
+         or (options.loop, options.input) == ("fit", "distribute"))),
+        ("parameter_server needs a chief, workers and ps", strategy == "parameter_server"
+         and not all(map(task.number_of, ("chief", "worker", "ps")))),
         ("--dataset synthetic comes with the job: it takes no --data-dir",
          options.dataset == "synthetic" and options.data_dir),
         ("--checkpoint-every needs a --checkpoint-dir",
          options.checkpoint_every != (0, 1) and not options.checkpoint_dir),
-        ("--evaluate trains and writes nothing: it takes no --checkpoint-dir and no --summary-dir",
-         options.evaluate and (options.checkpoint_dir or options.summary_dir)),
-        (f"--evaluate needs no strategy, and one process: not {strategy}",
-         options.evaluate and strategy != "default"),
-        (f"{task.name} has no part in {strategy}: its roles are {', '.join(roles)}",
-         task.role not in roles),
-        (f"parameter_server needs a chief, workers and ps: there is no {' and no '.join(missing)}",
-         servers and missing),
+        ("--evaluate only reads, in one process: it takes no cluster, and no folder to write to",
+         options.evaluate and (task.cluster or options.checkpoint_dir or options.summary_dir)),
         (f"{task.name} evaluates checkpoints: give all tasks the same --checkpoint-dir",
-         strategy in ROLES and task.role == "evaluator" and not options.checkpoint_dir),
+         strategy in _OF_CLUSTERS and task.role == "evaluator" and not options.checkpoint_dir),
     ]
     # fmt: on
+
+
+def try_to_write(options: Options) -> None:
+    """Creates the folders of the results; raises JobError if nothing can be written to one."""
+    for folder in filter(None, (options.checkpoint_dir, options.summary_dir)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise JobError(f"nothing can be written to {folder} ({error.strerror})", 2) from error

@@ -1,24 +1,104 @@
-"""The model, its loss and the steps, as in TensorFlow's tutorials on custom training."""
+"""The input pipeline, the model, its loss and the steps, as in TensorFlow's tutorials.
+
+A global batch is (indices (b,), weights (b,)), the same on every worker. A last batch of k < b
+images is padded with images of weight 0: every replica has images. Its own weigh b / k or, with
+`by_global`, 1 (docs/job.md).
+"""
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from mnist_job import pipelines
-from mnist_job.data import CLASSES, SIDE, DataSet
-from mnist_job.keras_fit import FittedModel
+from mnist_job.data import CLASSES, ONE, SIDE, DataSet
 from mnist_job.options import Options
 
 _OPTIMIZERS = {"rmsprop": tf_keras.optimizers.RMSprop, "adam": tf_keras.optimizers.Adam}
+_FOREVER = 2**63 - 1
+
+as_written = tf.autograph.experimental.do_not_convert  # converting takes a second at the start
 
 
-def build_model(name: str, l2: float, kind: type[Any]) -> Any:
+def batches(
+    count: int, batch: int, seed: int, start: Any = 0, passes: bool = False, by_global: bool = False
+) -> Any:
+    """Batches without end, from permutations of `count` images, of which `start` images were seen.
+
+    With `passes`, a batch has images of one permutation: its last one may be smaller.
+    """
+
+    def indices(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        places = first + tf.range(batch, dtype=tf.int64)
+        rounds = places // count
+        own = tf.cast((rounds == rounds[0]) | (not passes), tf.float32)
+        # tf.random.experimental.index_shuffle takes one round.
+        words = [tf.zeros_like(rounds), tf.fill([batch], tf.constant(seed, tf.int64)), rounds]
+        seeds, last = tf.stack(words, 1), tf.constant(count - 1, tf.int64)
+        shuffled = tf.raw_ops.RandomIndexShuffle(index=places % count, seed=seeds, max_index=last)
+        return shuffled, own if by_global else own * batch / tf.reduce_sum(own)
+
+    def firsts_of(number: tf.Tensor) -> tf.data.Dataset:
+        first = number * count
+        return tf.data.Dataset.range(tf.maximum(first, start), first + count, batch)
+
+    if not passes:
+        return tf.data.Dataset.range(start, _FOREVER, batch).map(as_written(indices))
+    firsts = tf.data.Dataset.range(start // count, _FOREVER // count)
+    return firsts.flat_map(as_written(firsts_of)).map(as_written(indices))
+
+
+def looked_up(batches: Any, pixels: Any, labels: Any, sample_weights: Any) -> Any:
+    """Returns (images, classes, weights in the batch, own weights) of batches that never end."""
+
+    def images(indices: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        floats = tf.cast(tf.gather(pixels, indices)[..., tf.newaxis], tf.float32) / 255.0
+        own = tf.gather(sample_weights, indices) if sample_weights.shape.rank else sample_weights
+        classes = tf.cast(tf.gather(labels, indices), tf.int32)
+        return floats, classes, weights, own * tf.ones_like(weights)
+
+    # If the dataset is known to be endless, the workers need not agree at each step whether anyone
+    # has a batch left.
+    no_end = tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY)
+    return batches.map(as_written(images)).apply(no_end).prefetch(tf.data.AUTOTUNE)
+
+
+def distributed(strategy: Any, batches: Any, data: Any, size: int, how: str = "") -> Any:
+    """Returns one distributed dataset for the whole run; it has no end.
+
+    `batches`, each of `size` images, decide alone which images are in a global batch.
+    """
+    with tf.device("/cpu:0"):  # even where there is a GPU, and as bytes: only batches are floats
+        arrays = [*map(tf.constant, data)]
+
+    def dataset_fn(context: tf.distribute.InputContext | None) -> tf.data.Dataset:
+        """Whole global batches, or a worker's own part of each, in one piece per replica."""
+        if context is None:
+            return looked_up(batches, *arrays)
+        workers, own = context.num_input_pipelines, context.input_pipeline_id
+        per_replica = context.get_per_replica_batch_size(size)
+
+        def pieces(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return tuple(tf.reshape(values, [workers, -1, per_replica])[own] for values in batch)
+
+        return looked_up(batches.map(as_written(pieces)).unbatch(), *arrays)
+
+    return distribute(strategy, dataset_fn, how)
+
+
+def distribute(strategy: Any, dataset_fn: Any, how: str) -> Any:
+    if how != "distribute":
+        return strategy.distribute_datasets_from_function(dataset_fn)
+    # TensorFlow cuts each global batch into one piece per replica, and each worker takes its own.
+    # With the policy OFF, a step of two workers would train twice on the same half.
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return strategy.experimental_distribute_dataset(dataset_fn(None).with_options(options))
+
+
+def build_model(name: str, l2: float) -> Any:
     """Returns an untrained model. It maps images (n, 28, 28, 1) from 0 to 1 to logits (n, 10).
 
-    `small_cnn` is of the tutorial on multi-worker training, `cnn` of that on custom training. Each
-    layer adds l2 times its squared kernel to `model.losses`.
+    Each layer adds l2 times its squared kernel to `model.losses`.
     """
     layers, penalty = tf_keras.layers, tf_keras.regularizers.L2(l2) if l2 else None
     relu = {"activation": "relu", "kernel_regularizer": penalty}
@@ -27,26 +107,21 @@ def build_model(name: str, l2: float, kind: type[Any]) -> Any:
         inner += [layers.MaxPooling2D(), layers.Conv2D(64, 3, **relu), layers.MaxPooling2D()]
     inner += [layers.Flatten(), layers.Dense(64 if name == "cnn" else 128, **relu)]
     images = layers.InputLayer(input_shape=(SIDE, SIDE, 1), name="images")
-    return kind([images, *inner, layers.Dense(CLASSES, kernel_regularizer=penalty)])
+    logits = layers.Dense(CLASSES, kernel_regularizer=penalty)
+    return tf_keras.Sequential([images, *inner, logits])
 
 
 class Training:
-    """A model and the steps that train and test it, on any strategy.
-
-    A batch has images, labels, each image's weight in its batch, and its own weight in the data.
-    """
+    """A model, and its steps on images, labels, weights in the batch, and weights in the data."""
 
     test_iterator: Any = None
+    global_batch_size, learning_rate = 1, 1.0
 
-    def __init__(
-        self, strategy: Any, data: DataSet, options: Options, batch: int = 1, rate: float = 1.0
-    ) -> None:
+    def __init__(self, strategy: Any, data: DataSet, options: Options) -> None:
         self.strategy, self.data, self.options = strategy, data, options
-        self.global_batch_size = batch
-        kind = FittedModel if options.loop == "fit" else tf_keras.Sequential
         with strategy.scope():  # one copy of each variable per replica
-            self.model = build_model(options.model, options.l2, kind)
-            self.optimizer = _OPTIMIZERS[options.optimizer](rate)
+            self.model = build_model(options.model, options.l2)
+            self.optimizer = _OPTIMIZERS[options.optimizer](self.learning_rate)
             self.optimizer.build(self.model.trainable_variables)
             self.train_loss, self.test_loss = tf_keras.metrics.Mean(), tf_keras.metrics.Mean()
             self.train_accuracy = tf_keras.metrics.SparseCategoricalAccuracy()
@@ -81,7 +156,6 @@ class Training:
         return loss
 
     def test_step(self, batch: Any) -> None:
-        """Tests one replica on its part of a global batch."""
         images, labels, weights, _ = batch
         logits = self.model(images, training=False)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -93,27 +167,29 @@ class Training:
         per_replica_losses = self.strategy.run(self.train_step, args=(batch,))
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, per_replica_losses, axis=None)
 
-    def distributed_test_step(self, batch: Any) -> None:
-        self.strategy.run(self.test_step, args=(batch,))
-
     def make_test(self, strategy: tf.distribute.Strategy) -> None:
         """Builds the test pipeline, kept for the run: deleting its iterator can take 40 s."""
-        data = (self.data.test_images, self.data.test_labels, np.ones((), np.float32))
-        count, replicas = len(data[0]), strategy.num_replicas_in_sync
+        data = (self.data.test_images, self.data.test_labels, ONE)
+        count, replicas = len(self.data.test_images), strategy.num_replicas_in_sync
         batch = min(500, -(-count // replicas)) * replicas
-        batches = pipelines.batches(count, batch, seed=0, passes=True)
-        self.test_steps, step = -(-count // batch), self.distributed_test_step
-        self.test_iterator = iter(
-            pipelines.distributed(strategy, batches, data, batch, "from_function")
-        )
-        self.test_next = tf.function(lambda batches: step(next(batches)), autograph=False)
+        chosen = batches(count, batch, seed=0, passes=True)
+        self.test_iterator = iter(distributed(strategy, chosen, data, batch))
+        self.test_steps = -(-count // batch)
+
+        def distributed_test_step(iterator: Any) -> None:
+            if strategy is self.strategy:
+                strategy.run(self.test_step, args=(next(iterator),))
+            else:  # without one: in the scope of parameter servers, no other strategy can run
+                self.test_step(next(iterator))
+
+        self.distributed_test_step = tf.function(distributed_test_step, autograph=False)
 
     def test(self) -> tuple[float, float]:
-        """Tests on the whole test set; returns (loss, accuracy)."""
+        """Returns (loss, accuracy)."""
         if self.test_iterator is None:
             self.make_test(self.strategy)
         self.test_loss.reset_state()
         self.test_accuracy.reset_state()
         for _ in range(self.test_steps):
-            self.test_next(self.test_iterator)
+            self.distributed_test_step(self.test_iterator)
         return float(self.test_loss.result()), float(self.test_accuracy.result())

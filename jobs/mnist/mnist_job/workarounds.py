@@ -1,21 +1,12 @@
-"""What TensorFlow 2.21 and the data need done in another way than one would write it, and why.
-
-tests/e2e/test_job_workarounds.py has a test of each. Imports nothing slow.
-"""
+"""What TensorFlow 2.21 needs done in another way than one would write it, and why."""
 
 import atexit
 import contextlib
 import gc
 import os
-import re
 import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
-
-_FIRST_LABELS = {
-    "mnist": [5, 0, 4, 1, 9, 2, 1, 3, 1, 4],
-    "fashion_mnist": [9, 0, 0, 3, 0, 2, 7, 2, 5, 5],
-}
 
 
 def select_keras_2() -> None:
@@ -47,27 +38,7 @@ def end_search_for_cloud() -> None:
     os.environ.update(GCE_METADATA_IP="127.0.0.1:1", NO_PROXY="*", no_proxy="*")
 
 
-def problem_of_path(path: str) -> str | None:
-    """TensorFlow takes names for patterns: for `run[1]`, it finds and removes files of `run1`."""
-    if "://" in path:
-        return f"{path!r} is an address, not a folder: mount the bucket, and give its folder"
-    found, advice = (
-        re.search(r"[*?\\]|\[[^/]*\]", path),
-        "give the folder a name without * ? \\ [ ]",
-    )
-    return found and f"TensorFlow would take {found[0]} in {path} for a pattern; {advice}"
-
-
 def compile_updates(optimizer: Any, strategy: str, steps: int) -> None:
-    """XLA updates a variable in one pass over memory: 9 ms less a step, after 1 s to compile.
-
-    Keras compiles where it finds a GPU, also for parameter servers, which cannot do it. A TPU
-    compiles the whole step.
-    """
+    """XLA updates a variable in one pass over memory: 9 ms less a step, after 1 s to compile."""
+    # Keras compiles with GPUs, also for ps, which cannot do it. A TPU compiles the whole step.
     optimizer.jit_compile = strategy not in ("parameter_server", "tpu") and steps >= 150
-
-
-def other_data_set(asked: str, labels: Any) -> str | None:
-    """MNIST and Fashion-MNIST have files of the same names and shapes: their labels differ."""
-    first = labels[:10].tolist()
-    return next((name for name in {*_FIRST_LABELS} - {asked} if first == _FIRST_LABELS[name]), None)

@@ -19,7 +19,7 @@ import main  # noqa: E402
 from harness.training import notified  # noqa: E402
 
 watches = []
-watch_of_main = main.SigtermWatch
+watch_of_main = main.launcher.SigtermWatch
 
 
 def one_watch():
@@ -30,14 +30,15 @@ def one_watch():
     return watches[0]
 
 
-main.SigtermWatch = one_watch
+main.launcher.SigtermWatch = one_watch
 one_watch()  # before numpy and TensorFlow start threads
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import tf_keras  # noqa: E402
 
-from mnist_job import loop, pipelines, progress, strategies  # noqa: E402
+from mnist_job import launcher, loop, strategies  # noqa: E402
+from mnist_job import training as job  # noqa: E402
 
 
 def run(*argv, data=DATA):
@@ -77,9 +78,19 @@ for replicas in (3, 5):
         f"--learning-rate=4:0.5,{4 * replicas}:0.002",
     )  # fmt: skip
     assert code == 0, errors
-    assert f"{replicas} replicas on 1 worker, {4 * replicas} images a step;" in said[0], said
+    assert f"replicas {replicas}, {4 * replicas} images a step;" in said[0], said
     assert kept[-1].counters.images_seen == 8 * replicas
     assert abs(kept[-1].optimizer.learning_rate.numpy() - 0.002) < 1e-9
+
+# Saves after every second epoch, as the tutorial does, and after the last one.
+folder = Path(RESULTS, "second")
+code, said, errors = run(
+    "--epochs=3", "--steps-per-epoch=1", "--checkpoint-every=2e", "--checkpoint-dir", str(folder)
+)
+assert code == 0, errors
+assert sorted(path.name for path in folder.glob("*.index")) == ["ckpt-1.index", "ckpt-2.index"]
+code, said, errors = run("--evaluate", f"{folder}/ckpt-1")
+assert said[-1].startswith("ckpt-1 (epoch 2): test_accuracy "), said
 
 # The LOSS and the batch_loss of the last, smaller step are its mean, with fit, too. With 200
 # images, a step of 160 has 40 after it: a share of 4 would show.
@@ -87,7 +98,7 @@ few = Path(RESULTS, "few")
 few.mkdir()
 with np.load(f"{DATA}/mnist.npz") as archive:
     np.savez(few / "mnist.npz", **{name: archive[name][:200] for name in archive})
-progress.INTERVAL = 0.0  # each step is reported, however fast it is
+launcher.REPORT_INTERVAL = 0.0  # each step is reported, however fast it is
 for more in ([], ["--loop", "fit"]):
     with notified() as (os.environ["DISTRUN_NOTIFY"], told):
         code, said, errors = run(
@@ -99,7 +110,7 @@ for more in ([], ["--loop", "fit"]):
         last = [each for each in told() if "STEP" in each and "ACCURACY" not in each][-1]
     assert code == 0, errors
     images, labels = kept[-1].data.train_images, kept[-1].data.train_labels
-    batches = pipelines.batches(200, 160, seed=0, passes=True)
+    batches = job.batches(200, 160, seed=0, passes=True)
     indices, weights = (each.numpy() for each in list(batches.take(2))[1])
     chosen = indices[weights > 0]
     assert len(chosen) == 40
@@ -120,8 +131,8 @@ physical, mirrored = tf.config.list_physical_devices, tf.distribute.MirroredStra
 tf.distribute.MirroredStrategy = lambda *_args, **_kwargs: "mirrored"
 for gpus, strategy in ((0, "default"), (1, "default"), (2, "mirrored")):
     tf.config.list_physical_devices = lambda _kind=None, gpus=gpus: ["GPU"] * gpus
-    options = main.parse([], {}, main.Task())
-    strategies.create(options, main.Task())
+    options = main.parse([], {})
+    strategies.create(options)
     assert options.strategy == strategy
 tf.config.list_physical_devices, tf.distribute.MirroredStrategy = physical, mirrored
 

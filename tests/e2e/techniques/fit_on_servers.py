@@ -3,6 +3,7 @@
 Working folder: jobs/mnist. Argument: a folder for checkpoints.
 """
 
+import json
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ sys.path.insert(0, os.getcwd())
 (SAVED,) = sys.argv[1:]
 STEPS, EPOCHS = 8, 3
 
-from mnist_job.preemption import Preempted, SigtermWatch  # noqa: E402
+from mnist_job.launcher import SigtermWatch  # noqa: E402
 
 watch = SigtermWatch()  # before TensorFlow starts a thread
 
@@ -26,7 +27,6 @@ import tensorflow as tf  # noqa: E402
 
 from mnist_job import data, parameter_server  # noqa: E402
 from mnist_job.checkpoints import Counters  # noqa: E402
-from mnist_job.cluster import Task  # noqa: E402
 from mnist_job.options import parse  # noqa: E402
 
 drawn = data.synthetic()
@@ -57,26 +57,23 @@ strategy = tf.distribute.ParameterServerStrategy(
     )
 )
 roles = {"chief": ["localhost:1"], **cluster}
-task = Task(role="chief", cluster=roles)
+config = {"TF_CONFIG": json.dumps({"cluster": roles, "task": {"type": "chief", "index": 0}})}
 
 
 def fit(*argv, begun=0):
     """Returns (the lines said, whether it was preempted, its counters)."""
     common = ["--strategy=parameter_server", "--loop=fit", "--model=cnn", "--batch-size=20"]
-    chosen = parse(
-        [*common, "--steps-per-epoch", str(STEPS), "--epochs", str(EPOCHS), *argv], {}, task
-    )
-    training = parameter_server.ParameterServerLoop(strategy, digits, chosen, task)
+    steps = ["--steps-per-epoch", str(STEPS), "--epochs", str(EPOCHS)]
+    chosen = parse([*common, *steps, *argv], config)
+    training = parameter_server.ParameterServerLoop(strategy, digits, chosen)
     training.optimizer.iterations.assign(begun)
-    training.counters.count_steps(begun, begun * 20)
+    counters = training.counters
+    counters.step = counters.total_steps = begun
+    counters.epoch_images = counters.images_seen = begun * 20
     said = StringIO()
-    was_preempted = False
     with redirect_stdout(said):
-        try:
-            training.run(watch)
-        except Preempted:
-            was_preempted = True
-    return said.getvalue().splitlines(), was_preempted, training.counters
+        training.run(watch)
+    return said.getvalue().splitlines(), counters.epoch < chosen.epochs, counters
 
 
 def sends_sigterm(function, at):

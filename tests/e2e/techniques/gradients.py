@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from mnist_job import data, pipelines
-from mnist_job.cluster import Task
+from mnist_job import data
+from mnist_job import training as job
 from mnist_job.loop import Loop
 from mnist_job.options import parse
 
@@ -40,7 +40,7 @@ digits = data.DataSet(
 
 
 def batches():
-    return pipelines.batches(IMAGES, GLOBAL_BATCH, seed=3, passes=True)
+    return job.batches(IMAGES, GLOBAL_BATCH, seed=3, passes=True)
 
 
 def images_of(indices):
@@ -82,7 +82,7 @@ def check(replicas: int, l2: float, how: str, weighted: bool, steps: str) -> Non
     batch = ["--batch-size", str(GLOBAL_BATCH // replicas), "--input", how, "--seed", "3"]
     asked = ["--steps-per-epoch", steps, "--model", "cnn", "--l2", str(l2), *batch]
     tf_keras.utils.set_random_seed(1)
-    training = Loop(strategy, given, parse(asked, {}, Task()), Task())
+    training = Loop(strategy, given, parse(asked, {}))
     training.prepare()
     training.optimizer = recorder = GradientRecorder()
     KEPT.append(training)
@@ -132,7 +132,7 @@ def check_reported_loss(replicas: int) -> None:
     strategy = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
     each = str(GLOBAL_BATCH // replicas)
     asked = ["--l2", "0.01", "--optimizer", "adam", "--batch-size", each, "--seed", "3"]
-    training = Loop(strategy, digits, parse(asked, {}, Task()), Task())
+    training = Loop(strategy, digits, parse(asked, {}))
     training.prepare()
     KEPT.append(training)
     losses = []
@@ -163,8 +163,7 @@ for replicas in (1, 2):
 example = Loop(
     tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()),
     digits,
-    parse(["--batch-size", "2"], {}, Task()),
-    Task(),
+    parse(["--batch-size", "2"], {}),
 )
 losses_of_replicas = iter([tf.constant([1.0, 3.0]), tf.constant([4.0, 6.0])])
 parts = [example.compute_loss(losses, tf.ones([2])) for losses in losses_of_replicas]
