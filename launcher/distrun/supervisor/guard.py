@@ -9,9 +9,13 @@ from __future__ import annotations
 import math
 import os
 import signal
+from typing import TYPE_CHECKING
 
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import KILL_GRACE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
 
 
 def become_guard(parent: int) -> None:
@@ -27,22 +31,33 @@ def become_guard(parent: int) -> None:
 def end_processes(grace: float = KILL_GRACE, patience: float = math.inf) -> list[processes.Process]:
     """End all processes below this one: SIGTERM, and SIGKILL after `grace` seconds.
 
-    Connections that ssh shares among logins stay: the user's other logins may use them. So does the
-    process that deletes a job's pods, for it does that once the supervisor has gone.
+    Those that are :class:`Outliving` stay.
 
     Returns:
         Those that have not died `patience` seconds after SIGKILL.
     """
     if not processes.children(os.getpid()):
         return []
-    return processes.end_all(grace, _Outliving(), patience=patience)
+    return processes.end_all(grace, Outliving(), patience=patience)
 
 
-class _Outliving:
-    """The processes that end by themselves, after the supervisor that has started them."""
+class Outliving:
+    """The processes below this one that are not ended with the job: they end by themselves, later.
+
+    Connections that ssh shares among logins: the user's other logins may use them. The process that
+    deletes a job's pods, for it does that once the supervisor has gone.
+
+    Args:
+        others: returns the ids of further ones.
+    """
+
+    def __init__(self, others: Callable[[], Collection[int]] = frozenset) -> None:
+        self._others = others
 
     def __contains__(self, pid: object) -> bool:
+        if pid in self._others():
+            return True
         from distrun.supervisor.hosts.kubernetes import is_keeper
-        from distrun.supervisor.hosts.ssh import SharedConnections
+        from distrun.supervisor.hosts.ssh import is_shared_connection
 
-        return pid in SharedConnections() or is_keeper(pid)
+        return is_shared_connection(pid) or is_keeper(pid)

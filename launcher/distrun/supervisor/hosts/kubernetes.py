@@ -240,9 +240,6 @@ class KubernetesReach(Reach):
             return None
         return pods.end(found, pod)
 
-    def outlives_job(self, pid: int) -> bool:
-        return is_keeper(pid)
-
     def release(self) -> Process | None:
         return None if _keeper is None else _keeper.release()
 

@@ -12,6 +12,7 @@ from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.job import events
+from distrun.supervisor import guard
 from distrun.supervisor.hosts.host import Host
 from distrun.supervisor.hosts.late_logs import LateLogs
 from distrun.supervisor.hosts.link import Links
@@ -54,22 +55,6 @@ class PoolObserver(Protocol):
 
         A host is lost once its agent has ended and no process of its tasks is left.
         """
-
-
-class _Excluded:
-    """The processes below this one that must not be ended with the job."""
-
-    def __init__(
-        self, find_pids: Callable[[], set[int]], reaches: Mapping[type[Reach], Reach]
-    ) -> None:
-        self._find_pids = find_pids
-        self._reaches = reaches
-
-    def __contains__(self, pid: object) -> bool:
-        if not isinstance(pid, int):
-            return False
-        is_own = pid in self._find_pids()
-        return is_own or any(reach.outlives_job(pid) for reach in self._reaches.values())
 
 
 class HostPool:
@@ -319,7 +304,7 @@ class HostPool:
             follow([])
             return
         self._give_up_hosts()
-        excluded = _Excluded(self._own_pids, self._reaches)
+        excluded = guard.Outliving(self._own_pids)
         ending = processes.Ending(KILL_GRACE, excluded, patience=processes.DEATH_SECONDS)
         if ending.step():
             follow([])

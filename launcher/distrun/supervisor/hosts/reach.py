@@ -285,13 +285,6 @@ class Reach:
         """
         return None
 
-    def outlives_job(self, pid: int) -> bool:
-        """Return whether a process below this one outlives the job because others use it too.
-
-        Also a process that ends by itself after :meth:`release`.
-        """
-        return False
-
     def release(self) -> Process | None:
         """Give up all hosts of this kind: the job needs them no more.
 

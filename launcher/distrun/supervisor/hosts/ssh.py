@@ -128,26 +128,21 @@ class SshReach(Reach):
             return Cause(Code.SSH_ENDED, signal=-status)
         return Cause(Code.SSH_ENDED, status=status, text=text)
 
-    def outlives_job(self, pid: int) -> bool:
-        return pid in SharedConnections()
 
-
-class SharedConnections:
-    """The processes that are connections which ssh shares among logins (ControlPersist).
+def is_shared_connection(pid: object) -> bool:
+    """Whether a process is a connection which ssh shares among logins (ControlPersist).
 
     The job's own clients are never shared. The connection to a jump host is, if ~/.ssh/config says
     so; other logins may use it, too. ssh sets the title of such a process.
     """
-
-    def __contains__(self, pid: object) -> bool:
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                title = file.read().rstrip(b"\0 ")
-            program = os.readlink(f"/proc/{pid}/exe")
-        except OSError:
-            return False
-        is_ssh = os.path.basename(program) == "ssh"
-        return is_ssh and title.startswith(b"ssh: ") and title.endswith(b" [mux]")
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            title = file.read().rstrip(b"\0 ")
+        program = os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return False
+    is_ssh = os.path.basename(program) == "ssh"
+    return is_ssh and title.startswith(b"ssh: ") and title.endswith(b" [mux]")
 
 
 def open_connection(
