@@ -116,3 +116,17 @@ def test_the_modules_are_packed_once_and_again_when_they_have_changed(
     assert before in kept.read_bytes()
     kept.write_bytes(kept.read_bytes().replace(before, b"1" * len(before)))
     assert pack()[1] == "True"
+
+
+def test_a_login_to_an_agent_that_is_gone_has_all_modules_that_it_needs() -> None:
+    sent = bootstrap.reattach(b"\nmark\n", "0" * 24, "no-such-job", {"worker:0": 0})
+    program = "exec(open(0, 'rb', 0, closefd=False).readline())"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program],
+        input=sent,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == bootstrap.EXIT_NO_AGENT, done.stderr
+    assert bootstrap.NO_AGENT.encode() in done.stderr

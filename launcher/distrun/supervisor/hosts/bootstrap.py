@@ -54,6 +54,7 @@ _REATTACH = (
 _ORPHANS = (
     *("distrun.agent.orphans", "distrun.agent.linux.job_processes", "distrun.agent.linux.facts"),
     *("distrun.agent.linux.labels", "distrun.agent.linux.processes", "distrun.agent.linux.regular"),
+    "distrun.agent.linux.cgroups",
 )
 """The modules that end what the agent has left, if it is gone."""
 _FORMER = "distrun.agent.former"
