@@ -366,7 +366,9 @@ def test_a_folder_that_hosts_must_share_is_checked_with_a_file(
     h2.run("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(h2.home / "read only"))
     done = launch("read only", hosts=[homes[1], homes[0]])
     assert done.returncode == 69
-    assert "h2: no file can be written in read only: Read-only file system" in done.stderr
+    assert (
+        "h2: a file in read only cannot be written and read: Read-only file system" in done.stderr
+    )
 
 
 def test_a_killed_launch_leaves_no_file_in_a_shared_folder(

@@ -139,7 +139,7 @@ def test_folders_that_hosts_share(
         name: str, unwritten: Sequence[str] = (), unseen: Sequence[str] = ()
     ) -> HostAnswers:
         lacks = [Cause(Code.FOLDER_NOT_SHARED, path=each) for each in unseen]
-        fails = tuple(Cause(Code.FOLDER_NOT_WRITTEN, path=each, errno=30) for each in unwritten)
+        fails = tuple(Cause(Code.FOLDER_NOT_USABLE, path=each, errno=30) for each in unwritten)
         return host(name, unwritten=fails, dialled=Dialled([], unseen=lacks))
 
     checks = judged(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from distrun.lint.rules import OWN_PORT, says_port
 from distrun.lint.target import find_target
@@ -39,57 +39,43 @@ _OWN_DISK = re.compile(r"/(?:tmp|var/tmp|dev/shm|run)(?:/|\Z)")
 _ADDRESS = re.compile(r"\bDISTRUN_ADDRESS\b")
 
 
-class CheckpointFolder(NamedTuple):
-    """An argument that names a folder for checkpoints, and the key that has it."""
+def checkpoint_folders(spec: Spec) -> dict[str, tuple[str, str]]:
+    """Return the folders from which tasks on several hosts resume, as far as arguments show them.
 
-    key: str
-    option: str
-    folder: str
-
-
-def checkpoint_folders(spec: Spec) -> Iterator[CheckpointFolder]:
-    """Yield the folders from which tasks on several hosts resume, as far as arguments show them.
-
-    A folder of a service, such as gs://bucket/run, is the same everywhere.
+    With the key of the spec, and the option. One such as gs://bucket/run is the same everywhere.
     """
     roles = [role for role in spec.roles if not role.role.is_custom]
     target = find_target(spec)
     is_bundled = target is not None and target.is_bundled
     restarts = (spec.restart, *(role.restart for role in roles if role.restart is not None))
     if len(spec.hosts) < 2 or not (is_bundled or any(each.max for each in restarts)):
-        return
+        return {}
     form = _CHECKPOINTS_1 if spec.workers is Workers.INDEPENDENT else _CHECKPOINTS
-    found: dict[str, CheckpointFolder] = {}
-    for key, args in (
-        ("program.args", spec.program.args),
-        *((f"cluster.{role.role.value}.args", role.args) for role in roles),
-    ):
+    found: dict[str, tuple[str, str]] = {}
+    of_roles = ((f"cluster.{role.role.value}.args", role.args) for role in roles)
+    for key, args in (("program.args", spec.program.args), *of_roles):
         for word, following in zip(args, (*args[1:], ""), strict=False):
             option, is_whole, value = word.partition("=")
             folder = value if is_whole else following
             if form.fullmatch(option) and not re.match(r"-|\w+:/|\Z", folder):
-                found.setdefault(folder, CheckpointFolder(key, option, folder))
-    yield from found.values()
+                found.setdefault(folder, (key, option))
+    return found
 
 
 def _check_checkpoints(spec: Spec) -> Iterator[Problem]:
     """Warn of folders for checkpoints that each host has for itself."""
     shared = {os.path.normpath(each) for each in spec.program.shared}
-    for each in checkpoint_folders(spec):
-        is_relative = not os.path.isabs(each.folder)
-        if is_relative and all(host.slurm for host in spec.hosts):
-            continue  # the home folder is shared
-        if os.path.normpath(each.folder) in shared or not (
-            is_relative or _OWN_DISK.match(each.folder)
-        ):
-            continue
-        text = f"{each.option} {quoted(each.folder)}: each host may have such a folder of its own"
-        hint = (
-            "give it a path on a file system that all hosts mount, and write program.shared: "
-            f"{flow_style([each.folder])}, so that the hosts are checked for it"
-        )
-        message = f"{text}, and then tasks do not resume from the same checkpoint"
-        yield Problem(each.key, None, None, message, hint)
+    is_home_shared = all(host.slurm for host in spec.hosts)
+    for folder, (key, option) in checkpoint_folders(spec).items():
+        is_own = _OWN_DISK.match(folder) or not (is_home_shared or os.path.isabs(folder))
+        if is_own and os.path.normpath(folder) not in shared:
+            yield Problem(
+                key, None, None,
+                f"{option} {quoted(folder)}: each host may have such a folder of its own, and then "
+                "tasks do not resume from the same checkpoint",
+                "give it a path on a file system that all hosts mount, and write program.shared: "
+                f"{flow_style([folder])}, so that the hosts are checked for it",
+            )  # fmt: skip
 
 
 def check_values(spec: Spec) -> Iterator[Problem]:

@@ -336,12 +336,6 @@ def _result_problem(text: str) -> str | None:
     return "leads out of the working folder; write a path below it" if is_outside else None
 
 
-def _shared_problem(text: str) -> str | None:
-    """Say what is wrong with an item of shared."""
-    is_url = "://" in text
-    return "is no folder of the hosts, and needs no check; remove it" if is_url else None
-
-
 _MODULE = Text(
     expected="a module's name such as trainer.main", pattern=r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 )
@@ -366,7 +360,7 @@ _RESULTS = ListOf(
 )
 _SHARED = ListOf(
     item=Text(
-        expected="a path, such as checkpoints or /mnt/checkpoints", least=1, check=_shared_problem
+        expected="a path on the hosts such as /mnt/run1", least=1, pattern=r"(?!\w+://)[^$]+"
     ),
     expected="a list of paths such as [checkpoints]",
     noun="path",

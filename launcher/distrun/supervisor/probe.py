@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from distrun.agent.protocol import Report
     from distrun.plan import Plan, TaskPlan
-    from distrun.spec.model import Spec
     from distrun.supervisor.job_hosts import JobHosts
 
 _ALL_PAIRS = 32
@@ -75,6 +74,7 @@ class Probe:
         trials: Sequence[TaskPlan] = (),
     ) -> None:
         from distrun.lint.check import needed_modules
+        from distrun.lint.values import checkpoint_folders
 
         self._job, self._spec, self._plan, self._newcomers = job, job.spec, plan, newcomers
         self._hosts = hosts = tuple(hosts)
@@ -87,7 +87,9 @@ class Probe:
         }
         self._ports = Counter(self._addresses.values())
         self._machines = list(dict.fromkeys(split_address(each)[0] for each in self._addresses))
-        self._folders = _folders(job.spec) if len(hosts) > 1 else ()
+        folders = (*job.spec.program.shared, *checkpoint_folders(job.spec))
+        self._folders = tuple(dict.fromkeys(folders)) if len(hosts) > 1 else ()
+        """Those that hosts are to share: of the spec, and the checkpoints' in arguments."""
         self._writer = next((host for host in hosts if host not in newcomers), hosts[0])
         """The host whose files the others look for."""
         self._unwritten: dict[str, tuple[Cause, ...]] = {}
@@ -321,14 +323,6 @@ def dialled_by(host: str, hosts: Sequence[str]) -> Collection[str]:
     place = hosts.index(host)
     steps = (1 << power for power in range((len(hosts) - 1).bit_length()))
     return {host, hosts[0], *(hosts[(place + step) % len(hosts)] for step in steps)}
-
-
-def _folders(spec: Spec) -> tuple[str, ...]:
-    """The folders that hosts are to share: those of the spec, and the checkpoints' in arguments."""
-    from distrun.lint.values import checkpoint_folders
-
-    found = (*spec.program.shared, *(each.folder for each in checkpoint_folders(spec)))
-    return tuple(dict.fromkeys(each.rstrip("/") or "/" for each in found))
 
 
 def _digest(path: str) -> str:

@@ -489,8 +489,6 @@ _SAME_CLUSTER = """every task must see the same cluster and its own task entry: 
 _SHARE_PORT = """distrun holds port {port} for the task, with SO_REUSEPORT: a server other than
     TensorFlow's must set that option before it binds the port; or write
     `program.binds_port: true`"""
-_ALL_MUST_WRITE = """the user that the tasks run as must read and write it on every host; or correct
-    `program.shared`"""
 _WAS_STOPPED = """it was stopped by SIGSTOP or a debugger, its machine was asleep or overloaded, or
     the network to it is gone"""
 
@@ -642,10 +640,7 @@ TEXTS: dict[Code, Words] = {
     Code.MODULES_MISSING: "{name} has no {text}: the program imports {them}",
     Code.FOLDER_SHARED: "{path}",
     Code.FOLDER_NOT_SHARED: "{path} on {host} is not the folder that {name} has",
-    Code.FOLDER_NOT_READ: "a file that {name} wrote in {path} cannot be read: {error}",
-    Code.FOLDER_NOT_WRITTEN: lambda c: (
-        f"no file can be written in {c.path}: {_error(c) if c.errno else _within(c)}"
-    ),
+    Code.FOLDER_NOT_USABLE: "a file in {path} cannot be written and read: {error}{within}",
     Code.PROXY_UNUSED: "{name} is not used between the hosts",
     Code.PROXY_BETWEEN_HOSTS: """{name} is set and no_proxy leaves hosts of the cluster out: gRPC
         would go there for {hosts}""",
@@ -1043,8 +1038,8 @@ ADVICE: dict[Code, Words] = {
         host's `python`""",
     Code.FOLDER_NOT_SHARED: """mount one file system on all hosts, and write the folder's path there
         in the program's arguments and in `program.shared`""",
-    Code.FOLDER_NOT_READ: _ALL_MUST_WRITE,
-    Code.FOLDER_NOT_WRITTEN: _ALL_MUST_WRITE,
+    Code.FOLDER_NOT_USABLE: """the user that the tasks run as must read and write it on every host;
+        or correct `program.shared`""",
     Code.SCRIPT_UNUSABLE: "copy it to the hosts that lack it; {copying}",
     Code.SCRIPT_DIFFERS: "copy it again to the hosts where it differs; {copying}",
     Code.PYTHON_NOT_RUNNING: "program.python or the host's `python` names the interpreter",

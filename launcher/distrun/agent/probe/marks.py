@@ -32,7 +32,7 @@ def write(order: Listen) -> List[Cause]:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
             _remove_old(place, os.stat(path).st_mtime)
         except OSError as error:
-            causes.append(Cause(Code.FOLDER_NOT_WRITTEN, path=folder, errno=error.errno or 0))
+            causes.append(Cause(Code.FOLDER_NOT_USABLE, path=folder, errno=error.errno or 0))
     return causes
 
 
@@ -46,7 +46,7 @@ def unseen(order: Listen, mark: str) -> List[Cause]:
             number = _read(place, mark)
         if number is not None:
             is_absent = number == errno.ENOENT
-            code = Code.FOLDER_NOT_SHARED if is_absent else Code.FOLDER_NOT_READ
+            code = Code.FOLDER_NOT_SHARED if is_absent else Code.FOLDER_NOT_USABLE
             causes.append(Cause(code, path=folder, errno=0 if is_absent else number))
     return causes
 

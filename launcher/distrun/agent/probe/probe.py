@@ -46,7 +46,7 @@ class Probe:
                 marks.LONGEST_WAIT,
                 lambda cause: listening._replace(
                     unwritten=[
-                        Cause(Code.FOLDER_NOT_WRITTEN, path=each, within=(cause,))
+                        Cause(Code.FOLDER_NOT_USABLE, path=each, within=(cause,))
                         for each in order.folders
                     ]
                 ),

@@ -105,8 +105,7 @@ class Code(StrEnum):
     GREETING_DIFFERENT = "greeting_different"
     SCRIPT_NOT_READ = "script_not_read"  # path, errno
     FOLDER_NOT_SHARED = "folder_not_shared"  # host, path; name: of the host that has another
-    FOLDER_NOT_READ = "folder_not_read"  # path, errno; name: of the host whose file it is
-    FOLDER_NOT_WRITTEN = "folder_not_written"  # path; errno, or within: why
+    FOLDER_NOT_USABLE = "folder_not_usable"  # path; errno, or within: why
     INTERPRETER_FAILED = "interpreter_failed"  # errno; or status, text: its last line
 
     # A check of the preflight. The code says what was found, good or bad.
