@@ -208,7 +208,10 @@ CASES = {
         {"pkg/train.py": "from . import model\n", "pkg/model.py": "", "pkg/__init__.py": ""},
         [*RUN, "pkg/train.py"],
         1,
-        [r"pkg/train\.py:1:1: warning: .*run it as a module: `run -m pkg\.train`", "job train"],
+        [
+            r"pkg/train\.py:1:1: warning: .*run it as a module: `run -m pkg\.train`",
+            "try +run it as a module of its package",
+        ],
     ),
     "carriage return": Case(
         {
@@ -229,6 +232,18 @@ CASES = {
         ["launch", "job.yaml"],
         65,
         [re.escape(AS_SHELL) + "python train"],
+    ),
+    "a line of a shell as a list": Case(
+        {**LOOSE, "job.yaml": SPEC.format("{command: [source, venv/bin/activate, '&&', python]}")},
+        ["launch", "job.yaml"],
+        69,
+        [re.escape("write [bash, -c, 'source venv/bin/activate && python']")],
+    ),
+    "a line as one word": Case(
+        {**LOOSE, "job.yaml": SPEC.format("{command: ['python train.py --epochs 2']}")},
+        ["launch", "job.yaml"],
+        69,
+        [re.escape("write [python, train.py, --epochs, 2]")],
     ),
     "master": Case(
         {

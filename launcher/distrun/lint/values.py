@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from distrun.lint.rules import OWN_PORT, says_port
 from distrun.lint.target import find_target
-from distrun.spec.model import ProgramKind
+from distrun.spec.model import OF_SHELLS, ProgramKind, command_hint
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Problem, quoted
 from distrun.strategies import Workers
@@ -146,4 +146,8 @@ def check_executables(spec: Spec) -> Iterator[Problem]:
                 message = f"there is no program {quoted(name)}"
         else:
             continue
-        yield Problem(f"{where}.{key}", None, None, message, "correct its name, or install it")
+        line = " ".join(program.argv)
+        is_line = key == "command" and "/" not in name
+        is_line = is_line and (" " in name or re.search(OF_SHELLS, line) is not None)
+        hint = command_hint(line) if is_line else "correct its name, or install it"
+        yield Problem(f"{where}.{key}", None, None, message, hint)

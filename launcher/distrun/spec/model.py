@@ -318,12 +318,12 @@ class Interpreter(Frozen):
         return f"{self.path}, {self.why}"
 
 
-_OF_SHELLS = r"[|&;<>`$*]|^(?:source|export|cd) |\n"
+OF_SHELLS = r"[|&;<>`$*]|^(?:source|export|cd) |\n"
 
 
-def _command_hint(text: str) -> str:
+def command_hint(text: str) -> str:
     """The list to write instead of a command line, or of a line for a shell."""
-    if not re.search(_OF_SHELLS, text):
+    if not re.search(OF_SHELLS, text):
         return list_hint(text)
     is_short = len(text) <= 200 and text.isprintable()
     line = text.replace("'", "''") if is_short else "..."
@@ -340,7 +340,7 @@ _MODULE = Text(
     expected="a module's name such as trainer.main", pattern=r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 )
 _COMMAND = ListOf(
-    item=VERBATIM, expected="a list of texts", least=1, noun="word", text_hint=_command_hint
+    item=VERBATIM, expected="a list of texts", least=1, noun="word", text_hint=command_hint
 )
 _PASS_ENV = ListOf(
     item=Text(expected="a variable's name", check=env_name_problem),

@@ -1194,9 +1194,13 @@ ADVICE: dict[Code, Words] = {
     Code.TF_CONFIG_MISMATCH: _SAME_CLUSTER,
     Code.TF_CONFIG_REFUSED: _SAME_CLUSTER,
     Code.MODULE_NOT_RUNNABLE: "check `program.module`: it must be importable where the tasks run",
-    Code.MODULE_NOT_IMPORTED: """install it for the Python that runs the tasks (`distrun plan` shows
-        which), or set `program.python`; modules of your own must be in the script's folder or
-        PYTHONPATH""",
+    Code.MODULE_NOT_IMPORTED: lambda c: (
+        "run it as a module of its package, from the folder above: `distrun run -m PACKAGE.MODULE`,"
+        " or `module: PACKAGE.MODULE` under `program`"
+        if "relative import" in c.text
+        else "install it for the Python that runs the tasks (`distrun plan` shows which), or set "
+        "`program.python`; modules of your own must be in the script's folder or PYTHONPATH"
+    ),
     Code.NAME_NOT_IN_MODULE: """the module is there: check the spelling of the name, and the version
         of the package that has the module; a file of your own with the package's name hides the
         package""",
