@@ -107,7 +107,7 @@ OTHERS: Sequence[events.Event] = (
         cause=Cause(Code.SERVED_ELSEWHERE, task="worker:0", text="1025", tasks=("worker:1",)),
     ),
     events.TensorBoardStarted(at=AT, address="http://localhost:6006"),
-    events.TasksQuiet(at=AT, since=AT - 120.0),
+    events.TasksQuiet(at=AT, since=AT - 120.0, usual=1.0, busy=("worker:1",)),
     events.TasksActive(at=AT),
     events.JobAdvised(
         at=AT, finding=Advice(symptom=Symptom.WAITED_FOR, task="worker:0", amount=0.4)

@@ -96,7 +96,7 @@ class SignsOfLife:
         """Seconds between outputs or reports."""
         self._longest = 0.0
         self._first_output: float | None = None
-        self._last_output = self._counted = self.last
+        self._last_output = self._counted = self._checked_at = self.last
         self.are_silent = False
         self.stop_found: Stop | None = None
         """What the silence is, if tasks use the processor."""
@@ -213,7 +213,9 @@ class SignsOfLife:
         now, sizes = self._now(), self._read_sizes()
         step, has_output = self._seconds / _CHECKS, sizes != self._sizes
         self._sizes = sizes or self._sizes
-        if not sizes or (has_output and not self._stepping):
+        is_known = not self.counts_steps and self._last_output > self._checked_at
+        self._checked_at = now
+        if not sizes or (has_output and not self._stepping and not is_known):
             self._note_sign()
         elif not self.counts_steps and (
             not self._used or now - self._measured_at >= self._seconds - step
