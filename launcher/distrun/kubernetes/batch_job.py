@@ -115,8 +115,9 @@ def _entry(name: str, items: list[dict[str, Any]]) -> QueueEntry:
     supervisors = _pods(items, name)
     if ended:
         causes = [pods.end(each, pods.name_of(each)) for each in supervisors]
-        text = ended[0].get("message") or ended[0].get("reason") or ended[0]["type"]
-        cause = next(filter(None, causes), Cause(Code.POD_ENDED, name=name, text=text))
+        # A pod without the files of the one that it has replaced completes.
+        lost = Cause(Code.POD_DELETED, name="of its supervisor")
+        cause = next((each for each in causes if each and each.status), lost)
         state = ended[0]["type"].lower()
         return QueueEntry(id=name, scheduler=NAME, state=state, is_active=False, cause=cause)
     if "deletionTimestamp" in own["metadata"]:

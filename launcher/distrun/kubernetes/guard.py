@@ -11,6 +11,7 @@ ended what runs.
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -92,7 +93,9 @@ def supervise(seconds, base, kept, *command):
     while not has(base + "/ready", uid):
         received = signal.sigtimedwait(SIGNALS, INTERVAL / 10)
         reap()
-        due = time.monotonic() + seconds if runs_others() else due
+        # Without the folder, this pod has replaced one whose files are lost.
+        if os.path.isdir(base) and runs_others():
+            due = time.monotonic() + seconds
         if time.monotonic() > due or (received and received.si_signo == signal.SIGTERM):
             return 0
     if not has(ended, uid):
@@ -106,6 +109,8 @@ def supervise(seconds, base, kept, *command):
         reap()
         if received and received.si_signo == signal.SIGTERM:
             break
+    for each in ("bin", "package"):
+        shutil.rmtree(os.path.join(base, each), ignore_errors=True)
     return 0
 
 

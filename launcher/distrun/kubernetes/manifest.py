@@ -35,7 +35,7 @@ FOLDER = "/distrun"
 """Where pods have what is distrun's."""
 KEPT_RECORD_SECONDS = 24 * 3600
 """How long the pod of a supervisor waits until its record is read."""
-_UPLOAD_SECONDS = 60
+_UPLOAD_SECONDS = 30
 _GPU = "nvidia.com/gpu"
 _BY_KEY = {"volumeMounts": "mountPath", "ports": "containerPort"}
 """The key by which an item of a list in an overlay replaces one; in other lists it is `name`."""
