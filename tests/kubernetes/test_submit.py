@@ -55,10 +55,11 @@ def test_a_submitted_job_is_seen_from_anywhere_and_leaves_nothing(
     """Its files come with it; its record is read to the end, and then all of it is removed."""
     (tmp_path / "my files").mkdir()
     script = tmp_path / "my files/it's.sh"
-    script.write_text("#!/bin/sh\ncat beside.txt; " + COUNTS.format(steps=15))
+    words = "mkdir -p out; echo result > out/$DISTRUN_TASK; cat beside.txt; "
+    script.write_text(f"#!/bin/sh\n{words}{COUNTS.format(steps=15)}")
     script.chmod(0o755)
     script.with_name("beside.txt").write_text("sent with it\n")
-    program = {"command": ["./it's.sh"], "sync": ["."], "workdir": "."}
+    program = {"command": ["./it's.sh"], "sync": ["."], "workdir": ".", "results": ["out"]}
     spec = pod_spec("", program=program)
     spec = spec.rename(script.with_name("job.yaml"))
     job = _submit(distrun, spec)
@@ -77,6 +78,12 @@ def test_a_submitted_job_is_seen_from_anywhere_and_leaves_nothing(
     assert distrun("report", job, "-o", report).returncode == 0
     wait_until(lambda: not pods.objects(), what="no object of the job is left")
 
+    # What came back from the pods came with the record.
+    done = distrun("fetch", job, "-o", tmp_path / "fetched")
+    assert done.returncode == 0, done.stderr
+    kept = sorted(each.name for each in (tmp_path / "fetched/out").iterdir())
+    assert kept == ["worker:0", "worker:1"]
+
     # From another machine: it finds the job by its namespace, and ends it.
     job = _submit(distrun, pod_spec(COUNTS.format(steps=900)))
     monkeypatch.setenv("DISTRUN_HOME", str(tmp_path / "elsewhere"))
@@ -87,4 +94,101 @@ def test_a_submitted_job_is_seen_from_anywhere_and_leaves_nothing(
     killed = distrun("kill", job, timeout=60)
     assert killed.returncode == 0, killed.stderr
     assert (_status(distrun, job)["state"], _status(distrun, job)["exit_code"]) == ("stopped", 137)
+    wait_until(lambda: not pods.objects(), what="no object of the job is left")
+
+
+VOLUME = """\
+apiVersion: v1
+kind: PersistentVolume
+metadata: {{name: {name}}}
+spec:
+  capacity: {{storage: 1Gi}}
+  accessModes: [ReadWriteMany]
+  storageClassName: ""
+  hostPath: {{path: {path}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: jobs}}
+spec: {{accessModes: [ReadWriteMany], storageClassName: "", volumeName: {name},
+  resources: {{requests: {{storage: 1Gi}}}}}}
+"""
+
+
+def _delete_supervisor(pods: Cluster) -> None:
+    found = [each["metadata"]["name"] for each in pods.objects("pods")]
+    own = next(each for each in found if "-pods-" not in each)
+    pods.kubectl("delete", "pod", own, "--force", "--grace-period=0", "--wait=false")
+
+
+@pytest.mark.usefixtures("account")
+def test_a_supervisor_whose_pod_is_lost_continues_with_a_volume_and_else_ends(
+    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "volume").mkdir()
+    # A volume is no object of the namespace: each has a name of its own.
+    name = f"jobs{tmp_path.stat().st_ino}"
+    pods.kubectl("create", "-f", "-", given=VOLUME.format(name=name, path=tmp_path / "volume"))
+    spec = pod_spec(COUNTS.format(steps=30), kubernetes={"volume_claim": "jobs"})
+    job = _submit(distrun, spec)
+    wait_until(lambda: "step 3 " in distrun("logs", job).stdout, what="its tasks are at work")
+    _delete_supervisor(pods)
+
+    waited = distrun("wait", job, timeout=120)
+
+    assert waited.returncode == 0, waited.stderr + distrun("events", job).stdout
+    assert distrun("logs", job).stdout.count("step 29 ") >= 2
+    assert "resumed after" in distrun("events", job).stdout
+
+    job = _submit(distrun, pod_spec(COUNTS.format(steps=900)))
+    wait_until(lambda: "step 3 " in distrun("logs", job).stdout, what="its tasks are at work")
+    _delete_supervisor(pods)
+    waited = distrun("wait", job, timeout=120)
+    assert waited.returncode == 69
+    assert "pod of its supervisor was deleted" in waited.stderr
+    wait_until(lambda: not pods.objects(), 60, what="no object of the job is left")
+    # It can be continued, with what is known of it here.
+    assert distrun("resume", job).returncode == 0
+    assert _status(distrun, job)["running"]
+    assert distrun("kill", job).returncode == 0
+    pods.kubectl("delete", "pv", name, "--wait=false")
+
+
+def test_what_keeps_a_supervisor_from_a_pod_is_told_and_nothing_is_left(
+    pods: Cluster,
+    distrun: Distrun,
+    pod_spec: Callable[..., Path],
+    request: pytest.FixtureRequest,
+) -> None:
+    spec = pod_spec("true", timeouts={"start": "4s"})
+
+    def refusal(*options: str) -> str:
+        done = distrun("submit", spec, *(f"--set={each}" for each in options), timeout=60)
+        assert (done.returncode, done.stdout) == (69, ""), done.stderr
+        wait_until(lambda: not pods.objects(), what="no object of the job is left")
+        return str(done.stderr)
+
+    assert 'serviceaccount "distrun" not found' in refusal()
+    request.getfixturevalue("account")
+    lacking = refusal("kubernetes.service_account=default")
+    assert "its service account may not create jobs, get jobs" in lacking
+    assert "local/none:1 cannot be used" in refusal("kubernetes.image=local/none:1")
+    assert 'namespaces "nosuch" not found' in refusal("kubernetes.namespace=nosuch")
+    assert "is unschedulable" in refusal("kubernetes.pod.spec.nodeSelector={pool: gpu}")
+    assert 'context "nosuch" does not exist' in refusal("kubernetes.context=nosuch")
+    passed = distrun("submit", spec, "--set=program.pass_env=[HOME]")
+    assert passed.returncode == 2
+    assert "keep it in a Secret" in passed.stderr
+    assert distrun("ps", "-a", "--json").stdout.count("job_id") == 0
+
+    # Its manifests are valid.
+    printed = distrun("submit", spec, "--dry-run", "--set=kubernetes.queue=team").stdout
+    said = pods.kubectl("apply", "--dry-run=server", "--validate=true", "-f", "-", given=printed)
+    assert said.count("created (server dry run)") == 2
+
+    # Killed in the middle of it.
+    submitting = distrun.start("submit", spec, stdout=-1, stderr=-1, text=True)
+    wait_until(pods.objects, what="the Job is created")
+    submitting.kill()
+    submitting.communicate()
     wait_until(lambda: not pods.objects(), what="no object of the job is left")

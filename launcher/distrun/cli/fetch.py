@@ -14,10 +14,11 @@ from distrun.cli import console
 from distrun.cli.options import job_argument, json_option
 from distrun.cli.transfer_bar import TransferBar
 from distrun.errors import HostError
-from distrun.job import resumption
+from distrun.frozen import replace
+from distrun.job import queued_job, resumption
 from distrun.job.folder import JobStore
 from distrun.spec.units import format_bytes
-from distrun.supervisor.file_fetch import Fetch, Fetched
+from distrun.supervisor.file_fetch import Fetch, Fetched, KeptFetch
 from distrun.words.causes import cause_text
 from distrun.words.formats import format_count
 
@@ -63,9 +64,16 @@ def command(
       distrun fetch mnist '*.keras'
     """
     folder = JobStore.default().find(job)
-    spec = resumption.recorded_spec(folder)
+    queued_job.refresh(folder)
+    spec, batch = resumption.recorded_spec(folder), folder.batch_job()
     results = list(spec.program.results) if pattern is None else [pattern]
-    is_whole = pattern is None and bool(results)
+    is_whole = pattern is None and bool(results) and (batch is None or batch.is_own)
+    is_in_pods = batch is not None and bool(batch.namespace)
+    if batch is not None and is_in_pods and spec.kubernetes is not None:
+        context, namespace = batch.context or None, batch.namespace
+        pods = replace(spec.kubernetes, context=context, namespace=namespace)
+        spec = replace(spec, kubernetes=pods)
+    kind = KeptFetch if is_in_pods and folder.state().phase.is_final else Fetch
     target = output or (spec.program.workdir if is_whole else f"distrun-{folder.job_id}")
 
     def may_replace(names: Sequence[str]) -> bool:
@@ -76,7 +84,7 @@ def command(
 
     with contextlib.closing(TransferBar()) as bar:
         what = f"fetching into {target}"
-        fetch = Fetch(
+        fetch = kind(
             *(folder, spec, results, target, may_replace),
             on_progress=lambda done, total: bar.update(what, done, total),
         )

@@ -52,7 +52,7 @@ _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _FILES = {
     *("spec.yaml", "plan.json", "events.jsonl", "logs", "control.sock", "history"),
     *("supervisor.log", "supervisor.lock", "spec.json", "token"),
-    *("batch.sh", "batch.log", "batch.json", "stop.json", "mirror.json"),
+    *("batch.sh", "batch.log", "batch.json", "stop.json", "mirror.json", "results"),
 }
 NOT_COPIED = (
     *("token", "supervisor.lock", "control.sock", "batch.sh", "batch.json", "stop.json"),
@@ -133,6 +133,8 @@ class JobFolder:
         self.batch_file = opened / "batch.json"
         self.stop_file = opened / "stop.json"
         self.mirror_file = opened / "mirror.json"
+        self.results = opened / "results"
+        """Of a job whose supervisor is in a pod: what came back from other pods."""
         self._token_file = opened / "token"
         self._lock_file = opened / "supervisor.lock"
 

@@ -36,7 +36,7 @@ NAME = "Kubernetes"
 _ANSWER_SECONDS = 30.0
 _RETRY_SECONDS = 2.0
 _JOB_ID = re.compile(r"[a-z0-9][-a-z0-9]*")
-_COPIED = re.compile(r"(?:logs/|history/)?[^/.][^/]*")
+_COPIED = re.compile(r"(?:(?:logs|history)/)?[^/.][^/]*|results(?:/(?!\.\.?(?:/|\Z))[^/]+)+")
 
 
 def words(batch: BatchJob) -> list[str]:
@@ -198,8 +198,10 @@ class _Source:
 
     def __init__(self, folder: JobFolder, batch: BatchJob) -> None:
         place = (manifest.base_of(folder.job_id), folder_in_pod(folder.job_id))
+        # Here, it is the one that the job was submitted with.
+        kept = [*NOT_COPIED, *([folder.resolved_spec_file.name] if batch.is_own else [])]
         self._process = subprocess.Popen(
-            in_pod(batch, "send", *place, folder.events_file.name, *NOT_COPIED),
+            in_pod(batch, "send", *place, folder.events_file.name, *kept),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -284,7 +286,7 @@ def _copy(folder: JobFolder, source: _Source) -> bool:
             if not _COPIED.fullmatch(name):
                 raise ValueError(name)
             path = folder.supervisor_log.parent / name
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _apply(path, header["start"], data, header["state"]):
                 known[name] = header["state"]
             else:

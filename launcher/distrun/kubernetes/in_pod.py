@@ -150,7 +150,7 @@ def changed(name: str, known: Sequence[int], record: str) -> tuple[dict[str, Any
         is_same = inode == status.st_ino and size <= status.st_size
         if is_same and (size, when) == (status.st_size, status.st_mtime_ns):
             return {}, b""
-        grows = name == record or name.startswith("logs" + os.sep)
+        grows = name == record or name.startswith(("logs/", "results/"))
         start = size if is_same and grows else 0
         file.seek(start)
         data = file.read(min(MOST_BYTES if grows else status.st_size, status.st_size - start))

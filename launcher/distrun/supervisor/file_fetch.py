@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -363,3 +364,38 @@ def _places(workdir: str, agent: str, kept: str) -> list[tuple[str, str]]:
         return [(workdir, "")]
     found = [(workdir, os.path.join(agent, "files.json"))]
     return [*found, (kept + workdir[len(files) :], "*")] if kept else found
+
+
+class KeptFetch(Fetch):
+    """One fetch of the results that a submitted job has brought into its folder."""
+
+    def run(self) -> Fetched:
+        """Bring the files. Raises what :meth:`Fetch.run` raises."""
+        self._loop.close()
+        files, folder = [], self._folder.results
+        for each in sorted(folder.rglob("*")):
+            path = str(each.relative_to(folder))
+            parts = path.split("/")
+            above = ["/".join(parts[: count + 1]) for count in range(len(parts))]
+            matches = (fnmatchcase(name, pattern) for name in above for pattern in self._patterns)
+            if each.is_file() and (not self._patterns or any(matches)):
+                found = each.stat()
+                files.append(
+                    File("", path, Found(found.st_size, found.st_mtime_ns, found.st_size), path)
+                )
+        for file in self._check(files):
+            part = self._tree.open_part(file.target, file.path, file.found.size, file.found.changed)
+            with open(folder / file.path, "rb") as source:
+                source.seek(part.received)
+                while block := source.read(1 << 20):
+                    part.write(part.received, block)
+            part.finish()
+            self._new.add(file.target)
+        left_out = tuple(self._left_out)
+        return Fetched(
+            folder=self._tree.path,
+            files=tuple(files),
+            new=frozenset(self._new),
+            left_out=left_out,
+            failures={},
+        )

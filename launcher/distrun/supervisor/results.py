@@ -13,6 +13,7 @@ from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.codec import from_json
 from distrun.errors import DistrunError
 from distrun.job import events
+from distrun.job.scheduler import SUBMITTED
 from distrun.supervisor.file_fetch import Fetch
 from distrun.supervisor.hosts.former_agents import make_former_reach
 
@@ -100,6 +101,7 @@ def _failed(spec: Spec, why: str) -> events.ResultsFetched:
 def _fetch(folder: JobFolder, spec: Spec, progress: int) -> events.ResultsFetched:
     """Fetch them, in a process of its own; write how many bytes of how many have come."""
     program, told_at = spec.program, time.monotonic()
+    target = str(folder.results) if SUBMITTED in os.environ else program.workdir
 
     def tell(done: int, total: int) -> None:
         nonlocal told_at
@@ -108,7 +110,7 @@ def _fetch(folder: JobFolder, spec: Spec, progress: int) -> events.ResultsFetche
             os.write(progress, b"%d %d\n" % (done, total))
 
     fetch = Fetch(
-        *(folder, spec, program.results, program.workdir),
+        *(folder, spec, program.results, target),
         may_replace=lambda _: False,
         on_progress=tell,
     )
@@ -117,7 +119,7 @@ def _fetch(folder: JobFolder, spec: Spec, progress: int) -> events.ResultsFetche
     except DistrunError as error:
         return _failed(spec, error.message)
     except OSError as error:
-        return _failed(spec, f"{error.filename or program.workdir}: {error.strerror}")
+        return _failed(spec, f"{error.filename or target}: {error.strerror}")
     causes = [
         Cause(Code.RESULTS_NOT_FETCHED, host=host, within=(why,))
         for host, why in found.failures.items()
@@ -129,7 +131,8 @@ def _fetch(folder: JobFolder, spec: Spec, progress: int) -> events.ResultsFetche
     new = [each for each in found.files if each.target in found.new]
     return events.ResultsFetched(
         at=time.time(),
-        folder=found.folder,
+        # There, they are in its folder, and `fetch` brings them on.
+        folder=f"distrun fetch {folder.job_id}" if SUBMITTED in os.environ else found.folder,
         files=len(new),
         size=sum(each.found.size for each in new),
         causes=tuple(causes[:_MOST_CAUSES]),

@@ -159,6 +159,8 @@ def _host_ready(event: events.HostReady) -> str:
 def _results_fetched(event: events.ResultsFetched) -> str:
     count, size = format_count(event.files, "file"), format_bytes(event.size)
     said = f"fetched {count} of the results ({size}) into {event.folder}"
+    if event.folder.startswith("distrun fetch "):
+        said = f"kept {count} of the results ({size}); to bring them: {event.folder}"
     return "; ".join([said, *map(cause_text, event.causes)])
 
 
