@@ -154,11 +154,9 @@ def test_a_supervisor_whose_pod_is_lost_continues_with_a_volume_and_else_ends(
     pods.kubectl("delete", "pv", name, "--wait=false")
 
 
+@pytest.mark.usefixtures("account")
 def test_what_keeps_a_supervisor_from_a_pod_is_told_and_nothing_is_left(
-    pods: Cluster,
-    distrun: Distrun,
-    pod_spec: Callable[..., Path],
-    request: pytest.FixtureRequest,
+    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
 ) -> None:
     spec = pod_spec("true", timeouts={"start": "4s"})
 
@@ -168,8 +166,8 @@ def test_what_keeps_a_supervisor_from_a_pod_is_told_and_nothing_is_left(
         wait_until(lambda: not pods.objects(), what="no object of the job is left")
         return str(done.stderr)
 
-    assert 'serviceaccount "distrun" not found' in refusal()
-    request.getfixturevalue("account")
+    missing = refusal("kubernetes.service_account=nosuch")
+    assert 'serviceaccount "nosuch" not found' in missing
     lacking = refusal("kubernetes.service_account=default")
     assert "its service account may not create jobs, get jobs" in lacking
     assert "local/none:1 cannot be used" in refusal("kubernetes.image=local/none:1")

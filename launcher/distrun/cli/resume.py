@@ -16,8 +16,9 @@ from distrun.cli.options import (
     strict_option,
     task_option,
 )
+from distrun.cli.transfer_bar import read_files
 from distrun.errors import UsageError
-from distrun.job import resumption
+from distrun.job import queued_job, resumption
 from distrun.job.folder import JobFolder, JobStore
 from distrun.slurm import submission
 
@@ -43,7 +44,8 @@ def command(
 ) -> int:
     """Continue a job that failed, was killed or was lost. Default: the newest job.
 
-    A job of `distrun submit` is queued in Slurm again, and continues when Slurm starts it.
+    A job of `distrun submit` is left to Slurm or Kubernetes again, and continues when that starts
+    it.
 
     The job keeps its id, its record and its spec; --set changes the spec. Its files are sent as
     they are now. Before anything starts, distrun makes sure that nothing of the earlier attempts
@@ -76,13 +78,27 @@ def command(
 def _queue_again(
     folder: JobFolder, overrides: tuple[str, ...], assumed: tuple[str, ...], how: dict[str, Any]
 ) -> int:
-    """Queue a job in Slurm again, with the batch script that it had."""
+    """Leave a job to Slurm again, with the batch script that it had, or to Kubernetes."""
+    batch = folder.batch_job()
+    scheduler = queued_job.scheduler_of(batch).NAME
     if overrides or assumed or any(value for name, value in how.items() if name != "detach"):
         raise UsageError(
-            f"job {folder.job_id} runs in Slurm: resume queues it again as it is",
+            f"job {folder.job_id} runs in {scheduler}: resume queues it again as it is",
             hint="of the options, only --detach can be given; to change it: distrun submit SPEC",
         )
+    if batch is not None and not batch.is_own:
+        raise UsageError(
+            f"job {folder.job_id} was submitted from another machine",
+            hint="resume it there, where the program's files are",
+        )
+    queued_job.refresh(folder)
     resumption.require_resumable(folder, folder.state())
-    submission.resubmit(folder, resumption.spec_of(folder, ()))
+    spec = resumption.spec_of(folder, ())
+    if batch is not None and batch.namespace:
+        from distrun.kubernetes.submission import resubmit
+
+        resubmit(folder, spec, read_files(spec), console.print_message)
+    else:
+        submission.resubmit(folder, spec)
     console.print_text(folder.job_id)
     return 0
