@@ -44,7 +44,7 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
     """
     folder = find_job(job)
     if folder.is_elsewhere:
-        what = f"job {folder.job_id} runs in Slurm, on another machine"
+        what = f"the supervisor of job {folder.job_id} is not on this machine"
         raise UsageError(what, hint=f"to follow it: distrun logs -f {folder.job_id}")
     names = folder.state().task_names
     if names:

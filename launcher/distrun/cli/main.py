@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "run": "Run a script, without a YAML file.",
     "launch": "Run a job from its YAML file.",
-    "submit": "Queue a job in Slurm.",
+    "submit": "Leave a job to Slurm or Kubernetes.",
     "plan": "Show what would run.",
     "validate": "Check a spec.",
     "doctor": "Check a job's hosts.",

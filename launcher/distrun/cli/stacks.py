@@ -73,10 +73,13 @@ def take(
     """
     command = "profile" if seconds else "stacks"
     if folder.is_elsewhere:
-        number = folder.state().batch_id
+        number, batch = folder.state().batch_id, folder.batch_job()
+        is_in_pod = batch is not None and batch.namespace
+        how = f"srun --jobid {number} --overlap distrun {command} {folder.job_id}"
+        where = "in a pod" if is_in_pod else "not on this machine"
         raise HostError(
-            f"the supervisor of job {folder.job_id} is not on this machine",
-            hint=f"run it there: srun --jobid {number} --overlap distrun {command} {folder.job_id}",
+            f"the supervisor of job {folder.job_id} is {where}",
+            hint=None if is_in_pod else f"run it there: {how}",
         )
     program = find_program()
     if program is None and not seconds:

@@ -211,7 +211,7 @@ def _require_ended(folder: JobFolder) -> None:
 
 
 def _stop_queued(folder: JobFolder, grace: float | None, signum: int) -> None:
-    """Stop a job in Slurm, which waits or runs on another machine."""
+    """Stop a submitted job, which waits or runs on another machine."""
     job_id, found = folder.job_id, queued_job.look(folder, asks=True)
     batch = folder.batch_job()
     if batch is not None and not batch.id:
@@ -220,7 +220,7 @@ def _stop_queued(folder: JobFolder, grace: float | None, signum: int) -> None:
             hint="look for it with `squeue --me`, and end it with scancel",
         )
     if found.is_over and not found.state.phase.is_final:
-        raise UsageError(f"job {job_id} is lost: Slurm does not know it any more")
+        raise UsageError(f"job {job_id} is lost: {found.scheduler} does not know it any more")
     if found.is_over:
         console.print_message(f"job {job_id} had already {found.state.phase.value}")
         return

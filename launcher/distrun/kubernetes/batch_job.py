@@ -117,7 +117,8 @@ def _entry(name: str, items: list[dict[str, Any]]) -> QueueEntry:
         causes = [pods.end(each, pods.name_of(each)) for each in supervisors]
         # A pod without the files of the one that it has replaced completes.
         lost = Cause(Code.POD_DELETED, name="of its supervisor")
-        cause = next((each for each in causes if each and each.status), lost)
+        said = (each for each in causes if each and (each.status or each.code != Code.POD_ENDED))
+        cause = next(said, lost)
         state = ended[0]["type"].lower()
         return QueueEntry(id=name, scheduler=NAME, state=state, is_active=False, cause=cause)
     if "deletionTimestamp" in own["metadata"]:
@@ -159,6 +160,7 @@ def adopt(store: JobStore, namespace: str, context: str) -> None:
     Raises:
         SchedulerError: Kubernetes does not answer.
     """
+    context = context or kubectl.current_context()
     for name, items in objects(BatchJob(id="", namespace=namespace, context=context)).items():
         own = _job(items, name)
         job_id = "" if own is None else own["metadata"].get("annotations", {}).get("distrun/job")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -43,6 +44,13 @@ def words(context: str, namespace: str) -> list[str]:
     command = [found]
     command += [f"--context={context}"] if context else []
     return command + ([f"--namespace={namespace}"] if namespace else [])
+
+
+def current_context() -> str:
+    """Return the name of the context that kubectl uses by default; '': it has none."""
+    with contextlib.suppress(CauseError, FileNotFoundError):
+        return run([*words("", ""), "config", "current-context"]).strip()
+    return ""
 
 
 def run(command: Sequence[str], given: str = "", seconds: float = SECONDS) -> str:

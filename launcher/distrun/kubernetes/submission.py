@@ -120,7 +120,8 @@ def _begun(spec: Spec, job_id: str, say: Callable[[str], None]) -> Iterator[Batc
     """Create the Job, and yield once its pod runs. However that ends early, the Job is deleted."""
     settings = spec.kubernetes
     assert settings is not None  # noqa: S101 - only such jobs come here
-    wanted = BatchJob(id=manifest.job_name(job_id), context=settings.context or "")
+    context = settings.context or kubectl.current_context()  # which may change later
+    wanted = BatchJob(id=manifest.job_name(job_id), context=context)
     wanted = replace(wanted, requeues=settings.volume_claim is not None)
     given = batch_job.words(replace(wanted, namespace=settings.namespace or ""))
     job = json.dumps(manifest.make_supervisor(spec, job_id, wanted.id))

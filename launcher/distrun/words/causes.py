@@ -1120,10 +1120,10 @@ ADVICE: dict[Code, Words] = {
     Code.SRUN_NOT_STARTED: "is this a host of the Slurm cluster? Check PATH",
     Code.SRUN_FAILED: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
     Code.SRUN_TIMED_OUT: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
-    Code.POD_NOT_CREATED: """ask for less, or free some of the namespace's quota; `kubectl describe
-        quota` shows it""",
-    Code.POD_UNSCHEDULABLE: """ask for less (`kubernetes.cpus`, `memory`, `gpus`), or wait longer
-        (`timeouts.start`)""",
+    Code.POD_NOT_CREATED: """create what is missing, or free some of the namespace's quota, which
+        `kubectl describe quota` shows""",
+    Code.POD_UNSCHEDULABLE: """ask for less (`kubernetes.cpus`, `memory`, `gpus`), create what is
+        missing, or wait longer (`timeouts.start`)""",
     Code.POD_QUEUED: "wait longer (`timeouts.start`), or use another queue (`kubernetes.queue`)",
     Code.POD_PENDING: "see `kubectl describe pod {name}`, or wait longer (`timeouts.start`)",
     Code.POD_IMAGE_MISSING: """check `kubernetes.image`, and the pull secret of the namespace's
