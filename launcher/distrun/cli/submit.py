@@ -106,7 +106,9 @@ def _submit_to_kubernetes(spec: Spec, *, strict: bool, dry_run: bool) -> int:
     files = read_files(spec)
     folder = submission.submit(JobStore.default(), spec, files, console.print_message)
     console.print_text(folder.job_id)
-    console.print_message(f"job {folder.job_id} runs in Kubernetes")
+    claim = None if spec.kubernetes is None else spec.kubernetes.volume_claim
+    where = "in the pod of its supervisor" if claim is None else f"on the volume of {claim}"
+    console.print_message(f"job {folder.job_id} is left to Kubernetes; its folder is {where}")
     return 0
 
 
