@@ -64,7 +64,7 @@ def test_pods_of_a_submitted_job_end_with_its_supervisor(
 ) -> None:
     monkeypatch.setenv("DISTRUN_SUBMITTED", NAME)
     monkeypatch.setenv("DISTRUN_JOB_UID", "uid")
-    metadata = manifest.make(spec, "x")["metadata"]
+    metadata = manifest.make(spec, "x")[0]["metadata"]
     assert metadata["name"] == f"{NAME}-pods"
     owner = metadata["ownerReferences"][0]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Job", NAME, "uid")

@@ -100,7 +100,7 @@ def _submit_to_kubernetes(spec: Spec, *, strict: bool, dry_run: bool) -> int:
     submission.require_submittable(spec)
     if dry_run:
         name = manifest.job_name(spec.name)
-        jobs = [manifest.make_supervisor(spec, spec.name, name), manifest.make(spec, spec.name)]
+        jobs = [manifest.make_supervisor(spec, spec.name, name), *manifest.make(spec, spec.name)]
         console.print_text("---\n".join(map(dump, jobs)).rstrip("\n"))
         return 0
     files = read_files(spec)

@@ -107,7 +107,8 @@ def wait_for_admission(spec: Spec, job_id: str) -> None:
 
 
 def _entry(name: str, items: list[dict[str, Any]]) -> QueueEntry:
-    own, tasks = (_job(items, each) for each in (name, f"{name}-pods"))
+    own = _job(items, name)
+    tasks = [each for each in items if each["kind"] == "Job" and each is not own]
     if own is None:
         return QueueEntry(id=name, scheduler=NAME, state="ending")
     conditions = own.get("status", {}).get("conditions", ())
@@ -130,12 +131,13 @@ def _entry(name: str, items: list[dict[str, Any]]) -> QueueEntry:
         state = "pending"
         obstacles = [pods.obstacle(each)[0] for each in supervisors if not pods.is_ending(each)]
         why = next((each.text for each in obstacles), "")
-    elif tasks is not None:
-        queue = tasks["metadata"]["labels"].get("kueue.x-k8s.io/queue-name", "")
+    elif tasks:
+        queue = tasks[0]["metadata"]["labels"].get("kueue.x-k8s.io/queue-name", "")
         where = f"queue {queue}" if queue else "its queue"
-        waiting = [each["status"].get("phase") for each in _pods(items, f"{name}-pods")]
-        has_begun = any(each != "Pending" for each in waiting) or tasks["status"].get("failed")
-        if tasks["spec"].get("suspend"):
+        waiting = [each for job in tasks for each in _pods(items, job["metadata"]["name"])]
+        has_begun = any(each["status"].get("phase") != "Pending" for each in waiting)
+        has_begun = has_begun or any(each["status"].get("failed") for each in tasks)
+        if any(each["spec"].get("suspend") for each in tasks):
             state, why = "suspended", f"{where} has not admitted its pods"
         elif queue and not has_begun:
             state, why = "admitted", f"{where} has admitted its pods, and none runs yet"
