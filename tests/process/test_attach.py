@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import termios
 from collections.abc import Iterator
@@ -56,6 +57,7 @@ def test_it_shows_what_was_printed_what_follows_and_the_result(
     windows = [terminal("attach", *args) for args in ([], [job], [job, "-t", "worker:1"])]
     for window in windows:
         shows(window, "begun worker:1", "tasks up")
+        wait_until(lambda: re.search(r"tasks up  [\d.]+ s  ", window.read()), timeout=30)  # noqa: B023
     (tmp_path / "go").touch()
     for window in windows:
         wait_until(window.ended, timeout=60)

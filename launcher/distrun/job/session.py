@@ -178,7 +178,10 @@ class AttachedJob(FollowedJob):
         if channel is not None:
             channel.send(protocol.Watch())
             self._follow(channel)
-        self.state = control.wait_for_final_state(folder) if channel is None else self.state
+            with contextlib.suppress(FileNotFoundError):
+                self.state = lifecycle.replay(self._record.read_new())
+        else:
+            self.state = control.wait_for_final_state(folder)
 
     def stop(self, order: protocol.StopJob) -> None:
         super().stop(order)
