@@ -22,6 +22,7 @@ sys.path[:0] = [str(ROOT / "launcher"), str(ROOT / "tests")]
 
 from rich.console import Console  # noqa: E402
 from rich.text import Text  # noqa: E402
+from selenium.webdriver import Chrome  # noqa: E402
 
 from distrun.job.folder import JobStore  # noqa: E402
 from harness.browser import browser, open_page, run  # noqa: E402
@@ -116,16 +117,23 @@ def terminal(folder: Path) -> None:
     line = ["distrun", "run", "-n", "2", "train.py"]
     shown = Terminal([sys.executable, "-m", *line], str(folder), COLUMNS, 40)
     wait_until(shown.ended, timeout=120)
-    # Without the states of the live line, and with a folder as a person has it.
-    text = re.sub(r"\x1b\[1m[^\n]*\r\r\x1b\[J|\r", "", shown.seen)
-    text = text.replace(str(folder), "/home/me/job")
-    console = Console(record=True, width=COLUMNS, file=io.StringIO())
-    console.print(Text.from_ansi(f"$ {' '.join(line)}\n{text}"))
-    console.save_svg(str(ROOT / "docs" / "failure.svg"), title="", code_format=SVG)
+    text = without_live_line(shown.seen).replace(str(folder), "/home/me/job")
+    draw(f"$ {' '.join(line)}\n{text}", COLUMNS, ROOT / "docs" / "failure.svg")
+
+
+def without_live_line(seen: str) -> str:
+    """Return what a terminal has shown without the states of the live line, but for a last one."""
+    return re.sub(r"\x1b\[1m[^\n]*\r\r\x1b\[J|\r", "", seen)
+
+
+def draw(text: str, columns: int, file: Path) -> None:
+    console = Console(record=True, width=columns, file=io.StringIO())
+    console.print(Text.from_ansi(text))
+    console.save_svg(str(file), title="", code_format=SVG)
 
 
 def watching(folder: Path) -> None:
-    """Draw the view of `watch` at three widths: one of four workers is slower than the others."""
+    """Draw a job of four workers, one slower than the others: `watch`, `attach`, the live page."""
     from distrun.cli.watch_screen import WatchApp
 
     (folder / "train.py").write_text(SLOWER)
@@ -135,7 +143,7 @@ def watching(folder: Path) -> None:
     pictures = ROOT / "docs" / "watching"
     pictures.mkdir(exist_ok=True)
 
-    async def draw(columns: int) -> str:
+    async def watched(columns: int) -> str:
         app = WatchApp(JobStore.default().find(None))
         async with app.run_test(size=(columns, 24)) as pilot:
             await asyncio.sleep(20)  # until the rate is known
@@ -147,7 +155,27 @@ def watching(folder: Path) -> None:
 
     try:
         for columns in (120, 80, 60):
-            (pictures / f"{columns}.svg").write_text(asyncio.run(draw(columns)))
+            (pictures / f"{columns}.svg").write_text(asyncio.run(watched(columns)))
+        shown = Terminal([*distrun, "attach"], str(folder), 80, 24)
+        wait_until(lambda: "left" in shown.read(), timeout=60)
+        shown.type("\x03")
+        wait_until(lambda: "other keys continue" in shown.read(), timeout=60)
+        text = without_live_line(shown.seen.replace("^C", ""))
+        draw(f"$ distrun attach\n{text}", 80, pictures / "attach.svg")
+        shown.type("d")
+        wait_until(shown.ended, timeout=60)
+        serve = [*distrun, "report", "--serve"]
+        with (
+            subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as served,
+            browser(folder / "profile") as driver,
+        ):
+            assert served.stdout is not None
+            url = served.stdout.readline().strip()
+            for width in (400, 1400):
+                open_page(driver, url, width)
+                time.sleep(3)  # it refreshes itself
+                screenshot(driver, width, pictures / f"live-{width}.png")
+            served.terminate()
     finally:
         subprocess.run([*distrun, "kill", "--all"], check=True)
 
@@ -169,11 +197,16 @@ def reports() -> None:
         with browser(folder / "profile") as driver:
             for name in ("success", "restart", "stall"):
                 open_page(driver, folder / f"{name}.html", WIDTH)
-                height = min(HEIGHT, run(driver, "return document.body.scrollHeight"))
-                clip = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}
-                options = {"clip": clip, "captureBeyondViewport": True}
-                taken = driver.execute_cdp_cmd("Page.captureScreenshot", options)
-                (pictures / f"{name}.png").write_bytes(base64.b64decode(taken["data"]))
+                screenshot(driver, WIDTH, pictures / f"{name}.png")
+
+
+def screenshot(driver: Chrome, width: int, file: Path) -> None:
+    """Draw the beginning of a page that is open."""
+    height = min(HEIGHT, run(driver, "return document.body.scrollHeight"))
+    clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+    options = {"clip": clip, "captureBeyondViewport": True}
+    taken = driver.execute_cdp_cmd("Page.captureScreenshot", options)
+    file.write_bytes(base64.b64decode(taken["data"]))
 
 
 def launch(name: str, folder: Path, *args: str, kills: bool = False) -> None:
