@@ -473,6 +473,7 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
     overrides: Sequence[str] = (),
     preflight: bool = True,
     strict: bool = False,
+    force: bool = False,
 ) -> Job:
     """Start a script as a job, without a YAML file, as `distrun run --detach` does.
 
@@ -492,6 +493,7 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
         overrides: `PATH=VALUE` each, as for `--set`: all other keys of a spec.
         preflight: as for :func:`launch`.
         strict: as for :func:`launch`.
+        force: as for :func:`launch`.
 
     Raises:
         UsageError: an argument cannot be used.
@@ -521,10 +523,10 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
     )
     refuse_spec(options.program)
     spec, _ = run_spec.load(options, "# distrun.run()\n", overrides=overrides)
-    return _launch(Spec(spec), preflight=preflight, strict=strict)
+    return _launch(Spec(spec), preflight=preflight, strict=strict, force=force)
 
 
-def launch(spec: Spec, *, preflight: bool = True, strict: bool = False) -> Job:
+def launch(spec: Spec, *, preflight: bool = True, strict: bool = False, force: bool = False) -> Job:
     """Start a job, and return when every task's program has been executed.
 
     The job runs in the background, as with `distrun launch --detach`, and outlives this process.
@@ -535,22 +537,22 @@ def launch(spec: Spec, *, preflight: bool = True, strict: bool = False) -> Job:
         spec: what :func:`load` returned.
         preflight: check other hosts before the first task starts.
         strict: make warnings about the program errors, as with `--strict`.
+        force: start a program that certainly fails, as with `--force`.
 
     Raises:
         JobFailedError: a task could not be executed, or the job ended before all were.
         HostError: a host could not be reached or prepared.
-        InvalidSpecError: the spec does not fit its hosts, its files cannot be sent, or there are
-            warnings and `strict` is set.
+        InvalidSpecError: the spec does not fit its hosts, its files cannot be sent, its program
+            certainly fails, or there are warnings and `strict` is set.
         StartTimeoutError: the job could not start in time.
     """
-    return _launch(spec, preflight=preflight, strict=strict)
+    return _launch(spec, preflight=preflight, strict=strict, force=force)
 
 
-def _launch(spec: Spec, *, preflight: bool, strict: bool) -> Job:
+def _launch(spec: Spec, **how: bool) -> Job:
     import warnings
 
     chosen = _without_missing_tensorboard(spec._spec)  # noqa: SLF001 - the class is this module's
-    how = {"preflight": preflight, "strict": strict}
     answer = _ask({"operation": "launch", "spec": _to_json(chosen), **how})
     started = job(answer["job_id"])
     try:

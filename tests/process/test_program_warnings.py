@@ -107,6 +107,61 @@ def test_a_real_interpreter_is_asked_for_its_modules(distrun: Distrun) -> None:
     assert "warning" not in distrun("validate", spec).stderr
 
 
+# Programs that certainly fail ---------------------------------------------------------------
+
+CERTAIN = {
+    "syntax": ("print(\n", "cannot parse this"),
+    "syntax of a module": ("import faulty\n", "faulty.py:1:5: Python"),
+    "syntax of a package": ("from package import x\n", "__init__.py:1:5: Python"),
+    "no module": ("import os, no_such_module\n", "there is no module 'no_such_module'"),
+    "relative": ("from . import beside\n", "this relative import fails"),
+    "in a function that runs": (
+        "def main():\n    import no_such_module\nmain()\n", "there is no module",
+    ),
+}  # fmt: skip
+UNCERTAIN = {
+    "guarded": "try:\n    import no_such_module\nexcept ImportError:\n    pass\n",
+    "guarded syntax": "try:\n    import faulty\nexcept SyntaxError:\n    pass\n",
+    "conditional": "import os\nif 'X_Y' in os.environ:\n    import no_such_module, faulty\n",
+    "late": "def unused():\n    import no_such_module, faulty\n",
+    "made": (
+        "import subprocess, sys\n"
+        "subprocess.run([sys.executable, '-c', 'open(\"made.py\", \"w\")'])\nimport made\n"
+    ),
+    "a path": "import sys\nsys.path.append('elsewhere')\nimport there\n",
+}
+
+
+@pytest.fixture
+def modules(distrun: Distrun) -> Path:
+    (distrun.cwd / "faulty.py").write_text("x = = 1\n")
+    for name, text in (("package/__init__.py", "x = = 1\n"), ("elsewhere/there.py", "")):
+        distrun.cwd.joinpath(name).parent.mkdir()
+        distrun.cwd.joinpath(name).write_text(text)
+    return distrun.cwd
+
+
+@pytest.mark.parametrize("case", CERTAIN)
+def test_a_program_that_certainly_fails_is_refused(
+    case: str, modules: Path, distrun: Distrun
+) -> None:
+    script, words = CERTAIN[case]
+    spec = write_job(modules, script)
+    for command in (["launch", spec], ["launch", "-d", spec], ["run", "train.py"]):
+        done = distrun(*command)
+        assert (done.returncode, done.stdout) == (65, ""), done.stderr
+        assert words in done.stderr
+        assert done.stderr.endswith("nothing was started; to start it nevertheless: --force\n")
+    assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == []
+    assert distrun("launch", "--force", spec).returncode == 1
+
+
+@pytest.mark.parametrize("case", UNCERTAIN)
+def test_a_program_that_may_go_well_runs(case: str, modules: Path, distrun: Distrun) -> None:
+    done = distrun("launch", write_job(modules, UNCERTAIN[case]))
+    assert done.returncode == 0, done.stderr
+
+
 # What cannot be read -----------------------------------------------------------------------
 
 DEEP = "x = " + "(" * 90 + ")" * 90 + "\ny = " + "+".join(["1"] * 50_000) + "\n"

@@ -18,7 +18,7 @@ from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import signals
 from distrun.cli.program_check import ProgramCheck, require_keras_2
 from distrun.cli.signals import TerminatedError
-from distrun.cli.spec_warnings import find_warnings, refuse_if
+from distrun.cli.spec_warnings import find_warnings, refuse_certain, refuse_if
 from distrun.codec import from_json, to_json
 from distrun.errors import DistrunError
 from distrun.frozen import replace
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distrun.lifecycle import JobState
-    from distrun.spec.problems import Problem
 
 _STDIN = 0
 _CHECK_SECONDS = 2.0
@@ -112,11 +111,16 @@ def _launch(spec: Spec, request: dict[str, Any]) -> dict[str, Any]:
     """
     if request["preflight"]:
         require_keras_2(spec)
-    if request["strict"]:
-        with contextlib.closing(ProgramCheck(spec)) as strict_check:
-            strict_check.wait()
-        refuse_if(strict_check.warnings, strict=True)
-        spec = replace(spec, strict=True)
+    check = ProgramCheck(spec)
+    with contextlib.ExitStack() as undo:
+        undo.callback(check.close)
+        if request["strict"]:
+            check.wait()
+            refuse_if(check.warnings, strict=True)
+            spec = replace(spec, strict=True)
+        elif not request["force"]:
+            refuse_certain(check)
+        undo.pop_all()
     manifest = None
     if spec.sends_files:
         from distrun.sync.file_selection import select_files
@@ -145,14 +149,11 @@ def _launch(spec: Spec, request: dict[str, Any]) -> dict[str, Any]:
         return is_wanted and all_executed(state)
 
     session.watch(_STDIN, on_input)
-    check = None if request["strict"] else ProgramCheck(spec)
     for _ in session.run(has_started):
         pass
     started = has_started(session.state)
-    warnings: tuple[Problem, ...] = ()
-    if check is not None:
-        with contextlib.closing(check):
-            warnings = check.warnings_within(_CHECK_SECONDS)
+    with contextlib.closing(check):
+        warnings = check.warnings_within(_CHECK_SECONDS)
     if session.state.phase.is_final:
         session.close()
     else:

@@ -129,3 +129,10 @@ def can_redraw(stream: Any) -> bool:
 def uses_colour(stream: Any) -> bool:
     """Whether to use colour: not on a dumb terminal, nor with NO_COLOR (https://no-color.org)."""
     return can_redraw(stream) and not os.environ.get("NO_COLOR")
+
+
+def install_command(*packages: str) -> str:
+    """Return the command that installs packages for the Python that runs distrun."""
+    import shlex
+
+    return f"{shlex.quote(sys.executable)} -m pip install {' '.join(packages)}"

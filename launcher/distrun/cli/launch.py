@@ -34,6 +34,11 @@ _OPTIONS = (
     overrides_option,
     strict_option,
     click.option("--no-preflight", is_flag=True, help="Do not check the hosts before starting."),
+    click.option(
+        "--force",
+        is_flag=True,
+        help="Start a program that certainly fails: it cannot be parsed, or a module is missing.",
+    ),
     click.option("--dry-run", is_flag=True, help="Show what would run, like `distrun plan`."),
 )
 
@@ -120,8 +125,9 @@ def launch(spec: Spec, options: LaunchOptions) -> int:
     """Run a job, and return the exit code: the job's, or 0 if it was left running."""
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
     from distrun.cli.program_check import ProgramCheck, require_keras_2
-    from distrun.cli.spec_warnings import find_warnings, print_success, refuse_if
+    from distrun.cli.spec_warnings import find_warnings, print_success, refuse_certain, refuse_if
     from distrun.cli.transfer_bar import read_files
+    from distrun.lint.target import find_target
 
     strict = options.strict
     print_success(spec)
@@ -136,16 +142,22 @@ def launch(spec: Spec, options: LaunchOptions) -> int:
         )
     if not options.no_preflight:
         require_keras_2(spec)
-    if strict:
-        spec = replace(spec, strict=True)
-        with contextlib.closing(ProgramCheck(spec)) as check:
+    spec = replace(spec, strict=True) if strict else spec
+    is_new = options.resumed is None and not options.force
+    check = None
+    with contextlib.ExitStack() as stack:
+        if strict or (is_new and find_target(spec) is not None):  # others are hardly checked
+            check = stack.enter_context(contextlib.closing(ProgramCheck(spec)))
+        manifest = read_files(spec)
+        if check is not None and strict:
             check.wait()
-        refuse_if(check.warnings, strict=True)
-    manifest = read_files(spec)
-    job = LaunchedJob(without_missing_tensorboard(spec), options, manifest)
-    if not strict:  # otherwise they were made before
-        job.check_program()
-    return job.run()
+            refuse_if(check.warnings, strict=True)
+        elif check is not None:
+            refuse_certain(check)
+        job = LaunchedJob(without_missing_tensorboard(spec), options, manifest)
+        if not strict:
+            job.check_program(check)
+        return job.run()
 
 
 def _check_tasks(spec: Spec, wanted: tuple[str, ...]) -> None:

@@ -57,7 +57,8 @@ def without_missing_tensorboard(spec: Spec) -> Spec:
     if spec.tensorboard is None or tensorboard.is_installed():
         return spec
     console.print_message(
-        "TensorBoard is not installed (pip install tensorboard); the job runs without it"
+        f"TensorBoard is not installed ({console.install_command('tensorboard')}); the job runs "
+        "without it"
     )
     return replace(spec, tensorboard=None)
 
@@ -318,13 +319,13 @@ class LaunchedJob(ShownJob):
             resumed=resumed,
         )
 
-    def check_program(self) -> None:
+    def check_program(self, check: ProgramCheck | None) -> None:
         """Check the program while the job starts and runs, and print the warnings.
 
-        The job's end does not wait for them.
+        The job's end does not wait for them. `check`: the one that has begun; it is closed.
         """
         try:
-            self._check = ProgramCheck(self._spec)
+            self._check = check or ProgramCheck(self._spec)
         except OSError as error:
             self._view.print(f"the program is not checked: {error}")
             return

@@ -30,6 +30,7 @@ class LaunchOptions(Frozen, kw_only=True):
         strict: warnings about the program, and a qualified success, are failures.
         no_preflight: do not check other hosts first.
         dry_run: only show what would run.
+        force: start a program that certainly fails.
         resumed: the job that is resumed; None: a new one.
         asked_to_stop: returns what a signal stands for, if another machine's command has sent it.
     """
@@ -40,6 +41,7 @@ class LaunchOptions(Frozen, kw_only=True):
     strict: bool = False
     no_preflight: bool = False
     dry_run: bool = False
+    force: bool = False
     resumed: Resumption | None = None
     asked_to_stop: Callable[[], StopJob | None] = lambda: None
 

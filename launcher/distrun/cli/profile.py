@@ -142,7 +142,8 @@ def profile_view(
         )
         lines += [Text(f"  {printable(reason_text(each))}") for each in straggler.reasons]
     if not has_program:
-        lines.append(Text("what they do is not known without py-spy here: pip install py-spy"))
+        command = console.install_command("py-spy")
+        lines.append(Text(f"what they do is not known without py-spy here: {command}"))
         found.processes[:] = [each for each in found.processes if each.recording is None]
     return Group(*lines, *map(Text, map(printable, problems(found))))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -156,7 +155,7 @@ def require(*names: str) -> None:
     if lacking := [name for name in names if importlib.util.find_spec(name) is None]:
         raise HostError(
             f"a report needs {' and '.join(lacking)}, which {sys.executable} does not have",
-            hint=f"{shlex.quote(sys.executable)} -m pip install {' '.join(lacking)}",
+            hint=console.install_command(*lacking),
         )
 
 

@@ -83,7 +83,7 @@ def take(
         )
     program = find_program()
     if program is None and not seconds:
-        raise HostError("py-spy is not installed here", hint="pip install py-spy")
+        raise HostError("py-spy is not installed here", hint=console.install_command("py-spy"))
     names = list(folder.state().tasks)
     check_choice([names], tasks)
     names = chosen_tasks(names, tasks) if tasks else []

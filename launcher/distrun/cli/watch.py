@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,7 @@ def watch(folder: JobFolder) -> int:
     if importlib.util.find_spec("textual") is None:
         raise HostError(
             f"watch needs textual, which {sys.executable} does not have",
-            hint=f"{shlex.quote(sys.executable)} -m pip install textual",
+            hint=console.install_command("textual"),
         )
     if not (sys.stdin.isatty() and all(map(console.can_redraw, (sys.stdout, sys.stderr)))):
         raise UsageError(

@@ -72,14 +72,14 @@ def _judge_module(spec: Spec, target: Target) -> list[Problem]:
     if target.is_bundled and lacking:
         message = f"the bundled job needs {', '.join(lacking)}, which {python} does not have"
         install = f"run {shlex.quote(python)} -m pip install {' '.join(lacking)}"
-        return [Problem("program.script", None, None, message, install)]
+        return [Problem("program.script", None, None, message, install, is_certain=True)]
     # A package of that name in the folder comes before an installed one.
     is_beside = os.path.isfile(os.path.join(target.folder, top, "__init__.py"))
     if top in answer.missing or (top and is_beside and spec.local_host is not None):
         where = f"neither in {target.folder}, nor in {python}"
         message = f"there is no module {target.module!r}: {where}"
         hint = "correct the name, or write the folder that has it in program.workdir"
-        return [Problem("program.module", None, None, message, hint)]
+        return [Problem("program.module", None, None, message, hint, is_certain=True)]
     return unchecked
 
 
@@ -87,9 +87,14 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
     program = Program(target.folder, target.path, target.package)
     names = imported_modules(program) if program.modules else ()
     answer, unchecked = _ask(spec, target, names, program.files)
+    is_answered = spec.local_host is not None and not unchecked
+    certain = program.certain_files if is_answered else ()
     unchecked += [unchecked_problem(file, why) for file, why in program.unread.items()]
     faults = program.faults if answer.errors is None else answer.errors
-    found = [_syntax_problem(answer, file, *fault) for file, fault in faults.items()]
+    found = [
+        replace(_syntax_problem(answer, file, *fault), is_certain=file in certain)
+        for file, fault in faults.items()
+    ]
     for file, (line, column, text) in program.faults.items():
         if file not in faults:
             why = f"the Python {own_version()} that runs distrun cannot parse it: {text}"

@@ -66,9 +66,10 @@ class Use(NamedTuple):
         line = self.module.lines[self.node.lineno - 1][: self.node.col_offset]
         return Mark(self.module.shown, self.node.lineno, len(line.decode("utf-8", "replace")) + 1)
 
-    def problem(self, message: str, hint: str = "") -> Problem:
+    def problem(self, message: str, hint: str = "", *, is_certain: bool = False) -> Problem:
         """A warning about this place."""
-        return Problem(self.mark.file, self.mark.line, self.mark.column, message, hint)
+        mark = self.mark
+        return Problem(mark.file, mark.line, mark.column, message, hint, is_certain)
 
 
 class Module:

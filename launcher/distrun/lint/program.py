@@ -115,6 +115,12 @@ class Program:
         """Those of `run` that every task comes to."""
         return [use for use in self.run if use.sure is Sure.ALL]
 
+    @functools.cached_property
+    def certain_files(self) -> set[str]:
+        """The files that every task runs, the script first, also those with faults."""
+        uses = self.certain if self.modules else []
+        return {*self.files[:1], *(path for use in uses for _, path, _ in self._files_of(use))}
+
     def lacks(self, name: str) -> bool:
         """Whether a package beside the script lacks a module, and does not make it otherwise."""
         parent, _, last = name.rpartition(".")

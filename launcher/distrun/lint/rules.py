@@ -251,6 +251,10 @@ def imported_modules(program: Program) -> dict[str, Use]:
     return found
 
 
+_MAKES_MODULES = {"__import__", "importlib", "pip", "subprocess", "system"}
+"""Words of programs that may install a module before they import it."""
+
+
 def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
     """An import that fails ends every task at once."""
     main = program.modules["__main__"]
@@ -260,7 +264,7 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
     for use in filter(lambda use: use.is_import, program.certain):
         if use.name == UNKNOWN and use.module is main:
             message = "a script has no package, so that this relative import fails"
-            yield use.problem(message, as_module)
+            yield use.problem(message, as_module, is_certain=True)
         if isinstance(use.node, ast.stmt) and program.lacks(use.name):
             parent, last = use.name.rsplit(".", 1)
             message = f"the package {parent} does not have the module {last!r}"
@@ -273,7 +277,8 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
         if top in program.missing:
             where = f"neither beside the script, nor in {program.python}"
             message = f"there is no module {top!r}: {where}"
-            yield use.problem(message, as_module if top == package else hint)
+            is_certain = not program.words & _MAKES_MODULES
+            yield use.problem(message, as_module if top == package else hint, is_certain=is_certain)
 
 
 # All rules ---------------------------------------------------------------------------------

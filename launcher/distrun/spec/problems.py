@@ -29,13 +29,17 @@ class Mark(Frozen):
 
 
 class Problem(Frozen):
-    """One thing that is wrong, and what to do about it (`hint`; may be empty)."""
+    """One thing that is wrong, and what to do about it (`hint`; may be empty).
+
+    `is_certain`: the program fails of it as soon as it starts.
+    """
 
     file: str
     line: int | None
     column: int | None
     message: str
     hint: str = ""
+    is_certain: bool = False
 
     @property
     def mark(self) -> Mark:
