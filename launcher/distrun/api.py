@@ -312,21 +312,19 @@ class Job:
         """Return what tasks reported or printed over time: at most 1,000 rows of a task.
 
         A row has `task`, `attempt`, `at` (Unix seconds) and the numbers by their names in lower
-        case, such as `step` and `loss`.
+        case, such as `step` and `loss`. There is one every few seconds, and the last of each
+        attempt.
 
         Returns:
             A DataFrame where pandas is installed, else a list of dicts.
         """
-        from distrun.job import history
+        from distrun.job.job import Job as RecordedJob
 
-        folder = self._existing()
-        samples = history.read(folder, folder.state().tasks)
+        found = RecordedJob(self._existing()).progress_over_time
         rows = [
-            {"task": task, "attempt": each.attempt, "at": each.at}
-            | {name.lower(): number for name, number in each.progress.items()}
-            for task, found in samples.items()
-            for each in found
-            if each.progress
+            {"task": task, "attempt": attempt, "at": at}
+            | {name.lower(): number for name, number in values.items()}
+            for task, attempt, at, values in found
         ]
         try:
             import pandas as pd  # type: ignore[import-untyped, import-not-found, unused-ignore]

@@ -428,13 +428,15 @@ def test_run_refuses_what_it_cannot_use(tmp_path: Path) -> None:
 def test_a_job_that_did_not_succeed_raises_its_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = package.run("sh", ["-c", "echo the last; exit $CODE"], env={"CODE": "3"}, name="ends")
+    script = "echo step 1 loss 0.6; echo step 2 loss 0.5; echo the last; exit $CODE"
+    job = package.run("sh", ["-c", script], env={"CODE": "3"}, name="ends")
     with pytest.raises(errors.JobFailedError, match=r"(?s)worker:0 exited 3.*the last") as caught:
         job.wait(check=True)
     assert caught.value.exit_code == 3
     assert "worker:0" in job._repr_html_()
     assert job.status().warnings == ()
-    assert job.metrics() == []
+    last = job.metrics()[-1]
+    assert (last["task"], last["attempt"], last["step"], last["loss"]) == ("worker:0", 0, 2, 0.5)
     (tmp_path / "pandas.py").write_text("DataFrame = tuple\n")  # it is not among our packages
     monkeypatch.syspath_prepend(tmp_path)
-    assert job.metrics() == ()
+    assert job.metrics()[-1] == last

@@ -86,7 +86,7 @@ def print_report(found: Checkup) -> None:
     columns = (Column("CHECK"), Column("RESULT"), Column("HOSTS"), Column("FOUND"))
     console.print_renderable(make_table(columns, _rows(found), console.rich_console().width))
     subjects: dict[str, dict[str, None]] = {}
-    for check in found.checks:
+    for check in sorted(found.checks, key=lambda each: each.grade is not Grade.FAILED):
         advice = cause_advice(check.cause)
         if advice:
             subjects.setdefault(advice, {})[check.subject.value] = None

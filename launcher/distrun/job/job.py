@@ -159,6 +159,25 @@ class Job:
         """What its tasks have used and reported over time."""
         return history.read(self.folder, self.state.tasks)
 
+    @property
+    def progress_over_time(self) -> list[tuple[str, int, float, dict[str, float]]]:
+        """Task, attempt, time and numbers: of the samples, and the last ones of each attempt."""
+        told = [
+            (task, each.attempt, each.at, each.progress)
+            for task, found in self.samples.items()
+            for each in found
+            if each.progress
+        ]
+        attempts: dict[str, int] = {}
+        for event in self.history:
+            if isinstance(event, events.TaskStarted):
+                attempts[event.task] = event.attempt
+            elif isinstance(event, events.TaskReported):
+                attempt = attempts.get(event.task, 0)
+                told.append((event.task, attempt, event.at, history.numbers(event.values)))
+        order = {name: number for number, name in enumerate(self.state.tasks)}
+        return sorted(told, key=lambda each: (order.get(each[0], -1), each[2]))
+
     @cached_property
     def tasks(self) -> list[TaskView]:
         """All its tasks. Of those on this machine, it is measured for 100 ms what they use."""
