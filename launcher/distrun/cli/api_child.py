@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import signals
-from distrun.cli.program_check import ProgramCheck, require_keras_2
+from distrun.cli.program_check import ProgramCheck, refuse_certain, require_keras_2
 from distrun.cli.signals import TerminatedError
-from distrun.cli.spec_warnings import find_warnings, refuse_certain, refuse_if
+from distrun.cli.spec_warnings import find_warnings, refuse_if
 from distrun.codec import from_json, to_json
 from distrun.errors import DistrunError
 from distrun.frozen import replace

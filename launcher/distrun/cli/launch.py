@@ -124,8 +124,8 @@ def _resume_lost() -> int:
 def launch(spec: Spec, options: LaunchOptions) -> int:
     """Run a job, and return the exit code: the job's, or 0 if it was left running."""
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
-    from distrun.cli.program_check import ProgramCheck, require_keras_2
-    from distrun.cli.spec_warnings import find_warnings, print_success, refuse_certain, refuse_if
+    from distrun.cli.program_check import ProgramCheck, refuse_certain, require_keras_2
+    from distrun.cli.spec_warnings import find_warnings, print_success, refuse_if
     from distrun.cli.transfer_bar import read_files
     from distrun.lint.target import find_target
 

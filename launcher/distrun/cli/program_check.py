@@ -18,7 +18,7 @@ from distrun.cli import signals
 from distrun.cli.signals import TerminatedError
 from distrun.cli.spec_warnings import find_warnings
 from distrun.codec import from_json, to_json
-from distrun.errors import HostError
+from distrun.errors import HostError, InvalidSpecError
 from distrun.spec.problems import Problem
 from distrun.supervisor import guard
 from distrun.supervisor.forked_process import ForkedProcess
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 16
 _DEFECT = 70
+_REFUSAL_SECONDS = 2.0
+"""How long a launch waits for the checks of a program in Python, which take some 50 ms."""
 
 
 class ProgramCheck:
@@ -118,6 +120,19 @@ class ProgramCheck:
         self._descriptor = -1
         if self._process.poll() is None:
             os.kill(self._process.pid, signal.SIGTERM)
+
+
+def refuse_certain(check: ProgramCheck) -> None:
+    """Refuse a program that fails as soon as it starts, if the checks find that soon enough.
+
+    Raises:
+        InvalidSpecError: it certainly fails.
+    """
+    found = check.warnings if check.wait(_REFUSAL_SECONDS) else ()
+    certain = [each for each in found if each.is_certain]
+    if certain:
+        text = "\n".join(map(str, certain))
+        raise InvalidSpecError(text, hint="nothing was started; to start it nevertheless: --force")
 
 
 def require_keras_2(spec: Spec) -> None:

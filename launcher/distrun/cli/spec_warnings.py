@@ -5,19 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
-from distrun.errors import InvalidSpecError
 from distrun.strategies import STRATEGIES, Role, Workers
 from distrun.words.formats import format_task_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from distrun.cli.program_check import ProgramCheck
     from distrun.spec.model import Spec
     from distrun.spec.problems import Problem
-
-_REFUSAL_SECONDS = 2.0
-"""How long a launch waits for the checks of a program in Python, which take some 50 ms."""
 
 
 def find_warnings(spec: Spec, *, strict: bool) -> tuple[Problem, ...]:
@@ -104,19 +99,6 @@ def refuse_if(warnings: tuple[Problem, ...], *, strict: bool) -> tuple[Problem, 
 
         raise SpecProblemsError(warnings)
     return warnings
-
-
-def refuse_certain(check: ProgramCheck) -> None:
-    """Refuse a program that fails as soon as it starts, if the checks find that soon enough.
-
-    Raises:
-        InvalidSpecError: it certainly fails.
-    """
-    found = check.warnings if check.wait(_REFUSAL_SECONDS) else ()
-    certain = [each for each in found if each.is_certain]
-    if certain:
-        text = "\n".join(map(str, certain))
-        raise InvalidSpecError(text, hint="nothing was started; to start it nevertheless: --force")
 
 
 def print_warnings(warnings: tuple[Problem, ...]) -> None:
