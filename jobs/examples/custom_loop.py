@@ -5,7 +5,7 @@ import os
 import sys
 import uuid
 
-os.environ["TF_USE_LEGACY_KERAS"] = "1"  # with Keras 3, Adam fails here on several replicas
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # tf.keras is Keras 2, with which all strategies work
 
 import numpy as np
 import tensorflow as tf
