@@ -112,6 +112,11 @@ def test_worker_0_is_chief_only_without_a_chief() -> None:
     assert worker.trainers == chief.trainers == 2
 
 
+def test_an_index_may_be_text_as_for_tensorflow_and_an_evaluator_in_no_cluster() -> None:
+    assert read_task(environ(task={"type": "worker", "index": "1"})).index == 1
+    assert read_task(environ(task={"type": "evaluator", "index": 0})).name == "evaluator:0"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -120,6 +125,10 @@ def test_worker_0_is_chief_only_without_a_chief() -> None:
         '{"cluster": ["a:1"], "task": {"type": "worker", "index": 0}}',
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}',
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": -1}}',
+        '{"cluster": {"worker": 1}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": ["a:1"], "task": {"type": "evaluator", "index": 0}}',
+        "[]",
     ],
 )
 def test_a_wrong_cluster(text: str) -> None:

@@ -56,11 +56,11 @@ def read_task(environ: Mapping[str, str]) -> Task:
     text = environ.get("TF_CONFIG", "").strip() or "{}"
     try:
         config = json.loads(text)
-        task = Task(cluster=config.get("cluster") or {})
+        task = Task(cluster=dict(config.get("cluster") or {}))
         if task.cluster:
-            task = Task(config["task"]["type"], config["task"]["index"], task.cluster)
+            task = Task(config["task"]["type"], int(config["task"]["index"]), task.cluster)
             if task.role != "evaluator":  # which need not be in the cluster
-                task.cluster[task.role][task.index]
+                range(len(task.cluster[task.role])).index(task.index)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise JobError(f"TF_CONFIG is no cluster and task ({error!r}): {text}", code=2) from error
     return task

@@ -55,9 +55,9 @@ def _devices(options: Options) -> list[str] | None:
     if options.devices is None:
         return None
     names = options.devices.split(",")
-    if names[0].isdecimal():  # so many of the best kind
+    if options.devices.isdecimal():  # so many of the best kind
         best = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
-        names = [f"{best}:{at}" for at in range(int(names[0]))]
+        names = [f"{best}:{at}" for at in range(int(options.devices))]
     if cpus := max((int(at) for at in re.findall(r"CPU:(\d+)", str(names))), default=0):
         divided = [tf.config.LogicalDeviceConfiguration()] * (cpus + 1)
         (cpu,) = tf.config.list_physical_devices("CPU")
