@@ -114,8 +114,9 @@ def _found_on_host(code: Code, task: TaskState, log: LogAnalysis) -> tuple[Cause
     found = task.exit.found
     if code in _PORTS_TAKEN:
         named = set(_NUMBER.findall(log.place_text)) or {(task.address or "").rpartition(":")[2]}
-        owners = (each for each in found if each.code is Code.PORT_TAKEN)
-        return tuple(each for each in owners if str(each.port) in named)[:1]
+        owners = [each for each in found if each.code is Code.PORT_TAKEN]
+        said = [each for each in owners if str(each.port) in named]
+        return tuple(said or (each for each in owners if each.count))[:1]
     limits = {each.name: each for each in found}
     return tuple(limits[name] for name in _LIMITS.get(code, ()) if name in limits)[:1]
 

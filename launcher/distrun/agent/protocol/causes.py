@@ -71,7 +71,8 @@ class Code(StrEnum):
 
     # Ports cannot be held. All have the host, unless said otherwise.
     # port; name, pid: the program that has it, if known; task: whose it is, of the job `text` or,
-    # if that is empty, of this one; expected: the user, if another
+    # if that is empty, of this one; expected: the user, if another; count: 1 if the arguments of
+    # the task that wanted the port have its number
     PORT_TAKEN = "port_taken"
     PORT_HELD_BY_JOB = "port_held_by_job"  # port
     PORT_NAME_TAKEN = "port_name_taken"  # port, name: the name; count: the number of its user

@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Set, Tuple
 
 from distrun.agent import protocol
 from distrun.agent.linux import child_deaths, labels, limits, oom, processes
@@ -353,9 +353,13 @@ class TaskRunner:
 
                 # Its own processes have ended, or are ending: what it has is no answer.
                 own = {each.pid for each in task.members()}
-                ports = {*map(int, re.findall(rb"(?<!\d)\d{2,5}(?!\d)", log)), task.port}
-                owners = port_owners.of_ports(ports, self._job_id)
-                found += [each for each in owners if each.pid not in own][:_MOST_OWNERS]
+                argued = _numbers(os.fsencode(" ".join(task.argv)))
+                owners = port_owners.of_ports({*_numbers(log), *argued, task.port}, self._job_id)
+                found += [
+                    each._replace(count=int(each.port in argued))
+                    for each in owners
+                    if each.pid not in own
+                ][:_MOST_OWNERS]
         return found
 
     def _note_deaths(self) -> None:
@@ -514,6 +518,11 @@ class TaskRunner:
             self._link.send(protocol.Progress(task, values, time.time()))
         self._progress.clear()
         self._progress_report.cancel()
+
+
+def _numbers(text: bytes) -> Set[int]:
+    """The numbers in a text that may be ports."""
+    return set(map(int, re.findall(rb"(?<!\d)\d{2,5}(?!\d)", text)))
 
 
 def _on_loopback(task: Task, addresses: List[str]) -> Optional[Cause]:

@@ -45,6 +45,7 @@ class Task:
         self.notify = start.notify
         self.began = began
         self.port = order.port
+        self.argv = order.argv
         self.is_awaited = order.is_awaited
         self.shares_port = not order.binds_port
         """Whether the agent holds its port, or what its program has left free of it."""
