@@ -9,6 +9,7 @@ import pytest
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
 from distrun.verdict.lone_calls import find_lone_call
 from distrun.verdict.model import Kind
+from distrun.verdict.task_failures import missing_checkpoint
 from distrun.words.causes import cause_advice, cause_text
 
 from .test_verdict_words import TB, alone
@@ -379,6 +380,8 @@ def test_what_tensorflow_and_keras_wrap_is_found(what: str) -> None:
     ("said", "successor"),
     [
         ("'MirroredStrategy' object has no attribute 'experimental_run_v2'", "strategy.run"),
+        ("'Sequential' object has no attribute 'predict_classes'", "np.argmax("),
+        ("'Adam' object has no attribute 'get_updates'", "optimizers.legacy"),
         ("module 'x' has no attribute 'CollectiveHints'", "CommunicationOptions"),
     ],
 )
@@ -435,3 +438,27 @@ def test_a_remedy_is_not_cut() -> None:
 def test_the_evidence_is_the_error_and_not_the_hint_after_it() -> None:
     log, code, *_ = CAUSES["an error before its hint"]
     assert alone(log, code).evidence[0].text == "error: bad config"
+
+
+MERGE = "[Op:MergeV2Checkpoints]"
+
+
+@pytest.mark.parametrize(
+    ("error", "path"),
+    [
+        ("NotFoundError: Failed to find any matching files for /t/m.ckpt-13", "/t/m.ckpt-13"),
+        ("NotFoundError: /run/m.ckpt-0_temp_5f/part-0.index; No such file or directory "
+         + MERGE, "/run/m.ckpt-0_temp_5f/part-0.index"),
+        ("NotFoundError: ./m/variables/variables_temp/part-0.index; No such file or directory "
+         + MERGE, "./m/variables/variables_temp/part-0.index"),
+        ("NotFoundError: when restoring from checkpoint at /x/ckpt-3: not found", "/x/ckpt-3"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/u/my checkpoints/a'",
+         "/u/my checkpoints/a"),
+        ("NotFoundError: /x/checkpoint; No such file or directory", "/x/checkpoint"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'", ""),
+        (f"NotFoundError: no data {MERGE}", ""),
+        ("ValueError: the checkpoint /x/ckpt-3 has another shape", ""),
+    ],
+)  # fmt: skip
+def test_a_checkpoint_that_is_missing(error: str, path: str) -> None:
+    assert missing_checkpoint(error) == path

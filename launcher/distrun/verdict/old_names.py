@@ -42,6 +42,12 @@ SUCCESSORS = {
     "load_from_saved_model": "tf.saved_model.load",
 }
 """Names that TensorFlow 2 once had, and what stands in their place."""
+SUCCESSORS_IN_KERAS = {
+    "predict_classes": "np.argmax(model.predict(x), axis=-1)",
+    "predict_proba": "model.predict",
+    "get_updates": "that of tf.keras.optimizers.legacy, which needs `program.keras: 2`",
+}
+"""Methods that models and optimizers of Keras once had."""
 _LOSSES = (
     "kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error mean_squared_error "
     "mean_squared_logarithmic_error"

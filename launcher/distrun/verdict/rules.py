@@ -150,7 +150,7 @@ _OLD_CODE = (
              rf"{_LAYER} object has no attribute 'reset_states'",
              r"has no attribute '(?:(?:fit|evaluate|predict)_generator|add_update)'",
              r"has no attribute '(?:get_(?:in|out)put_(?:shape_|mask_)?at|(?:in|out)bound_nodes)'",
-             rf"{_OPTIMIZER} object has no attribute '(?:lr|decay|minimize|get_updates)'",
+             rf"{_OPTIMIZER} object has no attribute '(?:lr|decay|minimize)'",
              rf"{_OPTIMIZER} object has no attribute '_?(?:get|compute|aggregate)_gradients'",
              r"'LossScaleOptimizer' object has no attribute 'get_(?:un)?scaled_\w+'",
              r"`keras\.optimizers\.legacy` is not supported in Keras 3",
@@ -216,6 +216,8 @@ _SETUP = (
     Rule(Kind.EXCEPTION, Code.NAME_REPLACED,
          patterns=(
              rf"has no attribute '(?:{'|'.join(SUCCESSORS)})'",
+             rf"{_LAYER} object has no attribute 'predict_(?:classes|proba)'",
+             rf"{_OPTIMIZER} object has no attribute 'get_updates'",
              rf"cannot import name '(?:{'|'.join(SUCCESSORS)})'",
          )),
     Rule(Kind.EXCEPTION, Code.NAME_NOT_IN_MODULE,

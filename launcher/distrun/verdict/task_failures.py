@@ -9,7 +9,7 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, replace
 from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED
 from distrun.verdict.model import Evidence, Kind, Source
-from distrun.verdict.old_names import SUCCESSORS
+from distrun.verdict.old_names import SUCCESSORS, SUCCESSORS_IN_KERAS
 from distrun.verdict.rules import RULES
 
 if TYPE_CHECKING:
@@ -38,7 +38,12 @@ _OF_CHILD = re.compile(
 _MISSING = re.compile(
     r"find any matching files for|No such file or directory|(?:NotFoundError|FileNotFoundError):"
 )
-_CHECKPOINT = re.compile(r"[\w.~/-]*(?:ckpt|checkpoint)[\w.~/=-]*", re.IGNORECASE)
+_CHECKPOINT = re.compile(
+    r"'([^']{0,200}(?:ckpt|checkpoint)[^']{0,200})'"
+    r"|(?<![\w\[:])[\w.~/=-]{0,200}(?:ckpt[.-]|checkpoint[./_-]|/checkpoints?\b|/variables/)"
+    r"[\w.~/=-]{0,200}|/[\w.~/=-]{0,200}ckpt\b",
+    re.IGNORECASE,
+)
 _SIGNAL = re.compile(
     r"(?:pid (\d{1,7})\) is killed by signal: |exit codes? of the workers .{0,9}SIG|Signals\.SIG)"
     r"(KILL|SEGV|BUS|ABRT|Killed|Bus error|Segmentation fault|Aborted)"
@@ -214,7 +219,7 @@ def exception_cause(task: TaskState, log: LogAnalysis) -> Cause:
 def missing_checkpoint(text: str) -> str:
     """Return the checkpoint that is missing by an exception's text; empty if that is not so."""
     path = _CHECKPOINT.search(text) if _MISSING.search(text) else None
-    return "" if path is None else path[0].rstrip(".,;:")
+    return "" if path is None else (path[1] or path[0]).rstrip(".,;:")
 
 
 def _interrupted(task: TaskState, log: LogAnalysis) -> Cause:
@@ -257,7 +262,8 @@ def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: st
     if rule.is_echo:
         return TaskFailure(rule.kind, cause, evidence, True, _peers(log.text, task.name))
     if rule.code is Code.NAME_REPLACED:
-        cause = cause._replace(expected=SUCCESSORS[mark.rstrip("'").rpartition("'")[2]])
+        successors = {**SUCCESSORS, **SUCCESSORS_IN_KERAS}
+        cause = cause._replace(expected=successors[mark.rstrip("'").rpartition("'")[2]])
     if rule.code is Code.PORT_IN_USE:
         cause = _with_port(cause, task, log)
     return TaskFailure(rule.kind, cause, evidence)
