@@ -101,7 +101,7 @@ BAD = [
     (PS, TF + "s = tf.distribute.ParameterServerStrategy(None)", "1:1", "never starts a server"),
     (PS, TF + "s = tf.distribute.Server({})\ntf.distribute.ParameterServerStrategy(None)", "2:5",
      "never waits at it"),
-    # parameter servers without a chief
+    # workers that train by themselves
     (NO_CHIEF, V1 + "s = tf.train.Server({})\ns.join()\ntf.Session(s.target)", "3:1",
      "every task waits at its server here: nobody trains"),
     (NO_CHIEF, V1 + "with tf.train.MonitoredTrainingSession() as s:\n  s.run([])", "1:1",
@@ -136,7 +136,6 @@ BAD = [
      "2:48", "losses.Reduction.AUTO"),
     (MWM, TF + "m = tf.keras.Sequential([])\nm.compile('sgd', experimental_steps_per_execution=2)",
      "3:1", "experimental_steps_per_execution= in compile() of a model"),
-    # notebooks
     # a script of a package
     (MWM, "from . import model", "1:1", "this relative import fails"),
     # a module that is nowhere

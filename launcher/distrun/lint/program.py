@@ -11,7 +11,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from distrun.lint.module import Module, Sure, Use, packages
-from distrun.spec.regular_file import open_regular_file, read_regular_file
+from distrun.spec.regular_file import open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,9 +144,18 @@ class Program:
 
     def _read(self, name: str, path: str, package: str) -> Module | None:
         shown = shown_path(path)
-        text = read_regular_file(path, largest=_LARGEST_FILE)
-        if text is None:
-            self.unread[shown] = _why_unread(path)
+        try:
+            with open_regular_file(path, follow_link=True) as file:
+                text = file.read(_LARGEST_FILE + 1) or b""  # None: /proc/kmsg has nothing new
+        except FileNotFoundError:
+            is_there = os.path.lexists(path)
+            self.unread[shown] = f"it is {'no regular file' if is_there else 'not on this machine'}"
+            return None
+        except (OSError, ValueError) as error:
+            self.unread[shown] = f"it cannot be read ({getattr(error, 'strerror', None) or error})"
+            return None
+        if len(text) > _LARGEST_FILE:
+            self.unread[shown] = f"it is larger than {_LARGEST_FILE >> 10} KB"
             return None
         self.files.append(path)
         try:
@@ -182,16 +191,6 @@ def _modules_in(folder: str) -> set[str]:
         for each in found
         if each.endswith((".py", ".pyc", ".so")) or os.path.isdir(os.path.join(folder, each))
     }
-
-
-def _why_unread(path: str) -> str:
-    try:
-        open_regular_file(path, follow_link=True).close()
-    except FileNotFoundError:
-        return "it is no regular file" if os.path.lexists(path) else "it is not on this machine"
-    except (OSError, ValueError) as error:
-        return f"it cannot be read ({getattr(error, 'strerror', None) or error})"
-    return f"it is larger than {_LARGEST_FILE >> 10} KB"
 
 
 def shown_path(path: str) -> str:
