@@ -9,11 +9,13 @@ from typing import Any
 import click
 
 from distrun.cli import console
-from distrun.cli.job_faults import find_job, tell_problem, tell_record_fault
+from distrun.cli.job_faults import tell_problem, tell_record_fault
 from distrun.cli.options import job_argument, json_option, output_option
 from distrun.cli.report import require, write_page
 from distrun.cli.table import Column, make_table
 from distrun.errors import UsageError
+from distrun.job import queued_job
+from distrun.job.folder import JobStore
 from distrun.report.comparison import Run, differences, render
 from distrun.spec.units import format_bytes
 from distrun.words.formats import format_duration, format_time
@@ -39,7 +41,8 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
       distrun compare mnist night
       distrun compare mnist night -o compare.html
     """
-    folders = [find_job(job) for job in jobs]
+    store = JobStore.default()
+    folders = [store.find(job) for job in jobs]
     ids = [folder.job_id for folder in folders]
     twice = next((each for each in ids if ids.count(each) > 1), None)
     if twice is not None:
@@ -47,6 +50,7 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
     if not _FEWEST <= len(ids) <= _MOST:
         raise UsageError(f"name two to six jobs: {len(ids)} are named")
     for folder in folders:
+        queued_job.refresh(folder)
         tell_record_fault(folder)
     runs = [Run(folder) for folder in folders]
     tell_problem(run.job for run in runs)

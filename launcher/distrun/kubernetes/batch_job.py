@@ -255,7 +255,10 @@ def refresh(folder: JobFolder, batch: BatchJob) -> None:
     source = _sources.get(folder.job_id, 0.0)
     if batch.is_released or (isinstance(source, float) and time.monotonic() < source):
         return
-    lock = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        lock = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # it has just been removed
+        return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if isinstance(source, float):
