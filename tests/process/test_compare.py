@@ -66,7 +66,7 @@ def test_jobs_of_all_kinds_are_shown_side_by_side(
     ("names", "said"),
     [
         (["long", "long-aaaaaa"], "long-aaaaaa is named twice"),
-        (["long"], "name two to six jobs: 1 are named"),
+        (["long"], "name two to six jobs, not 1"),
         (["long", "none"], "there is no job 'none'"),
     ],
 )

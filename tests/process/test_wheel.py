@@ -102,7 +102,7 @@ def test_the_installed_command_launches_a_script(
         (["watch"], "watch needs textual"),
         (["stacks"], "py-spy is not installed here"),
         (
-            ["launch", "bundled.yaml", "--strict"],
+            ["launch", "bundled.yaml"],
             "the bundled job needs numpy, tensorflow, tf_keras",
         ),
     ):

@@ -48,7 +48,7 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
     if twice is not None:
         raise UsageError(f"{twice} is named twice", hint="a name stands for the newest job of it")
     if not _FEWEST <= len(ids) <= _MOST:
-        raise UsageError(f"name two to six jobs: {len(ids)} are named")
+        raise UsageError(f"name two to six jobs, not {len(ids)}")
     for folder in folders:
         queued_job.refresh(folder)
         tell_record_fault(folder)
