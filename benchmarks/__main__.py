@@ -25,6 +25,7 @@ import logs
 import measures
 import page
 import peers
+import pods
 import psutil
 import recovery
 import scale
@@ -35,7 +36,7 @@ import ssh
 
 ROOT = Path(__file__).resolve().parents[1]
 _FIGURES = "figures.json"
-_PARTS = ("here", "ssh", "slurm", "logs", "scale", "recovery", "training")
+_PARTS = ("here", "ssh", "slurm", "kubernetes", "logs", "scale", "recovery", "training")
 
 
 def main() -> int:
@@ -68,6 +69,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         "here": lambda: _rows(measures.ROWS, [ours, *others], options.rounds),
         "ssh": lambda: _over_ssh([ours, *others], before, options.rounds),
         "slurm": lambda: slurm.measure(options.rounds, options.nodes),
+        "kubernetes": lambda: pods.measure(options.rounds),
         "logs": logs.measure,
         "scale": lambda: _scale(ours, options.most_hosts),
         "recovery": lambda: recovery.measure(options.data_dir, options.rounds),

@@ -122,6 +122,8 @@ def write(figures: Mapping[str, Any]) -> str:
         parts.append(_scale(figures["scale"]))
     if figures.get("slurm"):
         parts.append(_slurm(figures["slurm"]))
+    if figures.get("kubernetes"):
+        parts.append(_kubernetes(figures["kubernetes"]))
     parts.append(_recovery(figures["recovery"]))
     if figures.get("training"):
         parts.append(_training(figures["training"]))
@@ -247,6 +249,25 @@ def _slurm(part: Mapping[str, Any]) -> str:
     for name, value in found.items():
         ratio = _ratio(value, by_ssh)
         lines.append(f"| {name} | {_number(value)} | {'' if ratio is None else f'{ratio:.2f}'} |")
+    return "\n".join(lines) + "\n"
+
+
+_OF_KUBERNETES = """\
+From the launch until all tasks run, in ms: in pods on two nodes, which are network namespaces; as a
+bare Job, whose pods only sleep; and over ssh on as many namespaces.
+"""
+
+
+def _kubernetes(part: Mapping[str, Any]) -> str:
+    counts = [str(each) for each in part["counts"]]
+    lines = [
+        "## On Kubernetes\n",
+        _OF_KUBERNETES,
+        f"| | {' | '.join(f'{each} pods or hosts' for each in counts)} |",
+        "| --- | " + " | ".join("---" for _ in counts) + " |",
+    ]
+    for name, found in part["ms"].items():
+        lines.append(f"| {name} | {' | '.join(_number(found[each]) for each in counts)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
+    base_runtime_spec = "{folder}/runtime.json"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
       BinaryName = "{home}/bin/runc"
       SystemdCgroup = false
@@ -93,6 +95,7 @@ async def main():
     await server.serve_forever()
 asyncio.run(main())
 """
+_IMAGES = Path(__file__).resolve().parents[1] / "kubernetes/images.py"
 _READ_ONLY = ("/usr", "/lib", "/lib64", "/bin")
 
 
@@ -116,11 +119,29 @@ class Cluster:
             (self.folder / name).mkdir(parents=True)
         self.kubeconfig = self.folder / "admin.kubeconfig"
         self._write_keys()
+        self._write_image()
         self._control: dict[str, subprocess.Popen[bytes]] = {}
         self._start_control_plane()
         for number, node in enumerate(self.nodes, start=1):
             self._start_node(number, node)
         self._wait_for_nodes()
+
+    def _write_image(self) -> None:
+        """Write an image that has this machine's Python with TensorFlow, by mounts of the runtime.
+
+        Pods need no volumes for it, as with an image that somebody has built.
+        """
+        write = runpy.run_path(str(_IMAGES))["write"]
+        python = Path(sys.executable).parent
+        write(self.folder / "tensorflow.tar", "local/tensorflow:1", {}, [], f"{python}:")
+        made = subprocess.run((f"{HOME}/bin/ctr", "oci", "spec"), check=True, capture_output=True)
+        spec = json.loads(made.stdout)
+        spec["mounts"] += [
+            {"destination": each, "source": os.path.realpath(each), "type": "bind",
+             "options": ["rbind", "ro"]}
+            for each in _folders()
+        ]  # fmt: skip
+        self._runtime = json.dumps(spec)
 
     def _write_keys(self) -> None:
         private, public = self.folder / "keys/sa.key", self.folder / "keys/sa.pub"
@@ -227,6 +248,7 @@ class Cluster:
         network = {"cniVersion": "0.4.0", "name": "pods", "plugins": plugins}
         (folder / "cni/10.conflist").write_text(json.dumps(network))
         (folder / "containerd.toml").write_text(_CONTAINERD.format(folder=folder, home=HOME))
+        (folder / "runtime.json").write_text(self._runtime)
         (folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
         kubelet = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -265,7 +287,8 @@ class Cluster:
             "--container-runtime remote --container-runtime-endpoint "
             f"unix://{folder}/containerd.sock --kernel-memcg-notification=false"
         )
-        images = " ".join(str(each) for each in (HOME / "images").iterdir())
+        own = [*(HOME / "images").iterdir(), self.folder / "tensorflow.tar"]
+        images = " ".join(map(str, own))
         script = _BOOT.format(
             path=path, ctr=ctr, home=HOME, folder=folder, images=images, kubelet=kubelet_command,
             python=sys.executable,
@@ -347,14 +370,18 @@ def _is_removed(item: dict[str, Any]) -> bool:
     return is_deleted and item["kind"] == "Pod" and not any("running" in each for each in states)
 
 
+def _folders() -> list[str]:
+    """The folders of this machine that have the programs of its Python."""
+    interpreters = {str(Path(sys.executable).resolve().parents[1]), sys.prefix, sys.base_prefix}
+    return [*_READ_ONLY, *(each for each in sorted(interpreters) if not _is_below(each))]
+
+
 def overlay(**variables: str) -> dict[str, Any]:
     """What makes pods of the empty image like this machine: its programs, mounted."""
     python = Path(sys.executable).resolve()
-    interpreters = {str(python.parents[1]), sys.prefix, sys.base_prefix}
-    folders = [*_READ_ONLY, *(each for each in sorted(interpreters) if not _is_below(each))]
     volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
     mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]
-    for number, each in enumerate(folders):
+    for number, each in enumerate(_folders()):
         # What is a link on this machine is a folder in the pod.
         volumes.append({"name": f"m{number}", "hostPath": {"path": os.path.realpath(each)}})
         mounts.append({"name": f"m{number}", "mountPath": each, "readOnly": True})

@@ -1,6 +1,7 @@
 """Writes the images of the test cluster: `images.py BUSYBOX FOLDER`.
 
 `local/pause:1` sleeps. `local/host:1` is empty: its pods mount what they need of this machine.
+`local/tensorflow:1` is written for each cluster: see :class:`harness.kubernetes.Cluster`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from pathlib import Path
 FOLDERS = ("bin", "dev", "etc", "lib", "lib64", "proc", "root", "sys", "tmp", "usr")
 
 
-def write(path: Path, name: str, files: dict[str, bytes], command: list[str]) -> None:
-    """Write an image archive, as `ctr images import` takes it."""
+def write(
+    path: Path, name: str, files: dict[str, bytes], command: list[str], programs: str = ""
+) -> None:
+    """Write an image archive, as `ctr images import` takes it. `programs`: begins its PATH."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as archive:
         for folder in FOLDERS:
@@ -28,7 +31,7 @@ def write(path: Path, name: str, files: dict[str, bytes], command: list[str]) ->
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Cmd": command, "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"]},
+        "config": {"Cmd": command, "Env": [f"PATH={programs}/usr/local/bin:/usr/bin:/bin"]},
         "rootfs": {"type": "layers", "diff_ids": [_digest(layer.getvalue())]},
     }
     written = json.dumps(config).encode()

@@ -95,6 +95,40 @@ def test_status_has_hosts_and_progress_and_kill_leaves_nothing(reach: Reach) -> 
     assert ended(launch)[0] == 137
 
 
+def test_doctor_and_plan_leave_nothing(reach: Reach) -> None:
+    """They reach the hosts as a launch does, and start none of the tasks."""
+    spec = reach.write_spec(IDLE.replace("MARK", reach.mark))
+    code, out, said = ended(reach.start("doctor", "--json", spec))
+    assert code == 0, said + out
+    found = json.loads(out)["doctor"]
+    assert found["ok"]
+    names = {each["name"] for each in found["hosts"]}
+    assert names == {each["host"] for each in found["checks"] if each["subject"] == "reached"}
+    code, out, said = ended(reach.start("plan", spec))
+    assert code == 0, said
+    assert "MARK" not in out
+    assert reach.mark in out
+    assert not reach.processes()
+
+
+def test_stacks_and_a_report_of_a_running_job(reach: Reach) -> None:
+    program = "import time; print('step 1 loss 0.5', flush=True); time.sleep(1000)  # MARK"
+    launch = reach.launch(f'exec python3 -c "{program}"')
+    reach.wait_for_processes(2, "python")
+    wait_until(lambda: reach.distrun("logs").stdout.count("step 1") == 2, what="both have begun")
+    stacks = reach.distrun("stacks")
+    assert stacks.returncode == 0, stacks.stderr
+    assert "<module>" in stacks.stdout
+    report = reach.distrun("report", "-o", "page.html")
+    assert report.returncode == 0, report.stderr
+    page = (reach.distrun.cwd / "page.html").read_text()
+    assert all(task in page for task in ("worker:0", "worker:1"))
+    attached = reach.distrun.start("attach", stdout=-1, stderr=-1, text=True)
+    killed = reach.distrun("kill")
+    assert killed.returncode == 0, killed.stderr
+    assert attached.wait(60) == ended(launch)[0] == 137
+
+
 @pytest.mark.parametrize(
     ("who", "script"), [("launch", BUSY), ("supervisor", IDLE), ("both", BUSY)],
     ids=["launch", "supervisor", "both"],
