@@ -1,8 +1,8 @@
 """What is measured on Kubernetes: from the launch of a job in pods until all its tasks run.
 
 The cluster is that of tests/kubernetes: two nodes, which are network namespaces of this machine.
-All share the machine's cores. Beside distrun is a bare Job, applied and waited for with kubectl, and
-distrun over ssh on as many namespaces of the same kind.
+All share the machine's cores. Beside distrun is a bare Job, applied and waited for with kubectl,
+and distrun over ssh on as many namespaces of the same kind.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ GROUPS = {
     ),
     "hosts": ("tests/ssh/",),
     "slurm": ("tests/slurm/",),
+    "kubernetes": ("tests/kubernetes/",),
     "wheel": ("tests/process/test_wheel.py",),
     "a page in a browser": ("tests/process/test_report_in_a_browser.py",),
     "a failed job": ("tests/process/test_closed_streams.py",),
@@ -36,7 +37,14 @@ TRAINING = (
 a core and more: only `TRAINERS` processes run them, beside others that mostly wait."""
 TRAINERS = 2
 FIRST = (
-    *("tests/unit/test_style.py", "tests/ssh/", "tests/slurm/", "tests/reach/", *TRAINING),
+    *(
+        "tests/unit/test_style.py",
+        "tests/ssh/",
+        "tests/slurm/",
+        "tests/kubernetes/",
+        "tests/reach/",
+        *TRAINING,
+    ),
     *("tests/process/test_wheel.py", "tests/process/"),
 )
 """The long tests come first, so that no process ends alone with one of them."""

@@ -5,6 +5,7 @@ set -euo pipefail
 target=$1
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$target.building
+mkdir -p "$(dirname "$target")"
 exec 9>"$target.lock"
 flock 9
 [[ -d $target ]] && exit 0

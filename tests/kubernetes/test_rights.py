@@ -1,0 +1,134 @@
+"""The Role of docs/kubernetes.md is enough, a right that lacks is named, and so is a lost login."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from harness.command import Distrun
+from harness.kubernetes import Cluster
+from harness.waiting import wait_until
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/kubernetes.md"
+Json = dict[str, Any]
+
+
+def objects_of(page: str, heading: str) -> list[Json]:
+    """The manifests under a heading of the page."""
+    blocks = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].split("```yaml\n")[1:]
+    texts = (each.partition("```")[0] for each in blocks)
+    return [one for text in texts for one in yaml.safe_load_all(text) if "kind" in one]
+
+
+@pytest.fixture
+def account(pods: Cluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Have distrun use a service account with the page's Role, less one verb; its secret."""
+
+    def make(name: str, resource: str = "", verb: str = "") -> str:
+        role, service_account, binding = objects_of(PAGE.read_text(), "The rights")
+        for rule in role["rules"]:
+            if resource in rule["resources"]:
+                rule["verbs"].remove(verb)
+        for each in (role, service_account, binding):
+            each["metadata"]["name"] = name
+        binding["subjects"][0] |= {"name": name, "namespace": "default"}
+        binding["roleRef"]["name"] = name
+        items = json.dumps({"apiVersion": "v1", "kind": "List",
+                            "items": [role, service_account, binding]})  # fmt: skip
+        pods.kubectl("apply", "-f", "-", given=items)
+        of_account = ("get", "serviceaccount", name, "-o", "jsonpath={.secrets[0].name}")
+        secret = wait_until(lambda: pods.kubectl(*of_account), what="it has a secret")
+        token = pods.kubectl("get", "secret", secret, "-o", "jsonpath={.data.token}")
+        path = pods.write_kubeconfig(name, base64.b64decode(token).decode())
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        return secret
+
+    return make
+
+
+def test_the_role_of_the_page_is_enough_until_its_login_is_lost(
+    pods: Cluster,
+    distrun: Distrun,
+    pod_spec: Callable[..., Path],
+    account: Callable[..., str],
+) -> None:
+    """After that, the job ends with the lease, and its pods by themselves."""
+    secret = account("enough")
+    program = "import time; print('began', flush=True); time.sleep(300)"
+    limits = {"link": "8s", "grace": "1s"}
+    spec = pod_spec(f'exec python3 -c "{program}"', timeouts=limits)
+    for words in ("doctor", "plan", "launch -d"):
+        done = distrun(*words.split(), spec)
+        assert done.returncode == 0, done.stderr
+    wait_until(lambda: distrun("logs").stdout.count("began") == 2, what="both have begun")
+    for words in ("status", "stacks", "report -o page.html"):
+        done = distrun(*words.split())
+        assert done.returncode == 0, done.stderr
+    pods.kubectl("delete", "secret", secret)
+    refused = "You must be logged in"
+    asked = (f"--kubeconfig={pods.folder / 'enough.kubeconfig'}", "auth", "can-i", "list", "pods")
+    wait_until(lambda: "yes" not in pods.kubectl(*asked, check=False), 60, "it is logged out")
+    supervisor = psutil.Process(distrun.status()["supervisor_pid"])
+    for each in supervisor.children():
+        if "exec" in each.cmdline():
+            each.kill()
+
+    waited = distrun("wait", timeout=120)
+
+    assert waited.returncode == 69
+    status = distrun("status").stdout
+    assert refused in status
+    assert "log in to the cluster again" in status
+    wait_until(lambda: not pods.objects(), 60, "no object of the job is left")
+
+
+@pytest.mark.parametrize(
+    ("resource", "verb", "said"),
+    [
+        ("jobs", "create", 'cannot create resource "jobs"'),
+        ("pods", "list", 'cannot list resource "pods"'),
+        ("pods/exec", "create", 'cannot create resource "pods/exec"'),
+    ],
+)
+def test_a_right_that_lacks_is_named_in_the_words_of_the_server(
+    resource: str,
+    verb: str,
+    said: str,
+    pods: Cluster,
+    distrun: Distrun,
+    pod_spec: Callable[..., Path],
+    account: Callable[..., str],
+) -> None:
+    account(f"lacks-{verb}-{resource.replace('/', '-')}", resource, verb)
+
+    done = distrun("launch", pod_spec("true"))
+
+    assert done.returncode == 69
+    assert said in done.stderr
+    assert "docs/kubernetes.md" in done.stderr
+    wait_until(lambda: not pods.objects(), what="no object of the job is left")
+
+
+def test_a_job_that_may_not_be_deleted_goes_by_itself(
+    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path], account: Callable[..., str]
+) -> None:
+    account("lacks-delete", "jobs", "delete")
+
+    done = distrun("launch", pod_spec("true", workers=1))
+
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: not pods.objects(), 60, "Kubernetes has removed the Job")
+
+
+def test_the_network_policy_of_the_page_is_valid(pods: Cluster) -> None:
+    """endPort is newer than this Kubernetes, and has no plugin here that heeds policies."""
+    for policy in objects_of(PAGE.read_text(), "Network policies"):
+        options = ("--dry-run=server", "--validate=false", "-f", "-")
+        assert "created" in pods.kubectl("apply", *options, given=json.dumps(policy))
