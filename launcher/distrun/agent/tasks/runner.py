@@ -342,7 +342,7 @@ class TaskRunner:
     def _found(self, task: Task, code: Optional[int], signum: Optional[int]) -> List[Cause]:
         """What the host shows that may explain a task's exit, or that of its peers."""
         found = [] if task.loopback is None else [task.loopback]
-        if code != 0:
+        if code != 0 and not task.is_stopping:
             log = read_end(task.log, _END_BYTES)
             found += limits.read(task.pid, log, signum, self._refusals)
             if self._deaths is None and re.search(rb"SIGKILL|killed|code:? -9\b", log):
