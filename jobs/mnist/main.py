@@ -6,6 +6,7 @@ mnist_job/training.py, the loops in loop.py, saving and restoring in checkpoints
 
 import os
 import sys
+from io import TextIOWrapper
 
 from mnist_job import JobError, first_line, launcher, workarounds
 from mnist_job.options import Options, parse, try_to_write
@@ -13,6 +14,8 @@ from mnist_job.options import Options, parse, try_to_write
 
 def main(argv: list[str]) -> int:
     """Runs the job; returns its exit code."""
+    if isinstance(sys.stdout, TextIOWrapper):  # each line is seen at once
+        sys.stdout.reconfigure(line_buffering=True)
     try:
         options = parse(argv, os.environ)
         if options.task.is_chief:
@@ -67,5 +70,4 @@ def run(options: Options, watch: launcher.SigtermWatch) -> int:
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     workarounds.leave(main(sys.argv[1:]))

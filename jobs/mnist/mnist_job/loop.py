@@ -79,9 +79,9 @@ class Loop(Training):
             if self.is_cluster:
                 strategies.agree(self.strategy, {"steps resumed from": self.counters.total_steps})
             self.optimizer.learning_rate.assign(self.learning_rate)
-            left = max(self.options.epochs - self.counters.epoch, 0)
+            is_over = self.counters.epoch >= self.options.epochs
             where = f"{restored} in {self.checkpoints.folder}: {self.counters}"
-            print(f"resumed from {where}; epochs left to train: {left}")
+            print(f"resumed from {where}{'; nothing left to train (see --epochs)' * is_over}")
 
     def make_dataset(self) -> Any:
         """The distributed dataset of the batches that the run has not seen yet, without end."""
@@ -157,7 +157,6 @@ class Loop(Training):
                 datasets.append(self.make_dataset())
 
     def take_steps(self, function: Callable[..., Any], *args: Any, steps: int = 1) -> Any:
-        """Calls a function that trains so many steps."""
         if self.sigterm.is_set():
             self.save()
             raise launcher.Preempted
@@ -207,7 +206,6 @@ class Loop(Training):
 
     @property
     def steps_to_next_save(self) -> int:
-        """Or to the end of the epoch."""
         left, (every, _) = self.steps_left, self.options.checkpoint_every
         return min(left, every - self.counters.step % every) if every else left
 
