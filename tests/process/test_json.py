@@ -33,7 +33,8 @@ while not os.path.exists("go"):
 raise SystemExit(1)
 """
 UNSEEN = {("job", f"slurm.{name}") for name in ("job", "state", "reason", "starts_at")}
-"""What only jobs in Slurm have; tests/slurm has these."""
+UNSEEN |= {("job", f"kubernetes.{name}") for name in ("job", "state", "reason", "namespace")}
+"""What only jobs in Slurm or Kubernetes have; tests/slurm and tests/kubernetes have these."""
 
 
 @pytest.fixture(scope="module")
