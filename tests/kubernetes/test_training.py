@@ -1,0 +1,82 @@
+"""TensorFlow in pods on two nodes, by the commands of docs/kubernetes.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.command import Distrun
+from harness.kubernetes import Cluster
+from harness.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+EPOCH = re.compile(r"^worker:0 \| 10/10 - .*?(loss: .* - val_accuracy: [\d.]+)", re.MULTILINE)
+
+
+def commands() -> list[list[str]]:
+    """The three first commands of the page, with an image that the nodes have."""
+    page = (ROOT / "docs/kubernetes.md").read_text()
+    first = page.partition("```sh\n")[2].partition("```")[0]
+    words = [shlex.split(line) for line in first.splitlines()]
+    assert [each[:2] for each in words] == [["distrun", each] for each in ("run", "logs", "kill")]
+    image = words[0].index("--image") + 1
+    words[0][image] = "local/tensorflow:1"
+    return [each[1:] for each in words]
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
+def test_a_pod_that_is_deleted_in_mid_epoch_does_not_change_the_accuracy(
+    pods: Cluster, distrun: Distrun, tmp_path: Path
+) -> None:
+    """The program is an example of this repository, whose pods share a folder for checkpoints."""
+    shutil.copy(ROOT / "jobs/examples/keras_fit.py", tmp_path / "train.py")
+    (tmp_path / "shared").mkdir()
+    volume = {"name": "shared", "hostPath": {"path": str(tmp_path / "shared")}}
+    mount = {"name": "shared", "mountPath": "/shared"}
+    others = {"matchLabels": {"app.kubernetes.io/managed-by": "distrun"}}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": others}
+    spread = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    container = {"volumeMounts": [mount]}
+    pod = {"spec": {"containers": [container], "volumes": [volume], "affinity": spread}}
+    run, follow, kill = commands()
+    options = ("--set", f"kubernetes.pod={json.dumps(pod)}", "--set", "restart.max=1")
+
+    def command(folder: str) -> list[str]:
+        own = ("--synthetic", "--steps-per-epoch", "10", "--checkpoint-dir", f"/shared/{folder}")
+        return [run[0], "--name", folder, *options, *run[1:], *own]
+
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    undisturbed = distrun.start(*command("a"), **pipes)
+    wait_until(lambda: distrun("status", "a").returncode == 0, what="the job is there")
+    followed = distrun(*follow, timeout=240)
+    printed, said = undisturbed.communicate(timeout=60)
+    assert undisturbed.returncode == 0, said
+    expected = EPOCH.findall(printed)
+    assert len(expected) == 3
+    assert EPOCH.findall(followed.stdout) == expected
+
+    disturbed = distrun.start(*command("b"), **pipes)
+    at_work = "worker:0 | Epoch 2/3"
+    wait_until(lambda: at_work in distrun("logs", "b").stdout, 180, "the second epoch has begun")
+    pods.kubectl("delete", "pod", pods.pod_of(0), "--wait=false")
+    printed, said = disturbed.communicate(timeout=240)
+    assert disturbed.returncode == 0, said
+    assert "was deleted" in said
+    assert "--- attempt 1" in printed
+    assert EPOCH.findall(printed) == expected
+
+    killed = distrun.start(run[0], "--name", "c", *run[1:], "--synthetic", **pipes)
+    runs = lambda: distrun("status", "c").stdout.count("  running") > 1  # noqa: E731
+    wait_until(runs, 120, "the job runs")
+    done = distrun(*kill)
+    assert done.returncode == 0, done.stderr
+    killed.communicate(timeout=60)
+    assert killed.returncode == 137
+    wait_until(lambda: not pods.objects(), what="no object of the jobs is left")
