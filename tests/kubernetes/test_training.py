@@ -33,12 +33,12 @@ def commands() -> list[list[str]]:
 @pytest.mark.e2e
 @pytest.mark.timeout(600)
 def test_a_pod_that_is_deleted_in_mid_epoch_does_not_change_the_accuracy(
-    pods: Cluster, distrun: Distrun, tmp_path: Path
+    pods: Cluster, distrun: Distrun, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The program is an example of this repository, whose pods share a folder for checkpoints."""
     shutil.copy(ROOT / "jobs/examples/keras_fit.py", tmp_path / "train.py")
-    (tmp_path / "shared").mkdir()
-    volume = {"name": "shared", "hostPath": {"path": str(tmp_path / "shared")}}
+    shared = tmp_path_factory.mktemp("shared")  # not among the program's files
+    volume = {"name": "shared", "hostPath": {"path": str(shared)}}
     mount = {"name": "shared", "mountPath": "/shared"}
     others = {"matchLabels": {"app.kubernetes.io/managed-by": "distrun"}}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": others}
