@@ -44,6 +44,8 @@ def test_an_evaluation_is_one_process_whatever_the_launcher_trains_with() -> Non
     argv = ["--devices", "2", "--evaluate", "x"]
     chosen = options.parse(argv, {"DISTRUN_STRATEGY": "mirrored"})
     assert (chosen.strategy, chosen.devices) == ("default", None)
+    alone = environ(cluster={"worker": ["a:1"]}, task={"type": "worker", "index": 0})
+    assert options.parse(["--evaluate", "x"], alone).strategy == "default"
     with pytest.raises(SystemExit):
         options.parse(["--evaluate", "x"], environ())
 

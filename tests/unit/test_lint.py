@@ -79,6 +79,8 @@ BAD = [
     (MWM, "import os\nos.environ.update(TF_CONFIG='{}')", "2:1", "TF_CONFIG"),
     (MWM, "import os\nos.environ.pop('TF_CONFIG', None)", "2:1", "TF_CONFIG"),
     (MWM, "import os\nif __name__ == '__main__':\n  del os.environ['TF_CONFIG']", "3:7", "TF_CONFIG"),
+    (MWM, "import os\nos.environ.clear()\nos.environ['A'] = 'b'", "2:1", "TF_CONFIG"),
+    (MWM, "import os\nos.environ.__setitem__('TF_CONFIG', '{}')", "2:1", "TF_CONFIG"),
     (MWM, "import os\nos.putenv('TF_CONFIG', '')", "2:1", "TF_CONFIG"),
     # a strategy after the first operation
     (MWM, TF + "x = tf.constant(1)\n" + CREATED, "3:12", "tf.constant in line 2"),
@@ -102,6 +104,9 @@ BAD = [
     (PS, TF + "s = tf.distribute.Server({})\ntf.distribute.ParameterServerStrategy(None)", "2:5",
      "never waits at it"),
     # workers that train by themselves
+    (NO_CHIEF, TF + "import os\nif os.environ['ROLE'] in ('ps', 'worker'):\n"
+     "  tf.distribute.Server({}).join()\ns = tf.distribute.ParameterServerStrategy(None)", "5:5",
+     "ParameterServerStrategy, which needs a chief"),
     (NO_CHIEF, V1 + "s = tf.train.Server({})\ns.join()\ntf.Session(s.target)", "3:1",
      "every task waits at its server here: nobody trains"),
     (NO_CHIEF, V1 + "with tf.train.MonitoredTrainingSession() as s:\n  s.run([])", "1:1",
@@ -146,6 +151,7 @@ BAD = [
 
 # Near misses: right code, and code about which nothing can be said.
 GOOD = [
+    (MWM, "import os\nkept = dict(os.environ)\nos.environ.clear()\nos.environ.update(kept)"),
     (MWM, TF + CREATED),
     (MWM, "try:\n  from . import model\nexcept ImportError:\n  import helper"),
     # a strategy that is chosen, or not certain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from distrun.advice.profile import TaskProfile, profile, straggler
 from distrun.advice.rules import advise_by_profiles
 from distrun.cli.profile import profile_view, speedscope
 from distrun.job import stacks
+from distrun.report.flame import read_flames
 from distrun.supervisor.stack_collector import Stacks
 from distrun.words.advice import advice_text, reason_text
 from harness.values import not_none
@@ -296,3 +298,15 @@ def test_a_recording_that_no_host_can_have_is_refused(damage: dict[str, Any]) ->
     answer[0]["recording"] = {**whole, **damage}
     with pytest.raises(ValueError, match=r".*"):
         stacks.decode(json.dumps(answer))
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), 10**400, 1e300, -1.0, "1", None])
+def test_a_damaged_profile_is_not_drawn(weight: Any, tmp_path: Path) -> None:
+    process = recorded((STEP, 1.0, 1.0))
+    saved = speedscope([not_none(profile(process))], "job")
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(saved))
+    assert [each.task for each in read_flames(path)] == ["worker:0"]
+    saved["profiles"][0]["weights"][0] = weight
+    path.write_text(json.dumps(saved))
+    assert read_flames(path) == []

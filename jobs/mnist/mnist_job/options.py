@@ -155,7 +155,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     of_cluster = "parameter_server" if task.number_of("ps") else "multi_worker_mirrored"
     asked = environ.get("DISTRUN_STRATEGY") or (of_cluster if task.cluster else "auto")
     options = parser.parse_args(["--strategy", asked, *argv], Options(task=task))
-    if options.evaluate and not task.cluster:  # needs no strategy
+    if options.evaluate and task.trainers == 1:  # needs no strategy
         options.strategy, options.devices, options.reduction = "default", None, None
     for problem, holds in _problems(options, task):
         if holds:
@@ -186,8 +186,8 @@ def _problems(options: Options, task: Task) -> list[tuple[str, object]]:
          options.dataset == "synthetic" and options.data_dir),
         ("--checkpoint-every needs a --checkpoint-dir",
          options.checkpoint_every != (0, 1) and not options.checkpoint_dir),
-        ("--evaluate only reads, in one process: it takes no cluster, and no folder to write to",
-         options.evaluate and (task.cluster or options.checkpoint_dir or options.summary_dir)),
+        ("--evaluate only reads, in one process: with one worker, and no folder to write to",
+         options.evaluate and (task.trainers > 1 or options.checkpoint_dir or options.summary_dir)),
         (f"{task.name} evaluates checkpoints: give all tasks the same --checkpoint-dir",
          strategy in _OF_CLUSTERS and task.role == "evaluator" and not options.checkpoint_dir),
     ]

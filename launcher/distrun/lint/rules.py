@@ -126,7 +126,10 @@ def own_cluster(program: Program, spec: Spec) -> Iterator[Problem]:
 
 def _sets_variable(use: Use) -> bool:
     """Whether a use sets or removes TF_CONFIG, and not to what is made of TF_CONFIG."""
-    sets = ("environ[]", "environ.pop()", "environ.update()", "putenv()", "unsetenv()")
+    if use.name == "os.environ.clear()":
+        return "update" not in use.module.words
+    sets = ("environ[]", "environ.pop()", "environ.update()", "putenv()", "unsetenv()",
+            "environ.__setitem__()")  # fmt: skip
     is_set = use.name.removeprefix("os.") in sets and use.name.startswith("os.")
     return is_set and ast.unparse(use.node).count(_VARIABLE) == 1
 
@@ -195,11 +198,15 @@ def servers(program: Program, spec: Spec) -> Iterator[Problem]:
             "call join() of the server",
         )
     elif all_join and not any(each.compares_roles for each in program.modules.values()):
-        chief = ", the chief, too" if any(r.role is Role.CHIEF for r in spec.roles) else ""
+        chief = ", the chief, too" if _has_chief(spec) else ""
         yield all_join[0].problem(
             f"every task waits at its server here{chief}: nobody trains",
             f"do this only where the task is a {' or '.join(serving)}",
         )
+
+
+def _has_chief(spec: Spec) -> bool:
+    return any(each.role is Role.CHIEF and each.count for each in spec.roles)
 
 
 # Keys of the spec --------------------------------------------------------------------------
@@ -207,8 +214,16 @@ def servers(program: Program, spec: Spec) -> Iterator[Problem]:
 
 def unsaid_independence(program: Program, spec: Spec) -> Iterator[Problem]:
     """Without `workers`, the workers of parameter servers are servers that the chief directs."""
-    coordinated = r"tensorflow\.distribute\.(experimental\.)?ParameterServerStrategy(V2)?\b.*"
-    directs = any(re.fullmatch(coordinated, use.name) for use in program.uses)
+    coordinated = r"tensorflow\.distribute\.(experimental\.)?ParameterServerStrategy(V2)?"
+    directs = any(re.match(rf"{coordinated}\b", use.name) for use in program.uses)
+    if Role.PS in STRATEGIES[spec.strategy].roles and not _has_chief(spec):
+        yield from _first(
+            program.running,
+            re.compile(rf"{coordinated}\(\)"),
+            "the program creates ParameterServerStrategy, which needs a chief, and the cluster has "
+            "none",
+            "add 'chief: 1' to cluster",
+        )
     if spec.workers is None and STRATEGIES[spec.strategy].independent and not (
         directs or "ClusterCoordinator" in program.words
     ):  # fmt: skip

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _MOST_BYTES = 64 << 20
 _MOST_TASKS, _MOST_DEPTH = 16, 60
 _LEAST_PERCENT = 0.2
+_MOST_TIME = 1e9
+"""Milliseconds."""
 
 
 class Box(NamedTuple):
@@ -75,6 +77,8 @@ def _flame(saved: dict[str, Any], frames: list[Frame]) -> Flame:
     """A frame of each function: its lines are drawn as one call."""
     same = [functions.setdefault((each.function, each.file), n) for n, each in enumerate(frames)]
     for stack, weight in zip(saved["samples"], saved["weights"], strict=True):
+        if not 0 <= weight <= _MOST_TIME:  # NaN is neither
+            raise ValueError("a damaged weight")
         calls.add([same[n] for n in stack], weight)
     boxes = list(_boxes(calls, frames, 100 / calls.time)) if calls.time else []
     return Flame(str(saved["name"]), calls.time / 1e3, boxes)

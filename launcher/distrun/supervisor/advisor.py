@@ -49,11 +49,11 @@ class Advisor:
 
     def on_event(self, _before: JobState, event: Event, state: JobState) -> None:
         """Begin anew when tasks take their first steps, or end."""
-        if state.outcome is not None:
-            self._next.cancel()
-        elif isinstance(event, (FirstStep, TaskEnded)):
+        if state.outcome is not None or isinstance(event, (FirstStep, TaskEnded)):
             self._looks = []
             self._next.move(self._job.loop.now() + _FIRST)
+        if state.outcome is not None:
+            self._next.cancel()
 
     def _look(self) -> None:
         from distrun.supervisor.stack_collector import find_program
@@ -71,15 +71,18 @@ class Advisor:
         is_here = not any(map(self._job.has_own_logs, {state.tasks[name].host for name in names}))
         program = (find_program() if is_here else None) or ""
         self._next.cancel()
-        self._running.stacks.ask(names, program, partial(self._on_look, names), recorded=_SECONDS)
+        then = partial(self._on_look, names, self._looks)
+        self._running.stacks.ask(names, program, then, recorded=_SECONDS)
 
     def _count_steps(self) -> dict[str, tuple[float, float]]:
         found = ((each, number(each.values.get("STEP", ""))) for each in self._running.progress)
         return {each.task: (each.at, step) for each, step in found if step is not None}
 
-    def _on_look(self, names: list[str], found: Stacks) -> None:
+    def _on_look(self, names: list[str], looks: list[list[TaskProfile]], found: Stacks) -> None:
         from distrun.advice.profile import profile
 
+        if looks is not self._looks:
+            return  # tasks have ended or begun meanwhile
         profiles = [each for each in map(profile, found.processes) if each is not None]
         is_whole = {each.task for each in profiles} == set(names)
         if self._job.state.phase is not JobPhase.RUNNING or not is_whole:
