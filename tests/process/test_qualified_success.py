@@ -61,6 +61,7 @@ def test_an_exception_that_ends_the_log(script: str, hider: str, distrun: Distru
     assert [HIDDEN in each for each in distrun.status()["warnings"]] == [True]
 
 
+@pytest.mark.parametrize("after", ["", "\necho $?"])
 @pytest.mark.parametrize(
     "code",
     [
@@ -68,8 +69,10 @@ def test_an_exception_that_ends_the_log(script: str, hider: str, distrun: Distru
         "print('ValueError: none')",
     ],
 )
-def test_an_exception_after_which_it_went_on_is_none(code: str, distrun: Distrun) -> None:
-    assert distrun.launch(python(code), workers=1).returncode == 0
+def test_an_exception_after_which_it_went_on_is_none(
+    code: str, after: str, distrun: Distrun
+) -> None:
+    assert distrun.launch(python(code) + after, workers=1).returncode == 0
     assert distrun.status()["warnings"] == []
 
 

@@ -30,6 +30,7 @@ class Tasks:
             self.measure,
             self.changes.append,
             lambda: self.is_between,
+            lambda: [each for each in self.sizes if each != "evaluator:0"],
         )
         self.signs.start()
 
@@ -225,6 +226,22 @@ def train(tasks: Tasks, intervals: list[float], what: str) -> None:
         else:
             tasks.signs.record("worker:0", str(step), is_moving=what == "step")
     tasks.shares = dict.fromkeys(tasks.sizes, HANGS)
+
+
+@pytest.mark.parametrize(
+    ("other", "busy"), [("evaluator:0", ()), ("ps:0", ("worker:0", "worker:1"))]
+)
+def test_workers_may_evaluate_together_while_others_wait(
+    quiet: Tasks, other: str, busy: tuple[str, ...]
+) -> None:
+    quiet.sizes[other], quiet.shares[other] = 0, HANGS
+    quiet.answering.append(other)
+    quiet.signs.start()
+    train(quiet, SIXTY_STEPS, "step")
+    quiet.shares |= ALL
+    began = quiet.now
+    assert not_none(quiet.wait(5000.0)) - began >= 300.0
+    assert not_none(quiet.signs.stop_found).busy == busy
 
 
 @pytest.mark.parametrize(("epoch", "told_after"), [(30.0, 300.0), (2000.0, 2000.0)])

@@ -68,6 +68,12 @@ _BARE = re.compile(
     _FLAGS,
 )
 """Only an epoch or a step, and how long it took."""
+_OTHER_WORK = re.compile(
+    r"\b(?:best|calibrat|config|(?:down|pre)?load|eval|export|generat|infer|patience|pipeline|predict"
+    r"|prepar|preproc|profil|quanti|resum|restor|retry|sampl|sav|stop|test|token|trac|valid|warm)",
+    _FLAGS,
+)
+"""What a logger says where the number is none of the training's."""
 _OF_TEST = re.compile(
     r"[^a-z]{0,80}(?:[a-z]{1,12}[^a-z]{1,20})?(?:eval\w{0,6}|valid\w{0,5}|val|test(?:ing)?|dev)\b",
     _FLAGS,
@@ -98,6 +104,8 @@ def read_values(line: str) -> dict[str, str] | None:
             if count["total"]:
                 values[f"{key}S"] = count["total"]
     bare = _BARE.match(line) if metrics.keys() <= _RATES else None
+    if bare is not None and _OTHER_WORK.search(bare["logger"] or ""):
+        return None
     is_told = bare is None or any(map(bare.group, ("logger", "total", "rest")))
     is_told = is_told and bool(bare or metrics.keys() - _RATES)
     return {**metrics, **values} if values and is_told else None

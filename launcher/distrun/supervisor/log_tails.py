@@ -31,7 +31,7 @@ _SEARCHED_BYTES = 256 * 1024
 _LONGEST_LINE = 8192
 """Bytes of an unfinished line that are read again with its rest. Keras writes many backspaces."""
 _LINE_END = re.compile(rb"[\r\n]")
-_HINT = re.compile(rb"\d[/%]|\d:\d\d|(?i:loss|acc|ppl)")
+_HINT = re.compile(rb"(?i)\d[/%]|\d:\d\d|loss|acc|ppl|(?:epoch|step|iter|iteration|batch)\W{0,9}\d")
 """All output with progress contains one of these. Only then are the slow expressions compiled."""
 _BLANK = re.compile(rb"(?:\A|\r) +\r")
 """tqdm overwrites a bar with spaces to remove it."""

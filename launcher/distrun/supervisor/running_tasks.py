@@ -52,6 +52,7 @@ class RunningTasks:
             measure=lambda: job.hosts.order_all(protocol.MeasureCpu()),
             on_change=self._on_silence,
             is_between=lambda: any(task.is_between for task in self._tasks.values()),
+            list_training=lambda: job.state.training,
         )
         self._tails = LogTails(job.loop, job.folder, self._signs.note_output)
         self._cluster = ClusterCheck((), self._find_setter)

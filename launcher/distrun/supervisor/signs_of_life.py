@@ -26,7 +26,7 @@ _UNUSUAL, _LONGER_THAN_EVER = 10.0, 3.0
 """How many usual intervals between steps or lines are a stop, and how many times the longest."""
 _PATIENT_SECONDS, _MOST_PATIENT_SECONDS = 300.0, 3600.0
 """At least this long where the tasks may evaluate or save, which prints nothing: at the end of an
-epoch, or where all of them compute."""
+epoch, or where not just one of them computes."""
 _INTERVALS, _FEWEST_INTERVALS, _FEWEST_OF_LINES = 64, 8, 20
 """How many of the last intervals count, and how many there must be: more before the first step,
 where the lines may be those of the start."""
@@ -66,6 +66,7 @@ class SignsOfLife:
         measure: has all hosts report the processor time of their tasks, to :meth:`record_cpu`.
         on_change: called with whether the tasks are silent now.
         is_between: returns whether a task saves, or has made the last step of an epoch.
+        list_training: returns the tasks that train; none: all do. An evaluator may wait for long.
     """
 
     def __init__(
@@ -77,9 +78,11 @@ class SignsOfLife:
         measure: Callable[[], None],
         on_change: Callable[[bool], None],
         is_between: Callable[[], bool] = lambda: False,
+        list_training: Callable[[], Collection[str]] = list,
     ) -> None:
         self._now, self._size_of_log, self._list_tasks = loop.now, size_of_log, list_tasks
         self._measure, self._on_change, self._is_between = measure, on_change, is_between
+        self._list_training = list_training
         self.counts_steps = stall is not None
         self._seconds = QUIET_SECONDS if stall is None else stall
         self.last = self._measured_at = loop.now()
@@ -194,16 +197,16 @@ class SignsOfLife:
         fewest = _FEWEST_INTERVALS if self._steps else _FEWEST_OF_LINES
         if len(self._intervals) < fewest or not self._shares.keys() >= {*self._sizes}:
             return None
-        shares = [self._shares[task] for task in self._sizes]
-        busy = [task for task in self._sizes if self._shares[task] >= _SPINNING_SHARE]
-        waits = [share for share in shares if share <= _IDLE_SHARE]
+        training = [task for task in self._list_training() if task in self._sizes] or self._sizes
+        busy = [task for task in training if self._shares[task] >= _SPINNING_SHARE]
+        waits = [task for task in training if self._shares[task] <= _IDLE_SHARE]
         usual = median(self._intervals)
         least = max(QUIET_SECONDS, _UNUSUAL * usual, _LONGER_THAN_EVER * self._longest)
         if self._is_between():
             # What comes now takes hardly longer than all the training before.
             passed = self._last_output - (self._first_output or 0.0)
             least = max(least, _PATIENT_SECONDS, min(passed, _MOST_PATIENT_SECONDS))
-        elif not busy or len(busy) + len(waits) < len(shares) or not waits:
+        elif len(busy) != 1 or not waits or len(waits) + 1 < len(training):
             least = max(least, _PATIENT_SECONDS)
         if self._now() - self._last_output < least:
             return None

@@ -35,6 +35,8 @@ _RESTORED = re.compile(
 )
 _FEWEST = 2
 _REPORT_SECONDS = 1.0
+_HANDLED = re.compile(r"install|regist|\bset|\badd|\bwill\b")
+"""What a program says of SIGTERM before it gets it."""
 _EXITS = ("SystemExit", "KeyboardInterrupt")
 _ECHO = re.compile(r"\b(?:echo|printf) (?:-\w+ )?([^;&|\n]{1,200})")
 _EXPANDED = re.compile(r"\$\([^)]*\)|\$\{[^}]*\}|\$[\w?#$!*@]+|`[^`]*`|%\w|\\n")
@@ -113,10 +115,30 @@ def _hidden_exceptions(
 
 def _only_echoes(rest: list[str], text: str) -> bool:
     """Whether only what the shell script itself prints follows the exception."""
-    # What is expanded in a line of the script may print anything.
-    parts = (map(re.escape, _EXPANDED.split(line.strip("\"'"))) for line in _ECHO.findall(text))
-    printed = re.compile("|".join(["", *map(".*".join, parts)]))
-    return all(line[:1].isspace() or line in text or printed.fullmatch(line) for line in rest)
+    # What is expanded may be anything: a line of which nothing else is known counts once.
+    printed = [_EXPANDED.split(line.strip("\"'")) for line in _ECHO.findall(text)]
+    known = [parts for parts in printed if any(map(str.strip, parts))]
+    others = [
+        line for line in rest
+        if not (line[:1].isspace() or line in text or any(_has_parts(line, each) for each in known))
+    ]  # fmt: skip
+    return len(others) <= len(printed) - len(known)
+
+
+def _has_parts(line: str, parts: list[str]) -> bool:
+    """Whether a line begins and ends with the first and last of these, the others between them."""
+    if len(parts) == 1:
+        return line == parts[0]
+    first, *between, last = parts
+    if len(line) < len(first) + len(last) or not (line.startswith(first) and line.endswith(last)):
+        return False
+    at, end = len(first), len(line) - len(last)
+    for part in between:
+        at = line.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
 
 
 def _hider(name: str, text: str) -> str:
@@ -154,7 +176,7 @@ def _left_behind(
             goal = {key: own[f"{key}S"] for key in ("EPOCH", "STEP") if f"{key}S" in own}
             told = "" if at is None else log.lines[at].lower()
             is_near = not _is_far_behind({key: own.get(key, "0") for key in goal}, goal)
-            if is_near or not ("sigterm" in told or "signal 15" in told):
+            if is_near or _HANDLED.search(told) or not ("sigterm" in told or "signal 15" in told):
                 continue
             cause = Cause(Code.PREEMPTED_SILENTLY, task=task.name, text=_place(own))
             total = _place(goal) if len(goal) > 1 else "".join(goal.values())
