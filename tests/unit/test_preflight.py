@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distrun.agent.linux.facts import Facts
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.probe import marks
+from distrun.agent.protocol import Cause, Code, probe_messages
 from distrun.agent.protocol.causes import Subject
 from distrun.agent.protocol.probe_messages import (
     Dialled,
@@ -22,6 +24,7 @@ from distrun.words.causes import cause_advice, cause_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 REFUSED = Cause(Code.CONNECTION_REFUSED)
 TIMEOUT = Cause(Code.CONNECTION_TIMED_OUT, seconds=5.0)
@@ -276,3 +279,23 @@ def test_addresses_from_which_others_reach_the_servers_are_named() -> None:
     assert text.endswith("also listen on 192.168.1.5")
     assert others == []
     assert notes(judged(exposed("a", [], ["192.168.1.5"]))) == [], "of the cluster's network"
+
+
+def test_a_folder_that_another_host_has_just_made_is_looked_for_again(tmp_path: Path) -> None:
+    """A network disk may say for seconds that it is not there; a link leads to its own place."""
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "run")
+    (tmp_path / "disk").mkdir()
+    order = probe_messages.Listen("", "mark", ["link"], str(tmp_path))
+    assert not marks.write(order)
+    assert (tmp_path / "disk" / "mark").exists()
+
+    def make() -> None:
+        (tmp_path / "disk" / "run").mkdir()
+        (tmp_path / "disk" / "run" / "other").touch()
+
+    timer = threading.Timer(0.5, make)
+    timer.start()
+    assert not marks.unseen(order, "other")
+    timer.join()
+    marks.remove(order)
+    assert not (tmp_path / "disk" / "mark").exists()

@@ -407,6 +407,7 @@ def test_a_name_that_was_replaced_gets_its_successor(said: str, successor: str) 
         ("if random.random() < 0.5:\n    strategy.run(f)\n", "2 calls run"),
         ("if chief:\n    np.save(p, a); subprocess.run(c); fig.save(q)\n", ""),
         ("n = len(cluster['worker'])\nif n > 1:\n    m.fit(d)\n", ""),
+        ("if batch_index % 100 == 0 or num_workers > 1:\n    m.save(p)\n", ""),
     ],
 )
 def test_a_call_of_one_task_alone_is_found(text: str, found: str) -> None:

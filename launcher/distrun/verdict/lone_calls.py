@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _OF_ONE = re.compile(
-    r"chief|rank|task|worker|index|main_?process|leader|master|is_first|\brandom\b", re.IGNORECASE
+    r"chief|(?<![a-z])rank(?!ing|s)|(?<![a-z])task(?!s)|worker(?!s)|(?<!_)index|process_(?:index|id)"
+    r"|main_?process|leader|master|is_first|\brandom\b",
+    re.IGNORECASE,
 )
 """What conditions have in them that differ from task to task."""
 _WHICH_TASK = re.compile(r"DISTRUN_(?:RANK|TASK)|\bRANK\b|rank\(|task_(?:type|id|index)|\['task'\]")
@@ -41,12 +43,15 @@ def find_lone_call(text: str) -> str:
 class _Program:
     def __init__(self, tree: ast.Module) -> None:
         self._nodes = list(ast.walk(tree))
+        self._known: dict[ast.AST, list[tuple[str, int]]] = {}
+        """The calls of each statement."""
         self._own = set[str]()
         """The functions of the program that make such a call."""
         self._own = {
             each.name for each in self._nodes
             if isinstance(each, ast.FunctionDef) and any(self._calls(each.body))
         }  # fmt: skip
+        self._known.clear()  # now with the calls of these
         self._variables = {
             target.id for each in self._nodes
             if isinstance(each, ast.Assign) and _WHICH_TASK.search(ast.unparse(each.value))
@@ -82,7 +87,13 @@ class _Program:
         return bool(names & self._variables) or _OF_ONE.search(ast.unparse(test)) is not None
 
     def _calls(self, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
-        for each in (each for node in nodes for each in ast.walk(node)):
+        for node in nodes:
+            if node not in self._known:
+                self._known[node] = list(self._calls_in(node))
+            yield from self._known[node]
+
+    def _calls_in(self, node: ast.AST) -> Iterator[tuple[str, int]]:
+        for each in ast.walk(node):
             called = each.func if isinstance(each, ast.Call) else None
             if isinstance(called, ast.Attribute):
                 whose = ast.unparse(called.value)

@@ -336,9 +336,10 @@ def _resource_limit(cause: Cause, part: int = 0) -> str:
     hard = cause.expected
     if part and hard == str(cause.total):
         return "use a new shell, or have root raise it in /etc/security/limits.conf"
-    if hard.isdigit() and "{size}" in _LIMITS[cause.name][0]:
+    words = _LIMITS.get(cause.name, ("{name}", ""))
+    if hard.isdigit() and "{size}" in words[0]:
         hard = str(int(hard) // 1024)  # the unit of ulimit
-    return _LIMITS.get(cause.name, (cause.name, ""))[part].format_map(
+    return words[part].format_map(
         {
             "size": format_bytes(cause.total),
             "used": format_bytes(cause.count),

@@ -19,6 +19,8 @@ from distrun.agent.tasks import program
 LONGEST_WAIT = 3.0
 """Seconds in which a file must be seen that another host has written: network disks cache."""
 _INTERVAL = 0.2
+_MAY_PASS = (errno.ENOENT, errno.ESTALE)
+"""What a host may see for a while where another has just created or removed the folder."""
 _OLD = 3600.0
 """Seconds after which a file is one that a killed agent has left."""
 
@@ -41,9 +43,9 @@ def unseen(order: Listen, mark: str) -> List[Cause]:
     due, causes = time.monotonic() + LONGEST_WAIT, []
     for folder, place in _places(order):
         number = _read(place, mark)
-        while number == errno.ENOENT and time.monotonic() < due:
+        while number in _MAY_PASS and time.monotonic() < due:
             time.sleep(_INTERVAL)
-            number = _read(place, mark)
+            number = _read(_place(order, folder), mark)
         if number is not None:
             is_absent = number == errno.ENOENT
             code = Code.FOLDER_NOT_SHARED if is_absent else Code.FOLDER_NOT_USABLE
@@ -54,20 +56,32 @@ def unseen(order: Listen, mark: str) -> List[Cause]:
 def remove(order: Listen) -> StoppedListening:
     """Remove this host's files."""
     for _, place in _places(order):
-        try:
-            os.unlink(os.path.join(place, order.mark))
-        except OSError:
-            continue  # it was not written, or the disk is gone: a later check removes it
+        # The folder may have been made since: the file is in one above then.
+        above = place
+        while not _remove(os.path.join(above, order.mark)) and os.path.dirname(above) != above:
+            above = os.path.dirname(above)
     return StoppedListening()
+
+
+def _remove(path: str) -> bool:
+    try:
+        os.unlink(path)
+    except OSError:
+        return False  # it was not written, or the disk is gone: a later check removes it
+    return True
 
 
 def _places(order: Listen) -> Iterator[Tuple[str, str]]:
     """Each folder as the program names it, and where it is."""
     for folder in order.folders if order.mark else ():
-        place = os.path.join(program.workdir(order), os.path.expanduser(folder))
-        while not os.path.isdir(place) and os.path.dirname(place) != place:
-            place = os.path.dirname(place)
-        yield folder, place
+        yield folder, _place(order, folder)
+
+
+def _place(order: Listen, folder: str) -> str:
+    place = os.path.realpath(os.path.join(program.workdir(order), os.path.expanduser(folder)))
+    while not os.path.isdir(place) and os.path.dirname(place) != place:
+        place = os.path.dirname(place)
+    return place
 
 
 def _read(place: str, mark: str) -> Optional[int]:
