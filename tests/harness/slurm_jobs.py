@@ -10,7 +10,7 @@ from harness.waiting import wait_until
 
 SECONDS = 60.0
 SAVES = """\
-trap 'echo saved; exit 0' TERM
+trap 'trap "" TERM; echo saved; exit 0' TERM
 echo attempt $DISTRUN_ATTEMPT
 [ $DISTRUN_ATTEMPT = 1 ] && exit
 while true; do sleep 60 & wait; done

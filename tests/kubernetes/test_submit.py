@@ -146,7 +146,10 @@ def test_a_supervisor_whose_pod_is_lost_continues_with_a_volume_and_else_ends(
     waited = distrun("wait", job, timeout=120)
     assert waited.returncode == 69
     assert "pod of its supervisor was deleted" in waited.stderr
-    wait_until(lambda: not pods.objects(), 60, what="no object of the job is left")
+    killed = distrun("kill", job, timeout=120)
+    assert killed.returncode == 0, killed.stderr
+    assert "had already failed" in killed.stderr
+    assert not pods.objects(), "`kill` has returned, and pods of the tasks are left"
     # It can be continued, with what is known of it here.
     assert distrun("resume", job).returncode == 0
     assert _status(distrun, job)["running"]

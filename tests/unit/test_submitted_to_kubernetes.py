@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from distrun.kubernetes import batch_job, manifest, submission
+from distrun.agent.protocol.causes import CauseError
+from distrun.errors import UsageError
+from distrun.job import control
+from distrun.job import folder as job_folder
+from distrun.job.folder import BatchJob, JobFolder
+from distrun.job.job import read_job
+from distrun.job.scheduler import SchedulerError
+from distrun.kubernetes import batch_job, kubectl, manifest, pods, submission
 from distrun.spec.loader import load
 from distrun.spec.model import Spec
 
@@ -147,7 +158,135 @@ def test_a_job_has_ended_whose_supervisor_has_no_pod_any_more() -> None:
         ("/etc/passwd", False),
         ("other/x", False),
         (".new-x", False),
+        ("results/..", False),
     ],
 )
 def test_a_pod_cannot_write_outside_the_copy(name: str, is_copied: bool) -> None:
     assert bool(batch_job._COPIED.fullmatch(name)) is is_copied
+
+
+# What a kubectl or a pod may send ------------------------------------------------------------
+
+
+@pytest.fixture
+def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What kubectl prints."""
+    program = tmp_path / "bin/kubectl"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nexec cat '{tmp_path}/answer'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return tmp_path / "answer"
+
+
+@pytest.mark.parametrize(
+    "printed", [b"", b"Welcome\n", b"\xff\xfe\0", b"[1]", b'{"items": null}', b'{"items": [1]}']
+)
+def test_an_answer_that_is_no_list_of_objects_is_told(answer: Path, printed: bytes) -> None:
+    answer.write_bytes(printed)
+    with pytest.raises(SchedulerError) as raised:
+        batch_job.find([BatchJob(id=NAME, namespace="n")])
+    assert raised.value.cause is not None
+    assert raised.value.cause.text.startswith("its answer is no list of objects")
+
+
+def test_a_kubectl_that_does_not_answer_is_not_blamed_for_its_end(answer: Path) -> None:
+    os.mkfifo(answer)
+    with pytest.raises(CauseError) as raised:
+        kubectl.run(["kubectl"], seconds=0.2)
+    assert raised.value.cause.text == "it had not answered within 0.2 s"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    made = job_folder.create(JobFolder(tmp_path / "jobs/x-aaaaaa"), b"")
+    made.note_batch_job(BatchJob(id=NAME, namespace="n"))
+    made.release_lock()
+    return JobFolder(tmp_path / "jobs/x-aaaaaa")
+
+
+def _refresh(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, sent: bytes, seconds: float | None = None
+) -> None:
+    """Refresh a folder from a pod that answers each request with these bytes."""
+    program = f"import os, sys\nfor _ in sys.stdin: os.write(1, {sent!r})"
+    monkeypatch.setattr(batch_job, "in_pod", lambda *_: [sys.executable, "-c", program])
+    monkeypatch.setattr(batch_job, "_sources", {})
+    batch_job.refresh(folder, folder.batch_job() or BatchJob(id=""), seconds)
+    for each in batch_job._sources.values():
+        if isinstance(each, batch_job._Source):
+            each.close()
+
+
+def _part(name: str, data: bytes = b"x", size: int | None = None, **changes: Any) -> bytes:
+    header = {"name": name, "start": 0, "state": [1, len(data), 10**18], "more": False, **changes}
+    return json.dumps([header, len(data) if size is None else size]).encode() + b"\n" + data
+
+
+END = json.dumps([{"more": False, "ended": False}, 0]).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        *(_part(name) + END for name in job_folder.NOT_COPIED),
+        _part("spec.json") + END,
+        _part("../x") + END,
+        _part("results/\0") + END,
+        _part("logs/a", size=1 << 50),
+        _part("logs/a", size=-1),
+        _part("logs/a", state=[1, 1, 2**100]) + END,
+        _part("logs/a", state=None) + END,
+        b"[" * 100_000 + b"\n",
+        b"x" * ((1 << 20) + (1 << 17)),
+        b"null\n",
+    ],
+)
+def test_a_copy_takes_nothing_else(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """A pod is a stranger: it may not say where its job is, for example."""
+    before = {each: each.read_bytes() for each in folder.path.rglob("*") if each.is_file()}
+    opened = len(os.listdir("/proc/self/fd"))
+    _refresh(folder, monkeypatch, sent)
+    after = {each: each.read_bytes() for each in folder.path.rglob("*") if each.is_file()}
+    assert {
+        each: text for each, text in after.items() if each.name not in (".new-a", "a")
+    } == before
+    assert len(os.listdir("/proc/self/fd")) == opened
+
+
+def test_a_copy_has_files_with_the_longest_names_and_takes_no_more_time_than_it_may(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"results/{'n' * 255}"
+    _refresh(folder, monkeypatch, _part(name) + END)
+    assert (folder.path / name).read_bytes() == b"x"
+    began = time.monotonic()
+    more = json.dumps([{"more": True, "ended": True}, 0]).encode() + b"\n"
+    _refresh(folder, monkeypatch, more, seconds=0.2)
+    assert time.monotonic() - began < 10
+    batch = folder.batch_job()
+    assert batch is not None
+    assert not batch.is_released
+
+
+def test_only_what_is_known_to_have_ended_counts_as_ended() -> None:
+    """The node of a pod may be cut off, and this machine's clock may be ahead."""
+    metadata = {"name": f"{NAME}-1", "deletionTimestamp": "2020-01-01T00:00:00Z"}
+    pod = {"metadata": metadata, "status": RUNNING}
+    assert pods.is_over(pod)
+    assert not pods.has_ended(pod)
+    assert batch_job._entry(NAME, [{"kind": "Pod", **pod}]).is_active
+
+
+def test_a_job_of_another_machine_is_not_said_to_have_ended(folder: JobFolder) -> None:
+    """By a key of `watch`, or a button of the live page, it cannot be stopped."""
+    with pytest.raises(UsageError, match="to stop the job: distrun kill"):
+        control.stop(folder, "distrun watch", 15)
+
+
+def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder) -> None:
+    folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_released=True))
+    job = read_job(folder)
+    assert (job.phase, job.cause_word) == ("lost", "not_known_to_kubernetes")

@@ -154,6 +154,8 @@ def output_option(
 
 def _adopt(context: click.Context, _: click.Parameter, namespace: str | None) -> None:
     if namespace is not None:
+        if not namespace:
+            raise click.BadParameter("the name of a namespace cannot be empty")
         from distrun.job.folder import JobStore
         from distrun.kubernetes.batch_job import adopt
 

@@ -221,10 +221,12 @@ def _stop_queued(folder: JobFolder, grace: float | None, signum: int) -> None:
         )
     if found.is_over and not found.state.phase.is_final:
         raise UsageError(f"job {job_id} is lost: {found.scheduler} does not know it any more")
+    order = queued_job.StopOrder(command="distrun kill", signal=signum, grace=grace)
     if found.is_over:
+        if found.entry is not None:  # pods of its tasks may be left
+            queued_job.stop(folder, order)
         console.print_message(f"job {job_id} had already {found.state.phase.value}")
         return
-    order = queued_job.StopOrder(command="distrun kill", signal=signum, grace=grace)
 
     def on_slow(what: str) -> None:
         console.print_message(f"job {job_id}: waiting for {what}")

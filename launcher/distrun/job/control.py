@@ -10,7 +10,14 @@ from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import from_json
-from distrun.errors import EXIT_KILLED, DistrunError, HostError, InternalError, WaitTimeoutError
+from distrun.errors import (
+    EXIT_KILLED,
+    DistrunError,
+    HostError,
+    InternalError,
+    UsageError,
+    WaitTimeoutError,
+)
 from distrun.job import events, leftovers, record
 
 if TYPE_CHECKING:
@@ -116,8 +123,12 @@ def stop(folder: JobFolder, command: str, signum: int) -> bool:
     """Ask a job's supervisor to stop its job, and do not wait; return whether there is one.
 
     Raises:
-        DistrunError: the supervisor does not answer, or does not understand the request.
+        DistrunError: the supervisor does not answer, or does not understand the request, or is on
+            another machine.
     """
+    if folder.is_elsewhere and not folder.state().phase.is_final:
+        what = f"the supervisor of job {folder.job_id} is not on this machine"
+        raise UsageError(f"{what}; to stop the job: distrun kill {folder.argument}")
     resume_supervisor(folder)
     channel = connect(folder)
     if channel is None:

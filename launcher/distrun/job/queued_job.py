@@ -33,6 +33,8 @@ _POLL_SECONDS = 0.5
 """How often the record is looked at. That costs Slurm nothing, and Kubernetes little."""
 _ASK_SECONDS = (1.0, 10.0)
 """How often a scheduler is asked: at first, and after some time."""
+_COPY_SECONDS = 10.0
+"""How long the files of one job may take, where many are looked at."""
 _PATIENCE = 300.0
 """How long a scheduler may not answer before `wait` gives up."""
 _ENDED_BY_SIGNAL = 143
@@ -50,8 +52,8 @@ class Scheduler(Protocol):
     def find(self, batches: Iterable[BatchJob]) -> dict[str, QueueEntry]:
         """Return what it says of jobs, by its ids. Those that it does not know any more lack."""
 
-    def refresh(self, folder: JobFolder, batch: BatchJob) -> None:
-        """Bring here what is new in the files of a job."""
+    def refresh(self, folder: JobFolder, batch: BatchJob, seconds: float | None = None) -> None:
+        """Bring here what is new in the files of a job, or what comes in so many seconds."""
 
     def signal(self, folder: JobFolder, batch: BatchJob) -> None:
         """Have a running job stopped as `stop_file` says."""
@@ -71,12 +73,15 @@ def scheduler_of(batch: BatchJob | None) -> Scheduler:
     return slurm
 
 
-def refresh(folder: JobFolder) -> None:
-    """Bring here what is new in the files of a job, if it is submitted. No error if that fails."""
+def refresh(folder: JobFolder, seconds: float | None = None) -> None:
+    """Bring here what is new in the files of a job, if it is submitted. No error if that fails.
+
+    `seconds`: after which the rest is left to the next call.
+    """
     batch = folder.batch_job() if folder.is_elsewhere else None
     if batch is not None:
         with contextlib.suppress(SchedulerError):  # whatever looks at the job says so
-            scheduler_of(batch).refresh(folder, batch)
+            scheduler_of(batch).refresh(folder, batch, seconds)
 
 
 class StopOrder(Frozen, kw_only=True):
@@ -130,14 +135,17 @@ def look_at(folders: Iterable[JobFolder], *, asks: bool = False) -> dict[str, Qu
         asks: whether to ask even for a job whose record has the end: another one may be
             in the queue, or the record may be wrong.
     """
-    found = {}
+    found: dict[str, QueuedJob] = {}
+    seconds = None if asks else _COPY_SECONDS
     asked: dict[str, dict[JobFolder, BatchJob]] = {}
     for folder in folders:
-        refresh(folder)
         state, batch = folder.state(), folder.batch_job()
-        is_over = batch is None or _has_ended(state, may_continue=batch.requeues)
-        if batch is None or batch.is_released or (is_over and not asks):
-            found[folder.job_id] = QueuedJob(state=state, is_over=True)
+        if not asks and batch is not None and _has_ended(state, may_continue=batch.requeues):
+            refresh(folder, seconds)
+            found[folder.job_id] = QueuedJob(state=folder.state(), is_over=True)
+        elif batch is None or batch.is_released:
+            name = scheduler_of(batch).NAME
+            found[folder.job_id] = QueuedJob(state=state, scheduler=name, is_over=True)
         else:
             asked.setdefault(f"{batch.context} {batch.namespace}", {})[folder] = batch
     for of_one in asked.values():
@@ -150,7 +158,13 @@ def look_at(folders: Iterable[JobFolder], *, asks: bool = False) -> dict[str, Qu
             problem = error
         for folder, batch in of_one.items():
             # Read again: what the scheduler says is newer than what was read before.
-            judged = _judge(folder, folder.state(), entries.get(batch.id), problem)
+            if problem is None:
+                refresh(folder, seconds)
+            now = folder.batch_job()
+            if now is not None and now.is_released:
+                judged = QueuedJob(state=folder.state(), is_over=True)
+            else:
+                judged = _judge(folder, folder.state(), entries.get(batch.id), problem)
             found[folder.job_id] = replace(judged, scheduler=scheduler.NAME)
     return found
 
@@ -278,10 +292,12 @@ def stop(
         OSError: the order cannot be written into the job's folder.
     """
     job = look(folder, asks=True)
-    if job.is_over:
-        return job.state
     batch = folder.batch_job() or BatchJob(id="")
     scheduler = scheduler_of(batch)
+    if job.is_over:
+        if batch.namespace and job.entry is not None:
+            _end_rest(folder, batch)
+        return job.state
     replace_file(folder.stop_file, json.dumps(to_json(order)))
     grace = job.state.timeouts.grace if order.grace is None else order.grace
     deadline = time.monotonic() + grace + KILL_GRACE + _REGISTER_SECONDS
@@ -310,6 +326,16 @@ def stop(
         time.sleep(_POLL_SECONDS / 2)
         job = look(folder, asks=True)
     return _settled(folder, batch, order)
+
+
+def _end_rest(folder: JobFolder, batch: BatchJob) -> None:
+    """End the pods that a lost supervisor has left. Raises HostError: they do not end."""
+    scheduler_of(batch).cancel(batch)
+    gives_up_at = time.monotonic() + folder.state().timeouts.grace + _CANCEL_SECONDS
+    while (job := look(folder, asks=True)).entry is not None or job.problem is not None:
+        if time.monotonic() > gives_up_at:
+            raise job.problem or _not_ended(batch.id, job)
+        time.sleep(_POLL_SECONDS)
 
 
 def _settled(folder: JobFolder, batch: BatchJob, order: StopOrder) -> JobState:

@@ -23,7 +23,7 @@ from distrun.agent.protocol.causes import CauseError
 from distrun.frozen import replace
 from distrun.job import held_package
 from distrun.job.folder import NOT_COPIED, BatchJob, JobFolder, create, replace_file
-from distrun.job.scheduler import QueueEntry, SchedulerError
+from distrun.job.scheduler import MissingCommandError, QueueEntry, SchedulerError
 from distrun.kubernetes import kubectl, manifest, pods
 
 if TYPE_CHECKING:
@@ -33,18 +33,25 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
 
 NAME = "Kubernetes"
-_ANSWER_SECONDS = 30.0
+_ANSWER_SECONDS = 15.0
+"""How long the pod may be silent."""
+_ADOPT_SECONDS = 5.0
+_MOST_BYTES, _LONGEST_HEADER = 1 << 28, 1 << 20
+"""Of a part of a file, and of the line before it. The pod may send anything."""
 _RETRY_SECONDS = 2.0
-_JOB_ID = re.compile(r"[a-z0-9][-a-z0-9]*")
+_WRONG = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
+"""What a wrong answer leads to."""
+_NAME_CHARACTERS = 50
+_JOB_ID = re.compile(r"[a-z0-9][-a-z0-9]{0,99}")
 _COPIED = re.compile(r"(?:(?:logs|history)/)?[^/.][^/]*|results(?:/(?!\.\.?(?:/|\Z))[^/]+)+")
 
 
 def words(batch: BatchJob) -> list[str]:
-    """Return kubectl with a job's context and namespace. Raises SchedulerError: there is none."""
+    """Return kubectl with a job's context and namespace. Raises MissingCommandError."""
     try:
         return kubectl.words(batch.context, batch.namespace)
     except FileNotFoundError as error:
-        raise SchedulerError(
+        raise MissingCommandError(
             cause=Cause(Code.KUBECTL_NOT_STARTED, errno=error.errno or 0)
         ) from None
 
@@ -82,11 +89,18 @@ def find(batches: Iterable[BatchJob]) -> dict[str, QueueEntry]:
 
 
 def objects(batch: BatchJob) -> dict[str, list[dict[str, Any]]]:
-    """Return the Jobs and pods of the submitted jobs of a namespace, by their Jobs' names."""
+    """Return the Jobs and pods of the submitted jobs of a namespace, by their Jobs' names.
+
+    A pod whose node is cut off is among them until Kubernetes knows that it has ended.
+    """
     command = [*words(batch), "get", "jobs,pods", "-l", manifest.LABEL, "-o", "json"]
     found: dict[str, list[dict[str, Any]]] = {}
-    for each in json.loads(run(command))["items"]:
-        if each["kind"] == "Job" or not (pods.is_ending(each) and pods.is_over(each)):
+    try:
+        items = kubectl.items(command)
+    except CauseError as error:
+        raise SchedulerError(cause=error.cause) from None
+    for each in items:
+        if each["kind"] == "Job" or not (pods.is_ending(each) and pods.has_ended(each)):
             found.setdefault(each["metadata"]["labels"][manifest.LABEL], []).append(each)
     return found
 
@@ -102,8 +116,18 @@ def wait_for_admission(spec: Spec, job_id: str) -> None:
     run([*prefix, "delete", "job", *names, "--ignore-not-found"])
     run([*prefix, "create", "-f", "-"], pods.as_list(jobs))
     get = [*prefix, "get", "job", "-o", "jsonpath={.spec.suspend}"]
-    while any(run([*get, name]) == "true" for name in names):
+    while any(_is_suspended([*get, name]) for name in names):
         time.sleep(_RETRY_SECONDS)
+
+
+def _is_suspended(get: list[str]) -> bool:
+    """Whether a Job waits, or it cannot be known now. Raises SchedulerError: it is refused."""
+    try:
+        return run(get) == "true"
+    except SchedulerError as error:
+        if error.cause is None or kubectl.is_refused(error.cause):
+            raise
+        return True  # a queue may take days, in which an API server is restarted
 
 
 def _entry(name: str, items: list[dict[str, Any]]) -> QueueEntry:
@@ -113,7 +137,8 @@ def _entry(name: str, items: list[dict[str, Any]]) -> QueueEntry:
         return QueueEntry(id=name, scheduler=NAME, state="ending")
     conditions = own.get("status", {}).get("conditions", ())
     ended = [each for each in conditions if each["type"] in ("Complete", "Failed")]
-    supervisors = _pods(items, name)
+    found = _pods(items, name)
+    supervisors = [each for each in found if not (pods.is_ending(each) and pods.is_over(each))]
     if ended:
         causes = [pods.end(each, pods.name_of(each)) for each in supervisors]
         # A pod without the files of the one that it has replaced completes.
@@ -176,7 +201,7 @@ def adopt(store: JobStore, namespace: str, context: str) -> None:
         batch = replace(batch, is_own=False)
         created.note_batch_job(batch)
         created.release_lock()
-        refresh(folder, batch)
+        refresh(folder, batch, _ADOPT_SECONDS)
 
 
 # Its end -----------------------------------------------------------------------------------
@@ -203,34 +228,42 @@ class _Source:
     def __init__(self, folder: JobFolder, batch: BatchJob) -> None:
         place = (manifest.base_of(folder.job_id), folder_in_pod(folder.job_id))
         # Here, it is the one that the job was submitted with.
-        kept = [*NOT_COPIED, *([folder.resolved_spec_file.name] if batch.is_own else [])]
+        self.kept = [*NOT_COPIED, *([folder.resolved_spec_file.name] if batch.is_own else [])]
         self._process = subprocess.Popen(
-            in_pod(batch, "send", *place, folder.events_file.name, *kept),
+            in_pod(batch, "send", *place, folder.events_file.name, *self.kept),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
             start_new_session=True,
         )
+        assert self._process.stdin is not None  # noqa: S101 - it was asked for
+        self._input = self._process.stdin.fileno()
+        os.set_blocking(self._input, False)
         self._buffer = bytearray()
         atexit.register(self._process.kill)
 
     def ask(self, known: dict[str, list[int]]) -> None:
-        assert self._process.stdin is not None  # noqa: S101 - it was asked for
-        self._process.stdin.write(json.dumps(known).encode() + b"\n")
+        rest = json.dumps(known).encode() + b"\n"
+        while rest:
+            if not select.select([], [self._input], [], _ANSWER_SECONDS)[1]:
+                raise TimeoutError
+            rest = rest[os.write(self._input, rest) :]
 
     def read(self, size: int | None = None) -> bytes:
-        """Return so many bytes, or a line. Raises OSError: there are none."""
+        """Return so many bytes, or a line. Raises OSError, EOFError, ValueError: there are none."""
         assert self._process.stdout is not None  # noqa: S101 - it was asked for
-        due = time.monotonic() + _ANSWER_SECONDS
+        if size is not None and not 0 <= size <= _MOST_BYTES:
+            raise ValueError(size)
         while True:
             end = self._buffer.find(b"\n") + 1 if size is None else size
             if len(self._buffer) >= end and (end or size == 0):
                 found = bytes(self._buffer[:end])
                 del self._buffer[:end]
                 return found
-            left = due - time.monotonic()
-            if not select.select([self._process.stdout], [], [], max(0.0, left))[0]:
+            if size is None and len(self._buffer) > _LONGEST_HEADER:
+                raise ValueError(len(self._buffer))
+            if not select.select([self._process.stdout], [], [], _ANSWER_SECONDS)[0]:
                 raise TimeoutError
             block = os.read(self._process.stdout.fileno(), 1 << 16)
             if not block:
@@ -238,7 +271,11 @@ class _Source:
             self._buffer += block
 
     def close(self) -> None:
+        atexit.unregister(self._process.kill)
         self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         self._process.wait()
 
 
@@ -246,8 +283,10 @@ _sources: dict[str, _Source | float] = {}
 """By the job's id; a number: when the next one may be tried."""
 
 
-def refresh(folder: JobFolder, batch: BatchJob) -> None:
+def refresh(folder: JobFolder, batch: BatchJob, seconds: float | None = None) -> None:
     """Bring the copy of the job's folder up to date.
+
+    After so many seconds, the rest is left to the next call; so it is if another process copies.
 
     Once it has all, the Job is deleted, if it was submitted from here. If the pod does not answer,
     the copy stays as it is.
@@ -260,11 +299,11 @@ def refresh(folder: JobFolder, batch: BatchJob) -> None:
     except OSError:  # it has just been removed
         return
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if seconds is None else fcntl.LOCK_NB))
         if isinstance(source, float):
             _sources[folder.job_id] = source = _Source(folder, batch)
-        has_ended = _copy(folder, source)
-    except (OSError, EOFError, ValueError, TypeError, LookupError):
+        has_ended = _copy(folder, source, seconds)
+    except (OSError, EOFError, *_WRONG):
         if isinstance(source, _Source):
             source.close()
         _sources[folder.job_id] = time.monotonic() + _RETRY_SECONDS
@@ -277,8 +316,9 @@ def refresh(folder: JobFolder, batch: BatchJob) -> None:
         folder.note_batch_job(replace(batch, is_released=True))
 
 
-def _copy(folder: JobFolder, source: _Source) -> bool:
+def _copy(folder: JobFolder, source: _Source, seconds: float | None) -> bool:
     """Copy what is new; return whether that is all there will be. Raises OSError, ValueError..."""
+    due = time.monotonic() + (float("inf") if seconds is None else seconds)
     known: dict[str, list[int]] = {}
     with contextlib.suppress(OSError, ValueError):
         known = json.loads(folder.mirror_file.read_text())
@@ -290,7 +330,7 @@ def _copy(folder: JobFolder, source: _Source) -> bool:
             if "name" not in header:
                 break
             data, name = source.read(size), header["name"]
-            if not _COPIED.fullmatch(name):
+            if not _COPIED.fullmatch(name) or name in source.kept:
                 raise ValueError(name)
             path = folder.supervisor_log.parent / name
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -300,14 +340,14 @@ def _copy(folder: JobFolder, source: _Source) -> bool:
                 known.pop(name, None)
         if known != before:
             replace_file(folder.mirror_file, json.dumps(known))
-        if not header["more"]:
-            return bool(header["ended"])
+        if not header["more"] or time.monotonic() > due:
+            return bool(header["ended"] and not header["more"])
 
 
 def _apply(path: Path, start: int, data: bytes, state: list[int]) -> bool:
     """Write a part of a file. Returns False if the copy does not end where the part begins."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    written = path if start else path.with_name(f".new-{path.name}")
+    written = path if start else path.with_name(f".new-{path.name[:_NAME_CHARACTERS]}")
     if not start:
         written.unlink(missing_ok=True)
     with open(os.open(written, flags, 0o600), "wb") as file:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 22
 """Of one file at a time."""
+MOST_SENT = 1 << 26
+"""In one answer, and a part of a file more."""
 OLDEST = (3, 10)
 RIGHTS = (
     *("create batch jobs ", "get batch jobs ", "delete batch jobs ", "get  pods ", "list  pods "),
@@ -127,6 +129,7 @@ def send(base: str, folder: str, record: str, *kept: str) -> int:
     for line in sys.stdin:
         known = json.loads(line)
         has_ended = os.path.exists(base + "/ended")
+        sent = 0
         held, is_whole = [], True  # the record is read first, and sent last: it may tell of a log
         names = [os.path.join(top, each) for top, _, files in os.walk(".") for each in files]
         for name in sorted(map(os.path.normpath, names), key=lambda name: name != record):
@@ -140,8 +143,12 @@ def send(base: str, folder: str, record: str, *kept: str) -> int:
                 continue
             is_whole = is_whole and not header["more"]
             held.append((header, data))
+            sent += len(data)
             if name != record:
                 write(*held.pop())
+            if sent > MOST_SENT:  # the rest with the next answer
+                is_whole = False
+                break
         if is_whole:
             for each in held:
                 write(*each)

@@ -253,11 +253,11 @@ class Keeper:
         label = f"{pods.LABEL_OF_JOB}={self._name}"
         command = [*self._kubectl, "get", "pods", "-l", label, "-o", "json"]
         try:
-            listed = json.loads(kubectl.run(command))["items"]
+            listed = kubectl.items(command)
             self._watch = _Watch([*command, "--watch", "--output-watch-events"])
         except (CauseError, OSError) as error:
             self._next_watch.move(self._loop.now() + _RETRY_SECONDS)
-            if isinstance(error, CauseError) and _is_refused(error.cause):
+            if isinstance(error, CauseError) and kubectl.is_refused(error.cause):
                 self._fail(error.cause)
             return
         self._pods = {pods.name_of(each): each for each in listed}
@@ -316,7 +316,7 @@ class Keeper:
                 kubectl.run([*self._kubectl, "delete", "job", *self._jobs, *options])
                 break
             except CauseError as error:
-                if time.monotonic() > due or _is_refused(error.cause):
+                if time.monotonic() > due or kubectl.is_refused(error.cause):
                     print(f"the Job {self._name} is left: {error.cause.text}", file=sys.stderr)  # noqa: T201 - its log
                     return
                 time.sleep(_RETRY_SECONDS)
@@ -357,7 +357,7 @@ def why_no_pods(words: list[str], name: str) -> Cause:
             return Cause(Code.POD_QUEUED, name=name)
         fields = f"involvedObject.name={name}"
         command = [*words, "get", "events", "--field-selector", fields, "-o", "json"]
-        events = json.loads(kubectl.run(command))["items"]
+        events = kubectl.items(command)
         warnings = [each for each in events if each.get("type") == "Warning"]
         if warnings:
             return Cause(Code.POD_NOT_CREATED, name=name, text=warnings[-1].get("message", ""))
@@ -409,12 +409,6 @@ class _Watch:
         self._process.kill()
         self._process.wait()
         self.output.close()
-
-
-def _is_refused(cause: Cause) -> bool:
-    """Whether the API server answers, and refuses what was asked."""
-    words = ("forbidden", "Forbidden", "Unauthorized", "must be logged in", "not found")
-    return any(each in cause.text for each in words)
 
 
 def _reply(request: _Request, word: str, cause: Cause) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
@@ -61,16 +62,38 @@ def run(command: Sequence[str], given: str = "", seconds: float = SECONDS) -> st
     """
     try:
         done = subprocess.run(
-            command, input=given, capture_output=True, text=True, timeout=seconds, check=False
+            command,
+            input=given,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=seconds,
+            check=False,
         )
     except OSError as error:
         raise CauseError(Cause(Code.KUBECTL_NOT_STARTED, errno=error.errno or 0)) from error
     except subprocess.TimeoutExpired as error:
-        errors: bytes = error.stderr or b""  # whatever `text` says
-        raise CauseError(failure(-signal.SIGKILL, errors.decode("utf-8", "replace"))) from None
+        errors: bytes = error.stderr or b""  # whatever `encoding` says
+        said = errors.decode("utf-8", "replace") or f"it had not answered within {seconds:g} s"
+        raise CauseError(failure(-signal.SIGKILL, said)) from None
     if done.returncode:
         raise CauseError(failure(done.returncode, done.stderr))
     return done.stdout
+
+
+def items(command: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the objects that a `kubectl get ... -o json` prints.
+
+    Raises:
+        CauseError: KUBECTL_FAILED, also if it prints something else, or KUBECTL_NOT_STARTED.
+    """
+    answer = run(command)
+    with contextlib.suppress(ValueError, TypeError, LookupError, RecursionError):
+        found = json.loads(answer)["items"]
+        if isinstance(found, list) and all(isinstance(each["metadata"], dict) for each in found):
+            return found
+    text = f"its answer is no list of objects: {' '.join(answer[:_LONGEST].split())}"
+    raise CauseError(Cause(Code.KUBECTL_FAILED, text=text, status=0))
 
 
 def failure(status: int, errors: str, code: Code = Code.KUBECTL_FAILED) -> Cause:
@@ -86,3 +109,9 @@ def last_words(errors: str) -> str:
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     own = [line for line in lines if line.startswith(("error", "Error", "Unable"))]
     return (own or lines or [""])[-1][:_LONGEST]
+
+
+def is_refused(cause: Cause) -> bool:
+    """Whether the API server answers, and refuses what was asked."""
+    words = ("forbidden", "Forbidden", "Unauthorized", "must be logged in", "not found")
+    return any(each in cause.text for each in words)

@@ -64,6 +64,11 @@ def is_over(pod: Pod) -> bool:
     deleted = pod.get("metadata", {}).get("deletionTimestamp", "9")  # the end of the grace
     if deleted < time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - _SLOW_SECONDS)):
         return True
+    return has_ended(pod)
+
+
+def has_ended(pod: Pod) -> bool:
+    """Whether it is known that nothing runs in it any more."""
     is_final = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
     state = _container(pod).get("state", {})
     return is_final or "terminated" in state or (is_ending(pod) and "running" not in state)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 PACKAGES = ("click", "yaml", "rich")
 """What distrun imports in the pod, each in pure Python."""
-_UPLOAD_SECONDS = 600.0
 _POLL_SECONDS = 0.3
 _UNLESS_TOLD = 'read -r word || exec "$@" >/dev/null 2>&1'
 """A shell that runs a command once its standard input ends without a line."""

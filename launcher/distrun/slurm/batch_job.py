@@ -79,7 +79,7 @@ def _end_cause(number: str, state: str) -> Cause:
     return Cause(code, name=number, text=state if code is Code.SLURM_JOB_ENDED else "")
 
 
-def refresh(folder: JobFolder, batch: BatchJob) -> None:
+def refresh(folder: JobFolder, batch: BatchJob, seconds: float | None = None) -> None:
     """Do nothing: the files of the job are on a file system that all hosts share."""
 
 
