@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from distrun.agent.protocol.causes import CauseError
+from distrun.cli import kill
 from distrun.errors import UsageError
 from distrun.job import control
 from distrun.job import folder as job_folder
-from distrun.job.folder import BatchJob, JobFolder
+from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.job import read_job
 from distrun.job.scheduler import SchedulerError
 from distrun.kubernetes import batch_job, kubectl, manifest, pods, submission
@@ -290,3 +291,44 @@ def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder) -> No
     folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_released=True))
     job = read_job(folder)
     assert (job.phase, job.cause_word) == ("lost", "not_known_to_kubernetes")
+
+
+@pytest.mark.parametrize(
+    ("said", "is_waited_for"),
+    [
+        ("Unable to connect to the server: dial tcp: i/o timeout", True),
+        ("The connection to the server 10.0.0.1:443 was refused", True),
+        ('Error from server (NotFound): jobs.batch "x-pods" not found', False),
+        ("Error from server (Forbidden): jobs.batch is forbidden", False),
+    ],
+)
+def test_a_queue_is_waited_for_while_the_api_server_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, said: str, is_waited_for: bool
+) -> None:
+    def fail(*_: object) -> str:
+        raise CauseError(kubectl.failure(1, said))
+
+    monkeypatch.setattr(kubectl, "run", fail)
+    if is_waited_for:
+        assert batch_job._is_suspended(["kubectl"])
+    else:
+        with pytest.raises(SchedulerError):
+            batch_job._is_suspended(["kubectl"])
+
+
+def test_kill_takes_a_job_of_another_machine_only_by_its_name(
+    folder: JobFolder, answer: Path
+) -> None:
+    items = [_object("Job", NAME, status={}), _object("Pod", f"{NAME}-1", status=RUNNING)]
+    answer.write_text(json.dumps({"items": items}))
+    store = JobStore(folder.path.parents[1])
+
+    def chosen(*jobs: str, everything: bool = False) -> list[str]:
+        return [each.job_id for each in kill._chosen(store, jobs, everything=everything)]
+
+    assert chosen() == chosen(everything=True) == [folder.job_id]
+    folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_own=False))
+    assert chosen(everything=True) == []
+    with pytest.raises(UsageError, match="submitted from another machine"):
+        chosen()
+    assert chosen(folder.job_id) == [folder.job_id]

@@ -72,19 +72,29 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
         found = {folder.job_id: folder for folder in map(store.find, jobs)}
         return list(found.values())
     if everything:
-        return [each for each in store.folders() if _may_run(each)]
+        return [each for each in store.folders() if _is_own(each) and _may_run(each)]
     from distrun.cli.job_faults import tell_problem
     from distrun.job.job import read_jobs
 
     found_running = read_jobs(store.running())
     tell_problem(found_running)
     running = [job.folder for job in found_running if job.is_running]
+    if len(running) == 1 and not _is_own(running[0]):
+        job_id = running[0].job_id
+        what = f"the running job was submitted from another machine: {job_id}"
+        raise UsageError(what, hint=f"to stop it: distrun kill {job_id}")
     if len(running) == 1:
         return running
     if not running:
         raise UsageError("no job is running")
     names = ", ".join(folder.job_id for folder in running)
     raise UsageError(f"{len(running)} jobs are running: {names}", hint="name one, or use --all")
+
+
+def _is_own(folder: JobFolder) -> bool:
+    """Whether a job was submitted from here. Who only lists those of others need not mean them."""
+    batch = folder.batch_job()
+    return batch is None or batch.is_own
 
 
 def _may_run(folder: JobFolder) -> bool:
