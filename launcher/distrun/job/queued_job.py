@@ -304,7 +304,8 @@ def stop(
     gives_up_at = deadline + _CANCEL_SECONDS
     is_signalled = is_canceled = False
     while job.is_active or job.problem is not None:
-        if job.problem is not None and time.monotonic() > deadline:
+        is_missing = isinstance(job.problem, MissingCommandError)
+        if job.problem is not None and (is_missing or time.monotonic() > deadline):
             raise job.problem
         if time.monotonic() > gives_up_at:
             raise _not_ended(batch.id, job)

@@ -140,11 +140,14 @@ class KubernetesReach(Reach):
         self.connect_timeout: float = _NO_LIMIT if start is None else start
 
     def open(self, job_id: str, login: Login) -> Connection:
+        try:
+            words = kubectl.prefix(self._spec.kubernetes)
+        except FileNotFoundError as error:
+            raise CauseError(Cause(Code.KUBECTL_NOT_STARTED, errno=error.errno or 0)) from error
         if login.purpose is Purpose.FILES:
-            return self._open_for_files(job_id, login)
+            return self._open_for_files(words, job_id, login)
         is_new, is_former = login.purpose is Purpose.AGENT, login.purpose is Purpose.FORMER
         pod = "" if is_new or is_former else self.found_as
-        words = kubectl.prefix(self._spec.kubernetes)
         reader, writer = os.pipe()
         try:
             keeper = _keeper_of(self._spec, job_id)
@@ -175,10 +178,10 @@ class KubernetesReach(Reach):
             connection.begin(login)  # of what is left, the keeper ends the pod
         return connection
 
-    def _open_for_files(self, job_id: str, login: Login) -> Connection:
+    def _open_for_files(self, words: list[str], job_id: str, login: Login) -> Connection:
         """Start a process in the pod that the host has or had, whoever keeps it."""
-        words = [*kubectl.prefix(self._spec.kubernetes), "exec", "-i", "-c", pods.CONTAINER]
-        command = [*words, self.found_as, "--", *_PYTHON]
+        exec_ = ("exec", "-i", "-c", pods.CONTAINER, f"pod/{self.found_as}")  # it is no option
+        command = [*words, *exec_, "--", *_PYTHON]
         connection = open_connection(command, job_id, Code.KUBECTL_NOT_STARTED)
         connection.begin(login)
         return connection
