@@ -150,6 +150,15 @@ def test_a_sigterm_to_all_tasks_is_a_preemption_where_the_total_is_known(
     assert told in done.stderr
 
 
+def test_a_handler_is_no_preemption_of_a_training_that_stops_early(distrun: Distrun) -> None:
+    code = (
+        "print('Installed a SIGTERM handler')\n"
+        "for n in range(1, 9): print(f'step {n}/100 loss: 0.1', flush=True)"
+    )
+    assert distrun.launch(python(code)).returncode == 0
+    assert distrun.status()["warnings"] == []
+
+
 def test_a_task_that_leaves_long_before_the_others_is_told(distrun: Distrun) -> None:
     code = (
         "import os, time\nmost = 20 if os.environ['DISTRUN_TASK'] == 'worker:1' else 200\n"

@@ -246,12 +246,17 @@ class _HostList(ListOf):
         return {"anyOf": [{"enum": list(CLUSTERS)}, super().json_schema()]}
 
 
+_LEAST_PORT = 1024
+"""No host has so many slots: such a number is a port."""
+
+
 def _hosts_hint(text: str) -> str:
     """The list to write instead of names in one text, perhaps with slots; empty if unclear."""
     hosts: list[Any] = []
     for each in re.split(r"[,;\s]+(?![^\[]*\])", text.strip(",; \t")):
         name, colon, slots = each.strip("'\"").partition(":")
-        if host_set_problem(name) or (colon and not (slots.isdecimal() and int(slots))):
+        is_count = slots.isdecimal() and 0 < int(slots) < _LEAST_PORT
+        if host_set_problem(name) or (colon and not is_count):
             return ""
         hosts.append({"name": name, "slots": int(slots)} if colon else name)
     return f"write {flow_style(hosts)}"

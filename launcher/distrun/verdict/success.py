@@ -35,7 +35,10 @@ _RESTORED = re.compile(
 )
 _FEWEST = 2
 _REPORT_SECONDS = 1.0
-_HANDLED = re.compile(r"install|regist|\bset|\badd|\bwill\b")
+_HANDLED = re.compile(
+    r"(?:install|regist|set|add)\w* .{0,80}\bhandler"
+    r"|\bhandlers? (?:\w+ ){0,2}(?:installed|registered)"
+)
 """What a program says of SIGTERM before it gets it."""
 _EXITS = ("SystemExit", "KeyboardInterrupt")
 _ECHO = re.compile(r"\b(?:echo|printf) (?:-\w+ )?([^;&|\n]{1,200})")
