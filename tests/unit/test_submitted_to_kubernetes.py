@@ -265,7 +265,8 @@ def test_a_copy_has_files_with_the_longest_names_and_takes_no_more_time_than_it_
     assert (folder.path / name).read_bytes() == b"x"
     began = time.monotonic()
     more = json.dumps([{"more": True, "ended": True}, 0]).encode() + b"\n"
-    _refresh(folder, monkeypatch, more, seconds=0.2)
+    _refresh(folder, monkeypatch, more)
+    _refresh(folder, monkeypatch, _part("logs/a") + more, seconds=-1)
     assert time.monotonic() - began < 10
     batch = folder.batch_job()
     assert batch is not None

@@ -153,6 +153,8 @@ def output_option(
 
 
 def _adopt(context: click.Context, _: click.Parameter, namespace: str | None) -> None:
+    if namespace is None and context.meta.get("kubernetes context") is not None:
+        raise click.UsageError("--context goes with --namespace")
     if namespace is not None:
         if not namespace:
             raise click.BadParameter("the name of a namespace cannot be empty")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 from typing import ClassVar
@@ -110,7 +111,7 @@ class WatchApp(App[int]):
         self._stamp = -1
         """The size of its record when that was read."""
         self._look_due = self._advised_at = 0.0
-        self._spent = time.process_time()
+        self._spent = _used()
         self._rates: dict[str, str] = {}
         self._steps: dict[tuple[str, int], list[tuple[float, float]]] = {}
         """By task and attempt: when it reported which step."""
@@ -151,7 +152,7 @@ class WatchApp(App[int]):
         """Read the job, in a thread: its supervisor may take time to answer."""
         if time.monotonic() < self._look_due:
             return
-        spent, self._spent = time.process_time() - self._spent, time.process_time()
+        spent, self._spent = _used() - self._spent, _used()
         self._look_due = time.monotonic() + min(spent / _MOST_CPU, _LONGEST_REFRESH)
         try:
             job = self._read()
@@ -340,6 +341,11 @@ class WatchApp(App[int]):
         except DistrunError as error:
             text = _words(error)
         self.call_from_thread(self.notify, text)
+
+
+def _used() -> float:
+    """Return the processor time of this process and of the commands it has run, in seconds."""
+    return sum(os.times()[:4])
 
 
 def _words(error: DistrunError | OSError) -> str:

@@ -338,6 +338,8 @@ def _copy(folder: JobFolder, source: _Source, seconds: float | None) -> bool:
                 known[name] = header["state"]
             else:
                 known.pop(name, None)
+        if header["more"] and known == before:
+            raise ValueError(header)  # it would never end
         if known != before:
             replace_file(folder.mirror_file, json.dumps(known))
         if not header["more"] or time.monotonic() > due:
