@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from distrun.advice.model import Symptom
+from distrun.advice.model import Advice, Symptom
 from distrun.advice.rules import advise
 from distrun.job import history
 from distrun.job.folder import JobFolder
 from distrun.job.history import HistoryLog, Sample
 from distrun.job.job import Job as ReadJob
 from distrun.job.notes import job_notes
+from distrun.words.advice import advice_text
 
 from .histories import MWM, Job
 
@@ -109,3 +110,9 @@ def test_status_and_json_say_it(tmp_path: Path) -> None:
     assert (told["symptom"], told["task"]) == ("behind", "worker:1")
     assert told["text"] in job_notes(view)
     assert "distrun profile" in told["text"]
+
+
+@pytest.mark.parametrize("symptom", Symptom)
+def test_a_line_that_is_not_known_is_not_named(symptom: Symptom) -> None:
+    said = advice_text(Advice(symptom=symptom, task="worker:0", amount=0.5), "job")
+    assert "()" not in said

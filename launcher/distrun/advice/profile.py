@@ -127,7 +127,7 @@ class Timeline:
     def __init__(self, recording: Recording) -> None:
         self.frames = [Frame(name, file, line) for name, file, line, _ in recording.frames]
         self._recording = recording
-        self._keys = [f"{each.function} {each.file}" for each in self.frames]
+        self._keys = [f"{each.function[:300]} {each.file[-1000:]}" for each in self.frames]
         self._kinds: dict[int, Kind] = {}
         threads = sorted(recording.threads, key=self._is_main, reverse=True)
         self.main = threads[0] if threads else ()

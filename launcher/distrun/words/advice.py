@@ -36,9 +36,9 @@ _TEXTS = {
         "{task} makes a new graph at {amount:.0f} calls in a row of {name} (retracing): pass it "
         "tensors instead of Python numbers, batches of one shape, and define it once"
     ),
-    Symptom.INPUT: "its steps wait for input {amount:.0%} of the time ({name})",
-    Symptom.TRACING: "TensorFlow makes graphs {amount:.0%} of the time ({name})",
-    Symptom.PRINTING: "printing takes {amount:.0%} of the time ({name})",
+    Symptom.INPUT: "its steps wait for input {amount:.0%} of the time{place}",
+    Symptom.TRACING: "TensorFlow makes graphs {amount:.0%} of the time{place}",
+    Symptom.PRINTING: "printing takes {amount:.0%} of the time{place}",
     Symptom.SAVING: "saving takes {amount:.0%} of the time{of_task}{place}",
     Symptom.SLOW_LINK: "{trip}",
     Symptom.SMALL_STEPS: (
