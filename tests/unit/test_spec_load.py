@@ -185,6 +185,7 @@ def test_a_notebook_is_no_script(folder: Path, name: str) -> None:
         ("x = 1\nget_ipython().system('ls')\n", "line 2: get_ipython().system('ls')"),
         ("try:\n  get_ipython()\nexcept NameError: pass\n", ""),
         ("from IPython import get_ipython\nget_ipython()\n", ""),
+        (f"x = (2\n%1)\ny = {'-' * 200_000}1\n", ""),
         ('a = (10\n%3)\nb = """\n!pip install\n"""\n', ""),
     ],
 )

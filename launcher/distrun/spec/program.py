@@ -225,15 +225,18 @@ def _ipython_line(text: bytes) -> tuple[int, str] | None:
     if _IPYTHON.search(text) is None or b"import get_ipython" in text:
         return None
     import ast
+    import warnings
 
     number = None
     try:
-        starts = (each.lineno for each in ast.parse(text).body)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            starts = [each.lineno for each in ast.parse(text).body]
         lines = text.splitlines()
         number = next((n for n in starts if lines[n - 1].startswith(b"get_ipython(")), None)
     except SyntaxError as error:
         number = error.lineno  # no text in quotes, and no second line of an expression
-    except ValueError:
+    except (ValueError, RecursionError, MemoryError):
         return None
     line = b"" if number is None else text.splitlines()[number - 1]
     is_one = number is not None and _IPYTHON.match(line) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import warnings
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
@@ -69,7 +70,9 @@ def _reads(script: str) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield the names of files that a script only reads, with line and column of each."""
     source = read_regular_file(script, largest=_MOST_SCRIPT_BYTES) or b""
     try:
-        tree = ast.parse(source)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return  # other checks say so
     found: dict[str, tuple[int, int]] = {}
