@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from distrun.advice.model import Advice, Symptom
 from distrun.advice.rules import advise
-from distrun.job import history
+from distrun.job import events, history
 from distrun.job.folder import JobFolder
 from distrun.job.history import HistoryLog, Sample
 from distrun.job.job import Job as ReadJob
@@ -116,3 +117,20 @@ def test_status_and_json_say_it(tmp_path: Path) -> None:
 def test_a_line_that_is_not_known_is_not_named(symptom: Symptom) -> None:
     said = advice_text(Advice(symptom=symptom, task="worker:0", amount=0.5), "job")
     assert "()" not in said
+
+
+@pytest.mark.parametrize(("age", "symptom"), [(100.0, Symptom.SAVING), (10.0, None)])
+def test_nothing_is_said_of_tasks_that_have_just_begun(
+    age: float, symptom: Symptom | None, tmp_path: Path
+) -> None:
+    job = Job(now=time.time() - 300.0)
+    job.created(MWM)
+    job.planned("worker:0")
+    job.now = time.time() - age
+    job.started("worker:0")
+    job(events.SavingStarted, task="worker:0", attempt=0)
+    job.now += age / 3
+    job(events.SavingEnded, task="worker:0", attempt=0)
+    view = ReadJob(JobFolder(tmp_path), job.state, supervisor=1)
+    view.__dict__["history"] = job.history
+    assert (view.advice and view.advice.symptom) == symptom

@@ -380,12 +380,11 @@ class Job:
     @cached_property
     def advice(self) -> Advice | None:
         """What costs much of its time; None: nothing, or it has failed, or was short."""
-        outcome, lived = self.outcome, (self.state.ended_at or time.time()) - self.state.created_at
+        outcome, tasks = self.outcome, [*self.state.tasks.values()][:_MOST_ADVISED]
+        began = max([self.state.created_at, *(task.started_at or 0.0 for task in tasks)])
         has_failed = outcome is not None and outcome.result is not Result.SUCCEEDED
-        if has_failed or lived < SECONDS:
+        if has_failed or (self.state.ended_at or time.time()) - began < SECONDS:
             return None
-        tasks = [*self.state.tasks.values()][:_MOST_ADVISED]
-        began = max((task.started_at or 0.0 for task in tasks), default=0.0)
         for event in reversed(self.history):
             if isinstance(event, events.JobAdvised) and event.at >= began:
                 return event.finding
