@@ -50,7 +50,7 @@ _TOKEN = re.compile(rb"[0-9a-f]{32}")
 _LOCK_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _FILES = {
-    *("spec.yaml", "plan.json", "events.jsonl", "logs", "control.sock", "history"),
+    *("spec.yaml", "plan.json", "events.jsonl", "logs", "control.sock", "history", "profile.json"),
     *("supervisor.log", "supervisor.lock", "spec.json", "token"),
     *("batch.sh", "batch.log", "batch.json", "stop.json", "mirror.json", "results"),
 }
