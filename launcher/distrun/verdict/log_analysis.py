@@ -50,6 +50,11 @@ _SIGTERM = re.compile(
     r"(?i)\bsigterm\b|\bsignal (?:15|term)\b|\bpreempt(?:ed|ion)\b"
     r"|\bterminat(?:e|ion) (?:signal|request|notice)|\breceived? termination"
 )
+_HANDLER_SET = re.compile(
+    r"(?i)(?:install|regist|set|add)\w* .{0,80}\bhandler"
+    r"|\bhandlers? (?:\w+ ){0,2}(?:installed|registered|set|added)\b"
+)
+"""What a program says of SIGTERM before it gets it."""
 _CURRENT_THREAD = "Current thread 0x"
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:,? in (.+))?$')
 """A frame of a traceback; without a function, the place of a syntax error."""
@@ -372,9 +377,9 @@ class LogAnalysis:
     @property
     def sigterm(self) -> int | None:
         """The index of the last line, near the end, that says that it got SIGTERM."""
-        first = max(0, len(self.lines) - _LAST_LINES)
-        found = self.find_last(_SIGTERM)
-        return found[0] if found is not None and found[0] >= first else None
+        last = reversed(list(enumerate(self.lines))[-_LAST_LINES:])
+        found = (i for i, line in last if _SIGTERM.search(line) and not _HANDLER_SET.search(line))
+        return next(found, None)
 
     @cached_property
     def interrupted_at(self) -> int | None:

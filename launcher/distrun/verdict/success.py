@@ -35,11 +35,6 @@ _RESTORED = re.compile(
 )
 _FEWEST = 2
 _REPORT_SECONDS = 1.0
-_HANDLED = re.compile(
-    r"(?:install|regist|set|add)\w* .{0,80}\bhandler"
-    r"|\bhandlers? (?:\w+ ){0,2}(?:installed|registered)"
-)
-"""What a program says of SIGTERM before it gets it."""
 _EXITS = ("SystemExit", "KeyboardInterrupt")
 _ECHO = re.compile(r"\b(?:echo|printf) (?:-\w+ )?([^;&|\n]{1,200})")
 _EXPANDED = re.compile(r"\$\([^)]*\)|\$\{[^}]*\}|\$[\w?#$!*@]+|`[^`]*`|%\w|\\n")
@@ -179,7 +174,7 @@ def _left_behind(
             goal = {key: own[f"{key}S"] for key in ("EPOCH", "STEP") if f"{key}S" in own}
             told = "" if at is None else log.lines[at].lower()
             is_near = not _is_far_behind({key: own.get(key, "0") for key in goal}, goal)
-            if is_near or _HANDLED.search(told) or not ("sigterm" in told or "signal 15" in told):
+            if is_near or not ("sigterm" in told or "signal 15" in told):
                 continue
             cause = Cause(Code.PREEMPTED_SILENTLY, task=task.name, text=_place(own))
             total = _place(goal) if len(goal) > 1 else "".join(goal.values())
