@@ -19,7 +19,7 @@ from distrun.job import folder as job_folder
 from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.job import read_job
 from distrun.job.scheduler import SchedulerError
-from distrun.kubernetes import batch_job, kubectl, manifest, pods, submission
+from distrun.kubernetes import batch_job, in_pod, kubectl, manifest, pods, submission
 from distrun.spec.loader import load
 from distrun.spec.model import Spec
 
@@ -271,6 +271,36 @@ def test_a_copy_has_files_with_the_longest_names_and_takes_no_more_time_than_it_
     batch = folder.batch_job()
     assert batch is not None
     assert not batch.is_released
+
+
+def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pod = tmp_path / "pod's files"
+    (pod / "job/results/a").mkdir(parents=True)
+    (pod / "job/logs").mkdir()
+    name = os.fsdecode(b"results/a/\xff\n b")
+    wanted = {"events.jsonl": b"{}\n", "logs/worker:0.log": b"line\n", name: b"\0" * (9 << 20)}
+    for each, data in wanted.items():
+        (pod / "job" / each).write_bytes(data)
+    (pod / "job/results/link").symlink_to("/etc/passwd")
+    os.mkfifo(pod / "job/results/fifo")
+    (pod / "job/results/a/.1-2.distrun-part").write_text("half")
+    (pod / "job/token").write_text("secret")
+    (pod / "ended").touch()
+    of_pod = [sys.executable, "-I", "-S", in_pod.__file__, "send", str(pod), str(pod / "job")]
+    monkeypatch.setattr(batch_job, "in_pod", lambda *given: [*of_pod, *given[4:]])
+    monkeypatch.setattr(batch_job, "cancel", lambda _: None)
+    monkeypatch.setattr(batch_job, "_sources", {})
+    batch_job.refresh(folder, folder.batch_job() or BatchJob(id=""))
+    for each, data in wanted.items():
+        assert (folder.path / each).read_bytes() == data
+    assert sorted(os.listdir(folder.results)) == ["a"]
+    assert len(os.listdir(folder.results / "a")) == 1
+    assert "secret" not in (folder.path / "token").read_text()
+    batch = folder.batch_job()
+    assert batch is not None
+    assert batch.is_released
 
 
 def test_only_what_is_known_to_have_ended_counts_as_ended() -> None:

@@ -25,6 +25,8 @@ MOST_BYTES = 1 << 22
 """Of one file at a time."""
 MOST_SENT = 1 << 26
 """In one answer, and a part of a file more."""
+PART = ".distrun-part"
+"""The end of the names of files that have not all come from their pods."""
 OLDEST = (3, 10)
 RIGHTS = (
     *("create batch jobs ", "get batch jobs ", "delete batch jobs ", "get  pods ", "list  pods "),
@@ -133,7 +135,7 @@ def send(base: str, folder: str, record: str, *kept: str) -> int:
         held, is_whole = [], True  # the record is read first, and sent last: it may tell of a log
         names = [os.path.join(top, each) for top, _, files in os.walk(".") for each in files]
         for name in sorted(map(os.path.normpath, names), key=lambda name: name != record):
-            if name in kept:
+            if name in kept or name.endswith(PART):
                 continue
             try:
                 header, data = changed(name, known.get(name) or [0, 0, 0], record)

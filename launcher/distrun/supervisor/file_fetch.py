@@ -384,7 +384,12 @@ class KeptFetch(Fetch):
                     File("", path, Found(found.st_size, found.st_mtime_ns, found.st_size), path)
                 )
         for file in self._check(files):
-            part = self._tree.open_part(file.target, file.path, file.found.size, file.found.changed)
+            size, changed = file.found.size, file.found.changed
+            try:
+                part = self._tree.open_part(file.target, file.path, size, changed)
+            except OSError as error:
+                self._left_out.append((file.label, file.path, error.strerror or ""))
+                continue
             with open(folder / file.path, "rb") as source:
                 source.seek(part.received)
                 while block := source.read(1 << 20):
