@@ -176,15 +176,14 @@ def namespace_options(function: Callable[..., int]) -> Callable[..., int]:
         expose_value=False,
         is_eager=True,
         callback=_note_context,
-        help="With --namespace: the context of your kubectl's configuration.",
+        help="The context of kubectl, for --namespace.",
     )
     of_namespace = click.option(
         "--namespace",
         metavar="NAME",
         expose_value=False,
         callback=_adopt,
-        help="Find jobs that other machines have submitted to this namespace of Kubernetes, too. "
-        "Once found, a job is known here.",
+        help="Also jobs submitted to this namespace of Kubernetes.",
     )
     return of_namespace(of_context(function))
 
