@@ -122,8 +122,8 @@ def test_every_command_is_listed_in_the_order_of_the_readme(distrun: Distrun) ->
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_examples_work(distrun: Distrun, bash: Callable[..., Any], command: str) -> None:
-    if command == "doctor":
-        need_tensorflow()  # which it looks for
+    if command in ("doctor", "run"):
+        need_tensorflow()  # which is looked for
     asked = distrun(command, "--help")
     assert asked.returncode == 0
     assert max(map(len, asked.stdout.splitlines())) <= 80

@@ -207,11 +207,8 @@ CASES = {
     "relative import": Case(
         {"pkg/train.py": "from . import model\n", "pkg/model.py": "", "pkg/__init__.py": ""},
         [*RUN, "pkg/train.py"],
-        1,
-        [
-            r"pkg/train\.py:1:1: warning: .*run it as a module: `run -m pkg\.train`",
-            "try +run it as a module of its package",
-        ],
+        65,
+        [r"pkg/train\.py:1:1: .*run it as a module: `run -m pkg\.train`", "nothing was started"],
     ),
     "carriage return": Case(
         {

@@ -8,7 +8,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from distrun.frozen import Frozen, replace
-from distrun.lint.check import find_strategy
+from distrun.lint.check import find_independent_workers, find_strategy
 from distrun.spec.build import build, default_name
 from distrun.spec.context import LoadContext
 from distrun.spec.expansion import escape
@@ -207,7 +207,7 @@ class _Loader:
         return self._read(replace(written, entries=(strategy, *entries)), is_draft=True)
 
     def _choose(self, written: Mapping, draft: Spec) -> dict[str, Any]:
-        """Return strategy and tasks: those of the options, or what fits the program."""
+        """Return strategy, tasks and `workers`: those of the options, or what fits the program."""
         options = self._options
         strategy = _text(written, "strategy") or options.strategy
         if strategy is None and options.ps is not None:
@@ -226,7 +226,13 @@ class _Loader:
             strategy, self._marks["strategy"] = usual, self._marks[""]
         row = STRATEGIES.get(strategy)
         chosen: dict[str, Any] = {"strategy": strategy}
-        if row is not None and _text(written, "workers") == Workers.INDEPENDENT.value:
+        kind = _text(written, "workers")
+        shown = find_independent_workers(draft) if row and row.independent and not kind else None
+        if shown is not None:
+            kind = chosen["workers"] = Workers.INDEPENDENT.value
+            name, self._marks["workers"] = shown
+            self.choices.append(f"workers: {kind}, because {shown[1]} uses {name}")
+        if row is not None and kind == Workers.INDEPENDENT.value:
             row = row.with_workers(Workers.INDEPENDENT)
         is_single = row is not None and not row.tf_config
         others = len(options.cluster(row, 0))

@@ -18,6 +18,8 @@ from distrun.lint.rules import (
     check,
     created_strategy,
     imported_modules,
+    independent_use,
+    short,
     tf_config_line,
     unchecked_problem,
     why_unchecked,
@@ -176,6 +178,19 @@ def find_strategy(spec: Spec) -> tuple[str, str, Mark] | None:
     except RecursionError:
         return None
     return None if found is None else (STRATEGIES_BY_CLASS[found[1]], found[1], found[0].mark)
+
+
+def find_independent_workers(spec: Spec) -> tuple[str, Mark] | None:
+    """Return the name in the program that shows that its workers train by themselves, and where.
+
+    None if nothing does.
+    """
+    try:
+        program = _read_program(spec)
+        use = None if program is None else independent_use(program)
+    except RecursionError:
+        return None
+    return None if use is None else (short(use), use.mark)
 
 
 def find_tf_config_line(spec: Spec) -> tuple[str, bool]:

@@ -75,7 +75,7 @@ def late_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
         if use.node in created:
             if first is not None and use.sure is Sure.ALL:
                 place = "" if first.module is use.module else f"{first.module.shown}:"
-                operation = f"{_short(first)} in line {place}{first.node.lineno}"
+                operation = f"{short(first)} in line {place}{first.node.lineno}"
                 yield use.problem(
                     f"{COLLECTIVE} is created after a TensorFlow operation, {operation}; it fails "
                     "with 'Collective ops must be configured at program startup'",
@@ -212,28 +212,35 @@ def _has_chief(spec: Spec) -> bool:
 # Keys of the spec --------------------------------------------------------------------------
 
 
+_DIRECTED = r"tensorflow\.distribute\.(experimental\.)?ParameterServerStrategy(V2)?"
+
+
 def unsaid_independence(program: Program, spec: Spec) -> Iterator[Problem]:
     """Without `workers`, the workers of parameter servers are servers that the chief directs."""
-    coordinated = r"tensorflow\.distribute\.(experimental\.)?ParameterServerStrategy(V2)?"
-    directs = any(re.match(rf"{coordinated}\b", use.name) for use in program.uses)
     if Role.PS in STRATEGIES[spec.strategy].roles and not _has_chief(spec):
         yield from _first(
             program.running,
-            re.compile(rf"{coordinated}\(\)"),
+            re.compile(rf"{_DIRECTED}\(\)"),
             "the program creates ParameterServerStrategy, which needs a chief, and the cluster has "
             "none",
             "add 'chief: 1' to cluster",
         )
-    if spec.workers is None and STRATEGIES[spec.strategy].independent and not (
-        directs or "ClusterCoordinator" in program.words
-    ):  # fmt: skip
-        yield from _first(
-            program.uses,
-            INDEPENDENT_NAMES,
-            "{} is for workers that train by themselves, and the spec does not say that these do",
-            "write workers: independent (with run: --set workers=independent); or, if the chief "
-            "directs them, workers: coordinated",
-        )
+    use = independent_use(program)
+    if use and spec.workers is None and STRATEGIES[spec.strategy].independent:
+        message = "is for workers that train by themselves, and the spec does not say that these do"
+        hint = "write workers: independent; or, if the chief directs them, workers: coordinated"
+        yield use.problem(f"{short(use)} {message}", hint)
+
+
+def independent_use(program: Program) -> Use | None:
+    """Return the first use of what only workers need that train by themselves; None: there is none.
+
+    A program whose chief directs workers has none.
+    """
+    directs = any(re.match(rf"{_DIRECTED}\b", use.name) for use in program.uses)
+    if directs or "ClusterCoordinator" in program.words:
+        return None
+    return next((use for use in program.uses if INDEPENDENT_NAMES.fullmatch(use.name)), None)
 
 
 def own_port(program: Program, spec: Spec) -> Iterator[Problem]:
@@ -305,11 +312,11 @@ def _first(
     """A warning about the first use of a name of this form. `{}` in the message is the name."""
     for use in uses:
         if names.fullmatch(use.name):
-            yield use.problem(message.replace("{}", _short(use)), hint)
+            yield use.problem(message.replace("{}", short(use)), hint)
             return
 
 
-def _short(use: Use) -> str:
+def short(use: Use) -> str:
     """A name as programs write it, with `tf` for tensorflow."""
     return re.sub(r"^tensorflow\b", "tf", use.name).removesuffix("()")
 
