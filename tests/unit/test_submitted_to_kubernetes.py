@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from distrun.job.scheduler import SchedulerError
 from distrun.kubernetes import batch_job, in_pod, kubectl, manifest, pods, submission
 from distrun.spec.loader import load
 from distrun.spec.model import Spec
+from distrun.supervisor.file_fetch import KeptFetch
 
 TEXT = """\
 strategy: multi_worker_mirrored
@@ -363,3 +365,21 @@ def test_kill_takes_a_job_of_another_machine_only_by_its_name(
     with pytest.raises(UsageError, match="submitted from another machine"):
         chosen()
     assert chosen(folder.job_id) == [folder.job_id]
+
+
+def test_what_is_left_out_of_results_is_not_said_to_be_there(
+    folder: JobFolder, spec: Spec, tmp_path: Path
+) -> None:
+    folder.results.mkdir()
+    target = tmp_path / "target"
+    (target / "taken").mkdir(parents=True)
+    for name in ("taken", "same", "new"):
+        (folder.results / name).write_text(name)
+    shutil.copy2(folder.results / "same", target / "same")
+    fetch = KeptFetch(
+        *(folder, spec, [], str(target)), may_replace=lambda _: False, on_progress=lambda *_: None
+    )
+    found = fetch.run()
+    assert [each.path for each in found.files] == ["new", "same"]
+    assert found.new == {"new"}
+    assert [path for _, path, _ in found.left_out] == ["taken"]

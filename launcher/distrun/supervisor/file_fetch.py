@@ -161,10 +161,20 @@ class Fetch:
         told = [(source.name, *each) for source in sources for each in source.left_out]
         return Fetched(
             folder=self._tree.path,
-            files=tuple(each for each in files if each not in needed or each.target in self._new),
+            files=self._here(files, needed),
             new=frozenset(self._new),
             left_out=(*self._left_out, *told),
             failures=self._failures,
+        )
+
+    def _here(self, files: Sequence[File], needed: Sequence[File]) -> tuple[File, ...]:
+        """Return the files that are there now: they had not changed, or have come."""
+        lacking = {each.target for each in needed} - self._new
+        left_out = {(label, path) for label, path, _ in self._left_out}
+        return tuple(
+            each
+            for each in files
+            if each.target not in lacking and (each.label, each.path) not in left_out
         )
 
     def _list(self) -> list[FileSource]:
@@ -383,7 +393,8 @@ class KeptFetch(Fetch):
                 files.append(
                     File("", path, Found(found.st_size, found.st_mtime_ns, found.st_size), path)
                 )
-        for file in self._check(files):
+        needed = self._check(files)
+        for file in needed:
             size, changed = file.found.size, file.found.changed
             try:
                 part = self._tree.open_part(file.target, file.path, size, changed)
@@ -399,7 +410,7 @@ class KeptFetch(Fetch):
         left_out = tuple(self._left_out)
         return Fetched(
             folder=self._tree.path,
-            files=tuple(files),
+            files=self._here(files, needed),
             new=frozenset(self._new),
             left_out=left_out,
             failures={},
