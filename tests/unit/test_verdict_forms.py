@@ -414,6 +414,11 @@ def test_a_call_of_one_task_alone_is_found(text: str, found: str) -> None:
     assert find_lone_call(text) == found
 
 
+@pytest.mark.parametrize("text", ["x = " + "-" * 200_000 + "1", "x = " + "1 + " * 100_000 + "1"])
+def test_a_script_that_nests_too_deeply_has_no_lone_call(text: str) -> None:
+    assert find_lone_call(text) == ""
+
+
 def test_children_that_were_forked_are_told_in_a_stall() -> None:
     dump = (
         "Fatal Python error: Aborted\n\nCurrent thread 0x01 (most recent call first):\n"

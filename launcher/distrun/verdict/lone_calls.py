@@ -36,7 +36,7 @@ def find_lone_call(text: str) -> str:
     try:
         tree = ast.parse(text)
         return _Program(tree).find()
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last: it nests too deeply
         return ""
 
 
