@@ -320,4 +320,4 @@ def test_the_user_is_told(name: str, distrun: Distrun, monkeypatch: pytest.Monke
         tasks = json.loads(distrun("status", "--json").stdout)["job"]["tasks"]
         assert sorted(each["task"] for each in tasks) == ["ps:0", "worker:0", "worker:1"]
         address = next(each["address"] for each in tasks if each["task"] == "ps:0")
-        assert f"{address} worker:1" in distrun("logs", "-t", "worker:1").stdout
+        assert f"{address} worker:0" in distrun("logs", "-t", "worker:0").stdout
