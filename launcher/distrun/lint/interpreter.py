@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -77,7 +78,7 @@ def ask(
     """Ask an interpreter. Nothing of it is left then, if this process is a subreaper.
 
     Args:
-        python: a name or a path; None: this interpreter, which is not started again if it has
+        python: a name or a path; None: this interpreter. That is not started again if it has
             `site`, and parses no files then.
         names: modules to look for, by their first names.
         files: the files to parse.
@@ -89,7 +90,8 @@ def ask(
         NoAnswerError: it does not answer.
     """
     # Without `site`, as the Python interface starts this one, it lacks packages that programs have.
-    if python is None and not sys.flags.no_site and not any(n.startswith("PYTHON") for n in env):
+    is_this = python is None or _is_this_interpreter(python)
+    if is_this and not sys.flags.no_site and not any(n.startswith("PYTHON") for n in env):
         return from_json(Answer, probe.answer(names))
     asked = json.dumps({"names": list(names), "files": list(files), "folder": folder})
     program = python or sys.executable
@@ -135,6 +137,17 @@ def _run(program: str, question: bytes, workdir: str, env: Mapping[str, str]) ->
                 how = f"exited with {code} (it must be Python 3.8 or newer)"
             raise NoAnswerError(f"{program} was asked for its modules, and {how}")
         return os.pread(answer.fileno(), _LONGEST_ANSWER, 0)
+
+
+def _is_this_interpreter(python: str) -> bool:
+    """Whether a name or path is that of this interpreter, in the same virtual environment."""
+    found = shutil.which(python)
+    if found is None or not sys.executable:
+        return False
+    folders = (os.path.dirname(os.path.abspath(each)) for each in (found, sys.executable))
+    return len({os.path.realpath(each) for each in folders}) == 1 and os.path.samefile(
+        found, sys.executable
+    )
 
 
 def probe_text() -> str:
