@@ -91,9 +91,10 @@ if os.environ["DISTRUN_TASK"] == "worker:1" and os.fork() == 0:
     time.sleep(1); os.kill(os.getppid(), signal.SIGTERM); os._exit(0)
 for i in range(60): print("step", i, flush=True); time.sleep(0.05)
 """
-FLAGS = """import sys
+FLAGS = """import sys, time
 import tensorflow.compat.v1 as tf
 tf.train.replica_device_setter(); print(*sys.argv[1:], flush=True)
+if sys.argv[2].startswith("ps"): time.sleep(60)
 """
 TENSORFLOW_1 = {
     "tensorflow/__init__.py": "",
