@@ -34,8 +34,10 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
     name = str(kind)
     if name.startswith(("typing.Optional", "typing.Union")):
         return st.none() | _values(kind.__args__[0])
-    if name.startswith(("typing.List", "typing.Sequence")):
-        return st.lists(_values(kind.__args__[0]), max_size=4)
+    is_tuple = getattr(kind, "__args__", ())[-1:] == (...,)
+    if is_tuple or name.startswith(("typing.List", "typing.Sequence")):
+        values = st.lists(_values(kind.__args__[0]), max_size=4)
+        return values.map(tuple) if is_tuple else values
     if name == "bool" or kind is bool:
         return st.booleans()
     if hasattr(kind, "_fields"):
