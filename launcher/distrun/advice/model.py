@@ -51,7 +51,7 @@ class Reason(Frozen, kw_only=True):
 
 
 class Symptom(str, Enum):
-    """What is slow, in the order in which one is chosen."""
+    """What is slow."""
 
     BEHIND = "behind"
     WAITED_FOR = "waited_for"

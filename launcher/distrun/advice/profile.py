@@ -15,7 +15,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from distrun.advice.model import Kind, Obstacle, Reason
-from distrun.frozen import Frozen
+from distrun.frozen import Frozen, replace
 from distrun.job.stacks import Frame, ProcessStacks, Recording
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ class Traffic(Frozen, kw_only=True):
 
     task: str
     peer: str
-    sent_bytes: float
-    resent_packets: float
-    limited: float
-    round_trip: float
+    sent_bytes: float = 0.0
+    resent_packets: float = 0.0
+    limited: float = 0.0
+    round_trip: float = 0.0
 
 
 class SlowLink(Frozen, kw_only=True):
@@ -283,29 +283,23 @@ def find_traffic(profiles: Sequence[TaskProfile]) -> list[Traffic]:
     The two ends of a connection are known by their ports.
     """
     ends = {
-        (local, remote): each
-        for each in profiles
-        for local, remote, *_ in each.recording.connections
+        counted[:2]: (each, counted) for each in profiles for counted in each.recording.connections
     }
-    found: dict[tuple[str, str], list[float]] = {}
-    for (local, remote), each in ends.items():
+    found: dict[tuple[str, str], Traffic] = {}
+    for (local, remote), (each, (_, _, sent, _, resent, limited, trip)) in ends.items():
         peer = ends.get((remote, local))
-        if peer is None or peer.task == each.task:
+        if peer is None or peer[0].task == each.task:
             continue
-        counted = next(c for c in each.recording.connections if c[:2] == (local, remote))
-        sums = found.setdefault((each.task, peer.task), [0.0] * 4)
-        seconds = max(0.1, each.seconds)
-        for n, amount in enumerate((counted[2], counted[4], counted[5] / 1e6)):
-            sums[n] += amount / seconds
-        sums[3] = max(sums[3], counted[6] / 1e6)
-    traffic = [
-        Traffic(
-            task=task, peer=peer, sent_bytes=sent, resent_packets=resent, limited=limited,
-            round_trip=trip,
+        pair, seconds = (each.task, peer[0].task), max(0.1, each.seconds)
+        before = found.get(pair) or Traffic(task=pair[0], peer=pair[1])
+        found[pair] = replace(
+            before,
+            sent_bytes=before.sent_bytes + sent / seconds,
+            resent_packets=before.resent_packets + resent / seconds,
+            limited=before.limited + limited / 1e6 / seconds,
+            round_trip=max(before.round_trip, trip / 1e6),
         )
-        for (task, peer), (sent, resent, limited, trip) in found.items()
-    ]  # fmt: skip
-    return sorted(traffic, key=lambda each: each.sent_bytes, reverse=True)
+    return sorted(found.values(), key=lambda each: each.sent_bytes, reverse=True)
 
 
 def find_slow_link(traffic: Sequence[Traffic], members: Collection[str]) -> SlowLink | None:

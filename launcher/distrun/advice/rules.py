@@ -13,7 +13,7 @@ from distrun.advice.profile import LEAST_GAIN, find_slow_link, find_traffic, str
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from distrun.advice.profile import SlowLink, TaskProfile
+    from distrun.advice.profile import SlowLink, Straggler, TaskProfile
     from distrun.job.history import Sample
 
 SECONDS, _FEWEST_SAMPLES, _FEWEST_STEPS = 60.0, 16, 8
@@ -105,8 +105,8 @@ def advise_by_profiles(
         rates: steps a second, by task.
     """
     found = [straggler(each, members, hosts) for each in looks]
-    last = found[-1]
-    gains = [0.0 if each is None or each.task != last.task else each.gain for each in found if last]
+    gains = [0.0 if each is None else each.gain for each in found]
+    last = found[-1] if _name_the_same(found) else None
     if last is not None and min(gains) >= _LEAST_UNASKED:
         gain = statistics.median(gains)
         return Advice(symptom=Symptom.WAITED_FOR, task=last.task, amount=gain, reasons=last.reasons)
@@ -117,12 +117,13 @@ def advise_by_profiles(
             amount, name = statistics.median(shares), most.places.get(kind, "")
             return Advice(symptom=symptom, task="", amount=amount, name=name)
     links = [find_slow_link(find_traffic(each), members) for each in looks]
-    idle = [1 - each.own for look in looks for each in look if each.task in members]
-    link = links[-1]
-    if link is not None and min(idle) >= _LEAST_UNASKED and link.task in _always_named(links):
+    group = [each for look in looks for each in look if each.task in members]
+    idle = [1 - each.own for each in group]
+    link = links[-1] if _name_the_same(links) else None
+    if link is not None and min(idle) >= _LEAST_UNASKED:
         trip, usual = link.round_trip, link.usual
         return Advice(symptom=Symptom.SLOW_LINK, task=link.task, amount=trip, usual=usual)
-    waits = [each.shares.get(Kind.WAITING, 0.0) for look in looks for each in look]
+    waits = [each.shares.get(Kind.WAITING, 0.0) for each in group]
     known = [rates[task] for task in members if task in rates]
     if len(members) > 1 and known and min(waits) >= _MOSTLY and min(known) >= _MANY_STEPS:
         amount = statistics.median(waits)
@@ -130,9 +131,9 @@ def advise_by_profiles(
     return None
 
 
-def _always_named(found: Sequence[SlowLink | None]) -> set[str]:
-    """Return the task that each look has named, if there is one."""
-    return set.intersection(*({each.task} if each is not None else set() for each in found))
+def _name_the_same(found: Sequence[SlowLink | Straggler | None]) -> bool:
+    """Whether each look has found a task, and always the same."""
+    return len({each and each.task for each in found}) == 1
 
 
 def _median_share(look: Sequence[TaskProfile], kind: Kind) -> float:

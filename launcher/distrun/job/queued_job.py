@@ -17,7 +17,7 @@ from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.codec import from_json, to_json
 from distrun.errors import EXIT_KILLED, HostError, WaitTimeoutError
 from distrun.frozen import Frozen, replace
-from distrun.job.events import JobEnded, Origin, Outcome, Result, StopRequested
+from distrun.job.events import JobEnded, JobQueued, Origin, Outcome, Result, StopRequested
 from distrun.job.folder import BatchJob, replace_file
 from distrun.job.record import EventLog
 from distrun.job.scheduler import MissingCommandError, QueueEntry, SchedulerError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
+    from distrun.spec.model import Spec
 
 _POLL_SECONDS = 0.5
 """How often the record is looked at. That costs Slurm nothing, and Kubernetes little."""
@@ -48,6 +49,10 @@ class Scheduler(Protocol):
     """What holds submitted jobs. Each is a module; all functions raise SchedulerError."""
 
     NAME: str
+    SHOW: str
+    """The command that shows a job, without its id."""
+    END: str
+    """The command that ends one."""
 
     def find(self, batches: Iterable[BatchJob]) -> dict[str, QueueEntry]:
         """Return what it says of jobs, by its ids. Those that it does not know any more lack."""
@@ -308,7 +313,7 @@ def stop(
         if job.problem is not None and (is_missing or time.monotonic() > deadline):
             raise job.problem
         if time.monotonic() > gives_up_at:
-            raise _not_ended(batch.id, job)
+            raise _not_ended(scheduler, batch.id, job)
         if job.is_pending:
             scheduler.cancel(batch, only_pending=True)
         elif job.state.phase is JobPhase.PENDING and job.entry is not None and not is_canceled:
@@ -331,11 +336,12 @@ def stop(
 
 def _end_rest(folder: JobFolder, batch: BatchJob) -> None:
     """End the pods that a lost supervisor has left. Raises HostError: they do not end."""
-    scheduler_of(batch).cancel(batch)
+    scheduler = scheduler_of(batch)
+    scheduler.cancel(batch)
     gives_up_at = time.monotonic() + folder.state().timeouts.grace + _CANCEL_SECONDS
     while (job := look(folder, asks=True)).entry is not None or job.problem is not None:
         if time.monotonic() > gives_up_at:
-            raise job.problem or _not_ended(batch.id, job)
+            raise job.problem or _not_ended(scheduler, batch.id, job)
         time.sleep(_POLL_SECONDS)
 
 
@@ -348,15 +354,39 @@ def _settled(folder: JobFolder, batch: BatchJob, order: StopOrder) -> JobState:
     return folder.state()
 
 
-def _not_ended(number: str, job: QueuedJob) -> HostError:
+def _not_ended(scheduler: Scheduler, number: str, job: QueuedJob) -> HostError:
     state = "" if job.entry is None else job.entry.state
-    is_slurm = job.scheduler == "Slurm"
-    show = "scontrol show job" if is_slurm else "kubectl describe job"
-    end = "scancel" if is_slurm else "kubectl delete job"
+    name, show, end = scheduler.NAME, scheduler.SHOW, scheduler.END
     return HostError(
-        f"{job.scheduler} has not ended job {number}, although `{end}` was accepted: it is {state}",
+        f"{name} has not ended job {number}, although `{end}` was accepted: it is {state}",
         hint=f"look at it: {show} {number}; to try again: {end} {number}",
     )
+
+
+def record_queued(
+    folder: JobFolder, spec: Spec, number: str, scheduler: str, cause: Cause | None = None
+) -> None:
+    """Record that a job waits in the queue of a scheduler, whose id of it is `number`.
+
+    `cause`: why it was queued again.
+    """
+    log = EventLog(str(folder.events_file))
+    try:
+        log.append(
+            JobQueued(
+                at=time.time(),
+                job_id=folder.job_id,
+                name=spec.name,
+                strategy=spec.strategy,
+                spec_file=folder.shown(folder.spec_file),
+                batch_id=number,
+                scheduler=scheduler,
+                timeouts=spec.timeouts,
+                cause=cause,
+            )
+        )
+    finally:
+        log.close()
 
 
 def read_order(folder: JobFolder) -> StopOrder | None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
 
 NAME = "Kubernetes"
+SHOW, END = "kubectl describe job", "kubectl delete job"
 _ANSWER_SECONDS = 15.0
 """How long the pod may be silent."""
 _ADOPT_SECONDS = 5.0

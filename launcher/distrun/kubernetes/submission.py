@@ -24,9 +24,7 @@ from distrun.errors import UsageError
 from distrun.frozen import replace
 from distrun.job import folder as job_folder
 from distrun.job import queued_job
-from distrun.job.events import JobQueued
 from distrun.job.folder import NOT_COPIED, BatchJob
-from distrun.job.record import EventLog
 from distrun.job.scheduler import SchedulerError
 from distrun.kubernetes import batch_job, keeper, kubectl, manifest, pods
 
@@ -165,22 +163,7 @@ def _wait_for_pod(batch: BatchJob, seconds: float | None, say: Callable[[str], N
 def _fill(folder: JobFolder, spec: Spec, batch: BatchJob, files: Manifest | None) -> None:
     """Send the pod what it needs, and have it start the supervisor."""
     job_folder.replace_file(folder.resolved_spec_file, json.dumps(to_json(spec)))
-    log = EventLog(str(folder.events_file))
-    try:
-        log.append(
-            JobQueued(
-                at=time.time(),
-                job_id=folder.job_id,
-                name=spec.name,
-                strategy=spec.strategy,
-                spec_file=folder.shown(folder.spec_file),
-                batch_id=batch.id,
-                scheduler=batch_job.NAME,
-                timeouts=spec.timeouts,
-            )
-        )
-    finally:
-        log.close()
+    queued_job.record_queued(folder, spec, batch.id, batch_job.NAME)
     folder.mirror_file.unlink(missing_ok=True)
     folder.note_batch_job(batch)
     base = manifest.base_of(folder.job_id)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from distrun.job.folder import BatchJob, JobFolder
 
 NAME = "Slurm"
+SHOW, END = "scontrol show job", "scancel"
 _PENDING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
 _ENDED = {
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL"),

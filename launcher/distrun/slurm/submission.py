@@ -12,9 +12,7 @@ from distrun.codec import to_json
 from distrun.errors import HostError, UsageError
 from distrun.job import folder as job_folder
 from distrun.job import queued_job
-from distrun.job.events import JobQueued
 from distrun.job.folder import BatchJob
-from distrun.job.record import EventLog
 from distrun.slurm import batch_job, batch_script
 
 if TYPE_CHECKING:
@@ -102,7 +100,7 @@ def note_requeue(folder: JobFolder, spec: Spec, number: str, cause: Cause | None
     """
     lock = folder.acquire_lock()
     try:
-        _record(folder, spec, number, cause)
+        queued_job.record_queued(folder, spec, number, batch_job.NAME, cause)
         folder.note_batch_job(BatchJob(id=number, requeues=True))
     finally:
         os.close(lock)
@@ -150,24 +148,5 @@ def _queue(folder: JobFolder, spec: Spec, script: str) -> None:
 
 
 def _note(folder: JobFolder, spec: Spec, number: str) -> None:
-    _record(folder, spec, number, None)
+    queued_job.record_queued(folder, spec, number, batch_job.NAME)
     folder.note_batch_job(BatchJob(id=number, requeues=spec.slurm.requeue))
-
-
-def _record(folder: JobFolder, spec: Spec, number: str, cause: Cause | None) -> None:
-    log = EventLog(str(folder.events_file))
-    try:
-        log.append(
-            JobQueued(
-                at=time.time(),
-                job_id=folder.job_id,
-                name=spec.name,
-                strategy=spec.strategy,
-                spec_file=folder.shown(folder.spec_file),
-                batch_id=number,
-                timeouts=spec.timeouts,
-                cause=cause,
-            )
-        )
-    finally:
-        log.close()

@@ -40,7 +40,6 @@ _TEXTS = {
     Symptom.TRACING: "TensorFlow makes graphs {amount:.0%} of the time{place}",
     Symptom.PRINTING: "printing takes {amount:.0%} of the time{place}",
     Symptom.SAVING: "saving takes {amount:.0%} of the time{of_task}{place}",
-    Symptom.SLOW_LINK: "{trip}",
     Symptom.SMALL_STEPS: (
         "its steps wait for the other tasks {amount:.0%} of the time, at {usual:.2g} steps a "
         "second: larger batches need fewer all-reduces"
@@ -48,7 +47,7 @@ _TEXTS = {
     Symptom.GPU_IDLE: "no task's GPUs are busy for more than {amount:.0%} of the time",
     Symptom.IDLE: "no task uses more than {amount:.2f} of a core, though they take steps",
 }
-_WITHOUT_PROFILE = (Symptom.RETRACING, Symptom.SLOW_LINK, Symptom.SMALL_STEPS)
+_WITHOUT_PROFILE = (Symptom.RETRACING, Symptom.SMALL_STEPS)
 """Of which a profile would say no more."""
 _LOOKS: dict[Symptom, str] = {
     Symptom.BEHIND: "a task takes less than 0.7 of the steps a second of the others of its role",
@@ -93,12 +92,13 @@ _TO_DO: dict[Symptom, str] = {
 
 def advice_text(advice: Advice, job: str) -> str:
     """Say what costs a job of that name much of its time."""
+    if advice.symptom is Symptom.SLOW_LINK:
+        return link_text(advice.task, advice.amount, advice.usual)
     words = _TEXTS[advice.symptom].format(
         task=advice.task,
         amount=advice.amount,
         usual=advice.usual,
         name=advice.name,
-        trip=link_text(advice.task, advice.amount, advice.usual),
         of_task=f" of {advice.task}" if advice.task else "",
         place=f" ({advice.name})" if advice.name else "",
     )
