@@ -69,21 +69,21 @@ def _resume(world: World, _: int) -> None:
 
 
 OF_HOSTS: dict[str, Callable[[World, str], None]] = {
-    "cut": lambda world, host: world.cut(host),
-    "mend": lambda world, host: world.mend(host),
-    "drop links": lambda world, host: world.drop_links(host),
+    "cut": World.cut,
+    "mend": World.mend,
+    "drop links": World.drop_links,
     "slow": lambda world, host: world.delay(host, 1.5),
     "fast": lambda world, host: world.delay(host, 0.0),
-    "power off": lambda world, host: world.power_off(host),
-    "power on": lambda world, host: world.power_on(host),
-    "freeze": lambda world, host: world.freeze(host),
-    "thaw": lambda world, host: world.thaw(host),
+    "power off": World.power_off,
+    "power on": World.power_on,
+    "freeze": World.freeze,
+    "thaw": World.thaw,
     "hang agent": _on_agent(World.hang_agent),
-    "resume agent": lambda world, host: world.resume_agent(host),
+    "resume agent": World.resume_agent,
     "kill agent": _on_agent(World.kill_agent),
-    "fill disk": lambda world, host: world.fill_disk(host),
-    "mend disk": lambda world, host: world.mend_disk(host),
-    "break program": lambda world, host: world.break_program(host),
+    "fill disk": World.fill_disk,
+    "mend disk": World.mend_disk,
+    "break program": World.break_program,
 }
 OF_TASKS: dict[str, Callable[[World, int], None]] = {
     "exit 0": _on_task(World.exit),

@@ -12,37 +12,34 @@ from harness.world import World
 
 Launch = Callable[..., World]
 NONE = {"max": 0}
-OFF: dict[str, Any] = {
-    "timeouts": {"link": "off"}, "restart": NONE, "hosts": 1, "cluster": {"worker": 1},
-}  # fmt: skip
 
 
-LOSSES: dict[str, tuple[Callable[[World], None], Callable[[World], None]]] = {
-    "silent": (lambda world: world.cut("h2"), lambda world: world.mend("h2")),
-    "closed": (lambda world: world.drop_links("h2"), lambda _: None),
-    "frozen": (lambda world: world.freeze("h2"), lambda world: world.thaw("h2")),
-    "stalled": (lambda world: world.stall_links("h2"), lambda _: None),
-}
-
-
-@pytest.mark.parametrize(("lose", "find"), LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize(
+    ("lose", "find"),
+    [
+        (World.cut, World.mend),
+        (World.drop_links, None),
+        (World.freeze, World.thaw),
+        (World.stall_links, None),
+    ],
+)
 def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
     lose: Any, find: Any, world: Launch
 ) -> None:
     job = world(2, timeouts={"link": "24s"})
     job.print_lines("worker:1", 1, 20)
-    lose(job)
-    if lose is not LOSSES["frozen"][0]:
+    lose(job, "h2")
+    if lose is not World.freeze:
         job.print_lines("worker:1", 21, 30)
     job.until(lambda: "LinkLost" in job.kinds, 12)
-    find(job)
+    if find:
+        find(job, "h2")
     job.until(lambda: "LinkRestored" in job.kinds, 12)
     job.print_lines("worker:1", 31, 40)
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
     assert len(job.attempts) == 2
-    skipped = range(21, 31) if lose is LOSSES["frozen"][0] else ()
-    assert job.lines("worker:1") == [(0, n) for n in range(1, 41) if n not in skipped]
+    printed = [n for n in range(1, 41) if lose is not World.freeze or not 20 < n <= 30]
+    assert job.lines("worker:1") == [(0, n) for n in printed]
 
 
 @pytest.mark.parametrize("lease", [10, 60])
@@ -66,8 +63,7 @@ def test_the_tasks_of_a_lost_host_have_ended_before_it_counts_as_lost(
     assert "worker:1" not in job.running
     job.until(lambda: job.running.get("worker:1") == "h3", 60)
     assert f"h2 was lost: no sign of life for {lease} s" in job.told()
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
 
 
 def test_a_host_cut_off_for_good_is_the_cause_and_its_tasks_end_by_themselves(
@@ -97,7 +93,7 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(world: Launch) ->
 
 
 def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(world: Launch) -> None:
-    job = world(**OFF)
+    job = world(1, cluster={"worker": 1}, restart=NONE, timeouts={"link": "off"})
     job.cut("h1")
     job.kill_clients("h1")
     job.advance(600)
@@ -156,8 +152,7 @@ def test_an_order_that_arrives_twice_is_executed_once(quarter: int, world: Launc
     job.until(lambda: job.hosts_of("worker:1") == ["h2", "h2"], 10)
     job.advance(10)
     assert job.hosts_of("worker:1") == ["h2", "h2"]
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
 
 
 @pytest.mark.parametrize("is_cut", [False, True])

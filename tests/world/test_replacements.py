@@ -27,8 +27,7 @@ def test_a_spare_takes_the_place_of_a_lost_host(lose: Any, world: Launch) -> Non
     assert job.running == {"worker:0": "h1", "worker:1": "h3"}
     addresses = [each.partition(":")[0] for each in job.cluster_of("worker:0")["cluster"]["worker"]]
     assert addresses == ["10.0.0.1", "10.0.0.3"]
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
 
 
 def test_without_room_fewer_workers_continue_and_grow_back_at_the_next_restart(
@@ -49,13 +48,15 @@ def test_without_room_fewer_workers_continue_and_grow_back_at_the_next_restart(
     job.exit("worker:0", 1)
     job.until(lambda: len(job.running) == 3, 30)
     assert job.running == {"worker:0": "h1", "worker:1": "h3", "worker:2": "h2"}
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
 
 
 def test_without_a_spare_the_job_waits_for_a_host_and_then_fails(world: Launch) -> None:
     job = world(2, timeouts={"start": "20s"})
     job.cut("h2")
+    job.until(lambda: "HostLost" in job.kinds, 90)
+    job.advance(5)
+    assert "waiting for a host" in job.said()
     assert job.end() == 69
     assert "not restarted: no host has room for worker:0, worker:1" in job.said()
     assert job.running == {}
@@ -69,8 +70,7 @@ def test_a_host_on_which_tasks_fail_again_and_again_is_left_out(world: Launch) -
     job.advance(10)
     assert job.hosts_of("worker:1") == ["h2", "h2", "h3"]
     job.expect(hosts={"h1": "in use", "h2": "left out", "h3": "in use"})
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
 
 
 def test_a_stall_does_not_count_against_the_host_of_a_task(world: Launch) -> None:
@@ -80,44 +80,36 @@ def test_a_stall_does_not_count_against_the_host_of_a_task(world: Launch) -> Non
     assert len(job.hosts_of("worker:0")) > 3
     assert set(job.hosts_of("worker:0")) == {"h1"}
     assert set(job.hosts_of("worker:1")) == {"h2"}
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
 
 
-def test_a_lost_evaluator_moves_alone(world: Launch) -> None:
-    job = world(4, cluster={"worker": 2, "evaluator": 1}, spares=1)
-    job.power_off("h3")
-    job.until(lambda: job.hosts_of("evaluator:0") == ["h3", "h4"], 90)
-    assert [len(job.hosts_of(task)) for task in ("worker:0", "worker:1")] == [1, 1]
-    job.exit_all()
-    assert job.end() == 0
-
-
-def test_a_lost_worker_of_parameter_servers_takes_the_group_along(world: Launch) -> None:
-    job = world(
-        4, strategy="parameter_server", cluster={"chief": 1, "worker": 1, "ps": 1}, spares=1,
-        workers="coordinated",
-    )  # fmt: skip
-    where = dict(job.running)
-    job.power_off(where["worker:0"])
-    job.until(lambda: len(job.hosts_of("worker:0")) == 2, 90)
+@pytest.mark.parametrize(
+    ("spec", "lost", "moved"),
+    [
+        ({"cluster": {"worker": 2, "evaluator": 1}}, "evaluator:0", {"evaluator:0"}),
+        (
+            {
+                "strategy": "parameter_server",
+                "workers": "coordinated",
+                "cluster": {"chief": 1, "worker": 1, "ps": 1},
+            },
+            "worker:0",
+            {"chief:0", "worker:0", "ps:0"},
+        ),
+    ],
+)
+def test_a_lost_task_takes_along_who_cannot_go_on_without_it(
+    spec: Any, lost: str, moved: set[str], world: Launch
+) -> None:
+    job = world(4, spares=1, **spec)
+    job.power_off(job.running[lost])
+    job.until(lambda: len(job.hosts_of(lost)) == 2, 90)
     job.advance(1)
-    assert job.hosts_of("worker:0")[1] == "h4"
-    assert [len(job.hosts_of(task)) for task in ("chief:0", "ps:0")] == [2, 2]
-    job.exit("chief:0")
+    assert job.hosts_of(lost)[1] == "h4"
+    assert {task for task in job.running if len(job.hosts_of(task)) == 2} == moved
+    for task in job.running.keys() - {"ps:0"}:
+        job.exit(task)
     assert job.end() == 0
-
-
-def test_a_job_that_waits_for_a_host_is_killed_and_leaves_nothing(world: Launch) -> None:
-    job = world(2)
-    job.cut("h1", "h2")
-    job.advance(65)
-    assert "waiting for a host" in job.said()
-    job.kill()
-    assert job.end(30) == 137
-    job.mend("h1", "h2")
-    job.advance(5)
-    assert job.processes_on("h1") == job.processes_on("h2") == []
 
 
 def test_a_spare_on_which_a_stranger_has_the_port_is_left_out_for_the_next(world: Launch) -> None:
@@ -127,8 +119,7 @@ def test_a_spare_on_which_a_stranger_has_the_port_is_left_out_for_the_next(world
     job.until(lambda: len(job.hosts_of("worker:1")) == 2, 120)
     assert job.hosts_of("worker:1") == ["h2", "h4"]
     job.expect(hosts={"h3": "left out"})
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
 
 
 def test_an_exit_that_ends_the_job_is_not_judged_before_a_dying_host_has_shown_itself(
@@ -145,8 +136,7 @@ def test_an_exit_that_ends_the_job_is_not_judged_before_a_dying_host_has_shown_i
     job.until(lambda: job.hosts_of("worker:1") == ["h2", "h3"], 30)
     job.advance(1)
     assert job.status()["verdict"]["kind"] == "host_lost"
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
 
 
 def test_a_supervisor_sleeps_after_a_replacement_that_waited_for_hosts(world: Launch) -> None:
@@ -155,8 +145,7 @@ def test_a_supervisor_sleeps_after_a_replacement_that_waited_for_hosts(world: La
     job.die("worker:0")
     job.advance(60)  # of a loop without an end, the harness tells
     assert job.running["worker:0"] == "h4"
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
 
 
 def test_an_agent_that_is_back_before_the_restart_holds_other_ports(world: Launch) -> None:
@@ -172,8 +161,7 @@ def test_an_agent_that_is_back_before_the_restart_holds_other_ports(world: Launc
     assert verdict["kind"] == "host_lost"
     assert verdict["replacement"]["repeated_steps"] is None
     assert "  done          all 2 workers run again" in job.said()
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
 
 
 def test_a_second_host_is_lost_while_the_first_is_replaced(world: Launch) -> None:
@@ -185,8 +173,7 @@ def test_a_second_host_is_lost_while_the_first_is_replaced(world: Launch) -> Non
     job.until(lambda: "no host has room" in job.told(), 200)
     job.mend("h2")
     job.until(lambda: set(job.running.values()) == {"h1", "h2", "h5"}, 200)
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
 
 
 def test_the_other_half_of_a_split_network_has_ended_before_replacements_start(
@@ -200,47 +187,32 @@ def test_the_other_half_of_a_split_network_has_ended_before_replacements_start(
     assert len(lost) == 2
     assert max(lost) <= min(again)
     assert len(job.attempts) == 6
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
 
 
-def _lease(job: World) -> None:
-    job.cut("h2")
-    job.until(lambda: "LinkLost" in job.kinds, 60)
+STOPPED_AT: dict[str, tuple[str, Callable[[World], bool]]] = {
+    "the lease": ("4s", lambda job: "LinkLost" in job.kinds),
+    "the backoff": ("5m", lambda job: "RestartPlanned" in job.kinds),
+    "the wait for hosts": ("4s", lambda job: "TimedOut" in job.kinds),
+    "the start": ("4s", lambda job: job.kinds.count("JobPlanned") == 2),
+}
 
 
-def _backoff(job: World) -> None:
-    job.cut("h2")
-    job.until(lambda: "HostLost" in job.kinds, 90)
-    assert "RestartPlanned" in job.kinds
-    assert "TimedOut" not in job.kinds
-
-
-def _plan(job: World) -> None:
-    _lease(job)
-    job.cut("h3")  # the plan waits for its answer
-    job.until(lambda: "TimedOut" in job.kinds, 90)
-
-
-def _start(job: World) -> None:
-    job.cut("h2")
-    job.until(lambda: job.kinds.count("JobPlanned") == 2, 90)
-
-
-@pytest.mark.parametrize("way", ["kill", "stop"])
-@pytest.mark.parametrize("until", [_lease, _backoff, _plan, _start])
+@pytest.mark.parametrize(("end", "code"), [(World.kill, 137), (World.stop, 130)])
+@pytest.mark.parametrize("point", STOPPED_AT)
 def test_a_replacement_that_is_stopped_at_any_point_leaves_nothing(
-    until: Callable[[World], None], way: str, world: Launch
+    point: str, end: Any, code: int, world: Launch
 ) -> None:
-    backoff = "5m" if until is _backoff else "4s"
+    backoff, is_reached = STOPPED_AT[point]
     restart = {"max": 5, "backoff": backoff, "backoff_max": "10m"}
     job = world(3, spares=1, timeouts={"grace": "1s"}, restart=restart)
-    until(job)
-    if way == "kill":
-        job.kill()
-    else:
-        job.stop()
-    assert job.end(120) == (137 if way == "kill" else 130)
+    job.cut("h2")
+    if point == "the wait for hosts":
+        job.until(lambda: "LinkLost" in job.kinds, 60)
+        job.cut("h3")
+    job.until(lambda: is_reached(job), 90)
+    end(job)
+    assert job.end(120) == code
     assert job.status()["state"] == "stopped"
     job.mend("h2", "h3")
     job.advance(120)
@@ -257,12 +229,11 @@ def test_a_host_whose_disk_is_full_or_read_only_is_replaced(fault: Any, world: L
     if fault is World.fill_disk:
         job.exit("worker:0", 1)
     job.until(lambda: job.running.get("worker:1") == "h3", 90)
-    found = job.status()
-    if fault is World.make_read_only:
-        assert found["verdict"]["kind"] == "host_lost"
-        assert "is read-only" in found["verdict"]["cause"]
-        assert "see `dmesg` on that host" in found["verdict"]["advice"]
-    else:
+    if fault is World.fill_disk:
         assert "is full" in job.said()
-    job.exit_all()
-    assert job.end() == 0
+    else:
+        verdict = job.status()["verdict"]
+        assert verdict["kind"] == "host_lost"
+        assert "is read-only" in verdict["cause"]
+        assert "see `dmesg` on that host" in verdict["advice"]
+    job.succeed()

@@ -18,6 +18,12 @@ def lose_supervisor(world: World) -> None:
     assert world.status()["state"] == "lost"
 
 
+def succeed_again(job: World) -> None:
+    """Both tasks run again, and the job ends."""
+    job.until(lambda: len(job.attempts) == 4)
+    job.succeed()
+
+
 def cleared(world: World) -> dict[str, Any]:
     """By host: how it is known that nothing is left there."""
     return {each["host"]: each["cause"] for each in world.events if each["event"] == "HostCleared"}
@@ -37,10 +43,8 @@ def test_an_agent_that_still_holds_its_lease_is_ended_first_and_its_lines_are_re
     job.until(lambda: len(job.attempts) == 4)
     assert cleared(job) == {"h1": None, "h2": None}
     assert job.lines("worker:1") == [(0, n) for n in range(1, 21)]
-    job.exit_all()
-    assert job.end() == 0
-    assert not job.files_left_on("h1")
-    assert not job.files_left_on("h2")
+    job.succeed()
+    assert not any(map(job.files_left_on, ("h1", "h2")))
 
 
 def test_a_host_that_cannot_be_reached_is_waited_for_until_its_lease_is_over(
@@ -59,11 +63,12 @@ def test_a_host_that_cannot_be_reached_is_waited_for_until_its_lease_is_over(
     how = cleared(job)
     assert how["h1"] is None
     assert "lease of 60 s" in str(how["h2"])
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
 
 
-def test_without_a_lease_a_host_that_cannot_be_reached_refuses_the_resume(world: Launch) -> None:
+def test_without_a_lease_a_host_out_of_reach_refuses_the_resume_until_it_is_said_to_be_dead(
+    world: Launch,
+) -> None:
     job = world(2, timeouts={"link": "off"})
     job.cut("h2")
     lose_supervisor(job)
@@ -72,22 +77,10 @@ def test_without_a_lease_a_host_that_cannot_be_reached_refuses_the_resume(world:
         assert job.end() == 69
         assert "h2 cannot be reached, so tasks of earlier attempts may still run" in job.said()
         assert job.running == {"worker:1": "h2"}
-    job.mend("h2")
-    job.resume(hosts="h1")
-    job.until(lambda: len(job.attempts) == 4)
-    job.exit_all()
-    assert job.end() == 0
-
-
-def test_a_host_that_is_assumed_dead_is_not_waited_for(world: Launch) -> None:
-    job = world(2, timeouts={"link": "off"})
     job.power_off("h2")
-    lose_supervisor(job)
     job.resume(hosts="h1", assumed_dead=("h2",))
-    job.until(lambda: len(job.attempts) == 4)
+    succeed_again(job)
     assert cleared(job) == {"h1": None, "h2": "`--assume-dead` says so; it was not verified"}
-    job.exit_all()
-    assert job.end() == 0
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
@@ -107,9 +100,7 @@ def test_a_resume_that_is_stopped_while_hosts_are_cleared_leaves_nothing(
     assert len(job.attempts) == 2
     job.mend("h2")
     job.resume()
-    job.until(lambda: len(job.attempts) == 4)
-    job.exit_all()
-    assert job.end() == 0
+    succeed_again(job)
 
 
 @pytest.mark.parametrize("is_reached", [True, False])
@@ -132,8 +123,7 @@ def test_lines_of_a_host_that_was_lost_before_the_supervisor_are_received_after_
     job.until(lambda: len(job.hosts_of("worker:1")) == 3, 120)
     job.mend("h2", "h3")
     job.advance(1)
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
     assert job.lines("worker:1") == [
         *((0, n) for n in range(1, 21)), *((1, n) for n in range(1, 11)),
     ]  # fmt: skip
@@ -154,8 +144,7 @@ def test_lines_printed_during_a_cut_are_shown_at_their_place(
     job.mend("h2")
     if not is_ending:
         job.until(lambda: "LogsReceivedLate" in job.kinds, 120)
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
     for options in ((), ("--raw",), ("--json",), ("--grep", "line")):
         assert job.lines("worker:1", *options) == [
             *((0, n) for n in range(1, 21)), *((1, n) for n in range(1, 6)),
@@ -168,8 +157,7 @@ def test_a_host_that_stays_away_is_named_with_the_folder_of_its_logs(world: Laun
     job = world(3, spares=1)
     job.cut("h2")
     job.until(lambda: job.running.get("worker:1") == "h3", 90)
-    job.exit_all()
-    assert job.end() == 0
+    job.succeed()
     (folder,) = job.files_left_on("h2")
     assert str(folder) in job.told()
     assert "LogsIncomplete" in job.kinds
