@@ -332,41 +332,32 @@ OP_ERROR = "tensorflow.python.framework.errors_impl.InvalidArgumentError: "
 FULL = "[Errno 28] No space left on device"
 WRAPPED = {
     "several errors of a graph": (
-        (
-            f"{OP_ERROR}Graph execution error:\n\n{NODE}2 root error(s) found.\n"
-            "  (0) INVALID_ARGUMENT:  required broadcastable shapes\n\t [[{{node loss/Sub}}]]\n"
-            "  (1) CANCELLED:  Function was cancelled before it was started"
-        ),
-        "InvalidArgumentError: required broadcastable shapes",
-    ),
+        (f"{OP_ERROR}Graph execution error:\n\n{NODE}2 root error(s) found.\n"
+         "  (0) INVALID_ARGUMENT:  required broadcastable shapes\n\t [[{{node loss/Sub}}]]\n"
+         "  (1) CANCELLED:  Function was cancelled before it was started"),
+        "InvalidArgumentError: required broadcastable shapes"),
     "a dataset": (
-        (
-            f"{OP_ERROR}Error in user-defined function passed to MapDataset:7 transformation with "
-            "iterator: Iterator::Root::Map: not a valid float: two\n\t [[{{node DecodeCSV}}]]"
-        ),
-        "InvalidArgumentError: not a valid float: two",
-    ),
+        (f"{OP_ERROR}Error in user-defined function passed to MapDataset:7 transformation with "
+         "iterator: Iterator::Root::Map: not a valid float: two\n\t [[{{node DecodeCSV}}]]"),
+        "InvalidArgumentError: not a valid float: two"),
     "Keras": (
         f"ValueError: {CALLED}\n\nIt has rank 1\n\nArguments received by N.call():\n  • x='{FULL}'",
-        "ValueError: It has rank 1",
-    ),
+        "ValueError: It has rank 1"),
     "a KeyError of Keras": (
-        rf"KeyError: '{CALLED}\n\n\x1b[1mscales\x1b[0m\n\nAr'",
-        "KeyError: 'scales'",
-    ),
+        rf"KeyError: '{CALLED}\n\n\x1b[1mscales\x1b[0m\n\nAr'", "KeyError: 'scales'"),
     "a model that Keras builds": (
-        (
-            "RuntimeError: Unable to automatically build the model. Please build it yourself.\n"
-            f"Exception encountered:\n'{CALLED}\\n\\nno bias\\n'"
-        ),
-        "RuntimeError: no bias",
-    ),
+        ("RuntimeError: Unable to automatically build the model. Please build it yourself.\n"
+         f"Exception encountered:\n'{CALLED}\\n\\nno bias\\n'"), "RuntimeError: no bias"),
     "a shape that is inferred": (
         f"RuntimeError: {CALLED}\n\nCould not infer the shape. Error encountered:\n{IN_CODE}",
-        "TypeError: no operand +: 'int'",
-    ),
+        "TypeError: no operand +: 'int'"),
+    "a function of one's own in a dataset": (
+        (f"{OP_ERROR}Error in user-defined function passed to MapDataset:2 transformation with "
+         "iterator: Iterator::Root::Shard::Map: ValueError: label 1 is none\n"
+         f"{TB}\nValueError: label 1 is none\n\n\n\t [[EagerPyFunc]]"),
+        "ValueError: label 1 is none"),
     "a wrapper of nothing": ("ValueError: in user code:", "ValueError: in user code:"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", WRAPPED)
