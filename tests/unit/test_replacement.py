@@ -5,20 +5,16 @@ A spare that takes a place, and workers that grow back, are in tests/world/test_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from distrun.frozen import replace
 from distrun.plan import Placed, place, place_again, room_of_hosts
-from distrun.spec.loader import load
 from distrun.spec.model import HostSpec, RestartSpec, Spec
-from distrun.spec.problems import SpecProblemsError
 
 from .plans import role, spec_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from .specs import load_text, refusal
 
 HOSTS = tuple(HostSpec(name=name) for name in "abc")
 SPARE = HostSpec(name="s", spare=True)
@@ -71,9 +67,8 @@ program: {command: ["true"]}
         ("hosts: [h1, h2, h3]\nspares: 1", ["h3"]),
     ],
 )
-def test_spares_of_the_spec(tmp_path: Path, more: str, spares: list[str]) -> None:
-    (tmp_path / "job.yaml").write_text(SPEC + more)
-    assert [host.name for host in load(tmp_path / "job.yaml").spares] == spares
+def test_spares_of_the_spec(folder: Path, more: str, spares: list[str]) -> None:
+    assert [host.name for host in load_text(folder, SPEC + more).spares] == spares
 
 
 @pytest.mark.parametrize(
@@ -86,8 +81,5 @@ def test_spares_of_the_spec(tmp_path: Path, more: str, spares: list[str]) -> Non
         ("restart: {min_workers: 3}", "job.yaml:4:24: restart.min_workers is 3, and cluster has 2"),
     ],
 )
-def test_wrong_spares_are_named_with_their_place(tmp_path: Path, more: str, problem: str) -> None:
-    (tmp_path / "job.yaml").write_text(SPEC + more)
-    with pytest.raises(SpecProblemsError) as raised:
-        load(tmp_path / "job.yaml")
-    assert problem in str(raised.value)
+def test_wrong_spares_are_named_with_their_place(folder: Path, more: str, problem: str) -> None:
+    assert problem in str(refusal(folder, SPEC + more))

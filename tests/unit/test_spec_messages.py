@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distrun.spec.loader import load
-from distrun.spec.problems import SpecProblemsError
+from .specs import refusal
 
 CASES = [
     pytest.param(file.stem, *case.split("\n>>>\n"), id=f"{file.stem}: {case.splitlines()[0]}")
@@ -19,36 +18,17 @@ CASES = [
 ]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    jobs = {"mnist": tmp_path / "bundled" / "main.py"}
-    monkeypatch.setattr("distrun.spec.resources.bundled_jobs", lambda: jobs)
-    (tmp_path / "train.py").touch()
-    (tmp_path / "src").mkdir()
-    return tmp_path
-
-
-def _problems_of(folder: Path, text: str) -> SpecProblemsError:
-    (folder / "job.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(SpecProblemsError) as raised:
-        load("job.yaml", cwd=str(folder), environ={"PATH": "x"})
-    return raised.value
-
-
 @pytest.mark.parametrize(("kind", "spec", "expected"), CASES)
 def test_every_problem_is_told_with_its_place(
     folder: Path, kind: str, spec: str, expected: str
 ) -> None:
-    text = spec.partition("\n")[2] + "\n"
-
-    error = _problems_of(folder, text)
-
+    error = refusal(folder, spec.partition("\n")[2] + "\n")
     assert str(error).replace(str(folder), "{folder}").splitlines() == expected.strip().splitlines()
     assert str(error) == "\n".join(map(str, error.problems))
 
 
 def test_a_hundred_problems_are_enough(folder: Path) -> None:
-    error = _problems_of(folder, "".join(f"k{number}: 1\n" for number in range(130)))
+    error = refusal(folder, "".join(f"k{number}: 1\n" for number in range(130)))
 
     assert len(error.problems) == 100
     assert str(error).splitlines()[-1] == "and 32 more"  # strategy and program are missing too
@@ -63,9 +43,4 @@ def test_a_hundred_problems_are_enough(folder: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_text(folder: Path, content: bytes, expected: str) -> None:
-    (folder / "job.yaml").write_bytes(content)
-
-    with pytest.raises(SpecProblemsError) as raised:
-        load("job.yaml", cwd=str(folder))
-
-    assert str(raised.value) == expected
+    assert str(refusal(folder, content)) == expected

@@ -19,14 +19,12 @@ import yaml
 import distrun
 from distrun.cli import main
 from distrun.lint.values import check_values
-from distrun.spec.loader import load
 from distrun.spec.model import SPEC
 from distrun.spec.problems import Problem, SpecProblemsError
 from distrun.spec.reference import reference
 
-from .test_spec_messages import CASES, folder
-
-__all__ = ["folder"]
+from .specs import load_text
+from .test_spec_messages import CASES
 
 IN_WORDS: dict[str, str | None] = {
     # what to write there; None: what to do is no text there
@@ -194,9 +192,8 @@ FORMS: tuple[tuple[str, Follow], ...] = (
 
 
 def problems_of(folder: Path, text: str) -> tuple[Problem, ...]:
-    (folder / "job.yaml").write_text(text, encoding="utf-8")
     try:
-        load("job.yaml", cwd=str(folder), environ={"PATH": "x"})
+        load_text(folder, text)
     except SpecProblemsError as error:
         return error.problems
     return ()
@@ -221,31 +218,25 @@ def followed(text: str, problem: Problem) -> str | None:
 
 
 @pytest.mark.parametrize("case", [each.values for each in CASES], ids=[each.id for each in CASES])
-def test_each_suggestion_about_a_spec_works(folder: Path, case: tuple[str, str, str]) -> None:
-    text = case[1].partition("\n")[2] + "\n"
-    found = problems_of(folder, text)
-    for problem in found:
-        better = followed(text, problem) if problem.hint else None
-        if better is None:
-            continue
-        now = {each.message for each in problems_of(folder, better)}
-        new = {each for each in now - {each.message for each in found}
-               if not each.startswith(MAY_FOLLOW)}  # fmt: skip
-        assert problem.message not in now, (str(problem), better)
-        assert not new, (str(problem), better)
-
-
-@pytest.mark.parametrize("case", [each.values for each in CASES], ids=[each.id for each in CASES])
-def test_who_follows_one_suggestion_after_another_gets_to_an_end(
+def test_each_suggestion_about_a_spec_works_and_all_of_them_come_to_an_end(
     folder: Path, case: tuple[str, str, str]
 ) -> None:
     text = case[1].partition("\n")[2] + "\n"
+    found = problems_of(folder, text)
+    better = {each: followed(text, each) for each in found if each.hint}
+    for problem, followed_text in better.items():
+        if followed_text is not None:
+            now = {each.message for each in problems_of(folder, followed_text)}
+            new = {each for each in now - {each.message for each in found}
+                   if not each.startswith(MAY_FOLLOW)}  # fmt: skip
+            assert problem.message not in now, (str(problem), followed_text)
+            assert not new, (str(problem), followed_text)
     for _ in range(30):
-        problems = [each for each in problems_of(folder, text) if each.hint]
-        better = next(filter(None, (followed(text, each) for each in problems)), None)
-        if better is None:
+        first = next(filter(None, (followed(text, each) for each in found if each.hint)), None)
+        if first is None:
             return
-        text = better
+        text = first
+        found = problems_of(folder, text)
     raise AssertionError(text)
 
 
@@ -348,11 +339,12 @@ def test_each_suggestion_about_arguments_works(
     def warnings(program: dict[str, str]) -> list[str]:
         text = "".join(f"  {key}: {value}\n" for key, value in program.items())
         spec = "strategy: multi_worker_mirrored\ncluster: {worker: 2}\nprogram:\n"
-        (folder / "job.yaml").write_text(f"{spec}  script: train.py\n{text}{more}")
-        environ = {"PATH": "x", "HOME": "/home/u"}
-        return [
-            each.hint for each in check_values(load("job.yaml", cwd=str(folder), environ=environ))
-        ]
+        loaded = load_text(
+            folder,
+            f"{spec}  script: train.py\n{text}{more}",
+            environ={"PATH": "x", "HOME": "/home/u"},
+        )
+        return [each.hint for each in check_values(loaded)]
 
     found = warnings({"args": args})
     assert len(found) == bool(suggested)

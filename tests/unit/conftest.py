@@ -1,0 +1,17 @@
+"""Folders of specs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with `train.py` and the folder `src`; the one bundled job is `mnist`."""
+    jobs = {"mnist": tmp_path / "bundled" / "main.py"}
+    monkeypatch.setattr("distrun.spec.resources.bundled_jobs", lambda: jobs)
+    (tmp_path / "train.py").touch()
+    (tmp_path / "src").mkdir()
+    return tmp_path
