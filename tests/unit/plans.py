@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,12 @@ def role(name: str, count: int = 1, **options: Any) -> RoleSpec:
 def spec_of(*roles: RoleSpec, strategy: str = MWM, **options: Any) -> Spec:
     fields = {"program": SCRIPT, "success": STRATEGIES[strategy].success, **options}
     return Spec(name="job", strategy=strategy, roles=roles, **fields)
+
+
+def script_in(folder: Path, **options: Any) -> ProgramSpec:
+    """The script train.py in a folder that other hosts are sent."""
+    places = {"target": str(folder / "train.py"), "workdir": str(folder), "sync_base": str(folder)}
+    return ProgramSpec(kind=ProgramKind.SCRIPT, **{**places, **options})
 
 
 @contextmanager

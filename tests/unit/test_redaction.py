@@ -158,13 +158,14 @@ def test_no_name_and_no_secret_makes_a_record_unreadable(kind: str) -> None:
     job.ended("worker:0", "worker:1")
     lines = [json.dumps(encode(event)) for event in job.history]
     expected = lifecycle.replay(job.history)
-    for word in sorted(own_words())[::3]:
-        redactor = Redactor(**{kind: [word]})  # type: ignore[arg-type]
+    words = sorted(own_words())
+    for number in range(20):  # many at a time: it is as likely that one spoils the record
+        redactor = Redactor(**{kind: words[number::20]})  # type: ignore[arg-type]
         events = [decode(json.loads(redactor.json(line))) for line in lines]
         state = lifecycle.replay([event for event in events if event is not None])
         assert len(events) == len(lines)
-        assert (state.phase, [*state.tasks]) == (expected.phase, [*expected.tasks]), word
-        assert state.outcome == expected.outcome, word
+        assert (state.phase, [*state.tasks]) == (expected.phase, [*expected.tasks]), number
+        assert state.outcome == expected.outcome, number
 
 
 def test_bytes_that_are_no_text_stay_as_they_are() -> None:
@@ -173,30 +174,21 @@ def test_bytes_that_are_no_text_stay_as_they_are() -> None:
     assert shown == b'{"event": "\xff", "MY_TOKEN": "[secret-1]"}'
 
 
-def test_the_secrets_of_a_job_are_those_of_its_arguments(tmp_path: Path) -> None:
+def test_the_secrets_of_a_job_are_those_of_its_arguments_and_variables(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path)
     argv = ["python", "--password", "of-argv", "--api-key=of-option", "--token", "--steps", "9"]
-    env = {"DATA": "postgres://anna:of-url@db/x", "RUN": "x --secret $SECRET"}
-    folder.plan_file.write_text(json.dumps({"tasks": [{"argv": argv, "env": env}]}))
-    assert set(secret_values(folder, {})) == {"of-argv", "of-option", "of-url"}
-
-
-def test_the_secrets_of_a_job_are_those_of_its_variables(tmp_path: Path) -> None:
-    folder = JobFolder(tmp_path)
+    env = {"DATA": "postgres://anna:of-url@db/x", "RUN": "x --secret $SECRET", "KEY": "x"}
     plan = {
         "pass_env": ["DATA_URL"],
         "env": {"A_TOKEN": "of-all"},
-        "tasks": [{"env": {"KEY": "x"}}],
+        "tasks": [{"argv": argv, "env": env}],
     }
     folder.plan_file.write_text(json.dumps(plan))
     folder.resolved_spec_file.write_text(json.dumps({"roles": [{"env": {"B_SECRET": "of-role"}}]}))
     environ = {"DATA_URL": "https://data", "MY_PASSWORD": "of-shell", "HOME": "/root"}
-    found = set(secret_values(folder, environ))
-    assert {"of-all", "of-role", "https://data", "of-shell"} <= found
-    assert "/root" not in found
-
-
-def test_a_damaged_plan_has_no_secrets(tmp_path: Path) -> None:
-    folder = JobFolder(tmp_path)
+    assert set(secret_values(folder, environ)) == {
+        *("of-argv", "of-option", "of-url", "of-all", "of-role", "https://data", "of-shell")
+    }
     folder.plan_file.write_text("{")
+    folder.resolved_spec_file.write_text("{")
     assert secret_values(folder, {}) == []

@@ -108,16 +108,6 @@ worker:0 exit 0 ->+ cancel restart:1
 worker:0 end -> finish
 = tasks evaluator:0=failed
 
-# an evaluator that cannot be executed any more fails no job
-mwm worker evaluator | max=3
-evaluator:0 gone 1
-backoff
-evaluator:0 refused
-= undecided
-= tasks evaluator:0=failed
-worker:0 gone 0
-= succeeded 0 task
-
 # the policy of the role that failed first decides and its budget pays
 ps chief worker:2 ps | max=2 worker.max=1 worker.on=130-255 ps.max=0
 worker:0 gone -9
@@ -236,11 +226,6 @@ worker:1 reports STEP=0 STEPS=500
 worker:1 exit 42 after 4
 = free 0
 
-# where there are no restarts a preemption gives none
-mwm worker:3 | max=0
-worker:1 exit 42 after 3600
-= failed 42 task
-
 # stopped while it waits to start again it ends at once
 mwm worker:3 | max=3
 worker:1 gone 1
@@ -308,13 +293,15 @@ mwm worker:3 | max=3 on=failure stall=60 worker.max=0
 timer stall
 = undecided
 
-# an evaluator that cannot be executed any more does not hold up success
+# an evaluator that cannot be executed any more fails no job and does not hold up success
 mwm worker evaluator | max=1
 evaluator:0 gone 3
 backoff
 worker:0 gone 0
 = finished no
 evaluator:0 refused
+= tasks evaluator:0=failed
+= succeeded 0 task
 = finished yes
 
 # a failure ends a spell of health before its time

@@ -11,7 +11,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -25,36 +24,13 @@ PACKAGE = LAUNCHER / "distrun"
 PROBE = PACKAGE / "lint" / "probe.py"
 
 
-@cache
-def trees() -> list[tuple[Path, ast.Module]]:
-    return [(path, ast.parse(path.read_text())) for path in PACKAGE.rglob("*.py")]
+IMPORTS = re.compile(r"(^|[;\n])(import|from) \w")
 
 
-def run_by_file() -> Iterator[tuple[str, str]]:
-    """Modules that another module starts by their file: `[python, probe.__file__]`."""
-    for path, tree in trees():
-        for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.Attribute)
-                and node.attr == "__file__"
-                and isinstance(node.value, ast.Name)
-                and node.value.id not in {"os", "sys"}
-            ):
-                [found] = PACKAGE.rglob(f"{path.parent.name}/{node.value.id}.py")
-                yield str(found.relative_to(LAUNCHER)), found.read_text()
-
-
-def programs_in_texts() -> Iterator[tuple[str, str]]:
-    """Texts that are whole Python programs, for `python -c` or an interpreter's input."""
-    for path, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                text = node.value
-                if re.search(r"(^|[;\n])(import|from) \w", text) and is_python(text):
-                    yield f"{path.relative_to(LAUNCHER)}:{node.lineno}", text
-
-
-def is_python(text: str) -> bool:
+def is_program(text: object) -> bool:
+    """Whether it is the text of a whole Python program, for `python -c` or an interpreter."""
+    if not isinstance(text, str) or IMPORTS.search(text) is None:
+        return False
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -62,16 +38,31 @@ def is_python(text: str) -> bool:
     return any(isinstance(each, (ast.Import, ast.ImportFrom)) for each in tree.body)
 
 
-def agent_modules() -> Iterator[tuple[str, str]]:
-    for path in PACKAGE.joinpath("agent").rglob("*.py"):
-        yield str(path.relative_to(LAUNCHER)), path.read_text()
+def module_run_by_its_file(node: ast.AST, beside: Path) -> Path | None:
+    """Return the module that `[python, probe.__file__]` starts."""
+    if not (isinstance(node, ast.Attribute) and node.attr == "__file__"):
+        return None
+    if not isinstance(node.value, ast.Name) or node.value.id in {"os", "sys"}:
+        return None
+    [found] = PACKAGE.rglob(f"{beside.name}/{node.value.id}.py")
+    return found
 
 
 @cache
 def sources() -> dict[str, str]:
     """All of them. Not made while tests are collected: every pytest process does that."""
-    finders = (run_by_file, programs_in_texts, agent_modules)
-    return {name: text for find in finders for name, text in find()}
+    texts = {}
+    for path in PACKAGE.rglob("*.py"):
+        name, text = str(path.relative_to(LAUNCHER)), path.read_text()
+        if PACKAGE / "agent" in path.parents:
+            texts[name] = text
+        for node in ast.walk(ast.parse(text)):
+            module = module_run_by_its_file(node, path.parent)
+            if module is not None:
+                texts[str(module.relative_to(LAUNCHER))] = module.read_text()
+            elif isinstance(node, ast.Constant) and is_program(node.value):
+                texts[f"{name}:{node.lineno}"] = str(node.value)
+    return texts
 
 
 def python_of(version: str) -> str:
@@ -83,6 +74,19 @@ def python_of(version: str) -> str:
     )
 
 
+def run(python: str, argv: list[str], asked: object) -> str:
+    done = subprocess.run(
+        [python, "-W", "error", *argv],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize("version", ["3.8", "3.9"])
 def test_a_real_one_compiles_it(version: str) -> None:
     code = (
@@ -90,16 +94,7 @@ def test_a_real_one_compiles_it(version: str) -> None:
         "for name, text in json.load(sys.stdin).items():\n"
         "    compile(text, name, 'exec', dont_inherit=True)\n"
     )
-    python = python_of(version)
-    done = subprocess.run(
-        [python, "-W", "error", "-c", code],
-        input=json.dumps(sources()),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run(python_of(version), ["-c", code], sources())
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "own"])
@@ -108,16 +103,7 @@ def test_the_probe_answers(version: str, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"
     wrong.write_text("import json\nprint 'x'\n")
     asked = {"names": ["json", "no_such_module"], "files": [str(wrong)], "folder": str(tmp_path)}
-    done = subprocess.run(
-        [python, "-W", "error", str(PROBE)],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    answer = json.loads(run(python, [str(PROBE)], asked))
     assert answer["missing"] == ["no_such_module"]
     assert answer["errors"][str(wrong)][0] == 2
     assert version == "own" or answer["python"].startswith(f"{version}.")

@@ -137,14 +137,17 @@ def test_a_host_that_lacks_the_program_is_sent_it(collected: Collected) -> None:
     assert len(zlib.decompress(b"".join(part.data for part in parts))) == 200_000
 
 
-@pytest.mark.parametrize("file", ["<string>", "train.py", "/lib64/my/train.py", "/a/lib/b.py"])
-def test_a_script_is_the_users(file: str) -> None:
-    assert not stacks.Frame("main", file, 1).is_of_library
-
-
-@pytest.mark.parametrize(
-    "file",
-    [LIBRARY, "/usr/lib/python3.11/socket.py", "<frozen importlib>", "/x/libc.so.6", "cpu.cc", ""],
+USERS = ("<string>", "train.py", "/lib64/my/train.py", "/a/lib/b.py")
+LIBRARYS = (
+    LIBRARY,
+    "/usr/lib/python3.11/socket.py",
+    "<frozen importlib>",
+    "/x/libc.so.6",
+    "a.cc",
+    "",
 )
-def test_what_is_installed_is_a_librarys(file: str) -> None:
-    assert stacks.Frame("main", file, 1).is_of_library
+
+
+@pytest.mark.parametrize("file", [*USERS, *LIBRARYS])
+def test_what_is_installed_is_a_librarys_and_a_script_is_the_users(file: str) -> None:
+    assert stacks.Frame("main", file, 1).is_of_library is (file in LIBRARYS)

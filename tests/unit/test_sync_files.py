@@ -12,30 +12,18 @@ from typing import Any
 import pytest
 
 from distrun.errors import InvalidSpecError
-from distrun.spec.model import ProgramKind, ProgramSpec, Spec, Sync
-from distrun.strategies import STRATEGIES
+from distrun.spec.model import Spec, Sync
 from distrun.sync import file_selection
 from distrun.sync.file_selection import FileSelection, select_files
 from distrun.sync.manifest import Manifest
 
+from .plans import script_in, spec_of
+
 NEWLINE = b"a\nb \xff'\"$(x).py"
 
 
-def spec_of(folder: Path, **program: Any) -> Spec:
-    fields = {
-        "kind": ProgramKind.SCRIPT,
-        "target": str(folder / "train.py"),
-        "workdir": str(folder),
-        "sync_base": str(folder),
-        **program,
-    }
-    return Spec(
-        name="job",
-        strategy="multi_worker_mirrored",
-        roles=(),
-        program=ProgramSpec(**fields),
-        success=STRATEGIES["multi_worker_mirrored"].success,
-    )
+def of_script(folder: Path, **program: Any) -> Spec:
+    return spec_of(program=script_in(folder, **program))
 
 
 def names(manifest: Manifest) -> set[bytes]:
@@ -129,13 +117,13 @@ def test_what_lies_below_a_link_comes_by_way_of_it(tmp_path: Path) -> None:
         {**inside, "sync_paths": (str(tmp_path), str(tmp_path / "current"))},
     ]
     for case in cases:
-        made = select_files(spec_of(tmp_path, **case)).manifest()
+        made = select_files(of_script(tmp_path, **case)).manifest()
         assert names(made) == {b"releases/1/train.py"}
         assert links_of(made) == {"current": "releases/1", "link.py": "releases/1/train.py"}
         assert made.folders == ("releases",)
     (tmp_path / ".gitignore").write_text("releases/\n")
     for case in cases:
-        made = select_files(spec_of(tmp_path, **case)).manifest()
+        made = select_files(of_script(tmp_path, **case)).manifest()
         assert b"current/train.py" in names(made)
         assert not made.folders
 
@@ -156,20 +144,20 @@ def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_pa
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "big.bin").touch()
     os.truncate(tmp_path / "data" / "big.bin", file_selection.MOST_BYTES)
-    assert select_files(spec_of(tmp_path)).size == file_selection.MOST_BYTES
+    assert select_files(of_script(tmp_path)).size == file_selection.MOST_BYTES
     (tmp_path / "one").write_text("1")
     with pytest.raises(InvalidSpecError) as caught:
-        select_files(spec_of(tmp_path))
+        select_files(of_script(tmp_path))
     assert " are 100,000,001 bytes, and no more than 100 MB are sent" in caught.value.message
     assert "data 100 MB" in caught.value.message
     assert str(tmp_path) in caught.value.message
     assert "sync: [train.py, src]" in str(caught.value.hint)
     # Who lists paths knows what is in them.
     paths = (str(tmp_path / "data"), str(tmp_path / "one"))
-    listed = spec_of(tmp_path, sync=Sync.PATHS, sync_paths=paths)
+    listed = of_script(tmp_path, sync=Sync.PATHS, sync_paths=paths)
     assert select_files(listed).count == 3  # the script always goes
     (tmp_path / ".gitignore").write_text("/data/\n")
-    assert select_files(spec_of(tmp_path)).size < 100
+    assert select_files(of_script(tmp_path)).size < 100
 
 
 def test_listed_paths_are_sent_with_the_script_and_nothing_else(tmp_path: Path) -> None:
@@ -178,7 +166,7 @@ def test_listed_paths_are_sent_with_the_script_and_nothing_else(tmp_path: Path) 
         (tmp_path / name).write_text(name)
     (tmp_path / "job" / ".gitignore").write_text("ignored\n")
     made = select_files(
-        spec_of(
+        of_script(
             tmp_path / "job",
             sync=Sync.PATHS,
             sync_paths=(str(tmp_path / "data"), str(tmp_path / "job" / "ignored")),
@@ -192,7 +180,7 @@ def test_the_script_is_sent_whatever_the_rules_say_of_it(tmp_path: Path) -> None
     (tmp_path / "train.py").write_text("x")
     (tmp_path / "other.py").write_text("x")
     (tmp_path / ".gitignore").write_text("*.py\n")
-    assert names(select_files(spec_of(tmp_path)).manifest()) == {b".gitignore", b"train.py"}
+    assert names(select_files(of_script(tmp_path)).manifest()) == {b".gitignore", b"train.py"}
 
 
 def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(
@@ -217,7 +205,7 @@ def test_the_records_of_jobs_are_never_sent(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "home" / "jobs").mkdir(parents=True)
     (tmp_path / "home" / "jobs" / "log").touch()
-    found = select_files(spec_of(tmp_path), [str(tmp_path / "home" / "jobs")])
+    found = select_files(of_script(tmp_path), [str(tmp_path / "home" / "jobs")])
     assert names(found.manifest()) == {b"train.py"}
 
 

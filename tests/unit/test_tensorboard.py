@@ -7,25 +7,19 @@ from typing import Any
 
 from distrun.agent import protocol
 from distrun.job import events
-from distrun.spec.model import ProgramKind, ProgramSpec, Spec, TensorBoardSpec
-from distrun.strategies import STRATEGIES
+from distrun.spec.model import TensorBoardSpec
 from distrun.supervisor import tensorboard
 from distrun.supervisor.tensorboard import TensorBoard
 from harness.loops import SimulatedLoop
+
+from .plans import spec_of
 
 
 def test_its_silence_is_told_once_and_it_may_answer_later() -> None:
     loop = SimulatedLoop()
     told: list[events.Event] = []
     orders: list[protocol.StartTask] = []
-    spec = Spec(
-        name="job",
-        strategy="default",
-        roles=(),
-        program=ProgramSpec(kind=ProgramKind.COMMAND, target="", workdir="/"),
-        success=STRATEGIES["default"].success,
-        tensorboard=TensorBoardSpec(logdir="logs"),
-    )
+    spec = spec_of(strategy="default", tensorboard=TensorBoardSpec(logdir="logs"))
     hosts = SimpleNamespace(
         below_supervisor="localhost", order=lambda _, order: orders.append(order)
     )

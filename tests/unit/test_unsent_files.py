@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from distrun.frozen import replace
-from distrun.spec.model import HostSpec, ProgramKind, ProgramSpec, Spec
-from distrun.strategies import STRATEGIES
+from distrun.spec.model import HostSpec, Spec
 from distrun.sync.unsent_files import find_unsent_reads, missing_file
+
+from .plans import script_in, spec_of
 
 
 @pytest.fixture
@@ -19,20 +20,7 @@ def spec(tmp_path: Path) -> Spec:
     (tmp_path / "data").mkdir()
     for name in ("data/x.npz", "big.csv", "labels.txt", "train.py"):
         (tmp_path / name).touch()
-    program = ProgramSpec(
-        kind=ProgramKind.SCRIPT,
-        target=str(tmp_path / "train.py"),
-        workdir=str(tmp_path),
-        sync_base=str(tmp_path),
-    )
-    return Spec(
-        name="job",
-        strategy="multi_worker_mirrored",
-        roles=(),
-        program=program,
-        hosts=(HostSpec(name="h1"),),
-        success=STRATEGIES["multi_worker_mirrored"].success,
-    )
+    return spec_of(program=script_in(tmp_path), hosts=(HostSpec(name="h1"),))
 
 
 @pytest.mark.parametrize(

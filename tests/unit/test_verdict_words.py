@@ -9,14 +9,13 @@ import pytest
 from distrun.agent.protocol import Cause, Code
 from distrun.job import events
 from distrun.strategies import Role
-from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
 from distrun.verdict.model import Kind, Verdict
 from distrun.words.causes import cause_advice, cause_text
 from harness.values import not_none
-from table import failures
 
 from .histories import MWM, Job, running
+from .scenarios import verdicts
 
 TB = 'Traceback (most recent call last):\n  File "/u/t.py", line 9, in <module>\n    train()\n'
 HANDLED = TB + "FileNotFoundError: [Errno 2] No such file or directory: 'cache'\n"
@@ -37,18 +36,11 @@ DUMP = (
 )
 
 
-def judged(job: Job, **logs: str) -> Verdict:
-    """The last verdict; logs by a task's name, `worker0`."""
-    texts = {name: text.encode() for name, text in logs.items()}
-    *_, case = failures(job.history)
-    return analyze(case, lambda name: LogTail(texts.get(name.replace(":", ""), b"")))
-
-
 def alone(log: str, code: int | None = 1, signal: int | None = None) -> Verdict:
     job = running(MWM, "worker:0", "worker:1")
     job.gone("worker:1", code, signal)
     job.gone("worker:0", signal=15)
-    verdict = judged(job, worker1=log)
+    (verdict,) = verdicts(job, worker1=log)
     assert verdict.task == "worker:1"
     return verdict
 
@@ -61,63 +53,29 @@ SAID = {
     "refused, then a crash": (REFUSED + "epoch 1 done\n", None, 11, Kind.CRASH),
     "refused, then an abort": (REFUSED + ABORTED, None, 6, Kind.CRASH),
     "an abort for want of memory": (
-        (
-            "terminate called after throwing an instance of 'std::bad_alloc'\n"
-            "  what():  std::bad_alloc\n"
-        ),
-        None,
-        6,
-        Kind.HOST_MEMORY,
-    ),
+        ("terminate called after throwing an instance of 'std::bad_alloc'\n"
+         "  what():  std::bad_alloc\n"), None, 6, Kind.HOST_MEMORY),
     "refused, then an exit": (
-        (
-            "data server: Connection refused, falling back to local files\n"
-            "final accuracy too low, giving up\n"
-        ),
-        3,
-        None,
-        Kind.EXIT,
-    ),
+        ("data server: Connection refused, falling back to local files\n"
+         "final accuracy too low, giving up\n"), 3, None, Kind.EXIT),
     "handled long ago, then an exit": (HANDLED + EPOCHS, 3, None, Kind.EXIT),
-    "handled, then an exit 1": (HANDLED + EPOCHS, 1, None, Kind.EXIT),
     "shown, then an exit": (HANDLED + "giving up\n", 3, None, Kind.EXCEPTION),
     "a port by the way": (
         "tensorboard: Address already in use, metrics off\nloss diverged, giving up\n",
-        3,
-        None,
-        Kind.EXIT,
-    ),
+        3, None, Kind.EXIT),
     "a full disk, as a tool says it": (
-        (
-            "tar: out: Cannot write: No space left on device\n"
-            "tar: Error is not recoverable: exiting now\n"
-        ),
-        2,
-        None,
-        Kind.DISK_FULL,
-    ),
+        ("tar: out: Cannot write: No space left on device\n"
+         "tar: Error is not recoverable: exiting now\n"), 2, None, Kind.DISK_FULL),
     "TensorFlow's log": (
         "E0000 00:00:1.5 11 x.cc:2] Coordination service: Connection refused\nbye\nbye\n",
-        3,
-        None,
-        Kind.CONNECTION_LOST,
-    ),
+        3, None, Kind.CONNECTION_LOST),
     "one of two arguments": (
-        "usage: t.py [-h] (--a A | --b B)\nt.py: error: one of the arguments --a --b is required\n",
-        2,
-        None,
-        Kind.ARGUMENTS,
-    ),
+        ("usage: t.py [-h] (--a A | --b B)\n"
+         "t.py: error: one of the arguments --a --b is required\n"), 2, None, Kind.ARGUMENTS),
     "a library": (
-        (
-            "/u/train: error while loading shared libraries: libcudart.so.12: cannot open shared "
-            "object file: No such file or directory\n"
-        ),
-        127,
-        None,
-        Kind.IMPORT_ERROR,
-    ),
-}
+        ("/u/train: error while loading shared libraries: libcudart.so.12: cannot open shared "
+         "object file: No such file or directory\n"), 127, None, Kind.IMPORT_ERROR),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", SAID)
@@ -206,7 +164,7 @@ def test_what_could_not_be_started_has_the_advice_for_its_cause(cause: Cause) ->
     job.planned("worker:0")
     job(events.TaskNotStarted, task="worker:0", attempt=0, cause=cause)
     job.ended("worker:0")
-    verdict = judged(job)
+    (verdict,) = verdicts(job)
     assert verdict.kind is Kind.NOT_STARTED
     assert UNABLE[cause] in not_none(cause_advice(verdict.cause))
     assert ("the folder of its log was removed" in cause_text(verdict.cause)) == (
@@ -232,7 +190,7 @@ def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error: str, is_own: b
     job(events.JobPlanned, tasks=(record,))
     job.started("worker:0")
     job.gone("worker:0", 1)
-    verdict = judged(job, worker0=raised(error))
+    (verdict,) = verdicts(job, worker0=raised(error))
     assert (verdict.kind, "SO_REUSEPORT" in not_none(cause_advice(verdict.cause))) == (
         Kind.PORT_TAKEN,
         is_own,
