@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from distrun.supervisor.signs_of_life import QUIET_SECONDS, SUSPECT_SECONDS, SignsOfLife
@@ -93,11 +95,23 @@ def test_once_there_are_steps_lines_are_no_progress(stalling: Tasks) -> None:
     assert stalling.wait_with("line", 10.0) == STALL
 
 
-def test_a_new_attempt_may_print_again_before_its_first_step(stalling: Tasks) -> None:
+@pytest.mark.parametrize(
+    "is_over",
+    [
+        lambda signs: signs.start(),  # a new attempt
+        lambda signs: signs.end("worker:0"),  # it has exited
+        lambda signs: signs.record("worker:0", "1", is_moving=False),  # a bar has ended
+    ],
+)
+def test_lines_count_again_once_the_steps_are_over(
+    stalling: Tasks, is_over: Callable[[SignsOfLife], None]
+) -> None:
     stalling.signs.record("worker:0", "1")
     stalling.wait(90.0)
-    stalling.signs.start()
+    is_over(stalling.signs)
     assert stalling.wait_with("line", 30.0) is None
+    since = stalling.now
+    assert not_none(stalling.wait(1000.0)) - since <= STALL * 1.25
 
 
 def test_while_a_host_is_out_of_reach_nothing_is_known(stalling: Tasks) -> None:
@@ -106,22 +120,6 @@ def test_while_a_host_is_out_of_reach_nothing_is_known(stalling: Tasks) -> None:
     stalling.is_known = True
     since = stalling.now
     assert STALL / 2 < not_none(stalling.wait(1000.0)) - since <= STALL
-
-
-def test_the_steps_of_a_task_that_has_exited_are_forgotten(stalling: Tasks) -> None:
-    stalling.signs.record("worker:0", "1")
-    stalling.wait(90.0)
-    stalling.signs.end("worker:0")
-    assert stalling.wait_with("line", 30.0) is None
-    since = stalling.now
-    assert not_none(stalling.wait(1000.0)) - since <= STALL * 1.25
-
-
-def test_the_end_of_a_bar_is_progress_and_lines_count_again(stalling: Tasks) -> None:
-    stalling.signs.record("worker:0", "1")
-    stalling.wait(90.0)
-    stalling.signs.record("worker:0", "1", is_moving=False)
-    assert stalling.wait_with("line", 30.0) is None
 
 
 def test_nothing_is_watched_once_it_is_stopped(stalling: Tasks) -> None:

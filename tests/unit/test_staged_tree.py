@@ -6,7 +6,7 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -222,6 +222,13 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
     host.beats = 0
     host.receiver.close()
     assert host.beats >= 600 + 600  # of the copy, and of the store
+    for path in (tmp_path / "job").iterdir():
+        path.write_text("x" + path.name)
+    host.expect(manifest_of(tmp_path / "job"))
+    host.continue_transfer(at_most=manifest.size)
+    host.beats = 0
+    host.receiver.close()
+    assert host.beats >= 300 + 900
 
 
 def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path) -> None:
@@ -337,25 +344,20 @@ def make_deep_folders(top: Path) -> None:
     os.close(here)
 
 
-@pytest.fixture
-def deep_host(host: Host) -> Iterator[Host]:
-    """A host, whose folders are removed at the end, which pytest cannot if they are deep."""
-    yield host
-    subprocess.run(["rm", "-rf", host.state], check=True)
-
-
 def test_folders_of_any_depth_that_a_dead_agent_has_left_are_removed(
-    deep_host: Host, job: Path
+    host: Host, job: Path, request: pytest.FixtureRequest
 ) -> None:
-    deep_host.expect(manifest_of(job))
-    old = deep_host.state / "agents" / "old"
+    # pytest cannot remove folders that are deep.
+    request.addfinalizer(lambda: subprocess.run(["rm", "-rf", host.state], check=True))
+    host.expect(manifest_of(job))
+    old = host.state / "agents" / "old"
     old.mkdir()
     make_deep_folders(old)
     os.utime(old, (0, 0))
-    deep_host.continue_transfer()
-    deep_host.receiver.close()
-    deep_host.dir._is_lasting = True
-    deep_host.dir.remove()
+    host.continue_transfer()
+    host.receiver.close()
+    host.dir._is_lasting = True
+    host.dir.remove()
     assert not old.exists()
 
 

@@ -58,10 +58,9 @@ def ended(at: float, task: str, attempt: int = 0) -> list[events.Event]:
     return [exited, events.TaskEnded(at=at + 1, task=task, attempt=attempt)]
 
 
-def restart(at: float) -> events.RestartPlanned:
-    cause = Cause(Code.TASK_EXITED, task=A, status=1)
+def restart(at: float, cause: Cause, *tasks: str) -> events.RestartPlanned:
     return events.RestartPlanned(
-        at=at, number=1, tasks=(A, B), cause=cause, delay=1.0, is_free=False, left=1
+        at=at, number=1, tasks=tasks or (A, B), cause=cause, delay=1.0, is_free=False, left=1
     )
 
 
@@ -76,7 +75,8 @@ def test_a_task_waits_starts_trains_and_ends_in_each_attempt() -> None:
     history = [
         created(0.0), planned(2.0), started(3.0, A), started(4.0, B),
         events.FirstStep(at=9.0, task=A, attempt=0), *ended(20.0, A), *ended(22.0, B),
-        restart(23.0), started(25.0, A, 1), events.FirstStep(at=30.0, task=A, attempt=1),
+        restart(23.0, Cause(Code.TASK_EXITED)), started(25.0, A, 1),
+        events.FirstStep(at=30.0, task=A, attempt=1),
         *ended(40.0, A, 1),
     ]  # fmt: skip
     assert shown(history, A) == [
@@ -235,15 +235,7 @@ HISTORY = [
     events.Synced(at=104.0, host="gpu0", files=1, size=1),
     planned(105.0),
     *attempt(0, 105.0),
-    events.RestartPlanned(
-        at=139.0,
-        number=0,
-        tasks=(A, B),
-        cause=Cause(Code.HOST_LOST, host="gpu1"),
-        delay=1.0,
-        is_free=False,
-        left=2,
-    ),
+    restart(139.0, Cause(Code.HOST_LOST, host="gpu1")),
     ready(141.0, "gpu1"),
     *attempt(1, 142.0),
 ]
@@ -295,13 +287,10 @@ def test_the_times_of_a_host_are_corrected_by_its_clock() -> None:
 
 
 def test_a_task_that_restarts_alone_leaves_the_others_in_their_attempt() -> None:
-    alone = events.RestartPlanned(
-        at=120.0, number=0, tasks=("worker:1",), cause=Cause(Code.TASK_NOT_STARTED), delay=0.0,
-        is_free=False, left=2,
-    )  # fmt: skip
     history = [
         created(100.0), ready(101.0, "gpu0"), planned(102.0),
-        *of_both(events.TaskStarted, 103.0, 103.0, attempt=0, pid=1), alone,
+        *of_both(events.TaskStarted, 103.0, 103.0, attempt=0, pid=1),
+        restart(120.0, Cause(Code.TASK_NOT_STARTED), B),
         events.TaskStarted(at=121.0, task="worker:1", attempt=1, pid=2),
         *of_both(events.TaskExited, 130.0, 131.0, attempt=1, code=0),
     ]  # fmt: skip

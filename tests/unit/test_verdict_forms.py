@@ -219,6 +219,9 @@ NATIVE = {
                               1, None),
         }),
         (Kind.DISK_FULL, "disk full", {
+            "TensorFlow's own words": (
+                py(f"{TF}ResourceExhaustedError: /m/p-0; No space left on device [Op:SaveV2]"),
+                1, None),
             "a quota": (
                 py(f"{TF}ResourceExhaustedError: disk quota exceeded [Op:SaveV2]"), 1, None),
         }),
