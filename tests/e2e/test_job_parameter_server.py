@@ -34,8 +34,7 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(
     arguments = ["--", "--data-dir", str(small_mnist), "--steps-per-epoch", "100000"]
 
     def launched() -> str:
-        done = distrun("launch", "-d", "job.yaml", *arguments)
-        assert done.returncode == 0, done.stderr
+        done = distrun.checked("launch", "-d", "job.yaml", *arguments)
         return str(done.stdout.strip())
 
     def tasks(job: str) -> dict[str, dict[str, Any]]:
@@ -62,7 +61,7 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(
 
     second = launched()
     wait_until(lambda: trains(second), timeout=120)
-    assert distrun("kill", second, timeout=60).returncode == 0
+    distrun.checked("kill", second, timeout=60)
     output = distrun("logs", second, "-t", "chief:0").stdout
     resumed = re.search(r"resumed from ckpt-\d+ in saved: epoch 1, after step (\d+)", output)
     assert resumed

@@ -56,4 +56,4 @@ def test_a_slow_generator_is_what_the_others_wait_for(distrun: Distrun) -> None:
     assert found["straggler"]["task"] == "worker:1"
     places = [each["place"] for each in found["straggler"]["reasons"]]
     assert places[0] == "batches, train.py:8"
-    assert distrun("kill").returncode == 0
+    distrun.checked("kill")

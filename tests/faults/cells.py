@@ -1,7 +1,4 @@
-"""The cells of the fault matrix: a fault, its victim and its moment. A seed samples some.
-
-Cells of hosts are apart: all pairs with them would double the matrix.
-"""
+"""The cells of the fault matrix: a fault, its victim and its moment. A seed samples some."""
 
 from __future__ import annotations
 
@@ -97,37 +94,6 @@ def _pairwise(cells: list[Cell]) -> Iterator[Cell]:
         yield best
 
 
-# Hosts and resumed jobs -----------------------------------------------------------------------
-
-HOST_FAULTS = ("cut", "agent", "processes", "disk", "spare", "supervisor", "launch")
-"""The network, the agent, all processes or the disk of a host; or jobs that are resumed."""
-ENDING = ("supervisor", "launch")
-"""Is killed with SIGKILL; then somebody resumes the job."""
-
-
-@dataclass(frozen=True)
-class HostCell(Cell):
-    """A fault of the host of the victim, in a job that has a spare; or one that ends the job."""
-
-    def __str__(self) -> str:
-        return f"host-{super().__str__()}"
-
-
-def host_cells(seed: int) -> list[HostCell]:
-    """One cell for each fault of hosts, with a drawn victim, moment and strategy."""
-    chooser = random.Random(seed)
-    cells = []
-    for fault in HOST_FAULTS:
-        strategy = MWM if fault == "disk" else chooser.choice((MWM, PS))
-        victim = chooser.choice(
-            ("worker:0", "worker:1") if strategy == MWM else ("chief:0", "worker:0", "ps:0")
-        )
-        # The tasks write into their logs after these moments.
-        moments = ("first_step", "mid_epoch") if fault == "disk" else MOMENTS[:-1]
-        cells.append(HostCell(fault, victim, chooser.choice(moments), strategy))
-    return cells
-
-
 @dataclass(frozen=True)
 class Expectation:
     """The expected end of a cell's job. No cell may leave processes behind.
@@ -166,18 +132,7 @@ _KINDS = {
 }
 
 
-_REPLACED = Expectation(kinds=("host_lost",), restarts=(1,))
-_OF_HOSTS = {
-    "cut": _REPLACED,
-    "agent": _REPLACED,
-    "processes": _REPLACED,
-    "disk": Expectation(kinds=("disk_full",), restarts=(1,)),
-}
-
-
 def expected(cell: Cell) -> Expectation:
-    if isinstance(cell, HostCell):
-        return _OF_HOSTS.get(cell.fault, _UNHARMED)
     if cell.fault == "SIGSTOP":
         return _UNHARMED
     if cell.victim not in TASKS:

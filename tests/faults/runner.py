@@ -19,20 +19,8 @@ from typing import Any
 import psutil
 import yaml
 
-from cells import (
-    ENDING,
-    MID_EPOCH,
-    SAVE_EVERY,
-    SIGNALS,
-    STEPS,
-    TASKS,
-    Cell,
-    HostCell,
-    expected,
-)
+from cells import MID_EPOCH, SAVE_EVERY, SIGNALS, STEPS, TASKS, Cell, expected
 from controller import Attempt, Controller
-from harness.network import Host, Network, processes_on
-from losses import pid_on_host
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -41,7 +29,6 @@ GONE_WITHIN = 10.0
 PATIENCE = 240.0
 CGROUPS = Path("/sys/fs/cgroup")
 OOM_BYTES = 64 << 20
-DISK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -160,14 +147,8 @@ class CellRun:
             },
             "restart": {"max": 2, "backoff": "100ms", "backoff_max": "100ms"},
             "timeouts": {"run": f"{PATIENCE:.0f}s", "grace": "5s"},
-            **self._hosts_of_spec,
         }
         (self._folder / "job.yaml").write_text(yaml.safe_dump(spec))
-
-    @property
-    def _hosts_of_spec(self) -> dict[str, Any]:
-        """More keys of the spec."""
-        return {}
 
     @property
     def _environ(self) -> dict[str, str]:
@@ -372,92 +353,6 @@ class CellRun:
                 self._cgroup.rmdir()
 
 
-class HostCellRun(CellRun):
-    """Runs a cell over ssh: each task on its own host, and a spare."""
-
-    def __init__(self, cell: HostCell, python: str) -> None:
-        self._network = Network(set())
-        count = sum(cell.cluster.values())
-        self._on = self._network.hosts(count + 1)
-        if cell.fault == "disk":
-            for host in self._on:
-                disk = host.home / ".local"
-                disk.mkdir()
-                host.run("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(disk))
-        super().__init__(cell, python)
-
-    @property
-    def _hosts_of_spec(self) -> dict[str, Any]:
-        return {
-            "hosts": [host.name for host in self._on],
-            "spares": 1,
-            "ssh": {"config_file": str(self._network.ssh_config)},
-            "timeouts": {"run": f"{PATIENCE:.0f}s", "grace": "5s", "link": "8s"},
-        }
-
-    def _inject(self, paused: Attempt) -> list[str]:
-        fault = self._cell.fault
-        if fault in ENDING:
-            return self._end_and_resume()
-        if fault == "spare":
-            self._on[-1].power_off()
-            paused.answer("go")
-            return []
-        victim = self._victim()
-        if victim is None:
-            return [f"{self._cell.victim} is not there"]
-        tasks = self._status()["tasks"]
-        (name,) = [each["host"] for each in tasks if each["task"] == self._cell.victim]
-        (host,) = [each for each in self._on if each.name == name]
-        self._strike(host)
-        if fault == "disk":
-            paused.answer("go")
-            return []
-        died = (
-            True
-            if fault == "cut"
-            else self._controller.serve_until(lambda: victim.has_ended, PATIENCE)
-        )
-        if paused is not victim:
-            paused.answer("go")
-        return [] if died else [f"{self._cell.victim} did not die of it"]
-
-    def _strike(self, host: Host) -> None:
-        if self._cell.fault == "cut":
-            host.cut()
-        elif self._cell.fault == "disk":
-            host.run("sh", "-c", f"cat /dev/zero > {host.home}/.local/full", check=False)
-        else:
-            (pid,) = [e["agent_pid"] for e in self._status()["hosts"] if e["name"] == host.name]
-            for each in processes_on(host):
-                if self._cell.fault == "processes" or pid_on_host(each) == pid:
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        each.kill()
-
-    def _end_and_resume(self) -> list[str]:
-        is_launch = self._cell.fault == "launch"
-        pid = self._launch.pid if is_launch else self._status()["supervisor_pid"]
-        os.kill(pid, signal.SIGKILL)
-        ended = {"stopped", "failed"} if is_launch else {"lost"}
-        if not self._controller.serve_until(lambda: self._status()["state"] in ended, PATIENCE):
-            return ["the job did not end"]
-        self._launch.wait(PATIENCE)
-        self._launch = self._distrun("resume", "job")
-        return []
-
-    def _to_be_named(self, job: dict[str, Any]) -> str | None:
-        return None if self._cell.fault == "disk" else self._cell.victim
-
-    def _living(self) -> list[psutil.Process]:
-        return super()._living() + [each for host in self._on for each in processes_on(host)]
-
-    def _close(self) -> None:
-        super()._close()
-        self._network.close()
-
-
 def run_cell(cell: Cell, python: str = sys.executable) -> Result:
     """Runs a cell, with the tasks in this Python interpreter."""
-    if isinstance(cell, HostCell):
-        return HostCellRun(cell, python).run()
     return CellRun(cell, python).run()

@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from harness.command import Distrun, Status
-from harness.network import Host, Hosts, Network, ProcessesOf
+from harness.host_fixtures import Ssh
+from harness.network import Host, pid_on_host
 from harness.preloaded import PreloadedPython
 from harness.training import DEADLINE, MAIN
 from harness.waiting import wait_until
-from losses import Losses, pid_on_host
 
 pytest_plugins = ["harness.host_fixtures"]
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -32,7 +32,7 @@ RESTART = {"max": 3, "backoff": f"{BACKOFF}s", "backoff_max": f"{BACKOFF}s"}
 
 
 @pytest.fixture
-def write_spec(network: Network, preloaded: PreloadedPython, tmp_path: Path) -> Any:
+def write_spec(preloaded: PreloadedPython, ssh: Ssh, distrun: Distrun) -> Any:
     """Write a spec that trains with the bundled job, one worker on each host; more keys."""
 
     def write(
@@ -48,12 +48,12 @@ def write_spec(network: Network, preloaded: PreloadedPython, tmp_path: Path) -> 
             "strategy": "multi_worker_mirrored",
             "cluster": {"worker": workers},
             "hosts": [host.name for host in on],
-            "ssh": {"config_file": str(network.ssh_config)},
+            "ssh": {"config_file": str(ssh.network.ssh_config)},
             "program": {
                 "script": script,
                 "python": preloaded.interpreter,
                 "args": [
-                    *("--dataset", "synthetic", "--checkpoint-dir", str(tmp_path / name)),
+                    *("--dataset", "synthetic", "--checkpoint-dir", str(distrun.cwd / name)),
                     *("--optimizer", "adam", "--learning-rate", "0.003"),
                     *("--steps-per-epoch", str(STEPS), "--checkpoint-every", str(SAVE_EVERY)),
                     *arguments,
@@ -62,7 +62,7 @@ def write_spec(network: Network, preloaded: PreloadedPython, tmp_path: Path) -> 
             "timeouts": {"link": f"{LEASE}s"},
             **keys,
         }
-        path = tmp_path / f"{name}.yaml"
+        path = distrun.cwd / f"{name}.yaml"
         path.write_text(yaml.safe_dump(document))
         return path
 
@@ -76,81 +76,41 @@ def epochs(distrun: Distrun) -> dict[int, tuple[int, float]]:
     return {int(n): (int(s), float(a)) for n, s, a in re.findall(pattern, log, re.MULTILINE)}
 
 
-def test_three_losses_in_a_training_of_four_workers_change_nothing_of_its_accuracy(
-    hosts: Hosts,
-    write_spec: Any,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
-    record_property: Callable[[str, object], None],
-) -> None:
-    on = hosts(5)
-    arguments = ("--batch-size", "32", "--epochs", str(EPOCHS))
-    done = distrun("launch", write_spec("whole", on[:4], *arguments, workers=4), timeout=DEADLINE)
-    assert done.returncode == 0, done.stderr
-    expected = epochs(distrun)
-    spec = write_spec(
-        "disturbed", on, *arguments, workers=4, spares=1,
-        restart=RESTART,
-    )  # fmt: skip
-    losses = Losses(SEED, EPOCHS * STEPS, distrun, status, processes_of, LEASE, BACKOFF, DEADLINE)
-    launched = distrun("launch", "-d", spec, timeout=DEADLINE)
-    assert launched.returncode == 0, launched.stderr
-    losses.inflict(on)
-    waited = distrun("wait", timeout=DEADLINE)
-    assert waited.returncode == 0, waited.stderr
-    losses.check(4)
-    found = epochs(distrun)
-    record_property("table", f"seed {SEED}: undisturbed {expected}\n        disturbed {found}")
-    assert list(found) == list(expected)
-    assert abs(found[EPOCHS][1] - expected[EPOCHS][1]) <= 0.01
-    told = [each["repeated_steps"] for each in status()["replacements"]]
-    assert all(each is None or each <= SAVE_EVERY + 1 for each in told), told
-    wait_until(lambda: not any(map(processes_of, on)))
-
-
 def test_two_spares_take_over_and_the_accuracy_stays_the_same(
-    hosts: Hosts,
-    write_spec: Any,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
+    write_spec: Any, ssh: Ssh, distrun: Distrun
 ) -> None:
     """The hosts of worker 1 are lost, twice, at drawn moments; there are two spares."""
-    on = hosts(4)
+    on = ssh.hosts(4)
     chooser = random.Random(SEED)
     options: dict[str, Any] = {"workers": 2, "spares": 2, "restart": {**RESTART, "max": 6}}
     arguments = ("--batch-size", "16", "--epochs", str(EPOCHS))
-    done = distrun("launch", write_spec("whole", on, *arguments, **options), timeout=DEADLINE)
-    assert done.returncode == 0, done.stderr
+    distrun.checked("launch", write_spec("whole", on, *arguments, **options), timeout=DEADLINE)
     expected = epochs(distrun)
     spec = write_spec("disturbed", on, *arguments, **options)
-    launched = distrun("launch", "-d", spec, timeout=DEADLINE)
-    assert launched.returncode == 0, launched.stderr
+    distrun.checked("launch", "-d", spec, timeout=DEADLINE)
     for number, lose in enumerate(chooser.sample([cut, kill_processes], 2), start=1):
         moment = STEPS * number - chooser.randrange(2, STEPS - 2)
         print(f"seed {SEED}: {lose.__name__} at step {moment}")  # shown if the test fails
-        wait_until(lambda moment=moment: last_step(status) >= moment, DEADLINE)  # type: ignore[misc]
-        lose(on[number], processes_of)  # h2, then h3, where worker 1 is by then
+        wait_until(lambda moment=moment: last_step(distrun.status) >= moment, DEADLINE)  # type: ignore[misc]
+        lose(on[number], ssh)  # h2, then h3, where worker 1 is by then
         wait_until(
-            lambda number=number: len(status()["replacements"]) == number,  # type: ignore[misc]
+            lambda number=number: len(distrun.status()["replacements"]) == number,  # type: ignore[misc]
             DEADLINE,
             what="a spare takes over",
         )
-    waited = distrun("wait", timeout=DEADLINE)
-    assert waited.returncode == 0, waited.stderr
+    distrun.checked("wait", timeout=DEADLINE)
     assert abs(epochs(distrun)[EPOCHS][1] - expected[EPOCHS][1]) <= 0.01
-    told = [each["repeated_steps"] for each in status()["replacements"]]
+    told = [each["repeated_steps"] for each in distrun.status()["replacements"]]
     assert len(told) == 2
     assert all(each is not None and each <= SAVE_EVERY + 1 for each in told), told
 
 
-def cut(host: Host, _: ProcessesOf) -> None:
+def cut(host: Host, _: Ssh) -> None:
     host.cut()
 
 
-def kill_processes(host: Host, processes_of: ProcessesOf) -> None:
-    for each in processes_of(host):
+def kill_processes(host: Host, ssh: Ssh) -> None:
+    for each in ssh.processes(host):
         with contextlib.suppress(psutil.NoSuchProcess):  # the death of another has ended it
             each.kill()
 
@@ -171,15 +131,13 @@ sys.exit(main(sys.argv[1:]))
 def test_training_continues_with_fewer_workers_and_grows_back_at_the_next_restart(
     batch_size: str,
     batches: list[int],
-    hosts: Hosts,
     write_spec: Any,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
     record_property: Callable[[str, object], None],
+    ssh: Ssh,
+    distrun: Distrun,
 ) -> None:
     """The host of the last worker dies, returns, and then a process dies, at drawn moments."""
-    on = hosts(3)
+    on = ssh.hosts(3)
     chooser = random.Random(SEED)
     script, count = distrun.cwd / "train.py", distrun.cwd / "epochs"
     script.write_text(OPEN_ENDED.format(mnist=str(MAIN.parent), epochs=str(count)))
@@ -188,35 +146,33 @@ def test_training_continues_with_fewer_workers_and_grows_back_at_the_next_restar
         "elastic", on, "--batch-size", batch_size,
         script="train.py", workers=3, restart={**RESTART, "min_workers": 2},
     )  # fmt: skip
-    launched = distrun("launch", "-d", spec, timeout=DEADLINE)
-    assert launched.returncode == 0, launched.stderr
+    distrun.checked("launch", "-d", spec, timeout=DEADLINE)
 
     def train(least: int = 0) -> int:
         """Let it train for some drawn steps, and to this one at least; returns the last step."""
-        moment = max(least, last_step(status) + chooser.randrange(2, 2 * STEPS))
+        moment = max(least, last_step(distrun.status) + chooser.randrange(2, 2 * STEPS))
         print(f"seed {SEED}: until step {moment}")  # shown if the test fails
-        wait_until(lambda: last_step(status) >= moment, DEADLINE)
-        return last_step(status)
+        wait_until(lambda: last_step(distrun.status) >= moment, DEADLINE)
+        return last_step(distrun.status)
 
     def workers() -> int:
-        return len(status()["tasks"])
+        return len(distrun.status()["tasks"])
 
     reached = train(SAVE_EVERY + 1)
     on[2].power_off()
     wait_until(lambda: workers() == 2, DEADLINE)
     on[2].restart()
-    wait_until(lambda: states(status)["h3"] == "spare", DEADLINE)
+    wait_until(lambda: states(distrun.status)["h3"] == "spare", DEADLINE)
     reached = train(reached + SAVE_EVERY + 2)  # two workers save at least once
     assert workers() == 2, "a host that is back restarts nothing"
     count.write_text(str(reached // STEPS + 3))
-    (pid,) = [each["pid"] for each in status()["tasks"] if each["task"] == "worker:1"]
-    (victim,) = [each for each in processes_of(on[1]) if pid_on_host(each) == pid]
+    (pid,) = [each["pid"] for each in distrun.status()["tasks"] if each["task"] == "worker:1"]
+    (victim,) = [each for each in ssh.processes(on[1]) if pid_on_host(each) == pid]
     victim.kill()
-    waited = distrun("wait", timeout=DEADLINE)
-    assert waited.returncode == 0, waited.stderr
+    distrun.checked("wait", timeout=DEADLINE)
     log = distrun("logs", "--raw", "-t", "worker:0").stdout
     assert [int(each) for each in re.findall(r", (\d+) images a step", log)] == batches
-    assert [each["workers"] for each in status()["replacements"]] == [2, 3]
+    assert [each["workers"] for each in distrun.status()["replacements"]] == [2, 3]
     found = epochs(distrun)
     record_property("table", f"seed {SEED}, batch size {batch_size}: {found}")
     assert list(found) == [*range(1, reached // STEPS + 4)], "an epoch is missing"

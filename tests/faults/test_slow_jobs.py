@@ -109,7 +109,7 @@ def loop(code: str, step: str = "0.005", before: str = "", who: str = "is_slow")
 def profile(distrun: Distrun, workers: int) -> Any:
     wait_until(lambda: distrun("logs").stdout.count("trains") == workers, timeout=60)
     found = json.loads(distrun("profile", "--seconds", "4", "--json").stdout)
-    assert distrun("kill").returncode == 0
+    distrun.checked("kill")
     return found
 
 

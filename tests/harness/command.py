@@ -27,14 +27,26 @@ Detach = Callable[..., str]
 """Starts a job in the background; returns its id."""
 Launch = Callable[..., subprocess.Popen[str]]
 """Launches a job in the foreground; returns once each task's script runs."""
-FindVictim = Callable[..., int]
-"""Finds the process to kill, by `launch`, `supervisor`, `agent` or `guard`."""
 
 
 class WriteSpec(Protocol):
     """Writes a spec of `workers` that run a shell script; more keys as keywords."""
 
     def __call__(self, script: str, workers: int = 2, name: str = "job", **keys: Any) -> Path: ...
+
+
+def write_spec(folder: Path, script: str, workers: int = 2, name: str = "job", **keys: Any) -> Path:
+    """Write a spec of `workers` that run a shell script; more keys as keywords."""
+    document = {
+        "name": name,
+        "strategy": "multi_worker_mirrored",
+        "cluster": {"worker": workers},
+        "program": {"command": ["sh", "-c", script]},
+        **keys,
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
 
 
 class Status(Protocol):
@@ -71,6 +83,12 @@ class Distrun:
         return subprocess.run(
             [*self.argv, *args], timeout=timeout, check=False, **self._with_defaults(options)
         )
+
+    def checked(self, *args: str | os.PathLike[str], **options: Any) -> Any:
+        """Run to the end, which must be a success."""
+        done = self(*args, **options)
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+        return done
 
     def _fork(
         self, preloaded: PreloadedPython, args: Sequence[str], timeout: float
@@ -111,16 +129,7 @@ class Distrun:
 
     def write_spec(self, script: str, workers: int = 2, name: str = "job", **keys: Any) -> Path:
         """Write a spec of `workers` that run a shell script; more keys as keywords."""
-        document = {
-            "name": name,
-            "strategy": "multi_worker_mirrored",
-            "cluster": {"worker": workers},
-            "program": {"command": ["sh", "-c", script]},
-            **keys,
-        }
-        path = self.cwd / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(document))
-        return path
+        return write_spec(self.cwd, script, workers, name, **keys)
 
     def launch(self, script: str, *args: Any, **keys: Any) -> subprocess.CompletedProcess[str]:
         """Write a spec and launch it, to its end."""

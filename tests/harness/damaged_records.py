@@ -9,19 +9,17 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 from unittest import mock
 
 import yaml
 
-from distrun.advice.model import Advice, Symptom
 from distrun.agent.protocol import Cause, Code, Subject
 from distrun.cli import console, main
 from distrun.errors import DistrunError
 from distrun.job import events, record
-from distrun.preflight import Grade
-from distrun.strategies import Success
 from distrun.words.events import EventFormatter
 from harness.command import Distrun
 
@@ -53,84 +51,39 @@ esac
 exec sleep 600
 """
 _CAUSE = Cause(Code.LOST_WITH_HOST, within=(Cause(Code.SSH_TIMED_OUT),))
-OTHERS: Sequence[events.Event] = (
-    events.LinkLost(at=AT, host="localhost", cause=_CAUSE),
-    events.LinkRestored(at=AT, host="localhost"),
-    events.JobQueued(
-        at=AT,
-        job_id="job-abc",
-        name="job",
-        strategy="multi_worker_mirrored",
-        spec_file="job.yaml",
-        batch_id="12",
-        cause=_CAUSE,
-    ),
-    events.HostLeftOut(at=AT, host="h1", cause=_CAUSE),
-    events.PlanFailed(at=AT, restart=1, cause=Cause(Code.NO_ROOM, tasks=("worker:1",))),
-    events.TrainingContinued(at=AT, task="worker:0", step=5, former_step=9, seconds=3.5),
-    events.LogsIncomplete(at=AT, host="localhost", cause=_CAUSE),
-    events.LogsReceivedLate(at=AT, host="h1", sizes={"worker:1": 5}),
-    events.JobResumed(
-        at=AT,
-        job_id="job-1",
-        name="job",
-        strategy="mirrored",
-        success=Success.ALL,
-        spec_file="/run/job/spec.yaml",
-        supervisor_pid=5,
-        changes=("restart.max=1",),
-        down=3.0,
-    ),
-    events.HostNotCleared(at=AT, host="h1", cause=_CAUSE, seconds=9.0),
-    events.HostCleared(at=AT, host="h1"),
-    events.SyncStarted(at=AT, host="h1", files=1, size=10, all_files=2, all_size=20),
-    events.Synced(at=AT, host="h1", files=1, size=10),
-    events.FilesPreserved(at=AT, host="h1", folder="/run/kept", files=1, size=10),
-    events.ResultsFetched(at=AT, folder="/run/job", files=1, size=10, causes=(_CAUSE,)),
-    events.PreflightSkipped(at=AT),
-    events.PreflightStarted(at=AT, hosts=2),
-    events.PreflightFound(
-        at=AT,
-        host="h1",
-        subject=Subject.CLOCK,
-        grade=Grade.WARNING,
-        cause=Cause(Code.CLOCK_DIFFERS, host="h1", seconds=9.0),
-    ),
-    events.PreflightEnded(at=AT, checks=9, failed=1, warnings=2),
-    events.StartsCanceled(at=AT, tasks=("worker:0",)),
-    events.TaskReady(at=AT, task="worker:0", attempt=0),
-    events.FirstStep(at=AT, task="worker:0", attempt=0),
-    events.SavingStarted(at=AT, task="worker:0", attempt=0),
-    events.SavingEnded(at=AT, task="worker:0", attempt=0),
-    events.ClusterMismatched(
-        at=AT,
-        cause=Cause(Code.SERVED_ELSEWHERE, task="worker:0", text="1025", tasks=("worker:1",)),
-    ),
-    events.TensorBoardStarted(at=AT, address="http://localhost:6006"),
-    events.TasksQuiet(at=AT, since=AT - 120.0, usual=1.0, busy=("worker:1",)),
-    events.TasksActive(at=AT),
-    events.JobAdvised(
-        at=AT, finding=Advice(symptom=Symptom.WAITED_FOR, task="worker:0", amount=0.4)
-    ),
-    events.TensorBoardSilent(at=AT, cause=Cause(Code.TENSORBOARD_SILENT, seconds=60.0)),
-    events.TensorBoardEnded(at=AT, cause=Cause(Code.TENSORBOARD_EXITED, status=1)),
-    events.ProgressIgnored(at=AT, task="worker:0", cause=Cause(Code.PROGRESS_EXCESSIVE, count=200)),
-    events.TaskNotStarted(
-        at=AT, task="worker:0", attempt=1, cause=Cause(Code.PROGRAM_NOT_FOUND, name="x")
-    ),
-    events.HostFault(at=AT, host="h9", cause=Cause(Code.LOG_DISK_FULL, path="/run", errno=28)),
-    events.HostLost(at=AT, host="h9", cause=_CAUSE),
-    events.TimedOut(at=AT, timer=events.Timer.from_json("stall")),
-    events.StopRequested(
-        at=AT,
-        cause=Cause(Code.STOPPED_BY_COMMAND, name="distrun kill"),
-        signal=15,
-        grace=10.0,
-        exit_code=137,
-    ),
-    events.Aborted(at=AT, cause=Cause(Code.SUPERVISOR_DIED), exit_code=70),
-)
-"""Events of other jobs; added to the record of one that has ended, so that every kind is there."""
+_EXAMPLES: dict[Any, Any] = {
+    Cause: _CAUSE,
+    str: "x",
+    int: 1,
+    float: 9.0,
+    bool: True,
+    bytes: b"x",
+    "at": AT,
+    "task": "worker:0",
+    "host": "localhost",
+    "subject": Subject.CLOCK,
+    "strategy": "multi_worker_mirrored",
+}
+"""By type, or by the name of the field."""
+
+
+def example(kind: Any, name: str = "") -> Any:
+    """A value of a type, in a field of that name."""
+    inner = get_args(kind)
+    for known in (name, kind):
+        if known in _EXAMPLES:
+            return _EXAMPLES[known]
+    if get_origin(kind) is tuple:
+        return (example(inner[0], name.removesuffix("s")),)
+    if get_origin(kind) is dict:
+        return {"worker:1": example(inner[1])}
+    if inner:  # a union
+        return example(inner[0], name)
+    if issubclass(kind, Enum):
+        return next(iter(kind))
+    hints = get_type_hints(kind)
+    names = kind._fields if issubclass(kind, tuple) else kind._names
+    return kind(**{field: example(hints[field], field) for field in names})
 
 
 class Record:
@@ -152,10 +105,9 @@ class Record:
         *lines, last = self.path.read_bytes().splitlines()
         started = json.loads(lines[0])["at"]
         present = {json.loads(line)["event"] for line in (*lines, last)}
-        for event in OTHERS:
-            if type(event).__name__ not in present:
-                encoded = {**events.encode(event), "at": started + 1}
-                lines.append(json.dumps(encoded).encode("ascii"))
+        for name in (each for each in events.KINDS if each not in present):  # of other jobs
+            encoded = {**events.encode(example(events.KINDS[name])), "at": started + 1}
+            lines.append(json.dumps(encoded).encode("ascii"))
         self.lines = [*lines, last]
         assert {json.loads(line)["event"] for line in self.lines} == events.KINDS.keys()
         self._texts = [self._text(line) for line in self.lines]

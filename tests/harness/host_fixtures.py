@@ -1,8 +1,7 @@
-"""Fixtures of tests over ssh: hosts with a real sshd each, and specs that run jobs on them."""
+"""The fixture of tests over ssh: hosts with a real sshd each, and specs that run jobs on them."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +9,9 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
 
 from harness import network as networks
-from harness.command import Distrun, Status
-from harness.network import CutOff, HasEnded, Hosts, ProcessesOf, RemoteSpec
+from harness.command import write_spec
 
 
 @pytest.fixture(scope="session")
@@ -29,66 +26,28 @@ def network(kept_processes: set[int]) -> Iterator[networks.Network]:
     made.close()
 
 
+class Ssh:
+    """Hosts that are reached over ssh, and what tests do with them."""
+
+    def __init__(self, network: networks.Network, folder: Path) -> None:
+        self.network, self._folder = network, folder
+
+    def hosts(self, count: int) -> list[networks.Host]:
+        """So many hosts, as new; a test may cut, change or switch them off."""
+        return self.network.hosts(count)
+
+    def spec(self, script: str, on: list[networks.Host], name: str = "job", **keys: Any) -> Path:
+        """Write a spec whose workers, one a host, run a shell script; more keys as keywords."""
+        keys.setdefault("hosts", [host.name for host in on])
+        keys.setdefault("ssh", {"config_file": str(self.network.ssh_config)})
+        return write_spec(self._folder, script, len(on), name, **keys)
+
+    def processes(self, host: networks.Host, name: str | None = None) -> list[psutil.Process]:
+        """What runs on a host besides its sshd and that one's sessions; of one name, if given."""
+        return networks.processes_on(host, name)
+
+
 @pytest.fixture
-def hosts(network: networks.Network) -> Iterator[Hosts]:
-    """So many hosts, as new; a test may cut, change or switch them off."""
-    yield network.hosts
+def ssh(network: networks.Network, tmp_path: Path) -> Iterator[Ssh]:
+    yield Ssh(network, tmp_path)
     network.mend()
-
-
-@pytest.fixture
-def remote_spec(network: networks.Network, tmp_path: Path) -> RemoteSpec:
-    """Write a spec whose workers, one a host, run a shell script; more keys as keywords."""
-
-    def write(script: str, on: list[networks.Host], name: str = "job", **keys: Any) -> Path:
-        document = {
-            "name": name,
-            "strategy": "multi_worker_mirrored",
-            "cluster": {"worker": len(on)},
-            "hosts": [host.name for host in on],
-            "ssh": {"config_file": str(network.ssh_config)},
-            "program": {"command": ["sh", "-c", script]},
-            **keys,
-        }
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(document))
-        return path
-
-    return write
-
-
-@pytest.fixture
-def processes_of() -> ProcessesOf:
-    """What runs on a host beside its sshd's listener, sshd's own sessions left out.
-
-    Where a name is given: of that name.
-    """
-    return networks.processes_on
-
-
-@pytest.fixture
-def has_ended(distrun: Distrun) -> HasEnded:
-    """Whether the record of the newest job has the end of a task's attempt."""
-
-    def ended(task: str) -> bool:
-        record = map(json.loads, distrun("events", "--json").stdout.splitlines())
-        return any((each["event"], each.get("task")) == ("TaskEnded", task) for each in record)
-
-    return ended
-
-
-@pytest.fixture
-def cut_off(status: Status) -> CutOff:
-    """Pull the cable of a host, and have the newest job notice that at once.
-
-    Its silence it would notice after a part of the lease, and what a test does then would have to
-    be done in the rest of it.
-    """
-
-    def cut(host: networks.Host) -> None:
-        host.cut()
-        started = psutil.Process(status()["supervisor_pid"]).children()
-        (client,) = [each for each in started if host.name in each.cmdline()]
-        client.kill()
-
-    return cut

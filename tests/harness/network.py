@@ -19,9 +19,8 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import psutil
 
@@ -227,6 +226,11 @@ class Host:
         self.is_changed = True
         self.run("mount", "--bind", str(other), str(path))
 
+    def hide(self, folder: Path) -> None:
+        """Have it see an empty folder where this machine has one."""
+        self.is_changed = True
+        self.run("mount", "-t", "tmpfs", "none", str(folder))
+
     def reset(self) -> None:
         """Undo what a test has done to it."""
         if self.is_changed or self._holder is None:
@@ -382,22 +386,6 @@ class Network:
         shutil.rmtree(self.folder)
 
 
-Hosts = Callable[[int], list[Host]]
-"""The first so many hosts, as new; a test may cut, change or switch them off."""
-RemoteSpec = Callable[..., Path]
-"""Writes a spec whose workers, one a host, run a shell script; more keys as keywords."""
-HasEnded = Callable[[str], bool]
-"""Whether the record of the newest job has the end of a task's attempt."""
-CutOff = Callable[[Host], None]
-"""Pulls the cable of a host, and has the newest job notice that at once."""
-
-
-class ProcessesOf(Protocol):
-    """Lists what runs on a host besides its sshd; of one name, if a name is given."""
-
-    def __call__(self, host: Host, name: str | None = None) -> list[psutil.Process]: ...
-
-
 def processes_on(host: Host, name: str | None = None) -> list[psutil.Process]:
     """What runs on a host besides its sshd and that one's sessions; of one name, if it is given."""
     try:
@@ -414,3 +402,12 @@ def _counts(process: psutil.Process, name: str | None) -> bool:
         return wanted and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def pid_on_host(process: psutil.Process) -> int | None:
+    """The id that a process has in the innermost of its namespaces; None if it has ended."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    return None

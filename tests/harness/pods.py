@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from harness import kubernetes as clusters
+from harness.command import write_spec
 from harness.waiting import wait_until
 
 PodSpec = Callable[..., Path]
@@ -35,7 +35,7 @@ def pods(
     monkeypatch.setenv("KUBECONFIG", str(kubernetes.kubeconfig))
     yield kubernetes
     with contextlib.suppress(AssertionError):  # once a supervisor is dead, another process does it
-        wait_until(lambda: not kubernetes.objects(), timeout=20)
+        wait_until(lambda: not kubernetes.objects())
     left = kubernetes.mend()
     if left:
         pytest.fail(f"left in the cluster by this test: {', '.join(left)}")
@@ -44,22 +44,9 @@ def pods(
 @pytest.fixture
 def pod_spec(pods: clusters.Cluster, tmp_path: Path) -> PodSpec:
     def write(script: str, workers: int = 2, **keys: Any) -> Path:
-        settings = {
-            "image": "local/host:1",
-            "pod": clusters.overlay(),
-            **keys.pop("kubernetes", {}),
-        }
-        document = {
-            "name": "job",
-            "strategy": "multi_worker_mirrored",
-            "cluster": {"worker": workers},
-            "hosts": "kubernetes",
-            "kubernetes": settings,
-            "program": {"command": ["sh", "-c", script], "sync": "off", "workdir": "/tmp"},
-            **keys,
-        }
-        path = tmp_path / f"{document['name']}.yaml"
-        path.write_text(yaml.safe_dump(document))
-        return path
+        own = {"image": "local/host:1", "pod": clusters.overlay(), **keys.pop("kubernetes", {})}
+        program = {"command": ["sh", "-c", script], "sync": "off", "workdir": "/tmp"}
+        pods = {"hosts": "kubernetes", "kubernetes": own, "program": program}
+        return write_spec(tmp_path, script, workers, **{**pods, **keys})
 
     return write

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from harness.command import Distrun, WriteSpec
-from harness.network import Hosts, RemoteSpec
+from harness.host_fixtures import Ssh
 from harness.pods import PodSpec
 from harness.processes import alive
 from harness.slurm_fixtures import InAllocation, WriteSlurmSpec
@@ -96,9 +96,9 @@ def in_local(distrun: Distrun) -> dict[str, Any]:
 
 
 @pytest.fixture
-def in_ssh(distrun: Distrun, hosts: Hosts, remote_spec: RemoteSpec) -> dict[str, Any]:
+def in_ssh(distrun: Distrun, ssh: Ssh) -> dict[str, Any]:
     def write(script: str, **keys: Any) -> Path:
-        return remote_spec(script, hosts(2), **keys)
+        return ssh.spec(script, ssh.hosts(2), **keys)
 
     start = _started(distrun)
     made = {"carrier": "ssh", "restores_links": True, "fetched_later": "fetched 3 files ("}

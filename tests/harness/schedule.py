@@ -9,7 +9,6 @@ from xdist.scheduler import LoadScopeScheduling
 
 GROUPS = {
     "hosts that are lost": (
-        "tests/ssh/test_disturbed_replacements.py",
         "tests/ssh/test_replaced_hosts.py",
         "tests/ssh/test_sync.py",
     ),
@@ -17,7 +16,7 @@ GROUPS = {
         "tests/ssh/test_killed_guards.py",
         "tests/ssh/test_kill_of_lost_jobs.py",
         "tests/ssh/test_late_logs.py",
-        "tests/ssh/test_lost_links.py",
+        "tests/ssh/test_hanging_agents.py",
     ),
     "hosts": ("tests/ssh/",),
     "slurm": ("tests/slurm/",),

@@ -6,16 +6,16 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import yaml
 
 from harness import slurm as clusters
-from harness.command import Distrun
-from harness.waiting import SOON
+from harness.command import Distrun, write_spec
+from harness.waiting import SOON, wait_until
 
 InAllocation = Callable[..., "subprocess.Popen[str]"]
 """Starts `salloc OPTIONS distrun ARGUMENTS`, its output in pipes."""
@@ -96,20 +96,7 @@ def in_allocation(slurm: clusters.Cluster, distrun: Distrun) -> Iterator[InAlloc
 def slurm_spec(tmp_path: Path) -> WriteSlurmSpec:
     """Write a spec whose workers, one a node, run a shell script."""
 
-    def write(script: str, workers: int = 2, **keys: Any) -> Path:
-        document = {
-            "name": "job",
-            "strategy": "multi_worker_mirrored",
-            "cluster": {"worker": workers},
-            "hosts": "slurm",
-            "program": {"command": ["sh", "-c", script]},
-            **keys,
-        }
-        path = tmp_path / f"{document['name']}.yaml"
-        path.write_text(yaml.safe_dump(document))
-        return path
-
-    return write
+    return partial(write_spec, tmp_path, hosts="slurm")
 
 
 @pytest.fixture
@@ -120,3 +107,18 @@ def submit(slurm: clusters.Cluster, distrun: Distrun) -> Submit:
         return str(done.stdout.strip())
 
     return run
+
+
+SAVES = """\
+trap 'trap "" TERM; echo saved; exit 0' TERM
+echo attempt $DISTRUN_ATTEMPT
+[ $DISTRUN_ATTEMPT = 1 ] && exit
+while true; do sleep 60 & wait; done
+"""
+"""It loops, since Slurm signals one process after another: `sleep` may end before the shell."""
+
+
+def wait_for(distrun: Distrun, job_id: str, state: str) -> dict[str, Any]:
+    """Wait until the login node shows a job in a state; return the job."""
+    wait_until(lambda: distrun.status(job_id)["state"] == state, what=f"{job_id} is {state}")
+    return distrun.status(job_id)

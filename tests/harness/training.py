@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import signal
@@ -153,34 +153,41 @@ def run_python(python: PreloadedPython, *argv: str, cwd: str | Path, **env: str)
 
 
 @contextmanager
-def workers(
+def cluster(
     python: PreloadedPython,
-    count: int,
+    argv: Sequence[str],
+    tasks: Sequence[str],
     *arguments: str,
+    cwd: str | Path,
     each: Sequence[Sequence[str]] = (),
     **env: str,
 ) -> Iterator[list[Process]]:
-    """The job as a cluster of workers, each with its TF_CONFIG.
+    """A program once for each task of a cluster, with its TF_CONFIG.
 
-    `each` has more arguments for each worker.
+    `each` has more arguments for each task.
     """
     with ExitStack() as stack:
-        addresses = [f"localhost:{stack.enter_context(held_port())}" for _ in range(count)]
+        addresses: dict[str, list[str]] = {}
+        for task in tasks:
+            address = f"localhost:{stack.enter_context(held_port())}"
+            addresses.setdefault(task.partition(":")[0], []).append(address)
         processes = []
-        for index in range(count):
-            config = {
-                "cluster": {"worker": addresses},
-                "task": {"type": "worker", "index": index},
-            }
-            process = Process(
-                python,
-                [str(MAIN), *arguments, *(each[index] if each else ())],
-                environment(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="true", **env),
-                os.getcwd(),
-            )
-            stack.callback(process.close)
-            processes.append(process)
+        for number, task in enumerate(tasks):
+            role, _, index = task.partition(":")
+            config = {"cluster": addresses, "task": {"type": role, "index": int(index)}}
+            own = environment(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="true", **env)
+            more = each[number] if each else ()
+            processes.append(Process(python, [*argv, *arguments, *more], own, cwd))
+            stack.callback(processes[-1].close)
         yield processes
+
+
+def workers(
+    python: PreloadedPython, count: int, *arguments: str, **options: Any
+) -> AbstractContextManager[list[Process]]:
+    """The job as a cluster of workers; options as for :func:`cluster`, and variables."""
+    tasks = [f"worker:{index}" for index in range(count)]
+    return cluster(python, [str(MAIN)], tasks, *arguments, cwd=os.getcwd(), **options)
 
 
 @contextmanager

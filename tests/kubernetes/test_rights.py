@@ -65,12 +65,10 @@ def test_the_role_of_the_page_is_enough_until_its_login_is_lost(
     limits = {"link": "8s", "grace": "1s"}
     spec = pod_spec(f'exec python3 -c "{program}"', timeouts=limits)
     for words in ("doctor", "plan", "launch -d"):
-        done = distrun(*words.split(), spec)
-        assert done.returncode == 0, done.stderr
+        distrun.checked(*words.split(), spec)
     wait_until(lambda: distrun("logs").stdout.count("began") == 2, what="both have begun")
     for words in ("status", "stacks", "report -o page.html"):
-        done = distrun(*words.split())
-        assert done.returncode == 0, done.stderr
+        distrun.checked(*words.split())
     pods.kubectl("delete", "secret", secret)
     refused = "You must be logged in"
     asked = (f"--kubeconfig={pods.folder / 'enough.kubeconfig'}", "auth", "can-i", "list", "pods")
@@ -113,7 +111,6 @@ def test_a_right_that_lacks_is_named_in_the_words_of_the_server(
     assert done.returncode == 69
     assert said in done.stderr
     assert "docs/kubernetes.md" in done.stderr
-    wait_until(lambda: not pods.objects(), what="no object of the job is left")
 
 
 def test_a_job_that_may_not_be_deleted_goes_by_itself(

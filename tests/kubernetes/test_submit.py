@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,29 +30,19 @@ def account(pods: Cluster) -> None:
         pods.kubectl("apply", "-f", "-", given=found[1])
 
 
-def _status(distrun: Distrun, job: str) -> dict[str, Any]:
-    shown: dict[str, Any] = json.loads(distrun("status", job, "--json").stdout)["job"]
-    return shown
-
-
 def _submit(distrun: Distrun, spec: Path, *options: str) -> str:
-    done = distrun("submit", spec, *options, timeout=120)
-    assert done.returncode == 0, done.stderr
+    done = distrun.checked("submit", spec, *options, timeout=120)
     job: str = done.stdout.strip()
     return job
 
 
 @pytest.mark.usefixtures("account")
 def test_a_submitted_job_is_seen_from_anywhere_and_leaves_nothing(
-    pods: Cluster,
-    distrun: Distrun,
-    pod_spec: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    pods: Cluster, pod_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, distrun: Distrun
 ) -> None:
     """Its files come with it; its record is read to the end, and then all of it is removed."""
-    (tmp_path / "my files").mkdir()
-    script = tmp_path / "my files/it's.sh"
+    (distrun.cwd / "my files").mkdir()
+    script = distrun.cwd / "my files/it's.sh"
     words = "mkdir -p out; echo result > out/$DISTRUN_TASK; cat beside.txt; "
     script.write_text(f"#!/bin/sh\n{words}{COUNTS.format(steps=15)}")
     script.chmod(0o755)
@@ -73,28 +61,25 @@ def test_a_submitted_job_is_seen_from_anywhere_and_leaves_nothing(
     for task in ("worker:0", "worker:1"):
         own = [line for line in lines if line.startswith(task) and " step " in line]
         assert own == [f"{task} | step {n} of {task}, 0" for n in range(15)]
-    assert _status(distrun, job)["state"] == "succeeded"
-    report = tmp_path / "report.html"
-    assert distrun("report", job, "-o", report).returncode == 0
+    assert distrun.status(job)["state"] == "succeeded"
+    report = distrun.cwd / "report.html"
+    distrun.checked("report", job, "-o", report)
     wait_until(lambda: not pods.objects(), what="no object of the job is left")
 
     # What came back from the pods came with the record.
-    done = distrun("fetch", job, "-o", tmp_path / "fetched")
-    assert done.returncode == 0, done.stderr
-    kept = sorted(each.name for each in (tmp_path / "fetched/out").iterdir())
+    distrun.checked("fetch", job, "-o", distrun.cwd / "fetched")
+    kept = sorted(each.name for each in (distrun.cwd / "fetched/out").iterdir())
     assert kept == ["worker:0", "worker:1"]
 
     # From another machine: it finds the job by its namespace, and ends it.
     job = _submit(distrun, pod_spec(COUNTS.format(steps=900)))
-    monkeypatch.setenv("DISTRUN_HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("DISTRUN_HOME", str(distrun.cwd / "elsewhere"))
     listed = distrun("ps", "--namespace", "default")
     assert job in listed.stdout, listed.stderr
     wait_until(lambda: "step 3 " in distrun("logs", job).stdout, what="its logs are seen")
-    assert _status(distrun, job)["kubernetes"]["namespace"] == "default"
-    killed = distrun("kill", job, timeout=60)
-    assert killed.returncode == 0, killed.stderr
-    assert (_status(distrun, job)["state"], _status(distrun, job)["exit_code"]) == ("stopped", 137)
-    wait_until(lambda: not pods.objects(), what="no object of the job is left")
+    assert distrun.status(job)["kubernetes"]["namespace"] == "default"
+    distrun.checked("kill", job, timeout=60)
+    assert (distrun.status(job)["state"], distrun.status(job)["exit_code"]) == ("stopped", 137)
 
 
 VOLUME = """\
@@ -123,12 +108,12 @@ def _delete_supervisor(pods: Cluster) -> None:
 
 @pytest.mark.usefixtures("account")
 def test_a_supervisor_whose_pod_is_lost_continues_with_a_volume_and_else_ends(
-    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path], tmp_path: Path
+    pods: Cluster, pod_spec: Callable[..., Path], distrun: Distrun
 ) -> None:
-    (tmp_path / "volume").mkdir()
+    (distrun.cwd / "volume").mkdir()
     # A volume is no object of the namespace: each has a name of its own.
-    name = f"jobs{tmp_path.stat().st_ino}"
-    pods.kubectl("create", "-f", "-", given=VOLUME.format(name=name, path=tmp_path / "volume"))
+    name = f"jobs{distrun.cwd.stat().st_ino}"
+    pods.kubectl("create", "-f", "-", given=VOLUME.format(name=name, path=distrun.cwd / "volume"))
     spec = pod_spec(COUNTS.format(steps=30), kubernetes={"volume_claim": "jobs"})
     job = _submit(distrun, spec)
     wait_until(lambda: "step 3 " in distrun("logs", job).stdout, what="its tasks are at work")
@@ -146,14 +131,13 @@ def test_a_supervisor_whose_pod_is_lost_continues_with_a_volume_and_else_ends(
     waited = distrun("wait", job, timeout=120)
     assert waited.returncode == 69
     assert "pod of its supervisor was deleted" in waited.stderr
-    killed = distrun("kill", job, timeout=120)
-    assert killed.returncode == 0, killed.stderr
+    killed = distrun.checked("kill", job, timeout=120)
     assert "had already failed" in killed.stderr
     assert not pods.objects(), "`kill` has returned, and pods of the tasks are left"
     # It can be continued, with what is known of it here.
-    assert distrun("resume", job).returncode == 0
-    assert _status(distrun, job)["running"]
-    assert distrun("kill", job).returncode == 0
+    distrun.checked("resume", job)
+    assert distrun.status(job)["running"]
+    distrun.checked("kill", job)
     pods.kubectl("delete", "pv", name, "--wait=false")
 
 
@@ -192,4 +176,3 @@ def test_what_keeps_a_supervisor_from_a_pod_is_told_and_nothing_is_left(
     wait_until(pods.objects, what="the Job is created")
     submitting.kill()
     submitting.communicate()
-    wait_until(lambda: not pods.objects(), what="no object of the job is left")

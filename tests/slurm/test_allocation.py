@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from distrun.slurm import allocation
 from harness.command import Distrun, recorded_events
-from harness.slurm import CORES, Cluster
+from harness.slurm import Cluster
 from harness.slurm_fixtures import InAllocation, WriteSlurmSpec
 
 SHOW = """\
@@ -17,12 +16,12 @@ echo "$TF_CONFIG"
 
 
 def test_two_tasks_run_on_two_nodes_with_what_slurm_gave_them(
-    in_allocation: InAllocation, slurm_spec: WriteSlurmSpec, distrun: Distrun, tmp_path: Path
+    in_allocation: InAllocation, slurm_spec: WriteSlurmSpec, distrun: Distrun
 ) -> None:
     launch = in_allocation(["-N2", "-c2", "--gres=gpu:1"], "launch", slurm_spec(SHOW))
     out, err = launch.communicate(timeout=60)
     assert launch.returncode == 0, err
-    where = f"folder={tmp_path}"
+    where = f"folder={distrun.cwd}"
     assert f"worker:0 | node=h1 gpus=0 threads=2 {where}" in out
     assert f"worker:1 | node=h2 gpus=0 threads=2 {where}" in out
     clusters = [
@@ -59,22 +58,6 @@ def test_outside_of_an_allocation_the_error_names_submit(
     assert distrun("run", "-n", "auto", "true").returncode == 65
 
 
-def test_the_nodes_of_a_job_are_read_as_slurm_gave_them(slurm: Cluster) -> None:
-    job = slurm.run(
-        "sbatch", "--parsable", "-N2", "-c3", "--mem=700", "--gres=gpu:2", "--wrap=sleep 60"
-    )
-    try:
-        slurm.wait_for_state(job, "RUNNING")
-        found = allocation.of_job(job)
-    finally:
-        slurm.run("scancel", job)
-    assert [node.name for node in found.nodes] == ["h1", "h2"]
-    for node in found.nodes:
-        assert node.address.startswith(slurm.network.prefix)
-        assert (node.given.cores, node.given.memory, node.given.gpus) == (3, 700 * 1024**2, 2)
-    assert found.nodes[0].given.cores < CORES
-
-
 def test_tasks_on_one_node_share_the_gpus_that_slurm_gave(
     in_allocation: InAllocation, slurm_spec: WriteSlurmSpec
 ) -> None:
@@ -86,13 +69,9 @@ def test_tasks_on_one_node_share_the_gpus_that_slurm_gave(
 
 
 def test_only_a_node_that_sees_other_files_is_sent_the_programs_own(
-    slurm: Cluster,
-    in_allocation: InAllocation,
-    slurm_spec: WriteSlurmSpec,
-    distrun: Distrun,
-    tmp_path: Path,
+    slurm: Cluster, in_allocation: InAllocation, slurm_spec: WriteSlurmSpec, distrun: Distrun
 ) -> None:
-    folder, other = tmp_path / "program", tmp_path / "other"
+    folder, other = distrun.cwd / "program", distrun.cwd / "other"
     for each in (folder, other):
         each.mkdir()
         each.joinpath("train.py").write_text("print('from', __file__)")

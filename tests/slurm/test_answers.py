@@ -13,8 +13,8 @@ import pytest
 
 from distrun.agent.linux.same_files import fingerprint
 from distrun.agent.protocol import Code
-from distrun.job.scheduler import SchedulerError
-from distrun.slurm import allocation, step_end
+from distrun.job.scheduler import MissingCommandError, SchedulerError
+from distrun.slurm import allocation, commands, step_end
 
 Provide = Callable[[str, str], None]
 STEP = "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-01-01T00:00:00"
@@ -32,6 +32,18 @@ def provide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Provide:
         program.chmod(0o755)
 
     return write
+
+
+def test_a_command_that_is_missing_slow_or_fails_is_told(provide: Provide) -> None:
+    with pytest.raises(MissingCommandError, match=r"squeue was not found.*PATH"):
+        commands.run("squeue", "-h")
+    provide("squeue", "exec sleep 600")
+    with pytest.raises(SchedulerError, match=r"squeue has not answered within 0\.2 s"):
+        commands.run("squeue", limit=0.2)
+    provide("squeue", "echo 'it is off' >&2; exit 1")
+    with pytest.raises(commands.FailedCommandError, match="it is off") as failed:
+        commands.run("squeue", "-h")
+    assert failed.value.exit_code == 69
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import pytest
 
 from harness.command import Distrun, recorded_events
 from harness.slurm import Cluster
-from harness.slurm_fixtures import Submit, WriteSlurmSpec
-from harness.slurm_jobs import SAVES, SECONDS, job_of, wait_for
-from harness.waiting import wait_until
+from harness.slurm_fixtures import SAVES, Submit, WriteSlurmSpec, wait_for
+from harness.waiting import SOON, wait_until
 
 
 def until(gate: Path) -> str:
@@ -20,9 +19,9 @@ def until(gate: Path) -> str:
 
 
 def test_a_job_is_followed_from_the_login_node_to_its_end(
-    submit: Submit, slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec, tmp_path: Path
+    submit: Submit, slurm: Cluster, slurm_spec: WriteSlurmSpec, distrun: Distrun
 ) -> None:
-    gate = tmp_path / "gate"
+    gate = distrun.cwd / "gate"
     job_id = submit(slurm_spec(until(gate), name="my job"))
     assert slurm.run("squeue", "-h", "-o", "%j") == "my job"
     job = wait_for(distrun, job_id, "running")
@@ -35,8 +34,8 @@ def test_a_job_is_followed_from_the_login_node_to_its_end(
     timed_out = distrun("wait", job_id, "--timeout", "500ms")
     assert timed_out.returncode == 124
     gate.touch()
-    assert distrun("wait", job_id).returncode == 0
-    out, _ = followed.communicate(timeout=SECONDS)
+    distrun.checked("wait", job_id)
+    out, _ = followed.communicate(timeout=SOON)
     assert sorted(out.splitlines()) == ["worker:0 | on h1", "worker:1 | on h2"]
     kinds = [event["event"] for event in recorded_events(distrun, job_id)]
     assert kinds[:2] == ["JobQueued", "JobCreated"]
@@ -49,66 +48,58 @@ def test_a_job_that_waits_says_why_and_can_be_killed_or_cancelled(
 ) -> None:
     held = slurm_spec("true", slurm={"options": {"hold": True}})
     killed, cancelled = submit(held), submit(held)
-    job = job_of(distrun, killed)
+    job = distrun.status(killed)
     assert (job["state"], job["running"]) == ("pending", True)
     assert job["slurm"]["reason"] == "JobHeldUser"
     assert "pending in Slurm as job" in distrun("status", killed).stdout
     assert distrun("ps").stdout.count("pending") == 2
-    done = distrun("kill", killed)
-    assert done.returncode == 0, done.stderr
-    job = job_of(distrun, killed)
+    distrun.checked("kill", killed)
+    job = distrun.status(killed)
     assert (job["state"], job["exit_code"]) == ("stopped", 137)
-    slurm.run("scancel", job_of(distrun, cancelled)["slurm"]["job"])
+    slurm.run("scancel", distrun.status(cancelled)["slurm"]["job"])
     waited = distrun("wait", cancelled)
     assert waited.returncode == 143
     assert "cancelled in Slurm (scancel)" in waited.stderr
-    assert job_of(distrun, cancelled)["state"] == "stopped"
+    assert distrun.status(cancelled)["state"] == "stopped"
     assert not slurm.run("squeue", "-h")
 
 
 @pytest.mark.parametrize("script", ["true", SAVES])
 def test_a_job_that_runs_is_killed_gracefully(
-    submit: Submit,
-    slurm: Cluster,
-    distrun: Distrun,
-    slurm_spec: WriteSlurmSpec,
-    tmp_path: Path,
-    script: str,
+    submit: Submit, slurm: Cluster, slurm_spec: WriteSlurmSpec, script: str, distrun: Distrun
 ) -> None:
     is_starting = script == "true"
-    setup = [f"touch {tmp_path}/begun", "sleep 60"] if is_starting else []
+    setup = [f"touch {distrun.cwd}/begun", "sleep 60"] if is_starting else []
     job_id = submit(slurm_spec(script, slurm={"setup": setup, "requeue": True}))
     if is_starting:
-        wait_until((tmp_path / "begun").exists, SECONDS)
-        assert job_of(distrun, job_id)["state"] == "preparing"
+        wait_until((distrun.cwd / "begun").exists)
+        assert distrun.status(job_id)["state"] == "preparing"
     else:
         wait_for(distrun, job_id, "running")
-    done = distrun("kill", job_id)
-    assert done.returncode == 0, done.stderr
-    job = job_of(distrun, job_id)
+    distrun.checked("kill", job_id)
+    job = distrun.status(job_id)
     assert (job["state"], job["exit_code"]) == ("stopped", 137)
     if not is_starting:
         assert distrun("logs", job_id).stdout.count("saved") == 2
-    wait_until(lambda: slurm.run("squeue", "-h", "-t", "PENDING,RUNNING") == "", SECONDS)
+    wait_until(lambda: slurm.run("squeue", "-h", "-t", "PENDING,RUNNING") == "")
 
 
 def test_a_kept_script_can_be_given_to_sbatch(
-    slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec, tmp_path: Path
+    slurm: Cluster, slurm_spec: WriteSlurmSpec, distrun: Distrun
 ) -> None:
     spec = slurm_spec("echo argument $0", slurm={"time": "5m", "setup": ["export A=1"]})
-    printed = distrun("submit", spec, "--dry-run", "--", "a b")
-    assert printed.returncode == 0, printed.stderr
+    printed = distrun.checked("submit", spec, "--dry-run", "--", "a b")
     assert "#SBATCH --time=0-00:05:00" in printed.stdout
-    script = tmp_path / "kept.sh"
+    script = distrun.cwd / "kept.sh"
     script.write_text(printed.stdout)
     number = slurm.run("sbatch", "--parsable", str(script))
     slurm.wait_for_state(number, "COMPLETED")
-    assert distrun("wait", f"job-{number}").returncode == 0
+    distrun.checked("wait", f"job-{number}")
     assert "worker:1 | argument a b" in distrun("logs").stdout
 
 
 def test_what_can_be_known_is_refused_before_it_queues(
-    slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec, tmp_path: Path
+    slurm: Cluster, slurm_spec: WriteSlurmSpec, distrun: Distrun
 ) -> None:
     def refusal(code: int, **keys: Any) -> str:
         done = distrun("submit", slurm_spec("true", **keys))
@@ -117,7 +108,7 @@ def test_what_can_be_known_is_refused_before_it_queues(
 
     assert "names no file" in refusal(65, program={"script": "missing.py"})
     assert "names machines" in refusal(65, hosts=["h1"])
-    assert "is not here" in refusal(69, program={"command": [f"{tmp_path}/missing"]})
+    assert "is not here" in refusal(69, program={"command": [f"{distrun.cwd}/missing"]})
     assert "invalid partition" in refusal(69, slurm={"partition": "missing"})
     assert "(2 h 00 m) is more than the default partition" in refusal(69, slurm={"time": "2h"})
     assert "not available" in refusal(69, slurm={"cpus_per_task": 100})
@@ -137,7 +128,7 @@ def test_a_script_that_fails_before_distrun_runs_is_told(
     log = distrun.home / "jobs" / job_id / "batch.log"
     assert str(log) in waited.stderr
     assert log.read_text() == "no such module\n"
-    assert job_of(distrun, job_id)["state"] == "failed"
+    assert distrun.status(job_id)["state"] == "failed"
 
 
 def test_a_running_job_that_scancel_ends_is_not_queued_again(
@@ -151,7 +142,6 @@ def test_a_running_job_that_scancel_ends_is_not_queued_again(
     kinds = [event["event"] for event in recorded_events(distrun, job_id)]
     assert kinds.count("JobQueued") == 1
     slurm.wait_for_state(number, "CANCELLED")
-    resumed = distrun("resume", job_id)
-    assert resumed.returncode == 0, resumed.stderr
-    assert job_of(distrun, job_id)["running"]
-    assert distrun("kill", job_id).returncode == 0
+    distrun.checked("resume", job_id)
+    assert distrun.status(job_id)["running"]
+    distrun.checked("kill", job_id)

@@ -1,12 +1,5 @@
-"""The fixtures of tests over ssh."""
+"""The fixture of tests over ssh."""
 
-from harness.host_fixtures import (
-    cut_off,
-    has_ended,
-    hosts,
-    network,
-    processes_of,
-    remote_spec,
-)
+from harness.host_fixtures import network, ssh
 
-__all__ = ["cut_off", "has_ended", "hosts", "network", "processes_of", "remote_spec"]
+__all__ = ["network", "ssh"]

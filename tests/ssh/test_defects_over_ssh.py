@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from harness.changed_package import ChangedPackage
-from harness.command import Distrun, Status
-from harness.network import Hosts, ProcessesOf, RemoteSpec
+from harness.command import Distrun
+from harness.host_fixtures import Ssh
 from harness.waiting import wait_until
 
 SCRIPT = """
@@ -23,37 +22,28 @@ while :; do sleep 1; done
 """
 PLACES = {
     "the supervisor, again and again": ("supervisor/hosts/host", "Host.handle", False),
-    "a host's link": ("supervisor/hosts/host", "Host.order", False),
     "the agent": ("agent/tasks/runner", "TaskRunner.on_child_exit", True),
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_defect_ends_the_tasks_on_every_host(
-    distrun: Distrun,
-    remote_spec: RemoteSpec,
-    hosts: Hosts,
-    processes_of: ProcessesOf,
-    status: Status,
-    tmp_path: Path,
-    place: str,
-) -> None:
-    package, go, two = ChangedPackage(tmp_path), tmp_path / "go", hosts(2)
+def test_a_defect_ends_the_tasks_on_every_host(place: str, ssh: Ssh, distrun: Distrun) -> None:
+    package, go, two = ChangedPackage(distrun.cwd), distrun.cwd / "go", ssh.hosts(2)
     module, target, once = PLACES[place]
     package.plant(module, target, go, once=once)
     distrun.argv = package.argv
-    spec = remote_spec(SCRIPT.format(go=go), two, timeouts={"link": "off"})
+    spec = ssh.spec(SCRIPT.format(go=go), two, timeouts={"link": "off"})
     process = distrun.start(
         "launch", spec, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    wait_until(lambda: all(processes_of(host, "sleep") for host in two), what="tasks are up")
-    job = status()["job_id"]
+    wait_until(lambda: all(ssh.processes(host, "sleep") for host in two), what="tasks are up")
+    job = distrun.status()["job_id"]
     go.touch()
     _, printed = process.communicate(timeout=60)
     assert process.returncode == 70, printed
-    wait_until(lambda: not any(map(processes_of, two)), timeout=20, what="every host is clean")
+    wait_until(lambda: not any(map(ssh.processes, two)), timeout=20, what="every host is clean")
     go.unlink(missing_ok=True)
-    ended = status(job)
+    ended = distrun.status(job)
     assert (ended["state"], ended["exit_code"], ended["origin"]) == ("failed", 70, "distrun")
     log = distrun.home / "jobs" / job / "supervisor.log"
     assert "defect in distrun" in printed

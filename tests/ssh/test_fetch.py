@@ -10,8 +10,9 @@ from typing import Any
 import psutil
 
 from harness.command import Distrun
+from harness.host_fixtures import Ssh
 from harness.json_page import PAGE, Reader
-from harness.network import Host, Hosts, RemoteSpec
+from harness.network import Host
 from harness.waiting import wait_until
 
 WRITES = """\
@@ -33,34 +34,32 @@ sys.exit(int(sys.argv[1]) if task == "worker:1" else 0)
 """
 
 
-def hidden(hosts: Hosts, folder: Path, count: int) -> list[Host]:
+def hidden(ssh: Ssh, folder: Path, count: int) -> list[Host]:
     """Hosts that see an empty folder where this machine has one."""
-    found = hosts(count)
+    found = ssh.hosts(count)
     for host in found:
-        host.is_changed = True
-        host.run("mount", "-t", "tmpfs", "none", str(folder))
+        host.hide(folder)
     return found
 
 
-def test_what_tasks_wrote_comes_back_and_goes_on(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    job = tmp_path / "job"
+def test_what_tasks_wrote_comes_back_and_goes_on(ssh: Ssh, distrun: Distrun) -> None:
+    job = distrun.cwd / "job"
     job.mkdir()
     (job / "train.py").write_text(WRITES)
-    h1, h2 = hidden(hosts, tmp_path, 2)
+    h1, h2 = hidden(ssh, distrun.cwd, 2)
     program: dict[str, Any] = {"script": "job/train.py", "args": ["0"]}
-    assert distrun("launch", remote_spec("", [h1, h2], program=program)).returncode == 0
-    done = distrun("fetch", "job", "-o", "back", "--json")
-    assert done.returncode == 0, done.stderr
+    distrun.checked("launch", ssh.spec("", [h1, h2], program=program))
+    done = distrun.checked("fetch", "job", "-o", "back", "--json")
     found = json.loads(done.stdout)
     reader = Reader(PAGE.read_text())
     reader.check("fetch", found)
     assert reader.faults == []
-    back = tmp_path / "back" / "out"
+    back = distrun.cwd / "back" / "out"
     assert (back / "same").read_text() == "same in both"
     for index, host in enumerate((h1, h2)):
-        assert (tmp_path / "back" / host.name / "out" / "differs").read_text() == f"worker:{index}"
+        assert (
+            distrun.cwd / "back" / host.name / "out" / "differs"
+        ).read_text() == f"worker:{index}"
         assert (back / f"own of worker:{index}\nand more").read_text() == "odd name"
     with (back / "sparse").open("rb") as sparse:
         assert os.fstat(sparse.fileno()).st_size == 1 << 41
@@ -72,7 +71,7 @@ def test_what_tasks_wrote_comes_back_and_goes_on(
         ("out/pipe", "a named pipe, a socket or a device"),
         ("out/link", "a symbolic link"),
     }
-    assert not list((tmp_path / "back").rglob("*.distrun-part"))
+    assert not list((distrun.cwd / "back").rglob("*.distrun-part"))
 
     # Only what changed comes; newer files stay.
     (back / "same").unlink()
@@ -83,56 +82,52 @@ def test_what_tasks_wrote_comes_back_and_goes_on(
     assert kept.returncode == 2
     assert "out/same; nothing was fetched" in kept.stderr
     assert (back / "same").read_text() == "mine"
-    assert distrun("fetch", "job", "-o", "back", "--force").returncode == 0
+    distrun.checked("fetch", "job", "-o", "back", "--force")
     assert (back / "same").read_text() == "same in both"
     only = distrun("fetch", "job", "out/diff*", "-o", "less")
     assert "fetched 2 files" in only.stderr
     # A folder here that is a link leads nowhere.
-    (tmp_path / "trap").mkdir()
-    (tmp_path / "trap" / "out").symlink_to("/tmp")
+    (distrun.cwd / "trap").mkdir()
+    (distrun.cwd / "trap" / "out").symlink_to("/tmp")
     trapped = distrun("fetch", "job", "out/same", "-o", "trap")
     assert "out/same is left out: " in trapped.stderr
     assert not os.path.lexists("/tmp/same")
 
 
-def test_results_come_by_themselves_also_when_the_job_fails(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    job = tmp_path / "job"
+def test_results_come_by_themselves_also_when_the_job_fails(ssh: Ssh, distrun: Distrun) -> None:
+    job = distrun.cwd / "job"
     job.mkdir()
     (job / "train.py").write_text(WRITES)
-    h1, h2 = hidden(hosts, tmp_path, 2)
+    h1, h2 = hidden(ssh, distrun.cwd, 2)
     program: dict[str, Any] = {
         "script": "job/train.py", "args": ["3"], "results": ["out/same", "out/pipe"],
     }  # fmt: skip
-    spec = remote_spec("", [h1, h2], program=program)
+    spec = ssh.spec("", [h1, h2], program=program)
     done = distrun("launch", spec)
     assert done.returncode == 3
-    assert f"fetched 1 file of the results (12 B) into {tmp_path}" in done.stderr
-    assert (tmp_path / "out" / "same").read_text() == "same in both"
-    assert not (tmp_path / "out" / "differs").exists()
+    assert f"fetched 1 file of the results (12 B) into {distrun.cwd}" in done.stderr
+    assert (distrun.cwd / "out" / "same").read_text() == "same in both"
+    assert not (distrun.cwd / "out" / "differs").exists()
     (warning,) = distrun.status()["warnings"]
     assert warning.startswith("results are not all here: h2: out/pipe: a named pipe")
     # A newer file is kept, and that changes nothing in the result.
-    (tmp_path / "out" / "same").write_text("mine")
-    os.utime(tmp_path / "out" / "same", (4e9, 4e9))
+    (distrun.cwd / "out" / "same").write_text("mine")
+    os.utime(distrun.cwd / "out" / "same", (4e9, 4e9))
     done = distrun("launch", spec)
     assert done.returncode == 3
     assert "newer than those on the hosts: out/same; nothing was fetched" in done.stderr
-    assert (tmp_path / "out" / "same").read_text() == "mine"
+    assert (distrun.cwd / "out" / "same").read_text() == "mine"
 
 
-def test_a_fetch_that_was_cut_goes_on_where_it_was(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
+def test_a_fetch_that_was_cut_goes_on_where_it_was(ssh: Ssh, distrun: Distrun) -> None:
     size = 256 << 20
-    (h1,) = hidden(hosts, tmp_path, 1)
+    (h1,) = hidden(ssh, distrun.cwd, 1)
     script = f"mkdir out; head -c {size} /dev/zero | tr '\\0' x > out/large"
-    assert distrun("launch", remote_spec(script, [h1])).returncode == 0
+    distrun.checked("launch", ssh.spec(script, [h1]))
     process = distrun.start("fetch", "job", "-o", "back", stderr=-1, text=True)
 
     def parts() -> list[int]:
-        return [each.stat().st_size for each in (tmp_path / "back").rglob("*.distrun-part")]
+        return [each.stat().st_size for each in (distrun.cwd / "back").rglob("*.distrun-part")]
 
     wait_until(lambda: sum(parts()) > 0)
     for child in psutil.Process(process.pid).children(recursive=True):
@@ -144,9 +139,8 @@ def test_a_fetch_that_was_cut_goes_on_where_it_was(
     assert "to go on: the same command" in told
     (before,) = parts()
     assert 0 < before < size
-    again = distrun("fetch", "job", "-o", "back")
-    assert again.returncode == 0, again.stderr
+    distrun.checked("fetch", "job", "-o", "back")
     assert parts() == []
-    large = tmp_path / "back" / "out" / "large"
+    large = distrun.cwd / "back" / "out" / "large"
     assert large.stat().st_size == size
     assert set(large.read_bytes()) == {ord("x")}

@@ -9,23 +9,27 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from pathlib import Path
-
-import pytest
+from typing import Any
 
 from distrun.agent.linux import processes
-from harness.command import Distrun, Status, recorded_events
-from harness.network import Hosts, ProcessesOf, RemoteSpec
+from harness.command import Distrun, recorded_events
+from harness.host_fixtures import Ssh
 from harness.processes import descendants
 from harness.waiting import wait_until
 
-RUNS = (
-    'touch "{folder}/up-$DISTRUN_TASK"; {exec} sh -c \'trap "" TERM; while :; do sleep 0.1; done\''
-)
-EMPTIED, WHOLE = "exec env -i PATH=$PATH", "exec"
-
-
+# The second task has lost the environment by which processes are found.
+RUNS = """\
+touch "{folder}/up-$DISTRUN_TASK"
+[ $DISTRUN_RANK = 0 ] || without="env -i PATH=$PATH"
+exec $without sh -c 'trap "" TERM; while :; do sleep 0.1; done'
+"""
 _NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc")
+
+
+def keys(ssh: Ssh) -> dict[str, Any]:
+    """Without a lease; hosts that cannot be reached are not waited for long."""
+    config = {"config_file": str(ssh.network.ssh_config), "connect_timeout": "3s"}
+    return {"timeouts": {"link": "off"}, "ssh": config}
 
 
 def elsewhere(distrun: Distrun, *words: str) -> subprocess.CompletedProcess[str]:
@@ -40,89 +44,49 @@ def elsewhere(distrun: Distrun, *words: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def lost_job(distrun: Distrun, status: Status, spec: Path, folder: Path, count: int) -> str:
-    """Launch a job, then kill its supervisor and all its ssh clients, as a crash does."""
-    launched = distrun("launch", "-d", "--no-preflight", spec)
-    assert launched.returncode == 0, launched.stderr
-    wait_until(lambda: len(list(folder.glob("up-*"))) == count)
-    supervisor = status()["supervisor_pid"]
-    for pid in [*processes.children(supervisor), supervisor]:
+def test_the_tasks_of_a_lost_job_are_ended_on_its_hosts_or_the_hosts_are_named(
+    ssh: Ssh, distrun: Distrun
+) -> None:
+    h1, h2 = ssh.hosts(2)
+    spec = ssh.spec(RUNS.format(folder=distrun.cwd), [h1, h2], **keys(ssh))
+    launched = distrun.checked("launch", "-d", "--no-preflight", spec)
+    job = launched.stdout.strip()
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2)
+    supervisor = distrun.status()["supervisor_pid"]
+    for pid in [*processes.children(supervisor), supervisor]:  # all at once, as in a crash
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: status()["state"] == "lost")
-    return str(launched.stdout.strip())
-
-
-@pytest.mark.parametrize("environment", [WHOLE, EMPTIED])
-def test_the_tasks_of_a_lost_job_are_ended_on_its_hosts(
-    environment: str,
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    found = hosts(2)
-    script = RUNS.format(folder=tmp_path, exec=environment)
-    spec = remote_spec(script, found, timeouts={"link": "off"})
-    job = lost_job(distrun, status, spec, tmp_path, 2)
-    assert all(processes_of(each, "sh") for each in found)
-    done = elsewhere(distrun, "kill", job)
-    assert done.returncode == 0, done.stderr
-    assert "nothing is left on h1, h2" in done.stderr
-    assert not any(map(processes_of, found))
-    assert status(job)["state"] == "stopped"
-    assert distrun("clean", "--all").stdout.split() == [job]
-
-
-def test_a_host_that_cannot_be_reached_is_named_until_it_can(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    h1, h2 = hosts(2)
-    script = RUNS.format(folder=tmp_path, exec=WHOLE)
-    spec = remote_spec(script, [h1, h2], timeouts={"link": "off"})
-    job = lost_job(distrun, status, spec, tmp_path, 2)
+    wait_until(lambda: distrun.status()["state"] == "lost")
     h2.cut()
     done = elsewhere(distrun, "kill", job)
     assert done.returncode == 69
     assert "h2 cannot be reached" in done.stderr
     assert "nothing is left on h1" in done.stderr
-    assert not processes_of(h1, "sh")
-    assert processes_of(h2, "sh")
-    assert status(job)["state"] == "lost"
+    assert not ssh.processes(h1)
+    assert ssh.processes(h2, "sh")
+    assert distrun.status(job)["state"] == "lost"
     kept = elsewhere(distrun, "clean", "--all")
     assert kept.stdout == ""
     assert f"job {job} is kept: its tasks may still run on h2" in kept.stderr
     h2.mend()
     done = elsewhere(distrun, "kill", job)
     assert done.returncode == 0, done.stderr
-    assert not processes_of(h2)
+    assert not ssh.processes(h2)
     ended = [each["event"] for each in recorded_events(distrun, job)]
     assert ended.count("HostCleared") == 2
-    assert status(job)["state"] == "stopped"
+    assert distrun.status(job)["state"] == "stopped"
+    assert distrun("clean", "--all").stdout.split() == [job]
 
 
 def test_a_host_that_a_supervisor_gave_up_is_named_and_cleared_later(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    status: Status,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
+    ssh: Ssh, distrun: Distrun
 ) -> None:
-    (h1,) = hosts(1)
-    spec = remote_spec(RUNS.format(folder=tmp_path, exec=WHOLE), [h1], timeouts={"link": "off"})
-    launched = distrun("launch", "-d", "--no-preflight", spec)
-    assert launched.returncode == 0, launched.stderr
+    (h1,) = ssh.hosts(1)
+    spec = ssh.spec(RUNS.format(folder=distrun.cwd), [h1], **keys(ssh))
+    launched = distrun.checked("launch", "-d", "--no-preflight", spec)
     job = launched.stdout.strip()
-    wait_until(lambda: len(list(tmp_path.glob("up-*"))) == 1)
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 1)
     h1.cut()
-    supervisor = status(job)["supervisor_pid"]
+    supervisor = distrun.status(job)["supervisor_pid"]
     for client in descendants(supervisor):
         client.kill()
     wait_until(lambda: any(e["event"] == "LinkLost" for e in recorded_events(distrun, job)))
@@ -137,9 +101,9 @@ def test_a_host_that_a_supervisor_gave_up_is_named_and_cleared_later(
     waited = distrun("wait", job)
     assert waited.returncode == 137
     assert "may still run on h1" in waited.stderr
-    assert processes_of(h1, "sh")
+    assert ssh.processes(h1, "sh")
     h1.mend()
     done = elsewhere(distrun, "kill", job)
     assert done.returncode == 0, done.stderr
-    assert not processes_of(h1)
+    assert not ssh.processes(h1)
     assert "may still run" not in distrun("wait", job).stderr

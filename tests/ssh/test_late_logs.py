@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from harness.command import Distrun, recorded_events
-from harness.network import Host, Hosts, ProcessesOf, RemoteSpec
+from harness.host_fixtures import Ssh
+from harness.network import Host
 from harness.waiting import wait_until
 
 LEASE = "5s"
@@ -44,34 +45,26 @@ def kinds(distrun: Distrun) -> list[str]:
     return [each["event"] for each in recorded_events(distrun)]
 
 
-def test_what_other_hosts_of_the_same_machine_run_is_not_ended(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
+def test_what_other_hosts_of_the_same_machine_run_is_not_ended(ssh: Ssh, distrun: Distrun) -> None:
     """The hosts of these tests see each other's processes, as names of one machine do."""
-    on = hosts(4)
-    spec = remote_spec(
-        COUNTING.format(folder=tmp_path), on, cluster={"worker": 2, "evaluator": 1}, spares=1,
+    on = ssh.hosts(4)
+    spec = ssh.spec(
+        COUNTING.format(folder=distrun.cwd), on, cluster={"worker": 2, "evaluator": 1}, spares=1,
         timeouts={"link": LEASE}, restart=SOON,
     )  # fmt: skip
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
+    distrun.checked("launch", "-d", spec)
     wait_until(lambda: lines(distrun, task="evaluator:0"))
-    (shell, *_) = processes_of(on[2], "sh")
+    (shell, *_) = ssh.processes(on[2], "sh")
     agent = next(each for each in shell.parents() if each.name().startswith("python"))
     agent.kill()
-    wait_until(lambda: printed(tmp_path, "evaluator:0", 1))
+    wait_until(lambda: printed(distrun.cwd, "evaluator:0", 1))
     wait_until(lambda: kinds(distrun).count("HostReady") == 5, what="the host is back")
     wait_until(lambda: len(left_on(on[2])) == 1, what="only the new agent has a folder")
-    count = printed(tmp_path, "worker:1", 0)
-    wait_until(lambda: printed(tmp_path, "worker:1", 0) > count + 20)
-    last = printed(tmp_path, "evaluator:0", 0)
-    (tmp_path / "end").touch()
-    waited = distrun("wait")
-    assert waited.returncode == 0, waited.stderr
+    count = printed(distrun.cwd, "worker:1", 0)
+    wait_until(lambda: printed(distrun.cwd, "worker:1", 0) > count + 20)
+    last = printed(distrun.cwd, "evaluator:0", 0)
+    (distrun.cwd / "end").touch()
+    distrun.checked("wait")
     started = [each for each in recorded_events(distrun) if each["event"] == "TaskStarted"]
     assert sorted((each["task"], each["attempt"]) for each in started) == [
         ("evaluator:0", 0), ("evaluator:0", 1), ("worker:0", 0), ("worker:1", 0),
@@ -93,39 +86,32 @@ while not os.path.exists({end!r}):
 
 
 def test_files_of_a_killed_agent_are_removed_except_those_that_its_task_wrote(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path_factory: pytest.TempPathFactory, ssh: Ssh, distrun: Distrun
 ) -> None:
-    on = hosts(3)
+    on = ssh.hosts(3)
     end = tmp_path_factory.mktemp("seen-by-all") / "end"
-    (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "train.py").write_text(WRITES.format(end=str(end)))
-    (tmp_path / "job" / "module.py").write_text("word = 1")
+    (distrun.cwd / "job").mkdir()
+    (distrun.cwd / "job" / "train.py").write_text(WRITES.format(end=str(end)))
+    (distrun.cwd / "job" / "module.py").write_text("word = 1")
     for host in on:
-        host.is_changed = True
-        host.run("mount", "-t", "tmpfs", "none", str(tmp_path / "job"))
-    spec = remote_spec(
+        host.hide(distrun.cwd / "job")
+    spec = ssh.spec(
         "", on, cluster={"worker": 2}, spares=1, timeouts={"link": LEASE}, restart=SOON,
         program={"script": "job/train.py"},
     )  # fmt: skip
-    launched = distrun("launch", "-d", spec)
-    assert launched.returncode == 0, launched.stderr
+    distrun.checked("launch", "-d", spec)
 
     def began() -> int:
         return len(re.findall("began", distrun("logs", "--raw", "-t", "worker:1").stdout))
 
     wait_until(began)
-    for process in processes_of(on[1]):
+    for process in ssh.processes(on[1]):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     wait_until(lambda: began() == 2)
     wait_until(lambda: "FilesPreserved" in kinds(distrun))
     end.touch()
-    assert distrun("wait").returncode == 0
+    distrun.checked("wait")
     found = [each for each in recorded_events(distrun) if each["event"] == "FilesPreserved"]
     assert sorted(each["host"] for each in found) == ["h1", "h2", "h3"]
     for each in found:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
+
+import pytest
 
 from distrun.supervisor.hosts import bootstrap
 from harness.command import Distrun
-from harness.network import Hosts, Network, ProcessesOf, RemoteSpec
+from harness.host_fixtures import Ssh
 from harness.waiting import wait_until
 
 BINDS_ITS_PORT = """\
@@ -19,36 +19,32 @@ socket.socket().bind(('', p))" 2>&1 | grep -c 'in use'"""
 
 
 def test_a_job_runs_on_two_hosts_and_leaves_nothing_there_but_the_agent(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
+    ssh: Ssh, distrun: Distrun
 ) -> None:
-    h1, h2 = hosts(2)
+    h1, h2 = ssh.hosts(2)
     script = f"echo I am $DISTRUN_TASK on $(hostname), $({BINDS_ITS_PORT}) in use"
-    done = distrun("launch", remote_spec(script, [h1, h2]))
-    assert done.returncode == 0, done.stderr
+    done = distrun.checked("launch", ssh.spec(script, [h1, h2]))
     assert sorted(done.stdout.splitlines()) == [
         "worker:0 | I am worker:0 on h1, 1 in use",
         "worker:1 | I am worker:1 on h2, 1 in use",
     ]
     again = distrun("logs")
     assert sorted(again.stdout.splitlines()) == sorted(done.stdout.splitlines())
-    wait_until(lambda: not any(map(processes_of, (h1, h2))))
+    wait_until(lambda: not any(map(ssh.processes, (h1, h2))))
     for host in (h1, h2):
         left = [path for path in host.home.rglob("*") if not path.is_dir()]
         assert [path.name for path in left] == [bootstrap.digest()]
 
 
-def test_each_task_gets_addresses_that_the_others_can_dial(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    h1, h2 = hosts(2)
-    spec = remote_spec(
+def test_each_task_gets_addresses_that_the_others_can_dial(ssh: Ssh, distrun: Distrun) -> None:
+    h1, h2 = ssh.hosts(2)
+    spec = ssh.spec(
         'printf "%s\\n" "$TF_CONFIG" "$no_proxy"',
         [h1, h2],
         hosts=["localhost", "h1", "h2"],
         cluster={"worker": 3},
     )
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
+    done = distrun.checked("launch", spec)
     config, no_proxy = (line for line in done.stdout.splitlines() if line.startswith("worker:0"))
     cluster = json.loads(config.partition("| ")[2])["cluster"]["worker"]
     machines = [address.rpartition(":")[0] for address in cluster]
@@ -56,43 +52,48 @@ def test_each_task_gets_addresses_that_the_others_can_dial(
     assert {*machines, "h1", "h2"} <= set(no_proxy.partition("| ")[2].split(","))
 
 
-def test_a_login_with_settings_for_malloc_keeps_them(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+def test_the_environment_is_that_of_the_remote_login(
+    monkeypatch: pytest.MonkeyPatch, ssh: Ssh, distrun: Distrun
 ) -> None:
-    h1, h2 = hosts(2)
-    h2.change(sshd="SetEnv MALLOC_ARENA_MAX=1\n")
-    spec = remote_spec('echo "${GLIBC_TUNABLES:+kept} $MALLOC_ARENA_MAX"', [h1, h2])
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["worker:0 | kept ", "worker:1 |  1"]
+    h1, h2 = ssh.hosts(2)
+    names = "http_proxy=http://p:1 no_proxy=inner DISTRUN_X=1 MALLOC_ARENA_MAX=1"
+    h1.change(sshd=f"SetEnv LANG=de_DE.UTF-8 {names}\n")
+    monkeypatch.setenv("ONLY_HERE", "x")
+    script = (
+        'echo "$LANG,$http_proxy,$no_proxy,${ONLY_HERE-unset},${DISTRUN_X-unset},$(pwd)"; '
+        'echo "${GLIBC_TUNABLES:+kept} $MALLOC_ARENA_MAX"'
+    )
+    on = [{"name": "h1", "workdir": "/", "env": {"LANG": "C"}}, "h2"]
+    done = distrun.checked("launch", ssh.spec(script, [h1, h2], hosts=on))
+    lines = done.stdout.splitlines()
+    known = f"inner,{h1.address},{h2.address},h1,h2"
+    assert [each for each in lines if "worker:0" in each] == [
+        f"worker:0 | C,http://p:1,{known},unset,unset,/",
+        "worker:0 |  1",  # settings for malloc of one's own
+    ]
+    assert "worker:1 | kept " in lines
 
 
-def test_sixteen_hosts_at_once(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
-) -> None:
-    sixteen = hosts(16)
-    spec = remote_spec("hostname", sixteen, hosts=["h[1-16]"], timeouts={"link": "30s"})
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
+def test_sixteen_hosts_at_once(ssh: Ssh, distrun: Distrun) -> None:
+    sixteen = ssh.hosts(16)
+    spec = ssh.spec("hostname", sixteen, hosts=["h[1-16]"], timeouts={"link": "30s"})
+    done = distrun.checked("launch", spec)
     shown = {line.partition(" | ")[2] for line in done.stdout.splitlines()}
     assert shown == {host.name for host in sixteen}
-    wait_until(lambda: not any(map(processes_of, sixteen)))
+    wait_until(lambda: not any(map(ssh.processes, sixteen)))
 
 
-def test_hosts_of_a_hostfile_with_slots_users_and_a_jump(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, network: Network, tmp_path: Path
-) -> None:
-    h1, h2 = hosts(2)
-    config = tmp_path / "config"
-    config.write_text(f"Host h2\n  ProxyJump h1\n{network.ssh_config.read_text()}")
-    tmp_path.joinpath("hosts.txt").write_text("# ours\nroot@h1 slots=1\n\nh2 slots=2  # twice\n")
-    spec = remote_spec("hostname; echo $TF_CONFIG", [h1, h2], cluster={"worker": 3},
+def test_hosts_of_a_hostfile_with_slots_users_and_a_jump(ssh: Ssh, distrun: Distrun) -> None:
+    h1, h2 = ssh.hosts(2)
+    config = distrun.cwd / "config"
+    config.write_text(f"Host h2\n  ProxyJump h1\n{ssh.network.ssh_config.read_text()}")
+    distrun.cwd.joinpath("hosts.txt").write_text("# ours\nroot@h1 slots=1\n\nh2 slots=2  # twice\n")
+    spec = ssh.spec("hostname; echo $TF_CONFIG", [h1, h2], cluster={"worker": 3},
                        ssh={"config_file": str(config)}, placement="pack")  # fmt: skip
     document = spec.read_text().replace("hosts:\n- h1\n- h2\n", "hostfile: hosts.txt\n")
     spec.write_text(document)
     # The client that jumps has to find the same configuration.
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
+    done = distrun.checked("launch", spec)
     named = [line for line in done.stdout.splitlines() if "{" not in line]
     assert sorted(named) == ["worker:0 | h1", "worker:1 | h2", "worker:2 | h2"]
     config_line = next(line for line in done.stdout.splitlines() if "{" in line)
@@ -101,36 +102,14 @@ def test_hosts_of_a_hostfile_with_slots_users_and_a_jump(
     assert [each.rpartition(":")[0] for each in cluster] == [h1.address, h2.address, h2.address]
 
 
-def test_a_jump_that_the_user_shares_with_other_logins_outlives_the_job(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, network: Network, tmp_path: Path
-) -> None:
-    _, h2 = hosts(2)
-    config = tmp_path / "config"
-    config.write_text(
-        "Host h2\n  ProxyJump h1\nHost h1\n  ControlMaster auto\n  ControlPersist 300\n"
-        f"  ControlPath {tmp_path}/shared\n{network.ssh_config.read_text()}"
-    )
-    ask = ["ssh", "-F", str(config), "-O"]
-    try:
-        done = distrun("launch", remote_spec("true", [h2], ssh={"config_file": str(config)}))
-        assert done.returncode == 0, done.stderr
-        still = subprocess.run([*ask, "check", "h1"], capture_output=True, text=True, check=False)
-        assert "Master running" in still.stderr
-    finally:
-        subprocess.run([*ask, "exit", "h1"], capture_output=True, check=False)
-
-
-def test_addresses_of_the_spec_are_used_as_they_are(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    h1, h2, h3 = hosts(3)
+def test_addresses_of_the_spec_are_used_as_they_are(ssh: Ssh, distrun: Distrun) -> None:
+    h1, h2, h3 = ssh.hosts(3)
     # Known by what the spec says, by its name, and by what ssh's configuration says.
     workers = [f"{h1.address}:20001", "H2:20002", f"{h3.address}:20003"]
-    spec = remote_spec("echo $(hostname) $TF_CONFIG", [h1, h2], cluster={"worker": workers},
+    spec = ssh.spec("echo $(hostname) $TF_CONFIG", [h1, h2], cluster={"worker": workers},
                        hosts=[{"name": "h1", "address": h1.address}, "h2", "h3"])  # fmt: skip
     # The hosts do not know each other's names.
-    done = distrun("launch", "--no-preflight", spec)
-    assert done.returncode == 0, done.stderr
+    done = distrun.checked("launch", "--no-preflight", spec)
     lines = sorted(done.stdout.splitlines())
     assert [line.split()[2] for line in lines] == ["h1", "h2", "h3"]
     cluster = json.loads(lines[0].partition("h1 ")[2])["cluster"]

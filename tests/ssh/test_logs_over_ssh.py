@@ -8,24 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from harness.command import Distrun, Status
-from harness.network import Hosts, Network, RemoteSpec
+from harness.command import Distrun
+from harness.host_fixtures import Ssh
 from harness.values import not_none
 
 
-def test_a_limited_log_is_limited_on_its_host_and_here(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, status: Status
-) -> None:
-    (h1,) = hosts(1)
+def test_a_limited_log_is_limited_on_its_host_and_here(ssh: Ssh, distrun: Distrun) -> None:
+    (h1,) = ssh.hosts(1)
     noisy = "seq -f 'line %08.0f' {0}00000 {0}99999"
     own = "$(readlink /proc/$$/fd/1)"
     script = f"{noisy.format(1)}; sleep 0.5; {noisy.format(2)}; sleep 0.5; du -k {own}; sleep 1"
-    spec = remote_spec(script, [h1], logs={"max_size": "300KB"})
-    launched = distrun("launch", spec)
-    assert launched.returncode == 0, launched.stderr
+    spec = ssh.spec(script, [h1], logs={"max_size": "300KB"})
+    launched = distrun.checked("launch", spec)
     kept = int(re.findall(r"(\d+)\t/.*worker-0.log", launched.stdout)[0])
     assert 300_000 <= kept * 1024 <= 300_000 + 64 * 1024 + 4096
-    log = Path(status()["tasks"][0]["log"])
+    log = Path(distrun.status()["tasks"][0]["log"])
     assert log.stat().st_size > 200_000 * 14
     assert log.stat().st_blocks * 512 <= 300_000 + 64 * 1024 + 4096
     shown = distrun("logs")
@@ -36,14 +33,14 @@ def test_a_limited_log_is_limited_on_its_host_and_here(
 
 
 def test_a_host_that_cannot_limit_logs_is_refused_before_a_start(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+    ssh: Ssh, distrun: Distrun
 ) -> None:
     """ramfs has no holes."""
-    h1, h2 = hosts(2)
+    h1, h2 = ssh.hosts(2)
     h2.is_changed = True
     (h2.home / ".local").mkdir(exist_ok=True)
     h2.run("mount", "-t", "ramfs", "-o", "mode=0700", "none", str(h2.home / ".local"))
-    spec = remote_spec("echo started", [h1, h2], logs={"max_size": "1MB"})
+    spec = ssh.spec("echo started", [h1, h2], logs={"max_size": "1MB"})
     launched = distrun("launch", spec)
     assert launched.returncode == 69, launched.stderr
     said = " ".join(launched.stderr.split())
@@ -57,13 +54,10 @@ def no_large_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 
 
-def test_logs_that_cannot_be_copied_stay_on_their_host(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    (h1,) = hosts(1)
-    spec = remote_spec("head -c 4000000 /dev/zero | tr '\\0' x; echo", [h1])
-    launched = distrun("launch", spec, preexec_fn=no_large_files)
-    assert launched.returncode == 0, launched.stderr
+def test_logs_that_cannot_be_copied_stay_on_their_host(ssh: Ssh, distrun: Distrun) -> None:
+    (h1,) = ssh.hosts(1)
+    spec = ssh.spec("head -c 4000000 /dev/zero | tr '\\0' x; echo", [h1])
+    launched = distrun.checked("launch", spec, preexec_fn=no_large_files)
     told = re.search(
         r"the logs of h1's tasks are not all here: the copy of worker-0.log cannot be written: "
         r"File too large; all of them are in (/\S+) on h1",
@@ -74,19 +68,14 @@ def test_logs_that_cannot_be_copied_stay_on_their_host(
 
 
 def test_secrets_travel_over_the_link_alone(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    network: Network,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, ssh: Ssh, distrun: Distrun
 ) -> None:
-    h1, h2 = hosts(2)
+    h1, h2 = ssh.hosts(2)
     secret = "geheim" + "0123456789" * 3
     monkeypatch.setenv("A_TOKEN", secret)
-    words, go = "echo it has ${#A_TOKEN} letters", tmp_path / "go"
+    words, go = "echo it has ${#A_TOKEN} letters", distrun.cwd / "go"
     script = f'[ -n "$A_TOKEN" ] && {words}; until [ -e {go} ]; do sleep 0.05; done'
-    spec = remote_spec(
+    spec = ssh.spec(
         script, [h1, h2],
         program={"command": ["sh", "-c", script], "sync": "off", "pass_env": ["A_TOKEN"]},
     )  # fmt: skip
@@ -101,7 +90,7 @@ def test_secrets_travel_over_the_link_alone(
     assert not_none(launch.stdout).read().count("it has 36 letters") == 2
     assert go.exists(), "nothing was looked at"
     assert not [each for each in seen if secret in each]
-    for folder in (distrun.home, network.folder):
+    for folder in (distrun.home, ssh.network.folder):
         held = [path for path in folder.rglob("*") if path.is_file()]
         assert held
         assert not [path for path in held if secret.encode() in path.read_bytes()]
@@ -118,18 +107,3 @@ def command_lines() -> set[str]:
         except OSError:
             continue
     return found
-
-
-def test_the_environment_is_that_of_the_remote_login(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (h1,) = hosts(1)
-    h1.change(sshd="SetEnv LANG=de_DE.UTF-8 http_proxy=http://p:1 no_proxy=inner DISTRUN_X=1\n")
-    monkeypatch.setenv("ONLY_HERE", "x")
-    script = 'echo "$LANG,$http_proxy,$no_proxy,${ONLY_HERE-unset},${DISTRUN_X-unset}"; pwd'
-    spec = remote_spec(script, [h1], hosts=[{"name": "h1", "workdir": "/", "env": {"LANG": "C"}}])
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
-    assert first == f"worker:0 | C,http://p:1,inner,{h1.address},h1,unset,unset"
-    assert second == "worker:0 | /"

@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 
 from harness.command import Distrun
-from harness.network import Hosts, Network, ProcessesOf, RemoteSpec
+from harness.host_fixtures import Ssh
+from harness.network import Host
 from harness.waiting import wait_until
 
 PORTS = "21000-21999"
-OTHER_VERSION = """\
-#!{python} {options}
+OLD = """\
+#!{python} -u
 import runpy, sys
-sys.version_info = (3, 8, {patch}, "final", 0)
+sys.version_info = (3, 8, 1, "final", 0)
 if sys.argv[1] == "-c":
     code, sys.argv = sys.argv[2], ["-c", *sys.argv[3:]]
     exec(code)
@@ -42,19 +43,19 @@ exec sleep 1000
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Path:
+def script(distrun: Distrun) -> Path:
     """A script that tells when it has run, in a folder of its own."""
-    path = tmp_path / "program" / "train.py"
+    path = distrun.cwd / "program" / "train.py"
     path.parent.mkdir()
     path.write_text("print('I RAN')\n")
     return path
 
 
 @pytest.fixture
-def hanging(tmp_path: Path) -> tuple[Path, Path]:
+def hanging(distrun: Distrun) -> tuple[Path, Path]:
     """An interpreter that does not answer, and the file in which each start of it is a line."""
-    marks = tmp_path / "marks"
-    return program(tmp_path / "hanging", HANGING.format(marks=marks)), marks
+    marks = distrun.cwd / "marks"
+    return program(distrun.cwd / "hanging", HANGING.format(marks=marks)), marks
 
 
 def program(path: Path, text: str) -> Path:
@@ -62,11 +63,6 @@ def program(path: Path, text: str) -> Path:
     path.write_text(text)
     path.chmod(0o755)
     return path
-
-
-def other_version(options: str, patch: int) -> str:
-    """A Python that says it is 3.8.`patch`."""
-    return OTHER_VERSION.format(python=sys.executable, options=options, patch=patch)
 
 
 def running(script: Path, **keys: Any) -> dict[str, Any]:
@@ -82,20 +78,20 @@ def site(tmp_path: Path, version: str) -> str:
     return str(folder)
 
 
-def assert_nothing_left(hosts: list[Any], processes_of: ProcessesOf) -> None:
+def assert_nothing_left(ssh: Ssh, hosts: list[Host]) -> None:
     # Longer than the lease of an agent that was too slow to be waited for.
-    wait_until(lambda: not any(map(processes_of, hosts)), 90, "every host is clean")
+    wait_until(lambda: not any(map(ssh.processes, hosts)), 90, "every host is clean")
     for host in hosts:
         assert [path for path in host.home.rglob("*") if not path.is_dir()] == []
 
 
 def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
+    ssh: Ssh, distrun: Distrun
 ) -> None:
-    h1, h2, h3 = hosts(3)
+    h1, h2, h3 = ssh.hosts(3)
     h2.block("reject", PORTS, h1.address)
     h3.block("drop", PORTS, h1.address, h2.address)
-    spec = remote_spec("echo I RAN", [h1, h2, h3], ports={"range": PORTS})
+    spec = ssh.spec("echo I RAN", [h1, h2, h3], ports={"range": PORTS})
     done = distrun("launch", spec)
     assert done.returncode == 69
     assert f"h1 cannot reach h2 at {h2.address}:21" in done.stderr
@@ -109,10 +105,9 @@ def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
     told = distrun("events").stdout
     assert "h1 cannot reach h2" in told
     assert "started" not in told
-    assert_nothing_left([h1, h2, h3], processes_of)
+    assert_nothing_left(ssh, [h1, h2, h3])
 
-    skipped = distrun("launch", "--no-preflight", spec)
-    assert skipped.returncode == 0, skipped.stderr
+    skipped = distrun.checked("launch", "--no-preflight", spec)
     assert skipped.stdout.count("I RAN") == 3
     told = distrun("events").stdout
     assert "preflight was skipped" in told
@@ -120,12 +115,12 @@ def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
 
 
 def test_all_that_is_wrong_on_any_host_is_said_at_once(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, script: Path, tmp_path: Path
+    script: Path, ssh: Ssh, distrun: Distrun
 ) -> None:
-    h1, h2, h3, h4 = hosts(4)
-    old = program(tmp_path / "python3.8", other_version("-u", 1))
-    site_of = [site(tmp_path, version) for version in ("2.21.0", "2.15.1")]
-    clock = program(tmp_path / "bin" / "python3", WRONG_CLOCK.format(python=sys.executable))
+    h1, h2, h3, h4 = ssh.hosts(4)
+    old = program(distrun.cwd / "python3.8", OLD.format(python=sys.executable))
+    site_of = [site(distrun.cwd, version) for version in ("2.21.0", "2.15.1")]
+    clock = program(distrun.cwd / "bin" / "python3", WRONG_CLOCK.format(python=sys.executable))
     h4.change(sshd=f"SetEnv PATH={clock.parent}:/usr/bin:/bin\n")
     proxied = {"grpc_proxy": "http://proxy:3128", "no_grpc_proxy": "localhost"}
     on = [
@@ -134,10 +129,10 @@ def test_all_that_is_wrong_on_any_host_is_said_at_once(
         {"name": "h3", "env": {"PYTHONPATH": site_of[1]}, "python": sys.executable},
         {"name": "h4", "env": {"PYTHONPATH": site_of[0], **proxied}, "python": sys.executable},
     ]
-    spec = remote_spec("", [h1, h2, h3, h4], hosts=on, program=running(script, workdir="/"))
-    other = tmp_path / "other.py"
+    spec = ssh.spec("", [h1, h2, h3, h4], hosts=on, program=running(script, workdir="/"))
+    other = distrun.cwd / "other.py"
     other.write_text("print('I AM OLD')\n")
-    empty = tmp_path / "empty"
+    empty = distrun.cwd / "empty"
     empty.mkdir()
     h2.cover(script, other)
     h3.cover(script.parent, empty)
@@ -179,64 +174,12 @@ def test_all_that_is_wrong_on_any_host_is_said_at_once(
     ]
 
 
-def test_warnings_are_said_and_the_job_runs(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, script: Path, tmp_path: Path
-) -> None:
-    two = hosts(2)
-    # Without site-packages, whatever this machine has in them.
-    pythons = [program(tmp_path / f"p{n}", other_version("-IS", n)) for n in (1, 2)]
-    on = [{"name": h.name, "python": str(p)} for h, p in zip(two, pythons, strict=True)]
-    done = distrun("launch", remote_spec("", two, hosts=on, program=running(script)))
-    assert f"warning: h2: {pythons[1]} has Python 3.8.2; that of h1 has 3.8.1" in done.stderr
-    assert "TensorFlow" not in done.stderr
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("I RAN") == 2
-    assert "1 warning" in distrun("events").stdout
-
-
-def test_keras_2_needs_tf_keras_on_every_host(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, script: Path, tmp_path: Path
-) -> None:
-    two = hosts(2)
-    # Without site-packages, whatever this machine has in them.
-    python = program(tmp_path / "python3", f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    with_keras, without = (site(tmp_path / name, "2.21.0") for name in ("a", "b"))
-    Path(with_keras, "tf_keras").mkdir()
-    Path(with_keras, "tf_keras", "__init__.py").touch()
-    script.write_text("import os\nprint('I RAN', os.environ.get('TF_USE_LEGACY_KERAS'))\n")
-    sites = [with_keras, without]
-    on = [
-        {"name": each.name, "python": str(python), "env": {"PYTHONPATH": path}}
-        for each, path in zip(two, sites, strict=True)
-    ]
-    keys = running(script, keras=2)
-    del keys["python"]
-    spec = remote_spec("", two, hosts=on, program=keys)
-    said = f"failed: h2: program.keras is 2, but {python} has no tf_keras"
-    done = distrun("launch", spec)
-    assert (done.returncode, done.stdout) == (69, ""), done.stderr
-    assert said in done.stderr
-    assert f'install it: {python} -m pip install "tf_keras==2.21.*"' in done.stderr
-    assert "failed: h1" not in done.stderr
-
-    on[1]["env"] = on[0]["env"]
-    done = distrun("launch", remote_spec("", two, hosts=on, program=keys))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("I RAN 1") == 2
-
-
 def test_doctor_looks_at_hosts_and_leaves_nothing_there(
-    hosts: Hosts,
-    network: Network,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    processes_of: ProcessesOf,
-    script: Path,
+    script: Path, ssh: Ssh, distrun: Distrun
 ) -> None:
-    h1, h2, h3 = hosts(3)
-    spec = remote_spec("", [h1, h2, h3], program=running(script))
-    well = distrun("doctor", spec)
-    assert well.returncode == 0, well.stdout + well.stderr
+    h1, h2, h3 = ssh.hosts(3)
+    spec = ssh.spec("", [h1, h2, h3], program=running(script))
+    well = distrun.checked("doctor", spec)
     rows = [line.split() for line in well.stdout.splitlines()]
     assert ["network", "ok", "all", "3"] in [row[:4] for row in rows]
     told = {row[0] for row in rows if "ok" in row}
@@ -246,7 +189,7 @@ def test_doctor_looks_at_hosts_and_leaves_nothing_there(
     assert distrun("ps", "-a").stdout.count("\n") <= 1, "it made a job"
 
     h2.block("reject", "1024-65535", h1.address)
-    h3.block("reject", "22", network.gateway)
+    h3.block("reject", "22", ssh.network.gateway)
     ill = distrun("doctor", spec)
     assert ill.returncode == 69
     rows = [line.split() for line in ill.stdout.splitlines()]
@@ -254,46 +197,34 @@ def test_doctor_looks_at_hosts_and_leaves_nothing_there(
     assert f"h1 cannot reach h2 at {h2.address}:" in ill.stdout
     assert "what to do:" in ill.stdout
     assert "hosts that cannot be used were left out of the other checks" in ill.stderr
-    assert_nothing_left([h1, h2], processes_of)
+    assert_nothing_left(ssh, [h1, h2])
 
 
-def test_doctor_names_what_it_did_not_look_at(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, script: Path, tmp_path: Path
-) -> None:
-    (h1,) = hosts(1)
+def test_doctor_names_what_it_did_not_look_at(script: Path, ssh: Ssh, distrun: Distrun) -> None:
+    (h1,) = ssh.hosts(1)
     there = {"name": "h1", "python": sys.executable}
-    spec = remote_spec("", [h1], hosts=[there], program={"script": str(script)})
-    assert unlooked(distrun("doctor", "--json", spec)) == {"script": str(script)}
-
-    started = program(tmp_path / "run.sh", "#!/bin/sh\necho I RAN\n")
-    spec = remote_spec("", [h1], program={"command": [f"./{started.name}"]})
-    assert unlooked(distrun("doctor", "--json", spec)) == {"program": "./run.sh"}
-
-
-def unlooked(doctor: Any) -> dict[str, str]:
-    """What doctor says it has not looked at, by subject; all else is well."""
-    assert doctor.returncode == 0, doctor.stdout + doctor.stderr
-    notes = [check for check in json.loads(doctor.stdout)["doctor"]["checks"]
-             if check["grade"] == "note"
-                 and check["subject"] not in ("tensorflow", "security")]  # fmt: skip
-    assert all("was not inspected: a launch sends it first" in each["text"] for each in notes)
-    return {check["subject"]: check["text"].partition(" was not ")[0] for check in notes}
+    program(distrun.cwd / "run.sh", "#!/bin/sh\necho I RAN\n")
+    for keys, subject, name in (
+        ({"script": str(script)}, "script", str(script)),
+        ({"command": ["./run.sh"]}, "program", "./run.sh"),
+    ):
+        doctor = distrun.checked(
+            "doctor", "--json", ssh.spec("", [h1], hosts=[there], program=keys)
+        )
+        checks = json.loads(doctor.stdout)["doctor"]["checks"]
+        (note,) = (each for each in checks if each["subject"] == subject)
+        assert note["grade"] == "note"
+        assert note["text"] == f"{name} was not inspected: a launch sends it first"
 
 
 @pytest.mark.parametrize("told", [("launch", "INT"), ("doctor", "TERM")])
 def test_a_signal_ends_a_preflight_though_hosts_hang(
-    told: tuple[str, str],
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    hanging: tuple[Path, Path],
-    processes_of: ProcessesOf,
-    script: Path,
+    told: tuple[str, str], hanging: tuple[Path, Path], script: Path, ssh: Ssh, distrun: Distrun
 ) -> None:
     command, number = told[0], signal.Signals[f"SIG{told[1]}"]
-    h1, h2, h3 = hosts(3)
+    h1, h2, h3 = ssh.hosts(3)
     python, marks = hanging
-    spec = remote_spec("", [h1, h2, h3], program=running(script, python=str(python)))
+    spec = ssh.spec("", [h1, h2, h3], program=running(script, python=str(python)))
     temporary = spec.parent / "temporary"
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary)}
@@ -305,37 +236,30 @@ def test_a_signal_ends_a_preflight_though_hosts_hang(
     # The hanging programs themselves would be waited for for 20 s from their start on.
     assert process.wait(15) == 128 + number
     assert not list(temporary.iterdir())
-    assert_nothing_left([h1, h2], processes_of)
+    assert_nothing_left(ssh, [h1, h2])
 
 
 def test_a_preflight_counts_as_time_in_which_a_job_has_not_started(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    hanging: tuple[Path, Path],
-    processes_of: ProcessesOf,
-    script: Path,
+    hanging: tuple[Path, Path], script: Path, ssh: Ssh, distrun: Distrun
 ) -> None:
-    two = hosts(2)
-    keys = {"program": running(script, python=str(hanging[0])), "timeouts": {"start": "1500ms"}}
-    done = distrun("launch", remote_spec("", two, **keys))
+    two = ssh.hosts(2)
+    program = running(script, python=str(hanging[0]))
+    done = distrun("launch", ssh.spec("", two, program=program, timeouts={"start": "1500ms"}))
     assert done.returncode == 75
     assert "Traceback" not in done.stderr
-    assert_nothing_left(two, processes_of)
+    assert_nothing_left(ssh, two)
 
 
-def test_a_folder_that_hosts_must_share_is_checked_with_a_file(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    h1, h2, h3 = hosts(3)
-    shared, own = tmp_path / "shared folder", tmp_path / "own"
+def test_a_folder_that_hosts_must_share_is_checked_with_a_file(ssh: Ssh, distrun: Distrun) -> None:
+    h1, h2, h3 = ssh.hosts(3)
+    shared, own = distrun.cwd / "shared folder", distrun.cwd / "own"
     shared.mkdir()
     own.mkdir()
     h3.cover(own, h3.home)  # h1 and h2 share it
 
     def launch(*folders: str, **keys: Any) -> Any:
         program = {"command": ["sh", "-c", "echo I RAN"], "shared": list(folders)}
-        done = distrun("launch", remote_spec("", [h1, h2, h3], program=program, **keys))
+        done = distrun("launch", ssh.spec("", [h1, h2, h3], program=program, **keys))
         for folder in (shared, own, h1.home, h2.home, h3.home):
             assert not list(folder.rglob(".distrun-shared-*")), "all files are removed"
         assert "Traceback" not in done.stderr
@@ -357,7 +281,7 @@ def test_a_folder_that_hosts_must_share_is_checked_with_a_file(
     done = launch("checkpoints", hosts=homes)
     assert done.returncode == 69
     assert "checkpoints on h2 is not the folder that h1 has" in done.stderr
-    told = json.loads(distrun("doctor", tmp_path / "job.yaml", "--json").stdout)["doctor"]
+    told = json.loads(distrun("doctor", distrun.cwd / "job.yaml", "--json").stdout)["doctor"]
     grades = {each["host"]: each["grade"] for each in told["checks"] if each["subject"] == "shared"}
     assert grades == {"h1": "ok", "h2": "failed", "h3": "failed"}
     for host in (h1, h2, h3):
@@ -371,15 +295,13 @@ def test_a_folder_that_hosts_must_share_is_checked_with_a_file(
     )
 
 
-def test_a_killed_launch_leaves_no_file_in_a_shared_folder(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    h1, h2 = hosts(2)
+def test_a_killed_launch_leaves_no_file_in_a_shared_folder(ssh: Ssh, distrun: Distrun) -> None:
+    h1, h2 = ssh.hosts(2)
     h2.block("drop", PORTS, h1.address)  # so that h1 dials for seconds
-    shared = tmp_path / "shared"
+    shared = distrun.cwd / "shared"
     shared.mkdir()
     program = {"command": ["true"], "shared": [str(shared)]}
-    spec = remote_spec("", [h1, h2], program=program, ports={"range": PORTS})
+    spec = ssh.spec("", [h1, h2], program=program, ports={"range": PORTS})
     launch = distrun.start("launch", spec, stdout=-3, stderr=-3)
     wait_until(lambda: len(list(shared.iterdir())) == 2, 30, "each has written a file")
     launch.kill()
@@ -399,16 +321,15 @@ for step in range(first, first + 20):
 
 
 def test_verdicts_know_that_the_folder_of_the_checkpoints_is_not_shared(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+    ssh: Ssh, distrun: Distrun
 ) -> None:
-    h1, h2 = hosts(2)
+    h1, h2 = ssh.hosts(2)
     where = [{"name": host.name, "workdir": "~"} for host in (h1, h2)]  # each has its own
     code = RESUMES.format(folder="run")
     program = {"command": ["python3", "-c", code], "args": ["--checkpoint-dir=run"]}
     restart = {"max": 1, "backoff": "10ms"}
-    spec = remote_spec("", [h1, h2], program=program, hosts=where, restart=restart)
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
+    spec = ssh.spec("", [h1, h2], program=program, hosts=where, restart=restart)
+    done = distrun.checked("launch", spec)
     assert "--checkpoint-dir 'run': each host may have such a folder of its own" in done.stderr
     unshared = "run on h2 is not the folder that h1 has"
     assert f"distrun: warning: {unshared}" in done.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 from distrun.supervisor.stack_collector import find_program
 from harness.command import Distrun
 from harness.hanging import ACCEPTS, hanging_script
-from harness.network import Hosts, RemoteSpec
+from harness.host_fixtures import Ssh
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -41,13 +41,12 @@ while True:
 
 
 def test_a_host_with_a_slow_link_is_told_with_what_tasks_send_each_other(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
+    ssh: Ssh, distrun: Distrun
 ) -> None:
-    these = hosts(3)
-    (tmp_path / "sums.py").write_text(SUMS)
-    script = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(tmp_path / 'sums.py'))}"
-    launched = distrun("launch", "-d", remote_spec(script, these))
-    assert launched.returncode == 0, launched.stderr
+    these = ssh.hosts(3)
+    (distrun.cwd / "sums.py").write_text(SUMS)
+    script = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(distrun.cwd / 'sums.py'))}"
+    distrun.checked("launch", "-d", ssh.spec(script, these))
     wait_until(lambda: distrun("logs").stdout.count("sums") == 3, timeout=60)
     found = json.loads(distrun("profile", "--seconds", "1", "--json").stdout)
     pairs = {(each["task"], each["peer"]) for each in found["traffic"]}
@@ -60,15 +59,12 @@ def test_a_host_with_a_slow_link_is_told_with_what_tasks_send_each_other(
         timeout=60,
     )
     assert not_none(said)[1] == "worker:2"
-    assert distrun("kill").returncode == 0
+    distrun.checked("kill")
 
 
-def test_a_deadlock_on_three_hosts_is_found_in_one_command(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
-) -> None:
-    these = hosts(3)
-    launched = distrun("launch", "-d", remote_spec(hanging_script(tmp_path), these))
-    assert launched.returncode == 0, launched.stderr
+def test_a_deadlock_on_three_hosts_is_found_in_one_command(ssh: Ssh, distrun: Distrun) -> None:
+    these = ssh.hosts(3)
+    distrun.checked("launch", "-d", ssh.spec(hanging_script(distrun.cwd), these))
     wait_until(lambda: distrun("logs").stdout.count("hangs") == 3, timeout=60)
     for _ in range(2):  # at first, the hosts have to be sent py-spy
         shown = distrun("stacks").stdout.splitlines()
@@ -90,4 +86,4 @@ def test_a_deadlock_on_three_hosts_is_found_in_one_command(
     assert shown[0].startswith(("worker:0: ", "worker:1: "))
     assert shown[-1] == f"{these[2].name}: its link is lost"
     these[2].mend()
-    assert distrun("kill").returncode == 0
+    distrun.checked("kill")

@@ -13,10 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from harness.command import Distrun
-from harness.network import CutOff, Host, Hosts, Network, ProcessesOf, RemoteSpec
+from harness.host_fixtures import Ssh
+from harness.network import Host
 from harness.preloaded import PreloadedPython
 from harness.waiting import wait_until
 
@@ -35,17 +37,6 @@ print("in its folder" if os.getcwd() == str(here) else os.getcwd())
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [".gitignore", "empty", "kept.log", "link", "a'b\n$(x)", "pkg/__init__.py",
          "pkg/deep.py", "run.sh", "train.py"]  # fmt: skip
-
-
-@pytest.fixture
-def hide(network: Network) -> Callable[[Host, Path], None]:
-    """Have a host see an empty folder where this machine has one."""
-
-    def cover(host: Host, folder: Path) -> None:
-        host.is_changed = True
-        host.run("mount", "-t", "tmpfs", "none", str(folder))
-
-    return cover
 
 
 def state_of(host: Host) -> Path:
@@ -70,22 +61,16 @@ def write_job(folder: Path) -> None:
 
 
 def test_the_scripts_folder_is_sent_once_and_then_only_what_changed(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    hide: Any,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
+    ssh: Ssh, distrun: Distrun
 ) -> None:
-    h1, h2 = hosts(2)
-    write_job(tmp_path / "job")
+    h1, h2 = ssh.hosts(2)
+    write_job(distrun.cwd / "job")
     for host in (h1, h2):
-        hide(host, tmp_path)
-    spec = remote_spec("", [h1, h2], program={"script": "job/train.py"})
+        host.hide(distrun.cwd)
+    spec = ssh.spec("", [h1, h2], program={"script": "job/train.py"})
     examined = distrun("doctor", spec)  # which sends nothing, and does not miss it
     assert examined.returncode == 0, examined.stdout
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = distrun.checked("launch", spec)
     listed = str(sorted(FILES))
     expected = {
         f"worker:{index} | {line}"
@@ -100,37 +85,36 @@ def test_the_scripts_folder_is_sent_once_and_then_only_what_changed(
         left = [path for path in Path(told[1]).rglob("*") if path.is_file()]
         assert [path.read_text() for path in left] == [f"worker:{index}"]
         assert not (state_of(host) / "agents").exists()
-    wait_until(lambda: not any(map(processes_of, (h1, h2))))
+    wait_until(lambda: not any(map(ssh.processes, (h1, h2))))
     happened = distrun("events").stdout
     assert "h1 is sent 6 of 8 files" in happened  # two are empty, two the same
     assert "h2 is sent 6 of 8 files" in happened
 
-    assert distrun("launch", spec).returncode == 0
+    distrun.checked("launch", spec)
     happened = distrun("events").stdout
     assert "is sent" not in happened
     assert len(re.findall(r"h[12] has the program's files; none had to be sent", happened)) == 2
 
-    (tmp_path / "job" / "pkg" / "deep.py").write_text("word = 'two'")
+    (distrun.cwd / "job" / "pkg" / "deep.py").write_text("word = 'two'")
     done = distrun("launch", spec)
     assert "worker:1 | two it runs word = 'two' h2" in done.stdout.splitlines(), done.stderr
     assert "h2 is sent 1 of 8 files, 12 B of" in distrun("events").stdout
 
 
-def test_other_things_are_sent_as_the_spec_says(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, hide: Any, tmp_path: Path
-) -> None:
-    (h1,) = hosts(1)
-    hide(h1, tmp_path)
+def test_other_things_are_sent_as_the_spec_says(ssh: Ssh, distrun: Distrun) -> None:
+    (h1,) = ssh.hosts(1)
+    h1.hide(distrun.cwd)
     for name in ("job/src/train.py", "job/src/other.py", "data/d.txt", "job/run.sh"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "job" / "src" / "train.py").write_text("print(open('../data/d.txt').read())")
-    (tmp_path / "job" / "run.sh").write_text("#!/bin/sh\nls; cat src/train.py\n")
-    (tmp_path / "job" / "run.sh").chmod(0o755)
-    (tmp_path / "data" / "d.txt").write_text("the data")
+        (distrun.cwd / name).parent.mkdir(parents=True, exist_ok=True)
+    (distrun.cwd / "job" / "src" / "train.py").write_text("print(open('../data/d.txt').read())")
+    (distrun.cwd / "job" / "run.sh").write_text("#!/bin/sh\nls; cat src/train.py\n")
+    (distrun.cwd / "job" / "run.sh").chmod(0o755)
+    (distrun.cwd / "data" / "d.txt").write_text("the data")
 
     def printed(**program: Any) -> list[str]:
-        done = distrun("launch", remote_spec("", [h1], program=program), cwd=tmp_path / "job")
-        assert done.returncode == 0, done.stderr
+        done = distrun.checked(
+            "launch", ssh.spec("", [h1], program=program), cwd=distrun.cwd / "job"
+        )
         return [line.partition(" | ")[2] for line in done.stdout.splitlines()]
 
     # The program's paths are relative to the spec, in tmp_path; tasks run where launch is called.
@@ -143,53 +127,47 @@ def test_other_things_are_sent_as_the_spec_says(
     assert "program's files" not in distrun("events").stdout
 
 
-def test_a_host_without_room_is_told_and_left_as_it_was(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    processes_of: ProcessesOf,
-    tmp_path: Path,
-) -> None:
-    h1, h2 = hosts(2)
-    (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "train.py").write_text("print('never')")
-    (tmp_path / "job" / "weights").write_bytes(os.urandom(3_000_000))
+def test_a_host_without_room_is_told_and_left_as_it_was(ssh: Ssh, distrun: Distrun) -> None:
+    h1, h2 = ssh.hosts(2)
+    (distrun.cwd / "job").mkdir()
+    (distrun.cwd / "job" / "train.py").write_text("print('never')")
+    (distrun.cwd / "job" / "weights").write_bytes(os.urandom(3_000_000))
     (h2.home / ".local").mkdir()
     h2.is_changed = True
     h2.run("mount", "-t", "tmpfs", "-o", "size=2m", "none", str(h2.home / ".local"))
-    done = distrun("launch", remote_spec("", [h1, h2], program={"script": "job/train.py"}))
+    done = distrun("launch", ssh.spec("", [h1, h2], program={"script": "job/train.py"}))
     assert done.returncode == 69
     assert "never" not in done.stdout
     assert "h2 cannot receive the program's files: " in done.stderr
     assert "No space left on device" in done.stderr
     assert "make room there" in done.stderr
-    wait_until(lambda: not any(map(processes_of, (h1, h2))))
+    wait_until(lambda: not any(map(ssh.processes, (h1, h2))))
     left = h2.run("find", str(h2.home / ".local"), "-type", "f").split()
     assert all("weights" not in path for path in left)
     assert sum(int(h2.run("stat", "-c", "%s", path)) for path in left) < 1000
 
 
 def test_a_script_that_is_a_link_finds_what_is_beside_it_and_beside_its_file(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, hide: Any, tmp_path: Path
+    ssh: Ssh, distrun: Distrun
 ) -> None:
-    (h1,) = hosts(1)
+    (h1,) = ssh.hosts(1)
     for name in ("link", "real", "other"):
-        (tmp_path / "job" / name).mkdir(parents=True)
-        (tmp_path / "job" / name / "where").write_text(name)
-    (tmp_path / "job" / "link" / "train.py").symlink_to("../real/main.py")
-    (tmp_path / "job" / "real" / "main.py").write_text(
+        (distrun.cwd / "job" / name).mkdir(parents=True)
+        (distrun.cwd / "job" / name / "where").write_text(name)
+    (distrun.cwd / "job" / "link" / "train.py").symlink_to("../real/main.py")
+    (distrun.cwd / "job" / "real" / "main.py").write_text(
         "import pathlib, sib\n"
         "print(sib.word, pathlib.Path(__file__).with_name('where').read_text())\n"
     )
-    (tmp_path / "job" / "real" / "sib.py").write_text("word = 'one'")
-    spec = remote_spec("", [h1], program={"script": "job/link/train.py"})
+    (distrun.cwd / "job" / "real" / "sib.py").write_text("word = 'one'")
+    spec = ssh.spec("", [h1], program={"script": "job/link/train.py"})
     here = distrun("launch", spec, "--set", "hosts=[localhost]")
     assert (here.returncode, here.stdout) == (0, "worker:0 | one link\n"), here.stderr
-    hide(h1, tmp_path / "job")
+    h1.hide(distrun.cwd / "job")
     there = distrun("launch", spec)
     assert (there.returncode, there.stdout) == (0, here.stdout), there.stderr
     planned = " ".join(distrun("plan", spec).stdout.split())
-    assert f" of {tmp_path}/job/link and {tmp_path}/job/real, into a new folder" in planned
+    assert f" of {distrun.cwd}/job/link and {distrun.cwd}/job/real, into a new folder" in planned
 
 
 # An agent that waits within a read when some of the files have come, however fast they come. A
@@ -213,26 +191,20 @@ $4"
 
 
 def test_sending_that_is_broken_off_leaves_nothing_and_a_lost_link_goes_on_where_it_was(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    hide: Any,
-    processes_of: ProcessesOf,
-    cut_off: CutOff,
-    tmp_path: Path,
+    ssh: Ssh, distrun: Distrun
 ) -> None:
-    (h1,) = hosts(1)
+    (h1,) = ssh.hosts(1)
     gate = h1.folder / "gate"
     os.mkfifo(gate)
     h1.provide("python3", HELD.format(python=sys.executable, gate=gate))
-    hide(h1, tmp_path)
+    h1.hide(distrun.cwd)
     content = os.urandom(40_000_000)
-    (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "weights").write_bytes(content)
-    (tmp_path / "job" / "train.py").write_text(
+    (distrun.cwd / "job").mkdir()
+    (distrun.cwd / "job" / "weights").write_bytes(content)
+    (distrun.cwd / "job" / "train.py").write_text(
         "import hashlib; print(hashlib.sha256(open('weights', 'rb').read()).hexdigest())"
     )
-    spec = remote_spec("", [h1], program={"script": "job/train.py"}, timeouts={"link": "60s"})
+    spec = ssh.spec("", [h1], program={"script": "job/train.py"}, timeouts={"link": "60s"})
 
     def launch_and_hold(name: str) -> tuple[Any, Callable[[], str], int]:
         """Launch, until the host's agent waits amid the files; also the record, and the gate.
@@ -254,13 +226,17 @@ def test_sending_that_is_broken_off_leaves_nothing_and_a_lost_link_goes_on_where
     wait_until(lambda: "StopRequested" in record())
     os.close(agent_gate)
     assert interrupted.wait(60) == 130
-    wait_until(lambda: not processes_of(h1), 90)  # an agent that was too slow has its lease
+    wait_until(lambda: not ssh.processes(h1), 90)  # an agent that was too slow has its lease
     left = [path for path in state_of(h1).rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in left) < 1000, left  # the script's contents
     assert not (state_of(h1) / "agents").exists()
 
     launched, record, agent_gate = launch_and_hold("second")
-    cut_off(h1)
+    h1.cut()
+    # Else its silence would be noticed after a part of the lease.
+    for each in psutil.Process(distrun.status()["supervisor_pid"]).children():
+        if h1.name in each.cmdline():
+            each.kill()
     os.close(agent_gate)
     wait_until(lambda: "LinkLost" in record())
     h1.mend()
@@ -296,45 +272,38 @@ def last_loss(events: str) -> str:
 
 @pytest.mark.e2e
 def test_the_bundled_job_learns_across_two_hosts_what_it_learns_here(
-    hosts: Hosts,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    hide: Any,
-    preloaded: PreloadedPython,
-    small_mnist: Path,
+    preloaded: PreloadedPython, small_mnist: Path, ssh: Ssh, distrun: Distrun
 ) -> None:
-    h1, h2 = hosts(2)
+    h1, h2 = ssh.hosts(2)
     for host in (h1, h2):
-        hide(host, ROOT / "jobs")
-        hide(host, ROOT / "launcher")
+        host.hide(ROOT / "jobs")
+        host.hide(ROOT / "launcher")
     # As many threads here as there: sums are taken in the same order.
     threads = {"OMP_NUM_THREADS": 1, "TF_NUM_INTRAOP_THREADS": 1}
     sizes = ["--epochs", 2, "--steps-per-epoch", 6]
     arguments = ["--data-dir", str(small_mnist), *sizes]
     program = {"script": "mnist", "env": threads, "args": arguments}
     program["python"] = preloaded.interpreter
-    there = distrun("launch", remote_spec("", [h1, h2], program=program), timeout=240)
-    assert there.returncode == 0, there.stderr
+    there = distrun.checked("launch", ssh.spec("", [h1, h2], program=program), timeout=240)
     loss = last_loss(distrun("events", "--json").stdout)
-    local = remote_spec("", [h1, h2], "here", hosts=["localhost"], program=program)
-    here = distrun("launch", local, timeout=240)
-    assert here.returncode == 0, here.stderr
+    local = ssh.spec("", [h1, h2], "here", hosts=["localhost"], program=program)
+    here = distrun.checked("launch", local, timeout=240)
     assert len(learnt(here)) == 2
     assert learnt(there) == learnt(here)
     assert loss == last_loss(distrun("events", "--json").stdout)
 
 
 def test_a_file_that_gitignore_keeps_here_is_told_before_the_launch_and_after_the_failure(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, hide: Any, tmp_path: Path
+    ssh: Ssh, distrun: Distrun
 ) -> None:
-    (h1,) = hosts(1)
-    folder = tmp_path / "job"
+    (h1,) = ssh.hosts(1)
+    folder = distrun.cwd / "job"
     folder.mkdir()
     (folder / "train.py").write_text("print(len(open('data.csv').read()))\n")
     (folder / "data.csv").touch()
     (folder / ".gitignore").write_text("*.csv\n")
-    hide(h1, tmp_path)
-    spec = remote_spec("", [h1], program={"script": "job/train.py"}, cluster={"worker": 1})
+    h1.hide(distrun.cwd)
+    spec = ssh.spec("", [h1], program={"script": "job/train.py"}, cluster={"worker": 1})
     warned = distrun("validate", spec)
     assert warned.returncode == 0
     assert "train.py:1:11: warning: data.csv exists here" in warned.stdout + warned.stderr

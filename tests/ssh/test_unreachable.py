@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness.command import Distrun
-from harness.network import Host, Hosts, Network, ProcessesOf, RemoteSpec
+from harness.host_fixtures import Ssh
+from harness.network import Host
 from harness.requirements import missing
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -50,26 +51,26 @@ PROFILES = ("read line", "exec bash", "exec </dev/null")
 
 
 def test_each_host_that_cannot_be_used_is_told_with_its_own_cause(
-    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
+    ssh: Ssh, distrun: Distrun
 ) -> None:
-    on = hosts(7 + len(PROFILES))
+    on = ssh.hosts(7 + len(PROFILES))
     forged, unknown, asks, closed, bare, old, leaves, *takers = on
-    known = network.folder / "known_hosts"
+    known = ssh.network.folder / "known_hosts"
     keys = known.read_text()
     changed = (forged.address, unknown.address)
     others = [line for line in keys.splitlines() if line.split()[0] not in changed]
     known.write_text("\n".join(others) + f"\n{forged.address} {others[0].partition(' ')[2]}\n")
     asks.change(sshd="PasswordAuthentication yes\nPubkeyAuthentication no\n")
     closed.change(shell="/usr/sbin/nologin")
-    (tmp_path / "bin").mkdir()
-    bare.change(sshd=f"SetEnv PATH={tmp_path}/bin\n")
+    (distrun.cwd / "bin").mkdir()
+    bare.change(sshd=f"SetEnv PATH={distrun.cwd}/bin\n")
     old.provide("python3", OLD_PYTHON)
     scripts = ("echo asking for the way; exit 3", *PROFILES)
     for host, profile in zip((leaves, *takers), scripts, strict=True):
         host.change(shell="/bin/bash")
         host.home.joinpath(".bashrc").write_text(f"{profile}\n")
     try:
-        said = " ".join(refused(distrun, remote_spec("true", on)).split())
+        said = " ".join(refused(distrun, ssh.spec("true", on)).split())
     finally:
         known.write_text(keys)
     # Were a password waited for, the login would not come to an end, and that would be said.
@@ -92,19 +93,15 @@ def test_each_host_that_cannot_be_used_is_told_with_its_own_cause(
 
 
 def test_all_hosts_that_cannot_be_reached_are_named_at_once(
-    hosts: Hosts,
-    network: Network,
-    remote_spec: RemoteSpec,
-    distrun: Distrun,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, ssh: Ssh, distrun: Distrun
 ) -> None:
-    (h1,) = hosts(1)
+    (h1,) = ssh.hosts(1)
     # Where there is no name server, that is known before ssh is given up.
     monkeypatch.setenv("RES_OPTIONS", "timeout:2 attempts:1")
-    others = [f"{network.prefix}.200", f"{network.gateway}", "no-such-host.invalid"]
-    spec = remote_spec(
+    others = [f"{ssh.network.prefix}.200", f"{ssh.network.gateway}", "no-such-host.invalid"]
+    spec = ssh.spec(
         "true", [h1], hosts=["h1", *others], cluster={"worker": 4},
-        ssh={"config_file": str(network.ssh_config), "connect_timeout": "2s",
+        ssh={"config_file": str(ssh.network.ssh_config), "connect_timeout": "2s",
              "options": {"NumberOfPasswordPrompts": 0}},
     )  # fmt: skip
     said = refused(distrun, spec)
@@ -114,11 +111,9 @@ def test_all_hosts_that_cannot_be_reached_are_named_at_once(
     assert said.count("its name cannot be resolved") == 1
 
 
-def test_an_sshd_with_too_many_at_its_door_is_asked_again(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    (h1,) = hosts(1)
-    spec = remote_spec("echo fine", [h1])
+def test_an_sshd_with_too_many_at_its_door_is_asked_again(ssh: Ssh, distrun: Distrun) -> None:
+    (h1,) = ssh.hosts(1)
+    spec = ssh.spec("echo fine", [h1])
     for _ in range(5):
         h1.change(sshd="PerSourceMaxStartups 1\n")
         with socket.create_connection((h1.address, 22)) as other:
@@ -132,33 +127,35 @@ def test_an_sshd_with_too_many_at_its_door_is_asked_again(
     assert out == "worker:0 | fine\n"
 
 
-def test_nothing_at_the_port_is_told(
-    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    (h1,) = hosts(1)
-    ssh = {"config_file": str(network.ssh_config), "port": 2222}
-    said = refused(distrun, remote_spec("true", [h1], ssh=ssh))
+def test_hosts_without_a_disk_and_without_proc_are_told(ssh: Ssh, distrun: Distrun) -> None:
+    full, hidden = on = ssh.hosts(2)
+    full.is_changed = True
+    full.run("sh", "-c", FULL, "-", str(ssh.network.folder), str(full.home))
+    hidden.hide(Path("/proc"))
+    said = " ".join(refused(distrun, ssh.spec("true", on)).split())
+    assert " h1: there is no place for logs on it" in said
+    assert "No space left on device" in said
+    assert " h2: /proc is not mounted" in said
+    assert "mount it (mount -t proc proc /proc)" in said
+
+
+def test_nothing_at_the_port_is_told_and_whose_port_it_is(ssh: Ssh, distrun: Distrun) -> None:
+    h1, h2 = ssh.hosts(2)
+    keys: dict[str, Any] = {"config_file": str(ssh.network.ssh_config), "port": 2222}
+    said = refused(distrun, ssh.spec("true", [h1], ssh=keys))
     assert "h1 cannot be used: nothing listens at its ssh port" in said
     assert "Connection refused" in said
-
-
-def test_a_jump_host_is_named_where_it_is_at_fault(
-    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    h1, h2 = hosts(2)
-    ssh = {"config_file": str(network.ssh_config), "options": {"ProxyJump": "h2:2222"}}
-    said = refused(distrun, remote_spec("true", [h1], ssh=ssh))
+    keys = {"config_file": keys["config_file"], "options": {"ProxyJump": "h2:2222"}}
+    said = refused(distrun, ssh.spec("true", [h1], ssh=keys))
     assert f"h1 cannot be used: its jump host {h2.address}: nothing listens" in said
 
 
 @pytest.mark.parametrize("shell", ["bash", "fish", "tcsh"])
-def test_a_profile_that_prints_disturbs_nothing(
-    shell: str, hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
+def test_a_profile_that_prints_disturbs_nothing(shell: str, ssh: Ssh, distrun: Distrun) -> None:
     path = shutil.which(shell)
     if path is None:
         pytest.skip(not_none(missing([shell])))
-    (h1,) = hosts(1)
+    (h1,) = ssh.hosts(1)
     h1.change(shell=path)
     profiles = {"bash": ".bashrc", "fish": ".config/fish/config.fish", "tcsh": ".cshrc"}
     profile = h1.home / profiles[shell]
@@ -166,73 +163,48 @@ def test_a_profile_that_prints_disturbs_nothing(
     profile.write_text(
         'echo "Welcome to the {}"\nprintf "\\\\000\\\\000\\\\000\\\\020no frame"\necho oops >&2\n'
     )
-    done = distrun("launch", remote_spec("echo fine", [h1], cluster={"worker": 1}))
-    assert done.returncode == 0, done.stderr
+    done = distrun.checked("launch", ssh.spec("echo fine", [h1], cluster={"worker": 1}))
     assert done.stdout == "worker:0 | fine\n"
 
 
-def test_a_read_only_home_will_do(hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun) -> None:
-    (h1,) = hosts(1)
+def test_a_read_only_home_will_do(ssh: Ssh, distrun: Distrun) -> None:
+    (h1,) = ssh.hosts(1)
     h1.run("mount", "-o", "remount,bind,ro", str(h1.home))
     try:
-        done = distrun("launch", remote_spec('touch "$HOME/x" || echo ro', [h1]))
+        done = distrun("launch", ssh.spec('touch "$HOME/x" || echo ro', [h1]))
     finally:
         h1.run("mount", "-o", "remount,bind,rw", str(h1.home))
     assert done.returncode == 0, done.stderr
     assert "worker:0 | ro" in done.stdout.splitlines()
 
 
-def test_a_host_without_a_disk_is_told(
-    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    (h1,) = hosts(1)
-    h1.run("sh", "-c", FULL, "-", str(network.folder), str(h1.home))
-    h1.is_changed = True
-    said = refused(distrun, remote_spec("true", [h1]))
-    assert "h1 cannot be used: there is no place for logs on it" in said
-    assert "No space left on device" in said
-
-
-def test_a_host_without_proc_is_told(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    (h1,) = hosts(1)
-    h1.run("mount", "-t", "tmpfs", "none", "/proc")
-    h1.is_changed = True
-    said = refused(distrun, remote_spec("true", [h1]))
-    assert "h1 cannot be used: /proc is not mounted" in said
-    assert "mount it (mount -t proc proc /proc)" in " ".join(said.split())
-
-
-def test_a_dry_run_asks_the_hosts_too(
-    hosts: Hosts, network: Network, remote_spec: RemoteSpec, distrun: Distrun
-) -> None:
-    h1, h2 = hosts(2)
-    spec = remote_spec("true", [h1, h2])
-    done = distrun("launch", "--dry-run", spec)
-    assert done.returncode == 0, done.stderr
+def test_a_dry_run_asks_the_hosts_too(ssh: Ssh, distrun: Distrun) -> None:
+    h1, h2 = ssh.hosts(2)
+    spec = ssh.spec("true", [h1, h2])
+    done = distrun.checked("launch", "--dry-run", spec)
     assert f"{h2.address}:" in done.stdout
-    network.folder.joinpath("ssh_config").rename(network.folder / "gone")
+    ssh.network.folder.joinpath("ssh_config").rename(ssh.network.folder / "gone")
     try:
         failed = distrun("plan", spec)
     finally:
-        network.folder.joinpath("gone").rename(network.folder / "ssh_config")
+        ssh.network.folder.joinpath("gone").rename(ssh.network.folder / "ssh_config")
     assert failed.returncode in (65, 69)
 
 
-def test_what_a_login_leaves_printing_disturbs_nothing(
-    hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, processes_of: ProcessesOf
-) -> None:
-    (h1,) = hosts(1)
+def test_what_a_login_leaves_printing_disturbs_nothing(ssh: Ssh, distrun: Distrun) -> None:
+    (h1,) = ssh.hosts(1)
     h1.change(shell="/bin/bash")
     # Beside a task that prints more than the link takes at once, some of it comes amid messages.
+    # Then it goes on in silence, and holds ssh's output.
     h1.home.joinpath(".bashrc").write_text(
-        "(for i in $(seq 200); do echo late $i; printf '\\0\\0\\0\\2{}'; sleep 0.005; done) &\n"
+        "(for i in $(seq 200); do echo late $i; printf '\\0\\0\\0\\2{}'; sleep 0.005; done\n"
+        "exec sleep 1000) &\n"
     )
-    done = distrun("launch", remote_spec("seq 300000; echo fine", [h1]))
-    assert done.returncode == 0, done.stderr
+    # Without a lease nothing else would end it.
+    spec = ssh.spec("seq 300000; echo fine", [h1], timeouts={"link": "off"})
+    done = distrun.checked("launch", spec)
     lines = [f"worker:0 | {number}" for number in [*range(1, 300001), "fine"]]
     assert done.stdout.splitlines() == lines
     assert "lost" not in distrun("events").stdout
     # Far sooner than an agent would go that takes its link for lost: after a minute.
-    wait_until(lambda: not processes_of(h1, "python3"), 30)
+    wait_until(lambda: not ssh.processes(h1, "python3"), 30)

@@ -26,10 +26,8 @@ INDEPENDENT = f"{PS}, workers: independent"
 @pytest.mark.parametrize(
     ("strategy", "program"),
     [
-        (MWM, f"script: {PLAIN}/fit.py, env: {{TF_USE_LEGACY_KERAS: 1}}"),
-        (MWM, f"script: {PLAIN}/fit.py, keras: 2"),
+        (MWM, f"script: {PLAIN}/tutorial.py, env: {{TF_USE_LEGACY_KERAS: 1}}"),
         (MWM, f"script: {PLAIN}/tutorial.py, keras: 2"),
-        (PS, f"script: {PLAIN}/coordinator.py"),
         (MWM, f"script: {PLAIN}/replicas.py"),
         ("mirrored", f"script: {EXAMPLES}/custom_loop.py"),
         (MWM, f"script: {EXAMPLES}/multi_worker.py"),

@@ -1,7 +1,7 @@
 """Progress that is read from what Keras and tqdm print.
 
 The files in `printed` were recorded through a pipe, with Keras 3.15, tf_keras 2.21 and tqdm 4.70:
-`python tests/e2e/plain/keras_bars.py 3 1 2>&1 | cat > keras_3_verbose_1.txt`. Each ends with the
+`python tests/e2e/plain/keras_bars.py 3-1 2>&1 | cat > keras_3_verbose_1.txt`. Each ends with the
 values that the program expects. `tests/e2e/test_bars.py` runs the same programs.
 """
 

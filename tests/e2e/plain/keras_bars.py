@@ -1,20 +1,23 @@
 """Trains, evaluates and predicts with what Keras prints; says at the end what that should show.
 
-Arguments: 2 or 3 for the version of Keras, and `verbose`.
+Arguments: kinds, each 2 or 3 for the version of Keras, and `verbose`, as `3-1`. Each task of a job
+takes the one at its rank.
 """
 
 import json
+import os
 import sys
 import time
 
 import numpy as np
 
-if sys.argv[1] == "2":
+version, _, verbose = sys.argv[1 + int(os.environ.get("DISTRUN_RANK", "0"))].partition("-")
+if version == "2":
     import tf_keras as keras
 else:
     import keras
 
-verbose = int(sys.argv[2])
+verbose = int(verbose)
 
 
 class Slow(keras.callbacks.Callback):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""A jump host whose connection the user's ssh shares among logins, and which dies or hangs."""
+"""A connection that the user's ssh shares among logins dies or hangs: a jump host's or a host's."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import psutil
 import pytest
 
 from harness.command import Distrun
-from harness.network import Host, Hosts, Network, RemoteSpec
+from harness.host_fixtures import Ssh
+from harness.network import Host
 from harness.waiting import wait_until
 
-# The firewall of the jump host no longer knows a connection: neither side receives on it.
+# The firewall of the host no longer knows a connection: neither side receives on it.
 FORGOTTEN = """\
 table inet forgotten {{
     chain input {{ type filter hook input priority 0; tcp sport {port} drop; }}
@@ -24,8 +25,8 @@ table inet forgotten {{
 """
 
 
-class Jump:
-    """The way to h2 through h1, whose connection is shared: its configuration and its master."""
+class Shared:
+    """The shared connection to a host: its configuration and its master."""
 
     def __init__(self, config: Path, socket: Path, host: Host) -> None:
         self.config, self.socket, self.host = config, socket, host
@@ -51,15 +52,20 @@ class Jump:
             self.host.run("nft", "-f", "-", given=FORGOTTEN.format(port=connection.laddr.port))
 
 
-@pytest.fixture
-def jump(hosts: Hosts, network: Network, tmp_path: Path) -> Iterator[Jump]:
-    h1, _ = hosts(2)
-    config, socket = tmp_path / "config", tmp_path / "shared"
+@pytest.fixture(params=["h1"])
+def shared(request: pytest.FixtureRequest, ssh: Ssh, distrun: Distrun) -> Iterator[Shared]:
+    """The connection to the jump host h1 on the way to h2, or to h2 itself."""
+    (host,) = [each for each in ssh.hosts(2) if each.name == request.param]
+    config, socket = distrun.cwd / "config", distrun.cwd / "shared"
+    way = "Host h2\n  ProxyJump h1\n" if host.name == "h1" else ""
     config.write_text(
-        "Host h2\n  ProxyJump h1\nHost h1\n  ControlMaster auto\n  ControlPersist 300\n"
-        f"  ControlPath {socket}\n{network.ssh_config.read_text()}"
+        f"{way}Host {host.name}\n  ControlMaster auto\n  ControlPersist 300\n"
+        f"  ControlPath {socket}\n{ssh.network.ssh_config.read_text()}"
     )
-    made = Jump(config, socket, h1)
+    if host.name == "h2":  # distrun makes no connection that others share
+        shares = ["ssh", "-F", str(config), "-S", str(socket), "-fN", host.name]
+        subprocess.run(shares, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    made = Shared(config, socket, host)
     yield made
     for each in psutil.process_iter():
         with contextlib.suppress(psutil.Error):  # it has just ended
@@ -70,37 +76,42 @@ def jump(hosts: Hosts, network: Network, tmp_path: Path) -> Iterator[Jump]:
             master.kill()
 
 
-@pytest.mark.parametrize("how", ["dies", "is cut off"])
+@pytest.mark.parametrize(
+    ("shared", "how"), [("h1", "dies"), ("h1", "is cut off"), ("h2", "is cut off")],
+    indirect=["shared"],
+)  # fmt: skip
 def test_a_link_through_a_shared_connection_that_fails_is_restored(
-    how: str, jump: Jump, hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun, tmp_path: Path
+    how: str, shared: Shared, ssh: Ssh, distrun: Distrun
 ) -> None:
-    _, h2 = hosts(2)
-    script = f"touch {tmp_path}/up; until [ -e {tmp_path}/end ]; do sleep 0.05; done; echo fine"
-    ssh = {"config_file": str(jump.config)}
-    spec = remote_spec(script, [h2], timeouts={"link": "24s"}, ssh=ssh)
+    _, h2 = ssh.hosts(2)
+    script = (
+        f"touch {distrun.cwd}/up; until [ -e {distrun.cwd}/end ]; do sleep 0.05; done; echo fine"
+    )
+    config = {"config_file": str(shared.config)}
+    spec = ssh.spec(script, [h2], timeouts={"link": "24s"}, ssh=config)
     launch = distrun.start("launch", spec, stdout=-1, stderr=-1, text=True)
-    wait_until((tmp_path / "up").exists)
+    wait_until((distrun.cwd / "up").exists)
     if how == "is cut off":
-        for host in hosts(2):
+        for host in ssh.hosts(2):
             host.is_changed = True  # the sshd of each waits for the lost connection
-    jump.fail(how)
+    shared.fail(how)
     wait_until(lambda: "is restored" in distrun("events").stdout, what="the link is restored")
     assert "the link to h2 is lost" in distrun("events").stdout
-    (tmp_path / "end").touch()
+    (distrun.cwd / "end").touch()
     out, said = launch.communicate(timeout=60)
     assert launch.returncode == 0, said
     assert out == "worker:0 | fine\n"
 
 
 def test_a_shared_connection_that_hangs_is_named(
-    jump: Jump, hosts: Hosts, remote_spec: RemoteSpec, distrun: Distrun
+    shared: Shared, ssh: Ssh, distrun: Distrun
 ) -> None:
-    _, h2 = hosts(2)
-    ssh = {"config_file": str(jump.config), "connect_timeout": "1s"}
-    assert distrun("launch", remote_spec("true", [h2], ssh=ssh)).returncode == 0
-    jump.fail("stops")
-    done = distrun("launch", remote_spec("true", [h2], ssh=ssh))
+    _, h2 = ssh.hosts(2)
+    config = {"config_file": str(shared.config), "connect_timeout": "1s"}
+    distrun.checked("launch", ssh.spec("true", [h2], ssh=config))
+    shared.fail("stops")  # it has outlived the job
+    done = distrun("launch", ssh.spec("true", [h2], ssh=config))
     assert done.returncode == 69
-    shared = f"ssh shares the connection to h1 among logins, which may hang ({jump.socket})"
-    assert shared in done.stderr
-    assert f"ssh -O exit -o ControlPath={jump.socket} h1" in done.stderr
+    told = f"ssh shares the connection to h1 among logins, which may hang ({shared.socket})"
+    assert told in done.stderr
+    assert f"ssh -O exit -o ControlPath={shared.socket} h1" in done.stderr
