@@ -183,14 +183,3 @@ def test_the_death_of_an_agent_ends_the_job_and_leaves_nothing(number: int, worl
     assert "h2" in job.status()["outcome"]["cause"]
     job.advance(2)
     assert job.running == {}
-
-
-def test_a_failure_is_judged_by_all_that_its_task_has_printed(world: Launch) -> None:
-    """Its output and its exit are not delayed differently, however soon a restart follows."""
-    job = world(1, cluster={"worker": 1}, restart={"max": 1, "backoff": "10ms"})
-    job.delay("h1", 0.5)
-    frames = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
-    job.task("worker:0").print(f"{frames}ValueError: an odd batch\n")
-    job.exit("worker:0", 1)
-    job.until(lambda: "VerdictReached" in job.kinds)
-    assert "ValueError: an odd batch" in job.told()
