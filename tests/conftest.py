@@ -16,7 +16,7 @@ import pkgutil
 import shutil
 import signal
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +247,14 @@ def _ends_of_files(home: Path) -> Iterator[tuple[float, str, str]]:
                         file.seek(max(0, path.stat().st_size - TAIL))
                         text = file.read(TAIL).decode(errors="replace")
                     yield path.stat().st_mtime, str(path.relative_to(home)), text
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Start jobs on emulated hosts, with the arguments of its `World` behind the folder."""
+    from harness.hostile import World
+
+    with contextlib.ExitStack() as stack:
+        yield lambda *args, **about: stack.enter_context(
+            contextlib.closing(World(tmp_path, *args, **about))
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from distrun.agent.protocol import KILL_GRACE, Cause, Code
+from distrun.agent.protocol import Cause, Code
 from distrun.job import events
 from distrun.lifecycle import (
     SIGTERM,
@@ -15,12 +15,10 @@ from distrun.lifecycle import (
     JobPhase,
     JobState,
     StartAttempt,
-    StopTask,
     step,
 )
 from distrun.spec.model import RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Role, Success
-from distrun.words.causes import cause_text
 
 GRACE = 10.0
 timer = events.Timer.from_json
@@ -61,16 +59,14 @@ class Job:
     def created(self, strategy: str, success: Success | None = None, **fields: Any) -> list[Action]:
         bounds = {key[:-8]: fields.pop(key) for key in list(fields) if key.endswith("_timeout")}
         timeouts = Timeouts(**{"link": None, "grace": GRACE, **bounds})
-        return self(
-            events.JobCreated,
-            name="job",
-            strategy=strategy,
-            success=success or STRATEGIES[strategy].success,
-            spec_file="job.yaml",
-            supervisor_pid=1,
-            timeouts=timeouts,
-            **{"job_id": "job-1", **fields},
-        )
+        known = {"job_id": "job-1", "name": "job", "spec_file": "job.yaml", "supervisor_pid": 1}
+        success = success or STRATEGIES[strategy].success
+        about = {"strategy": strategy, "success": success, "timeouts": timeouts}
+        return self(events.JobCreated, **{**known, **about, **fields})
+
+    def ready(self, host: str, **about: Any) -> list[Action]:
+        known = {"agent_pid": 2, "hostname": host, "python": "3.11", "cores": 2.0, "gpus": ()}
+        return self(events.HostReady, host=host, **{**known, **about})
 
     def planned(
         self, *names: str, host: str = "localhost", places: dict[str, str] | None = None
@@ -78,20 +74,17 @@ class Job:
         """`places`: the hosts of tasks that are on another."""
         of = {name: (places or {}).get(name, host) for name in names}
         for each in dict.fromkeys([host, *of.values()]):
-            self(
-                events.HostReady,
-                host=each,
-                agent_pid=2,
-                hostname="here",
-                python="3.11",
-                cores=2.0,
-                gpus=(),
-            )
+            self.ready(each)
+        return self.placed(of)
+
+    def placed(self, hosts: dict[str, str], *kept: str) -> list[Action]:
+        """The plan of the tasks, each with its host. `kept`: tasks that go on."""
         records = tuple(
-            events.TaskRecord(name=name, role=Role(role), index=int(index), host=of[name])
-            for name, (role, _, index) in ((name, name.partition(":")) for name in names)
+            events.TaskRecord(name=name, role=Role(role), index=int(index), host=host)
+            for name, host in hosts.items()
+            for role, _, index in [name.partition(":")]
         )
-        return self(events.JobPlanned, tasks=records)
+        return self(events.JobPlanned, tasks=records, kept=kept)
 
     def started(self, *names: str) -> list[Action]:
         return [
@@ -123,20 +116,11 @@ class Job:
             for action in self(events.TaskEnded, task=name, attempt=self.attempt(name))
         ]
 
-    def gone(
-        self,
-        name: str,
-        code: int | None = 0,
-        signal: int | None = None,
-        lived: float | None = None,
-    ) -> list[Action]:
-        return self.exited(name, code, signal, lived) + self.ended(name)
+    def gone(self, name: str, *how: int | None, **about: Any) -> list[Action]:
+        return self.exited(name, *how, **about) + self.ended(name)
 
     def attempt(self, name: str) -> int:
         return self.state.tasks[name].attempt
-
-    def attempts(self) -> dict[str, int]:
-        return {name: task.attempt for name, task in self.state.tasks.items()}
 
     def timed_out(self, name: str) -> list[Action]:
         return self(events.TimedOut, timer=timer(name))
@@ -149,11 +133,6 @@ class Job:
             grace=grace,
             exit_code=137,
         )
-
-    @property
-    def words(self) -> str:
-        """The cause of the job's outcome in words."""
-        return cause_text(self.outcome.cause)
 
     def phases(self) -> dict[str, str]:
         return {name: task.phase.value for name, task in self.state.tasks.items()}
@@ -175,7 +154,7 @@ class Job:
         return (outcome.result, outcome.exit_code, outcome.origin) if outcome else None
 
     def finish(self) -> None:
-        """What the supervisor does once it has been stop_actions to finish."""
+        """What the supervisor does once it has been told to finish."""
         (outcome,) = [action.outcome for action in self.actions if isinstance(action, Finish)]
         assert outcome == self.outcome
         self(events.JobEnded, outcome=outcome)
@@ -197,20 +176,10 @@ def running(
     return job
 
 
-def stop_actions(*names: str, signal: int = SIGTERM, grace: float = KILL_GRACE) -> list[Action]:
-    return [StopTask(name, signal, grace) for name in names]
-
-
-def restartable(
-    strategy: str, *names: str, start_timeout: float | None = None, **policy: Any
-) -> Job:
-    success = policy.pop("success", None)
-    others = ("run_timeout", "stall_timeout", "workers", "role_restarts")
+def restartable(strategy: str, *names: str, **policy: Any) -> Job:
+    others = ("success", "run_timeout", "stall_timeout", "workers", "role_restarts")
     more = {key: policy.pop(key) for key in others if key in policy}
-    spec = RestartSpec(**policy)
-    return running(
-        strategy, *names, success=success, restart=spec, start_timeout=start_timeout, **more
-    )
+    return running(strategy, *names, restart=RestartSpec(**policy), start_timeout=None, **more)
 
 
 def restarts_planned(job: Job) -> list[events.RestartPlanned]:

@@ -13,7 +13,6 @@ events are a moment apart (`wait 1.5`: seconds more). A task is on h1 without an
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterable
@@ -35,19 +34,24 @@ from distrun.lifecycle import (
     TaskPhase,
 )
 from distrun.spec.model import RestartSpec
-from distrun.strategies import Role, Success, Workers
+from distrun.strategies import Success, Workers
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Verdict
 from distrun.words.causes import cause_text
 from table import failures
 
-from .histories import MWM, PS, Job, backoff_over, because, restarts_planned
+from .histories import MWM, PS, Job, backoff_over, because, restarts_planned, starts
 
 NOT_FOUND = Cause(Code.PROGRAM_NOT_FOUND, name="x")
 DISK_FULL = Cause(Code.LOG_DISK_FULL, path="/x")
 CANCELLED = Cause(Code.SLURM_CANCELLED, name="11", text="STEP 11.1 CANCELLED")
 _STRATEGIES = {"mwm": MWM, "ps": PS}
+_ENUMS: dict[str, Callable[[str], Any]] = {
+    "success": lambda name: Success[name],
+    "workers": Workers,
+}
+_ROOMS = " link=60 start=300 max=3 backoff=1 "
 _TIMES = {"backoff", "backoff_max", "reset_after"}
 
 
@@ -111,11 +115,33 @@ def _how(action: Any) -> Any:
 def _created(setup: str) -> Job:
     words, _, settings = setup.partition("|")
     strategy, *roles = words.split()
-    fields: dict[str, Any] = {"start_timeout": None}
-    restart: dict[str, Any] = {}
     has_rooms = " rooms " in f"{settings} "
-    settings = settings.replace(" rooms ", " link=60 start=300 max=3 backoff=1 ")
-    of_roles: dict[str, dict[str, Any]] = {}
+    fields, places, stage = _read(
+        settings.replace(" rooms ", " link=60 start=300 max=3 backoff=1 ")
+    )
+    job = Job()
+    job.created(_STRATEGIES.get(strategy, strategy), **fields)
+    names = _names(roles)
+    if stage == "created":
+        return job
+    if has_rooms:
+        job.now = 100.0
+        for host in ("h1", "h2", "h3"):
+            job.ready(host, token="1", room=4)
+        job.placed({name: places.get(name, "h1") for name in names})
+    else:
+        job.planned(*names, places=places)
+    assert starts(job.actions) == [(name, 0) for name in names]
+    if stage == "started":
+        job.started(*names)
+        assert job.phase().value == "running"
+    return job
+
+
+def _read(settings: str) -> tuple[dict[str, Any], dict[str, str], str]:
+    """Return what a job is created with, the hosts of tasks, and how far the job is."""
+    fields: dict[str, Any] = {"start_timeout": None}
+    policies: dict[str, dict[str, Any]] = {}
     places: dict[str, str] = {}
     stage = "started"
     for setting in settings.split():
@@ -125,29 +151,16 @@ def _created(setup: str) -> Job:
             task, _, places[task] = setting.partition("@")
         elif setting in ("created", "planned"):
             stage = setting
-        elif name == "success":
-            fields[name] = Success[value]
-        elif name == "workers":
-            fields[name] = Workers(value)
+        elif name in _ENUMS:
+            fields[name] = _ENUMS[name](value)
         elif name in ("run", "start", "stall", "link"):
             fields[f"{name}_timeout"] = None if value == "off" else float(value)
         else:
-            (of_roles.setdefault(role, {}) if role else restart)[key] = _policy(key, value)
-    if restart:
-        fields["restart"] = RestartSpec(**restart)
-    fields["role_restarts"] = {role: RestartSpec(**policy) for role, policy in of_roles.items()}
-    job = Job()
-    job.created(_STRATEGIES.get(strategy, strategy), fields.pop("success", None), **fields)
-    names = _names(roles)
-    if has_rooms:
-        job.now = 100.0
-        for host in ("h1", "h2", "h3"):
-            _ready(job, host)
-        _plan(job, [f"{name}@{places.get(name, 'h1')}" for name in names])
-        job.started(*names)
-    else:
-        _start(job, stage, names, places)
-    return job
+            policies.setdefault(role, {})[key] = _policy(key, value)
+    fields["role_restarts"] = {role: RestartSpec(**each) for role, each in policies.items() if role}
+    if "" in policies:
+        fields["restart"] = RestartSpec(**policies[""])
+    return fields, places, stage
 
 
 def _names(roles: list[str]) -> list[str]:
@@ -155,29 +168,10 @@ def _names(roles: list[str]) -> list[str]:
     return [f"{role}:{n}" for role, count in counts for n in range(count)]
 
 
-def _start(job: Job, stage: str, names: list[str], places: dict[str, str]) -> None:
-    if stage != "created":
-        assert job.planned(*names, places=places) == [StartAttempt(name, 0) for name in names]
-    if stage == "started":
-        job.started(*names)
-        assert job.phase().value == "running"
-
-
-def _ready(job: Job, host: str, token: str = "1") -> list[Any]:
-    about = {"hostname": host, "python": "3.11", "cores": 2.0, "gpus": (), "room": 4}
-    return job(events.HostReady, host=host, agent_pid=2, token=token, **about)
-
-
 def _plan(job: Job, words: list[str]) -> list[Any]:
     """Plan tasks, each with its host; `kept=worker:0` is one that goes on."""
-    kept = tuple(each.removeprefix("kept=") for each in words if each.startswith("kept="))
-    places = dict(each.split("@") for each in words if "@" in each)
-    records = tuple(
-        events.TaskRecord(name=name, role=Role(role), index=int(index), host=host)
-        for name, host in places.items()
-        for role, _, index in [name.partition(":")]
-    )
-    return job(events.JobPlanned, tasks=records, kept=kept)
+    kept = [each.removeprefix("kept=") for each in words if each.startswith("kept=")]
+    return job.placed(dict(each.split("@") for each in words if "@" in each), *kept)
 
 
 def verdicts(job: Job, **logs: str) -> list[Verdict]:
@@ -216,7 +210,7 @@ def _happen(job: Job, words: list[str]) -> list[Any]:
         "again": lambda: start_again(job, rest),
         "plan": lambda: _plan(job, rest) if "@" in rest[0] else job.planned(*rest),
         "wait": lambda: setattr(job, "now", job.now + float(rest[0])) or [],  # type: ignore[operator, func-returns-value]
-        "ready": lambda: _ready(job, *rest),
+        "ready": lambda: job.ready(host, token=(rest[1:] or ["1"])[0], room=4),
         "link-lost": lambda: job(
             events.LinkLost,
             host=host,
@@ -234,22 +228,15 @@ def _happen(job: Job, words: list[str]) -> list[Any]:
 
 
 def _task_event(job: Job, task: str, verb: str, rest: list[str]) -> list[Any]:
+    attempt = job.attempt(task)
     if verb in ("exit", "gone"):
         number = int(rest[0])
         how = {"code": number} if number >= 0 else {"signal": -number}
-        lived = float(rest[rest.index("after") + 1]) if "after" in rest else None
         if rest[1:2] and rest[1] in ("asked", "unasked"):
-            attempt = job.attempt(task)
-            return job(
-                events.TaskExited,
-                task=task,
-                attempt=attempt,
-                was_stopping=rest[1] == "asked",
-                **how,
-            )
-        happen = job.exited if verb == "exit" else job.gone
-        return happen(task, **how, lived=lived)
-    attempt = job.attempt(task)
+            asked = rest[1] == "asked"
+            return job(events.TaskExited, task=task, attempt=attempt, was_stopping=asked, **how)
+        lived = float(rest[rest.index("after") + 1]) if "after" in rest else None
+        return (job.exited if verb == "exit" else job.gone)(task, **how, lived=lived)
     if verb == "refused":
         return job(events.TaskNotStarted, task=task, attempt=attempt, cause=NOT_FOUND)
     if verb == "saves":
@@ -267,15 +254,14 @@ def start_again(job: Job, names: list[str]) -> list[Any]:
             job.exited(name, signal=SIGTERM)
         if job.state.tasks[name].phase is TaskPhase.EXITED:
             job.ended(name)
-    started = [each for each in backoff_over(job) if isinstance(each, StartAttempt)]
-    assert {each.task for each in started} == set(names)
+    assert {name for name, _ in starts(backoff_over(job))} == set(names)
     return job.started(*names)
 
 
 def outcome_of(job: Job) -> str:
-    outcome = job.state.outcome
-    if outcome is None:
+    if job.undecided():
         return "undecided"
+    outcome = job.outcome
     return f"{outcome.result.value} {outcome.exit_code} {outcome.origin.value}"
 
 
@@ -303,9 +289,9 @@ def _planned(job: Job, field: str) -> list[str]:
 CHECKS: dict[str, Callable[[Job, str], bool]] = {
     "job": lambda job, value: job.phase().value == value,
     "tasks": lambda job, value: _has(job.phases(), value),
-    "attempts": lambda job, value: _has(job.attempts(), value),
-    "words": lambda job, value: job.words == value,
-    "mentions": lambda job, value: value in job.words,
+    "attempts": lambda job, value: _has({name: job.attempt(name) for name in job.phases()}, value),
+    "words": lambda job, value: cause_text(job.outcome.cause) == value,
+    "mentions": lambda job, value: value in cause_text(job.outcome.cause),
     "cause": lambda job, value: job.outcome.task == value,
     "budget": lambda job, value: job.state.budgets[JOB].counted == int(value),
     "why": lambda job, value: _why(job, *value.split(" ", 1)),
@@ -317,8 +303,5 @@ CHECKS: dict[str, Callable[[Job, str], bool]] = {
     "left": lambda job, value: _planned(job, "left") == value.split(),
     "free": lambda job, value: _planned(job, "is_free") == value.split(),
     "restarts": lambda job, value: len(restarts_planned(job)) == int(value),
-    "finished": lambda job, value: (
-        functools.reduce(operator.or_, (isinstance(each, Finish) for each in job.actions))
-        == (value == "yes")
-    ),
+    "finished": lambda job, value: (Finish in map(type, job.actions)) == (value == "yes"),
 }

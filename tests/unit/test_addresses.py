@@ -39,23 +39,30 @@ def dialled(**hellos: Hello) -> dict[str, str | None]:
     }
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.5", "::1", "::ffff:127.0.0.1"])
-def test_at_a_tunnels_end_a_host_is_what_it_calls_itself(address: str) -> None:
-    tunnel = hello("gpu1", address, address)
+BESIDE_ANOTHER: list[tuple[Hello, str | None]] = [
+    # It is what it calls itself at a tunnel's end, in place of an address that depends on a link,
+    # and where sshd knows no address of it.
+    *((hello("gpu1", each, each), "gpu1") for each in ("127.0.0.5", "::1", "::ffff:127.0.0.1")),
+    *(
+        (hello("gpu1", each, "198.18.0.9"), "gpu1")
+        for each in ("fe80::1%eth0", "169.254.169.254", "::ffff:169.254.1.1")
+    ),
+    (PIPE, "gpu2"),
+    # These are no names of a host.
+    *((hello(name), None) for name in ("localhost", "x$(id)", "-x", "a b", "(none)", "a:b")),
+]
 
-    found = dialled(local=LOCAL, tunnel=tunnel, told=TOLD)
 
-    assert (found["tunnel"], found["told"]) == ("gpu1", "198.18.0.3")
-
-
-def test_a_host_that_sshd_knows_no_address_of_is_what_it_calls_itself() -> None:
-    assert dialled(a=PIPE, b=TOLD) == {"a": "gpu2", "b": "198.18.0.3"}
-    assert dialled(a=hello("localhost"), b=TOLD)["a"] is None
+@pytest.mark.parametrize(("said", "address"), BESIDE_ANOTHER)
+def test_a_host_is_dialled_by_what_others_can_reach(said: Hello, address: str | None) -> None:
+    assert dialled(a=said, b=TOLD) == {"a": address, "b": "198.18.0.3"}
 
 
-@pytest.mark.parametrize("name", ["x$(id)", "-x", "a b", "a;b", "(none)", "a:b"])
-def test_a_text_that_is_no_hostname_is_no_address(name: str) -> None:
-    assert dialled(a=hello(name), b=TOLD)["a"] is None
+def test_a_job_on_one_host_stays_there() -> None:
+    assert dialled(local=LOCAL) == {"local": None}
+    link = hello("gpu1", "fe80::1%eth0", "198.18.0.9")
+    for said, address in ((TUNNEL, "127.0.0.1"), (PIPE, "localhost"), (link, "localhost")):
+        assert dialled(a=said) == {"a": address}
 
 
 @pytest.mark.parametrize("has_route", [True, False])
@@ -67,18 +74,10 @@ def test_this_machine_is_never_localhost_beside_others(other: Hello, has_route: 
         own = own_address(
             [LOCAL, other], source_address=lambda _address: None, hostname=lambda: "the-name"
         )
-
     assert own is not None
     assert not is_loopback(own)
     assert has_route or own == "the-name"
     assert found["other"] == other.hostname
-
-
-@pytest.mark.parametrize("address", ["fe80::1%eth0", "169.254.169.254", "::ffff:169.254.1.1"])
-def test_no_task_has_an_address_that_depends_on_a_link(address: str) -> None:
-    said = hello("gpu1", address, "198.18.0.9")
-    assert dialled(a=said, b=TOLD)["a"] == "gpu1"
-    assert dialled(a=said) == {"a": "localhost"}
 
 
 @pytest.mark.parametrize(
@@ -116,12 +115,6 @@ def test_a_host_in_an_odd_network_is_no_fault(address: str) -> None:
     assert ReportChecker().find_fault(said) is None
 
 
-def test_a_job_on_one_host_stays_there() -> None:
-    assert dialled(local=LOCAL) == {"local": None}
-    assert dialled(a=TUNNEL) == {"a": "127.0.0.1"}
-    assert dialled(a=PIPE) == {"a": "localhost"}
-
-
 @pytest.mark.parametrize(
     ("said", "ends"),
     [
@@ -139,5 +132,4 @@ def test_only_addresses_are_taken_from_sshd(said: str, ends: Any) -> None:
 
 def test_another_name_of_this_machine_is_dialled_as_this_machine_is() -> None:
     found = dialled(local=LOCAL, again=hello(HERE, "127.0.0.1", "127.0.0.1"), told=TOLD)
-
     assert found["again"] == found["local"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -26,17 +26,12 @@ RESTART = RestartSpec(max=3, backoff=0.1)
 FULL = encode_body(protocol.Fault(Cause(Code.LOG_DISK_FULL, path="/run", errno=28), NOW), 90)
 
 
-def unchanged(body: bytes) -> Sequence[bytes]:
-    return [body]
-
-
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(hostile: Start) -> Start:
     """Start a job of workers with spares, the first of which is the host `evil`."""
-    worlds: list[World] = []
 
     def make(
-        tamper: Tamper,
+        tamper: Tamper = lambda body: [body],
         *,
         workers: int = 2,
         spares: Sequence[str] = (EVIL,),
@@ -55,13 +50,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
             "log_max_size": log_max_size,
             "timeouts": dataclasses.replace(Timeouts(), **{"start": 100.0, "link": 20.0, **about}),
         }
-        worlds.append(World(tmp_path, tamper, changes=changes))
-        worlds[-1].settle()
-        return worlds[-1]
+        world = hostile(tamper, changes=changes)
+        world.settle()
+        return world
 
-    yield make
-    for world in worlds:
-        world.close()
+    return make
 
 
 def advance(world: World, until: Callable[[], bool], seconds: float = 300.0) -> None:
@@ -170,22 +163,25 @@ def test_a_spare_that_breaks_the_protocol_is_left_out(start: Start, offence: str
         assert world.faults[EVIL].code is Code.REPORT_INVALID
 
 
-def test_a_spare_that_answers_too_late_is_a_spare_again(start: Start) -> None:
-    kept: list[bytes] = []
+def keep_back(name: str, kept: list[bytes], count: int = 1) -> Tamper:
+    """Keep back so many messages of a kind."""
 
     def tamper(body: bytes) -> Sequence[bytes]:
-        if kind(body) == "Hello":
-            kept.append(body)
-            return []
-        return [body]
+        if kind(body) != name or len(kept) == count:
+            return [body]
+        kept.append(body)
+        return []
 
+    return tamper
+
+
+def test_a_spare_that_answers_too_late_is_a_spare_again(start: Start) -> None:
+    kept: list[bytes] = []
     # The login takes longer than the job waits, and less than it may.
-    world = start(tamper, start=20.0)
+    world = start(keep_back("Hello", kept), start=20.0)
     advance(world, lambda: is_running(world), 19.0)
     assert EVIL in left_out(world)
-    agent = world.agents[EVIL]
-    agent._tamper = unchanged
-    agent._send_body(kept[0])
+    world.agents[EVIL]._send_body(kept[0])
     advance(
         world,
         lambda: any(isinstance(each, events.Synced) and each.host == EVIL for each in world.record),
@@ -209,16 +205,12 @@ def lose(world: World, *hosts: str) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "order"),
-    [
-        ("PortsHeld", "HoldPorts"),
-        ("Dialled", "Dial"),
-        ("Inspected", "Inspect"),
-    ],
+    [("PortsHeld", "HoldPorts"), ("Dialled", "Dial"), ("Inspected", "Inspect")],
 )
 def test_a_new_host_that_does_not_answer_is_replaced_in_time(
     start: Start, answer: str, order: str
 ) -> None:
-    world = start(unchanged, spares=(EVIL, "sp2"))
+    world = start(spares=(EVIL, "sp2"))
     world.agents[EVIL]._tamper = without(answer)
     lose(world, "h1")
     advance(world, lambda: bool(places(world)))
@@ -227,10 +219,8 @@ def test_a_new_host_that_does_not_answer_is_replaced_in_time(
     assert [*left_out(world)] == [EVIL]
 
 
-def test_a_job_that_waits_for_its_only_new_host_names_what_it_waits_for(
-    start: Start,
-) -> None:
-    world = start(unchanged)
+def test_a_job_that_waits_for_its_only_new_host_names_it(start: Start) -> None:
+    world = start()
     world.agents[EVIL]._tamper = without("Dialled")
     lose(world, "h1")
     with pytest.raises(AssertionError):
@@ -292,7 +282,7 @@ def test_a_host_that_does_not_reach_others_or_is_not_reached_is_left_out_alone(
     start: Start, case: str
 ) -> None:
     unreached, spares, lost, used, out = DIALS[case]
-    world = start(unchanged, workers=3, spares=spares.split())
+    world = start(workers=3, spares=spares.split())
     for name, machines in unreached.items():
         world.agents[name]._on_dial = cannot_reach(*machines)  # type: ignore[method-assign, assignment]
     lose(world, *lost.split())
@@ -301,10 +291,8 @@ def test_a_host_that_does_not_reach_others_or_is_not_reached_is_left_out_alone(
     assert [*left_out(world)] == out
 
 
-def test_a_new_host_that_fails_and_lives_on_does_not_keep_the_job(
-    start: Start,
-) -> None:
-    world = start(unchanged, spares=(EVIL, "sp2"))
+def test_a_new_host_that_fails_and_lives_on_does_not_keep_the_job(start: Start) -> None:
+    world = start(spares=(EVIL, "sp2"))
     world.agents[EVIL].is_immortal = True
     world.agents[EVIL]._tamper = lambda body: (
         [FULL] if kind(body) == "PortsHeld" else without("AgentExiting")(body)
@@ -319,33 +307,22 @@ def test_a_new_host_that_fails_and_lives_on_does_not_keep_the_job(
 
 def test_a_failure_between_others_that_passes_costs_no_host(start: Start) -> None:
     """Nobody has room for the tasks of a host that did not answer: the plan is made again."""
-    world = start(unchanged, workers=3, spares=("sp1",))
-    agent = world.agents[GOOD]
-    calls = agent._on_dial
-    agent._on_dial = cannot_reach(OF_H2)  # type: ignore[method-assign, assignment]
-    lose(world, "h1")
-    advance(world, lambda: any(isinstance(each, events.PlanFailed) for each in world.record))
-    agent._on_dial = calls  # type: ignore[method-assign]
+    world = start(workers=3, spares=("sp1",))
+    failing = mock.patch.object(world.agents[GOOD], "_on_dial", cannot_reach(OF_H2))
+    with failing:
+        lose(world, "h1")
+        advance(world, lambda: any(isinstance(each, events.PlanFailed) for each in world.record))
     advance(world, lambda: bool(places(world)))
     assert {*places(world).values()} == {GOOD, "sp1", "h2"}
     assert left_out(world) == {}
 
 
-def test_an_answer_to_a_plan_that_was_given_up_is_not_one_to_the_next(
-    start: Start,
-) -> None:
+def test_an_answer_to_a_plan_that_was_given_up_is_not_one_to_the_next(start: Start) -> None:
     """A second host is lost before the spare has held a port for the first one's task."""
-    world = start(unchanged, workers=3, room=2)
+    world = start(workers=3, room=2)
     kept: list[bytes] = []
-
-    def tamper(body: bytes) -> Sequence[bytes]:
-        if kind(body) == "PortsHeld" and len(kept) < 3:
-            kept.append(body)
-            return []
-        return [body]
-
     spare = world.agents[EVIL]
-    spare._tamper = tamper
+    spare._tamper = keep_back("PortsHeld", kept, 3)
     lose(world, "h1")
     advance(world, lambda: len(kept) == 1)
     lose(world, "h2")
@@ -364,7 +341,7 @@ def test_an_answer_to_a_plan_that_was_given_up_is_not_one_to_the_next(
 def test_a_job_that_continued_with_fewer_workers_succeeds(start: Start) -> None:
     """What is known of the worker that was dropped, such as its progress, is forgotten."""
     fewer = dataclasses.replace(RESTART, min_workers=1)
-    world = start(unchanged, spares=(), restart=fewer)
+    world = start(spares=(), restart=fewer)
     assert {*world.progress} == {"worker:0", "worker:1"}
     lose(world, "h1")
     advance(world, lambda: bool(places(world)))
@@ -382,7 +359,7 @@ def test_a_host_does_not_speak_for_a_task_that_has_left_it(
 ) -> None:
     leaves = dataclasses.replace(RESTART, max=9, host_failures=2)
     spares = (EVIL, "sp2")
-    world = start(unchanged, spares=spares, restart=leaves, log_max_size=log_max_size)
+    world = start(spares=spares, restart=leaves, log_max_size=log_max_size)
     lose(world, "h1")
     advance(world, lambda: places(world).get("worker:1") == EVIL)
     evil, log = world.agents[EVIL], world._log_of("worker:1")

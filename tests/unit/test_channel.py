@@ -75,9 +75,8 @@ class Pair:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    made = Pair()
-    yield made
-    made.close()
+    with contextlib.closing(Pair()) as made:
+        yield made
 
 
 def frame(body: bytes) -> bytes:
@@ -91,8 +90,7 @@ def frame(body: bytes) -> bytes:
 def test_messages_arrive_whole_and_in_order_in_whatever_pieces(
     messages: list[tuple[protocol.Message, int]], cuts: list[int]
 ) -> None:
-    pair = Pair()
-    try:
+    with contextlib.closing(Pair()) as pair:
         stream = b"".join(encode(message, seq) for message, seq in messages)
         received = []
         for start, end in itertools.pairwise(sorted({0, len(stream), *cuts})):
@@ -105,8 +103,6 @@ def test_messages_arrive_whole_and_in_order_in_whatever_pieces(
         pair.raw.close()
         assert pair.channel.receive() == []
         assert pair.channel.ended
-    finally:
-        pair.close()
 
 
 def test_what_came_before_the_end_is_received_with_it(pair: Pair) -> None:

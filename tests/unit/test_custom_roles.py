@@ -32,9 +32,10 @@ from distrun.strategies import Role, Success
 from distrun.supervisor.line_search import wait_for_line
 from distrun.supervisor.running_task import RunningTask
 from harness.requirements import need_tensorflow
+from harness.values import not_none
 from harness.waiting import wait_until
 
-from .histories import MWM, PS, Job
+from .histories import MWM, PS, Job, starts
 from .plans import SCRIPT, A, B, env, planned, role, spec_of, task
 
 SERVE = ProgramSpec(kind=ProgramKind.COMMAND, target="", argv=("serve",), workdir="/src")
@@ -49,33 +50,18 @@ def custom(name: str, count: int = 1, **options: Any) -> RoleSpec:
 
 
 def test_chief_and_workers_are_one_group_and_other_roles_are_their_own() -> None:
-    made = planned(
-        spec_of(
-            *(role("worker", 3), role("chief"), role("ps", 2), custom("proxy", 2)),
-            strategy=PS,
-            hosts=(A, B),
-        )
-    )
-    shown = {
-        each.name: "/".join(
-            each.env[f"DISTRUN_{name}"] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-        )
+    roles = role("worker", 3), role("chief"), role("ps", 2), custom("proxy", 2)
+    made = planned(spec_of(*roles, strategy=PS, hosts=(A, B)))
+    assert {
+        each.name: f"{each.env['DISTRUN_RANK']}/{each.env['DISTRUN_WORLD_SIZE']}"
         for each in made.tasks
-    }
-    hosts = {each.name: each.host for each in made.tasks}
-    assert {name: text.rpartition("/")[0] for name, text in shown.items()} == {
-        "chief:0": "0/4",
-        "worker:0": "1/4",
-        "worker:1": "2/4",
-        "worker:2": "3/4",
-        "ps:0": "0/2",
-        "ps:1": "1/2",
-        "proxy:0": "0/2",
-        "proxy:1": "1/2",
-    }
+    } == {
+        "chief:0": "0/4", "worker:0": "1/4", "worker:1": "2/4", "worker:2": "3/4",
+        "ps:0": "0/2", "ps:1": "1/2", "proxy:0": "0/2", "proxy:1": "1/2",
+    }  # fmt: skip
+    group = [task(made, name) for name in ("chief:0", "worker:0", "worker:1", "worker:2")]
     for host in "ab":
-        group = ("chief:0", "worker:0", "worker:1", "worker:2")
-        here = [shown[name][-1] for name in group if hosts[name] == host]
+        here = [each.env["DISTRUN_LOCAL_RANK"] for each in group if each.host == host]
         assert here == [str(number) for number in range(len(here))]
 
 
@@ -98,23 +84,16 @@ def test_a_custom_role_has_a_port_and_its_own_program_but_no_cluster() -> None:
 
 
 def test_torchrun_gives_each_group_a_master_of_its_own() -> None:
+    roles = [role(name, expects_free_port=True) for name in ("chief", "worker", "evaluator")]
     program = replace(SCRIPT, env_style=EnvStyle.TORCHRUN)
-    made = planned(
-        spec_of(
-            role("chief", expects_free_port=True),
-            role("worker", expects_free_port=True),
-            role("evaluator", expects_free_port=True),
-            program=program,
-            hosts=(HostSpec(name="a", address="::1"),),
-        )
-    )
+    made = planned(spec_of(*roles, program=program, hosts=(HostSpec(name="a", address="::1"),)))
     worker, evaluator = env(made, "worker:0"), env(made, "evaluator:0")
     assert (worker["RANK"], worker["WORLD_SIZE"], worker["MASTER_ADDR"]) == ("1", "2", "::1")
-    assert worker["MASTER_PORT"] == (task(made, "chief:0").address or "").rpartition(":")[2]
-    assert evaluator["MASTER_PORT"] == (task(made, "evaluator:0").address or "").rpartition(":")[2]
-    cluster = task(made, "worker:0").cluster
-    assert cluster is not None
-    assert list(cluster.addresses) == ["chief", "worker"]
+    assert worker["MASTER_PORT"] == not_none(task(made, "chief:0").address).rpartition(":")[2]
+    assert (
+        evaluator["MASTER_PORT"] == not_none(task(made, "evaluator:0").address).rpartition(":")[2]
+    )
+    assert list(not_none(task(made, "worker:0").cluster).addresses) == ["chief", "worker"]
 
 
 @pytest.mark.parametrize(
@@ -136,27 +115,23 @@ def test_only_placeholders_are_replaced(text: str, expected: str) -> None:
 # The lifecycle -----------------------------------------------------------------------------
 
 
-def job_of(strategy: str, *tasks: str, success: Success | None = None, **after: str) -> Job:
+def job_of(strategy: str, *tasks: str, after: dict[str, str] | None = None, **fields: Any) -> Job:
     """A job whose roles start after others; `proxy` is ready when that is reported."""
     job = Job()
-    job.created(strategy, success, start_timeout=60.0)
-    job.happened(
-        events.JobPlanned(
-            at=1.0,
-            tasks=tuple(
-                events.TaskRecord(
-                    name=name,
-                    role=Role(name[:-2]),
-                    index=int(name[-1]),
-                    host="localhost",
-                    address="localhost:1" if name.startswith("proxy") else None,
-                    after=tuple(map(Role, after.get(name[:-2], "").split())),
-                    ready=Ready.PORT if name.startswith("proxy") else Ready.OFF,
-                )
-                for name in tasks
-            ),
+    job.created(strategy, start_timeout=60.0, **fields)
+    records = [
+        events.TaskRecord(
+            name=name,
+            role=Role(name[:-2]),
+            index=int(name[-1]),
+            host="localhost",
+            address="localhost:1" if name.startswith("proxy") else None,
+            after=tuple(map(Role, (after or {}).get(name[:-2], "").split())),
+            ready=Ready.PORT if name.startswith("proxy") else Ready.OFF,
         )
-    )
+        for name in tasks
+    ]
+    job.happened(events.JobPlanned(at=1.0, tasks=tuple(records)))
     return job
 
 
@@ -164,39 +139,26 @@ def ready(job: Job, name: str) -> list[Action]:
     return job(events.TaskReady, task=name, attempt=job.attempt(name))
 
 
-def starts(actions: list[Action]) -> list[str]:
-    return [f"{each.task} {each.attempt}" for each in actions if isinstance(each, StartAttempt)]
-
-
 def test_roles_start_one_after_another() -> None:
-    job = job_of(
-        MWM, "worker:0", "worker:1", "proxy:0", "proxy:1", "hub:0", worker="proxy hub", proxy="hub"
-    )
-    assert starts(job.actions) == ["hub:0 0"]
-    assert starts(job.started("hub:0")) == ["proxy:0 0", "proxy:1 0"]
+    names = ("worker:0", "worker:1", "proxy:0", "proxy:1", "hub:0")
+    job = job_of(MWM, *names, after={"worker": "proxy hub", "proxy": "hub"})
+    assert starts(job.actions) == [("hub:0", 0)]
+    assert starts(job.started("hub:0")) == [("proxy:0", 0), ("proxy:1", 0)]
     job.started("proxy:0", "proxy:1")
     assert starts(ready(job, "proxy:1")) == []
     assert job.phases()["worker:0"] == "waiting"
-    assert starts(ready(job, "proxy:0")) == ["worker:0 0", "worker:1 0"]
+    assert starts(ready(job, "proxy:0")) == [("worker:0", 0), ("worker:1", 0)]
     job.started("worker:0", "worker:1")
     assert job.phase().value == "running"
 
 
 def test_a_task_that_has_only_waited_restarts_as_the_same_attempt() -> None:
-    job = Job()
-    job.created(MWM, restart=RestartSpec(max=2, backoff=0.0))
-    record = events.TaskRecord(name="chief:0", role=Role.CHIEF, index=0, host="a")
-    worker = events.TaskRecord(
-        name="worker:0", role=Role.WORKER, index=0, host="a", after=(Role("proxy"),)
-    )
-    proxy = events.TaskRecord(
-        name="proxy:0", role=Role("proxy"), index=0, host="a", ready=Ready.PORT
-    )
-    job.happened(events.JobPlanned(at=1.0, tasks=(record, worker, proxy)))
+    restart = RestartSpec(max=2, backoff=0.0)
+    job = job_of(MWM, "chief:0", "worker:0", "proxy:0", after={"worker": "proxy"}, restart=restart)
     job.started("chief:0", "proxy:0")
     job.gone("chief:0", 3)
     assert job.phases()["worker:0"] == "restarting"
-    assert starts(job.timed_out("restart:1")) == ["chief:0 1"]
+    assert starts(job.timed_out("restart:1")) == [("chief:0", 1)]
     (again,) = [each for each in ready(job, "proxy:0") if isinstance(each, StartAttempt)]
     assert (again.task, again.attempt) == ("worker:0", 0)
     assert again.cause is not None
@@ -204,14 +166,14 @@ def test_a_task_that_has_only_waited_restarts_as_the_same_attempt() -> None:
 
 @pytest.mark.parametrize("success", [None, Success.ALL, Success.WORKER_0])
 def test_custom_roles_decide_no_success_and_fail_the_job(success: Success | None) -> None:
-    job = job_of(MWM, "worker:0", "proxy:0", success=success)
-    job.started("worker:0", "proxy:0")
-    job.gone("worker:0")
-    assert job.outcome.exit_code == 0
-    job = job_of(MWM, "worker:0", "proxy:0", success=success)
-    job.started("worker:0", "proxy:0")
-    job.gone("proxy:0")
-    assert job.verdict == ("failed", 1, "distrun")
+    for exits, verdict in (
+        ("worker:0", ("succeeded", 0, "task")),
+        ("proxy:0", ("failed", 1, "distrun")),
+    ):
+        job = job_of(MWM, "worker:0", "proxy:0", success=success)
+        job.started("worker:0", "proxy:0")
+        job.gone(exits)
+        assert job.verdict == verdict
 
 
 # What makes a task ready -------------------------------------------------------------------
@@ -260,14 +222,9 @@ def test_a_custom_role_is_checked_but_not_against_the_strategy(tmp_path: Path) -
     )
     (tmp_path / "broken.py").write_text("def f(:\n")
     spec = tmp_path / "job.yaml"
-    spec.write_text(
-        "strategy: multi_worker_mirrored\n"
-        "cluster: {worker: 2, proxy: {script: serve.py}, hub: {script: broken.py}}\n"
-        "program: {script: train.py}\n"
-    )
+    workers = "{strategy: multi_worker_mirrored, cluster: {worker: 2%s}, program: {script: %s.py}}"
+    spec.write_text(workers % (", proxy: {script: serve.py}, hub: {script: broken.py}", "train"))
     found = check_program(load(spec))
     assert [(Path(each.file).name, each.line) for each in found] == [("broken.py", 1)]
-    spec.write_text(
-        "strategy: multi_worker_mirrored\ncluster: {worker: 2}\nprogram: {script: serve.py}\n"
-    )
+    spec.write_text(workers % ("", "serve"))
     assert len(check_program(load(spec))) == 2

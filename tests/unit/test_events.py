@@ -60,9 +60,19 @@ def test_a_torn_last_line_is_ignored_wherever_it_is_torn(record: Path) -> None:
         b'{"event": "TaskStarted", "at": null, "task": "a", "attempt": 0, "pid": 1}\n',
         b'{"event": "OfALaterVersion", "at": 1}\n',
         b"[" * 100_000 + b"\n",
+        *(
+            json.dumps({**events.encode(STARTED[1]), **change}).encode() + b"\n"
+            for change in (
+                {"at": 1e300}, {"at": float("inf")}, {"at": "now"}, {"pid": "x"}, {"pid": None},
+                {"attempt": float("nan")}, {"task": 5}, {"task": ["a"]}, {"event": "HostLost"},
+                {"event": "TaskNotStarted", "cause": {"code": "log_not_opened", "errno": "x"}},
+                {"event": "TaskNotStarted", "cause": {"code": "log_not_opened", "within": [[]]}},
+                {"event": "JobEnded", "outcome": {}}, {"event": "HostReady"},
+            )
+        ),
     ],
-    ids=range(9),
-)
+    ids=range(22),
+)  # fmt: skip
 def test_a_line_that_cannot_be_understood_takes_no_other_with_it(
     record: Path, damage: bytes
 ) -> None:

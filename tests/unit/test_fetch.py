@@ -48,20 +48,18 @@ def test_files_that_differ_go_to_the_folders_of_their_hosts(
     assert bool(left_out) is ("b/x" in hosts["a"])
 
 
+NAMES = ("", "/etc/passwd", "..", "a/../../b", "a//b", "a/", ".", "a\0b", "a" * 256, "\ud800", 5)
+SIZES: tuple[list[Any], ...] = ([], [1, 1], [-1, 1, 1], [1.0, 1, 1], [1 << 80, 1, 1], [True] * 3)
+
+
 @pytest.mark.parametrize(
-    "path",
-    ["", "/etc/passwd", "..", "a/../../b", "a//b", "a/", ".", "a\0b", "a" * 256, "\ud800", 5, None],
+    "entry", [*([name, 1, 1, 1] for name in (*NAMES, None)), *(["x", *size] for size in SIZES)]
 )
-def test_names_that_lead_elsewhere_are_left_out(path: Any) -> None:
-    assert not is_plain(path)
-    source = listed([path, 1, 1, 1])
+def test_names_that_lead_elsewhere_and_sizes_that_cannot_be_are_left_out(entry: list[Any]) -> None:
+    assert is_plain(entry[0]) is (entry[0] == "x")
+    source = listed(entry)
     assert source.files == [{}]
-    assert len(source.left_out) == 1
-
-
-@pytest.mark.parametrize("rest", [[], [1, 1], [-1, 1, 1], [1.0, 1, 1], [1 << 80, 1, 1], [True] * 3])
-def test_sizes_that_cannot_be_are_left_out(rest: list[Any]) -> None:
-    assert listed(["x", *rest]).files == [{}]
+    assert entry[0] == "x" or len(source.left_out) == 1
 
 
 def listed(entry: list[Any]) -> FileSource:
@@ -130,9 +128,8 @@ def test_a_host_lists_what_was_written_and_sends_a_file_that_grows_as_far_as_it_
         search = written_files._Search(str(tmp_path), "", patterns, since, [])
         listed = Sent()
         written_files._list(listed.channel, 0, search, 100)
-        names = sorted(each[0] for part in listed for each in part.files)
         key = (*patterns, since)
-        found[key] = names
+        found[key] = sorted(each[0] for part in listed for each in part.files)
     assert found == {
         (0.0,): ["old", "other", "out/log"],
         ("out", 0.0): ["out/log"],

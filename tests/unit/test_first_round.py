@@ -7,27 +7,21 @@ from typing import Any
 
 from distrun.agent.protocol import PROTOCOL, Cause, Code, Hello, PortsHeld, PortsRefused
 from distrun.errors import DistrunError, HostError
-from distrun.spec.model import HostSpec, ProgramKind, ProgramSpec, RoleSpec, Spec
-from distrun.strategies import STRATEGIES, Role
+from distrun.spec.model import HostSpec
 from distrun.supervisor.job_hosts import JobHosts
 from distrun.supervisor.round import Round
 from distrun.words.causes import cause_advice, cause_text
 
-MWM = "multi_worker_mirrored"
+from .plans import role, spec_of
+
 SHORT = "only 0 of 1 ports from 23000 to 23000 are free"
 TOO_FEW = PortsRefused([Cause(Code.TOO_FEW_FREE_PORTS, total=1, text="23000-23000")])
 
 
 def preparation(hosts: list[str], **worker: Any) -> Round:
     """Of a job with a worker on each host; all have said hello."""
-    spec = Spec(
-        name="job",
-        strategy=MWM,
-        roles=(RoleSpec(role=Role.WORKER, count=len(hosts), **worker),),
-        program=ProgramSpec(kind=ProgramKind.SCRIPT, target="/src/main.py", workdir="/src"),
-        hosts=tuple(HostSpec(name=name) for name in hosts),
-        success=STRATEGIES[MWM].success,
-    )
+    roles = role("worker", len(hosts), **worker)
+    spec = spec_of(roles, hosts=tuple(HostSpec(name=name) for name in hosts))
     made = Round(JobHosts(spec, lambda _host, _order: None, Path("/record")))
     for name in hosts:
         machine = name.rpartition("=")[2]
@@ -61,6 +55,5 @@ def test_another_name_of_the_same_machine_is_no_other_job() -> None:
     cause = made.hosts.ports_refused("b=m", refused)
     assert cause_text(cause) == "port 23005 is wanted on a=m and on b=m: one machine"
     assert "name each machine once" in (cause_advice(cause) or "")
-    assert cause_text(made.hosts.ports_refused("c", refused)).endswith(
-        "another distrun job holds it"
-    )
+    other = cause_text(made.hosts.ports_refused("c", refused))
+    assert other.endswith("another distrun job holds it")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import struct
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrun.agent import protocol
-from distrun.agent.protocol.framing import MARK, ChecksummedSender
+from distrun.agent.protocol.channel import ProtocolError
+from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage
 from harness.examples import examples
 
@@ -48,9 +52,13 @@ class Link:
 
 @pytest.fixture
 def link() -> Iterator[Link]:
-    made = Link()
-    yield made
-    made.close()
+    with contextlib.closing(Link()) as made:
+        yield made
+
+
+def header(number: int, length: int, check: int) -> bytes:
+    fields = HEADER.pack(MARK, number, length, check)
+    return fields + struct.pack(">I", zlib.crc32(fields))
 
 
 def reports(count: int) -> list[tuple[int, Any]]:
@@ -60,26 +68,18 @@ def reports(count: int) -> list[tuple[int, Any]]:
 @settings(max_examples=examples(60))
 @given(noises=st.lists(NOISE, min_size=5, max_size=5), cut=st.integers(1, 700))
 def test_noise_between_messages_is_left_out(noises: list[bytes], cut: int) -> None:
-    link = Link()
-    try:
+    with contextlib.closing(Link()) as link:
         sent = reports(4)
         stream = noises[0] + BEGIN
         for (number, message), noise in zip(sent, noises[1:], strict=True):
             stream += noise + link.sealed(message, number)
-        received = [
-            each
-            for at in range(0, len(stream), cut)
-            for each in link.receive(stream[at : at + cut])
-        ]
-        assert received == sent
-    finally:
-        link.close()
+        parts = (stream[at : at + cut] for at in range(0, len(stream), cut))
+        assert [each for part in parts for each in link.receive(part)] == sent
 
 
 @given(noise=NOISE, place=st.floats(0, 1, exclude_min=True, exclude_max=True))
 def test_noise_in_a_message_is_noticed_and_costs_no_other(noise: bytes, place: float) -> None:
-    link = Link()
-    try:
+    with contextlib.closing(Link()) as link:
         first, second, third = reports(3)
         frame = link.sealed(first[1], 1), link.sealed(second[1], 2), link.sealed(third[1], 3)
         at = min(max(1, int(place * len(frame[1]))), len(frame[1]) - 1)
@@ -89,10 +89,23 @@ def test_noise_in_a_message_is_noticed_and_costs_no_other(noise: bytes, place: f
         assert received[0] == first
         assert received[-1] == third
         assert received[1:-1] in ([(0, Damage())], [(0, Damage()), (0, Damage())], [second])
-    finally:
-        link.close()
 
 
 def test_damage_is_told_before_another_message_comes(link: Link) -> None:
     frame = link.sealed(protocol.LogData("log", 0, b"line\n" * 10))
     assert link.receive(BEGIN + frame[:50] + b"late 1\n" + frame[50:]) == [(0, Damage())]
+
+
+@pytest.mark.parametrize(
+    ("block", "code"),
+    [
+        (header(0, 1 << 23, 0), "frame_too_long"),  # nothing is allocated for it
+        (header(0, (1 << 32) - 1, 0), "frame_too_long"),
+        (header(0, 40, 0) * 200 + bytes(40), "frames_damaged"),
+    ],
+)
+def test_a_header_that_claims_too_much_and_many_damaged_frames_end_the_link(
+    link: Link, block: bytes, code: str
+) -> None:
+    with pytest.raises(ProtocolError, match=code):
+        link.receive(BEGIN + block)

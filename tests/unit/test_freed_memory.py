@@ -30,15 +30,11 @@ def keepers(*roles: Any, facts: Any = FACTS, strategy: str = MWM, **program: Any
         ((role("worker"),), "mirrored", Memory.KEEP, ["worker:0"]),
         ((role("worker"), role("server")), "default", None, []),
         ((role("chief"), role("worker"), role("evaluator")), MWM, None, ["chief:0", "worker:0"]),
-        (
-            (role("chief"), role("worker"), role("ps"), role("evaluator")),
-            PS,
-            None,
-            ["chief:0", "worker:0", "ps:0"],
-        ),
+        ((role("chief"), role("worker"), role("ps"), role("evaluator")), PS, None,
+         ["chief:0", "worker:0", "ps:0"]),
         ((role("worker", 2), role("data", in_tf_config=False)), MWM, None, PAIR),
     ],
-)
+)  # fmt: skip
 def test_members_of_a_cluster_of_several_keep_memory(
     roles: Any, strategy: str, memory: Memory | None, expected: list[str]
 ) -> None:
@@ -82,12 +78,9 @@ def test_who_has_settings_for_malloc_keeps_them(name: str) -> None:
     theirs = {name: ""}
     assert keepers(*WORKERS, facts=replace(FACTS, environ=theirs)) == []
     assert keepers(*WORKERS, pass_env=(name,)) == []
-    host = replace(A, env=theirs)
-    for spec in (
-        spec_of(*WORKERS, program=replace(SCRIPT, env=theirs)),
-        spec_of(role("worker", 2, env=theirs)),
-        spec_of(*WORKERS, hosts=(host,)),
-    ):
+    of_program = spec_of(*WORKERS, program=replace(SCRIPT, env=theirs))
+    of_role = spec_of(role("worker", 2, env=theirs))
+    for spec in (of_program, of_role, spec_of(*WORKERS, hosts=(replace(A, env=theirs),))):
         assert [each.env.get(VARIABLE, "") for each in planned(spec, FACTS).tasks] == ["", ""]
     other = {"MALLOCATOR": "1", "PRELOAD": "1", "MY_MALLOC_CONF": "1"}
     assert keepers(*WORKERS, facts=replace(FACTS, environ=other)) == PAIR

@@ -39,16 +39,23 @@ def test_samples_are_read_as_they_were_written(folder: JobFolder) -> None:
     assert history.last(folder, "worker:1", 1) == []
 
 
-def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(folder: JobFolder) -> None:
+@pytest.mark.parametrize(("seconds", "of_an_attempt"), [(4000, 2000), (2000, 1)])
+def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(
+    folder: JobFolder, seconds: int, of_an_attempt: int
+) -> None:
     log = HistoryLog(folder)
-    for second in range(10_000):
-        log.append("worker:0", replace(FIRST, at=float(second), attempt=second // 5000))
+    for second in range(seconds):
+        attempt = second // of_an_attempt
+        log.append("worker:0", replace(FIRST, at=float(second), attempt=attempt))
     kept = history.read(folder, ["worker:0"])["worker:0"]
-    assert MOST_SAMPLES // 2 <= len(kept) <= MOST_SAMPLES
-    assert [sample.at for sample in kept] == sorted(sample.at for sample in kept)
-    assert {0.0, 4999.0, 9999.0} <= {sample.at for sample in kept}
-    gaps = [after.at - before.at for before, after in itertools.pairwise(kept)]
-    assert max(gaps) <= 3 * 10_000 / (MOST_SAMPLES // 2)
+    assert len(kept) <= MOST_SAMPLES
+    assert kept[-1].at == seconds - 1
+    if of_an_attempt > 1:
+        assert len(kept) >= MOST_SAMPLES // 2
+        assert [sample.at for sample in kept] == sorted(sample.at for sample in kept)
+        assert {0.0, 1999.0} <= {sample.at for sample in kept}
+        gaps = [after.at - before.at for before, after in itertools.pairwise(kept)]
+        assert max(gaps) <= 3 * seconds / (MOST_SAMPLES // 2)
 
 
 def test_a_line_that_a_death_has_torn_costs_only_itself(folder: JobFolder) -> None:
@@ -92,12 +99,3 @@ def test_what_is_no_file_is_not_written_or_waited_for(folder: JobFolder, tmp_pat
 def test_only_finite_numbers_are_kept_of_progress() -> None:
     values = {"STEP": "12", "LOSS": "1.5e-3", "A": "nan", "B": "inf", "C": "1_0", "D": "", "E": "x"}
     assert history.numbers(values) == {"STEP": 12.0, "LOSS": 0.0015}
-
-
-def test_attempts_of_a_moment_do_not_fill_the_disk_either(folder: JobFolder) -> None:
-    log = HistoryLog(folder)
-    for attempt in range(3000):
-        log.append("worker:0", replace(FIRST, at=float(attempt), attempt=attempt))
-    kept = history.read(folder, ["worker:0"])["worker:0"]
-    assert len(kept) <= MOST_SAMPLES
-    assert kept[-1].attempt == 2999

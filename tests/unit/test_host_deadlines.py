@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from distrun.words.causes import cause_text
 from harness.hostile import EVIL, Tamper, World, kind, without
 from harness.values import not_none
 
+Hostile = Callable[..., World]
 LOG = "evaluator-0.log"
 ORDERS = {
     "PortsHeld": "HoldPorts", "Listening": "Listen", "StoppedListening": "StopListening",
@@ -75,39 +75,44 @@ CASES: dict[str, tuple[Callable[[], Tamper], Timeouts, Code]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_what_a_host_holds_back_is_its_fault_and_does_not_keep_the_job(
-    tmp_path: Path, case: str
-) -> None:
-    tamper, timeouts, code = CASES[case]
-    world = World(tmp_path, tamper(), timeouts=timeouts)
+def run(world: World) -> World:
+    """The job at its end. The evil host lives on, whatever it is told."""
     world.agents[EVIL].is_immortal = True
     world.run(is_cut_off=False, most_steps=1000)
+    return world
+
+
+def incomplete_logs(world: World) -> list[Cause]:
+    return [each.cause for each in world.record if isinstance(each, events.LogsIncomplete)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_host_holds_back_is_its_fault_and_does_not_keep_the_job(
+    hostile: Hostile, case: str
+) -> None:
+    tamper, timeouts, code = CASES[case]
+    world = run(hostile(tamper(), timeouts=timeouts))
     fault = world.faults[EVIL]
     assert fault.code is code
     kept_back = case.removeprefix("without limits, ").partition(" ")[0]
     assert ORDERS.get(kept_back, "") in cause_text(fault)
-    lost = [event.cause.code for event in world.record if isinstance(event, events.LogsIncomplete)]
+    lost = [cause.code for cause in incomplete_logs(world)]
     assert lost == [Code.LOGS_TOO_SLOW] or "byte by byte" not in case
     world.check()
-    world.close()
 
 
 def test_a_log_without_end_does_not_keep_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deadlines, "LONGEST_SHUTDOWN", 300.0)
     monkeypatch.setattr(deadlines, "SLOWEST_LINK", 1024)
-    world = World(tmp_path, log_sender(20_000))
-    world.agents[EVIL].is_immortal = True
-    world.run(is_cut_off=False)
+    world = run(hostile(log_sender(20_000)))
     assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
     world.check()
-    world.close()
 
 
-def test_a_second_request_to_stop_does_not_wait_for_logs(tmp_path: Path) -> None:
-    world = World(tmp_path, log_sender(1_000_000))
+def test_a_second_request_to_stop_does_not_wait_for_logs(hostile: Hostile) -> None:
+    world = hostile(log_sender(300_000))
     world.agents[EVIL].is_immortal = True
     world.settle()
     for _ in range(3):
@@ -124,14 +129,12 @@ def test_a_second_request_to_stop_does_not_wait_for_logs(tmp_path: Path) -> None
     while not world.state.phase.is_final and world.now < asked + 120:
         world.advance()
     assert world.state.phase is JobPhase.SUCCEEDED, "all tasks have"
-    left = [event.cause for event in world.record if isinstance(event, events.LogsIncomplete)]
-    assert [cause.code for cause in left] == [Code.LOGS_TOO_SLOW]
-    world.close()
+    assert [cause.code for cause in incomplete_logs(world)] == [Code.LOGS_TOO_SLOW]
 
 
-def test_logs_that_are_left_on_their_host_are_in_its_folder(tmp_path: Path) -> None:
+def test_logs_that_are_left_on_their_host_are_in_its_folder(hostile: Hostile) -> None:
     """Its agent keeps to the protocol, but the link is too slow."""
-    world = World(tmp_path, without("LogData", "LogEnded"))
+    world = hostile(without("LogData", "LogEnded"))
     agent = world.agents[EVIL]
 
     def on_shutdown(order: protocol.Shutdown) -> Sequence[protocol.Report]:
@@ -144,10 +147,9 @@ def test_logs_that_are_left_on_their_host_are_in_its_folder(tmp_path: Path) -> N
     agent._on_shutdown = on_shutdown  # type: ignore[method-assign, assignment]
     world.run(is_cut_off=False)
     assert EVIL not in world.faults
-    left = [event.cause for event in world.record if isinstance(event, events.LogsIncomplete)]
-    assert [cause.code for cause in left] == [Code.LOGS_LEFT_ON_HOST]
-    assert cause_text(left[0]).endswith("all of them are in /run/kept on evil")
-    world.close()
+    (left,) = incomplete_logs(world)
+    assert left.code is Code.LOGS_LEFT_ON_HOST
+    assert cause_text(left).endswith("all of them are in /run/kept on evil")
 
 
 @pytest.mark.parametrize(
@@ -159,44 +161,38 @@ def test_logs_that_are_left_on_their_host_are_in_its_folder(tmp_path: Path) -> N
     ],
 )
 def test_a_job_that_starts_too_late_names_the_host_that_did_not_answer(
-    tmp_path: Path, answer: str, told: str
+    hostile: Hostile, answer: str, told: str
 ) -> None:
     timeouts = dataclasses.replace(Timeouts(), start=30.0)
-    world = World(tmp_path, without(answer), timeouts=timeouts)
-    world.agents[EVIL].is_immortal = True
-    world.run(is_cut_off=False)
+    world = run(hostile(without(answer), timeouts=timeouts))
     cause = not_none(world.state.outcome).cause
     assert cause.code is Code.START_TIMED_OUT
     assert f"evil cannot be prepared: {told} within 30 s" in cause_text(cause)
     world.check()
-    world.close()
 
 
-def test_a_start_that_is_not_answered_is_a_fault_of_its_host(tmp_path: Path) -> None:
+def test_a_start_that_is_not_answered_is_a_fault_of_its_host(hostile: Hostile) -> None:
     never = without("TaskStarted", "TaskListening", "UsageSampled")
-    world = World(tmp_path, never, timeouts=WITHOUT_LIMITS)
+    world = hostile(never, timeouts=WITHOUT_LIMITS)
     for _ in range(50):
         world.advance()
     assert "StartTask of evaluator:0 within 300 s" in cause_text(world.faults[EVIL])
-    world.close()
 
 
-def test_heartbeats_of_an_agent_that_does_not_reattach_renew_no_lease(tmp_path: Path) -> None:
-    world = World(tmp_path, without("Reattached", "TaskExited", "TaskEnded", "AgentExiting"))
-    world.agents[EVIL].is_immortal = True
+def test_heartbeats_of_an_agent_that_does_not_reattach_renew_no_lease(hostile: Hostile) -> None:
+    world = hostile(without("Reattached", "TaskExited", "TaskEnded", "AgentExiting"))
     world.settle()
     world.agents[EVIL].close()
-    world._pool._hosts[EVIL]._handle_link_loss(protocol.Cause(Code.HEARTBEAT_MISSING))
-    world.run(is_cut_off=False)
+    world._pool._hosts[EVIL]._handle_link_loss(Cause(Code.HEARTBEAT_MISSING))
+    run(world)
     lost = [event for event in world.record if isinstance(event, events.HostLost)]
     assert [event.host for event in lost[:1]] == [EVIL]
     assert lost[0].cause.code is Code.HOST_SILENT_TOO_LONG
-    world.close()
 
 
-def test_a_link_that_is_lost_again_and_again_extends_nothing(tmp_path: Path) -> None:
+def test_a_link_that_is_lost_again_and_again_extends_nothing(hostile: Hostile) -> None:
     """The agent reattaches each time, and is asked for the end of its task each time."""
-    world = World(tmp_path, without("TaskExited", "TaskEnded", "AgentExiting"))
+    world = hostile(without("TaskExited", "TaskEnded", "AgentExiting"))
     world.agents[EVIL].is_immortal = True
     host = world._pool._hosts[EVIL]
     on_reattached = host._on_reattached
@@ -206,41 +202,14 @@ def test_a_link_that_is_lost_again_and_again_extends_nothing(tmp_path: Path) -> 
         lose()
 
     def lose() -> None:
-        host._handle_link_loss(protocol.Cause(Code.SSH_NOT_ENDED))
+        host._handle_link_loss(Cause(Code.SSH_NOT_ENDED))
         host.link.limit(1.0)  # the clock stands still until the next heartbeat
 
     host._on_reattached = lose_again  # type: ignore[method-assign, assignment]
     world.settle()
     lose()
-    world.run(is_cut_off=False)
+    run(world)
     assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
-    world.close()
-
-
-# The times ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    now = 1000.0
-    monkeypatch.setattr("time.monotonic", lambda: now)
-
-    def advance(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
-    return advance
-
-
-def seconds_until_expired(
-    times: OrderDeadlines, advance: Callable[[float], None], rate: int, most: int = 100_000
-) -> int | None:
-    for second in range(most):
-        if times.pop_expired() is not None:
-            return second
-        advance(1.0)
-        times.record_log(rate)
-    return None
 
 
 @pytest.mark.parametrize(
@@ -248,8 +217,13 @@ def seconds_until_expired(
     [(0, 120, 125), (1, 120, 125), (8 << 10, 235, 245), (20 << 10, 7200, 7201)],
 )
 def test_logs_extend_a_shutdown_in_proportion(
-    clock: Callable[[float], None], rate: int, earliest: int, latest: int
+    monkeypatch: pytest.MonkeyPatch, rate: int, earliest: int, latest: int
 ) -> None:
+    now = 1000
+    monkeypatch.setattr("time.monotonic", lambda: float(now))
     times = OrderDeadlines(60.0)
     times.record_order(protocol.Shutdown())
-    assert earliest <= not_none(seconds_until_expired(times, clock, rate)) <= latest
+    while times.pop_expired() is None:
+        now += 1
+        times.record_log(rate)
+    assert earliest <= now - 1000 <= latest

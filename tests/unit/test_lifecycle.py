@@ -1,14 +1,17 @@
-"""The life of a job: scenarios replayed, and every order of events that can be."""
+"""The life of a job: scenarios replayed, also of hosts that are lost for good."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from distrun.frozen import replace
 from distrun.job import events
-from distrun.lifecycle import (
-    Used,
-    highest,
-    total,
-)
+from distrun.lifecycle import Used, highest, replay, total
+from distrun.lifecycle.chunked_map import ChunkedMap
 from harness.values import not_none
 
 from .histories import MWM, because, running
@@ -83,13 +86,6 @@ ps chief worker:2 ps evaluator | success=ALL
 evaluator:0 gone 0
 = undecided
 chief:0 exit 0 -> stop chief:0 worker:0 worker:1 ps:0
-= succeeded 0 task
-
-# an independent worker that exits 0 has finished and the chief decides
-ps chief worker:2 ps | workers=independent
-worker:0 worker:1 gone 0 -> nothing
-= undecided
-chief:0 exit 0 -> stop chief:0 ps:0
 = succeeded 0 task
 
 # without a chief worker 0 decides and the servers are stopped
@@ -181,6 +177,77 @@ worker:1 refused -> stop worker:0 worker:2
 mwm worker:3 | created
 abort -> finish
 = failed 69 distrun
+
+# a lost host takes its tasks along
+mwm worker:3
+worker:0 gone 0
+worker:1 exit 0
+lost localhost -> finish
+= failed 69 distrun
+= tasks worker:0=succeeded worker:1=succeeded worker:2=failed
+= why worker:2 lost with its host
+
+# a host with nothing but the evaluator does not end the job
+mwm worker:3 evaluator | evaluator:0@h3 worker:1@h2 max=2
+lost h3 -> nothing
+= undecided
+= tasks evaluator:0=failed
+= why evaluator:0 silent
+worker:0 worker:1 worker:2 gone 0 ->+ finish
+= succeeded 0 task
+
+# an evaluator's restart is no more once its host is lost
+mwm worker evaluator | evaluator:0@h3 max=2
+evaluator:0 gone 1
+= tasks evaluator:0=restarting
+lost h3 -> cancel restart:1
+= tasks evaluator:0=failed
+timer restart:1 -> nothing
+= undecided
+
+# where success needs the evaluator its host ends the job
+mwm worker evaluator | evaluator:0@h3 success=ALL
+lost h3
+= failed 69 distrun
+
+# the host of a finished task is not needed
+mwm worker:2 | worker:1@h2
+worker:1 gone 0
+lost h2
+= undecided
+= tasks worker:1=succeeded
+worker:0 gone 0
+= succeeded 0 task
+
+# nothing is lost that can go on though an agent cannot
+mwm worker:2 evaluator | worker:1@h2 evaluator:0@h3
+worker:1 gone 0
+fault h2 -> nothing
+fault h3 -> nothing
+= undecided
+fault localhost -> stop worker:0 evaluator:0
+
+# a host that is lost before its tasks start again ends the job
+mwm worker:2 | worker:1@h2 max=2
+worker:1 gone 0
+worker:0 gone 3
+lost h2
+= failed 69 distrun
+= tasks worker:0=failed worker:1=succeeded
+
+# a host that is lost before anything is planned ends the job
+mwm worker | created
+lost h2 -> finish
+= failed 69 distrun
+
+# a lost host ends a job that waits to start again
+mwm worker:3 | max=3
+worker:1 gone 3
+worker:0 exit -15
+lost localhost
+= failed 69 distrun
+= tasks worker:0=stopped worker:1=failed worker:2=failed
+= why worker:1 None
 """
 
 
@@ -212,7 +279,11 @@ def test_events_after_the_end_change_nothing() -> None:
     assert job.state == end
 
 
-# Every order --------------------------------------------------------------------------------
+@pytest.mark.parametrize("timer", ["restart:x", "health:y"])
+def test_a_timer_that_there_is_not_changes_nothing(timer: str) -> None:
+    job = running(MWM, "worker:0")
+    odd: Any = events.decode({"event": "TimedOut", "at": 9.0, "timer": timer})
+    assert replay([*job.history, odd]) == job.state
 
 
 def test_what_attempts_have_used_is_unknown_if_it_is_of_one_of_them() -> None:
@@ -226,3 +297,29 @@ def test_what_attempts_have_used_is_unknown_if_it_is_of_one_of_them() -> None:
     assert total([2, 3]) == 5
     assert highest([None, 5, 4]) == 5
     assert highest([None]) is None
+
+
+KEYS = st.sampled_from([f"k{n}" for n in range(200)])
+CHANGES = st.lists(st.dictionaries(KEYS, st.integers(), max_size=150), max_size=6)
+
+
+@given(changes=CHANGES)
+def test_the_mapping_of_tasks_is_what_a_dict_would_be_and_old_versions_stay(
+    changes: list[dict[str, int]],
+) -> None:
+    plain: dict[str, int] = {}
+    chunked: ChunkedMap[int] = ChunkedMap()
+    versions = []
+    for change in changes:
+        versions.append((dict(plain), chunked))
+        plain.update(change)
+        chunked = chunked.updated(change)
+        assert chunked == plain
+        assert list(chunked.items()) == list(plain.items())
+        assert list(reversed(chunked)) == list(reversed(plain))
+        assert len(chunked) == len(plain)
+    for expected, version in versions:
+        assert version == expected
+    assert chunked.get("other") is None
+    with pytest.raises(KeyError):
+        chunked["other"]

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -46,7 +45,7 @@ def lint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         for name, text in {"train": code, **(beside or {})}.items():
             path = tmp_path / f"{name}.py"
             path.parent.mkdir(exist_ok=True)
-            path.write_text(dedent(text))
+            path.write_text(text)
         read = Program(str(tmp_path), str(tmp_path / "train.py"))
         assert not read.faults
         (tmp_path / "job.yaml").write_text(
@@ -218,6 +217,8 @@ GOOD = [
     (MWM, TF + "if hasattr(tf.keras.metrics.Mean, 'reset_states'):\n"
      "  tf.keras.metrics.Mean().reset_states()"),
     (MWM, TF + "m = tf.keras.Sequential([])\nm.save_weights('a.weights.h5')\nm.save('m.keras')"),
+    (MWM, TF + "c = tf.keras.callbacks\nc.ModelCheckpoint('a.weights.h5', save_weights_only=True)\n"
+     "c.ModelCheckpoint('model-{epoch:02d}.keras')"),
     (MWM, TF + "import sys\nm = tf.keras.Model()\nm.save(sys.argv[1])\nm.save_weights(f'a{m}')"),
     (MWM, TF + "l = tf.keras.losses.MeanSquaredError(reduction=tf.keras.losses.Reduction.NONE)"),
     (MIRRORED, TF + "m = tf.keras.Sequential([])\nm.fit([])"),
@@ -252,36 +253,26 @@ def test_what_is_right_or_undecided_is_not(lint: Any, strategy: str, code: str) 
 
 def test_modules_beside_the_script_are_read_as_well(lint: Any) -> None:
     code = TF + "import helper\nfrom package import inner\nhelper.setup()\n"
-    found = lint(
-        code,
-        beside={
-            "helper": "import os\ndef setup():\n  os.environ['TF_CONFIG'] = '{}'\n",
-            "package/__init__": "",
-            "package/inner": "from . import deep\n",
-            "package/deep": TF + "tf.reset_default_graph()\nimport nowhere\n",
-        },
-        lacks="nowhere",
-    )
-    assert [each.partition(": ")[0] for each in found] == [
-        "helper.py:3:3",
-        "package/deep.py:2:1",
-        "package/deep.py:3:1",
-    ]
+    beside = {
+        "helper": "import os\ndef setup():\n  os.environ['TF_CONFIG'] = '{}'\n",
+        "package/__init__": "",
+        "package/inner": "from . import deep\n",
+        "package/deep": TF + "tf.reset_default_graph()\nimport nowhere\n",
+    }
+    found = [each.partition(": ")[0] for each in lint(code, beside=beside, lacks="nowhere")]
+    assert found == ["helper.py:3:3", "package/deep.py:2:1", "package/deep.py:3:1"]
 
 
-def test_the_main_part_of_a_module_beside_does_not_run(lint: Any) -> None:
+def test_only_what_runs_in_a_module_beside_counts_and_comes_first(lint: Any) -> None:
     helper = "import os\nif __name__ == '__main__':\n  os.environ['TF_CONFIG'] = '{}'\n"
     assert lint("import helper\n", beside={"helper": helper}) == []
     operation = TF + "if __name__ == '__main__':\n  tf.constant(1)\n"
     assert lint(TF + "import helper\n" + CREATED, beside={"helper": operation}) == []
-
-
-def test_an_operation_in_a_module_beside_comes_first(lint: Any) -> None:
     helper = TF + "def data():\n  return tf.data.Dataset.range(3)\n"
-    found = lint(TF + "import helper\nd = helper.data()\n" + CREATED, beside={"helper": helper})
-    assert len(found) == 1
-    assert found[0].startswith("4:12: ")
-    assert "tf.data.Dataset.range in line helper.py:3" in found[0]
+    code = TF + "import helper\nd = helper.data()\n" + CREATED
+    (found,) = lint(code, beside={"helper": helper})
+    assert found.startswith("4:12: ")
+    assert "tf.data.Dataset.range in line helper.py:3" in found
 
 
 def test_many_warnings_of_a_kind_are_counted(lint: Any) -> None:
@@ -299,28 +290,20 @@ def test_a_misspelt_module_has_a_suggestion(lint: Any) -> None:
     ]
 
 
-def test_keras_2_code_is_right_where_tf_keras_is_keras_2(lint: Any) -> None:
+def test_what_the_environment_or_the_spec_makes_right_is_not_warned_about(lint: Any) -> None:
     code = TF + "tf.keras.metrics.Mean().reset_states()\n"
-    assert len(lint(code)) == 1
-    assert lint(code, keras=2) == []
-    assert lint(code, keras=None) == []
-
-
-def test_each_line_that_sets_the_variable_is_named(lint: Any) -> None:
-    code = """\
-        import json, os
-        os.environ.pop('TF_CONFIG', None)
-        os.environ['TF_CONFIG'] = '{}'
-        config = json.loads(os.environ['TF_CONFIG'])
-        os.environ['TF_CONFIG'] = '{"cluster": {}}'
-        """
-    assert [each.partition(": ")[0] for each in lint(code)] == ["2:1", "3:1", "5:1"]
-
-
-def test_a_program_that_may_set_tf_config_is_not_warned_about(lint: Any) -> None:
+    assert [len(lint(code, keras=keras)) for keras in (3, 2, None)] == [1, 0, 0]
     code = "import os\nos.environ['TF_CONFIG'] = '{}'\n"
     assert len(lint(code)) == 1
     assert lint(code, program="script: train.py, tf_config: mine") == []
+
+
+def test_each_line_that_sets_the_variable_is_named(lint: Any) -> None:
+    code = (
+        "import json, os\nos.environ.pop('TF_CONFIG', None)\nos.environ['TF_CONFIG'] = '{}'\n"
+        "config = json.loads(os.environ['TF_CONFIG'])\nos.environ['TF_CONFIG'] = '{\"x\": {}}'\n"
+    )
+    assert [each.partition(": ")[0] for each in lint(code)] == ["2:1", "3:1", "5:1"]
 
 
 # What shows that workers train by themselves: the code, and the name found; or None.

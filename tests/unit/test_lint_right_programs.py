@@ -36,15 +36,11 @@ INDEPENDENT = f"{PS}, workers: independent"
         ("mirrored", f"script: {EXAMPLES}/data_service.py"),
         (MWM, "script: mnist"),
         (PS, "script: mnist"),
-        ("mirrored", "script: mnist"),
         (MWM, f"script: {RIGHT}/class_based.py"),
         (MWM, f"script: {RIGHT}/chosen_by_argument.py"),
         ("mirrored", f"script: {RIGHT}/chosen_by_argument.py"),
-        (NO_CHIEF, f"script: {RIGHT}/graphs.py"),
-        (INDEPENDENT, f"script: {RIGHT}/graphs.py"),
         (NO_CHIEF, f"script: {PLAIN}/between_graph.py"),
         (INDEPENDENT, f"script: {PLAIN}/between_graph.py"),
-        ("mirrored", f"script: {RIGHT}/keras_callbacks.py"),
         ("default", f"script: {PLAIN}/keras_bars.py"),
         ("default", f"script: {PLAIN}/tqdm_bars.py"),
         (PS, f"module: trainer.main, workdir: {RIGHT}"),
@@ -57,11 +53,9 @@ def test_a_right_program_has_no_warning(
     need_tensorflow()
     # A launch does not read the bundled jobs; here they are checked like others.
     monkeypatch.setattr(Target, "is_bundled", False)
-    (tmp_path / "job.yaml").write_text(
-        f"{{strategy: {strategy}, program: {{{program}, python: {sys.executable}}}}}"
-        if "command" not in program
-        else f"{{strategy: {strategy}, program: {{{program}}}}}"
-    )
+    python = "" if "command" in program else f", python: {sys.executable}"
+    spec = f"{{strategy: {strategy}, program: {{{program}{python}}}}}"
+    (tmp_path / "job.yaml").write_text(spec)
     assert check_program(load(tmp_path / "job.yaml")) == ()
 
 

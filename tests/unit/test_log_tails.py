@@ -44,10 +44,6 @@ class Job:
         with self.log_of(task).open("ab") as log:
             log.write(text.encode() if isinstance(text, str) else text)
 
-    def run(self, seconds: float = 10.0) -> int:
-        """Do what is due in that time; how often there was something to do."""
-        return self.loop.run(seconds)
-
     @property
     def last(self) -> dict[str, str]:
         return self.found[-1][1]
@@ -65,20 +61,20 @@ def job(tmp_path: Path) -> Iterator[Job]:
 def test_nothing_is_done_while_no_log_grows(job: Job) -> None:
     for name in job.names:
         job.start(name)
-    job.run()
+    job.loop.run(10.0)
     assert job.loop.next_call is None
-    assert job.run(1e6) == 0
+    assert job.loop.run(1e6) == 0
     job.write(BAR.format(step=10))
-    assert 0 < job.run() < 5
+    assert 0 < job.loop.run(10.0) < 5
     assert job.last["STEP"] == "10"
-    assert job.run(1e6) == 0
+    assert job.loop.run(1e6) == 0
 
 
 def test_while_a_log_grows_it_is_read_twice_a_second(job: Job) -> None:
     job.start()
     for step in range(10, 20):
         job.write(BAR.format(step=step))
-        assert job.run(0.5) <= 2
+        assert job.loop.run(0.5) <= 2
     assert 8 <= len(job.found) <= 10
 
 
@@ -87,11 +83,11 @@ def test_a_bar_that_is_written_in_parts(job: Job) -> None:
     bar = BAR.format(step=14).encode()
     for byte in range(len(bar)):
         job.write(bar[byte : byte + 1])
-        job.run(1.0)
+        job.loop.run(1.0)
     assert {values["STEP"] for _, values, _ in job.found} == {"14"}
     assert job.found[-1][2]
     job.write("\n")
-    job.run()
+    job.loop.run(10.0)
     assert not job.found[-1][2]
 
 
@@ -99,10 +95,10 @@ def test_a_bar_that_is_written_in_parts(job: Job) -> None:
 def test_a_bar_that_is_erased(job: Job, lines: int) -> None:
     job.start()
     job.write(BAR.format(step=14))
-    job.run()
+    job.loop.run(10.0)
     assert job.found[-1][2]
     job.write("\r" + " " * 60 + "\r" + "evaluated a shard\n" * lines)
-    job.run()
+    job.loop.run(10.0)
     assert job.last["STEP"] == "14"
     assert not job.found[-1][2]
 
@@ -119,48 +115,52 @@ def test_only_the_end_of_fast_output_is_read(job: Job, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "pread", counted)
     job.write("Epoch 3/9\n" + "x" * 50_000_000 + "\n")
     job.write("Epoch 4/9\n" + "some output\n" * 10_000 + BAR.format(step=7))
-    job.run()
+    job.loop.run(10.0)
     assert (job.last["STEP"], job.last["EPOCH"]) == ("7", "4")
     assert sum(sizes) < 1_000_000
 
 
-def test_the_middle_of_a_line_is_no_bar(job: Job) -> None:
+def test_the_middle_of_a_line_is_no_bar_and_the_rest_is_read_at_the_end(job: Job) -> None:
     job.start()
     job.write("x" * 300_000 + "1/5 - 1s - loss: 0.1")
-    job.run()
+    job.loop.run(10.0)
     assert not job.found
+    job.write(BAR.format(step=999))
+    for name in job.names:
+        job.tails.read_rest(name)
+    assert job.last["STEP"] == "999"
 
 
 def test_a_new_attempt_begins_at_its_offset(job: Job) -> None:
     job.start()
     job.write(BAR.format(step=900))
-    job.run()
+    job.loop.run(10.0)
     job.tails.stop("worker:0")
     rest = BAR.format(step=901) + "\n--- attempt 1, now: printed by the program ---\n"
     begins = job.log_of("worker:0").stat().st_size + len(rest.encode())
     job.start(start=begins)  # the rest of a copy may arrive after the start
-    job.run()
+    job.loop.run(10.0)
     job.write(rest)
-    job.run()
+    job.loop.run(10.0)
     assert job.last["STEP"] == "900"
     job.write("Epoch 1/9\n" + BAR.format(step=3))
-    job.run()
+    job.loop.run(10.0)
     assert job.last == {"STEP": "3", "STEPS": "100000", "ETA": "9", "EPOCH": "1", "EPOCHS": "9"}
 
 
 def test_a_log_that_its_task_cuts_off_or_replaces(job: Job) -> None:
     job.start()
     job.write("x" * 1000 + BAR.format(step=3))
-    job.run()
+    job.loop.run(10.0)
     os.truncate(job.log_of("worker:0"), 0)
     job.write(BAR.format(step=4))
-    job.run()
+    job.loop.run(10.0)
     assert job.last["STEP"] == "4"
     job.log_of("worker:0").unlink()
     os.mkfifo(job.log_of("worker:0"))
-    job.run()
+    job.loop.run(10.0)
     job.log_of("worker:0").unlink()
-    job.run()
+    job.loop.run(10.0)
     assert job.last["STEP"] == "4"
 
 
@@ -170,18 +170,10 @@ def test_without_inotify_logs_are_polled(job: Job, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Inotify, "__init__", fail)
     job.start()
-    job.run()
+    job.loop.run(10.0)
     job.write(BAR.format(step=5))
-    assert job.run(100.0) <= 55
+    assert job.loop.run(100.0) <= 55
     assert job.last["STEP"] == "5"
-
-
-def test_the_rest_at_a_tasks_end(job: Job) -> None:
-    job.start()
-    job.write(BAR.format(step=999))
-    for name in job.names:
-        job.tails.read_rest(name)
-    assert job.last["STEP"] == "999"
 
 
 def test_servers_are_found_once_their_line_is_complete(job: Job) -> None:
@@ -189,8 +181,8 @@ def test_servers_are_found_once_their_line_is_complete(job: Job) -> None:
     job.write(line.replace("12345", "1"))
     job.start(start=len(line) - 4)
     job.write(line[:-3])
-    job.run()
+    job.loop.run(10.0)
     assert job.served == set()
     job.write(line[-3:] + "x" * 100_000)
-    job.run()
+    job.loop.run(10.0)
     assert job.served == {"localhost:12345"}

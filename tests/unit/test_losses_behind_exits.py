@@ -195,6 +195,11 @@ link-lost h2
 timer restart:1 -> nothing
 link-back h2 ->+ start evaluator:0 #1
 = undecided
+
+# on hosts that end with the supervisor a code ends the job at once
+mwm worker:2 | worker:1@h2 max=3 never_on=7
+worker:0 exit 7 unasked
+= failed 7 task
 """
 
 
@@ -207,25 +212,13 @@ def test_what_follows(scenario: list[str]) -> None:
 def test_an_exception_of_ones_own_is_the_cause_only_if_it_was_earlier(
     seconds: float, kind: str
 ) -> None:
-    job = play(
-        [
-            "mwm worker:2 | rooms worker:1@h2", "worker:0 gone 1", f"wait {seconds}",
-            "link-lost h2", "lost h2", "timer restart:1", "plan worker:0@h1 worker:1@h3",
-        ]
-    )  # fmt: skip
+    job = play(["mwm worker:2 | rooms worker:1@h2", "worker:0 gone 1", f"wait {seconds}",
+                "link-lost h2", "lost h2", "timer restart:1",
+                "plan worker:0@h1 worker:1@h3"])  # fmt: skip
     assert verdict_words(verdicts(job, worker0=OWN)[-1]).split()[0] == kind
 
 
-def test_on_hosts_that_end_with_the_supervisor_a_code_ends_the_job_at_once() -> None:
-    play(["mwm worker:2 | worker:1@h2 max=3 never_on=7", "worker:0 exit 7 unasked",
-          "= failed 7 task"])  # fmt: skip
-
-
 def test_echoes_of_lost_hosts_do_not_speak_against_the_host_of_a_task() -> None:
-    job = play(
-        [
-            "mwm worker:2 | rooms worker:1@h2 host_failures=2 max=9", "worker:0 gone 1",
-            "link-lost h2", "wait 1.5", "timer restart:1", "lost h2",
-        ]
-    )  # fmt: skip
+    job = play(["mwm worker:2 | rooms worker:1@h2 host_failures=2 max=9", "worker:0 gone 1",
+                "link-lost h2", "wait 1.5", "timer restart:1", "lost h2"])  # fmt: skip
     assert (job.state.failing_host, job.state.failures_in_a_row) == ("h1", 0)

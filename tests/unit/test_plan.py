@@ -13,19 +13,13 @@ from hypothesis import strategies as st
 from distrun import plan
 from distrun.codec import from_json, to_json
 from distrun.errors import InvalidSpecError
-from distrun.plan import Plan, PortNeed
-from distrun.spec.model import (
-    HostSpec,
-    Placement,
-    ProgramKind,
-    ProgramSpec,
-    Sync,
-)
+from distrun.plan import HostFacts, Plan, PortNeed
+from distrun.spec.model import HostSpec, Placement, ProgramKind, ProgramSpec, Spec, Sync
 from distrun.strategies import STRATEGIES
 from distrun.words.causes import cause_advice
 from harness.values import not_none
 
-from .plans import FACTS, MWM, PS, SCRIPT, A, B, env, planned, refused, role, spec_of, task
+from .plans import FACTS, MWM, PS, SCRIPT, A, B, planned, refused, role, spec_of, task
 
 # TF_CONFIG ----------------------------------------------------------------------------------
 
@@ -33,17 +27,13 @@ from .plans import FACTS, MWM, PS, SCRIPT, A, B, env, planned, refused, role, sp
 def test_tf_config_is_what_tensorflow_reads() -> None:
     addresses = ("localhost:12345", "localhost:23456")
     made = planned(spec_of(role("worker", addresses=addresses)))
-    for index in (0, 1):
-        text = task(made, f"worker:{index}").tf_config
-        assert text is not None
-        assert json.loads(text) == {
-            "cluster": {"worker": ["localhost:12345", "localhost:23456"]},
-            "task": {"type": "worker", "index": index},
-        }
-        assert list(json.loads(text)) == ["cluster", "task"]
-        assert list(json.loads(text)["task"]) == ["type", "index"]
-        assert task(made, f"worker:{index}").address == addresses[index]
-        assert not task(made, f"worker:{index}").port_is_provisional
+    for index, each in enumerate(made.tasks):
+        found = json.loads(not_none(each.tf_config))
+        expected = {"type": "worker", "index": index}
+        assert found == {"cluster": {"worker": [*addresses]}, "task": expected}
+        assert [*found, *found["task"]] == ["cluster", "task", "type", "index"]
+        assert each.address == addresses[index]
+        assert not each.port_is_provisional
 
 
 def test_all_tasks_have_the_same_cluster_and_an_evaluator_is_not_in_it() -> None:
@@ -100,20 +90,24 @@ def hosts_of(made: Plan) -> list[str]:
     return [each.host for each in made.tasks]
 
 
-def test_spread_goes_round_and_pack_fills_up() -> None:
-    workers = role("worker", 4)
-    assert hosts_of(planned(spec_of(workers, hosts=(A, B)))) == ["a", "b", "a", "b"]
-    packed = spec_of(workers, hosts=(A, B), placement=Placement.PACK)
-    assert hosts_of(planned(packed)) == ["a", "a", "b", "b"]
-
-
-def test_slots_bound_both() -> None:
-    hosts = (replace(A, slots=3), replace(B, slots=1))
-    assert hosts_of(planned(spec_of(role("worker", 4), hosts=hosts))) == ["a", "b", "a", "a"]
-    packed = spec_of(role("worker", 4), hosts=hosts, placement=Placement.PACK)
-    assert hosts_of(planned(packed)) == ["a", "a", "a", "b"]
-    with refused("5 tasks do not fit on the hosts' 4 slots"):
-        plan.place(spec_of(role("worker", 5), hosts=hosts))
+@pytest.mark.parametrize(
+    ("slots", "placement", "expected"),
+    [
+        ((None, None), Placement.SPREAD, "abab"),
+        ((None, None), Placement.PACK, "aabb"),
+        ((3, 1), Placement.SPREAD, "abaa"),
+        ((3, 1), Placement.PACK, "aaab"),
+    ],
+)
+def test_spread_goes_round_and_pack_fills_up(
+    slots: tuple[int | None, ...], placement: Placement, expected: str
+) -> None:
+    hosts = (replace(A, slots=slots[0]), replace(B, slots=slots[1]))
+    made = planned(spec_of(role("worker", 4), hosts=hosts, placement=placement))
+    assert "".join(hosts_of(made)) == expected
+    if slots[0]:
+        with refused("5 tasks do not fit on the hosts' 4 slots"):
+            plan.place(spec_of(role("worker", 5), hosts=hosts))
 
 
 def test_an_explicit_address_is_placed_on_its_host() -> None:
@@ -133,11 +127,8 @@ def test_an_explicit_address_is_placed_on_its_host() -> None:
 def test_chosen_addresses_are_the_hosts_and_say_that_they_may_change() -> None:
     hosts = (replace(A, address="10.0.0.5"), HostSpec(name="six", address="fd00::1"))
     made = planned(spec_of(role("worker", 3), hosts=hosts))
-    assert [each.address for each in made.tasks] == [
-        "10.0.0.5:20001",
-        "[fd00::1]:20001",
-        "10.0.0.5:20002",
-    ]
+    addresses = ["10.0.0.5:20001", "[fd00::1]:20001", "10.0.0.5:20002"]
+    assert [each.address for each in made.tasks] == addresses
     assert all(each.port_is_provisional for each in made.tasks)
     assert made.hosts == ("a", "six")
 
@@ -200,61 +191,83 @@ def test_every_task_has_one_place_and_no_host_more_than_its_slots(
 # Variables ----------------------------------------------------------------------------------
 
 
-def test_sets_have_one_order_in_a_group_unless_the_user_chooses() -> None:
-    made = planned(spec_of(role("worker", 2), role("evaluator")))
-    seeds = [each.env.get("PYTHONHASHSEED") for each in made.tasks]
-    assert seeds == ["0", "0", None]
-    alone = planned(spec_of(role("worker"), strategy="mirrored"))
-    inherited = planned(spec_of(role("worker", 2)), replace(FACTS, environ={"PYTHONHASHSEED": "7"}))
-    for each in (alone, inherited):
-        assert all("PYTHONHASHSEED" not in task.env for task in each.tasks)
-    chosen = spec_of(role("worker", 2, env={"PYTHONHASHSEED": "random"}))
-    assert env(planned(chosen), "worker:1")["PYTHONHASHSEED"] == "random"
+OMP, INTRAOP, LEGACY = "OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_USE_LEGACY_KERAS"
+SEED = "PYTHONHASHSEED"
+TEN = replace(FACTS, cores=10.5)
+TWO = role("worker", 2)
+EACH_TASK = (
+    f"DISTRUN_TASK=worker:0 DISTRUN_STRATEGY={MWM} PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1 "
+    "TF_GRPC_REUSE_PORT=true TF_NUM_INTEROP_THREADS GRPC_FAIL_FAST"
+)
 
 
-def test_cores_are_divided_unless_a_role_or_the_shell_says_otherwise() -> None:
-    def threads(made: Plan) -> list[tuple[str | None, str | None]]:
-        names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
-        return [(each.env.get(names[0]), each.env.get(names[1])) for each in made.tasks]
-
-    assert threads(planned(spec_of(role("worker", 3)))) == [("1", "1")] * 3
-    ten = replace(FACTS, cores=10.5)
-    assert threads(planned(spec_of(role("worker", 3)), ten)) == [("3", "3")] * 3
-    assert threads(planned(spec_of(role("worker", 9)), FACTS)) == [("1", "1")] * 9
-    split = spec_of(role("chief", cpus=4), role("worker", 2))
-    assert threads(planned(split, ten)) == [("4", "4"), ("3", "3"), ("3", "3")]
-    greedy = spec_of(role("chief", cpus=40), role("worker", 2))
-    assert threads(planned(greedy)) == [("40", "40"), ("1", "1"), ("1", "1")]
-    inherited = replace(FACTS, environ={"OMP_NUM_THREADS": "7"})
-    assert threads(planned(spec_of(role("worker", 2)), inherited)) == [(None, "2")] * 2
+def threads(*counts: int) -> list[str]:
+    return [f"{OMP}={count} {INTRAOP}={count}" for count in counts]
 
 
-def test_what_the_spec_sets_wins_the_role_over_the_program_over_the_host() -> None:
-    program = replace(SCRIPT, env={"A": "program", "B": "program", "no_proxy": "mine"})
-    made = planned(
+def keras(version: int | None) -> ProgramSpec:
+    return replace(SCRIPT, keras=version)
+
+
+def inherited(**environ: str) -> HostFacts:
+    return replace(FACTS, environ=environ)
+
+
+VARIABLES: dict[str, tuple[Spec, HostFacts, list[str]]] = {
+    # In a group, sets have one order, unless the user chooses.
+    "a group": (spec_of(TWO, role("evaluator")), FACTS, [f"{SEED}=0", f"{SEED}=0", SEED]),
+    "alone": (spec_of(role("worker"), strategy="mirrored"), FACTS, [SEED]),
+    "an inherited seed": (spec_of(TWO), inherited(**{SEED: "7"}), [SEED, SEED]),
+    "a chosen seed": (spec_of(role("worker", 2, env={SEED: "random"})), FACTS,
+                      [f"{SEED}=random"] * 2),
+    # Cores are divided, unless a role or the shell says otherwise.
+    "4 cores for 3": (spec_of(role("worker", 3)), FACTS, threads(1, 1, 1)),
+    "10.5 cores for 3": (spec_of(role("worker", 3)), TEN, threads(3, 3, 3)),
+    "4 cores for 9": (spec_of(role("worker", 9)), FACTS, threads(*[1] * 9)),
+    "cpus": (spec_of(role("chief", cpus=4), TWO), TEN, threads(4, 3, 3)),
+    "more cpus than there are": (spec_of(role("chief", cpus=40), TWO), FACTS, threads(40, 1, 1)),
+    "inherited threads": (spec_of(TWO), inherited(**{OMP: "7"}), [f"{OMP} {INTRAOP}=2"] * 2),
+    # What the spec sets wins: the role over the program over the host.
+    "env": (
         spec_of(
-            role("worker", 2, env={"B": "role", "OMP_NUM_THREADS": "5", "TF_CONFIG": "{}"}),
-            program=program,
+            role("worker", env={"B": "role", OMP: "5", "TF_CONFIG": "{}"}),
+            program=replace(SCRIPT, env={"A": "program", "B": "program", "no_proxy": "mine"}),
             hosts=(HostSpec(env={"A": "host", "C": "host", "PYTHONUNBUFFERED": ""}),),
-        )
-    )
-    told = env(made, "worker:0")
-    assert (told["A"], told["B"], told["C"]) == ("program", "role", "host")
-    assert told["PYTHONUNBUFFERED"] == ""
-    assert told["OMP_NUM_THREADS"] == "5"
-    assert told["no_proxy"] == "mine"
-    assert told["TF_CONFIG"] == "{}"
+        ),
+        FACTS,
+        [f"A=program B=role C=host PYTHONUNBUFFERED= {OMP}=5 no_proxy=mine TF_CONFIG={{}}"],
+    ),
+    "keras unset": (spec_of(TWO, program=keras(None)), FACTS, [LEGACY] * 2),
+    "keras 2": (spec_of(TWO, program=keras(2)), FACTS, [f"{LEGACY}=1"] * 2),
+    "keras 3": (spec_of(TWO, program=keras(3)), FACTS, [f"{LEGACY}=0"] * 2),
+    "keras in env": (spec_of(role("worker", env={LEGACY: "True"}), program=keras(2)), FACTS,
+                     [f"{LEGACY}=True"]),
+    "parameter_server fails fast": (
+        spec_of(role("chief"), role("worker"), role("ps"), strategy=PS), FACTS,
+        ["GRPC_FAIL_FAST=use_caller"] * 3),
+    "each task": (spec_of(role("worker")), FACTS, [EACH_TASK]),
+    # The cluster's hosts are added to no_proxy.
+    **{
+        f"{environ}": (
+            spec_of(role("worker", addresses=("a:1", "a:2", "[::1]:3")), hosts=(A,)),
+            inherited(**environ), [f"no_proxy={expected}"] * 3)
+        for environ, expected in (
+            ({}, "a,::1"), ({"no_proxy": "x, y,,a"}, "x,y,a,::1"), ({"NO_PROXY": "x"}, "x,a,::1"),
+            ({"no_proxy": "x", "NO_PROXY": "y"}, "x,a,::1"))
+    },
+}  # fmt: skip
+"""Of each task, variables with their values, and without one those that are not set."""
 
 
-@pytest.mark.parametrize(("keras", "value"), [(None, None), (2, "1"), (3, "0")])
-def test_keras_sets_its_variable_unless_the_spec_sets_it(
-    keras: int | None, value: str | None
-) -> None:
-    program = replace(SCRIPT, keras=keras)
-    made = planned(spec_of(role("worker", 2), program=program))
-    assert {each.env.get("TF_USE_LEGACY_KERAS") for each in made.tasks} == {value}
-    mixed = spec_of(role("worker", env={"TF_USE_LEGACY_KERAS": "True"}), program=program)
-    assert env(planned(mixed), "worker:0")["TF_USE_LEGACY_KERAS"] == "True"
+@pytest.mark.parametrize("case", VARIABLES)
+def test_what_tasks_have_in_their_environment(case: str) -> None:
+    spec, host, expected = VARIABLES[case]
+    made = planned(spec, host)
+    for each, words in zip(made.tasks, expected, strict=True):
+        for name, is_set, value in (word.partition("=") for word in words.split()):
+            assert each.env.get(name) == (value if is_set else None), (each.name, name)
+        assert each.log == f"{each.name.replace(':', '-')}.log"
+        assert each.unset == (() if each.tf_config else ("TF_CONFIG",))
 
 
 @pytest.mark.parametrize(("strategy", "count"), [(MWM, 2), ("mirrored", 1)])
@@ -268,21 +281,6 @@ def test_a_program_with_a_tf_config_of_its_own_gets_none(strategy: str, count: i
         assert each.unset == ()
         assert each.owns_tf_config
         assert (each.address, each.env) == (other.address, other.env)
-
-
-@pytest.mark.parametrize(
-    ("environ", "expected"),
-    [
-        ({}, "a,::1"),
-        ({"no_proxy": "x, y,,a"}, "x,y,a,::1"),
-        ({"NO_PROXY": "x"}, "x,a,::1"),
-        ({"no_proxy": "x", "NO_PROXY": "y"}, "x,a,::1"),
-    ],
-)
-def test_the_clusters_hosts_are_added_to_no_proxy(environ: dict[str, str], expected: str) -> None:
-    spec = spec_of(role("worker", addresses=("a:1", "a:2", "[::1]:3")), hosts=(A,))
-    made = planned(spec, replace(FACTS, environ=environ))
-    assert {each.env["no_proxy"] for each in made.tasks} == {expected}
 
 
 def test_pass_env_is_named_but_never_written_down() -> None:
@@ -364,22 +362,3 @@ def test_only_a_default_folder_that_nothing_was_sent_to_may_be_missing() -> None
     assert not may_be_home(command, HostSpec(name="far", workdir="/own"))
     assert not may_be_home(command, HostSpec())
     assert not may_be_home(replace(command, sync=Sync.OFF), HostSpec(name="far"))
-
-
-def test_only_parameter_server_fails_fast() -> None:
-    made = planned(spec_of(role("chief"), role("worker"), role("ps"), strategy=PS))
-    assert {each.env["GRPC_FAIL_FAST"] for each in made.tasks} == {"use_caller"}
-
-
-def test_what_every_task_is_told() -> None:
-    made = planned(spec_of(role("worker", 2)))
-    told = env(made, "worker:1")
-    assert told["DISTRUN_TASK"] == "worker:1"
-    assert told["DISTRUN_STRATEGY"] == MWM
-    assert told["PYTHONUNBUFFERED"] == "1"
-    assert told["PYTHONFAULTHANDLER"] == "1"
-    assert told["TF_GRPC_REUSE_PORT"] == "true"
-    assert "TF_NUM_INTEROP_THREADS" not in told
-    assert "GRPC_FAIL_FAST" not in told
-    assert task(made, "worker:1").log == "worker-1.log"
-    assert task(made, "worker:1").unset == ()

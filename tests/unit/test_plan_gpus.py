@@ -4,18 +4,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distrun.errors import InvalidSpecError
-from distrun.spec.model import (
-    HostSpec,
-    Spec,
-)
+from distrun.spec.model import HostSpec, Spec
 
 from .plans import FACTS, PS, SCRIPT, A, B, planned, refused, role, spec_of
 
-CLUSTER = (role("chief"), role("worker", 2), role("ps"), role("evaluator"))
+CLUSTER = spec_of(role("chief"), role("worker", 2), role("ps"), role("evaluator"), strategy=PS)
+SHARED = spec_of(role("worker", 3), role("evaluator"))
+ONE, TWO = role("worker"), role("worker", 2)
+NAMED = (HostSpec(gpus=(2, 3)),)
+CASES: dict[str, tuple[Spec, str, str]] = {
+    "workers share them evenly and servers have none": (
+        CLUSTER, "0 1 2 3 4 5 6",
+        "chief:0=0,1 worker:0=2,3 worker:1=4,5 ps:0=-1 evaluator:0=-1"),
+    "more tasks than GPUs": (
+        SHARED, "0 1", "worker:0=0 worker:1=1 worker:2=0 evaluator:0=-1"),
+    "what a role asks for it gets, and the others the rest": (
+        spec_of(role("chief", gpus=2), TWO, role("evaluator", gpus=1)), "0 1 2 3 4",
+        "chief:0=0,1 worker:0=3 worker:1=4 evaluator:0=2"),
+    "none for two": (spec_of(role("worker", 2, gpus=0)), "0", "worker:0=-1 worker:1=-1"),
+    "none for one": (spec_of(role("worker", gpus=0)), "0", "worker:0=-1"),
+    "a host names its GPUs": (
+        spec_of(TWO, hosts=NAMED), "0 1 2 3", "worker:0=2 worker:1=3"),
+    "a host names them for one": (spec_of(ONE, hosts=NAMED), "0 1 2 3", "worker:0=2,3"),
+    "CUDA's own names": (spec_of(TWO), "GPU-8932f937 MIG-GPU-1/1/0",
+                         "worker:0=GPU-8932f937 worker:1=MIG-GPU-1/1/0"),
+    "where nothing is said, one task alone keeps all": (spec_of(ONE), "0 1", "worker:0"),
+    "without GPUs, those that never use one are told": (
+        CLUSTER, "", "chief:0 worker:0 worker:1 ps:0=-1 evaluator:0=-1"),
+}  # fmt: skip
+"""The GPUs of the host, and what tasks see; without a value, nothing is set."""
 
 
 def visible(spec: Spec, *gpus: str) -> dict[str, str | None]:
@@ -23,65 +45,30 @@ def visible(spec: Spec, *gpus: str) -> dict[str, str | None]:
     return {each.name: each.env.get("CUDA_VISIBLE_DEVICES") for each in made.tasks}
 
 
-def growing(spec: Spec, *gpus: str, **environ: str) -> list[str]:
-    made = planned(spec, replace(FACTS, gpus=gpus, environ=environ))
-    wanted = ("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    return [each.name for each in made.tasks if wanted in each.env.items()]
+@pytest.mark.parametrize("case", CASES)
+def test_which_gpus_a_task_sees(case: str) -> None:
+    spec, gpus, expected = CASES[case]
+    seen = {name: value or None for name, _, value in (e.partition("=") for e in expected.split())}
+    assert visible(spec, *gpus.split()) == seen
 
 
-def test_workers_share_the_gpus_evenly_and_servers_have_none() -> None:
-    assert visible(spec_of(*CLUSTER, strategy=PS), *"0123456") == {
-        "chief:0": "0,1",
-        "worker:0": "2,3",
-        "worker:1": "4,5",
-        "ps:0": "-1",
-        "evaluator:0": "-1",
-    }
+def test_tasks_that_share_a_gpu_leave_each_other_memory() -> None:
+    def growing(spec: Spec, *gpus: str, **environ: str) -> list[str]:
+        made = planned(spec, replace(FACTS, gpus=gpus, environ=environ))
+        wanted = ("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+        return [each.name for each in made.tasks if wanted in each.env.items()]
 
-
-def test_more_tasks_than_gpus_share_them_and_leave_each_other_memory() -> None:
-    spec = spec_of(role("worker", 3), role("evaluator"))
-    assert visible(spec, "0", "1") == {
-        "worker:0": "0",
-        "worker:1": "1",
-        "worker:2": "0",
-        "evaluator:0": "-1",
-    }
-    assert growing(spec, "0", "1") == ["worker:0", "worker:2"]
-    assert growing(spec, "0", "1", TF_FORCE_GPU_ALLOW_GROWTH="false") == []
+    assert growing(SHARED, "0", "1") == ["worker:0", "worker:2"]
+    assert growing(SHARED, "0", "1", TF_FORCE_GPU_ALLOW_GROWTH="false") == []
     own = replace(SCRIPT, env={"TF_FORCE_GPU_ALLOW_GROWTH": "false"})
-    assert growing(replace(spec, program=own), "0", "1") == []
-    assert growing(spec, "0", "1", "2") == []
-
-
-def test_what_a_role_asks_for_it_gets_and_the_others_the_rest() -> None:
-    spec = spec_of(role("chief", gpus=2), role("worker", 2), role("evaluator", gpus=1))
-    assert visible(spec, *"01234") == {
-        "chief:0": "0,1",
-        "worker:0": "3",
-        "worker:1": "4",
-        "evaluator:0": "2",
-    }
-    assert visible(spec_of(role("worker", 2, gpus=0)), "0") == {"worker:0": "-1", "worker:1": "-1"}
-    assert visible(spec_of(role("worker", gpus=0)), "0") == {"worker:0": "-1"}
+    assert growing(replace(SHARED, program=own), "0", "1") == []
+    assert growing(SHARED, "0", "1", "2") == []
+    assert growing(spec_of(TWO, hosts=(A, B)), "0") == [], "another host's 0 is another GPU"
 
 
 def test_asking_for_more_than_there_is_is_an_error() -> None:
     with refused("ask for 4 GPUs, and it has 3"):
         visible(spec_of(role("worker", 2, gpus=2)), *"012")
-
-
-def test_a_host_may_name_its_gpus_and_cuda_may_have_names_for_them() -> None:
-    one = HostSpec(gpus=(2, 3))
-    assert visible(spec_of(role("worker", 2), hosts=(one,)), *"0123") == {
-        "worker:0": "2",
-        "worker:1": "3",
-    }
-    assert visible(spec_of(role("worker"), hosts=(one,)), *"0123") == {"worker:0": "2,3"}
-    names = ("GPU-8932f937", "MIG-GPU-1/1/0")
-    assert visible(spec_of(role("worker", 2)), *names) == dict(
-        zip(("worker:0", "worker:1"), names, strict=True)
-    )
 
 
 @given(
@@ -106,17 +93,3 @@ def test_no_gpu_is_given_to_one_that_asked_and_another(asked: list[int | None], 
     ]
     assert len(set(given_out)) == len(given_out) == sum(each or 0 for each in asked)
     assert {gpu for each in seen.values() if each for gpu in each.split(",")} <= {*numbers, "-1"}
-
-
-def test_where_nothing_is_said_one_task_alone_keeps_all() -> None:
-    assert visible(spec_of(role("worker")), "0", "1") == {"worker:0": None}
-
-
-def test_without_gpus_only_those_that_never_use_one_are_told() -> None:
-    seen = visible(spec_of(*CLUSTER, strategy=PS))
-    assert seen["worker:0"] is None
-    assert (seen["ps:0"], seen["evaluator:0"]) == ("-1", "-1")
-
-
-def test_a_gpu_of_the_same_number_on_another_host_is_another_gpu() -> None:
-    assert growing(spec_of(role("worker", 2), hosts=(A, B)), "0") == []

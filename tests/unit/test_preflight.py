@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,15 +12,11 @@ from distrun.agent.linux.facts import Facts
 from distrun.agent.probe import marks
 from distrun.agent.protocol import Cause, Code, probe_messages
 from distrun.agent.protocol.causes import Subject
-from distrun.agent.protocol.probe_messages import (
-    Dialled,
-    Inspected,
-    ProgramFacts,
-    Unreachable,
-)
+from distrun.agent.protocol.probe_messages import Dialled, Inspected, ProgramFacts, Unreachable
 from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
+from distrun.supervisor.probe import dialled_by
 from distrun.words.causes import cause_advice, cause_text
 
 if TYPE_CHECKING:
@@ -29,15 +26,9 @@ if TYPE_CHECKING:
 REFUSED = Cause(Code.CONNECTION_REFUSED)
 TIMEOUT = Cause(Code.CONNECTION_TIMED_OUT, seconds=5.0)
 FACTS = ProgramFacts(
-    "python3",
-    "/work",
-    {},
-    script="/work/train.py",
-    is_python=True,
-    digest="aa",
-    python="3.11.4",
-    tensorflow="2.21.0",
-)
+    *("python3", "/work", {}, "/work/train.py"),
+    is_python=True, digest="aa", python="3.11.4", tensorflow="2.21.0",
+)  # fmt: skip
 
 
 def host(name: str, *, disk: int = 10**9, **about: Any) -> HostAnswers:
@@ -78,39 +69,23 @@ def test_where_all_is_well_every_subject_is_good_on_every_host() -> None:
         ({"tensorflow": "2.21.1"}, "tensorflow", "failed", "2.21.1; that of a, b has 2.21.0"),
         ({"tensorflow": ""}, "tensorflow", "failed", "no TensorFlow; that of a, b has"),
         ({"is_slow": True, "python": ""}, "python", "warning", "in time"),
-        (
-            {"python_problem": Cause(Code.INTERPRETER_FAILED, status=1), "python": ""},
-            "python",
-            "failed",
-            "exited with 1",
-        ),
+        ({"python_problem": Cause(Code.INTERPRETER_FAILED, status=1), "python": ""},
+         "python", "failed", "exited with 1"),
         ({"digest": "bb"}, "script", "failed", "not the same as on a, b"),
-        (
-            {"script_problem": Cause(Code.SCRIPT_NOT_READ, errno=2), "digest": ""},
-            "script",
-            "failed",
-            "No such file",
-        ),
-        (
-            {"workdir_problem": Cause(Code.WORKDIR_NOT_ENTERED, errno=13)},
-            "workdir",
-            "failed",
-            "Permission denied",
-        ),
+        ({"script_problem": Cause(Code.SCRIPT_NOT_READ, errno=2), "digest": ""},
+         "script", "failed", "No such file"),
+        ({"workdir_problem": Cause(Code.WORKDIR_NOT_ENTERED, errno=13)},
+         "workdir", "failed", "Permission denied"),
         ({"program_problem": Cause(Code.PROGRAM_NOT_FOUND)}, "program", "failed", "in PATH"),
         ({"environ": {"http_proxy": "http://p:1"}}, "proxies", "failed", "for 10.0.0.1"),
         ({"disk": 50_000_000}, "disk", "warning", "50 MB free in the working folder, /work"),
         ({"disk": 4096}, "disk", "failed", "4 kB free in the working folder, /work"),
         ({"clock_offset": -90.0, "clock_tolerance": 0.1}, "clock", "warning", "90.0 s behind"),
         ({"clock_offset": 1.4}, "clock", "warning", "1.4 s ahead of"),
-        (
-            {"listen_errors": (Cause(Code.PORT_NOT_LISTENING, port=20000, errno=98),)},
-            "network",
-            "failed",
-            "20000 cannot be listened",
-        ),
+        ({"listen_errors": (Cause(Code.PORT_NOT_LISTENING, port=20000, errno=98),)},
+         "network", "failed", "20000 cannot be listened"),
     ],
-)
+)  # fmt: skip
 def test_what_one_host_differs_in_is_said_of_that_host(
     about: dict[str, Any], subject: str, grade: str, words: str
 ) -> None:
@@ -152,28 +127,35 @@ def test_folders_that_hosts_share(
     assert all(cause_advice(each.cause) for each in checks if each.grade is not Grade.OK)
 
 
-def test_newcomers_are_measured_by_the_other_hosts() -> None:
-    """However many they are."""
-    others: dict[str, Any] = {"python": "3.12.1", "tensorflow": "2.22.0"}
-    hosts = (host("a"), host("b", **others), host("c", **others))
-    found = bad(judged(*hosts, newcomers=frozenset("bc")))
-    assert {name for name, _, _ in found} == {"b", "c"}
-    assert {name for name, _, _ in bad(judged(*hosts))} == {"a"}
+OTHERS: dict[str, Any] = {"python": "3.12.1", "tensorflow": "2.22.0"}
+LACKING = host("a", tensorflow="", missing=("tensorflow",))
+LONELY = host("b", ports=0, calls=1, dialled=Dialled([Unreachable("10.0.0.1", 20000, REFUSED)]))
+CASES: dict[str, tuple[list[HostAnswers], dict[str, Any], list[tuple[str, str, str]]]] = {
+    # Newcomers are measured by the other hosts, however many they are.
+    "most hosts": ([host("a"), host("b", **OTHERS), host("c", **OTHERS)], {},
+                   [("a", "python", "failed"), ("a", "tensorflow", "failed")]),
+    "newcomers": ([host("a"), host("b", **OTHERS), host("c", **OTHERS)],
+                  {"newcomers": frozenset("bc")},
+                  [(each, what, "failed") for each in "bc" for what in ("python", "tensorflow")]),
+    # Hosts do not need a TensorFlow that only newcomers have.
+    "lacking": ([LACKING, host("b")], {}, [("a", "tensorflow", "failed")]),
+    "only a newcomer has it": ([LACKING, host("b")], {"newcomers": frozenset("b")}, []),
+    "a clock that may be right": (
+        [host("a"), host("b", clock_offset=3.0, clock_tolerance=2.5)], {}, []),
+    "no TensorFlow anywhere": ([host(each, tensorflow="") for each in "ab"], {},
+                               [(each, "tensorflow", "note") for each in "ab"]),
+    # This machine's script is what the others are held to.
+    "script": ([host("a"), host("b"), host("c", digest="bb")], {"digest": "bb"},
+               [("a", "script", "failed"), ("b", "script", "failed")]),
+    "an evaluator that reaches nobody": ([host("a"), LONELY], {}, [("a", "network", "warning")]),
+}  # fmt: skip
+"""The hosts' answers, what is known of them, and what is not good."""
 
 
-def test_hosts_do_not_need_a_tensorflow_that_only_newcomers_have() -> None:
-    hosts = (host("a", tensorflow="", missing=("tensorflow",)), host("b"))
-    assert bad(judged(*hosts)) == [("a", "tensorflow", "failed")]
-    assert bad(judged(*hosts, newcomers=frozenset("b"))) == []
-
-
-def test_a_clock_that_may_be_right_is_not_complained_of() -> None:
-    assert bad(judged(host("a"), host("b", clock_offset=3.0, clock_tolerance=2.5))) == []
-
-
-def test_no_tensorflow_anywhere_is_only_noted() -> None:
-    checks = judged(host("a", tensorflow=""), host("b", tensorflow=""))
-    assert bad(checks) == [("a", "tensorflow", "note"), ("b", "tensorflow", "note")]
+@pytest.mark.parametrize("case", CASES)
+def test_hosts_are_measured_by_each_other(case: str) -> None:
+    hosts, about, expected = CASES[case]
+    assert sorted(bad(judged(*hosts, **about))) == expected
 
 
 @pytest.mark.parametrize(
@@ -193,11 +175,6 @@ def test_keras_2_needs_tf_keras_on_each_host(tensorflow: str, package: str) -> N
         assert not [each for each in checks if each.subject is Subject.KERAS]
 
 
-def test_this_machines_script_is_what_the_others_are_held_to() -> None:
-    checks = judged(host("a"), host("b"), host("c", digest="bb"), digest="bb")
-    assert bad(checks) == [("a", "script", "failed"), ("b", "script", "failed")]
-
-
 def test_who_fails_alike_is_named_together_with_every_port() -> None:
     missed = [Unreachable("10.0.0.3", 20000, TIMEOUT), Unreachable("10.0.0.3", 20001, TIMEOUT)]
     owners = {"10.0.0.3:20000": "c", "10.0.0.3:20001": "c", "10.0.0.1:20000": "a"}
@@ -215,11 +192,6 @@ def test_who_fails_alike_is_named_together_with_every_port() -> None:
         "a, b cannot reach c at 10.0.0.3:20000, 10.0.0.3:20001: no answer within 5 s"
     )
     assert second.cause.hosts == ("a", "b")
-
-
-def test_an_evaluator_that_reaches_nobody_is_only_warned_of() -> None:
-    lonely = host("b", ports=0, calls=1, dialled=Dialled([Unreachable("10.0.0.1", 20000, REFUSED)]))
-    assert bad(judged(host("a"), lonely)) == [("a", "network", "warning")]
 
 
 @pytest.mark.parametrize(
@@ -246,6 +218,27 @@ def test_a_proxy_is_told_as_grpc_would_use_it(env: dict[str, str], proxied: list
     assert (list(use.machines) if use else []) == proxied
 
 
+def dialled(count: int) -> dict[str, set[str]]:
+    hosts = [f"h{number}" for number in range(count)]
+    return {host: set(dialled_by(host, hosts)) for host in hosts}
+
+
+@pytest.mark.parametrize("count", [1, 2, 32])
+def test_each_of_a_few_hosts_dials_all(count: int) -> None:
+    found = dialled(count)
+    assert all(others == found.keys() for others in found.values())
+
+
+@pytest.mark.parametrize("count", [33, 64, 100, 1000])
+def test_of_many_hosts_each_is_dialled_by_several_others_and_the_first_by_all(count: int) -> None:
+    found = dialled(count)
+    assert all("h0" in others and host in others for host, others in found.items())
+    callers = Counter(other for host, others in found.items() for other in others if other != host)
+    assert min(callers[host] for host in found) >= 5
+    assert sum(callers.values()) <= count * (count.bit_length() + 1)
+    assert max(callers[host] for host in found if host != "h0") <= count.bit_length()
+
+
 def notes(checks: tuple[Check, ...]) -> list[tuple[str, str]]:
     """Host and text of what is told of the servers' security."""
     return [
@@ -260,25 +253,19 @@ def exposed(name: str, users: list[str], addresses: list[str], **about: Any) -> 
     return host(name, **{"inspected": inspected, **about})
 
 
-def test_other_users_of_a_host_are_named() -> None:
+def test_other_users_and_addresses_from_which_the_servers_are_reached_are_named() -> None:
     users = ["alice", "bob", "carol", "dan", "x" * 1000]
     (_, text), (_, two) = notes(judged(exposed("a", users, []), exposed("b", users[:2], [])))
     assert text.endswith("servers: alice, bob, carol and 2 more")
     assert two.endswith("servers: alice, bob")
     assert notes(judged(exposed("a", users, [], ports=0))) == [], "it has only an evaluator"
-
-
-def test_addresses_from_which_others_reach_the_servers_are_named() -> None:
     addresses = ["10.0.0.5", "8.8.8.8", "not an address", "2001:4860:4860::8888", "fd00::1"]
-    (_, text), *others = notes(judged(exposed("a", [], addresses)))
+    ((_, text),) = notes(judged(exposed("a", [], addresses)))
     assert text.endswith("also listen on 8.8.8.8, 2001:4860:4860::8888")
-    assert others == []
-    (_, text), *others = notes(
-        judged(exposed("a", [], ["192.168.1.5"]), machines=("localhost", "127.0.0.1"))
-    )
+    private = exposed("a", [], ["192.168.1.5"])
+    ((_, text),) = notes(judged(private, machines=("localhost", "127.0.0.1")))
     assert text.endswith("also listen on 192.168.1.5")
-    assert others == []
-    assert notes(judged(exposed("a", [], ["192.168.1.5"]))) == [], "of the cluster's network"
+    assert notes(judged(private)) == [], "of the cluster's network"
 
 
 def test_a_folder_that_another_host_has_just_made_is_looked_for_again(tmp_path: Path) -> None:

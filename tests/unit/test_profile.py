@@ -27,11 +27,20 @@ EXECUTE = ("quick_execute", f"{TF}eager/execute.py", 53)
 CALL = ("Function.__call__", f"{TF}eager/polymorphic_function/polymorphic_function.py", 833)
 SAVES = ("CheckpointManager.save", f"{TF}checkpoint/checkpoint_management.py", 808)
 STEP = (EXECUTE, CALL, TRAIN, MODULE)
+PRINTS = (("train", "/home/u/train.py", 50, "print(step, loss)"), MODULE)
+TRACES = (("func_graph_from_py_func", f"{TF}framework/func_graph.py", 9), CALL, TRAIN, MODULE)
+LOADS = (("load_batch", "/home/u/data.py", 12), TRAIN, MODULE)
 GENERATOR = (
     ("batches", "/home/u/data.py", 7),
     ("generator_py_func", f"{TF}data/ops/from_generator_op.py", 210),
     ("FuncRegistry.__call__", f"{TF}ops/script_ops.py", 149),
 )
+RECORDING: dict[str, Any] = {
+    "frames": [], "stacks": [], "threads": [], "readings": [], "throttled": 0.0, "host_busy": 2.0,
+    "host_cores": 8, "cores": 8, "quota": 0.0, "nice": 0, "swapped_bytes": 0, "clock_mhz": 3000,
+    "connections": [],
+}  # fmt: skip
+"""What a host sends of a task that has a machine of eight cores, without what was seen."""
 Frames = tuple[tuple[Any, ...], ...]
 
 
@@ -64,21 +73,9 @@ def recorded(
             readings.append((at, used, wait * at))
             used, at = used + 20 * cores, at + 20
     readings.append((at, used, wait * at))
-    recording = {
-        "threads": [*([thread(others)] if others else []), main],
-        "readings": readings,
-        "throttled": 0.0,
-        "host_busy": used / 1000,
-        "host_cores": 8,
-        "cores": 8,
-        "quota": 0.0,
-        "nice": 0,
-        "swapped_bytes": 0,
-        "clock_mhz": 3000,
-        "connections": (),
-        **more,
-    }
-    recording.update(frames=list(frames), stacks=list(seen))
+    threads = [*([thread(others)] if others else []), main]
+    seen_by_host = {"threads": threads, "readings": readings, "host_busy": used / 1000}
+    recording = {**RECORDING, **seen_by_host, "frames": list(frames), "stacks": list(seen), **more}
     (found,) = stacks.decode(json.dumps([{"task": task, "pid": 7, "recording": recording}]))
     return found
 
@@ -93,18 +90,12 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
         ((("join", f"{TF}training/server_lib.py", 300), MODULE), Kind.SERVING),
         ((EXECUTE, SAVES, TRAIN, MODULE), Kind.SAVING),
         ((("save_model", "/home/u/train.py", 12), MODULE), Kind.SAVING),
-        ((("load_batch", "/home/u/data.py", 12), TRAIN, MODULE), Kind.INPUT),
+        (LOADS, Kind.INPUT),
         ((EXECUTE, ("Model.evaluate", f"{KERAS}engine/training.py", 9), TRAIN), Kind.EVALUATION),
         ((EXECUTE, ("distributed_test_step", "/home/u/train.py", 9)), Kind.EVALUATION),
-        (
-            (("func_graph_from_py_func", f"{TF}framework/func_graph.py", 9), CALL, TRAIN, MODULE),
-            Kind.TRACING,
-        ),
-        (
-            (("OwnedIterator.__next__", f"{TF}data/ops/iterator_ops.py", 7), TRAIN, MODULE),
-            Kind.INPUT,
-        ),
-        (((*TRAIN, "print('loss', loss)"), MODULE), Kind.PRINTING),
+        (TRACES, Kind.TRACING),
+        ((("OwnedIterator.__next__", f"{TF}data/iterator_ops.py", 7), TRAIN, MODULE), Kind.INPUT),
+        (PRINTS, Kind.PRINTING),
         ((EXECUTE, (*TRAIN, "print(float(loss))"), MODULE), Kind.STEP),
         ((("emit", f"{STDLIB}logging/__init__.py", 1113), TRAIN, MODULE), Kind.PRINTING),
         ((EXECUTE, ("PreemptionCheckpointHandler.run", f"{TF}failure.py", 9), TRAIN), Kind.STEP),
@@ -159,19 +150,13 @@ def slow(*parts: Any, **more: Any) -> Any:
         ([(STEP, 1.0, 1.0)], {}, [Obstacle.LONGER_STEPS]),
         ([(STEP, 1.0, 0.4)], {"throttled": 0.6, "quota": 0.4}, [Obstacle.THROTTLED]),
         ([(STEP, 1.0, 0.4)], {"wait": 0.6, "nice": 10}, [Obstacle.NO_CORE, Obstacle.NICE]),
-        (
-            [(STEP, 1.0, 0.4)],
-            {"wait": 0.6, "host_busy": 7.9},
-            [Obstacle.NO_CORE, Obstacle.BUSY_NEIGHBOUR],
-        ),
+        ([(STEP, 1.0, 0.4)], {"wait": 0.6, "host_busy": 7.9},
+         [Obstacle.NO_CORE, Obstacle.BUSY_NEIGHBOUR]),
         ([(STEP, 1.0, 1.0)], {"cores": 1}, [Obstacle.FEWER_CORES, Obstacle.LONGER_STEPS]),
-        (
-            [(STEP, 1.0, 1.0)],
-            {"swapped_bytes": 1 << 30, "clock_mhz": 1200},
-            [Obstacle.SWAPPED, Obstacle.SLOWER_CLOCK, Obstacle.LONGER_STEPS],
-        ),
+        ([(STEP, 1.0, 1.0)], {"swapped_bytes": 1 << 30, "clock_mhz": 1200},
+         [Obstacle.SWAPPED, Obstacle.SLOWER_CLOCK, Obstacle.LONGER_STEPS]),
     ],
-)
+)  # fmt: skip
 def test_the_task_that_the_others_wait_for_is_named_with_what_sets_it_apart(
     parts: Any, more: dict[str, Any], obstacles: list[Obstacle]
 ) -> None:
@@ -182,32 +167,25 @@ def test_the_task_that_the_others_wait_for_is_named_with_what_sets_it_apart(
     assert all(reason_text(each) for each in found.reasons)
 
 
-PRINTS = (("train", "/home/u/train.py", 50, "print(step, loss)"), MODULE)
-TRACES = (("func_graph_from_py_func", f"{TF}framework/func_graph.py", 9), CALL, TRAIN, MODULE)
-LOADS = (("load_batch", "/home/u/data.py", 12), TRAIN, MODULE)
-
-
 @pytest.mark.parametrize(
-    ("each", "rate", "symptom"),
+    ("other", "symptom"),
     [
-        ((STEP, LOADS), 2.0, Symptom.INPUT),
-        ((STEP, TRACES), 2.0, Symptom.TRACING),
-        ((STEP, PRINTS), 2.0, Symptom.PRINTING),
-        ((STEP, (SAVES, TRAIN)), 2.0, Symptom.SAVING),
-        ((STEP, (TRAIN, MODULE)), 2.0, None),  # nobody knows whether its own Python must be so
-        ((STEP, STEP), 2.0, None),
-        ((STEP, (("evaluate", "/home/u/train.py", 9), MODULE)), 2.0, None),
+        (LOADS, Symptom.INPUT),
+        (TRACES, Symptom.TRACING),
+        (PRINTS, Symptom.PRINTING),
+        ((SAVES, TRAIN), Symptom.SAVING),
+        ((TRAIN, MODULE), None),  # nobody knows whether its own Python must be so
+        ((("evaluate", "/home/u/train.py", 9), MODULE), None),
     ],
 )
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_advice_is_what_takes_a_tenth_of_the_time_at_each_look(
-    each: Any, rate: float, symptom: Symptom | None, tasks: int
+    other: Frames, symptom: Symptom | None, tasks: int
 ) -> None:
     names = [f"worker:{n}" for n in range(tasks)]
-    usual, other = each
-    look = [profiled((usual, 0.7, 1.0), (other, 0.3, 1.0), task=name) for name in names]
-    without = [profiled((usual, 1.0, 1.0), task=name) for name in names]
-    rates = dict.fromkeys(names, rate)
+    look = [profiled((STEP, 0.7, 1.0), (other, 0.3, 1.0), task=name) for name in names]
+    without = [profiled((STEP, 1.0, 1.0), task=name) for name in names]
+    rates = dict.fromkeys(names, 2.0)
     found = advise_by_profiles([look] * 3, names, {}, rates)
     assert (found and found.symptom) == symptom
     if found is not None:
@@ -279,20 +257,9 @@ def test_the_file_has_all_tasks_with_the_outermost_frame_first() -> None:
 )
 def test_a_recording_that_no_host_can_have_is_refused(damage: dict[str, Any]) -> None:
     whole = {
-        "frames": [["f", "a.py", 3, ""]],
-        "stacks": [[0], []],
-        "threads": [[[0, 0], [20, 1]]],
-        "readings": [[0, 0, 0], [20, 20, 0]],
-        "throttled": 0.0,
-        "host_busy": 1.0,
-        "host_cores": 1,
-        "cores": 1,
-        "quota": 0.0,
-        "nice": 0,
-        "swapped_bytes": 0,
-        "clock_mhz": 0,
-        "connections": [],
-    }
+        **RECORDING, "frames": [["f", "a.py", 3, ""]], "stacks": [[0], []],
+        "threads": [[[0, 0], [20, 1]]], "readings": [[0, 0, 0], [20, 20, 0]],
+    }  # fmt: skip
     answer = [{"task": "worker:0", "pid": 7, "recording": whole}]
     assert profile(stacks.decode(json.dumps(answer))[0]) is not None
     answer[0]["recording"] = {**whole, **damage}

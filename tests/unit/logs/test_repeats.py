@@ -4,96 +4,83 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from distrun.logs.repeats import RepeatFolder
 from distrun.logs.view import View
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
 
 TASKS = ["chief:0", "worker:0", "worker:1", "worker:2"]
 
 
-def folder(clock: Clock) -> RepeatFolder:
-    return RepeatFolder(View(TASKS), TASKS, clock)
+class Folder(RepeatFolder):
+    """Of the lines of four tasks, with a time of its own."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        super().__init__(View(TASKS), TASKS, lambda: self.now)
+
+    def print(self, task: str, lines: str) -> str:
+        return b"".join(self.add(task, lines.encode())).decode()
+
+    def after(self, seconds: float) -> str:
+        """What is shown after a while."""
+        self.now += seconds
+        return b"".join(self.due()).decode()
 
 
-def add(folder: RepeatFolder, task: str, lines: str) -> str:
-    return b"".join(folder.add(task, lines.encode())).decode()
+CASES: dict[str, tuple[list[tuple[str, str]], str, str]] = {
+    "a line of all is shown at once and once": (
+        [(task, "Epoch 1/3\n") for task in TASKS[1:]], "worker:* | Epoch 1/3 (3 tasks)\n", ""),
+    "a line of some waits for a moment only": (
+        [("worker:0", "one\n"), ("worker:1", "one\n")], "", "worker:* | one (2 tasks)\n"),
+    "roles are not mixed": (
+        [("worker:0", "one\n"), ("chief:0", "one\n")], "", "worker:0 | one\nchief:0  | one\n"),
+    "a role with one task waits for nobody": ([("chief:0", "one\n")], "chief:0  | one\n", ""),
+    "what one task prints twice is shown twice": (
+        [("worker:0", ".\n.\n"), ("worker:1", ".\n.\n.\n")], "",
+        "worker:* | . (2 tasks)\nworker:* | . (2 tasks)\nworker:1 | .\n"),
+    "of two lines in another order only one is joined": (
+        [("worker:0", "a\nb\n"), ("worker:1", "b\na\n")], "",
+        "worker:0 | a\nworker:* | b (2 tasks)\nworker:1 | a\n"),
+}  # fmt: skip
+"""What is printed; what is shown at once, and what after a moment."""
 
 
-def due(folder: RepeatFolder) -> str:
-    return b"".join(folder.due()).decode()
-
-
-def test_a_line_of_all_is_shown_at_once_and_once() -> None:
-    made = folder(Clock())
-    for task in TASKS[1:]:
-        assert due(made) == ""
-        add(made, task, "Epoch 1/3\n")
-    assert due(made) == "worker:* | Epoch 1/3 (3 tasks)\n"
-    assert made.wait is None
-
-
-def test_a_line_of_some_waits_for_a_moment_only() -> None:
-    clock = Clock()
-    made = folder(clock)
-    add(made, "worker:0", "one\n")
-    add(made, "worker:1", "one\n")
-    assert due(made) == ""
-    assert made.wait is not None
-    assert made.wait <= 0.3
-    clock.now += made.wait
-    assert due(made) == "worker:* | one (2 tasks)\n"
-    add(made, "worker:2", "one\n")
-    clock.now += 0.3
-    assert due(made) == "worker:2 | one\n"
-
-
-def test_roles_are_not_mixed() -> None:
-    clock = Clock()
-    made = folder(clock)
-    add(made, "worker:0", "one\n")
-    add(made, "chief:0", "one\n")
-    clock.now += 0.3
-    assert due(made) == "worker:0 | one\nchief:0  | one\n"
-
-
-def test_what_one_task_prints_twice_is_shown_twice() -> None:
-    clock = Clock()
-    made = folder(clock)
-    add(made, "worker:0", ".\n.\n")
-    add(made, "worker:1", ".\n.\n.\n")
-    clock.now += 0.3
-    assert due(made) == "worker:* | . (2 tasks)\nworker:* | . (2 tasks)\nworker:1 | .\n"
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_shown_of_lines_that_tasks_print(case: str) -> None:
+    printed, at_once, later = CASES[case]
+    folder = Folder()
+    for task, lines in printed:
+        assert folder.after(0.0) == ""
+        folder.print(task, lines)
+    assert folder.after(0.0) == at_once
+    assert (folder.wait is None) is (later == "")
+    assert (folder.wait or 0.0) <= 0.3
+    assert folder.after(folder.wait or 0.0) == later
+    folder.print("worker:2", "one\n")
+    assert folder.after(0.3) == "worker:2 | one\n", "it is too late to be joined"
 
 
 def test_much_output_passes_without_waiting() -> None:
-    made = folder(Clock())
-    add(made, "worker:0", "first\n")
-    shown = add(made, "worker:1", "a line\n" * 10_000)
+    folder = Folder()
+    folder.print("worker:0", "first\n")
+    shown = folder.print("worker:1", "a line\n" * 10_000)
     assert shown == "worker:0 | first\n" + "worker:1 | a line\n" * 10_000
-    assert made.wait is None
+    assert folder.wait is None
 
 
 def test_no_line_is_lost_and_each_tasks_lines_keep_their_order() -> None:
     chance = random.Random(7)
-    clock = Clock()
-    made = folder(clock)
+    folder = Folder()
     printed: dict[str, list[str]] = {task: [] for task in TASKS}
     shown = ""
     for _ in range(5000):
         task = chance.choice(TASKS)
         lines = [chance.choice("abcd") for _ in range(chance.randrange(1, 4))]
         printed[task] += lines
-        shown += add(made, task, "".join(f"{line}\n" for line in lines))
-        clock.now += chance.random() / 20
-        shown += due(made)
-    shown += b"".join(made.flush()).decode()
+        shown += folder.print(task, "".join(f"{line}\n" for line in lines))
+        shown += folder.after(chance.random() / 20)
+    shown += b"".join(folder.flush()).decode()
     seen: dict[str, int] = dict.fromkeys(TASKS, 0)
     counts = 0
     for line in shown.splitlines():
@@ -105,19 +92,3 @@ def test_no_line_is_lost_and_each_tasks_lines_keep_their_order() -> None:
             seen[name.strip()] += 1
     assert counts == sum(map(len, printed.values()))
     assert all(seen.values())
-
-
-def test_order_of_one_task_among_joined_lines() -> None:
-    """worker:1 prints the same two lines in the other order: only one of them can be joined."""
-    clock = Clock()
-    made = folder(clock)
-    add(made, "worker:0", "a\nb\n")
-    add(made, "worker:1", "b\na\n")
-    clock.now += 0.3
-    assert due(made) == "worker:0 | a\nworker:* | b (2 tasks)\nworker:1 | a\n"
-
-
-def test_a_role_with_one_task_waits_for_nobody() -> None:
-    made = folder(Clock())
-    add(made, "chief:0", "one\n")
-    assert due(made) == "chief:0  | one\n"

@@ -1,0 +1,243 @@
+"""What the kernel tells of processes: their labels, their limits, and who ran out of memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from distrun.agent.linux import labels, limits, oom, processes
+from distrun.words.causes import cause_text
+
+LIMITS = """\
+Limit                     Soft Limit           Hard Limit           Units     
+Max cpu time              unlimited            unlimited            seconds   
+Max address space         unlimited            unlimited            bytes     
+Max processes             {}                  9000                 processes 
+Max open files            64                   4096                 files     
+"""  # noqa: W291 - as the kernel writes it
+THREADS = b"RuntimeError: can't start new thread"
+RECORD = (
+    b"6,1203,88123,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,"
+    b"oom_memcg=/job,task_memcg=/job,task=python3,pid=%d,uid=0\n SUBSYSTEM=memory\n"
+)
+
+
+class Host:
+    """A /proc with some processes, which are in the cgroup /a/b, and the kernel's log to write to.
+
+    Of process 7, there are limits.
+    """
+
+    def __init__(self, folder: Path, version: int) -> None:
+        self.proc, self.groups = folder / "proc", folder / "cgroup"
+        self._group = self.groups / "a" / "b"
+        self._group.mkdir(parents=True)
+        kind = "cgroup2 cgroup2 rw" if version == 2 else "cgroup cgroup rw,pids,memory"
+        number = "0:" if version == 2 else "4:memory,pids"
+        for pid in ("7", "self", os.getpid(), *range(70, 90)):
+            (self.proc / str(pid)).mkdir(parents=True)
+            (self.proc / str(pid) / "cgroup").write_text(f"{number}:/a/b\n1:name=systemd:/x\n")
+        if version == 1:  # a process that has exited is in the root
+            (self.proc / "7" / "cgroup").write_text(f"{number}:/\n")
+        mounts = f"3 2 0:1 / {self.groups} rw - {kind}\n4 2 0:2 / /x rw - tmpfs tmpfs rw\n"
+        (self.proc / "self" / "mountinfo").write_text(mounts)
+        (self.proc / "meminfo").write_text("MemTotal: 8000 kB\nMemAvailable: 3000 kB\n")
+        self.of_process(9000)
+        self.count_kills(4)
+        os.mkfifo(folder / "kmsg")
+        self._log_path = str(folder / "kmsg")
+        # Also for reading: a pipe that nobody writes to would be at its end.
+        self.log = os.open(self._log_path, os.O_RDWR | os.O_NONBLOCK)
+
+    def of_process(self, most: int, rights: int = 0) -> None:
+        uid = os.getuid() or 5
+        process = self.proc / "7"
+        (process / "limits").write_text(LIMITS.format(most))
+        status = f"Name:\tpython\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapEff:\t{rights:016x}\n"
+        (process / "status").write_text(status)
+
+    def of_group(self, group: str, **files: str) -> None:
+        for name, text in files.items():
+            (self.groups / group / name.replace("_", ".", 1)).write_text(text + "\n")
+
+    def limits(self, log: bytes, signal: int | None = None) -> dict[str, int]:
+        causes = limits.read(7, log, signal, {str(self._group): 3}, str(self.proc))
+        return {each.name: each.total for each in causes}
+
+    def count_kills(self, count: int) -> None:
+        counts = f"oom {count}\noom_kill {count}\noom_group_kill 0\n"
+        (self._group / "memory.events").write_text(counts)
+
+    def watch(self, clock: Callable[[], float] = lambda: 0.0) -> oom.OomWatch:
+        """With a clock that stands still, however slow the machine is."""
+        return oom.OomWatch(clock, proc=str(self.proc), kernel_log=self._log_path)
+
+
+@pytest.fixture(params=[1, 2])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Host]:
+    made = Host(tmp_path, request.param)
+    yield made
+    os.close(made.log)
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> Iterator[Host]:
+    """With the second version of cgroups."""
+    made = Host(tmp_path, 2)
+    yield made
+    os.close(made.log)
+
+
+# Labels ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hard", [None, 1000])
+def test_a_process_keeps_its_label_unless_its_hard_limit_is_lower(hard: int | None) -> None:
+    """Which its user and others can read."""
+    label = labels.of_attempt("a-1", "worker:0", 0)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = "import os, sys; os.write(1, b'.'); sys.stdin.read()"
+        try:
+            if hard is not None:
+                resource.setrlimit(labels._LOCKS, (hard, hard))
+            labels.put(label)
+            os.dup2(writer, 1)
+            os.setsid()
+            os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", code], {})
+        finally:
+            os._exit(1)
+    os.close(writer)
+    assert os.read(reader, 1) == b"."
+    expected = label if hard is None else hard
+    assert labels.read(child) == labels._read_as_stranger(child) == expected
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    os.close(reader)
+    assert labels.read(child) is None
+    assert labels._read_as_stranger(child) is None
+
+
+# Limits ------------------------------------------------------------------------------------
+
+
+def test_a_cgroup_that_has_refused_a_fork_since_the_start(host: Host) -> None:
+    host.of_group("a", pids_max="40")
+    host.of_group("a/b", pids_max="max", pids_events="max 3")
+    assert "pids.max" not in host.limits(THREADS), "not since"
+    host.of_group("a/b", pids_events="max 5")
+    assert host.limits(THREADS) == {"pids.max": 40}
+    assert host.limits(b"ValueError: 3") == {}
+
+
+def test_of_a_limit_of_the_user_only_one_that_is_nearly_used_up(host: Host) -> None:
+    assert "RLIMIT_NPROC" not in host.limits(THREADS)
+    host.of_process(200)
+    assert host.limits(THREADS)["RLIMIT_NPROC"] == 200
+    host.of_process(200, rights=1 << 24)
+    assert "RLIMIT_NPROC" not in host.limits(THREADS), "CAP_SYS_RESOURCE"
+
+
+def test_each_limit_is_read_where_the_log_speaks_of_it(host: Host) -> None:
+    assert host.limits(b"OSError: [Errno 24] Too many open files") == {"RLIMIT_NOFILE": 64}
+    host.of_group("a", memory_max="1000")
+    host.of_group("a/b", memory_max="max")
+    assert host.limits(b"MemoryError") == {"memory.max": 1000, "MemTotal": 8000 << 10}
+    assert host.limits(b"", 9) == {"memory.max": 1000, "MemTotal": 8000 << 10}
+
+
+def test_nothing_is_said_of_what_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    assert limits.read(7, THREADS + b" memory", None, {}, str(tmp_path)) == []
+
+
+# Memory ------------------------------------------------------------------------------------
+
+
+def found(watch: oom.OomWatch, pid: int, *, of_child: bool) -> str:
+    """The words for what shows that the kernel killed a process; empty if nothing does."""
+    cause = watch.find_kill(pid, of_child)
+    return "" if cause is None else cause_text(cause)
+
+
+def test_the_kernels_log_names_the_process(newer: Host) -> None:
+    watch = newer.watch()
+    os.write(newer.log, RECORD % 77)
+    assert found(watch, 78, of_child=False) == ""
+    assert "pid=77," in found(watch, 77, of_child=False)
+    assert found(watch, 77, of_child=False) == "", "told once"
+
+
+def test_a_shell_that_exits_as_its_killed_child_did(newer: Host) -> None:
+    watch = newer.watch()
+    assert found(watch, 70, of_child=True) == ""
+    os.write(newer.log, RECORD % 77)
+    assert "pid=77," in found(watch, 70, of_child=True)
+    assert found(watch, 71, of_child=True) == ""
+
+
+def test_the_cgroups_count_accounts_for_one_task_each(newer: Host) -> None:
+    watch = newer.watch()
+    assert found(watch, 77, of_child=False) == "", "what it had counted before is nobody's"
+    newer.count_kills(6)
+    assert "oom_kill rose from 4 to 6" in found(watch, 77, of_child=False)
+    assert found(watch, 78, of_child=False) != ""
+    assert found(watch, 79, of_child=False) == ""
+
+
+def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(newer: Host) -> None:
+    now = [0.0]
+    watch = newer.watch(lambda: now[0])
+    os.write(newer.log, RECORD % 77)
+    newer.count_kills(5)
+    watch.update()
+    now[0] = 1.0
+    assert "pid=77," in found(watch, 70, of_child=True)
+    os.write(newer.log, RECORD % 78)
+    newer.count_kills(6)
+    watch.update()
+    now[0] = 4.0
+    watch.update()
+    assert found(watch, 79, of_child=False) == "", "somebody's kill -9"
+    assert found(watch, 70, of_child=True) == ""
+    newer.count_kills(7)
+    assert "oom_kill rose from 6 to 7" in found(watch, 80, of_child=False)
+
+
+# Ending descendants a round at a time --------------------------------------------------------
+
+
+def test_an_ending_is_over_at_once_if_only_excluded_children_live(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two children of this process, which never die."""
+    sent: set[int] = set()
+    monkeypatch.setattr(processes, "reap", lambda excluded: not {11, 12} <= set(excluded))
+    monkeypatch.setattr(processes, "children", lambda _pid: [11, 12])
+    monkeypatch.setattr(
+        processes, "tree", lambda pid: [processes.Process(pid, 1, pid, pid, 7, "D", 0, 0)]
+    )
+    monkeypatch.setattr(processes, "send", lambda process, _signum: sent.add(process.pid))
+    excluded = {11}
+    ending = processes.Ending(1.0, excluded, lambda: 0.0, patience=10.0)
+    assert not ending.step()
+    excluded.add(12)  # a client that was started meanwhile
+    assert ending.step()
+    assert ending.left == []
+    assert sent == {12}
+
+
+def test_what_a_child_leaves_that_dies_while_children_are_reaped_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel gives its children to this process after they could be listed."""
+    lists = [[1], [2]]
+    monkeypatch.setattr(processes, "children", lambda _pid: lists.pop(0))
+    monkeypatch.setattr(os, "waitpid", lambda pid, _options: (1 if pid == 1 else 0, 0))
+    assert processes.reap()
