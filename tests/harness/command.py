@@ -70,16 +70,26 @@ class Distrun:
         self._started: list[subprocess.Popen[Any]] = []
 
     def __call__(
-        self, *args: str | os.PathLike[str], timeout: float = 120.0, **options: Any
+        self,
+        *args: str | os.PathLike[str],
+        timeout: float = 120.0,
+        cwd: Path | None = None,
+        text: bool = True,
+        **options: Any,
     ) -> subprocess.CompletedProcess[Any]:
         """Run to the end; stdout and stderr are text unless `text=False`.
 
         Raises:
             subprocess.TimeoutExpired: it had not ended after `timeout` seconds.
         """
+        cwd = cwd or self.cwd
         if self._preloaded and not options:
-            return self._fork(self._preloaded, [os.fsdecode(each) for each in args], timeout)
-        options = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+            done = self._fork(self._preloaded, [os.fsdecode(each) for each in args], cwd, timeout)
+            if text:
+                done.stdout, done.stderr = _as_text(done.stdout), _as_text(done.stderr)
+            return done
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        options = {"text": text, "cwd": cwd, **pipes, **options}
         return subprocess.run(
             [*self.argv, *args], timeout=timeout, check=False, **self._with_defaults(options)
         )
@@ -91,15 +101,15 @@ class Distrun:
         return done
 
     def _fork(
-        self, preloaded: PreloadedPython, args: Sequence[str], timeout: float
-    ) -> subprocess.CompletedProcess[str]:
+        self, preloaded: PreloadedPython, args: Sequence[str], cwd: Path, timeout: float
+    ) -> subprocess.CompletedProcess[Any]:
         deadline = time.monotonic() + timeout
         argv = ["-m", "distrun", *args]
         readers = [_Reader(), _Reader()]
         stdout, stderr = (reader.writing for reader in readers)
         try:
             fork = preloaded.start(
-                argv, cwd=self.cwd, env=dict(os.environ), stdout=stdout, stderr=stderr
+                argv, cwd=cwd, env=dict(os.environ), stdout=stdout, stderr=stderr
             )
         finally:
             os.close(stdout)
@@ -114,7 +124,7 @@ class Distrun:
             reader.join(max(0.0, deadline - time.monotonic()))
             if reader.is_alive():
                 raise subprocess.TimeoutExpired(argv, timeout)
-        return subprocess.CompletedProcess(argv, code, *(reader.text for reader in readers))
+        return subprocess.CompletedProcess(argv, code, *(reader.output for reader in readers))
 
     def start(self, *args: str | os.PathLike[str], **options: Any) -> subprocess.Popen[Any]:
         """Start in the background; killed at the test's end if it still runs.
@@ -195,12 +205,16 @@ class _Reader(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self._reading, self.writing = os.pipe()
-        self.text = ""
+        self.output = b""
         self.start()
 
     def run(self) -> None:
-        with open(self._reading) as pipe:
-            self.text = pipe.read()
+        with open(self._reading, "rb") as pipe:
+            self.output = pipe.read()
+
+
+def _as_text(output: bytes) -> str:
+    return output.decode().replace("\r\n", "\n").replace("\r", "\n")
 
 
 def recorded_events(distrun: Distrun, *job: str) -> list[dict[str, Any]]:
