@@ -122,12 +122,12 @@ def test_a_task_starts_with_nothing_of_the_agents(
 
 
 def test_exits_are_told_apart(any_host: Host) -> None:
-    for code in (0, 1, 3, 42, 255):
+    for code in (0, 3, 255):
         any_host.run("worker:0", "sh", "-c", f"exit {code}")
         exited = any_host.expect(protocol.TaskExited)
         assert (exited.code, exited.signal) == (code, None)
         any_host.expect(protocol.TaskEnded)
-    for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM):
+    for number in (signal.SIGKILL, signal.SIGSEGV):
         any_host.run("worker:0", "sh", "-c", f"kill -{number.value} $$")
         exited = any_host.expect(protocol.TaskExited)
         assert (exited.code, exited.signal) == (None, number)

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
-
-import pytest
 
 from distrun.agent import protocol
-from distrun.agent.loop import Loop
-from distrun.agent.probe.forked_call import ForkedCall
-from distrun.agent.protocol import Code
-from distrun.agent.protocol.causes import CauseError
-from distrun.agent.tasks import program
-from distrun.agent.tasks.gpu_usage import GpuUsage
 from distrun.supervisor.hosts import local
-from distrun.supervisor.hosts.reach import Login, Purpose
-from distrun.supervisor.hosts.ssh import open_connection
 from harness.agents import MakeHost, script
 
 # An agent that can make no process while there is a file `full` beside it.
@@ -39,52 +25,6 @@ os.fork = fork
 from {{module}} import main
 main()
 """
-
-
-def prepared(folder: Path) -> program.Start:
-    words = ["python3", "x.py"]
-    order = protocol.StartTask("worker:0", 0, words, str(folder), "log", {}, [])
-    return program.Start(order, str(folder / "log"), {}, None, label=1, log_start=0)
-
-
-def ask_for_gpus(_: Path) -> None:
-    with contextlib.closing(Loop()) as loop:
-        usage = GpuUsage(loop)
-        usage.ask(time.monotonic(), 0.0)
-        assert usage.latest is None
-
-
-def call_in_child(_: Path) -> None:
-    with contextlib.closing(Loop()) as loop:
-        ForkedCall(loop, protocol.Report, 0.0, print)
-
-
-def connect_by_fork(_: Path) -> None:
-    local.become_supervisor()
-    local.LocalReach().open("job-a", Login(Purpose.AGENT))
-
-
-CASES: dict[str, Callable[[Path], object]] = {
-    "a call in a child": call_in_child,
-    "a task's program": lambda folder: program.execute(prepared(folder)),
-    "the agent": connect_by_fork,
-    "a question for GPUs": ask_for_gpus,
-    "an ssh client": lambda _: open_connection(["no-such-ssh"], "job-a", Code.SSH_NOT_STARTED),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_nothing_stays_open(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fork() -> NoReturn:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    monkeypatch.setattr(os, "fork", fork)
-    monkeypatch.setattr(local, "_inherited_limit", None)
-    before = descriptors("self")
-    for _ in range(2):
-        with suppress(OSError, CauseError):
-            CASES[name](tmp_path)
-    assert descriptors("self") == before
 
 
 def test_an_agent_that_can_start_nothing_keeps_nothing_open(

@@ -88,14 +88,12 @@ def test_a_port_is_held_by_one_agent_only_and_free_after_it(make_host: MakeHost)
 
 def test_ports_come_from_the_range_that_is_asked_for(make_host: MakeHost) -> None:
     host, other = make_host(), make_host()
-    host.send(protocol.HoldPorts(20, []))
-    held = sorted(host.expect(protocol.PortsHeld).chosen)
-    first, last = held[0], held[-1]
+    host.send(protocol.HoldPorts(2, []))
+    first, last = sorted(host.expect(protocol.PortsHeld).chosen)
     other.send(protocol.HoldPorts(1, [], first, last))
-    answer = other.expect(protocol.PortsHeld if last - first > 19 else protocol.PortsRefused)
+    answer = other.expect(protocol.PortsHeld if last - first > 1 else protocol.PortsRefused)
     if isinstance(answer, protocol.PortsHeld):
         assert first < answer.chosen[0] < last
-        assert answer.chosen[0] not in held
     other.send(protocol.HoldPorts(1, [], first, first))
     (cause,) = other.expect(protocol.PortsRefused).causes
     assert f"from {first} to {first}" in cause_text(cause)

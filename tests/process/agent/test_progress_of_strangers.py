@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -83,9 +84,7 @@ def sending(address: str, datagrams: Iterator[bytes]) -> Callable[[Callable[[str
 
 
 def endless() -> Iterator[bytes]:
-    number = 0
-    while True:
-        number += 1
+    for number in itertools.count():
         yield b" ".join(b"KEY%d%d=%s" % (number, each, b"x" * 100) for each in range(30))
 
 
