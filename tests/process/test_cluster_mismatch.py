@@ -22,12 +22,11 @@ if "silent" not in sys.argv:
     print("Started server with target: grpc://" + address, flush=True)
 time.sleep(600)
 """
-SWAPPED = """
+SAME_INDEX = """
 own = json.loads(os.environ["TF_CONFIG"])
-own["task"]["index"] = 1 - own["task"]["index"]
+own["task"]["index"] = 0
 os.environ["TF_CONFIG"] = json.dumps(own)
 """
-SAME_INDEX = SWAPPED.replace("1 - own", "0 * own")
 FIXED = """
 own = {{"cluster": {{"worker": ["localhost:{port}", "localhost:1"]}}, "task": {{"index": 0}}}}
 
@@ -44,9 +43,7 @@ def free_port() -> int:
     return port
 
 
-@pytest.mark.parametrize(
-    ("preamble", "log"), [(SWAPPED, "talks"), (FIXED, "talks"), (SAME_INDEX, "silent")]
-)
+@pytest.mark.parametrize(("preamble", "log"), [(FIXED, "talks"), (SAME_INDEX, "silent")])
 def test_a_server_at_anothers_port_fails_the_job_and_is_explained(
     distrun: Distrun, preamble: str, log: str, free_port: int
 ) -> None:

@@ -6,47 +6,25 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import stat
 import subprocess
-from typing import TYPE_CHECKING, cast
 
-import pytest
-
-from distrun.agent.linux.processes import find
-from distrun.job.control import unanswered
 from harness.command import Distrun
 from harness.processes import has_socket, survivors
 from harness.requirements import AS_ROOT, skip
 from harness.values import not_none
 from harness.waiting import wait_until
 
-if TYPE_CHECKING:
-    from distrun.job.folder import JobFolder
 
-
-@pytest.mark.parametrize("code", [0, 7])
-def test_a_detached_launch_succeeds_even_if_the_job_ends_at_once(
-    distrun: Distrun, code: int
+def test_a_detached_launch_succeeds_though_the_job_ends_at_once_and_wait_has_the_first_failure(
+    distrun: Distrun,
 ) -> None:
     """The job may end before or after the launch has seen all its tasks start."""
-    for _ in range(2):
-        done = distrun("launch", "-d", distrun.write_spec(f"exit {code}", workers=1))
-        assert (done.returncode, done.stderr) == (0, "")
-        assert distrun("wait", done.stdout.strip()).returncode == code
-
-
-def test_wait_times_out_and_kill_needs_a_name_if_several_jobs_run(distrun: Distrun) -> None:
-    first, second = distrun.detached("exec sleep 600"), distrun.detached("exec sleep 600")
-    assert distrun("wait", "--timeout", "200ms", first).returncode == 124
-    assert distrun.status(first)["state"] == "running"
-    refused = distrun("kill")
-    assert refused.returncode == 2
-    assert first in refused.stderr
-    assert second in refused.stderr
-    assert distrun("kill", "--all").returncode == 0
-    assert survivors(first) == survivors(second) == []
-    assert distrun("kill").returncode == 2
+    jobs = [distrun.detached(f"exit {code}", workers=1) for code in (0, 7, 0, 9)]
+    waited = distrun("wait", "--timeout", "60s", *jobs)
+    assert waited.returncode == 7
+    assert "exit code 7" in waited.stderr.splitlines()[-1]
+    assert [distrun("wait", job).returncode for job in jobs] == [0, 7, 0, 9]
 
 
 def test_kill_grace_and_signal(distrun: Distrun) -> None:
@@ -67,11 +45,15 @@ def test_kill_grace_and_signal(distrun: Distrun) -> None:
     assert {task["exit_code"] for task in distrun.status()["tasks"]} == {9}
 
 
-def test_the_error_for_an_unknown_job_lists_the_existing_ones(distrun: Distrun) -> None:
+def test_the_error_for_an_unknown_job_or_task_lists_those_that_there_are(distrun: Distrun) -> None:
     none = distrun("status", "nothing")
     assert (none.returncode, none.stdout) == (2, "")
-    job_id = distrun.detached("exit 0")
-    distrun("wait")
+    distrun.launch('for i in 1 2 3; do echo "$DISTRUN_TASK $i"; done')
+    job = distrun.status()
+    modes = {
+        stat.S_IMODE(os.stat(each).st_mode) for each in (job["folder"], f"{job['folder']}/logs")
+    }
+    assert modes == {0o700}
     other = distrun.home / "jobs" / "photos"  # a folder that is no job
     other.mkdir()
     (other / "holiday.jpg").touch()
@@ -80,14 +62,7 @@ def test_the_error_for_an_unknown_job_lists_the_existing_ones(distrun: Distrun) 
             asked = distrun(command, name)
             assert asked.returncode == 2
             assert f"'{name}'" in asked.stderr
-            assert job_id in asked.stderr
-
-
-def test_logs_of_some_tasks_and_the_last_lines(distrun: Distrun) -> None:
-    spec = distrun.write_spec('for i in 1 2 3; do echo "$DISTRUN_TASK $i"; done')
-    distrun("launch", spec)
-    folder = distrun.status()["folder"]
-    assert {stat.S_IMODE(os.stat(each).st_mode) for each in (folder, f"{folder}/logs")} == {0o700}
+            assert job["job_id"] in asked.stderr
     only = distrun("logs", "-t", "worker:1", "-n", "2").stdout
     assert only == "worker:1 | worker:1 2\nworker:1 | worker:1 3\n"
     assert distrun("logs", "-t", "worker").stdout.count("\n") == 6
@@ -130,14 +105,6 @@ def test_a_named_pipe_is_no_spec_and_a_pipe_of_the_shell_is(distrun: Distrun) ->
     assert done.stderr.count("is valid") == 2
 
 
-def test_a_wait_for_several_jobs_exits_as_the_first_that_failed(distrun: Distrun) -> None:
-    failed, other = distrun.detached("exit 7"), distrun.detached("exit 0", name="other")
-    waited = distrun("wait", "--timeout", "60s", other, failed)
-    assert waited.returncode == 7
-    assert "exit code 7" in waited.stderr.splitlines()[-1]
-    assert distrun("wait", other).returncode == 0
-
-
 EMPTY = [
     *(f"{name} ''" for name in ("launch", "run", "plan", "validate", "doctor", "submit", "")),
     *(f"{name} ''" for name in ("status", "logs", "kill", "wait", "events", "report", "bundle")),
@@ -150,18 +117,24 @@ EMPTY = [
 ]
 
 
-def test_what_is_empty_is_wrong_usage_and_does_nothing(distrun: Distrun) -> None:
+def test_running_jobs_are_not_ended_by_wrong_usage(distrun: Distrun) -> None:
     """An empty word is mostly a variable of the shell that is not set."""
-    job = distrun.detached("exec sleep 600")
+    first, second = (distrun.detached("exec sleep 600", workers=1) for _ in range(2))
+    refused = distrun("kill")
+    assert refused.returncode == 2
+    assert first in refused.stderr
+    assert second in refused.stderr
     for line in EMPTY:
         done = distrun(*shlex.split(line))
         assert (done.returncode, done.stdout) == (2, ""), line
         assert done.stderr.splitlines()[-1].startswith(("Error: ", "distrun: ")), line
         assert "Traceback" not in done.stderr
-    assert distrun.status()["job_id"] == job
-    assert distrun.status()["state"] == "running"
-    assert len(json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]) == 1
-    distrun("kill", job)
+    assert distrun("wait", "--timeout", "200ms", first).returncode == 124
+    jobs = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
+    assert {job["job_id"]: job["state"] for job in jobs} == {first: "running", second: "running"}
+    assert distrun("kill", "--all").returncode == 0
+    assert survivors(first) == survivors(second) == []
+    assert distrun("kill").returncode == 2
 
 
 def test_a_supervisor_in_another_process_namespace(distrun: Distrun) -> None:
@@ -186,36 +159,6 @@ def test_a_supervisor_in_another_process_namespace(distrun: Distrun) -> None:
     assert "running (supervisor: in another process namespace)" in refused.stderr
     done = inside("kill", job)
     assert (done.returncode, done.stderr) == (0, f"distrun: job {job} has ended\n")
-
-
-class Unanswering:
-    """A job whose supervisor never answers."""
-
-    job_id = "night"
-
-    def __init__(self, pid: int | None) -> None:
-        self._pid = pid
-
-    def supervisor_pid(self) -> int | None:
-        return self._pid
-
-
-def test_no_advice_names_a_process_that_is_not_known() -> None:
-    suspended = subprocess.Popen(["sleep", "600"])
-    suspended.send_signal(signal.SIGSTOP)
-    pid = suspended.pid
-    try:
-        wait_until(lambda: not_none(find(pid)).is_suspended)
-        for number in (None, 0, -7, pid):
-            error = unanswered(cast("JobFolder", Unanswering(number)))
-            text = f"{error.message}; {error.hint}"
-            assert "process None" not in text
-            assert ("kill -KILL" in text) == (number == pid)
-            assert ("suspended" in text) == (number == pid)
-            assert ("another process namespace" in text) == (number in (0, -7))
-    finally:
-        suspended.kill()
-        suspended.wait()
 
 
 def test_a_record_that_is_removed_while_a_command_waits(distrun: Distrun) -> None:

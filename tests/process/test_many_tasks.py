@@ -1,4 +1,4 @@
-"""Jobs of hundreds of tasks: their record, and a stop while they start."""
+"""A stop while hundreds of tasks start."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from harness.processes import has_socket
 from harness.values import not_none
 from harness.waiting import SOON, wait_until
 
-MANY = 300
-STARTED = 20
+MANY = 200
+STARTED = 10
 AT_MOST_AFTER_STOP = 8
 """The starts that an agent may have received before the order to stop."""
 
@@ -31,27 +31,6 @@ def events_of(home: Path) -> list[Json]:
 
 def count(events: list[Json], kind: str) -> int:
     return sum(event["event"] == kind for event in events)
-
-
-def plan_of(home: Path) -> Json:
-    (path,) = home.glob("jobs/*/plan.json")
-    plan: Json = json.loads(path.read_text())
-    return plan
-
-
-def test_the_record_has_the_cluster_once(distrun: Distrun, distrun_home: Path) -> None:
-    script = 'printf %s "$TF_CONFIG" > config-$DISTRUN_TASK'
-    done = distrun.launch(script, workers=40)
-    assert done.returncode == 0, done.stderr
-    (path,) = distrun_home.glob("jobs/*/plan.json")
-    plan = plan_of(distrun_home)
-    address = plan["cluster"]["worker"][7]
-    assert path.read_text().count(json.dumps(address)) == 2, "in the cluster, and of its task"
-    for task in plan["tasks"]:
-        given = json.loads((distrun.cwd / f"config-{task['name']}").read_text())
-        own = {"type": task["role"], "index": task["index"]}
-        assert given == {"cluster": plan["cluster"], "task": own}
-        assert "TF_CONFIG" not in {**plan["env"], **task["env"]}
 
 
 @pytest.mark.parametrize("how", ["SIGINT", "stopped agent"])
