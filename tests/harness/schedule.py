@@ -23,7 +23,6 @@ GROUPS = {
     "kubernetes": ("tests/kubernetes/",),
     "wheel": ("tests/process/test_wheel.py",),
     "a page in a browser": ("tests/process/test_report_in_a_browser.py",),
-    "a failed job": ("tests/process/test_closed_streams.py",),
     "parsed code": ("tests/unit/test_architecture.py", "tests/unit/test_sent_sources.py"),
 }
 """Tests of one process each: what they share takes long to make. The first group counts."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
@@ -13,6 +12,8 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,14 @@ import pytest
 import distrun as package
 from distrun import api, errors
 from distrun.spec.problems import SpecProblemsError
-from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.command import Distrun, Status, WriteSpec
 from harness.processes import alive, survivors
-from harness.waiting import SOON, wait_until
+from harness.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "python.md").read_text()
 BLOCK = re.compile(r"<!-- (file|run by): (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
 FOREVER = "echo ready; sleep 1000"
-FAKE_SSH = """\
-#!/bin/sh
-case "$1" in -V|-G) exit 0;; esac
-echo $$ >> {pids}
-exec sleep 600
-"""
-
 CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 """A shell starts background processes with SIGINT ignored, perhaps these tests, too."""
 
@@ -152,19 +146,15 @@ def test_in_a_thread_without_a_terminal(program: Program, write_spec: WriteSpec)
     ]
 
 
-def test_several_threads_at_once(program: Program, write_spec: WriteSpec) -> None:
-    code = """
-        import sys
-        from concurrent.futures import ThreadPoolExecutor
-        import distrun
+def test_several_threads_at_once(distrun: Distrun) -> None:
+    spec = distrun.write_spec("true", workers=1)
 
-        def run(number):
-            return distrun.launch(distrun.load(sys.argv[1], name=f"job{number}")).wait().succeeded
+    def run(number: int) -> bool:
+        return package.launch(package.load(spec, name=f"job{number}")).wait().succeeded
 
-        with ThreadPoolExecutor(4) as pool:
-            print(*pool.map(run, range(4)), len(distrun.jobs()))
-    """
-    assert result(program(code, str(write_spec("true")))) == ["True True True True 4"]
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, range(4)))
+    assert len(package.jobs()) == 4
 
 
 def test_ctrl_c_in_wait_leaves_the_job_running(
@@ -189,36 +179,37 @@ def test_ctrl_c_in_wait_leaves_the_job_running(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_launch_that_does_not_return_leaves_no_job(
-    program: Program,
-    write_spec: WriteSpec,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    number: int,
-    status: Status,
+@pytest.mark.parametrize("call", ["distrun.launch(spec)", "spec.plan()"])
+def test_what_does_not_return_leaves_nothing(
+    program: Program, distrun: Distrun, tmp_path: Path, call: str, number: int
 ) -> None:
     pids = tmp_path / "pids"
-    ssh = tmp_path / "bin" / "ssh"
-    ssh.parent.mkdir()
-    ssh.write_text(FAKE_SSH.format(pids=pids))
-    ssh.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
-    code = """
+    (tmp_path / "proxy").write_text(f"#!/bin/sh\necho $$ >> {pids}\nexec sleep 600\n")
+    (tmp_path / "proxy").chmod(0o755)
+    ssh = {"options": {"ProxyCommand": f"{tmp_path}/proxy"}, "connect_timeout": "10m"}
+    spec = distrun.write_spec(FOREVER, hosts=["elsewhere"], ssh=ssh)
+    code = f"""
         import sys, distrun, psutil
+        spec = distrun.load(sys.argv[1])
         try:
-            distrun.launch(distrun.load(sys.argv[1]))
+            {call}
         except KeyboardInterrupt:
             print("interrupted", psutil.Process().children())
     """
-    spec = write_spec(FOREVER, hosts=["elsewhere"])
     process = program(code, str(spec))
-    wait_until(pids.exists, timeout=SOON)
+    pid = int(wait_until(partial(first_line, pids)))
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == (0 if number == signal.SIGINT else -number), stderr
     assert stdout == ("interrupted []\n" if number == signal.SIGINT else "")
-    wait_until(lambda: status()["state"] == "stopped", timeout=60)
-    assert not survivors(status()["job_id"])
+    wait_until(lambda: not alive(pid))
+    if "launch" in call:
+        wait_until(lambda: distrun.status()["state"] == "stopped", timeout=60)
+        assert not survivors(distrun.status()["job_id"])
+
+
+def first_line(file: Path) -> str:
+    return file.read_text().partition("\n")[0] if file.exists() else ""
 
 
 def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None:
@@ -246,6 +237,16 @@ def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None
         job.wait(timeout=0.01)
     with pytest.raises(package.UsageError, match="has no task 'ps:0'"):
         list(job.logs("ps:0"))
+    wrong: list[Callable[[], object]] = [
+        lambda: job.wait(timeout=math.nan),
+        lambda: list(job.logs(lines=-1)),
+        *(partial(job.kill, signal=number) for number in (0, 65)),
+        *(partial(job.kill, grace=seconds) for seconds in (-1.0, math.nan, math.inf)),
+    ]
+    for call in wrong:
+        with pytest.raises(errors.UsageError, match="cannot be"):
+            call()
+    assert job.status().is_running
     job.kill()
     job.kill()  # it has ended: nothing to do
     assert job.wait().exit_code == 137
@@ -284,24 +285,6 @@ def test_what_is_known_of_a_job(
     assert package.jobs(running=True) == []
 
 
-def test_arguments_that_cannot_be_are_usage_errors(detached: Detach) -> None:
-    job = package.job(detached(FOREVER))
-    wrong: list[Callable[[], object]] = [
-        lambda: job.wait(timeout=math.nan),
-        lambda: list(job.logs(lines=-1)),
-        lambda: job.kill(signal=0),
-        lambda: job.kill(signal=65),
-        lambda: job.kill(grace=-1.0),
-        lambda: job.kill(grace=math.nan),
-        lambda: job.kill(grace=math.inf),
-    ]
-    for call in wrong:
-        with pytest.raises(errors.UsageError, match="cannot be"):
-            call()
-    assert job.status().is_running
-    job.kill(grace=0.0)
-
-
 WARNED = "train.py:2:1: the program sets or removes TF_CONFIG"
 
 
@@ -331,27 +314,6 @@ def test_launch_warns_as_the_command_does(
         with pytest.raises(UserWarning, match=re.escape(WARNED)):
             package.launch(spec)
     assert [each.status().is_running for each in package.jobs()] == [False, False]
-
-
-def first_line(file: Path) -> str:
-    return file.read_text().strip() if file.exists() else ""
-
-
-def test_a_plan_that_is_not_wanted_any_more_leaves_nothing(
-    program: Program, tmp_path: Path, distrun: Distrun
-) -> None:
-    (tmp_path / "proxy").write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/pids\nexec sleep 600\n")
-    (tmp_path / "proxy").chmod(0o755)
-    ssh = {"options": {"ProxyCommand": f"{tmp_path}/proxy"}, "connect_timeout": "10m"}
-    write_program(tmp_path, "", hosts=["hx"], ssh=ssh)
-    pids = tmp_path / "pids"
-    for number in (signal.SIGINT, signal.SIGKILL):
-        process = program("import distrun; distrun.load('job.yaml').plan()")
-        pid = int(wait_until(functools.partial(first_line, pids)))
-        process.send_signal(number)
-        process.communicate(timeout=SOON)
-        wait_until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
-        pids.unlink()
 
 
 @pytest.mark.usefixtures("distrun")

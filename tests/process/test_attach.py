@@ -38,14 +38,6 @@ def job(distrun: Distrun, tmp_path: Path) -> Iterator[str]:
     distrun("kill", job_id)
 
 
-@pytest.fixture
-def attached(job: str, terminal: OpenTerminal) -> Terminal:
-    """A terminal that shows the job."""
-    window = terminal("attach", job, columns=100)
-    shows(window, "begun worker:0", "begun worker:1", "2/2 tasks up")
-    return window
-
-
 def is_running(distrun: Distrun) -> bool:
     return bool(distrun.status()["state"] == "running")
 
@@ -64,37 +56,35 @@ def test_it_shows_what_was_printed_what_follows_and_the_result(
         assert window.process.returncode == 3
         assert f"job {job} failed" in window.seen
     assert "worker:0 |" not in windows[2].text()
+    ended = distrun("attach")
+    assert ended.returncode == 3
+    assert ended.stderr.splitlines()[-1].startswith("distrun: exit code 3, worker:")
 
 
-@pytest.mark.parametrize(
-    ("keys", "code", "goes_on"), [(CTRL_C, 130, True), ("s", 137, False)], ids=["twice", "stops"]
-)
-def test_ctrl_c_asks(
-    distrun: Distrun, attached: Terminal, keys: str, code: int, goes_on: bool
+def test_ctrl_c_asks_and_only_s_ends_the_job(
+    distrun: Distrun, job: str, terminal: OpenTerminal
 ) -> None:
-    before = termios.tcgetattr(attached.master)
-    attached.type(CTRL_C)
-    shows(attached, QUESTION)
-    attached.type(keys)
-    wait_until(attached.ended, timeout=60)
-    assert attached.process.returncode == code
-    assert is_running(distrun) is goes_on
-    assert termios.tcgetattr(attached.master) == before
-    if not goes_on:
-        assert "distrun attach" in attached.seen.splitlines()[-1]
+    for keys, code, goes_on in ((CTRL_C, 130, True), ("xd", 0, True), ("s", 137, False)):
+        window = terminal("attach", job, columns=100)
+        shows(window, "begun worker:0", "begun worker:1", "2/2 tasks up")
+        before = termios.tcgetattr(window.master)
+        window.type(CTRL_C)
+        shows(window, QUESTION)
+        if keys == "xd":  # another key than those that are named continues
+            window.type("x")
+            ask_again(window)
+        window.type(keys[-1])
+        wait_until(window.ended, timeout=60)
+        assert window.process.returncode == code
+        assert is_running(distrun) is goes_on
+        assert termios.tcgetattr(window.master) == before
+    assert "distrun attach" in window.seen.splitlines()[-1]
 
 
-def test_another_key_continues_and_d_leaves(distrun: Distrun, attached: Terminal) -> None:
-    attached.type(CTRL_C)
-    shows(attached, QUESTION)
-    attached.type("x")
-    wait_until(lambda: "tasks up" in attached.read().rpartition(QUESTION)[2], timeout=30)
-    attached.type(CTRL_C)
-    wait_until(lambda: QUESTION in attached.read().rpartition("tasks up")[2], timeout=30)
-    attached.type("d")
-    wait_until(attached.ended, timeout=60)
-    assert attached.process.returncode == 0
-    assert is_running(distrun)
+def ask_again(window: Terminal) -> None:
+    wait_until(lambda: "tasks up" in window.read().rpartition(QUESTION)[2], timeout=30)
+    window.type(CTRL_C)
+    wait_until(lambda: QUESTION in window.read().rpartition("tasks up")[2], timeout=30)
 
 
 @pytest.mark.usefixtures("job")
@@ -106,20 +96,7 @@ def test_its_death_changes_nothing_for_the_job(distrun: Distrun, tmp_path: Path)
         wait_until(lambda: b"begun" in (tmp_path / "shown").read_bytes(), timeout=30)
         process.send_signal(number)
         assert process.wait(30) == code
-        assert is_running(distrun)
-
-
-def test_followed_logs_and_an_attach_of_an_ended_job_end_with_the_result(
-    distrun: Distrun, tmp_path: Path
-) -> None:
-    distrun.detached(until(tmp_path / "go", "exit 3"))
-    process = distrun.start("logs", "-f", stdout=-1, stderr=-1, text=True)
-    (tmp_path / "go").touch()
-    _, told = process.communicate(timeout=60)
-    attached = distrun("attach")
-    assert (process.returncode, attached.returncode) == (0, 3)
-    for text in (told, attached.stderr):
-        assert text.splitlines()[-1].startswith("distrun: exit code 3, worker:")
+    assert is_running(distrun)
 
 
 def test_without_a_name_the_running_job_comes_before_a_newer_ended_one(

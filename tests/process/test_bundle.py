@@ -124,59 +124,43 @@ def test_it_has_no_secrets_means_the_same_and_can_be_read_elsewhere(
     assert str(distrun.cwd) not in done.stdout
 
 
-def test_a_log_is_cut_and_its_times_stay(distrun: Distrun, unpacked: Unpacking) -> None:
-    script = "seq -f 'line %.0f' 130000; sleep 0.3; echo MY_TOKEN=abcdefgh; sleep 0.3; echo last"
-    assert distrun.launch(script, workers=1).returncode == 0
-    log = unpacked()["logs/worker-0.log"]
+def test_a_log_is_cut_between_lines_and_its_times_stay(
+    distrun: Distrun, unpacked: Unpacking
+) -> None:
+    """A part of a line could begin in the middle of a secret."""
+    lines = "seq -f 'line %.0f' 130000; sleep 0.3; echo MY_TOKEN=abcdefgh; sleep 0.3; echo last"
+    one_line = "head -c 2000000 /dev/zero | tr '\\0' x"
+    script = f"if [ $DISTRUN_TASK = worker:1 ]; then {one_line}; else {lines}; fi"
+    assert distrun.launch(script).returncode == 0
+    files = unpacked()
+    log = files["logs/worker-0.log"]
     assert 900_000 < len(log) < 1_200_000
     assert log.startswith(b"line ")
     assert log.endswith(b"line 130000\nMY_TOKEN=[secret-1]\nlast\n")
     assert b"before are left out" not in log
+    assert files["logs/worker-1.log"] == b""
     assert "before are left out" in unpacked.said
     (path,) = (distrun.home / "jobs").iterdir()
     with opened(distrun.cwd / "bundle.tar.gz") as (folder, _):
         times = [
-            first_outputs(each, record.read(str(each.events_file)))
+            first_outputs(each, record.read(str(each.events_file)))["worker:0", 0]
             for each in (JobFolder(path), folder)
         ]
         assert times[0] == times[1]
-        assert times[0].keys() == {("worker:0", 0)}
 
 
-def test_a_part_of_a_line_is_not_in_it(distrun: Distrun, unpacked: Unpacking) -> None:
-    """It could begin in the middle of a secret."""
-    script = "head -c 2000000 /dev/zero | tr '\\0' x"
-    assert distrun.launch(script, workers=1).returncode == 0
-    assert unpacked()["logs/worker-0.log"] == b""
-
-
-def test_a_running_job_can_be_packed(distrun: Distrun, unpacked: Unpacking) -> None:
-    job = distrun.detached("echo hello; exec sleep 600")
-    files = unpacked(job)
-    assert json.loads(files["bundle.json"])["is_running"]
+def test_a_job_is_packed_while_it_runs_with_what_came_too_late_and_if_it_is_damaged(
+    distrun: Distrun, unpacked: Unpacking
+) -> None:
+    script = "echo MY_TOKEN=longer-than-its-replacement; echo second; touch up; exec sleep 600"
+    job = distrun.detached(script, workers=1)
+    wait_until((distrun.cwd / "up").exists)
+    assert json.loads(unpacked(job)["bundle.json"])["is_running"]
     page = distrun("report", distrun.cwd / "bundle.tar.gz", "-o", "-").stdout
     assert f"<title>{job}: running</title>" in page
     assert "supervisor died" not in page
     assert distrun("kill", job).returncode == 0
 
-
-def test_a_damaged_record_is_packed_as_far_as_it_goes(
-    distrun: Distrun, unpacked: Unpacking
-) -> None:
-    job = distrun.detached("echo hello; exit 3")
-    wait_until(lambda: distrun.status(job)["state"] == "failed")
-    events = distrun.home / "jobs" / job / "events.jsonl"
-    events.write_bytes(b'\xff\x00{"event": 5\n' + events.read_bytes())
-    assert unpacked()["events.jsonl"].startswith(b'\xff{"event": 5\n')
-    events.write_bytes(b"")  # without a plan, too
-    files = unpacked()
-    assert any(b"hello\n" in text for name, text in files.items() if name.startswith("logs/"))
-    assert files["events.jsonl"] == b""
-
-
-def test_what_came_too_late_is_in_it(distrun: Distrun, unpacked: Unpacking) -> None:
-    job = distrun.detached("echo MY_TOKEN=longer-than-its-replacement; echo second", workers=1)
-    wait_until(lambda: distrun.status(job)["state"] == "succeeded")
     logs = distrun.home / "jobs" / job / "logs"
     before = (logs / "worker-0.log").read_bytes().index(b"second")
     (logs / f"worker-0.{before}-17.late").write_bytes(b"came late, API_KEY=abcdefgh\n")
@@ -185,11 +169,18 @@ def test_what_came_too_late_is_in_it(distrun: Distrun, unpacked: Unpacking) -> N
     unpacked()
     with opened(distrun.cwd / "bundle.tar.gz") as (folder, _):
         ((late, (part,)),) = folder.late_logs().items()
-        shown = late.read_bytes()
-        assert shown == b"MY_TOKEN=[secret-2]\nsecond\n"
+        assert late.read_bytes() == b"MY_TOKEN=[secret-2]\nsecond\n"
         assert part[0] == before
         assert part[1].read_bytes() == b"came late, API_KEY=[secret-1]\n"
         assert [event.at for event in record.read(str(folder.unsent_reports_file))] == [5e9]
+
+    events = distrun.home / "jobs" / job / "events.jsonl"
+    events.write_bytes(b'\xff\x00{"event": 5\n' + events.read_bytes())
+    assert unpacked()["events.jsonl"].startswith(b'\xff{"event": 5\n')
+    events.write_bytes(b"")  # without a plan, too
+    files = unpacked()
+    assert any(b"second\n" in text for name, text in files.items() if name.startswith("logs/"))
+    assert files["events.jsonl"] == b""
 
 
 NAMED = """\
@@ -344,22 +335,15 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_what_is_no_bundle_is_refused(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "bundle.tar.gz"
-    path.write_bytes(HOSTILE[name])
-    with pytest.raises(UsageError), opened(path):
-        pass
-    assert os.listdir(tmp_path) == ["bundle.tar.gz"]
-
-
-def test_what_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bundle.tar.gz"
     whole = archive(*[(f"distrun-job-aaa/logs/w-{n}.log", os.urandom(700)) for n in range(3)])
-    for size in range(0, len(whole), 7):
-        path.write_bytes(whole[:size])
+    cut_off = {str(size): whole[:size] for size in range(0, len(whole), 7)}
+    for name, content in {**HOSTILE, **cut_off}.items():
+        path.write_bytes(content)
         with pytest.raises(UsageError), opened(path):
-            pass
+            pytest.fail(name)
+        assert os.listdir(tmp_path) == ["bundle.tar.gz"], name
     path.write_bytes(whole)
     with opened(path) as (folder, _):
         assert len(os.listdir(folder.logs)) == 3

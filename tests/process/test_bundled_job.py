@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
 from harness.training import MAIN
 from harness.values import not_none
@@ -37,34 +36,18 @@ def refused(code: int, *argv: str, **options: Any) -> str:
     return str(done.stderr)
 
 
-@pytest.mark.parametrize("option", ["--checkpoint-dir", "--summary-dir"])
-def test_a_folder_that_cannot_be_written_to_is_told_before_training(
-    option: str, tmp_path: Path
-) -> None:
+def test_what_cannot_work_is_told_in_one_line_before_training(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    said = refused(2, option, "file/saved", cwd=tmp_path)
-    assert said == "error: nothing can be written to file/saved (Not a directory)\n"
-
-
-@pytest.mark.parametrize(
-    ("config", "strategy", "says"),
-    [
-        ({}, "parameter_server", "parameter_server needs a chief, workers and ps"),
-        (
-            {"task": {"type": "evaluator", "index": 0}},
-            "multi_worker_mirrored",
-            "give all tasks the same --checkpoint-dir",
-        ),
-    ],
-)
-def test_a_task_that_has_no_part_is_told_in_one_line(config: Any, strategy: str, says: str) -> None:
-    env = {**os.environ, **environ(**config)}
-    assert says in refused(2, "--strategy", strategy, env=env)
-
-
-def test_a_folder_without_mnist_ends_in_one_line(tmp_path: Path) -> None:
+    for option in ("--checkpoint-dir", "--summary-dir"):
+        said = refused(2, option, "file/saved", cwd=tmp_path)
+        assert said == "error: nothing can be written to file/saved (Not a directory)\n"
     said = refused(65, "--data-dir", str(tmp_path))
     assert said.startswith(f"error: no mnist in {tmp_path}")
+    said = refused(2, "--strategy", "parameter_server", env={**os.environ, **environ()})
+    assert "parameter_server needs a chief, workers and ps" in said
+    evaluator = environ(task={"type": "evaluator", "index": 0})
+    said = refused(2, "--strategy", "multi_worker_mirrored", env={**os.environ, **evaluator})
+    assert "give all tasks the same --checkpoint-dir" in said
 
 
 JOB = Path(__file__).parents[2] / "jobs" / "mnist"

@@ -65,15 +65,24 @@ def test_an_incomplete_folder_is_removed_and_what_is_no_job_is_not(distrun: Dist
     assert (jobs / "thesis" / "text").read_text() == "important"
 
 
-def test_older_than(distrun: Distrun) -> None:
+def test_a_choice_is_needed_where_nobody_can_be_asked(distrun: Distrun) -> None:
     first, second = (distrun.detached("exit 0", workers=1) for _ in range(2))
     distrun("wait", first, second)
+    refused = distrun("clean")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "would remove 2 jobs, " in refused.stderr
+    assert "--all" in refused.stderr
+    yes = distrun.cwd / "yes"
+    yes.write_text("y\n")
+    with yes.open() as answers:
+        assert distrun("clean", stdin=answers).returncode == 2
+    for wrong in (("--all", "--older-than", "1h"), ("--older-than", "soon")):
+        assert distrun("clean", *wrong).returncode == 2
     hour_ago = time.time() - 3600
     os.utime(distrun.home / "jobs" / first / "events.jsonl", (hour_ago, hour_ago))
     assert distrun("clean", "--older-than", "2h").stdout == ""
     assert distrun("clean", "--older-than", "30m").stdout.split() == [first]
     assert set(listed(distrun)) == {second}
-    assert distrun("clean", "--older-than", "soon").returncode == 2
 
 
 def test_two_cleans_at_once(distrun: Distrun) -> None:
@@ -113,48 +122,21 @@ def test_without_a_choice_it_lists_the_jobs_and_asks(
     interrupted = answered(terminal("clean", columns=columns), "\x03")
     assert interrupted.process.returncode == 130
     assert set(listed(distrun)) == {failed, running}
+    held = distrun.detached("exit 0", name="held")
+    distrun("wait", held)
     agreed = terminal("clean", columns=columns)
     wait_until(lambda: agreed.text().endswith("[y/N] "))
     late = distrun.detached("exit 0", name="late")
     distrun("wait", late)
-    answered(agreed, "y\r")
+    with (distrun.home / "jobs" / held / "supervisor.lock").open("r+") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)  # as by a resume
+        answered(agreed, "y\r")
     assert agreed.process.returncode == 0
+    assert "not removed" not in agreed.text()
     assert "removed 1 job, " in agreed.text()
     assert agreed.text().count(failed) == 1
-    assert set(listed(distrun)) == {running, late}, "only what was listed is removed"
+    assert set(listed(distrun)) == {running, late, held}, "only what was listed is removed"
     distrun("kill", running)
-
-
-def test_a_job_resumed_or_removed_after_the_list_is_left_alone(
-    distrun: Distrun, terminal: OpenTerminal
-) -> None:
-    ids = [distrun.detached("exit 0", workers=1) for _ in range(2)]
-    distrun("wait", *ids)
-    asked = terminal("clean")
-    wait_until(lambda: asked.text().endswith("[y/N] "))
-    with (distrun.home / "jobs" / ids[0] / "supervisor.lock").open("r+") as held:
-        fcntl.lockf(held, fcntl.LOCK_EX)
-        answered(asked, "y\r")
-    assert asked.process.returncode == 0
-    assert "not removed" not in asked.text()
-    assert "removed 1 job, " in asked.text()
-    assert set(listed(distrun)) == {ids[0]}
-
-
-def test_without_a_terminal_it_refuses(distrun: Distrun) -> None:
-    job_id = distrun.detached("exit 0")
-    distrun("wait")
-    refused = distrun("clean")
-    assert refused.returncode == 2
-    assert refused.stdout == ""
-    assert "would remove 1 job, " in refused.stderr
-    assert "--all" in refused.stderr
-    yes = distrun.cwd / "yes"
-    yes.write_text("y\n")
-    with yes.open() as answers:
-        assert distrun("clean", stdin=answers).returncode == 2
-    assert distrun("clean", "--all", "--older-than", "1h").returncode == 2
-    assert set(listed(distrun)) == {job_id}
 
 
 def test_one_that_cannot_be_removed_does_not_stop_the_others(distrun: Distrun) -> None:

@@ -14,64 +14,52 @@ import pytest
 from harness.command import Distrun
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """A PATH with this checkout as `distrun`."""
-    tool = tmp_path / "bin" / "distrun"
+def in_bash(folder: Path, *lines: str) -> list[list[str]]:
+    """The completions that bash offers for each line, from COMPREPLY."""
+    tool = folder / "bin" / "distrun"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m distrun "$@"\n')
     tool.chmod(0o755)
-    return f"{tool.parent}:{os.environ['PATH']}"
+    script = [
+        'eval "$(distrun completion bash)"',
+        'asked=$(complete -p distrun | sed "s/.*-F //;s/ .*//")',
+    ]
+    for line in lines:
+        script.append(f"COMP_LINE={shlex.quote(line)}; COMP_POINT=${{#COMP_LINE}}")
+        script.append('"$asked" distrun; echo "${COMPREPLY[*]}"')
+    done = subprocess.run(
+        ["bash", "--norc", "-c", "\n".join(script)],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{tool.parent}:{os.environ['PATH']}"},
+        capture_output=True, text=True, timeout=100, check=True,
+    )  # fmt: skip
+    return [line.split() for line in done.stdout.splitlines()]
 
 
 @pytest.fixture
-def in_bash(path: str, tmp_path: Path) -> Callable[..., list[list[str]]]:
-    """The completions that bash offers for each line, from COMPREPLY."""
-
-    def offered(*lines: str) -> list[list[str]]:
-        script = [
-            'eval "$(distrun completion bash)"',
-            'asked=$(complete -p distrun | sed "s/.*-F //;s/ .*//")',
-        ]
-        for line in lines:
-            script.append(f"COMP_LINE={shlex.quote(line)}; COMP_POINT=${{#COMP_LINE}}")
-            script.append('"$asked" distrun; echo "${COMPREPLY[*]}"')
-        done = subprocess.run(
-            ["bash", "--norc", "-c", "\n".join(script)],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=True,
-        )
-        return [line.split() for line in done.stdout.splitlines()]
-
-    return offered
-
-
-@pytest.fixture
-def asked_by(distrun: Distrun) -> Callable[[str, str, str], str]:
+def asked_by(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], str]:
     """distrun's answer to a shell's completion function, called with that shell's variables."""
 
     def ask(shell: str, words: str, current: str) -> str:
-        env = {**os.environ, "_DISTRUN_COMPLETE": f"{shell}_complete", "COMP_WORDS": words}
-        done = distrun(env={**env, "COMP_CWORD": current})
+        with monkeypatch.context() as variables:
+            variables.setenv("_DISTRUN_COMPLETE", f"{shell}_complete")
+            variables.setenv("COMP_WORDS", words)
+            variables.setenv("COMP_CWORD", current)
+            done = distrun()
         assert "Traceback" not in done.stderr
         return str(done.stdout)
 
     return ask
 
 
-def test_bash_completes_commands_jobs_and_tasks(
-    in_bash: Callable[..., list[list[str]]], distrun: Distrun
-) -> None:
+def test_bash_completes_commands_jobs_and_tasks(distrun: Distrun) -> None:
     ended = distrun.detached("exit 0", name="day")
     distrun("wait")
     running = distrun.detached("exec sleep 600", name="night", cluster={"chief": 1, "worker": 2})
     for name in ("job.yaml", "job.yml", "jobs.txt", ".job.yaml"):
         (distrun.cwd / name).touch()
     assert in_bash(
+        distrun.cwd,
         "distrun la",
         "distrun logs ",
         "distrun kill ",

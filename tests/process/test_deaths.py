@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from harness.command import Distrun
-from harness.processes import alive, survivors
+from harness.processes import alive, descendants, survivors
 from harness.terminal import OpenTerminal, Terminal
 from harness.tracing import hanging
 from harness.waiting import wait_until
@@ -42,43 +42,36 @@ CHILDREN = 8
 
 
 def family_of(pid: int) -> set[psutil.Process]:
-    root = psutil.Process(pid)
-    return {root, *root.children(recursive=True)}
+    return {psutil.Process(pid), *descendants(pid)}
 
 
 def all_gone(processes: set[psutil.Process]) -> Callable[[], bool]:
     return lambda: not [process for process in processes if alive(process)]
 
 
-@pytest.mark.parametrize("who", ["supervisor", "agent", "guard"])
-def test_one_death_leaves_nothing(distrun: Distrun, who: str) -> None:
+@pytest.mark.parametrize(
+    ("victims", "code", "cause"),
+    [
+        (["supervisor"], 70, "was killed by SIGKILL; its tasks have been ended"),
+        (["agent"], 69, "its agent was killed by SIGKILL"),
+        (["guard"], 69, "the guard of its agent, the process that started the agent, was killed"),
+        (["supervisor", "agent"], 70, ""),
+        (["supervisor", "guard"], 70, ""),
+    ],
+)
+def test_deaths_leave_nothing(distrun: Distrun, victims: list[str], code: int, cause: str) -> None:
     launch = distrun.launched(HIDERS)
     # Each task's own processes are there too, not only its shell.
     wait_until(lambda: len(family_of(launch.pid)) >= 2 * CHILDREN, what="their children are up")
     processes = family_of(launch.pid)
-    os.kill(distrun.victim_of(who, launch), signal.SIGKILL)
+    for pid in [distrun.victim_of(who, launch) for who in victims]:
+        os.kill(pid, signal.SIGKILL)
     _, said = launch.communicate(timeout=60)
     wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
-    causes = {
-        "supervisor": (70, "was killed by SIGKILL; its tasks have been ended"),
-        "agent": (69, "its agent was killed by SIGKILL"),
-        "guard": (69, "the guard of its agent, the process that started the agent, was killed"),
-    }
-    code, cause = causes[who]
     assert launch.returncode == code
     assert cause in said
     assert "Traceback" not in said
     assert "received SIGTERM" not in said
-
-
-@pytest.mark.parametrize("second", ["agent", "guard"])
-def test_two_deaths_at_once_leave_nothing(distrun: Distrun, second: str) -> None:
-    distrun.detached(HIDERS)
-    processes = family_of(distrun.status()["supervisor_pid"])
-    victims = [distrun.victim_of(who, None) for who in ("supervisor", second)]
-    for victim in victims:
-        os.kill(victim, signal.SIGKILL)
-    wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
 
 
 @pytest.mark.parametrize(
@@ -192,18 +185,6 @@ def test_kill_tells_how_to_end_a_job_whose_supervisor_hangs(distrun: Distrun) ->
     wait_until(nothing_left(job), timeout=30)
 
 
-def test_kill_shows_the_tasks_that_it_waits_for(distrun: Distrun) -> None:
-    job = distrun.detached(SLEEPS)
-    with hanging(distrun.victim_of("agent", None)):
-        kill = distrun.start("kill", job, "--grace", "100ms", stderr=subprocess.PIPE, text=True)
-        assert kill.stderr is not None
-        line = kill.stderr.readline()
-    assert line.startswith(f"distrun: job {job}: waiting for worker:0, worker:1 to end")
-    assert kill.stderr.read() == f"distrun: job {job} has ended\n"
-    assert kill.wait(30) == 0
-    kill.stderr.close()
-
-
 def test_a_third_ctrl_c_ends_a_supervisor_that_hangs(distrun: Distrun, window: Terminal) -> None:
     job, pid = distrun.status()["job_id"], distrun.status()["supervisor_pid"]
     with hanging(pid):
@@ -215,7 +196,9 @@ def test_a_third_ctrl_c_ends_a_supervisor_that_hangs(distrun: Distrun, window: T
         assert nothing_left(job)()
 
 
-def test_a_third_ctrl_c_returns_while_a_host_hangs(distrun: Distrun, window: Terminal) -> None:
+def test_a_third_ctrl_c_returns_while_a_host_hangs_and_kill_waits(
+    distrun: Distrun, window: Terminal
+) -> None:
     job = distrun.status()["job_id"]
     with hanging(distrun.victim_of("agent", None)):
         press_ctrl_c_three_times(window)
@@ -225,5 +208,11 @@ def test_a_third_ctrl_c_returns_while_a_host_hangs(distrun: Distrun, window: Ter
         assert f"job {job} has not ended yet: {waiting}" in said
         assert f"to wait for that: distrun kill {job}" in said
         assert not nothing_left(job)()
+        kill = distrun.start("kill", job, stderr=subprocess.PIPE, text=True)
+        assert kill.stderr is not None
+        line = kill.stderr.readline()
+    assert line.startswith(f"distrun: job {job}: waiting for worker:0, worker:1 to end")
+    assert kill.stderr.read() == f"distrun: job {job} has ended\n"
+    assert kill.wait(30) == 0
     wait_until(nothing_left(job), timeout=30)
     assert distrun.status()["state"] == "stopped"

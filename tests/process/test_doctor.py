@@ -20,10 +20,10 @@ from harness.strangers import Stranger
 FAILED = 69
 
 
-@pytest.fixture
-def bare_python(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return an interpreter with only the standard library."""
-    folder = tmp_path / "bare"
+    folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     return str(folder / "bin" / "python")
 
@@ -36,30 +36,25 @@ def write_job(folder: Path, script: str, **program: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("script", "missing"),
-    [
-        ("import numpy\nimport tensorflow as tf\n", "numpy, tensorflow"),
-        ("import beside\n", "numpy"),
-        ("try:\n    import numpy\nexcept ImportError:\n    numpy = None\n", None),
-        ("import json\nimport beside_too\n", None),
-    ],
-)
-def test_a_script_needs_what_it_imports(
-    distrun: Distrun, bare_python: str, script: str, missing: str | None
-) -> None:
+def test_a_script_needs_what_it_imports(distrun: Distrun, bare_python: str) -> None:
     (distrun.cwd / "beside.py").write_text("import numpy\n")
     (distrun.cwd / "beside_too.py").write_text("")
-    done = distrun("doctor", "--json", write_job(distrun.cwd, script, python=bare_python))
-    found = json.loads(done.stdout)["doctor"]
-    checks = [each for each in found["checks"] if each["subject"] == "modules"]
-    if missing is None:
-        assert (done.returncode, found["ok"]) == (0, True)
-        assert {each["grade"] for each in checks} <= {"ok"}
-    else:
-        assert (done.returncode, found["ok"]) == (FAILED, False)
-        assert [each["grade"] for each in checks] == ["failed"]
-        assert f" has no {missing}: " in checks[0]["text"]
+    for script, missing in {
+        "import numpy\nimport tensorflow as tf\n": "numpy, tensorflow",
+        "import beside\n": "numpy",
+        "try:\n    import numpy\nexcept ImportError:\n    numpy = None\n": None,
+        "import json\nimport beside_too\n": None,
+    }.items():
+        done = distrun("doctor", "--json", write_job(distrun.cwd, script, python=bare_python))
+        found = json.loads(done.stdout)["doctor"]
+        checks = [each for each in found["checks"] if each["subject"] == "modules"]
+        if missing is None:
+            assert (done.returncode, found["ok"]) == (0, True)
+            assert {each["grade"] for each in checks} <= {"ok"}
+        else:
+            assert (done.returncode, found["ok"]) == (FAILED, False)
+            assert [each["grade"] for each in checks] == ["failed"]
+            assert f" has no {missing}: " in checks[0]["text"]
 
 
 def test_this_machine_alone(distrun: Distrun, bare_python: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from distrun.spec.reference import reference
 from distrun.verdict.model import Kind
 from distrun.words.kinds import kinds
@@ -11,68 +9,58 @@ from harness.command import Distrun
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
-NAMES = {
-    "backoff": "restart.backoff",
-    "hosts[0].slots": "hosts[].slots",
-    "cluster.dispatcher.ready": "cluster.<role>.ready",
-    "cluster.worker": "cluster.worker",
-}
+
+def explained(distrun: Distrun, topic: str) -> str:
+    done = distrun("explain", topic)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
 
 
-def test_every_key_is_explained_in_the_words_of_the_reference(distrun: Distrun) -> None:
+def test_keys_kinds_and_exit_codes_are_explained(distrun: Distrun) -> None:
     keys = dict(reference())
-    for topic, path in NAMES.items():
-        assert distrun("explain", topic).stdout.startswith(f"{path}: ")
-    for path in ("restart.backoff", "hosts[].slots"):
-        done = distrun("explain", path)
-        assert done.returncode == 0
-        assert keys[path].help in done.stdout
-        assert keys[path].schema.expected in done.stdout
-        assert f"example {path.rpartition('.')[2]}: " in done.stdout
-    section = distrun("explain", "timeouts").stdout
+    for topic, path in (
+        ("backoff", "restart.backoff"),
+        ("hosts[0].slots", "hosts[].slots"),
+        ("cluster.dispatcher.ready", "cluster.<role>.ready"),
+    ):
+        text = explained(distrun, topic)
+        assert text.startswith(f"{path}: ")
+        assert f"example {path.rpartition('.')[2]}: " in text
+    for said in (keys["restart.backoff"].help, keys["restart.backoff"].schema.expected):
+        assert said in explained(distrun, "restart.backoff")
+    section = explained(distrun, "timeouts")
     for path in ("timeouts.grace", "timeouts.stall"):
         assert keys[path].help in section
 
-
-def test_every_kind_is_explained(distrun: Distrun) -> None:
     assert set(kinds()) == {kind.value for kind in Kind}
-    shown = distrun("explain", "host_memory").stdout
-    both = distrun("explain", "oom").stdout
-    assert both.startswith(shown)
+    both = explained(distrun, "oom")
+    assert both.startswith(explained(distrun, "host_memory"))
     assert "\ngpu_memory: " in both
-    assert distrun("explain", "nan").stdout == distrun("explain", "not_finite").stdout
+    assert explained(distrun, "nan") == explained(distrun, "not_finite")
 
-
-def test_exit_codes(distrun: Distrun) -> None:
-    words = {
+    for code, words in {
         "0": "the job succeeded\n",
         "3": "the exit code of the task that failed first",
         "69": "a host could not be reached",
         "137": "stopped by `distrun kill`",
         "139": "killed by SIGSEGV",
-    }
-    for code, each in words.items():
-        done = distrun("explain", code)
-        assert done.returncode == 0
-        assert done.stdout.startswith(f"exit code {code}: ")
-        assert each in done.stdout
+    }.items():
+        text = explained(distrun, code)
+        assert text.startswith(f"exit code {code}: ")
+        assert words in text
 
 
-@pytest.mark.parametrize(
-    ("topic", "near"),
-    [
-        ("backof", "restart.backoff"),
-        ("out_of_memory", "host_memory"),
-        ("9" * 5000, "distrun explain"),
-        ("\x1b[31m", "distrun explain"),
-    ],
-)
-def test_an_unknown_topic_gets_the_nearest_names(distrun: Distrun, topic: str, near: str) -> None:
-    done = distrun("explain", topic)
-    assert done.returncode == 2
-    assert near in done.stderr
-    assert "\x1b" not in done.stderr
-    assert done.stdout == ""
+def test_an_unknown_topic_gets_the_nearest_names(distrun: Distrun) -> None:
+    for topic, near in {
+        "backof": "restart.backoff",
+        "out_of_memory": "host_memory",
+        "9" * 5000: "distrun explain",
+        "\x1b[31m": "distrun explain",
+    }.items():
+        done = distrun("explain", topic)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert near in done.stderr
+        assert "\x1b" not in done.stderr
 
 
 def test_the_overview_fits_the_terminal(terminal: OpenTerminal) -> None:

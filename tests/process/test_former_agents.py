@@ -25,7 +25,6 @@ from distrun.supervisor.hosts.link import Links
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reach import Connection, Login
 from distrun.supervisor.hosts.ssh import SshReach, open_connection
-from distrun.words.causes import cause_text
 from harness.values import not_none
 
 LOG = "worker-0.log"
@@ -35,25 +34,15 @@ LIMIT = 1_000_000
 class LocalReach(SshReach):
     """Runs what it is given in a shell on this machine, as ssh does on a host."""
 
-    command = bootstrap.COMMAND
-
     def __init__(self) -> None:
         self._host = "h1"
         self.connect_timeout = 5.0
 
     def open(self, job_id: str, login: Login) -> Connection:
-        command = ["env", "-u", "DISTRUN_JOB_ID", "sh", "-c", self.command]
+        command = ["env", "-u", "DISTRUN_JOB_ID", "sh", "-c", bootstrap.COMMAND]
         connection = open_connection(command, job_id, Code.SSH_NOT_STARTED)
         connection.begin(login)
         return connection
-
-
-class Printing(LocalReach):
-    """Does not run what it is given, but a command: a broken login."""
-
-    def __init__(self, command: str) -> None:
-        super().__init__()
-        self.command = f"cat >/dev/null & {command}"
 
 
 class Sending(LocalReach):
@@ -108,23 +97,12 @@ class Clearing:
     def on_end(self, _: FormerAgent) -> None:
         self.is_finished = True
 
-    @property
-    def is_cleared(self) -> bool:
-        return self.is_finished and self.agent.error is None
-
     def step(self, seconds: float = 0.0) -> None:
         """Handle what is due, and wait at most so long for messages."""
         if self.agent.link.connection is None:
             self.loop.turn(0.0)  # a login that is due gets a slot
         self.loop.turn(seconds)
         self.links.check_exits()
-
-    def run(self) -> None:
-        """Clear the host in real time."""
-        deadline = time.monotonic() + 60
-        while not self.is_finished:
-            assert time.monotonic() < deadline
-            self.step(0.05)
 
     def close(self) -> None:
         self.agent.give_up()
@@ -186,32 +164,33 @@ def log_parts(size: int) -> Callable[[], Report]:
 
 
 @pytest.mark.parametrize(
-    "report",
-    [protocol.Heartbeat(1), protocol.LogData("../plan.json", 0, b"x")],
-    ids=["heartbeats", "parts of other files"],
+    ("report", "seconds", "lost"),
+    [
+        (lambda: protocol.Heartbeat(1), 150, None),
+        (lambda: protocol.LogData("../plan.json", 0, b"x"), 150, None),
+        (log_parts(1000), 600, Code.LOGS_TOO_SLOW),
+    ],
+    ids=["heartbeats", "parts of other files", "slow logs"],
 )
-def test_a_host_that_sends_something_else_than_its_logs_is_not_waited_for(
-    make: Make, clock: Clock, report: Report
+def test_a_host_that_does_not_send_its_logs_is_not_waited_for(
+    make: Make, clock: Clock, report: Callable[[], Report], seconds: float, lost: Code | None
 ) -> None:
     clearing = make(Sending(), lease=10.0)
-    advance(clearing, clock, 150, lambda: report)
-    assert clearing.is_cleared
-    assert not_none(clearing.agent.failure).code is Code.FORMER_LEASE_OVER
-
-
-@pytest.mark.parametrize("size", [1000, 100_000])
-def test_a_host_that_sends_its_logs_slowly_is_waited_for_less_than_ten_minutes(
-    make: Make, clock: Clock, size: int
-) -> None:
-    """16 KiB/s are fast enough."""
-    is_slow = size < 100_000
-    clearing = make(Sending(), lease=10.0)
-    advance(clearing, clock, 600, log_parts(size))
-    assert clearing.is_cleared is is_slow
-    if is_slow:
-        assert not_none(clearing.agent.lost_logs).within == (Cause(Code.LOGS_TOO_SLOW),)
+    advance(clearing, clock, seconds, report)
+    assert clearing.is_finished
+    assert clearing.agent.error is None
+    if lost:
+        assert not_none(clearing.agent.lost_logs).within == (Cause(lost),)
     else:
-        assert sum(each.stat().st_size for each in clearing.copies.glob("*.log")) == size * 120
+        assert not_none(clearing.agent.failure).code is Code.FORMER_LEASE_OVER
+
+
+def test_a_host_that_sends_its_logs_fast_enough_is_waited_for(make: Make, clock: Clock) -> None:
+    """16 KiB/s are."""
+    clearing = make(Sending(), lease=10.0)
+    advance(clearing, clock, 600, log_parts(100_000))
+    assert not clearing.is_finished
+    assert sum(each.stat().st_size for each in clearing.copies.glob("*.log")) == 12_000_000
 
 
 def test_a_host_that_sends_logs_without_end_is_waited_for_two_hours(
@@ -236,7 +215,8 @@ def test_the_hole_of_a_limited_log_is_not_sent(make: Make) -> None:
         file.truncate(10 << 30)
         file.seek(0, os.SEEK_END)
         file.write(lines)
-    clearing.run()
+    while not clearing.is_finished:
+        clearing.step(0.05)
     assert clearing.agent.failure is None
     assert copy.stat().st_size == (10 << 30) + len(lines)
     assert copy.stat().st_blocks * 512 < LIMIT + 200_000
@@ -257,12 +237,3 @@ def test_a_hostile_host_cannot_send_more_than_the_limit(make: Make) -> None:
     copy = (clearing.copies / LOG).stat()
     assert copy.st_size == 10_000_000
     assert copy.st_blocks * 512 < LIMIT + 200_000
-
-
-def test_tasks_that_do_not_end_are_named(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    alive = f"printf 'Welcome! ' >&2; echo '{bootstrap.TASKS_ALIVE} 12 345' >&2"
-    clearing = make(Printing(f"{alive}; exit {bootstrap.EXIT_TASKS_ALIVE}"), lease=0.5)
-    clearing.run()
-    assert not clearing.is_cleared
-    said = cause_text(not_none(clearing.agent.error))
-    assert said == "processes of earlier attempts do not end on h1: 12 345"

@@ -31,7 +31,13 @@ def write_spec(folder: Path, **keys: Any) -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_more_gpus_than_there_are(distrun: Distrun) -> None:
+def test_more_gpus_than_there_are(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = {"cluster": {"worker": {"count": 2, "gpus": 9}}, "hosts": ["far1", "far2"]}
+    for keys in ({"cluster": {"worker": 4}}, far):
+        write_spec(distrun.cwd, **keys)
+        assert "warning" not in distrun("validate", "job.yaml").stderr
+    assert not (distrun.cwd / "asked").exists(), "asked though the spec asks for nothing here"
+
     write_spec(distrun.cwd, cluster={"worker": {"count": 2, "gpus": 2}})
     warned = (
         "job.yaml:3:42: {}the tasks on localhost ask for 4 GPUs, and it has 2; lower `gpus`, or "
@@ -47,22 +53,7 @@ def test_more_gpus_than_there_are(distrun: Distrun) -> None:
     assert done.returncode == 65
     assert "the tasks on localhost ask for 4 GPUs, and it has 2" in done.stderr
 
-    done = distrun("validate", "job.yaml", "--set", "cluster.worker.count=1")
-    assert "warning" not in done.stderr
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_nothing_is_asked_if_the_spec_asks_for_nothing(distrun: Distrun) -> None:
-    cluster = {"worker": {"count": 2, "gpus": 9}}
-    for keys in ({"cluster": {"worker": 4}}, {"cluster": cluster, "hosts": ["far1", "far2"]}):
-        write_spec(distrun.cwd, **keys)
-        assert "warning" not in distrun("validate", "job.yaml").stderr
-    assert not (distrun.cwd / "asked").exists()
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_cuda_visible_devices_counts(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_spec(distrun.cwd, cluster={"worker": {"count": 2, "gpus": 1}})
-    assert "warning" not in distrun("validate", "job.yaml").stderr
+    one = ("--set", "cluster.worker.count=1")
+    assert "warning" not in distrun("validate", "job.yaml", *one).stderr
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert "ask for 2 GPUs, and it has 1" in distrun("validate", "job.yaml").stderr
+    assert "ask for 2 GPUs, and it has 1" in distrun("validate", "job.yaml", *one).stderr

@@ -120,33 +120,47 @@ def test_every_command_is_listed_in_the_order_of_the_readme(distrun: Distrun) ->
     assert max(map(len, text.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_examples_work(distrun: Distrun, bash: Callable[..., Any], command: str) -> None:
-    if command in ("doctor", "run"):
+READING = (
+    *("ps", "status", "logs", "events", "wait", "report", "bundle", "compare", "attach", "plan"),
+    *("explain", "schema", "completion", "validate"),
+)
+"""Commands that change no job: their examples can all be of the same ones."""
+
+
+@pytest.mark.parametrize(
+    "commands", [READING, *((each,) for each in COMMANDS if each not in READING)], ids="-".join
+)
+def test_the_examples_work(
+    distrun: Distrun, bash: Callable[..., Any], commands: tuple[str, ...]
+) -> None:
+    if {"doctor", "run"} & {*commands}:
         need_tensorflow()  # which is looked for
-    asked = distrun(command, "--help")
-    assert asked.returncode == 0
-    assert max(map(len, asked.stdout.splitlines())) <= 80
     page = (ROOT / "docs" / "cli.md").read_text()
-    section = page.partition(f"\n## distrun {command}\n")[2].partition("\n## ")[0]
-    options = re.findall(r"^  .*?(--[a-z-]+)", asked.stdout, re.MULTILINE)
-    assert [name for name in ("--help", *options) if f"{name}" not in section] == []
-    examples = EXAMPLE.findall(asked.stdout.partition("\nOptions:")[0])
-    assert examples, "no example"
+    examples = []
+    for command in commands:
+        asked = distrun(command, "--help")
+        assert asked.returncode == 0
+        assert max(map(len, asked.stdout.splitlines())) <= 80
+        section = page.partition(f"\n## distrun {command}\n")[2].partition("\n## ")[0]
+        options = re.findall(r"^  .*?(--[a-z-]+)", asked.stdout, re.MULTILINE)
+        assert [name for name in ("--help", *options) if name not in section] == []
+        found = EXAMPLE.findall(asked.stdout.partition("\nOptions:")[0])
+        assert found, f"{command} has no example"
+        assert all(f"distrun {command}" in example for example in found)
+        examples += found
     text = " ".join(examples)
-    if re.search(r"mnist|status|logs|events|wait|kill", text) and command != "init":
-        job = "-d sleeps.yaml" if command in ("stacks", "profile") else "job.yaml"
+    if re.search(r"mnist|status|logs|events|wait|kill", text) and "init" not in commands:
+        job = "-d sleeps.yaml" if commands in (("stacks",), ("profile",)) else "job.yaml"
         assert distrun("launch", *job.split()).returncode == 0
     if "night" in text:
         assert distrun(*"launch job.yaml -d --name night".split()).returncode == 0
     if "-o job.yaml" in text:
         (distrun.cwd / "job.yaml").unlink()
     for example in examples:
-        assert f"distrun {command}" in example
         # These need a person, or hosts: see test_live_page.py, test_watch.py, ssh/test_fetch.py.
-        if "--serve" in example or command in ("watch", "fetch"):
+        if "--serve" in example or commands in (("watch",), ("fetch",)):
             continue
-        if command == "resume":
+        if "distrun resume" in example:
             (distrun.cwd / "done").unlink(missing_ok=True)
             assert distrun("launch", "fails-once.yaml").returncode == 3
         done = run_example(distrun, bash, example)
@@ -167,53 +181,51 @@ def test_the_generated_pages_are_up_to_date() -> None:
     assert done.returncode == 0, f"{done.stdout}{done.stderr}\nrun: make docs"
 
 
-@pytest.mark.parametrize(
-    ("args", "meant"), [(["statsu"], "status"), (["logs", "--folow"], "--follow")]
-)
-def test_a_typing_error_gets_a_suggestion(distrun: Distrun, args: list[str], meant: str) -> None:
-    done = distrun(*args)
-    assert done.returncode == 2
-    assert re.search(rf"[Dd]id you mean:? '?{meant}", done.stderr)
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
+def test_a_typing_error_gets_a_suggestion(distrun: Distrun) -> None:
+    for args, meant in ((["statsu"], "status"), (["logs", "--folow"], "--follow")):
+        done = distrun(*args)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert re.search(rf"[Dd]id you mean:? '?{meant}", done.stderr)
+        assert "Traceback" not in done.stderr
 
 
 SLOW = {"distrun.agent", "distrun.job.events", "distrun.job.folder", "distrun.spec.model", "psutil"}
 SLOW |= {"rich", "subprocess", "tensorflow", "yaml"}
-QUICK = (
+QUICK = [
     *("run", "launch", "plan", "validate", "doctor", "ps", "status", "logs", "kill", "wait"),
     *("events", "init", "schema", "explain", "clean", "completion", ""),
-)
+]
+FORKS = """
+import atexit, os, sys, click
+slow = {slow} - set(sys.modules)
+for name, completed in {asked}:
+    sys.stdout.flush()
+    if not os.fork():
+        if completed:
+            os.environ.update(_DISTRUN_COMPLETE="bash_complete", COMP_LINE=completed)
+        sys.argv = ["distrun", *name.split(), *(() if completed else ("--help",))]
+        tell = lambda: print(name + completed, *(slow & set(sys.modules)), file=sys.stderr)
+        atexit.register(tell)
+        from distrun.__main__ import main
+        main()
+        sys.exit()
+    os.wait()
+"""
+"""Runs `distrun` in forks, each of which tells what it imported that is slow.
+
+click imports uuid, which imports subprocess in Python 3.10.
+"""
 
 
-def slow_imports(*args: str, **variables: str) -> list[str]:
-    """Run `distrun` and return what it imported that is slow, and that click does not import.
-
-    click imports uuid, which imports subprocess in Python 3.10.
-    """
-    code = (
-        "import atexit, sys, click\n"
-        f"slow = {SLOW!r} - set(sys.modules)\n"
-        "from distrun.__main__ import main\n"
-        "atexit.register(lambda: print(*sorted(slow & set(sys.modules)), file=sys.stderr))\n"
-        "main()"
-    )
+def test_help_and_completion_import_nothing_slow() -> None:
+    lines = ["distrun ", "distrun launch --"]
+    asked = [*((name, "") for name in QUICK), *(("", line) for line in lines)]
     done = subprocess.run(
-        [sys.executable, "-c", code, *args],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=False,  # click ends a completion by an exception
-    )
-    assert done.stdout
-    return done.stderr.split()
-
-
-@pytest.mark.parametrize("command", QUICK)
-def test_help_imports_nothing_slow(command: str) -> None:
-    assert slow_imports(*command.split(), "--help") == []
-
-
-@pytest.mark.parametrize("line", ["distrun ", "distrun launch --"])
-def test_shell_completion_imports_nothing_slow(line: str) -> None:
-    assert slow_imports(_DISTRUN_COMPLETE="bash_complete", COMP_LINE=line) == []
+        [sys.executable, "-c", FORKS.format(slow=SLOW, asked=asked)],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert [each.strip() for each in done.stderr.split("\n")[:-1]] == [
+        *QUICK, *(line.strip() for line in lines)
+    ]  # fmt: skip
+    assert done.stdout.count("Usage: ") == len(QUICK)
+    assert {"launch", "--detach"} <= set(re.split(r"[\n,]", done.stdout))

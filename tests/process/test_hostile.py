@@ -24,7 +24,9 @@ def hostile_folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folder: Path) -> None:
+def test_a_hostile_job_is_shown_by_every_command(
+    distrun: Distrun, hostile_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     document = {
         "name": NAME,
         "strategy": "multi_worker_mirrored",
@@ -37,17 +39,17 @@ def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folde
     spec = hostile_folder / "spec $(touch owned).yaml"
     spec.write_text(yaml.safe_dump(document))
     before = set(os.listdir(hostile_folder.parent))
-    env = {**os.environ, "DISTRUN_HOME": str(hostile_folder / "h")}
-    run: Json = {"cwd": hostile_folder, "env": env}
-    said = [distrun(command, spec, **run) for command in ("validate", "plan", "launch")]
+    monkeypatch.setenv("DISTRUN_HOME", str(hostile_folder / "h"))
+    distrun.cwd = hostile_folder
+    said = [distrun(command, spec) for command in ("validate", "plan", "launch")]
     assert [done.returncode for done in said] == [0, 0, 3]
     assert (hostile_folder / "got").read_text() == HOSTILE
     for args in (("ps", "-a"), ("status",), ("events",), ("logs",), ("status", NAME)):
-        said.append(distrun(*args, **run))
+        said.append(distrun(*args))
         assert said[-1].returncode == 0, said[-1].stderr
-    said.append(distrun("status", "no such \x1b[31m", **run))
+    said.append(distrun("status", "no such \x1b[31m"))
     assert said[-1].returncode == 2
-    job = json.loads(distrun("status", "--json", **run).stdout)["job"]
+    job = json.loads(distrun("status", "--json").stdout)["job"]
     assert job["name"] == NAME
     assert re.fullmatch(r"[a-z0-9-]+", job["job_id"])
     assert os.path.dirname(job["folder"]) == str(hostile_folder / "h" / "jobs")
@@ -55,21 +57,22 @@ def test_a_hostile_job_is_shown_by_every_command(distrun: Distrun, hostile_folde
     assert not re.search(r"[\x1b\x07\u202e]", shown)
     assert set(os.listdir(hostile_folder.parent)) == before
     assert sorted(os.listdir(hostile_folder)) == ["got", "h", spec.name]
-    assert distrun("clean", "--all", **run).stdout == f"{job['job_id']}\n"
+    assert distrun("clean", "--all").stdout == f"{job['job_id']}\n"
 
 
-@pytest.mark.parametrize("name", ["a\nb", "a\x1b[31m"])
-def test_a_name_that_would_act_on_a_terminal_is_refused(distrun: Distrun, name: str) -> None:
+def test_a_name_that_would_act_on_a_terminal_is_refused(distrun: Distrun) -> None:
     spec = distrun.write_spec("exit 0")
-    for args in (["--name", name], ["--set", f"name={json.dumps(name)}"]):
-        done = distrun("launch", spec, *args)
-        assert done.returncode == 65, done.stderr
-        assert "control characters" in done.stderr or "control character" in done.stderr
-        assert not re.search(r"[\x1b\x9b\u202e\u2028\x7f]", done.stderr)
-    spec.write_text(spec.read_text().replace("name: job", f"name: {json.dumps(name)}"))
-    done = distrun("validate", spec)
-    assert done.returncode == 65
-    assert re.match(rf"{re.escape(str(spec))}:\d+:\d+: name has a line break", done.stderr)
+    for name in ("a\nb", "a\x1b[31m"):
+        for args in (["--name", name], ["--set", f"name={json.dumps(name)}"]):
+            done = distrun("launch", spec, *args)
+            assert done.returncode == 65, done.stderr
+            assert "control character" in done.stderr
+            assert not re.search(r"[\x1b\x9b\u202e\u2028\x7f]", done.stderr)
+        named = distrun.cwd / "named.yaml"
+        named.write_text(spec.read_text().replace("name: job", f"name: {json.dumps(name)}"))
+        done = distrun("validate", named)
+        assert done.returncode == 65
+        assert re.match(rf"{re.escape(str(named))}:\d+:\d+: name has a line break", done.stderr)
 
 
 @pytest.mark.parametrize("odd", ["\x9b31m\u202e\x1b[31m", "\udc9b"])
@@ -117,14 +120,14 @@ def test_init_writes_what_it_is_told_and_no_more(distrun: Distrun) -> None:
     assert "did you mean 'script'?" in done.stderr
 
 
-@pytest.mark.parametrize("key", ["hostfile", "script"])
-def test_a_file_of_the_kernel_is_refused(distrun: Distrun, key: str) -> None:
+def test_a_file_of_the_kernel_is_refused(distrun: Distrun) -> None:
     """Reading /proc/kmsg waits until the kernel prints something."""
     spec = distrun.cwd / "job.yaml"
-    kernel = "/proc/kmsg"
-    program = {"script": kernel} if key == "script" else {"command": ["true"]}
-    hosts = {"hostfile": kernel} if key == "hostfile" else {}
-    spec.write_text(json.dumps({"strategy": "default", "program": program, **hosts}))
-    done = distrun("validate", spec, timeout=20)
-    assert done.returncode == 65
-    assert "a file of the kernel" in done.stderr
+    for keys in (
+        {"program": {"script": "/proc/kmsg"}},
+        {"program": {"command": ["true"]}, "hostfile": "/proc/kmsg"},
+    ):
+        spec.write_text(json.dumps({"strategy": "default", **keys}))
+        done = distrun("validate", spec, timeout=20)
+        assert done.returncode == 65
+        assert "a file of the kernel" in done.stderr

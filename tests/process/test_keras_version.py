@@ -80,13 +80,12 @@ def test_without_tf_keras_nothing_starts(distrun: Distrun, python: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_keras_2_is_in_an_older_tensorflow_itself(distrun: Distrun, python: str) -> None:
+def test_keras_2_is_in_an_older_tensorflow_or_beside_the_script(
+    distrun: Distrun, python: str
+) -> None:
     found = packages(distrun.cwd, "tensorflow", tensorflow="2.12.0")
     spec = write_job(distrun.cwd, python, keras=2, env={"PYTHONPATH": found})
     assert distrun("launch", spec).returncode == 0
-
-
-def test_tf_keras_beside_the_script(distrun: Distrun, python: str) -> None:
     spec = write_job(distrun.cwd, python, keras=2)
     assert distrun("launch", spec).returncode == 69
     (distrun.cwd / "tf_keras.py").touch()
@@ -94,13 +93,9 @@ def test_tf_keras_beside_the_script(distrun: Distrun, python: str) -> None:
     assert done.returncode == 0
     for worker in ("worker:0", "worker:1"):
         assert f"{worker} | 1 {{" in done.stdout
-
-
-def test_a_program_that_is_not_python_is_not_asked(distrun: Distrun) -> None:
-    spec = distrun.cwd / "job.yaml"
     program = {"command": ["sh", "-c", "echo legacy=$TF_USE_LEGACY_KERAS"], "keras": 2}
     spec.write_text(json.dumps({"strategy": "mirrored", "program": program}))
-    done = distrun("launch", spec)
+    done = distrun("launch", spec)  # what is not Python is not asked
     assert (done.returncode, done.stdout.strip()) == (0, "worker:0 | legacy=1")
 
 
@@ -117,12 +112,6 @@ def test_a_tf_config_in_env_is_refused_unless_it_is_meant(distrun: Distrun) -> N
     for worker in ("worker:0", "worker:1"):
         assert f"{worker} | None {{}}" in done.stdout
         assert f"{worker} | {worker} True" in done.stdout
-
-
-def test_a_script_that_sets_its_tf_config_gets_none(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("TF_CONFIG", raising=False)
     spec = write_job(distrun.cwd, tf_config="mine")
     (distrun.cwd / "train.py").write_text(f"{SHOW}os.environ['TF_CONFIG'] = '{{}}'\n")
     done = distrun("launch", spec)

@@ -56,22 +56,18 @@ def run(text: str, number: int, distrun: Distrun, **keys: object) -> str:
 
 @pytest.mark.parametrize(
     ("text", "number", "kind"),
-    [(POOL, 9, "killed"), (RUN, 11, "crash"), (SILENT, 9, "killed")],
-    ids=["pool", "subprocess", "no word"],
+    [(POOL, 9, "killed"), (RUN, 11, "crash"), (SILENT, 9, "killed"), (OLD_POOL, 9, "killed")],
+    ids=["pool", "subprocess", "no word", "stall"],
 )
 def test_the_child_is_named_with_its_signal(
     text: str, number: int, kind: str, distrun: Distrun
 ) -> None:
-    said = run(text, number, distrun)
+    """Also where what follows from its death is an exit without a word, or a stall."""
+    keys = {"timeouts": {"stall": "2s"}} if text == OLD_POOL else {}
+    said = run(text, number, distrun, **keys)
     name = {9: "SIGKILL", 11: "SIGSEGV"}[number]
     assert "worker:1 lost a child process: process " in said
     assert f" was killed by {name} ({kind})" in said
-
-
-def test_a_stall_after_a_child_was_killed_is_its_echo(distrun: Distrun) -> None:
-    said = run(OLD_POOL, 9, distrun, timeouts={"stall": "2s"})
-    assert "worker:1 lost a child process: process " in said
-    assert "was killed by SIGKILL (killed)" in said
 
 
 def test_a_stall_after_a_thread_has_failed_is_its_echo(distrun: Distrun) -> None:

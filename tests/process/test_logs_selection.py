@@ -19,81 +19,65 @@ from harness.waiting import wait_until
 
 TWICE = (
     'printf "\\033[31mearly\\033[0m\\n"; touch "up-$DISTRUN_TASK"; '
-    "until test -e go; do sleep 0.02; done; echo late"
+    "until test -e go; do sleep 0.02; done; echo late; printf '10%%\\r20%%'"
 )
-
-
-@pytest.fixture
-def between(distrun: Distrun) -> float:
-    """Return a time at which a job had printed `early`, and not `late`."""
-    job_id = distrun.detached(TWICE)
-    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2)
-    wait_until(lambda: distrun("logs", "--json").stdout.count("early") == 2)
-    time_between: float = max(each["at"] for each in objects(distrun)) + 0.2
-    wait_until(lambda: time.time() > time_between + 0.2)
-    (distrun.cwd / "go").touch()
-    assert distrun("wait", job_id).returncode == 0
-    return time_between
+LATE = [(task, text) for task in (0, 1) for text in ("late", "20%")]
 
 
 def objects(distrun: Distrun, *args: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in distrun("logs", "--json", *args).stdout.splitlines()]
 
 
-def test_until_is_the_other_part_of_since(distrun: Distrun, between: float) -> None:
+def test_parts_by_time_and_words_and_as_json(distrun: Distrun) -> None:
+    before = time.time()
+    job_id = distrun.detached(TWICE)
+    wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2)
+    wait_until(lambda: distrun("logs", "--json").stdout.count("early") == 2)
+    between: float = max(each["at"] for each in objects(distrun)) + 0.2
+    wait_until(lambda: time.time() > between + 0.2)
+    (distrun.cwd / "go").touch()
+    assert distrun("wait", job_id).returncode == 0
+
     zoned = datetime.fromtimestamp(between, timezone.utc).astimezone().isoformat()
     stamp = zoned[:-6]
     for moment in (stamp, zoned):
         first = distrun("logs", "--until", moment).stdout
         second = distrun("logs", "--since", moment).stdout
         assert sorted(first.splitlines()) == ["worker:0 | early", "worker:1 | early"]
-        assert sorted(second.splitlines()) == ["worker:0 | late", "worker:1 | late"]
+        assert sorted(second.splitlines()) == sorted(f"worker:{n} | {t}" for n, t in LATE)
         assert distrun("logs", "--since", moment, "--until", moment).stdout == ""
     assert distrun("logs", "--until", stamp, "-n", "1").stdout.endswith("| early\n")
-    assert distrun("logs", "--until", "1d").stdout == ""
-    assert len(distrun("logs", "--until", "1ms").stdout.splitlines()) == 4
-    for wrong in (["--until", "soon"], ["--until", "1m", "-f"]):
-        assert distrun("logs", *wrong).returncode == 2
+    for empty in (("--until", "1d"), ("--since", "1ms")):
+        assert distrun("logs", *empty).stdout == ""
+    for whole in (("--until", "1ms"), ("--since", "1h")):
+        assert len(distrun("logs", *whole).stdout.splitlines()) == 6
 
-
-def test_grep_and_timestamps(distrun: Distrun, between: float) -> None:
-    found = distrun("logs", "--grep", "^(early|lat)").stdout
-    assert sorted(found.splitlines()) == [
-        *("worker:0 | early", "worker:0 | late", "worker:1 | early", "worker:1 | late"),
-    ]
-    assert distrun("logs", "--grep", "^e", "-n", "1", "-t", "worker:1").stdout == (
-        "worker:1 | early\n"
+    found = distrun("logs", "--grep", "^(early|lat)").stdout.splitlines()
+    assert sorted(found) == sorted(
+        f"worker:{n} | {text}" for n in (0, 1) for text in ("early", "late")
     )
+    only = distrun("logs", "--grep", "^e", "-n", "1", "-t", "worker:1").stdout
+    assert only == "worker:1 | early\n"
     for line in distrun("logs", "--timestamps", "-t", "worker:0").stdout.splitlines():
         at, _, text = line.partition(" ")
-        is_late = datetime.fromisoformat(at).timestamp() > between
-        assert text == ("worker:0 | late" if is_late else "worker:0 | early")
-    assert distrun("logs", "--since", "1h").stdout.count("\n") == 4
-    assert distrun("logs", "--since", "1ms").stdout == ""
-    for wrong in ("(", "(" * 3000):
-        done = distrun("logs", "--grep", wrong)
-        assert done.returncode == 2
-        assert "regular expression" in done.stderr
+        assert (datetime.fromisoformat(at).timestamp() > between) == ("early" not in text)
+    for wrong in (["--until", "soon"], ["--until", "1m", "-f"], ["--grep", "("]):
+        assert distrun("logs", *wrong).returncode == 2
+    assert "regular expression" in distrun("logs", "--grep", "(" * 3000).stderr
 
-
-def test_json(distrun: Distrun) -> None:
-    before = time.time()
-    job_id = distrun.detached(r"printf 'a\033[31mb\033[0m\n10%%\r20%%\nlast'", workers=1)
-    distrun("wait")
-    found = objects(distrun)
-    assert [each["line"] for each in found] == ["ab", "20%", "last"]
-    for each in found:
+    one = objects(distrun, "-t", "worker:0")
+    assert [each["line"] for each in one] == ["early", "late", "20%"]
+    for each in one:
         assert each.keys() == {"version", "job_id", "task", "at", "line"}
         assert (each["version"], each["job_id"], each["task"]) == (2, job_id, "worker:0")
         assert isinstance(each["at"], float)
         assert before - 1 < each["at"] < time.time() + 1
-    assert [each["line"] for each in objects(distrun, "--raw")] == [
-        "a\x1b[31mb\x1b[0m",
-        "10%\r20%",
-        "last",
+    raw = objects(distrun, "--raw", "-t", "worker:0")
+    assert [each["line"] for each in raw] == ["\x1b[31mearly\x1b[0m", "late", "10%\r20%"]
+    assert [each["line"] for each in objects(distrun, "--grep", "%", "-n", "1")] == ["20%"]
+    assert [each["line"] for each in objects(distrun, "-f", "-t", "worker:0")] == [
+        each["line"] for each in one
     ]
-    assert [each["line"] for each in objects(distrun, "--grep", "l", "-n", "1")] == ["last"]
-    assert [each["line"] for each in objects(distrun, "-f")] == ["ab", "20%", "last"]
 
 
 def test_several_jobs_and_all_jobs(distrun: Distrun) -> None:
@@ -125,21 +109,6 @@ def test_several_jobs_and_all_jobs(distrun: Distrun) -> None:
 
 
 def test_the_last_events(distrun: Distrun, terminal: OpenTerminal) -> None:
-    distrun.detached("exit 3")
-    distrun("wait")
-    everything = distrun("events", "--json").stdout.splitlines()
-    assert distrun("events", "--json", "-n", "2").stdout.splitlines() == everything[-2:]
-    assert distrun("events", "-n", "0").stdout == ""
-    assert distrun("events", "-n", "9" * 30).stdout == distrun("events").stdout
-    assert distrun("events", "-f", "-n", "1").stdout == distrun("events", "-n", "1").stdout
-    window = terminal("events", "-n", "1", columns=80)
-    wait_until(window.ended)
-    assert "failed" in window.text()
-    assert "started" not in window.text()
-    assert max(map(len, window.text().splitlines())) <= 80
-
-
-def test_the_last_events_are_followed_by_all_that_happen(distrun: Distrun) -> None:
     distrun.detached("exec sleep 600", workers=1)
     following = distrun.start("events", "-f", "-n", "1", stdout=-1, text=True)
     assert following.stdout is not None
@@ -147,6 +116,16 @@ def test_the_last_events_are_followed_by_all_that_happen(distrun: Distrun) -> No
     distrun("kill")
     assert len(following.stdout.read().splitlines()) > 1
     assert following.wait(30) == 0
+    everything = distrun("events", "--json").stdout.splitlines()
+    assert distrun("events", "--json", "-n", "2").stdout.splitlines() == everything[-2:]
+    assert distrun("events", "-n", "0").stdout == ""
+    assert distrun("events", "-n", "9" * 30).stdout == distrun("events").stdout
+    assert distrun("events", "-f", "-n", "1").stdout == distrun("events", "-n", "1").stdout
+    window = terminal("events", "-n", "1", columns=80)
+    wait_until(window.ended)
+    assert "stopped" in window.text()
+    assert "started" not in window.text()
+    assert max(map(len, window.text().splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

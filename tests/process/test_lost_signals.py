@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 PROGRAM = """
 import os, signal, sys, time, weakref
 from distrun.cli import signals
@@ -27,10 +25,10 @@ except signals.ENDED as error:
 """
 
 
-@pytest.mark.parametrize(("name", "number"), [("SIGTERM", 15), ("SIGINT", 2), ("SIGHUP", 1)])
-def test_it_is_raised_again(name: str, number: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, name],
-        capture_output=True, text=True, timeout=50, check=False,
-    )  # fmt: skip
-    assert (done.stdout, done.stderr) == (f"ended by {number}\n", "")
+def test_it_is_raised_again() -> None:
+    for name, number in (("SIGTERM", 15), ("SIGINT", 2), ("SIGHUP", 1)):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, name],
+            capture_output=True, text=True, timeout=50, check=False,
+        )  # fmt: skip
+        assert (done.stdout, done.stderr) == (f"ended by {number}\n", "")
