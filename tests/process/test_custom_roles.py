@@ -7,6 +7,7 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
 import yaml
 
 from distrun.agent.linux.processes import Process, children, find
@@ -85,11 +86,7 @@ def test_the_roles_of_the_page_start_in_order_and_find_each_other(distrun: Distr
     }
 
 
-def test_a_role_that_ends_by_itself_fails_the_job(distrun: Distrun) -> None:
-    done = distrun.launch(SERVE, cluster={"worker": 2, "proxy": shell("exit 0")})
-    assert done.returncode == 1
-    assert "proxy:0 exited 0" in done.stderr
-    assert states(distrun.status)["worker:0"] == "stopped"
+SEARCHED_FOREVER = shell(f"echo {'a' * 56}b; {SERVE}", ready={"line": "^(a+)+$"})
 
 
 def test_a_role_restarts_alone_and_one_in_tf_config_with_the_cluster(distrun: Distrun) -> None:
@@ -110,61 +107,59 @@ def test_a_role_restarts_alone_and_one_in_tf_config_with_the_cluster(distrun: Di
     assert attempts == {**once, "hub:0": 0}
 
 
-def test_the_line_of_an_earlier_attempt_makes_no_task_ready(distrun: Distrun) -> None:
+def test_a_line_is_found_after_much_output_and_that_of_an_earlier_attempt_is_not(
+    distrun: Distrun,
+) -> None:
     """The proxy is ready, then fails together with the workers' first attempt."""
+    much = "head -c 400000 /dev/zero | tr '\\0' x; echo; echo proxy ready"
     proxy = (
-        "[ $DISTRUN_ATTEMPT = 0 ] && echo ready && until [ -e end ]; do sleep 0.02; done && exit 3"
-        "; [ $DISTRUN_ATTEMPT = 1 ] && sleep 1 && touch late && echo ready; exec sleep 600"
+        f"if [ $DISTRUN_ATTEMPT = 0 ]; then {much}; until [ -e end ]; do sleep 0.02; done; exit 3; "
+        "fi; sleep 0.3; touch late; echo proxy ready; exec sleep 600"
     )
     done = distrun.launch(
         "[ $DISTRUN_ATTEMPT = 0 ] && touch end && exec sleep 600; [ -e late ] || exit 9",
         cluster={
             "worker": {"count": 2, "after": ["proxy"]},
-            "proxy": shell(proxy, ready={"line": "^ready$"}, in_tf_config=True),
+            "proxy": shell(proxy, ready={"line": r"\S+ ready"}, in_tf_config=True),
         },
         restart={"max": 1, "backoff": "10ms"},
+        timeouts={"start": "25s"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_role_that_is_not_ready_in_time(distrun: Distrun) -> None:
-    spec = distrun.write_spec(
+def test_roles_that_are_not_ready_in_time(distrun: Distrun) -> None:
+    """A regular expression that takes forever delays no timeout."""
+    done = distrun.launch(
         "true",
         cluster={
-            "worker": {"count": 2, "after": ["relay", "proxy", "hub", "cache"]},
+            "worker": {"count": 2, "after": ["relay", "proxy", "cache"]},
             "relay": shell(SERVE),
-            "proxy": shell(SERVE, ready={"line": "up [0-9]"}),
-            "hub": shell(SERVE, ready="line"),
+            "proxy": SEARCHED_FOREVER,
             "cache": shell(f"echo something; {SERVE}", ready="line"),
         },
-        timeouts={"start": "3s"},
+        timeouts={"start": "2s"},
     )
-    done = distrun("launch", spec)
     assert done.returncode == 75
     address = next(t["address"] for t in distrun.status()["tasks"] if t["task"] == "relay:0")
     assert f"worker:0, worker:1 wait until relay:0 listens at {address}\n" in done.stderr
-    assert "worker:0, worker:1 wait until proxy:0 prints a line with 'up [0-9]'\n" in done.stderr
-    assert "worker:0, worker:1 wait until hub:0 prints a line\n" in done.stderr
+    assert "worker:0, worker:1 wait until proxy:0 prints a line with '^(a+)+$'\n" in done.stderr
+    assert "the search for '^(a+)+$' has read 0 B of the 58 B that proxy:0" in done.stderr
     assert "cache:0 is ready" in distrun("events").stdout
     assert "until cache:0" not in done.stderr
     assert states(distrun.status)["worker:0"] == "stopped"
 
 
-def test_a_regular_expression_that_takes_forever_delays_no_timeout(distrun: Distrun) -> None:
-    proxy = shell(f"echo {'a' * 56}b; {SERVE}", ready={"line": "^(a+)+$"})
-    cluster = {"worker": {"count": 1, "after": ["proxy"]}, "proxy": proxy}
-    done = distrun.launch("true", cluster=cluster, timeouts={"start": "2s"})
-    assert done.returncode == 75
-    assert "worker:0 waits until proxy:0 prints a line with '^(a+)+$'\n" in done.stderr
-    assert "the search for '^(a+)+$' has read 0 B of the 58 B that proxy:0" in done.stderr
-
-
-def test_a_busy_search_ends_with_a_killed_supervisor(distrun: Distrun) -> None:
-    proxy = shell(f"echo {'a' * 56}b; {SERVE}", ready={"line": "^(a+)+$"})
-    cluster = {"worker": {"count": 1, "after": ["proxy"]}, "proxy": proxy}
+@pytest.mark.parametrize("end", ["kill", "a dead supervisor"])
+def test_tasks_that_wait_are_shown_and_end_with_the_search(distrun: Distrun, end: str) -> None:
+    cluster = {"worker": {"count": 1, "after": ["proxy"]}, "proxy": SEARCHED_FOREVER}
     launch = distrun.start("launch", distrun.write_spec("true", cluster=cluster))
-    wait_until(lambda: "job" in distrun("ps").stdout)
-    supervisor = distrun.status()["supervisor_pid"]
+    wait_until(lambda: list(distrun.home.glob("jobs/*/plan.json")))
+    expected = {"worker:0": "waiting", "proxy:0": "running"}
+    wait_until(lambda: states(distrun.status) == expected)
+    job = distrun.status()
+    supervisor = job["supervisor_pid"]
+    proxy = next(task["pid"] for task in job["tasks"] if task["task"] == "proxy:0")
 
     def searches() -> list[Process]:
         found = (find(pid) for pid in children(supervisor))
@@ -173,34 +168,12 @@ def test_a_busy_search_ends_with_a_killed_supervisor(distrun: Distrun) -> None:
     def cmdline(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
 
-    wait_until(lambda: len(searches()) == 1)
-    (search,) = searches()
-    os.kill(supervisor, signal.SIGKILL)
-    launch.wait(60)
-    wait_until(lambda: find(search.pid) is None)
-
-
-def test_a_line_is_found_after_much_output(distrun: Distrun) -> None:
-    """It takes a second, not the time that the job may take to start."""
-    output = 'python3 -c "print(chr(120) * 400_000)"; echo worker0 listening'
-    proxy = shell(f"{output}; {SERVE}", ready={"line": r"\S+ listening"})
-    cluster = {"worker": {"count": 1, "after": ["proxy"]}, "proxy": proxy}
-    spec = distrun.write_spec("true", cluster=cluster, timeouts={"start": "25s"})
-    assert distrun("launch", "-d", spec, timeout=60).returncode == 0
-    assert distrun("wait", timeout=60).returncode == 0
-
-
-def test_tasks_that_wait_are_shown_and_can_be_stopped(distrun: Distrun) -> None:
-    spec = distrun.write_spec(
-        "true", cluster={"worker": {"count": 1, "after": ["relay"]}, "relay": shell(SERVE)}
-    )
-    launch = distrun.start("launch", spec)
-    wait_until(lambda: "job" in distrun("ps").stdout)
-    expected = {"worker:0": "waiting", "relay:0": "running"}
-    wait_until(lambda: states(distrun.status) == expected)
-    pid = next(t["pid"] for t in distrun.status()["tasks"] if t["task"] == "relay:0")
-    assert distrun("kill").returncode == 0
-    assert launch.wait(60) == 137
-    assert not alive(pid)
-    assert states(distrun.status) == {"worker:0": "stopped", "relay:0": "stopped"}
-    assert distrun("logs", "-t", "relay").returncode == 0
+    (search,) = wait_until(searches)
+    if end == "kill":
+        assert distrun("kill").returncode == 0
+        assert launch.wait(60) == 137
+        assert states(distrun.status) == {"worker:0": "stopped", "proxy:0": "stopped"}
+    else:
+        os.kill(supervisor, signal.SIGKILL)
+        launch.wait(60)
+    wait_until(lambda: find(search.pid) is None and not alive(proxy))
