@@ -42,7 +42,8 @@ KEEP_MEMORY = ":".join(
     f"glibc.malloc.{name}"
     for name in ("mmap_threshold=33554432", "trim_threshold=1073741824", "top_pad=67108864")
 )
-"""Has C's malloc keep what is freed, as distrun does for tasks: page faults took 40% of the CPU."""
+"""Has C's malloc keep what is freed, as distrun does for tasks: page faults took 40% of the CPU of
+training."""
 ANSWER_WITHIN = 60.0
 """Seconds for the server to import TensorFlow on a machine that others use too."""
 INTERPRETER = """\
@@ -75,11 +76,13 @@ class PreloadedPython:
             listener.bind(address)
             listener.listen()
             descriptors = [theirs.fileno(), listener.fileno()]
+            # It would write zeros over the 32 MB that each command reserves, and does not use.
+            tunables = {"GLIBC_TUNABLES": KEEP_MEMORY} if "tensorflow" in modules else {}
             self._server = subprocess.Popen(
                 [sys.executable, __file__, "serve", *map(str, descriptors), *modules],
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "GLIBC_TUNABLES": KEEP_MEMORY},
+                env={**os.environ, **tunables},
             )
 
     @property
