@@ -7,7 +7,6 @@ import pytest
 from distrun.agent.protocol import Cause, Code
 from distrun.job import events
 from distrun.spec.model import RestartSpec
-from distrun.strategies import Role
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
 from distrun.verdict.model import Kind
 from distrun.words.causes import cause_advice, cause_text
@@ -232,29 +231,6 @@ def test_all_hosts_that_were_lost_are_named() -> None:
     assert cause_text(verdict.cause).startswith(said)
 
 
-def on_two_hosts(behind: float = 0.0) -> Job:
-    job = Job()
-    job.created(MWM)
-    for name, late in (("here", 0.0), ("there", behind)):
-        job(
-            events.HostReady,
-            host=name,
-            agent_pid=2,
-            hostname=name,
-            python="3.11",
-            cores=2.0,
-            gpus=(),
-            behind=late,
-        )
-    records = [
-        events.TaskRecord(name="worker:0", role=Role.WORKER, index=0, host="here"),
-        events.TaskRecord(name="worker:1", role=Role.WORKER, index=1, host="there"),
-    ]
-    job(events.JobPlanned, tasks=tuple(records))
-    job.started("worker:0", "worker:1")
-    return job
-
-
 def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
     for name, variable in (
         ("DISTRUN_HOME", "DISTRUN_HOME"),
@@ -271,7 +247,9 @@ def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
 
 def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of() -> None:
     """The link to `there` was down, and its clock is 100 s behind."""
-    job = on_two_hosts(behind=100.0)
+    job = running(MWM, "worker:0", "worker:1", places={"worker:1": "there"})
+    about = {"hostname": "there", "python": "3.11", "cores": 2.0, "gpus": ()}
+    job(events.HostReady, host="there", agent_pid=2, behind=100.0, **about)
     for task, at in (("worker:0", 1001.0), ("worker:1", 900.0)):
         job.happened(events.TaskExited(at=at, task=task, attempt=0, code=1, was_stopping=False))
     job.ended("worker:0", "worker:1")

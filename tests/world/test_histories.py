@@ -18,10 +18,11 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from harness.examples import examples
 from harness.world import World
 
 SEED = int(os.environ.get("SEED", "0"))
-HISTORIES = int(os.environ.get("HISTORIES", "40"))
+HISTORIES = int(os.environ.get("HISTORIES", examples(80)))
 HOSTS = ("h1", "h2", "h3", "h4")
 SHAPES: tuple[dict[str, Any], ...] = (
     {"cluster": {"worker": 2, "evaluator": 1}},
