@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from distrun.job.events import Event, Outcome
     from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState, TaskState
+    from distrun.supervisor.hosts.host import LogEnd
+    from distrun.supervisor.hosts.pool import HostPool
     from distrun.supervisor.running_job import RunningJob
     from distrun.verdict.failures import Failure
     from distrun.verdict.log_analysis import LogTail
@@ -55,18 +57,35 @@ milliseconds, but a busy machine may delay it by seconds."""
 
 
 class _Logs:
-    """Reads the ends of tasks' logs.
+    """Reads the ends of tasks' logs as they are now.
 
     Args:
         tasks: the job's, at the time that is asked about.
-        ends: the sizes of logs; what is longer has grown since.
+        hosts: have more of the logs of attempts that have ended; None: all is here.
     """
 
     def __init__(
-        self, folder: JobFolder, tasks: Mapping[str, TaskState], ends: Mapping[str, int]
+        self, folder: JobFolder, tasks: Mapping[str, TaskState], hosts: HostPool | None = None
     ) -> None:
-        self._folder, self._tasks, self._ends = folder, tasks, ends
+        self._folder, self._tasks = folder, tasks
+        self._sizes: dict[str, int] = {}
+        """Where to stop reading, by task."""
+        self._ends: dict[str, LogEnd] = {}
+        if hosts is not None:
+            self._sizes = {name: folder.size_of_log(name) for name in tasks}
+            found = {name: hosts.log_end(task.host, name) for name, task in tasks.items()}
+            self._ends = {name: end for name, end in found.items() if end is not None}
         self._deadline = 0.0
+
+    @property
+    def are_awaited(self) -> bool:
+        """Whether hosts are still to send parts of them."""
+        return any(end.is_awaited() for end in self._ends.values())
+
+    def close(self) -> None:
+        """Read nothing that follows from now on, such as what the next attempt prints."""
+        for task, end in self._ends.items():
+            self._sizes[task] = min(end.size, self._folder.size_of_log(task))
 
     def read(self, task: str) -> LogTail:
         from distrun.verdict.log_analysis import LogTail
@@ -78,7 +97,7 @@ class _Logs:
         try:
             with open_regular_file(self._folder.log_of(task)) as file:
                 size = file.seek(0, 2)
-                size = min(size, self._ends.get(task, size))
+                size = min(size, self._sizes.get(task, size))
                 tail = LogTail(b"")
                 for most in _TAIL_BYTES:
                     start = file.seek(max(data_start(file.fileno()), size - most))
@@ -96,7 +115,8 @@ class FailureAnalyzer:
     """Follows a job's events, has its failures analyzed while it goes on, and records the verdicts.
 
     The verdicts come in the order of the failures. Analyses run in forks: reading logs may take
-    seconds.
+    seconds. None begins before the logs of the attempts that have ended are all here: other hosts
+    report an exit before the last lines of a log.
     """
 
     def __init__(self, job: RunningJob) -> None:
@@ -108,6 +128,9 @@ class FailureAnalyzer:
         self._analyses: deque[tuple[Outcome | None, list[Verdict | None]]] = deque()
         """The failures that are being analyzed: the outcome, if the job has ended with it, and the
         answer."""
+        self._unasked: list[tuple[_Logs, Callable[[], None]]] = []
+        """What waits for the rest of logs, and what begins the analysis then."""
+        job.loop.checks.append(self._ask_complete)
         self._count = 0
 
     def on_event(self, before: JobState, event: Event, after: JobState) -> None:
@@ -117,7 +140,7 @@ class FailureAnalyzer:
             if failure is not None:
                 is_replaced = len(after.replacements) > len(before.replacements)
                 replacement = after.replacements[-1] if is_replaced else None
-                self._find(self._question(failure, replacement), None)
+                self._find(*self._question(failure, replacement), None)
 
     def find_last(self) -> bool:
         """Find out why the job failed, if it did and that is not known yet.
@@ -128,24 +151,34 @@ class FailureAnalyzer:
         outcome = state.outcome
         is_begun = any(each is not None for each, _ in self._analyses)
         if outcome is not None and outcome.verdict is None and not is_begun:
-            ask: Ask | None = _no_verdict
+            question: tuple[Ask, _Logs] | None = (_no_verdict, _Logs(self._folder, {}))
             with _defects_printed():
-                ask = self._last_question(state)
-            if ask is not None:
-                self._find(ask, outcome)
+                question = self._last_question(state)
+            if question is not None:
+                self._find(*question, outcome)
         return bool(self._analyses)
 
-    def _find(self, ask: Ask, outcome: Outcome | None) -> None:
+    def _find(self, ask: Ask, logs: _Logs, outcome: Outcome | None) -> None:
         answer: list[Verdict | None] = []
         self._count += 1
         self._analyses.append((outcome, answer))
+        question = Question(f"failure {self._count}", ask, Verdict)
 
         def on_answer(verdict: Verdict | None) -> None:
             answer.append(verdict)
             while self._analyses and self._analyses[0][1]:
                 self._record(*self._analyses.popleft())
 
-        self._job.hosts.inquiries.ask(Question(f"failure {self._count}", ask, Verdict), on_answer)
+        self._unasked.append((logs, partial(self._job.hosts.inquiries.ask, question, on_answer)))
+        self._ask_complete()
+
+    def _ask_complete(self) -> None:
+        """Begin the analyses for which all logs are here."""
+        ready = [each for each in self._unasked if not each[0].are_awaited]
+        self._unasked = [each for each in self._unasked if each not in ready]
+        for logs, begin in ready:
+            logs.close()
+            begin()
 
     def _record(self, outcome: Outcome | None, answer: list[Verdict | None]) -> None:
         (verdict,) = answer
@@ -161,13 +194,12 @@ class FailureAnalyzer:
 
     # What is asked -------------------------------------------------------------------------
 
-    def _question(self, failure: Failure, replacement: Replacement | None) -> Ask:
-        """Return what judges a failure by the logs as they are now: the job may go on."""
-        ends = {task: self._folder.size_of_log(task) for task in failure.tasks}
-        logs = _Logs(self._folder, failure.tasks, ends)
-        return lambda: replace(self._analyze(failure, logs), replacement=replacement)
+    def _question(self, failure: Failure, replacement: Replacement | None) -> tuple[Ask, _Logs]:
+        """Return what judges a failure, and by which logs: the job may go on."""
+        logs = _Logs(self._folder, failure.tasks, self._job.hosts)
+        return lambda: replace(self._analyze(failure, logs), replacement=replacement), logs
 
-    def _last_question(self, state: JobState) -> Ask | None:
+    def _last_question(self, state: JobState) -> tuple[Ask, _Logs] | None:
         """Return what judges how the job ended; None if nothing is to be said of that."""
         from distrun.verdict.failures import has_failed
 
@@ -175,7 +207,8 @@ class FailureAnalyzer:
             if self._has_judged_success or not self._is_suspect(state):
                 return None
             self._has_judged_success = True
-            return partial(self._judge_success, state)
+            logs = _Logs(self._folder, state.tasks)
+            return partial(self._judge_success, state, logs), logs
         failure = self._tracker.final_failure(state) if has_failed(state) else None
         return None if failure is None else self._question(failure, None)
 
@@ -188,13 +221,12 @@ class FailureAnalyzer:
             return True
         if without_contact(state) or any(task.attempt for task in tasks):
             return True
-        logs = _Logs(self._folder, state.tasks, {})
+        logs = _Logs(self._folder, state.tasks)
         return any(_SUSPECT.search(logs.read(task.name).raw) for task in tasks)
 
-    def _judge_success(self, state: JobState) -> Verdict | None:
+    def _judge_success(self, state: JobState, logs: _Logs) -> Verdict | None:
         from distrun.verdict.success import success_verdict
 
-        logs = _Logs(self._folder, state.tasks, {})
         return success_verdict(state, logs.read, self._shell_text())
 
     def _shell_text(self) -> tuple[str, str]:

@@ -10,14 +10,14 @@ import os
 import random
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Outbox
 from distrun.job.events import LinkLost, LinkRestored
-from distrun.job.folder import task_of_log
+from distrun.job.folder import log_name, task_of_log
 from distrun.supervisor.hosts.bootstrap import NO_COPY, tasks_alive
 from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
 from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, LinkState, LinkUser
@@ -48,6 +48,18 @@ _LOG_SECONDS = 10.0
 _MISSED_HEARTBEATS = 2.5
 """How many heartbeats may be missing before the link counts as lost."""
 _AFTER_HELLO = (LinkState.UP, LinkState.LOST, LinkState.RECONNECTING)
+
+
+class LogEnd(NamedTuple):
+    """The end of a log on a host to which nothing writes any more.
+
+    Attributes:
+        size: where it is, or will be, in the log's copy, in bytes.
+        is_awaited: returns whether it is still to come.
+    """
+
+    size: int
+    is_awaited: Callable[[], bool]
 
 
 class HostObserver(Protocol):
@@ -185,6 +197,17 @@ class Host(LinkUser):
         for log in self.mirror.final_sizes:
             if task_of_log(log) not in tasks:
                 self.mirror.set_aside(log, time.time())
+
+    def log_end(self, task: str) -> LogEnd | None:
+        """Return the end of a task's log; None: it may grow, or is written on this machine."""
+        log = log_name(task)
+        size = self.mirror.final_size(log)
+        if size is None:
+            return None
+        return LogEnd(
+            self.mirror.offset_in_copy(task, size),
+            lambda: self.link.state is not LinkState.GONE and self.mirror.is_awaited(log, size),
+        )
 
     def abandon(self) -> None:
         """Stop waiting for the agent's logs, and for an agent out of reach that has no lease."""

@@ -121,6 +121,15 @@ class LogMirror:
         self._shifts[index] = mirror._shifts[index]
         self._pending[index] = mirror._pending.get(index, b"")
 
+    def final_size(self, log: str) -> int | None:
+        """Return the size of a log on the host; None: it may grow, or its rest is set aside."""
+        return None if log in self._files else self.final_sizes.get(log)
+
+    def is_awaited(self, log: str, size: int) -> bool:
+        """Whether the rest of a log, up to this size on the host, is to come into its copy."""
+        is_here = log in self._files or self.sizes[log] >= size
+        return self.failure is None and not is_here
+
     def offset_in_copy(self, task: str, offset: int) -> int:
         """Return where a byte of a task's log on the host is, or will be, in the copy."""
         return offset + self._starts.get(log_name(task), 0)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
     from distrun.supervisor.forked_process import Process
     from distrun.supervisor.hosts.file_delivery import FileSender
+    from distrun.supervisor.hosts.host import LogEnd
     from distrun.supervisor.hosts.reach import Reach
 
 _MOST_NAMED = 20
@@ -124,6 +125,10 @@ class HostPool:
             tasks.setdefault(name, set()).add(task)
         for name, host in self._hosts.items():
             host.set_logs_aside(tasks.get(name, ()))
+
+    def log_end(self, host: str, task: str) -> LogEnd | None:
+        """Return the end of a task's log on a host: see :meth:`.Host.log_end`."""
+        return self._hosts[host].log_end(task) if host in self._hosts else None
 
     def order_all(self, message: Order) -> None:
         for host in list(self._hosts.values()):
