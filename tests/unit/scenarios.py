@@ -293,7 +293,7 @@ CHECKS: dict[str, Callable[[Job, str], bool]] = {
     "words": lambda job, value: cause_text(job.outcome.cause) == value,
     "mentions": lambda job, value: value in cause_text(job.outcome.cause),
     "cause": lambda job, value: job.outcome.task == value,
-    "budget": lambda job, value: job.state.budgets[JOB].counted == int(value),
+    "budget": lambda job, value: job.state.budget(JOB).counted == int(value),
     "why": lambda job, value: _why(job, *value.split(" ", 1)),
     "codes": lambda job, value: (
         [each.cause.code.name for each in restarts_planned(job)] == value.split()

@@ -65,13 +65,14 @@ chief:0 exit 1
 again chief:0 worker:0 worker:1 ps:0
 = attempts chief:0=2 worker:0=2 worker:1=2 ps:0=2 evaluator:0=0
 
-# a group restart takes in a worker's own
+# a group restart takes in a worker's own and is counted once
 ps chief worker:2 ps | max=3
 worker:1 gone 1
 ps:0 exit 1 -> cancel restart:1; stop chief:0 worker:0 ps:0 grace 0.25; set restart:2
 timer restart:1 -> nothing
 again chief:0 worker:0 worker:1 ps:0
 = attempts all 1
+= budget 1
 
 # who has finished does not start again with the group
 ps chief worker:2 ps | max=3 workers=independent

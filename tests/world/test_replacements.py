@@ -73,6 +73,46 @@ def test_a_host_on_which_tasks_fail_again_and_again_is_left_out(world: Launch) -
     job.succeed()
 
 
+def test_a_group_that_restarts_while_its_worker_waits_for_a_plan_starts_together(
+    world: Launch,
+) -> None:
+    restart = {"max": 9, "backoff": "50ms", "host_failures": 1}
+    job = world(
+        4, strategy="parameter_server", cluster={"chief": 1, "worker": 1, "ps": 1}, spares=1,
+        workers="coordinated", restart=restart,
+    )  # fmt: skip
+    where = dict(job.running)
+    job.delay("h4", 1.5)
+    job.delay(where["chief:0"], 4.0)
+    job.advance(10)
+    job.exit("worker:0", 1)
+    job.advance(1)
+    assert "worker:0" not in job.running, "its plan waits for h4"
+    job.exit("ps:0", 1)
+    job.until(lambda: len(job.attempts) == 6)
+    assert {name: len(job.hosts_of(name)) for name in where} == dict.fromkeys(where, 2)
+    job.exit("chief:0")
+    assert job.end() == 0
+
+
+def test_a_failure_is_judged_by_the_whole_log_although_its_end_comes_after_the_exit(
+    world: Launch,
+) -> None:
+    job = world(2, restart={"max": 2, "backoff": "1ms"})
+    job.delay("h2", 0.5)
+    job.advance(5)
+    more_than_may_be_under_way = "a line\n" * 40_000
+    job.task("worker:1").print(f"{more_than_may_be_under_way}ValueError: a bad batch\n")
+    job.exit("worker:1", 1)
+    job.until(lambda: len(job.attempts) == 4)
+    assert job.log("worker:1").count("a line") < 40_000
+    job.print("worker:1", "the next attempt\n")
+    job.until(lambda: "VerdictReached" in job.kinds)
+    assert "ValueError: a bad batch" in job.told()
+    job.exit_all()
+    assert job.end() == 0
+
+
 def test_a_stall_does_not_count_against_the_host_of_a_task(world: Launch) -> None:
     restart = {"max": 5, "backoff": "50ms", "host_failures": 2}
     job = world(3, spares=1, restart=restart, timeouts={"stall": "30s"})

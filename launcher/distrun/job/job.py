@@ -419,7 +419,7 @@ class Job:
 
     @property
     def restarts_left(self) -> int:
-        return self.state.policy.max - self.state.budgets[JOB].counted
+        return self.state.policy.max - self.state.budget(JOB).counted
 
     @property
     def other_replacements(self) -> list[Replacement]:

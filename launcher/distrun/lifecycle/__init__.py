@@ -12,7 +12,8 @@ state again. Guarantees:
 6. Tasks of one restart start together: when the attempts of all of them have ended and the
    backoff has passed.
 7. At most `restart.max` restarts are counted until `restart.reset_after` passes without a failure,
-   and at most 20 in a row are free. A role with its own policy has its own count.
+   and at most 20 in a row are free. A role with its own policy has its own count. A restart counts
+   when it begins: until then the loss of a host may explain the failure, or the job may end.
 8. The failures and restarts of an evaluator affect no other task, and not the job's restarts.
 9. An independent worker or its chief that has exited 0 by itself never runs again, unless its
    policy is `on: always`.

@@ -15,13 +15,17 @@ from distrun.lifecycle.restarts import (
     STALL,
     START,
     Transition,
+    begin_or_plan,
     cancel_restarts,
+    early_failures,
     grace_after,
     leave_restart,
+    lost_link,
     made_progress,
     plan_restart,
     refuse_restart,
     start_health_timers,
+    wait_for_link,
     why_excluded,
 )
 from distrun.lifecycle.starts import unready
@@ -88,7 +92,7 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
             return _succeed_if_done(state, at)
         leader = state.leader
         if leader is None or leader.name != task.name:
-            return leave_restart(state, task)
+            return leave_restart(state, task), []
         return end_job(state, _failure_without_leader(state, leader), at)
     failed = task.has_failed_exit and not task.stopped_by_us
     restart = state.restarts.get(-1 if task.restart is None else task.restart)
@@ -101,18 +105,32 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
     return state, []
 
 
-def end_if_refused(state: JobState, at: float) -> Transition:
-    """End the job by an exit that no loss of a host explains: see :func:`refuse_restart`."""
-    for restart in state.restarts.values():
-        if restart.refusal is not None and restart.is_refused:
-            task = state.tasks[restart.refusal.task or ""]
-            return end_job(state, restart.refusal, at, grace=grace_after(state, task))
-    return state, []
+def decide_restarts(state: JobState, at: float) -> Transition:
+    """Begin the planned restarts whose time has come, or end the job by the failure.
+
+    Nothing is decided before all attempts have ended and all links to their hosts are restored or
+    the hosts lost: until then, the loss of a host may explain a failure.
+    """
+    actions: list[Action] = []
+    for restart in list(state.restarts.values()):
+        is_decided = restart.is_planning or restart.waits_for_host is not None
+        if restart.attempts_left or not restart.is_due or is_decided:
+            continue
+        why = lost_link(state, restart)
+        if why is not None:
+            state, more = wait_for_link(state, restart, why)
+        elif restart.refusal is not None:
+            grace = grace_after(state, state.tasks[restart.refusal.task or ""])
+            return end_job(state, restart.refusal, at, grace=grace)
+        else:
+            state, more = begin_or_plan(state, restart)
+        actions += more
+    return state, actions
 
 
 def may_recur(state: JobState) -> bool:
     """Whether so many attempts in a row failed early that one cause may fail them all."""
-    return len(state.early_failures) >= (
+    return early_failures(state).count >= (
         state.policy.host_failures + 1 if len(state.hosts) > 1 else 2
     )
 
@@ -125,17 +143,13 @@ def end_recurring(state: JobState, verdict: Verdict, at: float) -> Transition:
     members = [each for each in state.tasks.values() if each.is_in_group]
     if not may_recur(state) or any(map(made_progress, members)):
         return state, []
-    last = state.early_failures[-1]
+    early = early_failures(state)
+    last = early.last or Cause(Code.TASK_EXITED)
     task = state.tasks.get(last.task)
     status = 128 + last.signal if last.signal else last.status
     if task is None or not status or not state.needs(task):
         return state, []
-    planned = state.restarts.get(-1 if task.restart is None else task.restart)
-    if planned is not None:  # it does not take place
-        budget = state.budgets[planned.budget]
-        budget = replace(budget, total=budget.total - 1, counted=max(0, budget.counted - 1))
-        state = replace(state, budgets={**state.budgets, planned.budget: budget})
-    why = Cause(Code.FAILURE_RECURS, count=len(state.early_failures))
+    why = Cause(Code.FAILURE_RECURS, count=early.count)
     outcome = job_failure(status, with_reason(last, why), task.name, Origin.TASK)
     state, actions = end_job(state, outcome, at)
     return apply_verdict(state, verdict), actions

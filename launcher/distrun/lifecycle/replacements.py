@@ -69,7 +69,7 @@ def leave_host(
         is_planned = pending is not None and (pending.scope is Scope.GROUP or not task.is_in_group)
         if is_planned and echo is None:
             continue
-        planned = restarts.plan_restart(state, task, cause, at, instead_of=echo)
+        planned = restarts.plan_restart(state, task, cause, at, explained=echo)
         if planned is not None and not isinstance(planned, Cause):
             state, more = planned
             actions += more
@@ -87,7 +87,7 @@ def _explained_restart(state: JobState, task: TaskState) -> Restart | None:
         return None
     for _, restart in sorted(state.restarts.items()):
         failed = state.tasks.get(restart.cause.task)
-        if restart.cause.code not in _EXITS or restart.is_planning or failed is None:
+        if restart.cause.code not in _EXITS or restart.is_settled or failed is None:
             continue
         is_same = failed.name == task.name or (failed.is_in_group and task.is_in_group)
         behind = state.hosts[failed.host].behind if failed.host in state.hosts else 0.0
@@ -106,21 +106,19 @@ def _is_missing(task: TaskState) -> bool:
 
 
 def end_attempts(state: JobState, lost: events.HostLost, actions: list[Action]) -> Transition:
-    """Note that nothing of the tasks of a lost host is left; restarts may begin.
+    """Note that nothing of the tasks of a lost host is left.
 
     Orders to stop tasks there are dropped from the actions.
     """
-    there = [task.name for task in state.tasks.values() if task.host == lost.host]
-    actions = [each for each in actions if not (isinstance(each, StopTask) and each.task in there)]
-    for name in there:
-        task = state.tasks[name]
-        if task.has_ended and task.phase is not TaskPhase.WAITING:
-            continue
-        ended = _lost(task, lost.cause, lost.at)
-        state, more = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
-        actions += more
-    state, more = restarts.on_link_settled(state)
-    return state, actions + more
+    there = [task for task in state.tasks.values() if task.host == lost.host]
+    names = {task.name for task in there}
+    for task in there:
+        if not task.has_ended or task.phase is TaskPhase.WAITING:
+            ended = _lost(task, lost.cause, lost.at)
+            state = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
+    return state, [
+        each for each in actions if not (isinstance(each, StopTask) and each.task in names)
+    ]
 
 
 def _lost(task: TaskState, cause: Cause, at: float) -> TaskState:
@@ -139,7 +137,7 @@ def on_not_started(state: JobState, task: TaskState, at: float) -> Transition | 
     if reason is None or reason.code not in _OF_HOST or not can_replace(state, task.host):
         return None
     if task.restart is not None:
-        return restarts.on_attempt_ended(state, task)
+        return restarts.on_attempt_ended(state, task), []
     if not has_room_beside(state, task.host):
         return None
     cause = Cause(Code.TASK_NOT_STARTED, task=task.name, within=(reason,))
@@ -187,8 +185,8 @@ def on_plan_failed(state: JobState, event: events.PlanFailed) -> Transition:
 
 
 def on_host_ready(state: JobState) -> Transition:
-    """Ask for a plan again for the restarts that wait for a host; begin those that need none."""
-    state, actions = restarts.on_link_settled(state)
+    """Ask for a plan again for the restarts that wait for a host."""
+    actions: list[Action] = []
     for restart in list(state.restarts.values()):
         if restart.waits_for_host is not None and not restart.is_planning:
             state, more = restarts.request_plan(state, restart)

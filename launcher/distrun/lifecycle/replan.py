@@ -62,6 +62,7 @@ def resume(state: JobState, event: JobResumed) -> restarts.Transition:
         former_hosts={**state.former_hosts, **state.hosts},
         dropped=state.dropped,
         replacements=state.replacements,
+        last_restart=state.last_restart,
         budgets={name: Budget(total=each.total) for name, each in state.budgets.items()},
     )
     resumed = resumed.with_tasks(
@@ -171,8 +172,9 @@ def apply_plan(state: JobState, event: JobPlanned) -> restarts.Transition:
 def _begin_restarts(state: JobState, numbers: set[int | None]) -> tuple[JobState, list[Restart]]:
     """Return a state without restarts that begin now, and these."""
     begun = [each for number, each in sorted(state.restarts.items()) if number in numbers]
-    left = {number: each for number, each in state.restarts.items() if number not in numbers}
-    return replace(state, restarts=left), begun
+    for each in begun:
+        state = restarts.begin(state, each)
+    return state, begun
 
 
 def _replacement(

@@ -1,14 +1,15 @@
 """Restarts after a failure: whether to restart, which tasks, and when.
 
-A restart is decided when a task has failed. The tasks that it includes are stopped if they still
-run. When nothing of their attempts is left and the backoff has passed, all of them start together.
+A restart is planned when a task has failed. The tasks that it includes are stopped if they still
+run. When nothing of their attempts is left and the backoff has passed, it is certain why they have
+failed, and what that counts against: all of them start together, or the job ends.
 """
 
 from __future__ import annotations
 
 import zlib
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import KILL_GRACE, StopTask
 from distrun.agent.protocol.causes import Cause, Code
@@ -19,6 +20,7 @@ from distrun.lifecycle.starts import start
 from distrun.lifecycle.state import (
     JOB,
     Budget,
+    EarlyFailures,
     JobPhase,
     JobState,
     Restart,
@@ -27,6 +29,9 @@ from distrun.lifecycle.state import (
 )
 from distrun.spec.model import RestartSpec
 from distrun.strategies import Role, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 Transition = tuple[JobState, list[Action]]
 SIGTERM = 15
@@ -78,77 +83,92 @@ def plan_restart(
     at: float,
     signal: int = SIGTERM,
     *,
-    instead_of: Restart | None = None,
+    explained: Restart | None = None,
 ) -> Transition | Cause | None:
-    """Restart what the strategy restarts after a failure.
+    """Stop what the strategy restarts after a failure, so that it can restart.
 
-    Returns why there is no restart for it; None if nothing of the job restarts. `instead_of`: a
-    planned restart after a failure that `cause` explains. If that was counted, the new one has its
-    number and its due time, and is not counted again.
+    Returns why there is no restart for it; None if nothing of the job restarts. `explained`: a
+    planned restart after a failure that `cause` explains. The new one takes its place.
     """
-    former = instead_of
-    if instead_of is not None and not instead_of.is_counted:
-        instead_of = None
-    allowed = _allow(state, failed, cause, instead_of)
+    scope = _scope(state, failed)
+    members = [failed] if scope is Scope.TASK else _group(state)
+    former = {task.restart for task in members} | {explained.number if explained else None}
+    is_free = is_taken(cause) or (explained is not None and explained.is_free)
+    allowed = _allow(state, failed, cause, former, is_free=is_free)
     if allowed is None or isinstance(allowed, Cause):
         return allowed
-    restart, delay = _make_restart(state, failed, allowed, cause, at, instead_of)
-    stopped = () if former is None else former.tasks
-    is_lost = restart.scope is Scope.GROUP and signal == SIGTERM
+    number = state.last_restart + 1 if explained is None else explained.number
+    told = explained if explained is not None and explained.refusal is None else None
+    delay = _backoff(state.job_id, allowed.policy, allowed.after, number)
+    if told is not None:
+        delay = max(0.0, told.due_at - at)
+    restart = _restart(number, allowed.budget, scope, failed, members, cause, at + delay)
+    early = _early_failures(state, failed, cause, former)
+    restart = replace(restart, is_free=allowed.is_free, early=early)
+    is_lost = scope is Scope.GROUP and signal == SIGTERM
     actions: list[Action] = []
     if allowed.before.is_timed:
         actions.append(CancelTimer(_health_timer(allowed.budget)))
-    for task in map(state.tasks.__getitem__, restart.tasks):
-        if not task.has_ended and task.name not in stopped:
+        untimed = replace(state.budgets[allowed.budget], is_timed=False)
+        state = replace(state, budgets={**state.budgets, allowed.budget: untimed})
+    for task in members:
+        if not task.has_ended and (explained is None or task.name not in explained.tasks):
             own = _grace_in_group(state, failed, task) if is_lost else grace_after(state, failed)
             actions.append(StopTask(task.name, signal, own))
-    state = replace(
-        state,
-        budgets={**state.budgets, allowed.budget: allowed.after},
-        early_failures=_early_failures(state, failed, cause, former),
-        **_failures_of_host(state, failed, cause, instead_of),
-    )
-    state, actions = _open(state, restart, actions, delay, former)
+    state, actions = _open(state, restart, actions, delay)
     planned = RestartPlanned(
         at=at,
-        number=restart.number,
+        number=number,
         tasks=restart.tasks,
-        cause=restart.cause,
+        cause=cause,
         delay=delay,
-        is_free=allowed.after.counted == allowed.before.counted,
+        is_free=allowed.is_free if told is None else told.is_free or not is_taken(cause),
         left=allowed.policy.max - allowed.after.counted,
     )
     return state, [Announce(planned), *actions]
 
 
-def _open(
-    state: JobState,
-    restart: Restart,
-    actions: list[Action],
-    delay: float,
-    former: Restart | None = None,
-) -> Transition:
+def _group(state: JobState) -> list[TaskState]:
+    """Return the tasks that restart with the group."""
+    group = (task for task in state.tasks.values() if task.is_in_group)
+    return [task for task in group if not state.has_finished(task)]
+
+
+def _restart(
+    number: int,
+    budget: str,
+    scope: Scope,
+    failed: TaskState,
+    members: list[TaskState],
+    cause: Cause,
+    due_at: float,
+) -> Restart:
+    return Restart(
+        number=number,
+        budget=budget,
+        scope=scope,
+        failed=failed.name,
+        tasks=tuple(task.name for task in members),
+        cause=cause,
+        due_at=due_at,
+        attempts_left=sum(not task.has_ended for task in members),
+    )
+
+
+def _open(state: JobState, restart: Restart, actions: list[Action], delay: float) -> Transition:
     """Let a restart wait for its time and the end of attempts, in place of its tasks' others."""
     members = [state.tasks[name] for name in restart.tasks]
-    superseded = {task.restart for task in members} | {None if former is None else former.number}
-    state, canceled = cancel_restarts(state, state.restarts.keys() & superseded)
+    former = {task.restart for task in members} | {restart.number}
+    state, canceled = cancel_restarts(state, state.restarts.keys() & former)
     if restart.scope is Scope.GROUP:
         state = replace(state, phase=JobPhase.RESTARTING)
         if state.timeouts.stall is not None:
             canceled.append(CancelTimer(STALL))
-    state = replace(state, restarts={**state.restarts, restart.number: restart})
+    restarts = {**state.restarts, restart.number: restart}
+    last = max(state.last_restart, restart.number)
+    state = replace(state, restarts=restarts, last_restart=last)
     state = state.with_tasks(_awaiting_restart(task, restart.number) for task in members)
     return state, [*canceled, *actions, SetTimer(_backoff_timer(restart), delay)]
-
-
-def _early_failures(
-    state: JobState, failed: TaskState, cause: Cause, former: Restart | None
-) -> tuple[Cause, ...]:
-    """Return the early failures in a row, without one that `cause` explains: see `instead_of`."""
-    others = state.early_failures if former is None else state.early_failures[:-1]
-    if made_progress(failed):
-        return ()
-    return others if is_taken(cause) else (*others, cause)
 
 
 def refuse_restart(
@@ -159,51 +179,52 @@ def refuse_restart(
     That is known once all other hosts have answered the order to stop, or are lost. Returns None if
     no host can explain the exit. `refusal`: how the job ends by it.
     """
-    members = [each for each in state.tasks.values() if each.is_in_group]
-    members = [each for each in members if not state.has_finished(each)]
+    members = _group(state)
     hosts = {each.host: state.hosts.get(each.host) for each in members}
     is_doubtful = any(host is not None and host.may_explain(failed) for host in hosts.values())
     if not (is_doubtful and failed.is_in_group and state.replaces_hosts):
         return None
-    # The other processes of a host whose task was killed may be killed at this moment.
-    delay = KILL_GRACE if any(each.was_killed for each in members) else 0.0
     pending = None if failed.restart is None else state.restarts[failed.restart]
     if pending is not None and (pending.scope is not Scope.GROUP or pending.needs_host):
         return None
-    if pending is not None:
-        refused = replace(pending, refusal=refusal, is_due=False, due_at=at + delay)
-        state = replace(state, restarts={**state.restarts, pending.number: refused})
-        timer = _backoff_timer(pending)
-        return state, [CancelTimer(timer), SetTimer(timer, delay)]
-    restart = Restart(
-        number=0,
-        budget=state.budget_of(failed),
-        scope=Scope.GROUP,
-        tasks=tuple(each.name for each in members),
-        cause=cause,
-        due_at=at + delay,
-        attempts_left=sum(not each.has_ended for each in members),
-        refusal=refusal,
-    )
-    grace = grace_after(state, failed)
-    stops: list[Action] = [
-        StopTask(each.name, SIGTERM, grace) for each in members if not each.has_ended
+    # The other processes of a host whose task was killed may be killed at this moment.
+    delay = KILL_GRACE if any(each.was_killed for each in members) else 0.0
+    number, budget = state.last_restart + 1, state.budget_of(failed)
+    new = _restart(number, budget, Scope.GROUP, failed, members, cause, at + delay)
+    restart = replace(pending or new, refusal=refusal, is_due=False, due_at=at + delay)
+    grace, stops = grace_after(state, failed), [] if pending else members
+    actions: list[Action] = [
+        StopTask(each.name, SIGTERM, grace) for each in stops if not each.has_ended
     ]
-    return _open(state, restart, stops, delay)
+    return _open(state, restart, actions, delay)
 
 
-def _failures_of_host(
-    state: JobState, failed: TaskState, cause: Cause, instead_of: Restart | None
-) -> dict[str, Any]:
-    """Count the failures in a row of tasks on the same host, without those that are explained."""
-    if instead_of is not None:
-        first = state.tasks[instead_of.cause.task]
-        is_counted = first.host == state.failing_host and not is_preempted(first)
-        return {"failures_in_a_row": max(0, state.failures_in_a_row - is_counted)}
+def early_failures(state: JobState, excluded: Container[int | None] = ()) -> EarlyFailures:
+    """Return the early failures in a row, with those before planned restarts."""
+    for number, restart in reversed(state.restarts.items()):
+        if number not in excluded and restart.refusal is None:
+            return restart.early
+    return state.early
+
+
+def _early_failures(
+    state: JobState, failed: TaskState, cause: Cause, excluded: Container[int | None]
+) -> EarlyFailures:
+    """Return the early failures in a row, with this one."""
+    if made_progress(failed):
+        return EarlyFailures()
+    before = early_failures(state, excluded)
+    return before if is_taken(cause) else EarlyFailures(before.count + 1, cause)
+
+
+def _settle(state: JobState, restart: Restart) -> JobState:
+    """Count the failure before a restart: no loss of a host can explain it any more."""
+    failed, cause = state.tasks[restart.failed], restart.cause
+    state = replace(state, early=restart.early)
     if cause.code in (*_HOST_CODES, Code.STALLED) or is_preempted(failed):
-        return {}
+        return state
     in_a_row = state.failures_in_a_row + 1 if failed.host == state.failing_host else 1
-    return {"failing_host": failed.host, "failures_in_a_row": in_a_row}
+    return replace(state, failing_host=failed.host, failures_in_a_row=in_a_row)
 
 
 def why_not_restarted(state: JobState, failed: TaskState) -> Cause | None:
@@ -220,29 +241,31 @@ def why_excluded(state: JobState, failed: TaskState) -> Cause:
     return Cause(Code.STATUS_EXCLUDED, name=name, status=failed.exit_status)
 
 
-def on_backoff_over(state: JobState, number: int) -> Transition:
-    """Start a restart's tasks, or wait for the end of their last attempts."""
+def on_backoff_over(state: JobState, number: int) -> JobState:
+    """Note that a restart's tasks may start as soon as their last attempts have ended."""
     restart = state.restarts.get(number)
-    return (state, []) if restart is None else _start_if_ready(state, replace(restart, is_due=True))
+    return state if restart is None else _with_restart(state, replace(restart, is_due=True))
 
 
-def on_attempt_ended(state: JobState, task: TaskState) -> Transition:
-    """Start the restart that waited for the end of this attempt, if it waited for no other."""
+def on_attempt_ended(state: JobState, task: TaskState) -> JobState:
+    """Note for a task's restart that nothing of its last attempt is left."""
     if task.restart is None:
-        return state, []
+        return state
     restart = state.restarts[task.restart]
-    return _start_if_ready(state, replace(restart, attempts_left=restart.attempts_left - 1))
+    return _with_restart(state, replace(restart, attempts_left=restart.attempts_left - 1))
 
 
-def leave_restart(state: JobState, task: TaskState) -> Transition:
-    """Restart the others of its group without a task that has finished meanwhile."""
-    assert task.restart is not None  # noqa: S101 - the caller has checked it
-    restart = state.restarts[task.restart]
+def leave_restart(state: JobState, task: TaskState) -> JobState:
+    """Have the others of its group restart without a task that has finished meanwhile."""
+    state = on_attempt_ended(state, task)
+    restart = state.restarts[task.restart or 0]
     left = tuple(name for name in restart.tasks if name != task.name)
     state = state.with_tasks([replace(task, restart=None)])
-    return _start_if_ready(
-        state, replace(restart, tasks=left, attempts_left=restart.attempts_left - 1)
-    )
+    return _with_restart(state, replace(restart, tasks=left))
+
+
+def _with_restart(state: JobState, restart: Restart) -> JobState:
+    return replace(state, restarts={**state.restarts, restart.number: restart})
 
 
 def cancel_restarts(state: JobState, numbers: set[int]) -> Transition:
@@ -293,29 +316,40 @@ def _key(state: JobState, budget: str, name: str) -> str:
 
 
 class _Allowance(Frozen, kw_only=True):
-    """A restart that a policy allows: the name of its budget, before and after it."""
+    """A restart that a policy allows, and the name of its budget."""
 
     policy: RestartSpec
     budget: str
     before: Budget
-    after: Budget
+    is_free: bool
+
+    @property
+    def after(self) -> Budget:
+        return self.before.after(self.is_free)
 
 
 def _allow(
-    state: JobState, failed: TaskState, cause: Cause, instead_of: Restart | None = None
+    state: JobState,
+    failed: TaskState,
+    cause: Cause,
+    excluded: Container[int | None] = (),
+    *,
+    is_free: bool = False,
 ) -> _Allowance | Cause | None:
-    """Return what allows a restart, or why there is none; None if nothing of the job restarts."""
+    """Return what allows a restart, or why there is none; None if nothing of the job restarts.
+
+    `excluded`: the planned restarts that it replaces.
+    """
     if not state.has_restarts:
         return None
     is_stall, is_of_host = cause.code is Code.STALLED, cause.code in _HOST_CODES
     name = JOB if is_stall else state.budget_of(failed)
     policy = state.policy if is_stall else state.policy_of(failed)
     status = None if is_stall else failed.exit_status
+    was_preempted = not is_stall and is_preempted(failed)
     if not is_of_host and status in policy.never_on:
         return why_excluded(state, failed)
-    if not is_of_host and not policy.includes(
-        status, is_preempted=not is_stall and is_preempted(failed)
-    ):
+    if not is_of_host and not policy.includes(status, is_preempted=was_preempted):
         text = ", ".join(policy.on)
         return Cause(
             Code.STATUS_NOT_INCLUDED, name=_key(state, name, "on"), status=status, text=text
@@ -324,19 +358,12 @@ def _allow(
     is_group = _scope(state, failed) is Scope.GROUP
     if is_group and leader is not None and state.has_finished(leader):
         return Cause(Code.LEADER_FINISHED, task=leader.name)
-    if instead_of is not None:
-        name = instead_of.budget
-        policy = state.role_policies.get(name, state.policy)
-    before = state.budgets.get(name, Budget())
-    after: Budget | None = before
-    if instead_of is None:
-        after = _charged(policy, before, failed, is_free=is_taken(cause))
-    elif is_taken(cause) and before.counted:  # what it explains was no failure
-        free = before.free_in_a_row + 1
-        after = replace(before, counted=before.counted - 1, free_in_a_row=free)
-    if after is None:
+    before = state.budget(name, excluded)
+    is_free = is_free or (is_preempted(failed) and made_progress(failed))
+    is_free = is_free and before.free_in_a_row < MOST_FREE_IN_A_ROW
+    if policy.max == 0 or (not is_free and before.counted >= policy.max):
         return Cause(Code.RESTART_MAX_REACHED, name=_key(state, name, "max"), count=policy.max)
-    return _Allowance(policy=policy, budget=name, before=before, after=after)
+    return _Allowance(policy=policy, budget=name, before=before, is_free=is_free)
 
 
 def _scope(state: JobState, failed: TaskState) -> Scope:
@@ -346,58 +373,9 @@ def _scope(state: JobState, failed: TaskState) -> Scope:
     return state.rule(failed).restarts
 
 
-def _charged(
-    policy: RestartSpec, budget: Budget, failed: TaskState, *, is_free: bool
-) -> Budget | None:
-    """Return the budget after one more restart; None if it does not allow one."""
-    if policy.max == 0:
-        return None
-    free = budget.free_in_a_row + 1
-    is_free = is_free or (is_preempted(failed) and made_progress(failed))
-    if is_free and free <= MOST_FREE_IN_A_ROW:
-        return Budget(total=budget.total + 1, counted=budget.counted, free_in_a_row=free)
-    if budget.counted < policy.max:
-        return Budget(total=budget.total + 1, counted=budget.counted + 1)
-    return None
-
-
 def made_progress(task: TaskState) -> bool:
     """Whether an attempt lived long or reported a step; others could restart without end."""
     return (task.exit.lived or 0.0) >= LIVED_LONG or task.reported.get("STEP", "0") != "0"
-
-
-def _make_restart(
-    state: JobState,
-    failed: TaskState,
-    allowed: _Allowance,
-    cause: Cause,
-    at: float,
-    instead_of: Restart | None,
-) -> tuple[Restart, float]:
-    """Return the restart, and its backoff in seconds."""
-    scope = _scope(state, failed)
-    members = [failed]
-    if scope is not Scope.TASK:
-        members = [
-            task
-            for task in state.tasks.values()
-            if task.is_in_group and not state.has_finished(task)
-        ]
-    if instead_of is None:
-        number = sum(each.total for each in state.budgets.values()) + 1
-        delay = _backoff(state.job_id, allowed.policy, allowed.after, number)
-    else:
-        number, delay = instead_of.number, max(0.0, instead_of.due_at - at)
-    restart = Restart(
-        number=number,
-        budget=allowed.budget,
-        scope=scope,
-        tasks=tuple(task.name for task in members),
-        cause=cause,
-        due_at=at + delay,
-        attempts_left=sum(not task.has_ended for task in members),
-    )
-    return restart, delay
 
 
 def _backoff(job_id: str, policy: RestartSpec, budget: Budget, number: int) -> float:
@@ -444,17 +422,7 @@ def request_plan(state: JobState, restart: Restart) -> Transition:
     return replace(state, restarts={**state.restarts, restart.number: restart}), actions
 
 
-def on_link_settled(state: JobState) -> Transition:
-    """Begin the restarts that waited for links which are restored, or whose hosts are lost."""
-    actions: list[Action] = []
-    for number, restart in list(state.restarts.items()):
-        if restart.waits_for_link is not None and number in state.restarts:
-            state, more = _start_if_ready(state, restart)
-            actions += more
-    return state, actions
-
-
-def _lost_link(state: JobState, restart: Restart) -> Cause | None:
+def lost_link(state: JobState, restart: Restart) -> Cause | None:
     """Return why it is not known yet whether a task can start on its host; None if it is."""
     for name in restart.tasks:
         host = state.hosts.get(state.tasks[name].host)
@@ -463,11 +431,10 @@ def _lost_link(state: JobState, restart: Restart) -> Cause | None:
     return None
 
 
-def _wait_for_link(state: JobState, restart: Restart, why: Cause) -> Transition:
+def wait_for_link(state: JobState, restart: Restart, why: Cause) -> Transition:
     """Start no task on a host that may be gone. It may take `timeouts.start`."""
+    state = _with_restart(state, replace(restart, waits_for_link=why))
     is_first = restart.waits_for_link is None
-    waiting = replace(restart, waits_for_link=why)
-    state = replace(state, restarts={**state.restarts, restart.number: waiting})
     if not is_first or state.timeouts.start is None or not state.requires(restart):
         return state, []
     return state, [CancelTimer(START), SetTimer(START, state.timeouts.start)]
@@ -486,21 +453,22 @@ def _needs_plan(state: JobState, restart: Restart) -> bool:
     )
 
 
-def _start_if_ready(state: JobState, restart: Restart) -> Transition:
-    if restart.attempts_left or not restart.is_due:
-        return replace(state, restarts={**state.restarts, restart.number: restart}), []
-    why = _lost_link(state, restart)
-    if why is not None:
-        return _wait_for_link(state, restart, why)
-    restart = replace(restart, waits_for_link=None)
-    if restart.refusal is not None:
-        return replace(state, restarts={**state.restarts, restart.number: restart}), []
+def begin_or_plan(state: JobState, restart: Restart) -> Transition:
+    """Start a restart's tasks, all of whose last attempts have ended, or find hosts for them."""
+    state = _settle(state, restart)
+    restart = replace(restart, waits_for_link=None, is_settled=True)
     if _needs_plan(state, restart):
         return request_plan(state, restart)
-    left = {n: each for n, each in state.restarts.items() if n != restart.number}
     fresh = [state.tasks[name].next_attempt() for name in restart.tasks]
-    state, starts = start(replace(state, restarts=left), fresh, restart.cause)
+    state, starts = start(begin(state, restart), fresh, restart.cause)
     actions: list[Action] = []
     if state.timeouts.start is not None and restart.budget != Role.EVALUATOR.value:
         actions += [CancelTimer(START), SetTimer(START, state.timeouts.start)]
     return state, actions + starts
+
+
+def begin(state: JobState, restart: Restart) -> JobState:
+    """Count a restart that begins, and plan it no more."""
+    left = {n: each for n, each in state.restarts.items() if n != restart.number}
+    budget = state.budgets.get(restart.budget, Budget()).after(restart.is_free)
+    return replace(state, restarts=left, budgets={**state.budgets, restart.budget: budget})

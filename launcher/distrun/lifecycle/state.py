@@ -13,7 +13,7 @@ from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Success, Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from distrun.job.events import Outcome, TasksQuiet
     from distrun.verdict.model import Replacement, Verdict
@@ -302,10 +302,19 @@ class LostAgent(Frozen, kw_only=True):
     """The last attempt there, by the task."""
 
 
+class EarlyFailures(Frozen):
+    """How many attempts in a row were short and reported no step, and how the last one failed."""
+
+    count: int = 0
+    last: Cause | None = None
+
+
 class Restart(Frozen, kw_only=True):
-    """A restart that was planned and has not begun."""
+    """A restart that was planned and has not begun. Only its begin counts against the budget."""
 
     number: int
+    failed: str
+    """The task whose failure it follows, or the first of those that a lost host ran."""
     budget: str
     """The name of the budget that it counts against: :data:`JOB`, or a role's."""
     scope: Scope
@@ -315,6 +324,12 @@ class Restart(Frozen, kw_only=True):
     """Unix seconds, to show; the timer decides."""
     attempts_left: int
     """How many attempts of its tasks have not ended."""
+    is_free: bool = False
+    """Whether it does not count against `restart.max`."""
+    early: EarlyFailures = EarlyFailures()
+    """Those in a row, with the failure that it follows."""
+    is_settled: bool = False
+    """Whether no loss of a host can explain the failure any more."""
     is_due: bool = False
     is_planning: bool = False
     """Whether the supervisor is asked for a plan."""
@@ -324,17 +339,6 @@ class Restart(Frozen, kw_only=True):
     """Why it waits until a host's link is restored, or the host is lost."""
     refusal: Outcome | None = None
     """How the job ends instead, unless the loss of a host explains the exit of that task."""
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether it counts against a budget: all do, except one that was refused at once."""
-        return self.number > 0
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether it is certain that no loss of a host explains the exit that refused it."""
-        is_ready = self.is_due and not self.attempts_left and self.waits_for_link is None
-        return self.refusal is not None and is_ready
 
     @property
     def needs_host(self) -> bool:
@@ -352,6 +356,14 @@ class Budget(Frozen, kw_only=True):
     free_in_a_row: int = 0
     is_timed: bool = False
     """Whether the timer of `restart.reset_after` runs."""
+
+    def after(self, *are_free: bool) -> Budget:
+        """Return it after more restarts, each of which is free or counts."""
+        if not are_free:
+            return self
+        counted, total = are_free.count(False), self.total + len(are_free)
+        free = [*reversed(are_free), False].index(False) + (0 if counted else self.free_in_a_row)
+        return Budget(total=total, counted=self.counted + counted, free_in_a_row=free)
 
     @property
     def is_whole(self) -> bool:
@@ -418,6 +430,8 @@ class JobState(Frozen, kw_only=True):
     """Whether all tasks have run at the same time."""
     restarts: dict[int, Restart] = field(default_factory=dict)
     """The planned restarts by their numbers."""
+    last_restart: int = 0
+    """The number of the restart that was planned last."""
     budgets: dict[str, Budget] = field(default_factory=lambda: {JOB: Budget()})
     """By the role, if that is the evaluator or has a policy of its own; the others': JOB."""
     all_workers: int = 0
@@ -428,8 +442,8 @@ class JobState(Frozen, kw_only=True):
     """The host of the task whose failure came last."""
     failures_in_a_row: int = 0
     """How many failures before that were on the same host, with that one."""
-    early_failures: tuple[Cause, ...] = ()
-    """The last failures in a row of attempts that were short and reported no step."""
+    early: EarlyFailures = EarlyFailures()
+    """Those before the restarts that have begun."""
     replacements: tuple[Replacement, ...] = ()
     """What each further plan has changed."""
     quiet: TasksQuiet | None = None
@@ -522,6 +536,15 @@ class JobState(Frozen, kw_only=True):
         """Return what decides whether a failure of a task leads to a restart."""
         return self.role_policies.get(task.role.value, self.policy)
 
+    def budget(self, name: str, excluded: Container[int | None] = ()) -> Budget:
+        """Return a budget as it is once all planned restarts have begun, except for `excluded`."""
+        are_free = (
+            each.is_free
+            for each in self.restarts.values()
+            if each.budget == name and each.refusal is None and each.number not in excluded
+        )
+        return self.budgets.get(name, Budget()).after(*are_free)
+
     def budget_of(self, task: TaskState) -> str:
         """Return the name of the budget that a restart after its failure counts against."""
         role = task.role.value
@@ -536,8 +559,8 @@ class JobState(Frozen, kw_only=True):
     @property
     def restarts_made(self) -> int:
         """How often the job was restarted; restarts of an evaluator do not count."""
-        own = Role.EVALUATOR.value
-        return sum(each.total for name, each in self.budgets.items() if name != own)
+        names = {*self.budgets, *(each.budget for each in self.restarts.values())}
+        return sum(self.budget(name).total for name in names - {Role.EVALUATOR.value})
 
     @property
     def leader(self) -> TaskState | None:

@@ -14,7 +14,6 @@ from distrun.errors import InternalError, StartTimeoutError
 from distrun.job import events
 from distrun.job.events import Event, Origin, Outcome, Result, TimerKind
 from distrun.lifecycle import outcomes, replacements, replan, restarts, starts
-from distrun.lifecycle.actions import Action
 from distrun.lifecycle.state import SIGKILL, HostState, JobPhase, JobState, TaskPhase, TaskState
 
 _OF_ATTEMPTS = (
@@ -84,7 +83,7 @@ def step(state: JobState, event: Event) -> restarts.Transition:
         if event.attempt < task.attempt or task.has_ended:
             return state, []  # that attempt has ended already
     state, actions = _step(event, state)
-    state, more = outcomes.end_if_refused(state, event.at)
+    state, more = outcomes.decide_restarts(state, event.at)
     return state, [*actions, *more]
 
 
@@ -245,21 +244,17 @@ def _(event: events.TaskExited, state: JobState) -> restarts.Transition:
 def _(event: events.TaskEnded, state: JobState) -> restarts.Transition:
     task = state.tasks[event.task]
     ended = replace(task, end=event).ended(event.at, task.used.with_attempt(event))
-    state, actions = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
-    state, more = outcomes.finish_if_ended(state)
-    return state, actions + more
+    state = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
+    return outcomes.finish_if_ended(state)
 
 
 @_step.register
 def _(event: events.StartsCanceled, state: JobState) -> restarts.Transition:
-    actions: list[Action] = []
     canceled = [task for name in event.tasks if not (task := state.tasks[name]).has_ended]
     state = state.with_tasks(replace(task, stopped_by_us=True).ended(event.at) for task in canceled)
     for task in canceled:
-        state, more = restarts.on_attempt_ended(state, task)
-        actions += more
-    state, more = outcomes.finish_if_ended(state)
-    return state, actions + more
+        state = restarts.on_attempt_ended(state, task)
+    return outcomes.finish_if_ended(state)
 
 
 @_step.register
@@ -350,7 +345,7 @@ def _(event: events.TimedOut, state: JobState) -> restarts.Transition:
     if kind in _WHILE_STOPPING:
         return _WHILE_STOPPING[kind](state)
     if kind is TimerKind.RESTART:
-        return restarts.on_backoff_over(state, int(key))
+        return restarts.on_backoff_over(state, int(key)), []
     if kind is TimerKind.HEALTH:
         return restarts.reset_budget(state, key), []
     if kind is TimerKind.START:

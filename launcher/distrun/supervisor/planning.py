@@ -235,7 +235,8 @@ class Planning:
         if self._job.state.outcome is not None:
             return
         if isinstance(made, NextRound):
-            self._finish_next(made)
+            if made.request.restart in self._job.state.restarts:  # no other has taken its tasks
+                self._finish_next(made)
         else:
             self._finish_first(made)
         self._plan_next()

@@ -87,13 +87,12 @@ class FailureTracker:
 
     def __init__(self) -> None:
         self._exits: dict[str, float] = {}
-        self._evaluator_exits: dict[str, events.Event] = {}
+        self._ends: dict[str, events.Event] = {}
+        """By task: how its last attempt exited, or could not be started."""
         self._triggers: dict[int, events.Event] = {}
         self._unreported: list[tuple[events.Event, tuple[str, ...]]] = []
         """Failures before the job's end that led to no restart: the event, and the tasks."""
         self._final: events.Event | None = None
-        self._refusal: events.Event | None = None
-        """The exit by which the job ends unless the loss of a host explains it."""
         self._sent: set[int] = set()
         self._lost_hosts: dict[str, HostState] = {}
 
@@ -102,13 +101,10 @@ class FailureTracker:
         self._note(before, event, after)
         for number in after.restarts.keys() - before.restarts.keys():
             self._triggers[number] = event
-        for number, restart in after.restarts.items():
-            known = before.restarts.get(number)
-            if restart.refusal and (known is None or not known.refusal):
-                self._refusal = event
         if before.outcome is None and after.outcome is not None:
-            refused = {each.refusal.task for each in before.restarts.values() if each.refusal}
-            self._final = self._refusal if after.outcome.task in refused else event
+            refusals = [each.refusal.task for each in before.restarts.values() if each.refusal]
+            name = after.outcome.task or ""
+            self._final = self._ends[name] if name in refusals else event
             self._unreported += self._without_restart(before, after)
         elif isinstance(self._final, events.TaskExited) and is_by_slurm(event):
             self._final = event  # Slurm signals a node's tasks before, or after, its agent
@@ -129,8 +125,8 @@ class FailureTracker:
 
     def _early_failure(self, state: JobState) -> Failure | None:
         """Return a failure whose attempts have ended, and after which no restart may begin."""
-        for number, restart in state.restarts.items():
-            if lifecycle.may_recur(state) and not restart.attempts_left:
+        for number, restart in state.restarts.items() if lifecycle.may_recur(state) else ():
+            if not restart.attempts_left:
                 trigger = self._triggers.pop(number, None)
                 if trigger is not None and not _is_success(restart):
                     self._sent.clear()
@@ -142,6 +138,8 @@ class FailureTracker:
         return None
 
     def _note(self, before: JobState, event: events.Event, after: JobState) -> None:
+        if isinstance(event, (events.TaskExited, events.TaskNotStarted)):
+            self._ends[event.task] = event
         if isinstance(event, events.TaskExited) and event.task in before.tasks:
             host = before.hosts.get(before.tasks[event.task].host)
             self._exits[event.task] = event.at + (0.0 if host is None else host.behind)
@@ -167,8 +165,8 @@ class FailureTracker:
                 yield self._triggers[number], restart.tasks
         for task in before.tasks.values():
             is_ending = task.phase is lifecycle.TaskPhase.EXITED and task.restart is None
-            if is_ending and task.has_failed_exit and task.name in self._evaluator_exits:
-                yield self._evaluator_exits[task.name], (task.name,)
+            if is_ending and task.has_failed_exit and task.role is Role.EVALUATOR:
+                yield self._ends[task.name], (task.name,)
 
     def final_failure(self, state: JobState) -> Failure | None:
         """Return the failure that ended the job; None if it did not fail.
@@ -198,9 +196,7 @@ class FailureTracker:
         task = after.tasks.get(event.task)
         if task is None or task.role is not Role.EVALUATOR:
             return None
-        if not isinstance(event, events.TaskEnded):
-            self._evaluator_exits[task.name] = event
-        trigger = self._evaluator_exits.get(task.name)
+        trigger = self._ends.get(task.name)
         if task.phase is not lifecycle.TaskPhase.FAILED or trigger is None:
             return None
         return self._failure(after, trigger, [task.name])
