@@ -6,8 +6,9 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,27 @@ def write_spec(distrun: Distrun) -> WriteSpec:
 @pytest.fixture
 def detached(distrun: Distrun) -> Detach:
     return distrun.detached
+
+
+REPORTS = """\
+import os, socket, sys, time
+to = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+to.sendto(sys.argv[1].encode(), "\\0" + os.environ["DISTRUN_NOTIFY"][1:])
+print("reported", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def reporting(distrun: Distrun) -> Callable[..., Path]:
+    """Write a spec whose tasks report these values and run until a file `go` exists."""
+
+    def write(values: str, workers: int = 2, **keys: Any) -> Path:
+        program = {"command": [sys.executable, "-c", REPORTS, values]}
+        return distrun.write_spec("", workers, program=program, **keys)
+
+    return write
 
 
 @pytest.fixture

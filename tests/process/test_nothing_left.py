@@ -95,37 +95,28 @@ def started(request: pytest.FixtureRequest, distrun: Distrun) -> Iterator[Starte
 
 
 @pytest.mark.parametrize(
-    ("started", "number"),
+    ("started", "how"),
     [
-        ("doctor", signal.SIGKILL),
-        ("strict launch", signal.SIGKILL),
-        ("doctor", signal.SIGHUP),
-        ("launch over ssh", signal.SIGINT),
-        ("plan", signal.SIGINT),
-        ("validate", signal.SIGTERM),
+        *(("doctor", signal.SIGKILL), ("doctor", signal.SIGHUP), ("doctor", "group")),
+        *(("strict launch", signal.SIGKILL), ("launch over ssh", signal.SIGINT)),
+        *(("plan", signal.SIGINT), ("validate", "group"), ("validate", "inner")),
     ],
     indirect=["started"],
 )
-def test_a_command_that_a_signal_ends(started: Started, number: signal.Signals) -> None:
-    started.process.send_signal(number)
-    code = started.process.wait(60)
-    assert code == (-number if number == signal.SIGKILL else 128 + number)
+def test_a_command_that_a_signal_ends(started: Started, how: signal.Signals | str) -> None:
+    """A signal for the command, or SIGKILL for its group or for the process inside."""
+    pid = started.process.pid
+    if isinstance(how, signal.Signals):
+        os.kill(pid, how)
+    elif how == "group":
+        os.killpg(pid, signal.SIGKILL)
+    else:
+        (inner,) = processes.children(pid)
+        os.kill(inner, signal.SIGKILL)
+    is_killed = how in (signal.SIGKILL, "group")
+    number = how if isinstance(how, signal.Signals) else signal.SIGKILL
+    assert started.process.wait(60) == (-number if is_killed else 128 + number)
     wait_until(started.has_left_nothing)
-
-
-@pytest.mark.parametrize("started", ["doctor", "validate"], indirect=True)
-def test_a_command_whose_process_group_is_killed(started: Started) -> None:
-    os.killpg(started.process.pid, signal.SIGKILL)
-    started.process.wait(60)
-    wait_until(started.has_left_nothing)
-
-
-@pytest.mark.parametrize("started", ["doctor", "validate"], indirect=True)
-def test_a_command_whose_inner_process_is_killed(started: Started) -> None:
-    (inner,) = processes.children(started.process.pid)
-    os.kill(inner, signal.SIGKILL)
-    assert started.process.wait(60) == 128 + signal.SIGKILL
-    assert started.has_left_nothing()
 
 
 def test_an_interpreter_that_hangs(distrun: Distrun) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -10,13 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.command import Distrun, recorded_events
-from harness.requirements import AS_ROOT, skip
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -114,58 +111,47 @@ def test_a_clock_that_jumps_moves_no_deadline(distrun: Distrun) -> None:
     assert {task["attempt"] for task in distrun.status()["tasks"]} == {1}
 
 
-@pytest.fixture
-def small_home(distrun_home: Path, tmp_path: Path) -> Iterator[Path]:
-    """A home on a disk of 4 MB, so that a task fills it at once."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        skip("mounting a small disk needs root", AS_ROOT)
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 FULL = {
     "a task that does not": "trap '' PIPE; while :; do echo some output; done 2>/dev/null",
     "another program, and a task that fails of it": (
-        "cat /dev/zero > small/filler 2>/dev/null; echo lost || exit 9"
+        "cat /dev/zero > disk/filler 2>/dev/null; echo lost || exit 9"
     ),
 }
 
 
 @pytest.mark.parametrize("script", FULL.values(), ids=FULL)
 def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
-    distrun: Distrun, small_home: Path, script: str
+    distrun: Distrun, small_disk: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
-    env = {**os.environ, "DISTRUN_HOME": str(small_home)}
-    done = distrun("launch", distrun.write_spec(script, restart=SOON), env=env, timeout=60,
-                   stdout=subprocess.DEVNULL)  # fmt: skip
+    monkeypatch.setenv("DISTRUN_HOME", str(small_disk))
+    done = distrun.launch(script, restart=SOON)
     assert done.returncode == 69, done.stderr
     cause = r"^job \S+ failed: .*(is full|No space left)"
     assert re.search(cause, done.stderr, re.MULTILINE), done.stderr
-    shown = distrun("status", "--json", env=env)
-    job = json.loads(shown.stdout)["job"]
+    job = distrun.status()
     assert job["state"] == "failed", "its record tells of its end"
     assert job["outcome"]["exit_code"] == 69
     assert re.search(r"is full|No space left", job["outcome"]["cause"])
-    assert distrun("wait", env=env).returncode == 69
+    assert distrun("wait").returncode == 69
 
 
-@pytest.mark.parametrize("inodes", [2, 5, 9])
 def test_a_job_that_cannot_be_created_leaves_nothing(
-    inodes: int, distrun: Distrun, distrun_home: Path, small_home: Path
+    distrun: Distrun, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remount = f"remount,nr_inodes={inodes}"
-    subprocess.run(["mount", "-o", remount, str(small_home)], check=True)
-    env = {**os.environ, "DISTRUN_HOME": str(small_home)}
-    done = distrun("launch", distrun.write_spec("true"), env=env)
-    assert done.returncode == 69, done.stderr
-    assert "No space left on device" in done.stderr
-    if "cannot be created" in done.stderr:
-        assert not list(small_home.glob("jobs/*"))
-    else:  # there was room for the record
-        assert distrun("wait", env=env).returncode == 69
+    monkeypatch.setenv("DISTRUN_HOME", str(small_disk))
+    spec = distrun.write_spec("true")
+    for inodes in (2, 5, 9):
+        remount = f"remount,nr_inodes={inodes}"
+        subprocess.run(["mount", "-o", remount, str(small_disk)], check=True)
+        done = distrun("launch", spec)
+        assert done.returncode == 69, done.stderr
+        assert "No space left on device" in done.stderr
+        if "cannot be created" in done.stderr:
+            assert not list(small_disk.glob("jobs/*"))
+        else:  # there was room for the record
+            assert distrun("wait").returncode == 69
+        for path in small_disk.iterdir():
+            shutil.rmtree(path)
 
 
 def test_a_record_that_was_removed_is_no_death_of_the_supervisor(

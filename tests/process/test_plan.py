@@ -129,12 +129,9 @@ def test_a_plan_is_what_a_dry_run_shows_and_starts_nothing(distrun: Distrun) -> 
 
 def test_secrets_are_masked_in_output_and_real_in_the_task(distrun: Distrun) -> None:
     script = "; ".join(f'printf "%s\\n" "${name}" >> got' for name in SECRETS)
-    spec = distrun.write_spec(script, workers=1, program=None)
-    document = yaml.safe_load(spec.read_text())
-    document["program"] = {"command": ["sh", "-c", script], "env": {**SECRETS, "PLAIN": "seen"}}
-    spec.write_text(yaml.safe_dump(document))
+    program = {"command": ["sh", "-c", script], "env": {**SECRETS, "PLAIN": "seen"}}
+    spec = distrun.write_spec("", workers=1, program=program)
     said = [distrun("plan", spec), distrun("plan", spec, "--json"), distrun("launch", spec)]
-    said.append(distrun("launch", "--dry-run", spec))
     said += [distrun("status"), distrun("status", "--json"), distrun("ps", "-a", "--json")]
     said += [distrun("events"), distrun("events", "--json")]
     assert all(done.returncode == 0 for done in said)
@@ -143,7 +140,11 @@ def test_secrets_are_masked_in_output_and_real_in_the_task(distrun: Distrun) -> 
     assert "hunter2" not in text
     assert "PLAIN=seen" in text
     assert "HF_TOKEN=***" in text
-    assert plan_of(distrun, spec)["tasks"][0]["env"]["DB_PASSWORD_2"] == "***"
+    assert json.loads(said[1].stdout)["plan"]["tasks"][0]["env"]["DB_PASSWORD_2"] == "***"
+    files = [path for path in distrun.home.rglob("*") if path.is_file()]
+    found = [path for path in files if b"hunter2" in path.read_bytes()]
+    assert {path.name for path in found} == {"spec.yaml", "spec.json", "plan.json"}
+    assert {path.parent for path in found} == {Path(distrun.status()["folder"])}
 
 
 def test_tasks_run_in_the_active_environment_and_a_failed_import_says_so(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -23,29 +22,20 @@ Freeze = Callable[..., None]
 """Freezes processes, by their ids, until the test ends."""
 
 
-def _why_not() -> str | None:
-    try:
-        folder = tempfile.mkdtemp(prefix="distrun-", dir=_MOUNT)
-    except OSError:
-        return reason("no freezer cgroup (v1) can be made", "run the tests as root, on cgroup v1")
-    Path(folder).rmdir()
-    return None
-
-
 @contextlib.contextmanager
 def freezer() -> Iterator[Freeze]:
     """Give a function that freezes processes; they thaw at the end. Skips where that cannot be."""
-    why_not = _why_not()
-    if why_not is not None:
-        pytest.skip(why_not)
-    folder = Path(tempfile.mkdtemp(prefix="distrun-", dir=_MOUNT))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="distrun-", dir=_MOUNT))
+    except OSError:
+        pytest.skip(reason("no freezer cgroup (v1) can be made", "run as root, on cgroup v1"))
     state = folder / "freezer.state"
 
     def freeze(*pids: int) -> None:
         for pid in pids:
             (folder / "cgroup.procs").write_text(str(pid))
         state.write_text("FROZEN")
-        wait_until(lambda: state.read_text().strip() == "FROZEN", timeout=10)
+        wait_until(lambda: state.read_text().strip() == "FROZEN")
 
     def is_removed() -> bool:
         with contextlib.suppress(OSError):  # a process in it has yet to die
@@ -59,7 +49,7 @@ def freezer() -> Iterator[Freeze]:
         for pid in (folder / "cgroup.procs").read_text().split():
             with contextlib.suppress(OSError):
                 (_MOUNT / "cgroup.procs").write_text(pid)
-        wait_until(is_removed, timeout=30)
+        wait_until(is_removed)
 
 
 SLEEPS = "exec sleep 600"
@@ -128,15 +118,8 @@ def test_other_commands_are_answered_while_a_dead_agents_task_does_not_die(
 def test_launch_ends_although_a_dead_supervisors_task_does_not_die(
     distrun: Distrun, freeze: Freeze
 ) -> None:
-    launch = distrun.start("launch", distrun.write_spec(SLEEPS), stderr=subprocess.PIPE, text=True)
-
-    def pids() -> list[int]:
-        shown = distrun("status", "--json")
-        tasks = json.loads(shown.stdout)["job"]["tasks"] if shown.returncode == 0 else []
-        return [each["pid"] for each in tasks if each["pid"]]
-
-    wait_until(lambda: len(pids()) == 2, timeout=30)
-    task = distrun.status()["tasks"][0]["pid"]
+    launch = distrun.launched(SLEEPS)
+    task = wait_until(lambda: distrun.status()["tasks"][0]["pid"])
     freeze(task)
     victims = [distrun.victim_of(who, launch) for who in ("supervisor", "agent", "guard")]
     for pid in victims:

@@ -35,42 +35,29 @@ def write_job(folder: Path, script: str | bytes = SETS, **keys: Any) -> Path:
 def test_a_warning_does_not_stop_but_strict_does(distrun: Distrun) -> None:
     spec = write_job(distrun.cwd)
     warned, refused = WARNED.format("warning: "), WARNED.format("")
-
     done = distrun("validate", spec)
     assert done.returncode == 0
     assert done.stderr.splitlines()[0] == warned
     assert "is valid" in done.stderr.splitlines()[1]
-
     done = distrun("launch", spec)
     assert (done.returncode, done.stdout) == (0, "worker:0 | it ran\n")
     assert done.stderr.splitlines().count(warned) == 1
-
-    done = distrun("plan", spec)
-    assert (done.returncode, done.stderr.splitlines()) == (0, [warned])
-    assert distrun("launch", "--dry-run", spec).stderr.splitlines() == [warned]
-
-    jobs = len(json.loads(distrun("ps", "-a", "--json").stdout)["jobs"])
-    for command in (["validate"], ["plan"], ["plan", "--json"], ["launch"], ["launch", "-d"],
-                    ["launch", "--dry-run"]):  # fmt: skip
+    for command in (["plan"], ["launch", "--dry-run"]):
+        done = distrun(*command, spec)
+        assert (done.returncode, done.stderr.splitlines()) == (0, [warned])
+    for command in (["validate"], ["plan", "--json"], ["launch"], ["launch", "-d"]):
         done = distrun(*command, "--strict", spec)
         assert (done.returncode, done.stdout, done.stderr) == (65, "", f"{refused}\n"), command
-    assert len(json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]) == jobs
+    assert len(json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]) == 1
 
-
-def test_the_plan_as_json_has_the_warnings(distrun: Distrun) -> None:
-    done = distrun("plan", "--json", write_job(distrun.cwd))
+    done = distrun("plan", "--json", spec)
     assert done.stderr == ""
     (warning,) = json.loads(done.stdout)["warnings"]
     assert (warning["file"], warning["line"], warning["column"]) == ("train.py", 3, 1)
-    assert (warning["message"], warning["hint"]) == (
-        WARNED.format("").partition(": ")[2].partition(";")[0],
-        "remove this line",
-    )
+    assert warning["message"] == refused.partition(": ")[2].partition(";")[0]
+    assert warning["hint"] == "remove this line"
     done = distrun("plan", "--json", write_job(distrun.cwd, "print(1)\n"))
     assert json.loads(done.stdout)["warnings"] == []
-
-
-# Syntax ------------------------------------------------------------------------------------
 
 
 def test_a_syntax_error_has_its_place_and_the_version(distrun: Distrun) -> None:
@@ -79,11 +66,6 @@ def test_a_syntax_error_has_its_place_and_the_version(distrun: Distrun) -> None:
     assert done.stderr.startswith(
         f"train.py:2:6: warning: Python {version} cannot parse this: '(' was never closed\n"
     )
-    done = distrun("validate", "--strict", "job.yaml")
-    assert done.returncode == 65
-    (distrun.cwd / "train.py").write_text("import beside\n")
-    (distrun.cwd / "beside.py").write_text("x = \n")
-    assert "beside.py:1:5: warning: Python" in distrun("validate", "job.yaml").stderr
 
 
 def test_a_real_interpreter_is_asked_for_its_modules(distrun: Distrun) -> None:
@@ -92,10 +74,8 @@ def test_a_real_interpreter_is_asked_for_its_modules(distrun: Distrun) -> None:
     site = next(other.glob("lib/python3*/site-packages"))
     (site / "only_there.py").write_text("raise SystemExit('it was imported')\n")
     spec = write_job(distrun.cwd, "import only_there\nimport json\n")
-    assert "3:" not in distrun("validate", spec).stderr
-    assert "train.py:1:1: warning: there is no module 'only_there'" in (
-        distrun("validate", spec).stderr
-    )
+    (line, _) = distrun("validate", spec).stderr.splitlines()
+    assert line.startswith("train.py:1:1: warning: there is no module 'only_there'")
     spec = write_job(
         distrun.cwd, "import only_there\nimport yaml\n", program={"python": "other/bin/python"}
     )
@@ -120,10 +100,12 @@ CERTAIN = {
     ),
 }  # fmt: skip
 UNCERTAIN = {
-    "guarded": "try:\n    import no_such_module\nexcept ImportError:\n    pass\n",
-    "guarded syntax": "try:\n    import faulty\nexcept SyntaxError:\n    pass\n",
-    "conditional": "import os\nif 'X_Y' in os.environ:\n    import no_such_module, faulty\n",
-    "late": "def unused():\n    import no_such_module, faulty\n",
+    "not sure to run": (
+        "try:\n    import no_such_module\nexcept ImportError:\n    pass\n"
+        "try:\n    import faulty\nexcept SyntaxError:\n    pass\n"
+        "import os\nif 'X_Y' in os.environ:\n    import no_such_module, faulty\n"
+        "def unused():\n    import no_such_module, faulty\n"
+    ),
     "made": (
         "import subprocess, sys\n"
         "subprocess.run([sys.executable, '-c', 'open(\"made.py\", \"w\")'])\nimport made\n"
@@ -141,25 +123,23 @@ def modules(distrun: Distrun) -> Path:
     return distrun.cwd
 
 
-@pytest.mark.parametrize("case", CERTAIN)
-def test_a_program_that_certainly_fails_is_refused(
-    case: str, modules: Path, distrun: Distrun
-) -> None:
-    script, words = CERTAIN[case]
-    spec = write_job(modules, script)
-    for command in (["launch", spec], ["launch", "-d", spec], ["run", "train.py"]):
-        done = distrun(*command)
-        assert (done.returncode, done.stdout) == (65, ""), done.stderr
-        assert words in done.stderr
-        assert done.stderr.endswith("nothing was started; to start it nevertheless: --force\n")
+def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distrun) -> None:
+    for case, (script, words) in CERTAIN.items():
+        spec = write_job(modules, script)
+        others = (["launch", "-d", spec], ["run", "train.py"]) if case == "syntax" else ()
+        for command in (["launch", spec], *others):
+            done = distrun(*command)
+            assert (done.returncode, done.stdout) == (65, ""), (case, done.stderr)
+            assert words in done.stderr
+            assert done.stderr.endswith("nothing was started; to start it nevertheless: --force\n")
     assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == []
     assert distrun("launch", "--force", spec).returncode == 1
 
 
-@pytest.mark.parametrize("case", UNCERTAIN)
-def test_a_program_that_may_go_well_runs(case: str, modules: Path, distrun: Distrun) -> None:
-    done = distrun("launch", write_job(modules, UNCERTAIN[case]))
-    assert done.returncode == 0, done.stderr
+def test_a_program_that_may_go_well_runs(modules: Path, distrun: Distrun) -> None:
+    for case, script in UNCERTAIN.items():
+        done = distrun("launch", write_job(modules, script))
+        assert done.returncode == 0, (case, done.stderr)
 
 
 # What cannot be read -----------------------------------------------------------------------
@@ -195,8 +175,13 @@ INTERPRETERS = {
         """#!/bin/sh\necho '{"version": "3.9", "missing": [], "keras": null, "errors": []}'\n""",
         "cannot be understood",
     ),
-    "hangs": ("#!/bin/sh\nsleep 600 & wait\n", "did not answer within 5 s"),
 }
+
+
+def write_python(folder: Path, text: str) -> dict[str, str]:
+    (folder / "py").write_text(text)
+    (folder / "py").chmod(0o755)
+    return {"python": "./py"}
 
 
 @pytest.mark.parametrize("name", INTERPRETERS)
@@ -204,15 +189,12 @@ def test_an_interpreter_that_does_not_answer_is_told_and_strict_fails(
     distrun: Distrun, name: str
 ) -> None:
     text, why = INTERPRETERS[name]
-    python = distrun.cwd / "py"
-    python.write_text(text)
-    python.chmod(0o755)
-    spec = write_job(distrun.cwd, program={"python": "./py"})
-    done = distrun("validate", spec, timeout=60)
+    spec = write_job(distrun.cwd, program=write_python(distrun.cwd, text))
+    done = distrun("validate", spec)
     assert done.returncode == 0
     assert len([line for line in done.stderr.splitlines() if why in line]) == 1, done.stderr
     assert WARNED.format("warning: ") in done.stderr, "the other checks are made"
-    done = distrun("launch", "--strict", spec, timeout=60)
+    done = distrun("launch", "--strict", spec)
     assert (done.returncode, done.stdout) == (65, "")
     assert why in done.stderr
 
@@ -253,17 +235,17 @@ def test_a_rule_that_crashes_is_told_and_the_others_hold(distrun: Distrun) -> No
 
 
 def test_a_slow_interpreter_delays_no_output_and_no_end(distrun: Distrun) -> None:
-    python = distrun.cwd / "py"
-    python.write_text(
-        f"#!/bin/sh\ncase $* in *probe.py*) sleep 600;; *) exec {sys.executable} $@;; esac\n"
+    text = (
+        f"#!/bin/sh\ncase $* in *probe.py*) sleep 600 & wait;; *) exec {sys.executable} $@;; esac\n"
     )
-    python.chmod(0o755)
-    spec = write_job(distrun.cwd, "print('it ran')\n", program={"python": "./py"})
+    program = write_python(distrun.cwd, text)
+    spec = write_job(distrun.cwd, "print('it ran')\n", program=program)
     started = time.monotonic()
     for detach in ([], ["-d"]):
-        done = distrun("launch", *detach, spec, timeout=60)
+        done = distrun("launch", *detach, spec)
         assert done.returncode == 0
         assert "program: warning: not checked: the checks had not ended when" in done.stderr
     assert time.monotonic() - started < 8.0, "each of the two checks takes 5 s"
-    done = distrun("launch", "--strict", spec, timeout=60)
+    done = distrun("launch", "--strict", spec)
     assert (done.returncode, done.stdout) == (65, ""), "it waits for the checks"
+    assert "did not answer within 5 s" in done.stderr

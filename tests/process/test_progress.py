@@ -11,29 +11,35 @@ from typing import Any
 
 import pytest
 
-from harness.command import Distrun, Status
+from harness.command import Distrun, recorded_events
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
-SPEC = """\
-strategy: default
-cluster: {worker: 1}
-program: {script: speak.py}
-"""
 FLOOD = """\
 import os, socket, time
 speak = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 speak.connect("\\0" + os.environ["DISTRUN_NOTIFY"][1:])
-end = time.monotonic() + 2
+end = time.monotonic() + 1
 while time.monotonic() < end:
     speak.send(b"STEP=1")
 """
 
 
-def test_a_launch_says_once_that_a_task_reports_too_much(distrun: Distrun) -> None:
-    (distrun.cwd / "speak.py").write_text(FLOOD)
-    (distrun.cwd / "job.yaml").write_text(SPEC)
-    done = distrun("launch", "job.yaml")
+@pytest.fixture
+def spoken(distrun: Distrun) -> Callable[[str], Path]:
+    """Write a spec of one task that runs some Python."""
+
+    def write(script: str) -> Path:
+        (distrun.cwd / "speak.py").write_text(script)
+        return distrun.write_spec("", 1, program={"script": "speak.py"}, strategy="default")
+
+    return write
+
+
+def test_a_launch_says_once_that_a_task_reports_too_much(
+    distrun: Distrun, spoken: Callable[[str], Path]
+) -> None:
+    done = distrun("launch", spoken(FLOOD))
     assert done.returncode == 0
     said = "worker:0: it reports more progress than distrun reads: the rest is ignored"
     assert done.stderr.count(said) == 1
@@ -55,23 +61,23 @@ def report() -> str:
 
 
 def test_the_function_of_the_page_reports_and_does_nothing_elsewhere(
-    distrun: Distrun, report: str, capfd: pytest.CaptureFixture[str]
+    distrun: Distrun,
+    spoken: Callable[[str], Path],
+    report: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     call = re.search(r"report\(EPOCH=.*\)", report)
     assert call
-    (distrun.cwd / "speak.py").write_text(f"{report}\n{call[0]}\n")
-    (distrun.cwd / "job.yaml").write_text(SPEC)
-    assert distrun("launch", "job.yaml").returncode == 0
-    (task,) = distrun.status()["tasks"]
+    assert distrun("launch", spoken(f"{report}\n{call[0]}\n")).returncode == 0
     values = {name: float(value) for name, value in re.findall(r"([A-Z]+)=([\d.]+)", call[0])}
-    assert task["progress"] == values
+    assert progress(distrun) == values
     assert len(values) == 6
     exec(f"{report}\n{call[0]}\n", {})
     assert capfd.readouterr() == ("", "")
 
 
 def test_totals_and_own_keys_are_kept_shown_and_numbers(
-    distrun: Distrun, report: str, terminal: OpenTerminal
+    distrun: Distrun, spoken: Callable[[str], Path], report: str, terminal: OpenTerminal
 ) -> None:
     body = """
 report(EPOCH=2, EPOCHS=3, STEPS=500, LOSS=0.25, ACCURACY=0.951, MY_KEY="warm-up", NAN=float("nan"))
@@ -79,17 +85,15 @@ while not os.path.exists("go"):
     report(STEP=120)
     time.sleep(0.7)  # longer than what is sent together
 """
-    (distrun.cwd / "speak.py").write_text(f"{report}\n{body}")
-    (distrun.cwd / "job.yaml").write_text(SPEC)
-    window = terminal("launch", "job.yaml", columns=120)
+    window = terminal("launch", spoken(f"{report}\n{body}"), columns=120)
     wait_until(lambda: "epoch 2/3  step 120/500 24%  loss 0.25  accuracy 0.951" in window.read())
     shown = " my_key warm-up nan nan"
     assert shown.replace(" ", "  ", 1) in window.read().replace("up  nan", "up nan")
     assert shown in distrun("status").stdout
-    (task,) = distrun.status()["tasks"]
-    progress = {"EPOCH": 2, "EPOCHS": 3, "STEP": 120, "STEPS": 500, "LOSS": 0.25}
-    assert task["progress"] == {**progress, "ACCURACY": 0.951, "MY_KEY": "warm-up", "NAN": "nan"}
-    assert isinstance(task["progress"]["STEP"], int)
+    found = progress(distrun)
+    values = {"EPOCH": 2, "EPOCHS": 3, "STEP": 120, "STEPS": 500, "LOSS": 0.25}
+    assert found == {**values, "ACCURACY": 0.951, "MY_KEY": "warm-up", "NAN": "nan"}
+    assert isinstance(found["STEP"], int)
     (distrun.cwd / "go").touch()
     wait_until(window.ended)
 
@@ -122,28 +126,27 @@ def wait_for(name):
     while not (folder / name).exists():
         time.sleep(0.02)
 """
-Launch = Callable[..., Path]
 
 
 @pytest.fixture
-def script(distrun: Distrun, tmp_path: Path) -> Launch:
+def script(distrun: Distrun) -> Callable[..., Path]:
     """Write a spec of tasks that run some Python; more keys as keywords."""
 
     def write(body: str, workers: int = 1, **keys: Any) -> Path:
-        (tmp_path / "bars.py").write_text(BARS + body)
-        program = {"command": [sys.executable, "bars.py"], "workdir": str(tmp_path)}
+        (distrun.cwd / "bars.py").write_text(BARS + body)
+        program = {"command": [sys.executable, "bars.py"]}
         return distrun.write_spec("", workers=workers, program=program, **keys)
 
     return write
 
 
-def progress(status: Status, number: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = status()["tasks"][number]["progress"]
+def progress(distrun: Distrun, number: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = distrun.status()["tasks"][number]["progress"]
     return found
 
 
 def test_the_live_line_shows_a_bar_while_it_moves_and_the_output_one_line(
-    script: Launch, terminal: OpenTerminal, distrun: Distrun
+    script: Callable[..., Path], terminal: OpenTerminal, distrun: Distrun
 ) -> None:
     body = """
 show("Epoch 2/3\\n")
@@ -175,32 +178,26 @@ tqdm(100, "\\n")
     assert max(map(len, live)) <= 119
 
 
-def test_status_json_and_the_record_have_what_was_printed(script: Launch, distrun: Distrun) -> None:
+def test_status_json_and_the_record_have_what_was_printed(
+    script: Callable[..., Path], distrun: Distrun
+) -> None:
     body = 'show("Epoch 2/3\\n"); keras(120); wait_for("go"); keras(400); os._exit(0)'
     distrun("launch", "-d", script(body, workers=2))
-    wait_until(lambda: all(progress(distrun.status, number) for number in (0, 1)))
-    assert progress(distrun.status) == {
-        "EPOCH": 2,
-        "EPOCHS": 3,
-        "STEP": 120,
-        "STEPS": 500,
-        "ETA": 9,
-        "ACCURACY": 0.95,
-        "LOSS": 0.5,
-    }
+    wait_until(lambda: all(progress(distrun, number) for number in (0, 1)))
+    values = {"EPOCH": 2, "EPOCHS": 3, "STEP": 120, "STEPS": 500, "ETA": 9, "LOSS": 0.5}
+    assert progress(distrun) == {**values, "ACCURACY": 0.95}
     assert "epoch 2/3 step 120/500 24% 9.0 s left in epoch loss 0.5" in distrun("status").stdout
     (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
-    assert progress(distrun.status)["STEP"] == 400
+    assert progress(distrun)["STEP"] == 400
     assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"][0]["progress"]["LOSS"] == 0.5
-    events = [json.loads(line) for line in distrun("events", "--json").stdout.splitlines()]
-    reported = [event for event in events if event["event"] == "TaskReported"]
+    reported = [event for event in recorded_events(distrun) if event["event"] == "TaskReported"]
     assert {event["task"] for event in reported} == {"worker:0", "worker:1"}
     assert all(event["values"]["STEP"] == 400 for event in reported)
     assert "last reported epoch 2/3, step 400/500 80%" in distrun("events").stdout
 
 
-def test_what_a_task_reports_wins(script: Launch, distrun: Distrun) -> None:
+def test_what_a_task_reports_wins(script: Callable[..., Path], distrun: Distrun) -> None:
     body = """
 tqdm(24)
 wait_for("metric")
@@ -212,33 +209,23 @@ wait_for("go")
 tqdm(26)
 """
     distrun("launch", "-d", script(body))
-    wait_until(lambda: progress(distrun.status).get("STEP") == 24)
+    wait_until(lambda: progress(distrun).get("STEP") == 24)
     (distrun.cwd / "metric").touch()
-    wait_until(lambda: "F1" in progress(distrun.status))
-    assert progress(distrun.status) == {
-        "STEP": 24,
-        "STEPS": 100,
-        "ETA": 30,
-        "LOSS": 0.75,
-        "F1": 0.5,
-        "PHASE": "warm-up",
-    }
+    wait_until(lambda: "F1" in progress(distrun))
+    reported = {"LOSS": 0.75, "F1": 0.5, "PHASE": "warm-up"}
+    assert progress(distrun) == {"STEP": 24, "STEPS": 100, "ETA": 30, **reported}
     (distrun.cwd / "step").touch()
-    reported = {"STEP": 7, "STEPS": 9, "LOSS": 0.75, "F1": 0.5, "PHASE": "warm-up"}
-    wait_until(lambda: progress(distrun.status) == reported)
+    reported |= {"STEP": 7, "STEPS": 9}
+    wait_until(lambda: progress(distrun) == reported)
     shown = distrun("status").stdout
     assert "step 7/9 77% loss 0.75 f1 0.5 phase warm-up" in shown
     (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
-    assert progress(distrun.status) == reported
-
-
-STALL = 6
-"""Seconds without progress, after which a job has stalled: enough for a busy machine."""
+    assert progress(distrun) == reported
 
 
 def test_a_bar_that_does_not_move_is_a_stall_whatever_is_printed(
-    script: Launch, distrun: Distrun
+    script: Callable[..., Path], distrun: Distrun
 ) -> None:
     body = """
 for step in range(40, 50):
@@ -248,7 +235,7 @@ while True:
     show("still waiting\\n")
     time.sleep(0.1)
 """
-    done = distrun("launch", script(body, timeouts={"stall": f"{STALL}s"}))
+    done = distrun("launch", script(body, timeouts={"stall": "4s"}))
     assert done.returncode == 75, done.stderr
-    assert progress(distrun.status)["STEP"] == 49
+    assert progress(distrun)["STEP"] == 49
     assert distrun.status()["verdict"]["kind"] == "stalled"

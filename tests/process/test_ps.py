@@ -7,8 +7,6 @@ import os
 import signal
 from pathlib import Path
 
-import yaml
-
 from harness.command import Distrun
 from harness.processes import survivors
 from harness.terminal import OpenTerminal
@@ -22,43 +20,34 @@ exec(sys.argv[1])
 """
 
 
-def launch(distrun: Distrun, folder: Path, name: str, then: str) -> str:
-    (folder / "reports.py").write_text(REPORTS)
+def launch(distrun: Distrun, name: str, then: str) -> str:
+    (distrun.cwd / "reports.py").write_text(REPORTS)
     program = {"script": "reports.py", "args": [then]}
-    spec = folder / f"{name}.yaml"
-    spec.write_text(yaml.safe_dump({"name": name, "strategy": "default", "program": program}))
-    done = distrun("launch", "-d", spec)
-    assert done.returncode == 0, done.stderr
-    return str(done.stdout.strip())
+    return distrun.detached("", workers=1, name=name, program=program)
 
 
 def test_a_cause_in_a_word_and_the_last_metric(distrun: Distrun, terminal: OpenTerminal) -> None:
-    good = launch(distrun, distrun.cwd, "good", "pass")
-    bad = launch(distrun, distrun.cwd, "bad", "import no_such_module")
+    good = launch(distrun, "good", "pass")
+    bad = launch(distrun, "bad", "import no_such_module")
     distrun("wait", good, bad)
 
     def has_reported() -> bool:
         return "LOSS" in distrun.status()["tasks"][0]["progress"]
 
-    killed = launch(distrun, distrun.cwd, "killed", "time.sleep(600)")
+    killed = launch(distrun, "killed", "time.sleep(600)")
     wait_until(has_reported)
     distrun("kill", killed)
-    lost = launch(distrun, distrun.cwd, "lost", "time.sleep(600)")
+    lost = launch(distrun, "lost", "time.sleep(600)")
     os.kill(distrun.status()["supervisor_pid"], signal.SIGKILL)
-    wait_until(lambda: not survivors(lost), timeout=30)
-    running = launch(distrun, distrun.cwd, "running", "time.sleep(600)")
+    wait_until(lambda: not survivors(lost))
+    running = launch(distrun, "running", "time.sleep(600)")
     wait_until(has_reported)
     rows = {
         each["job_id"]: each for each in json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
     }
     causes = {job_id: row["cause"] for job_id, row in rows.items()}
-    assert causes == {
-        good: None,
-        bad: "import_error",
-        killed: "kill",
-        lost: "supervisor_died",
-        running: None,
-    }
+    told = {bad: "import_error", killed: "kill", lost: "supervisor_died"}
+    assert causes == {good: None, **told, running: None}
     for job_id in (good, bad, killed, running):
         assert rows[job_id]["progress"]["LOSS"] == 0.164, job_id
     window = terminal("ps", "-a", columns=80)
@@ -100,8 +89,8 @@ def test_status_and_ps_say_how_far_it_is_and_which_task_is_behind(
 ) -> None:
     script = STEPS.format(go=tmp_path / "go")
     job = distrun.detached(script, workers=3)
-    wait_until(lambda: (distrun.status()["behind"] or "").startswith("worker:1"), timeout=60)
-    wait_until(lambda: distrun.status()["seconds_left"] is not None, timeout=60)
+    wait_until(lambda: (distrun.status()["behind"] or "").startswith("worker:1"))
+    wait_until(lambda: distrun.status()["seconds_left"] is not None)
     found = distrun.status()
     assert found["seconds_left"] > 1
     for task in found["tasks"]:

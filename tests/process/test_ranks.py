@@ -54,13 +54,9 @@ def test_a_program_meets_at_the_master_port_and_again_after_a_restart(distrun: D
     option = "server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)"
     meeting = RENDEZVOUS.replace("server.bind", f"{option}\n        server.bind")
     (distrun.cwd / "train.py").write_text(meeting + TORCHRUN + fail)
-    spec = distrun.write_spec(
-        "",
-        cluster=CLUSTER,
-        program={"script": "train.py", "env_style": "torchrun"},
-        restart={"max": 1, "backoff": "10ms"},
-    )
-    done = distrun("launch", spec)
+    program = {"script": "train.py", "env_style": "torchrun"}
+    restart = {"max": 1, "backoff": "10ms"}
+    done = distrun.launch("", cluster=CLUSTER, program=program, restart=restart)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("chief:0  | met ['1', '2']\n") == 2
 
@@ -68,8 +64,7 @@ def test_a_program_meets_at_the_master_port_and_again_after_a_restart(distrun: D
 def test_a_program_meets_at_a_port_in_its_arguments(distrun: Distrun) -> None:
     (distrun.cwd / "train.py").write_text(RENDEZVOUS + ARGUMENTS)
     args = ["{rank}", 3, "{host}", "{address:chief:0}", "--mine", "{port}"]
-    spec = distrun.write_spec("", cluster=CLUSTER, program={"script": "train.py", "args": args})
-    done = distrun("launch", spec)
+    done = distrun.launch("", cluster=CLUSTER, program={"script": "train.py", "args": args})
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "chief:0  | met ['1', '2']\n"
 
@@ -85,10 +80,8 @@ def test_a_program_binds_the_port_of_its_address_if_the_spec_says_so(distrun: Di
 
     done = distrun("launch", spec)
     assert done.returncode == 1
-    assert (
-        "train.py:29:31: warning: the program uses DISTRUN_ADDRESS, and distrun keeps"
-        in done.stderr
-    )
+    warning = "train.py:29:31: warning: the program uses DISTRUN_ADDRESS, and distrun keeps"
+    assert warning in done.stderr
     assert "or write `program.binds_port: true`" in done.stderr
     asked = distrun("validate", spec, "--set", "program.binds_port=false")
     assert "warning" not in asked.stderr

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import pytest
-
 from harness.command import Distrun, recorded_events
 
 TORN = """
@@ -18,22 +16,22 @@ raise ValueError("run1/ckpt-3 is torn" + (attempt if {differs} else ""))
 """
 
 
-@pytest.mark.parametrize(
-    ("steps", "differs", "attempts"), [(False, False, 2), (False, True, 3), (True, False, 3)]
-)
-def test_it_is_restarted_once_unless_it_differs_or_follows_progress(
-    steps: bool, differs: bool, attempts: int, distrun: Distrun
-) -> None:
-    script = distrun.cwd / "train.py"
-    script.write_text(TORN.format(steps=steps, differs=differs))
-    command = f"exec {sys.executable} train.py"
+ATTEMPTS = {"again": (False, False, 2), "differs": (False, True, 3), "steps": (True, False, 3)}
+"""Whether steps are reported, and whether the failures differ: how many attempts there are."""
+
+
+def test_it_is_restarted_once_unless_it_differs_or_follows_progress(distrun: Distrun) -> None:
     restart = {"max": 2, "backoff": "2s", "backoff_max": "2s"}
-    job = distrun.detached(command, workers=1, restart=restart)
-    assert distrun("wait", job).returncode == 1
-    started = [e for e in recorded_events(distrun, job) if e["event"] == "TaskStarted"]
-    assert len(started) == attempts
-    shown = distrun.status(job)
-    assert shown["restarts"] == attempts - 1
-    recurs = "the same failure at the same place 2 times in a row"
-    assert (recurs in shown["outcome"]["cause"]) is (attempts == 2)
-    assert shown["outcome"]["verdict"]["kind"] == "exception"
+    for name, (steps, differs, _) in ATTEMPTS.items():  # together: they wait for their restarts
+        (distrun.cwd / f"{name}.py").write_text(TORN.format(steps=steps, differs=differs))
+        command = f"exec {sys.executable} {name}.py"
+        distrun.detached(command, workers=1, name=name, restart=restart)
+    for name, (_, _, attempts) in ATTEMPTS.items():
+        assert distrun("wait", name).returncode == 1
+        started = [e for e in recorded_events(distrun, name) if e["event"] == "TaskStarted"]
+        assert len(started) == attempts, name
+        shown = distrun.status(name)
+        assert shown["restarts"] == attempts - 1
+        recurs = "the same failure at the same place 2 times in a row"
+        assert (recurs in shown["outcome"]["cause"]) is (attempts == 2)
+        assert shown["outcome"]["verdict"]["kind"] == "exception"

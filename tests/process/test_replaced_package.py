@@ -28,10 +28,10 @@ fi
 echo "2/10 [==>...........................] - loss: 0.1"
 """
 FAILURE = "echo 'Traceback (most recent call last):' >&2; echo 'ValueError: bad' >&2; exit 3"
-CASES: dict[str, tuple[str, dict[str, Any], int]] = {
-    "success": ("exit 0", {}, 0),
-    "failure": (FAILURE, {}, 3),
-    "restart": (FAILURE, {"restart": {"max": 1, "backoff": "100ms"}}, 0),
+CASES: dict[str, tuple[str, str, dict[str, Any], int]] = {
+    "success": ("exit 0", "broken", {}, 0),
+    "failure": (FAILURE, "replaced", {}, 3),
+    "restart": (FAILURE, "removed", {"restart": {"max": 1, "backoff": "100ms"}}, 0),
 }
 
 
@@ -69,14 +69,11 @@ def started(distrun: Distrun, spec: Path, *options: str) -> subprocess.Popen[str
     return process
 
 
-@pytest.mark.parametrize(
-    ("case", "how"),
-    [("success", "broken"), ("failure", "replaced"), ("restart", "removed")],
-)
+@pytest.mark.parametrize("case", CASES)
 def test_a_job_in_the_foreground_ends_as_its_tasks_do(
-    distrun: Distrun, package: ChangedPackage, case: str, how: str
+    distrun: Distrun, package: ChangedPackage, case: str
 ) -> None:
-    what, keys, code = CASES[case]
+    what, how, keys, code = CASES[case]
     process = started(distrun, distrun.write_spec(SCRIPT, **keys))
     upgrade(package, how)
     go(distrun.cwd, what)

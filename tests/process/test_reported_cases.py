@@ -32,8 +32,20 @@ class Case(NamedTuple):
     files: dict[str, str]
     command: list[str]
     code: int
-    told: list[str]
+    told: tuple[str, ...]
     not_told: str = "Traceback: none"
+
+
+def run(script: str, code: int, *told: str, name: str = "train.py") -> Case:
+    """Two workers run a script."""
+    return Case({name: script}, [*RUN, name], code, told)
+
+
+def launch(program: str, code: int, *told: str, more: str = "", **scripts: str) -> Case:
+    """Two workers of a YAML file with this `program`; `more` keys; scripts by their names."""
+    files = {name.replace("_", "."): text for name, text in scripts.items()}
+    files["job.yaml"] = SPEC.format(program) + more
+    return Case(files, ["launch", "job.yaml"], code, told)
 
 
 POOL = """import os, signal, time
@@ -104,26 +116,23 @@ TENSORFLOW_1 = {
 HELLO = """import argparse
 p = argparse.ArgumentParser(); p.add_argument("--epochs", type=int); print(p.parse_args())
 """
-LOOSE = {"train.py": HELLO, "venv/bin/activate": ""}
 AS_SHELL = "write [bash, -c, 'source venv/bin/activate && "
+FOR_IPYTHON = "is for IPython, not for Python"
+LOST_CHILD = r"cause +worker:1 lost a child process: process \d+ was killed by SIGKILL"
+EXECUTOR = "from concurrent.futures import ProcessPoolExecutor"
 CASES = {
-    "executed notebook": Case(
-        {"a b.ipynb": '{"cells": [], "nbformat": 4}'},
-        [*RUN, "a b.ipynb"],
-        65,
-        ["is a notebook, not a script", "jupyter nbconvert --to script 'a b.ipynb'"],
+    "executed notebook": run(
+        '{"cells": [], "nbformat": 4}',
+        *(65, "is a notebook, not a script", "jupyter nbconvert --to script 'a b.ipynb'"),
+        name="a b.ipynb",
     ),
-    "lines of IPython": Case(
-        {"train.py": "import os\n%matplotlib inline\n!pip install -q x\nprint('hi')\n"},
-        [*RUN, "train.py"],
-        65,
-        ["is for IPython, not for Python", "line 2: %matplotlib inline", "sed -i -E"],
+    "lines of IPython": run(
+        "import os\n%matplotlib inline\n!pip install -q x\nprint('hi')\n",
+        *(65, FOR_IPYTHON, "line 2: %matplotlib inline", "sed -i -E"),
     ),
-    "converted notebook": Case(
-        {"train.py": "get_ipython().system('pip install -q x')\nprint('hi')\n"},
-        [*RUN, "train.py"],
-        65,
-        ["is for IPython, not for Python", "line 1: get_ipython", "sed -i -E"],
+    "converted notebook": run(
+        "get_ipython().system('pip install -q x')\nprint('hi')\n",
+        *(65, FOR_IPYTHON, "line 1: get_ipython", "sed -i -E"),
     ),
     "tee hides": Case(
         {
@@ -132,116 +141,74 @@ CASES = {
         },
         [*RUN, "./train.sh"],
         0,
-        [
+        (
             "worker:1 exited 0 although the log ends in an exception: ValueError: batch size 0, at",
             r"train\.py:3; its exit code is hidden at train\.sh:2: .* \| tee",
-        ],
+        ),
     ),
-    "sigterm, exit 0": Case(
-        {"train.py": STOPS},
-        [*RUN, "train.py"],
+    "sigterm, exit 0": run(
+        STOPS,
         0,
-        [
-            r"worker:1 was preempted: it exited 0 at step \d+ after a SIGTERM that distrun did not",
-            "worker:0 came to step 59",
-        ],
+        r"worker:1 was preempted: it exited 0 at step \d+ after a SIGTERM that distrun did not",
+        "worker:0 came to step 59",
     ),
-    "broken pool": Case(
-        {
-            "train.py": POOL.format(
-                "from concurrent.futures import ProcessPoolExecutor", "ProcessPoolExecutor"
-            )
-        },
-        [*RUN, "train.py"],
-        1,
-        [r"cause +worker:1 lost a child process: process \d+ was killed by SIGKILL", "memory"],
+    "broken pool": run(POOL.format(EXECUTOR, "ProcessPoolExecutor"), 1, LOST_CHILD, "memory"),
+    "pool that waits": launch(
+        SCRIPT,
+        *(75, LOST_CHILD, r"train\.py\", line 8"),
+        more="timeouts: {stall: 4s}\n",
+        train_py=POOL.format("from multiprocessing import Pool", "Pool"),
     ),
-    "pool that waits": Case(
-        {
-            "train.py": POOL.format("from multiprocessing import Pool", "Pool"),
-            "job.yaml": SPEC.format(SCRIPT) + "timeouts: {stall: 4s}\n",
-        },
-        ["launch", "job.yaml"],
-        75,
-        [
-            r"cause +worker:1 lost a child process: process \d+ was killed by SIGKILL",
-            r"train\.py\", line 8",
-        ],
+    "no more threads": run(
+        NATIVE.format("_ZSt20__throw_system_errori(11)"),
+        *(134, r"worker:1 could create no further process or thread: .*\(limit\)", "ulimit -u"),
     ),
-    "no more threads": Case(
-        {"train.py": NATIVE.format("_ZSt20__throw_system_errori(11)")},
-        [*RUN, "train.py"],
-        134,
-        [r"worker:1 could create no further process or thread: .*\(limit\)", "ulimit -u"],
+    "no more memory": run(
+        NATIVE.format("_ZSt17__throw_bad_allocv()"),
+        *(134, r"worker:1 ran out of memory: .*std::bad_alloc.*\(host_memory\)", "smaller batch"),
     ),
-    "no more memory": Case(
-        {"train.py": NATIVE.format("_ZSt17__throw_bad_allocv()")},
-        [*RUN, "train.py"],
-        134,
-        [r"worker:1 ran out of memory: .*std::bad_alloc.*\(host_memory\)", "smaller batch"],
+    "rich": run(
+        "from rich.traceback import install\ninstall(show_locals=True)\n"
+        + IN_ONE
+        + "  config = {'steps': 10}; time.sleep(0.5)\n  config['learning_rate']\ntime.sleep(20)",
+        *(1, r"worker:1 failed with KeyError: 'learning_rate', at train\.py:6 \(exception\)"),
     ),
-    "rich": Case(
-        {
-            "train.py": "from rich.traceback import install\ninstall(show_locals=True)\n"
-            + IN_ONE
-            + "  config = {'steps': 10}; time.sleep(0.5)\n  config['learning_rate']\ntime.sleep(20)"
-        },
-        [*RUN, "train.py"],
-        1,
-        [r"worker:1 failed with KeyError: 'learning_rate', at train\.py:6 \(exception\)"],
-    ),
-    "json logger": Case(
-        {"train.py": JSON_LOGGER},
-        [*RUN, "train.py"],
-        1,
-        [r"worker:1 failed with KeyError: 'target', at train\.py:8 \(exception\)"],
+    "json logger": run(
+        JSON_LOGGER, 1, r"worker:1 failed with KeyError: 'target', at train\.py:8 \(exception\)"
     ),
     "two write one file": Case(
         {"train.py": H5, "h5py/__init__.py": "", "h5py/_objects.py": H5_PACKAGE},
         [*RUN, "train.py"],
         1,
-        [
+        (
             r"worker:1 could not lock a file.*, at train\.py:5 \(exception\)",
             "each task needs a file of its own, or one task writes it",
-        ],
+        ),
     ),
     "relative import": Case(
         {"pkg/train.py": "from . import model\n", "pkg/model.py": "", "pkg/__init__.py": ""},
         [*RUN, "pkg/train.py"],
         65,
-        [r"pkg/train\.py:1:1: .*run it as a module: `run -m pkg\.train`", "nothing was started"],
+        (r"pkg/train\.py:1:1: .*run it as a module: `run -m pkg\.train`", "nothing was started"),
     ),
-    "carriage return": Case(
-        {
-            "train.sh": "#!/bin/bash\r\necho hi\r\n",
-            "job.yaml": SPEC.format("{command: [./train.sh]}"),
-        },
-        ["launch", "job.yaml"],
-        65,
-        ["ends with a carriage return", r"sed -i 's/\\r\$//' \./train\.sh"],
+    "carriage return": launch(
+        "{command: [./train.sh]}",
+        *(65, "ends with a carriage return", r"sed -i 's/\\r\$//' \./train\.sh"),
+        train_sh="#!/bin/bash\r\necho hi\r\n",
     ),
-    "a line of a shell": Case(
-        {
-            **LOOSE,
-            "job.yaml": SPEC.format(
-                "\n  command: source venv/bin/activate && python train.py --epochs 2"
-            ),
-        },
-        ["launch", "job.yaml"],
-        65,
-        [re.escape(AS_SHELL) + "python train"],
+    "a line of a shell": launch(
+        "\n  command: source venv/bin/activate && python train.py --epochs 2",
+        *(65, re.escape(AS_SHELL) + "python train"),
+        train_py=HELLO,
     ),
-    "a line of a shell as a list": Case(
-        {**LOOSE, "job.yaml": SPEC.format("{command: [source, venv/bin/activate, '&&', python]}")},
-        ["launch", "job.yaml"],
-        69,
-        [re.escape("write [bash, -c, 'source venv/bin/activate && python']")],
+    "a line of a shell as a list": launch(
+        "{command: [source, venv/bin/activate, '&&', python]}",
+        *(69, re.escape(f"{AS_SHELL}python']")),
     ),
-    "a line as one word": Case(
-        {**LOOSE, "job.yaml": SPEC.format("{command: ['python train.py --epochs 2']}")},
-        ["launch", "job.yaml"],
-        69,
-        [re.escape("write [python, train.py, --epochs, 2]")],
+    "a line as one word": launch(
+        "{command: ['python train.py --epochs 2']}",
+        *(69, re.escape("write [python, train.py, --epochs, 2]")),
+        train_py=HELLO,
     ),
     "master": Case(
         {
@@ -250,43 +217,39 @@ CASES = {
         },
         ["validate", "job.yaml"],
         65,
-        ["unknown role 'master' in cluster; write chief"],
+        ("unknown role 'master' in cluster; write chief",),
     ),
     "flags of TensorFlow 1": Case(
         {"train.py": FLAGS, **TENSORFLOW_1},
         [*RUN, "--ps", "1", "train.py", "{address:ps:0}", "{role}:{index}"],
         0,
-        ["without a chief: the job succeeds when worker:0 exits 0", "3 tasks"],
+        ("without a chief: the job succeeds when worker:0 exits 0", "3 tasks"),
         "chief:0",
     ),
     "as mpirun": Case(
-        {"train.py": HELLO}, [*RUN, "train.py", "--", "--epochs", "2"], 0, ["succeeded"]
+        {"train.py": HELLO}, [*RUN, "train.py", "--", "--epochs", "2"], 0, ("succeeded",)
     ),
     "options after the script": Case(
         {"train.py": HELLO},
         ["run", "train.py", "-n", "2"],
         2,
-        [r"options of `distrun run` stand before it: distrun run -n 2 train\.py"],
+        (r"options of `distrun run` stand before it: distrun run -n 2 train\.py",),
         "program.args",
     ),
     "conda": Case(
         {"train.sh": CONDA},
         [*RUN, "./train.sh"],
         1,
-        [
+        (
             "cause +.* ran a command that only an interactive shell has: CommandNotFoundError",
             r"name the environment's Python instead: `program\.python: ",
-        ],
+        ),
         "cause.*IMPORTANT",
     ),
-    "sets": Case(
-        {
-            "train.py": "import os, pathlib; names = {'user', 'item', 'city', 'device'}\n"
-            "pathlib.Path(os.environ['DISTRUN_TASK']).write_text(' '.join(names))"
-        },
-        [*RUN, "train.py"],
-        0,
-        ["succeeded"],
+    "sets": run(
+        "import os, pathlib; names = {'user', 'item', 'city', 'device'}\n"
+        "pathlib.Path(os.environ['DISTRUN_TASK']).write_text(' '.join(names))",
+        *(0, "succeeded"),
     ),
 }
 

@@ -18,7 +18,6 @@ from harness.command import Distrun, recorded_events
 from harness.processes import alive
 from harness.waiting import wait_until
 
-MARKER = re.compile(r"--- attempt (\d+), \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: restarted after (.*) ---")
 SOON = {"max": 3, "backoff": "50ms"}
 
 
@@ -26,10 +25,18 @@ def states(job: dict[str, Any]) -> set[str]:
     return {task["state"] for task in job["tasks"]}
 
 
-def waits(distrun: Distrun, *job: str) -> bool:
-    """Whether all tasks of a job wait to start again."""
-    shown = distrun("status", *job, "--json")
-    return shown.returncode == 0 and states(json.loads(shown.stdout)["job"]) == {"restarting"}
+def launch_that_waits(distrun: Distrun) -> subprocess.Popen[str]:
+    """Start a launch. Returns once all its tasks wait to start again."""
+    waiting = {"max": 1, "backoff": "1h", "backoff_max": "1h"}
+    spec = distrun.write_spec("exit 1", restart=waiting)
+    launch = distrun.start("launch", spec, stdout=-3, stderr=subprocess.PIPE, text=True)
+
+    def waits() -> bool:
+        shown = distrun("status", "--json")
+        return shown.returncode == 0 and states(json.loads(shown.stdout)["job"]) == {"restarting"}
+
+    wait_until(waits)
+    return launch
 
 
 def test_when_the_restarts_are_used_up_the_report_says_so(distrun: Distrun) -> None:
@@ -45,35 +52,9 @@ def test_when_the_restarts_are_used_up_the_report_says_so(distrun: Distrun) -> N
     assert distrun("wait").returncode == 3
 
 
-def test_each_attempt_is_judged_by_what_it_has_printed_itself(distrun: Distrun) -> None:
-    (distrun.cwd / "train.py").write_text(
-        "import os, socket, time\n"
-        "sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
-        "sender.sendto(b'STEP=5', os.environ['DISTRUN_NOTIFY'].replace('@', chr(0), 1))\n"
-        "time.sleep(0.3)\n"
-        "attempt = os.environ['DISTRUN_ATTEMPT'] + os.environ['DISTRUN_TASK'][-1]\n"
-        "if attempt == '01': raise ValueError('the first')\n"
-        "if attempt == '11': os._exit(7)\n"
-        "time.sleep(0.5)\n"
-    )
-    spec = distrun.write_spec("", 2, program={"script": "train.py"}, restart=SOON)
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
-    verdicts = [each["verdict"] for each in recorded_events(distrun) if "verdict" in each]
-    assert [each["kind"] for each in verdicts] == ["exception", "exit"]
-    assert "the first" not in verdicts[1]["cause"]
-
-
-WAITING = {"max": 1, "backoff": "1h", "backoff_max": "1h"}
-
-
 def test_stopped_while_it_waits_it_ends_at_once(distrun: Distrun) -> None:
     """It shows that it waits and for how long, and nothing of it is left meanwhile."""
-    launch = distrun.start(
-        "launch", distrun.write_spec("exit 1", restart=WAITING),
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    wait_until(lambda: waits(distrun), timeout=30)
+    launch = launch_that_waits(distrun)
     job = distrun.status()
     assert (job["state"], job["running"], job["restarts_left"]) == ("restarting", True, 0)
     in_minutes = {round((task["restarts_at"] - time.time()) / 60) for task in job["tasks"]}
@@ -120,23 +101,22 @@ def test_a_preemption_gives_the_others_their_time_and_is_not_counted(distrun: Di
 
 @pytest.mark.parametrize("who", ["guard", "launch"])
 def test_a_death_of_ours_while_it_waits_leaves_nothing(distrun: Distrun, who: str) -> None:
-    launch = distrun.start(
-        "launch", distrun.write_spec("exit 1", restart=WAITING),
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    wait_until(lambda: waits(distrun), timeout=30)
+    launch = launch_that_waits(distrun)
     ours = [distrun.victim_of(each, launch) for each in ("agent", "guard", "supervisor")]
     os.kill(distrun.victim_of(who, launch), signal.SIGKILL)
-    wait_until(lambda: not any(map(alive, ours)), timeout=30)
+    wait_until(lambda: not any(map(alive, ours)))
     if who != "launch":
         assert launch.wait(30) in (69, 70)
 
 
 FORGED = """\
 import os
+attempt = os.environ["DISTRUN_ATTEMPT"]
 print("epoch 1", flush=True)
+if attempt == "2":
+    os._exit(7)
 try:
-    raise ValueError("of attempt " + os.environ["DISTRUN_ATTEMPT"])
+    raise ValueError("of attempt " + attempt)
 finally:
     import atexit
     atexit.register(lambda: print(
@@ -146,17 +126,17 @@ finally:
 """
 
 
-def test_no_line_that_a_program_prints_hides_a_traceback(distrun: Distrun) -> None:
+def test_each_attempt_is_judged_by_its_own_output_whatever_it_prints(distrun: Distrun) -> None:
     (distrun.cwd / "t.py").write_text(FORGED)
-    spec = distrun.write_spec(f"exec {sys.executable} t.py", workers=1, restart=SOON | {"max": 1})
-    done = distrun("launch", spec)
-    assert done.returncode == 1
-    verdict = distrun.status()["outcome"]["verdict"]
-    assert (verdict["kind"], verdict["attempt"]) == ("exception", 1)
-    assert "ValueError: of attempt 1" in verdict["cause"]
+    done = distrun.launch(f"exec {sys.executable} t.py", workers=1, restart=SOON | {"max": 2})
+    assert done.returncode == 7
     recorded = recorded_events(distrun)
-    kinds = [e["verdict"]["kind"] for e in recorded if e["event"] == "VerdictReached"]
-    assert kinds == ["exception", "exception"]
+    found = [e["verdict"] for e in recorded if e["event"] == "VerdictReached"]
+    assert [(each["kind"], each["attempt"]) for each in found] == [
+        *(("exception", 0), ("exception", 1), ("exit", 2)),
+    ]
+    assert "ValueError: of attempt 1" in found[1]["cause"]
+    assert "of attempt" not in found[2]["cause"]
     begins = [e["log_start_bytes"] for e in recorded if e["event"] == "TaskStarted"]
     log = Path(distrun.status()["tasks"][0]["log"]).read_bytes()
     assert begins[0] == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -14,7 +13,8 @@ import psutil
 import pytest
 
 from distrun.job.folder import JobStore
-from harness.command import Distrun, Status, recorded_events
+from harness.command import Distrun, recorded_events
+from harness.disks import fill
 from harness.processes import alive, survivors
 from harness.requirements import need_root
 from harness.waiting import wait_until
@@ -36,15 +36,21 @@ def attempts(distrun: Distrun, job: str, task: str = "worker:0") -> list[int]:
     return [e["attempt"] for e in events if e["event"] == "TaskStarted" and e["task"] == task]
 
 
-def kill_supervisor(status: Status, job: str) -> None:
-    pid = status(job)["supervisor_pid"]
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: status(job)["state"] == "lost")
+def kill_supervisor(distrun: Distrun, job: str) -> None:
+    os.kill(distrun.status(job)["supervisor_pid"], signal.SIGKILL)
+    wait_until(lambda: distrun.status(job)["state"] == "lost")
+
+
+def record_of(distrun: Distrun, job: str) -> Path:
+    return distrun.home / "jobs" / job / "events.jsonl"
 
 
 def repair(distrun: Distrun) -> None:
     (distrun.cwd / "repaired").touch()
+
+
+def none_were_two_at_once(distrun: Distrun, job: str) -> bool:
+    return "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout and not survivors(job)
 
 
 def test_a_failed_job_continues_with_changes_that_last(distrun: Distrun) -> None:
@@ -52,7 +58,7 @@ def test_a_failed_job_continues_with_changes_that_last(distrun: Distrun) -> None
     assert distrun("launch", spec, "--", "first", "more").returncode == 3
     spec.unlink()  # the job has its own copy
     job, verdict = distrun.status()["job_id"], distrun.status()["verdict"]
-    record = Path(distrun.status()["folder"], "events.jsonl")
+    record = record_of(distrun, job)
     before = record.read_bytes()
     for change, code in (("cluster.worker=zero", 65), ("name=other", 2)):
         assert distrun("resume", "--set", change).returncode == code
@@ -90,14 +96,14 @@ def test_a_failed_job_continues_with_changes_that_last(distrun: Distrun) -> None
 
 def test_a_lost_job_is_listed_with_its_command_and_continues(distrun: Distrun) -> None:
     job = distrun.detached(SLEEPS)
-    kill_supervisor(distrun.status, job)
+    kill_supervisor(distrun, job)
     assert distrun("resume", "-d", job).returncode == 0
-    kill_supervisor(distrun.status, job)
+    kill_supervisor(distrun, job)
     listed = distrun("ps", "-a")
     assert f"job {job} is lost; to continue it: distrun resume {job}" in listed.stderr
     rows = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
     assert [row["resume_command"] for row in rows] == [f"distrun resume {job}"]
-    record = Path(distrun.status(job)["folder"], "events.jsonl")
+    record = record_of(distrun, job)
     with record.open("ab") as file:  # the last line is torn
         file.write(b'{"event":"TaskExited","at":17')
     repair(distrun)
@@ -105,8 +111,7 @@ def test_a_lost_job_is_listed_with_its_command_and_continues(distrun: Distrun) -
     assert done.returncode == 0, done.stderr
     assert all(json.loads(line) for line in record.read_bytes().splitlines())
     assert attempts(distrun, job) == [0, 1, 2]
-    assert "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout
-    assert not survivors(job)
+    assert none_were_two_at_once(distrun, job)
     assert distrun.status(job)["resume_command"] is None
 
 
@@ -141,8 +146,7 @@ def test_a_killed_job_continues_once_and_is_a_running_job_again(distrun: Distrun
     assert distrun("kill", job).returncode == 0
     assert waiting.wait(30) == 137
     assert logs.wait(30) == 0
-    assert not survivors(job)
-    assert "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout
+    assert none_were_two_at_once(distrun, job)
 
 
 @pytest.mark.parametrize("suspended", [(), ("agent", "guard")], ids=str)
@@ -166,8 +170,7 @@ def test_what_the_dead_supervisor_has_left_here_is_ended_first(
     done = distrun("resume", job)
     assert done.returncode == 0, done.stderr
     assert not any(map(alive, before))
-    assert "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout
-    assert not survivors(job)
+    assert none_were_two_at_once(distrun, job)
 
 
 def test_a_job_whose_plan_was_never_made_continues(distrun: Distrun) -> None:
@@ -222,15 +225,13 @@ def test_a_full_disk_refuses_the_resume_and_the_record_is_unchanged(
     assert distrun.launch("exit 3", workers=1).returncode == 3
     (record,) = small_disk.glob("jobs/*/events.jsonl")
     before = record.read_bytes()
-    with (small_disk / "full").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(b"\0" * 4096)
+    fill(small_disk)
     refused = distrun("resume")
     assert refused.returncode == 69
     assert "the job's record" in refused.stderr
     assert "No space left" in refused.stderr
     assert record.read_bytes() == before
-    (small_disk / "full").unlink()
+    (small_disk / "rest").unlink()
     assert distrun("resume").returncode == 3
 
 
@@ -251,8 +252,8 @@ def test_a_job_of_another_user_is_refused(distrun: Distrun) -> None:
 )
 def test_ctrl_c_at_each_point_of_a_resume(moment: str, signals: int, distrun: Distrun) -> None:
     job = distrun.detached(SLEEPS)
-    kill_supervisor(distrun.status, job)
-    record = Path(distrun.status(job)["folder"], "events.jsonl")
+    kill_supervisor(distrun, job)
+    record = record_of(distrun, job)
     resumed = distrun.start("resume", job, stdout=-3, stderr=-3)
 
     def has_come() -> bool:
@@ -267,7 +268,7 @@ def test_ctrl_c_at_each_point_of_a_resume(moment: str, signals: int, distrun: Di
     assert not survivors(job)
     repair(distrun)
     assert distrun("resume", job).returncode == 0
-    assert "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout
+    assert none_were_two_at_once(distrun, job)
 
 
 def systemd_command(folder: Path) -> list[str]:
@@ -284,11 +285,9 @@ def systemd_command(folder: Path) -> list[str]:
 
 
 def test_at_boot_all_lost_jobs_are_taken_up_and_no_other(distrun: Distrun) -> None:
-    lost = [distrun.detached(SLEEPS, name=f"lost{n}", workers=1) for n in range(2)]
-    running = distrun.detached("exec sleep 600", name="running", workers=1)
+    lost, other, bad = (distrun.detached(SLEEPS, name=n, workers=1) for n in ("lost", "x", "bad"))
     assert distrun.launch("exit 3", name="failed", workers=1).returncode == 3
-    for job in lost:
-        kill_supervisor(distrun.status, job)
+    kill_supervisor(distrun, lost)
     repair(distrun)
     # As systemd does it: hardly anything is in the environment.
     env = {name: os.environ[name] for name in ("DISTRUN_HOME", "PYTHONPATH")}
@@ -303,40 +302,27 @@ def test_at_boot_all_lost_jobs_are_taken_up_and_no_other(distrun: Distrun) -> No
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split()) == sorted(lost)
-    for job in lost:
-        assert distrun("wait", job).returncode == 0
-        assert attempts(distrun, job) == [0, 1]
-    assert distrun.status(running)["state"] == "running"
+    assert done.stdout.split() == [lost]
+    assert distrun("wait", lost).returncode == 0
+    assert attempts(distrun, lost) == [0, 1]
+    assert [distrun.status(job)["state"] for job in (other, bad)] == ["running", "running"]
     assert distrun.status("failed")["resumed"] == 0
     again = distrun("launch", "--resume-lost")
     assert (again.returncode, again.stdout) == (0, "")
-    assert distrun("kill", running).returncode == 0
 
-
-def test_a_job_with_a_damaged_record_is_refused_and_the_others_are_taken_up(
-    distrun: Distrun,
-) -> None:
-    bad, good = (distrun.detached(SLEEPS, name=name, workers=1) for name in ("bad", "good"))
-    for job in (bad, good):
-        kill_supervisor(distrun.status, job)
+    for job in (other, bad):  # of one of them, the record is damaged, too
+        kill_supervisor(distrun, job)
     wait_until(lambda: not survivors(bad))
-    record = Path(distrun.status(bad)["folder"], "events.jsonl")
-    lines = record.read_bytes().splitlines(keepends=True)
-    record.write_bytes(lines[0] + b"#" + b"".join(lines[1:]))
+    record = record_of(distrun, bad)
+    record.write_bytes(record.read_bytes().replace(b"\n", b"\n#", 1))
     refused = distrun("resume", bad)
     assert refused.returncode == 69
     assert "damaged" in refused.stderr
     assert "it is not known where its tasks may run" in refused.stderr
-    repair(distrun)
     done = distrun("launch", "--resume-lost")
-    assert done.returncode == 69
+    assert (done.returncode, done.stdout.split()) == (69, [other])
     assert bad in done.stderr
-    assert done.stdout.split() == [good]
-    assert distrun("wait", good).returncode == 0
-
-
-def test_resume_lost_takes_nothing_else(distrun: Distrun) -> None:
+    assert distrun("wait", other).returncode == 0
     for args in ((str(distrun.write_spec("exit 0")),), ("-d",), ("--set", "restart.max=1")):
         assert distrun("launch", "--resume-lost", *args).returncode == 2
     assert distrun("launch").returncode == 2

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-import pty
 import re
+import shlex
 import signal
-import struct
-import subprocess
-import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from harness.command import Detach, Distrun, Status, WriteSpec
 from harness.terminal import OpenTerminal, Terminal
-from harness.values import not_none
 from harness.waiting import wait_until
 
 NOTICE = (
@@ -28,16 +20,6 @@ NOTICE = (
 INITIALIZE = (
     "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR"
 )
-REPORTS = """\
-import os, socket, sys, time
-to = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-address = "\\0" + os.environ["DISTRUN_NOTIFY"][1:]
-for values in sys.argv[1:]:
-    to.sendto(values.encode(), address)
-    print("reported", os.environ["DISTRUN_TASK"], flush=True)
-    while not os.path.exists(values.split()[0]):
-        time.sleep(0.02)
-"""
 
 
 def failing(script: str, code: int = 3) -> str:
@@ -62,18 +44,6 @@ def last(text: str) -> str:
     return text.splitlines()[-1]
 
 
-@pytest.fixture
-def reporting(write_spec: WriteSpec, tmp_path: Path) -> Callable[..., Path]:
-    """A job whose tasks report each of these values, and wait for a file named like the first."""
-    (tmp_path / "reports.py").write_text(REPORTS)
-
-    def make(*values: str, workers: int = 1) -> Path:
-        program = {"script": "reports.py", "args": list(values)}
-        return write_spec("", workers, program=program, timeouts={"grace": "1h"})
-
-    return make
-
-
 TRACEBACK = """\
 Traceback (most recent call last):
   File "/home/user/train.py", line 3, in <module>
@@ -85,7 +55,7 @@ NameError: name "modle" is not defined
 def test_a_failure_shows_its_traceback_once(terminal: OpenTerminal, write_spec: WriteSpec) -> None:
     script = failing(f"cat <<'E'\n{TRACEBACK}E", 1)
     window = terminal("launch", write_spec(script), columns=80)
-    wait_until(window.ended, timeout=60)
+    wait_until(window.ended)
     shown = window.text()
     assert shown.count("Traceback (most recent call last)") == 1
     assert shown.count("modle.fit()") == 1
@@ -114,7 +84,7 @@ def test_startup_lines_are_left_out_and_counted(
     text = printing(INITIALIZE, NOTICE, f"my own: {NOTICE}", "ready")
     spec = write_spec(text, 1)
     window = terminal("launch", spec, columns=80)
-    wait_until(window.ended, timeout=60)
+    wait_until(window.ended)
     shown = window.text()
     assert f"worker:0 | my own: {NOTICE}\n" in shown
     assert f"| {NOTICE}" not in shown
@@ -122,10 +92,9 @@ def test_startup_lines_are_left_out_and_counted(
     assert last(shown).endswith(" · 2 start-up lines left out (see --all-output)")
     job = status()
     assert NOTICE in Path(job["tasks"][0]["log"]).read_text().splitlines()
-    for command in (("launch", spec), ("run", "--", "sh", "-c", text)):
-        whole = distrun(command[0], "--all-output", *command[1:])
-        assert f"worker:0 | {NOTICE}\n" in whole.stdout, whole.stderr
-        assert "left out" not in whole.stderr
+    whole = distrun("launch", "--all-output", spec)
+    assert f"worker:0 | {NOTICE}\n" in whole.stdout, whole.stderr
+    assert "left out" not in whole.stderr
 
 
 def test_logs_leave_them_out_as_well(distrun: Distrun, detached: Detach) -> None:
@@ -156,7 +125,7 @@ def test_start_up_lines_among_a_failed_task_s_last_lines_are_in_the_report(
 ) -> None:
     script = failing(printing(INITIALIZE, *map(str, range(20)), NOTICE, "a", "b") + "kill -SEGV $$")
     window = terminal("launch", write_spec(script), columns=200)
-    wait_until(window.ended, timeout=60)
+    wait_until(window.ended)
     shown = window.text()
     assert "last lines    of worker:1:\n" in shown
     assert f"    | {NOTICE}\n    | a\n    | b\n" in shown
@@ -179,7 +148,7 @@ def test_equal_lines_are_shown_once_on_a_terminal(
     )
     spec = write_spec(script)
     window = terminal("launch", spec, columns=80)
-    wait_until(window.ended, timeout=60)
+    wait_until(window.ended)
     lines = [line for line in lines_of(window) if " | " in line]
     for number in range(1, 9):
         joined = lines.count(f"worker:* | same {number} (2 tasks)")
@@ -190,84 +159,37 @@ def test_equal_lines_are_shown_once_on_a_terminal(
     assert sum(2 if "(2 tasks)" in line else 1 for line in lines) == 20
     assert {line.index(" | ") for line in lines} == {8}
     whole = terminal("launch", "--all-output", spec, columns=80)
-    wait_until(whole.ended, timeout=60)
+    wait_until(whole.ended)
     piped = distrun("launch", spec)
     for text in (whole.text(), piped.stdout):
         assert text.count("| same 5\n") == 2
         assert "tasks)" not in text
 
 
-def test_the_live_line_has_totals_and_percent_and_a_success_ends_in_one_line(
-    terminal: OpenTerminal, reporting: Callable[..., Path], tmp_path: Path
-) -> None:
-    values = [
-        f"STEP={step} STEPS=500 EPOCH=3 EPOCHS=3 LOSS=0.16412 ACCURACY=0.951" for step in (20, 120)
-    ]
-    window = terminal("launch", reporting(*values), columns=80)
-    wait_until(lambda: "  step 20/500 4%  " in window.text(), timeout=60)
-    (tmp_path / "STEP=20").touch()
-    wait_until(lambda: "  step 120/500 24%  " in window.text(), timeout=60)
-    (tmp_path / "STEP=120").touch()
-    wait_until(window.ended, timeout=60)
-    live = [part.rpartition("\x1b[J")[2] for part in re.split("[\r\n]", window.text())]
-    assert all(len(line) < 80 for line in live if " tasks up" in line)
-    assert re.fullmatch(
-        r"(job-\w+) succeeded in \S+ s · epoch 3/3, loss 0\.164, accuracy 0\.951 · "
-        r"logs: distrun logs \1",
-        lines_of(window)[-1],
-    )
-
-
-@pytest.fixture
-def screen() -> Iterator[tuple[int, int]]:
-    """The two ends of a terminal that is 80 columns wide."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    os.set_blocking(master, False)
-    yield master, slave
-    os.close(master)
-    os.close(slave)
-
-
 def test_it_is_on_stderr_while_the_output_goes_elsewhere(
-    distrun: Distrun, reporting: Callable[..., Path], tmp_path: Path, screen: tuple[int, int]
+    distrun: Distrun, reporting: Callable[..., Path]
 ) -> None:
-    master, slave = screen
-    env = {**os.environ, "TERM": "xterm-256color"}
-    spec = reporting("STEP=20 STEPS=40", workers=2)
-    launch = distrun.start("launch", spec, stdout=subprocess.PIPE, stderr=slave, env=env)
-    seen = ""
-
-    def read() -> str:
-        nonlocal seen
-        with contextlib.suppress(BlockingIOError):
-            seen += os.read(master, 65536).decode()
-        return seen
-
-    wait_until(lambda: "2/2 tasks up  step 20/40 50%" in read(), timeout=30)
-    (tmp_path / "STEP=20").touch()
-    output = not_none(launch.stdout).read()
-    assert launch.wait(60) == 0
-    assert sorted(output.decode().splitlines()) == [
-        "worker:0 | reported worker:0",
-        "worker:1 | reported worker:1",
-    ]
-    wait_until(lambda: " succeeded in " in last(read()))
-    assert "reported" not in seen
-    assert "\x1b[J" in seen
+    launch = shlex.join([*distrun.argv, "launch", str(reporting("STEP=20 STEPS=40"))])
+    window = Terminal(["sh", "-c", f"exec {launch} >output"], str(distrun.cwd), 80, 24)
+    wait_until(lambda: "2/2 tasks up  step 20/40 50%" in window.text())
+    (distrun.cwd / "go").touch()
+    wait_until(window.ended)
+    assert window.process.returncode == 0
+    output = (distrun.cwd / "output").read_text()
+    assert sorted(output.splitlines()) == [f"worker:{n} | reported" for n in (0, 1)]
+    assert " succeeded in " in last(window.text())
+    assert "reported" not in window.seen
+    assert "\x1b[J" in window.seen
+    window.close()
 
 
 def test_it_says_when_sigkill_is_due(terminal: OpenTerminal, write_spec: WriteSpec) -> None:
     stubborn = "trap '' TERM; echo ready $DISTRUN_TASK; while :; do sleep 0.1; done"
     window = terminal("launch", write_spec(stubborn, timeouts={"grace": "60s"}), columns=80)
-    wait_until(lambda: window.read().count("ready") == 2, timeout=30)
+    wait_until(lambda: window.read().count("ready") == 2)
     os.kill(window.process.pid, signal.SIGINT)
-    wait_until(
-        lambda: (
-            re.search(r"stopping, SIGKILL in [1-6]\d s  \d/2 tasks up", window.text()) is not None
-        ),
-        timeout=30,
-    )
+    due = re.compile(r"stopping, SIGKILL in [1-6]\d s  \d/2 tasks up")
+    wait_until(lambda: due.search(window.text()))
     window.type("\x03")
-    wait_until(window.ended, timeout=60)
+    wait_until(window.ended)
     assert window.process.returncode == 130

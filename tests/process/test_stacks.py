@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from pathlib import Path
 
-import pytest
+import psutil
 
 from harness.command import Distrun, recorded_events
 from harness.hanging import ACCEPTS, hanging_script
@@ -15,23 +14,11 @@ from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
 
-@pytest.fixture
-def hang(tmp_path: Path) -> str:
-    """A shell script that becomes a program whose worker 1 waits elsewhere than the others."""
-    return hanging_script(tmp_path)
-
-
-@pytest.fixture
-def hanging(distrun: Distrun, hang: str) -> str:
-    """A job of three workers that hang."""
-    job_id = distrun.detached(hang, workers=3)
-    wait_until(lambda: distrun("logs", job_id).stdout.count("hangs") == 3, timeout=60)
-    return job_id
-
-
 def test_the_task_that_hangs_is_found_in_one_command(
-    distrun: Distrun, hanging: str, terminal: OpenTerminal
+    distrun: Distrun, terminal: OpenTerminal
 ) -> None:
+    hanging = distrun.detached(hanging_script(distrun.cwd), workers=3)
+    wait_until(lambda: distrun("logs", hanging).stdout.count("hangs") == 3)
     shown = distrun("stacks").stdout.splitlines()
     assert shown[0] == "worker:1: load_batch, hang.py:6"
     assert f"worker:0, worker:2: {ACCEPTS}, called from all_reduce, hang.py:11" in shown
@@ -43,9 +30,13 @@ def test_the_task_that_hangs_is_found_in_one_command(
     assert process["threads"][0]["frames"][1]["line"] == 11
     for columns in (40, 80):
         window = terminal("stacks", columns=columns)
-        wait_until(window.ended, timeout=30)
+        wait_until(window.ended)
         assert max(map(len, window.text().splitlines())) <= columns
-    # Nothing has been stopped.
+    # One that is suspended is shown, and stays so. Nothing has been stopped.
+    os.kill(pids["worker:1"], signal.SIGSTOP)
+    assert distrun("stacks").stdout.startswith("worker:1: load_batch, hang.py:6")
+    assert psutil.Process(pids["worker:1"]).status() == psutil.STATUS_STOPPED
+    os.kill(pids["worker:1"], signal.SIGCONT)
     assert {task["state"] for task in distrun.status()["tasks"]} == {"running"}
     assert distrun("stacks", "-t", "worker:7").returncode == 2
     assert distrun("kill").returncode == 0
@@ -60,24 +51,11 @@ def test_what_is_no_python_program_is_told(distrun: Distrun) -> None:
     assert distrun("kill").returncode == 0
 
 
-def test_a_suspended_task_is_shown_and_stays_suspended(distrun: Distrun, hanging: str) -> None:
-    pid = next(task["pid"] for task in distrun.status()["tasks"] if task["task"] == "worker:1")
-    os.kill(pid, signal.SIGSTOP)
-    assert distrun("stacks").stdout.startswith("worker:1: load_batch, hang.py:6")
-    with open(f"/proc/{pid}/stat") as file:
-        assert file.read().rpartition(")")[2].split()[0] == "T"
-    os.kill(pid, signal.SIGCONT)
-    assert distrun("kill", hanging).returncode == 0
-
-
 def test_a_stall_starts_the_job_again_then_ends_it_and_names_the_task_that_stood_elsewhere(
-    distrun: Distrun, hang: str
+    distrun: Distrun,
 ) -> None:
-    restart = {"max": 1, "backoff": "50ms"}
-    spec = distrun.write_spec(
-        hang, workers=3, restart=restart, timeouts={"stall": "3s", "grace": "1s"}
-    )
-    done = distrun("launch", spec)
+    keys = {"restart": {"max": 1, "backoff": "50ms"}, "timeouts": {"stall": "3s", "grace": "1s"}}
+    done = distrun.launch(hanging_script(distrun.cwd), workers=3, **keys)
     assert done.returncode == 75
     assert (
         "no progress within timeouts.stall, 3 s; unlike the others, worker:1 stood at load_batch, "

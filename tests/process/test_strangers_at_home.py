@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import grp
 import os
 import pwd
@@ -37,78 +36,71 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", ["home", "home/jobs"])
-def test_a_home_of_another_user_is_refused(distrun: Distrun, path: str) -> None:
-    (distrun.cwd / "home" / "jobs").mkdir(parents=True, mode=0o700)
-    strangers.give(distrun.cwd / path)
-    for args in (("launch", distrun.write_spec("exit 0")), ("ps",)):
-        done = distrun(*args, env={**os.environ, "DISTRUN_HOME": str(distrun.cwd / "home")})
-        assert done.returncode == 2
-        assert f"{distrun.cwd / path} belongs to another user (user {strangers.UID})" in done.stderr
-        assert "set DISTRUN_HOME to a folder of your own" in done.stderr
-    assert os.listdir(distrun.cwd / "home" / "jobs") == []
-
-
-@pytest.mark.parametrize(("path", "mode"), [("home", 0o770), ("home/jobs", 0o1777)])
-def test_a_home_to_which_others_can_write_is_refused(
-    distrun: Distrun, path: str, mode: int
-) -> None:
+@pytest.fixture
+def home(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A DISTRUN_HOME in a private folder, which a job has used."""
     (distrun.cwd / "home" / "jobs").mkdir(parents=True)
-    (distrun.cwd / path).chmod(mode)
-    env = {**os.environ, "DISTRUN_HOME": str(distrun.cwd / "home")}
-    done = distrun("launch", distrun.write_spec("exit 0"), env=env)
-    assert done.returncode == 2
-    assert f"other users can write to {distrun.cwd / path}," in done.stderr
-    assert f"chmod go-w {distrun.cwd / path}" in done.stderr
-    (distrun.cwd / path).chmod(mode & ~0o022)
-    assert distrun("launch", distrun.write_spec("exit 0"), env=env).returncode == 0
+    monkeypatch.setenv("DISTRUN_HOME", str(distrun.cwd / "home"))
+    return distrun.cwd / "home"
 
 
-def home_in_an_open_folder(public: Path, _private: Path) -> tuple[Path, Path]:
-    """Return a home, and the folder by which others could exchange it."""
-    home = public / "projects" / "user" / "home"
+def refuses(distrun: Distrun, home: Path, words: str) -> None:
+    for args in (("launch", distrun.write_spec("exit 0")), ("ps",)):
+        done = distrun(*args)
+        assert done.returncode == 2
+        assert words in done.stderr
+    assert not home.exists() or not [*home.rglob("*.yaml"), *home.rglob("*.jsonl")]
+
+
+@pytest.mark.parametrize("path", [".", "jobs"])
+def test_a_home_of_another_user_is_refused(distrun: Distrun, home: Path, path: str) -> None:
+    strangers.give(home / path)
+    refuses(distrun, home, f"{home / path} belongs to another user (user {strangers.UID})")
+    assert "set DISTRUN_HOME to a folder of your own" in distrun("ps").stderr
+
+
+@pytest.mark.parametrize(("path", "mode"), [(".", 0o770), ("jobs", 0o1777)])
+def test_a_home_to_which_others_can_write_is_refused(
+    distrun: Distrun, home: Path, path: str, mode: int
+) -> None:
+    (home / path).chmod(mode)
+    refuses(distrun, home, f"other users can write to {home / path},")
+    assert f"chmod go-w {home / path}" in distrun("ps").stderr
+    (home / path).chmod(mode & ~0o022)
+    assert distrun.launch("exit 0").returncode == 0
+
+
+def test_a_home_in_a_folder_of_others_is_refused(
+    distrun: Distrun, public_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They could exchange it."""
+    home = public_folder / "projects" / "user" / "home"
     home.mkdir(parents=True)
     for each in (home, home.parent, home.parent.parent):
         each.chmod(0o700)
-    return home, public
+    monkeypatch.setenv("DISTRUN_HOME", str(home))
+    refuses(distrun, home, f"write to {public_folder}, and so change")
 
 
-def home_behind_a_link_of_a_stranger(public: Path, private: Path) -> tuple[Path, Path]:
-    public.chmod(0o1777)
-    (private / "home").mkdir(mode=0o700)
-    (public / "home").symlink_to(private / "home")
-    strangers.give(public / "home")
-    return public / "home", public / "home"
-
-
-@pytest.mark.parametrize(
-    "lay_out",
-    [
-        home_in_an_open_folder,
-        home_behind_a_link_of_a_stranger,
-    ],
-)
-def test_a_home_that_others_can_exchange_is_refused(
-    distrun: Distrun, public_folder: Path, lay_out: Callable[[Path, Path], tuple[Path, Path]]
+def test_a_home_behind_a_link_of_another_user_is_refused(
+    distrun: Distrun, home: Path, public_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, folder = lay_out(public_folder, distrun.cwd)
-    done = distrun("ps", env={**os.environ, "DISTRUN_HOME": str(home)})
-    assert done.returncode == 2
-    said = (f"write to {folder}, and so change", f"{folder} belongs to another user (user ")
-    assert any(each in done.stderr for each in said)
-    assert "set DISTRUN_HOME to a folder of your own" in done.stderr
-    assert not home.exists() or os.listdir(home) == []
+    public_folder.chmod(0o1777)
+    (public_folder / "home").symlink_to(home)
+    strangers.give(public_folder / "home")
+    monkeypatch.setenv("DISTRUN_HOME", str(public_folder / "home"))
+    refuses(distrun, home, f"{public_folder / 'home'} belongs to another user (user ")
 
 
 def test_a_home_in_a_sticky_folder_and_behind_own_links_is_used(
-    distrun: Distrun, public_folder: Path
+    distrun: Distrun, public_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     public_folder.chmod(0o1777)
     (public_folder / "disk").mkdir()
     (public_folder / "link").symlink_to("disk")
     (distrun.cwd / "link").symlink_to(public_folder / "link")
-    env = {**os.environ, "DISTRUN_HOME": str(distrun.cwd / "link" / "a" / "home")}
-    assert distrun("launch", distrun.write_spec("exit 0"), env=env).returncode == 0
+    monkeypatch.setenv("DISTRUN_HOME", str(distrun.cwd / "link" / "a" / "home"))
+    assert distrun.launch("exit 0").returncode == 0
     assert len(os.listdir(public_folder / "disk" / "a" / "home" / "jobs")) == 1
 
 
@@ -129,29 +121,23 @@ def test_folders_above_the_users_home_are_the_administrators(account: pwd.struct
         JobStore(Path(account.pw_dir).parent / "other").check()
 
 
-@pytest.mark.parametrize(
-    ("members", "mode", "is_refused"),
-    [
-        ([], 0o775, False),
-        (["user"], 0o775, False),
-        (["user", "other"], 0o775, True),
-        ([], 0o777, True),
-    ],
-)
 def test_a_folder_may_be_writable_for_the_users_own_group(
-    account: pwd.struct_passwd,
-    monkeypatch: pytest.MonkeyPatch,
-    members: list[str],
-    mode: int,
-    is_refused: bool,
+    account: pwd.struct_passwd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(account.pw_dir) / ".local"
     folder.mkdir()
-    folder.chmod(mode)
-    group = grp.struct_group((account.pw_name, "x", account.pw_gid, members))
-    monkeypatch.setattr(grp, "getgrgid", lambda _: group)
-    with pytest.raises(UsageError) if is_refused else contextlib.nullcontext():
+
+    def check(mode: int, *members: str) -> None:
+        folder.chmod(mode)
+        group = grp.struct_group((account.pw_name, "x", account.pw_gid, list(members)))
+        monkeypatch.setattr(grp, "getgrgid", lambda _: group)
         JobStore(folder / "state").check()
+
+    check(0o775)
+    check(0o775, "user")
+    for mode, members in ((0o775, ("user", "other")), (0o777, ())):
+        with pytest.raises(UsageError):
+            check(mode, *members)
 
 
 def test_a_supervisor_creates_no_job_in_a_folder_that_others_can_change(tmp_path: Path) -> None:

@@ -6,26 +6,17 @@ import json
 
 import pytest
 
-from harness.command import Distrun, Status
+from harness.command import Distrun
 
 
-def states(status: Status) -> dict[str, str]:
-    return {task["task"]: task["state"] for task in status()["tasks"]}
-
-
-@pytest.mark.parametrize("strategy", ["default", "tpu"])
 def test_a_strategy_of_one_process_gets_no_tf_config(
-    distrun: Distrun, strategy: str, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["elsewhere:1"]}}))
-    spec = distrun.write_spec(
-        "echo ${TF_CONFIG-none} $DISTRUN_STRATEGY $DISTRUN_TASK",
-        strategy=strategy,
-        cluster={"worker": 1},
-    )
-    done = distrun("launch", spec)
+    script = "echo ${TF_CONFIG-none} $DISTRUN_STRATEGY $DISTRUN_TASK"
+    done = distrun.launch(script, workers=1, strategy="tpu")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"worker:0 | none {strategy} worker:0\n"
+    assert done.stdout == "worker:0 | none tpu worker:0\n"
 
 
 # The workers exit 0 as soon as they have "trained"; those that decide wait for them, and save.
@@ -57,7 +48,8 @@ def test_independent_workers_that_exit_0_have_finished(
     done = distrun("launch", spec, "--set", "workers=independent")
     assert done.returncode == 0, done.stderr
     assert (distrun.cwd / "saved").exists(), "stopped before it had saved"
-    found = states(distrun.status)
+    tasks = distrun.status()["tasks"]
+    found = {task["task"]: task["state"] for task in tasks}
     assert found.pop("ps:0") == "stopped"
     assert set(found.values()) == {"succeeded"}
-    assert {task["attempt"] for task in distrun.status()["tasks"]} == {0}
+    assert {task["attempt"] for task in tasks} == {0}

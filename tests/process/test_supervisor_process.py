@@ -18,42 +18,35 @@ def arguments(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/cmdline").read_text().removesuffix("\0").split("\0")
 
 
-def test_it_is_told_from_the_command(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
+def environment(pid: int) -> str:
+    return Path(f"/proc/{pid}/environ").read_bytes().strip(b"\0").decode()
+
+
+def test_it_and_its_agent_are_told_from_the_command(
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold nothing that the command has open, and the agent writes to the job's log."""
     monkeypatch.setenv("PYTHON", "python3")  # means nothing to Python itself
-    job = distrun.detached("exec sleep 600")
-    pid = distrun.status(job)["supervisor_pid"]
-    assert arguments(pid) == [f"distrun: supervisor of {job}"]
-    own = Path(f"/proc/{pid}/environ").read_bytes()
-    assert own.strip(b"\0") == f"DISTRUN_JOB_ID={job}".encode()
-    assert os.getsid(pid) == pid
-    assert os.readlink(f"/proc/{pid}/fd/0") == os.devnull
-    distrun("kill", job)
-
-
-def test_it_holds_nothing_that_the_command_has_open(distrun: Distrun) -> None:
     reading, writing = os.pipe()
-    options = {"pass_fds": [writing], "stdout": subprocess.PIPE, "stderr": writing}
+    options = {"pass_fds": [writing], "stdout": subprocess.PIPE, "stderr": writing, "text": True}
     launch = distrun.start("launch", "-d", distrun.write_spec("exec sleep 600"), **options)
     os.close(writing)
-    assert launch.wait(SOON) == 0
+    job = launch.communicate(timeout=SOON)[0].strip()
     with os.fdopen(reading) as pipe:
         pipe.read()  # to its end: nobody else has the other one
-    assert distrun.status()["state"] == "running"
-    distrun("kill")
-
-
-def test_its_agent_is_a_fork_that_writes_to_its_log(distrun: Distrun) -> None:
-    job = distrun.detached("exec sleep 600")
-    supervisor = distrun.status(job)["supervisor_pid"]
-    family = {each.pid: arguments(each.pid) for each in descendants(supervisor)}
-    agents = [pid for pid, name in family.items() if name == [f"distrun: agent of {job}"]]
+    pid = distrun.status(job)["supervisor_pid"]
+    assert arguments(pid) == [f"distrun: supervisor of {job}"]
+    assert environment(pid) == f"DISTRUN_JOB_ID={job}"
+    assert os.getsid(pid) == pid
+    assert os.readlink(f"/proc/{pid}/fd/0") == os.devnull
+    family = {each.pid: arguments(each.pid) for each in descendants(pid)}
+    agents = [each for each, name in family.items() if name == [f"distrun: agent of {job}"]]
     assert len(agents) == 2, family  # the agent and its guard
     token = (distrun.home / "jobs" / job / "token").read_text()
-    for pid in agents:
-        own = Path(f"/proc/{pid}/environ").read_bytes()
-        assert own.strip(b"\0") == f"DISTRUN_JOB_ID={job}\0DISTRUN_TOKEN={token}".encode()
-        assert os.readlink(f"/proc/{pid}/fd/2").endswith(f"{job}/supervisor.log")
-    distrun("kill", job)
+    for each in agents:
+        assert environment(each) == f"DISTRUN_JOB_ID={job}\0DISTRUN_TOKEN={token}"
+        assert os.readlink(f"/proc/{each}/fd/2").endswith(f"{job}/supervisor.log")
+    assert distrun("kill", job).returncode == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +41,10 @@ def python(script: str) -> str:
     return f"exec {shlex.quote(sys.executable)} -c {shlex.quote(script)}"
 
 
-@pytest.fixture
-def samples(distrun: Distrun) -> Callable[[], dict[str, list[dict[str, Any]]]]:
-    """The samples of the only job, by the name of their file."""
-
-    def read() -> dict[str, list[dict[str, Any]]]:
-        files = distrun.home.glob("jobs/*/history/*.jsonl")
-        return {
-            file.stem: [json.loads(line) for line in file.read_text().splitlines()]
-            for file in files
-        }
-
-    return read
+def samples(distrun: Distrun) -> list[dict[str, Any]]:
+    """The samples of worker:0 of the only job."""
+    files = distrun.home.glob("jobs/*/history/worker-0.jsonl")
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 def test_a_task_that_has_ended_shows_what_it_used(distrun: Distrun) -> None:
@@ -78,9 +69,7 @@ def test_a_task_that_has_ended_shows_what_it_used(distrun: Distrun) -> None:
     assert "CPU" in distrun("ps", "-a").stdout
 
 
-def test_the_samples_have_what_the_task_has_printed(
-    distrun: Distrun, samples: Callable[[], dict[str, list[dict[str, Any]]]]
-) -> None:
+def test_the_samples_have_what_the_task_has_printed(distrun: Distrun) -> None:
     script = (
         "import os, time\n"
         "for step in range(1, 10000):\n"
@@ -88,24 +77,19 @@ def test_the_samples_have_what_the_task_has_printed(
         "    time.sleep(0.05)\n"
         "    if os.path.exists('go'): break\n"
     )
-    assert distrun("launch", "-d", distrun.write_spec(python(script), workers=1)).returncode == 0
-    wait_until(
-        lambda: any(each["progress"].get("STEP", 0) > 1 for each in samples().get("worker-0", ())),
-        timeout=60,
-    )
+    distrun.detached(python(script), workers=1)
+    wait_until(lambda: any(each["progress"].get("STEP", 0) > 1 for each in samples(distrun)))
     (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
     (first,) = [each for each in recorded_events(distrun) if each["event"] == "FirstStep"]
     assert (first["task"], first["attempt"]) == ("worker:0", 0)
-    assert samples()["worker-0"][-1]["progress"]["LOSS"] == 0.25
+    assert samples(distrun)[-1]["progress"]["LOSS"] == 0.25
     timing = distrun("status", "--timing").stdout
     for phase in ("accepted", "program executed", "first output", "first step", "last step", "end"):
         assert f"\n{phase} " in timing
 
 
-def test_gpus_are_sampled_by_nvidia_smi(
-    distrun: Distrun, samples: Callable[[], dict[str, list[dict[str, Any]]]]
-) -> None:
+def test_gpus_are_sampled_by_nvidia_smi(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for nvidia-smi: this machine has no GPU."""
     programs = distrun.cwd / "bin"
     programs.mkdir()
@@ -119,20 +103,17 @@ def test_gpus_are_sampled_by_nvidia_smi(
         "while not os.path.exists('go'): time.sleep(0.02)\n"
         "is_child or os.wait()\n"
     )
-    env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    assert (
-        distrun("launch", "-d", distrun.write_spec(python(script), workers=1), env=env).returncode
-        == 0
-    )
-    wait_until(
-        lambda: (samples().get("worker-0") or [{}])[-1].get("gpu_memory_bytes"), timeout=60
-    )  # the file exists before its first line
-    last = samples()["worker-0"][-1]
+    with monkeypatch.context() as on_the_host:
+        on_the_host.setenv("PATH", str(programs), prepend=os.pathsep)
+        distrun.detached(python(script), workers=1)
+    wait_until(lambda: (samples(distrun) or [{}])[-1].get("gpu_memory_bytes"))
+    last = samples(distrun)[-1]
     assert (last["gpu_memory_bytes"], last["gpu_percent"]) == (1024 << 20, 85.0)
     usage = distrun.status()["tasks"][0]["usage"]
     assert (usage["processes"], usage["gpu_memory_bytes"]) == (2, None), "none is asked here"
     assert usage["memory_bytes"] > 80_000_000, "of its child"
-    shown = distrun("status", env=env).stdout
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    shown = distrun("status").stdout
     assert "GPU MEM" in shown
     assert "1.1 GB" in shown, "of both processes"
     (distrun.cwd / "go").touch()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
 from typing import Any
-
-import pytest
 
 from harness.command import Distrun, recorded_events
 from harness.waiting import wait_until
@@ -22,6 +19,12 @@ TRACEBACK = (
     "ModuleNotFoundError: No module named 'tensorflow_adons'\n"
     "E\n"
 )
+
+
+def verdicts(distrun: Distrun) -> list[dict[str, Any]]:
+    return [e["verdict"] for e in recorded_events(distrun) if e["event"] == "VerdictReached"]
+
+
 ECHO = "echo 'UnavailableError: /job:worker/replica:0/task:1 stopped sending heartbeats'"
 
 
@@ -37,9 +40,7 @@ def test_report_status_json_and_events_tell_the_same(distrun: Distrun) -> None:
         "text": "ModuleNotFoundError: No module named 'tensorflow_adons'",
     }
     assert distrun.status()["verdict"] == verdict
-    (reached,) = [
-        event["verdict"] for event in recorded_events(distrun) if event["event"] == "VerdictReached"
-    ]
+    (reached,) = verdicts(distrun)
     assert reached == verdict == recorded_events(distrun)[-1]["outcome"]["verdict"]
     for shown in (done.stderr, distrun("status").stdout):
         assert f"  cause         {verdict['cause']} (import_error)\n" in shown
@@ -87,20 +88,6 @@ def test_two_that_failed_of_the_same_error_were_not_stopped(distrun: Distrun) ->
     ]
 
 
-def test_the_exit_code_stays_the_first_causes_though_a_restart_has_been(distrun: Distrun) -> None:
-    script = (
-        "test $DISTRUN_TASK = worker:0 && exec sleep 600; "
-        "test $DISTRUN_ATTEMPT = 0 && exit 3; echo 'OSError: [Errno 28] No space left on device'; "
-        "exit 4"
-    )
-    restart = {"max": 1, "backoff": "10ms"}
-    done = distrun.launch(script, restart=restart)
-    assert done.returncode == 4
-    outcome = distrun.status()["outcome"]
-    assert (outcome["verdict"]["kind"], outcome["verdict"]["attempt"]) == ("disk_full", 1)
-    assert done.stderr.splitlines()[-1] == "distrun: exit code 4, worker:1's own"
-
-
 def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(distrun: Distrun) -> None:
     def verdict_of(script: str, **keys: Any) -> tuple[str | None, str]:
         distrun.launch(script, **keys)
@@ -115,16 +102,6 @@ def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(distrun: Dis
     assert late == (None, "timeout")
     nowhere = {"command": ["./no-such-program"]}
     assert verdict_of("", workers=1, program=nowhere) == ("worker:0", "script_not_found")
-
-
-@pytest.mark.timeout(60)  # it took minutes when the lines below were read for each traceback
-def test_no_output_keeps_the_supervisor_busy(distrun: Distrun) -> None:
-    traceback = "Traceback (most recent call last):\nValueError: x\n"
-    below = "^\n" * 450_000 + "^" * 70_000  # Python's marks below a line of a program
-    (distrun.cwd / "output").write_text(traceback * 50 + below)
-    done = distrun("launch", distrun.write_spec("cat output; exit 1", workers=1), text=False)
-    assert done.returncode == 1
-    assert distrun.status()["outcome"]["verdict"]["task"] == "worker:0"
 
 
 # The analysis waits until somebody opens a named pipe. The supervisor is a fork of this process.
@@ -147,11 +124,6 @@ main()
 FAILS = "if [ $DISTRUN_ATTEMPT = 0 ]; then echo at once; exit 3; fi; exec sleep 600"
 
 
-def verdicts(distrun: Distrun) -> list[dict[str, Any]]:
-    lines = map(json.loads, distrun("events", "--json").stdout.splitlines())
-    return [each["verdict"] for each in lines if each["event"] == "VerdictReached"]
-
-
 def launch(distrun: Distrun, seconds: float, **keys: Any) -> subprocess.Popen[str]:
     """Start a launch whose analysis waits for the pipe, at most so many seconds."""
     gate = distrun.cwd / "gate"
@@ -166,10 +138,10 @@ def launch(distrun: Distrun, seconds: float, **keys: Any) -> subprocess.Popen[st
 
 def test_a_restart_does_not_wait_for_the_analysis(distrun: Distrun) -> None:
     launch(distrun, 600.0, restart={"max": 1, "backoff": "10ms"})
-    wait_until(lambda: distrun("events", "--json").stdout.count('"TaskStarted"') == 2, timeout=20)
+    wait_until(lambda: distrun("events", "--json").stdout.count('"TaskStarted"') == 2)
     assert verdicts(distrun) == []
     (distrun.cwd / "gate").write_text("")
-    wait_until(lambda: len(verdicts(distrun)) == 1, timeout=20)
+    wait_until(lambda: len(verdicts(distrun)) == 1)
     assert verdicts(distrun)[0]["task"] == "worker:0"
     assert distrun("kill").returncode == 0
 

@@ -18,12 +18,12 @@ QUESTION = "y stops it"
 
 
 def shows(window: Terminal, *texts: str) -> None:
-    wait_until(lambda: all(text in window.text() for text in texts), timeout=30, what=str(texts))
+    wait_until(lambda: all(text in window.text() for text in texts), what=str(texts))
 
 
 def leaves(window: Terminal, code: int) -> None:
     """It ends with this exit code, and the terminal is as it was before."""
-    wait_until(window.ended, timeout=30)
+    wait_until(window.ended)
     assert window.process.returncode == code
     assert window.seen.rfind("\x1b[?1049l") > window.seen.rfind("\x1b[?1049h"), "the screen before"
     assert window.seen.rfind("\x1b[?25h") > window.seen.rfind("\x1b[?25l"), "the cursor"
@@ -33,14 +33,9 @@ def leaves(window: Terminal, code: int) -> None:
 
 @pytest.mark.parametrize(("columns", "tasks"), [(80, 3), (60, 40)])
 def test_tasks_and_the_log_of_the_chosen_one(
-    distrun: Distrun,
-    terminal: OpenTerminal,
-    request: pytest.FixtureRequest,
-    columns: int,
-    tasks: int,
+    distrun: Distrun, terminal: OpenTerminal, columns: int, tasks: int
 ) -> None:
     job = distrun.detached(GOES_ON, workers=tasks)
-    request.addfinalizer(lambda: distrun("kill", job))
     window = terminal("watch", job, columns=columns)
     shows(window, job, "TASK", "STATE", "MEM", "worker:0", "log of worker:0", "begun worker:0")
     window.type("\x1b[B")  # down
@@ -70,7 +65,7 @@ def test_stop_asks_first(distrun: Distrun, terminal: OpenTerminal) -> None:
         window.type("/")  # nothing while the question is open
         return "tasks, states or hosts" in window.text()
 
-    wait_until(is_answered, timeout=30)
+    wait_until(is_answered)
     asked = window.text().count(QUESTION)
     window.type("\r")
 
@@ -78,7 +73,7 @@ def test_stop_asks_first(distrun: Distrun, terminal: OpenTerminal) -> None:
         window.type("k")
         return window.text().count(QUESTION) > asked
 
-    wait_until(asks_again, timeout=30)
+    wait_until(asks_again)
     assert distrun.status(job)["state"] == "running"
     window.type("y")
     shows(window, "stopped by distrun watch")
@@ -94,9 +89,9 @@ def test_stacks_of_the_chosen_task(distrun: Distrun, terminal: OpenTerminal) -> 
     shows(window, "begun")
     window.type("s")
     shows(window, "where worker:0 stands")
-    wait_until(lambda: "held.py:3" in window.text(), timeout=60)
+    wait_until(lambda: "held.py:3" in window.text())
     window.type("l")
-    wait_until(lambda: window.text().count("log of worker:0") > 1, timeout=30)
+    wait_until(lambda: window.text().count("log of worker:0") > 1)
     distrun("kill", job)
     shows(window, "stopped by distrun kill")
     window.type("s")
@@ -105,25 +100,19 @@ def test_stacks_of_the_chosen_task(distrun: Distrun, terminal: OpenTerminal) -> 
     leaves(window, 143)
 
 
-def test_an_ended_job_and_one_whose_record_is_removed(
-    distrun: Distrun, terminal: OpenTerminal
-) -> None:
+def test_an_ended_job_and_what_needs_a_terminal(distrun: Distrun, terminal: OpenTerminal) -> None:
     distrun.launch("echo hello; exit 5")
-    window = terminal("status", "-w", columns=80)
-    shows(window, "failed", "exit code 5", "hello")
-    assert distrun("clean", "--all").returncode == 0
-    window.type("s")
-    window.type("q")
-    leaves(window, 0)
-
-
-def test_it_needs_a_terminal(distrun: Distrun, terminal: OpenTerminal) -> None:
-    distrun.launch("exit 0")
     for words in (("watch",), ("status", "-w")):
         done = distrun(*words)
         assert (done.returncode, done.stdout) == (2, "")
         assert "distrun status " in done.stderr
-    window = terminal("watch", columns=80, term="dumb")
-    wait_until(window.ended, timeout=30)
-    assert window.process.returncode == 2
     assert distrun("watch", "none-such").returncode == 2
+    dumb = terminal("watch", columns=80, term="dumb")
+    wait_until(dumb.ended)
+    assert dumb.process.returncode == 2
+    window = terminal("status", "-w", columns=80)
+    shows(window, "failed", "exit code 5", "hello")
+    assert distrun("clean", "--all").returncode == 0  # its record is removed while it is shown
+    window.type("s")
+    window.type("q")
+    leaves(window, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shlex
 import signal
@@ -37,8 +38,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     (tmp_path / "note").write_text(NOTE)
     shells: list[subprocess.Popen[bytes]] = []
 
-    def run(script: str, limit: str = "") -> None:
-        words = ["sh", "-c", f"cd {tmp_path}; {script}"]
+    def run(script: str, limit: str = "", name: str = "it") -> None:
+        words = ["sh", "-c", f"cd {tmp_path}; {script.replace('note it', f'note {name}')}"]
         if limit:
             words = ["prlimit", f"--locks={limit}", *words]
         shells.append(subprocess.Popen(words, start_new_session=True))
@@ -69,6 +70,10 @@ def by_marks() -> dict[int, str]:
     return found(Traces(TOKEN, "", {}, JOB))
 
 
+def is_the_jobs(pid: int) -> bool:
+    return by_marks().get(pid) in ("worker:0", job_processes.UNKNOWN)
+
+
 NOTE = "echo $$ >pid-$1; exec sleep 600"
 """The script `note`: a process whose id is in a file."""
 
@@ -84,24 +89,9 @@ OWN = {
         f"exec env {MARKS} sh -c '(env -i sh note it &); exec sleep 600'"
     ),
     "what runs in a terminal that a task has opened": (
-        f"exec env {MARKS} {sys.executable} -c \"import pty; pty.spawn(['sh', 'note', 'it'])\""
+        f"exec env {MARKS} {sys.executable} -c \"import pty; pty.spawn('sh note it'.split())\""
     ),
 }
-
-
-LABEL = f"{labels.of_attempt(JOB, 'worker:0', 0)}:"
-LOW = "1000:1000"
-"""A hard limit that no label fits in."""
-
-
-@pytest.mark.parametrize("limit", [LABEL, LOW], ids=["label", "token"])
-@pytest.mark.parametrize("how", OWN)
-def test_a_process_of_the_job_is_found(how: str, limit: str, start: Start, tmp_path: Path) -> None:
-    start(OWN[how], limit=limit)
-    pid = pid_in(tmp_path, "it")
-    wait_until(lambda: by_marks().get(pid) in ("worker:0", job_processes.UNKNOWN), what=how)
-
-
 FOREIGN = {
     "the job's id and a task's name are exported": (
         f"export DISTRUN_JOB_ID={JOB} DISTRUN_TASK=worker:0; sh note it & wait"
@@ -114,26 +104,38 @@ FOREIGN = {
         f"export {MARKS}; sh -c 'env -i sh note it & wait' & wait"
     ),
 }
-
-
 COPIED = {
     "a daemon with a session of its own": f"env {MARKS} setsid sh note it & wait",
     "a daemon of a shell that has ended": f"export {MARKS}; setsid sh note it & exit",
     "an orphan of a shell that has ended": f"export {MARKS}; sh note it & exit",
 }
+"""What has the environment of a task without being one: only a label tells it apart."""
+LABEL = f"{labels.of_attempt(JOB, 'worker:0', 0)}:"
+LOW = "1000:1000"
+"""A hard limit that no label fits in."""
 
 
-@pytest.mark.parametrize(
-    ("how", "limit"),
-    [*((how, limit) for how in FOREIGN for limit in ("", LOW)), *((how, "") for how in COPIED)],
-)
+@pytest.mark.parametrize("limit", [LABEL, LOW], ids=["label", "token"])
+def test_the_processes_of_the_job_are_found(limit: str, start: Start, tmp_path: Path) -> None:
+    for number, script in enumerate(OWN.values()):
+        start(script, limit=limit, name=f"it-{number}")
+    for number, how in enumerate(OWN):
+        pid = pid_in(tmp_path, f"it-{number}")
+        wait_until(functools.partial(is_the_jobs, pid), what=how)
+
+
+@pytest.mark.parametrize("limit", ["", LOW])
 def test_a_copied_environment_makes_no_process_the_jobs(
-    how: str, limit: str, start: Start, tmp_path: Path
+    limit: str, start: Start, tmp_path: Path
 ) -> None:
-    start({**FOREIGN, **COPIED}[how], limit=limit)
-    pid = pid_in(tmp_path, "it")
-    wait_until(lambda: b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes())
-    assert pid not in by_marks()
+    scripts = list((FOREIGN if limit else {**FOREIGN, **COPIED}).items())
+    for number, (_, script) in enumerate(scripts):
+        start(script, limit=limit, name=f"it-{number}")
+    for number, (how, _) in enumerate(scripts):
+        pid = pid_in(tmp_path, f"it-{number}")
+        arguments = Path(f"/proc/{pid}/cmdline")
+        wait_until(lambda: b"sleep" in arguments.read_bytes())  # noqa: B023 - called at once
+        assert pid not in by_marks(), how
 
 
 FIND = f"""\
@@ -165,48 +167,46 @@ def test_neither_the_caller_nor_what_it_runs_below_is_the_jobs(
     assert daemon in pids
 
 
-@pytest.mark.parametrize(
-    ("is_own", "seconds", "namespace"),
-    [(True, 0.0, None), (False, -3600.0, None), (False, 3600.0, None), (False, 0.0, "another")],
-)
 def test_a_tasks_first_process_is_known_by_its_id_and_its_start(
-    is_own: bool, seconds: float, namespace: str | None, start: Start, tmp_path: Path
+    start: Start, tmp_path: Path
 ) -> None:
     """Its environment tells nothing; and its id may have been another process's."""
     start("echo $$ >pid-it; exec env -i sleep 600")
     pid = pid_in(tmp_path, "it")
-    here = facts.pid_namespace() if namespace is None else namespace
-    first = {pid: ("worker:0", 2, time.time() + seconds)}
-    assert found(Traces("", here, first, "")) == ({pid: "worker:0"} if is_own else {})
+    for seconds in (0.0, -3600.0, 3600.0):
+        for namespace in (facts.pid_namespace(), "another"):
+            first = {pid: ("worker:0", 2, time.time() + seconds)}
+            is_own = seconds == 0.0 and namespace != "another"
+            expected = {pid: "worker:0"} if is_own else {}
+            assert found(Traces("", namespace, first, "")) == expected, (seconds, namespace)
 
 
 THREAD = f"""exec {sys.executable} -c '
 import ctypes, signal, threading, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 threading.Thread(target=time.sleep, args=[600]).start()
-open("up", "w").close()
+open("up", "a").write("up\\n")
 ctypes.CDLL(None).pthread_exit(None)
 '"""
 """Its first thread is a zombie, which /proc shows as the process's state."""
 
 
-@pytest.mark.parametrize("program", [THREAD, f"exec env -i sh -c '{IGNORES_TERM}'"])
 def test_the_tasks_of_a_lost_job_are_found_without_an_environment_and_a_first_thread(
-    program: str, distrun: Distrun
+    distrun: Distrun,
 ) -> None:
-    job = distrun.detached(program, workers=1)
-    wait_until((distrun.cwd / "up").exists)
-    if program == THREAD:
-        pid = distrun.status(job)["tasks"][0]["pid"]
-        wait_until(lambda: not_none(processes.find(pid)).state == "Z")
-    task = distrun.lose(job)
-    cleaned = distrun("clean", "--all")
-    assert cleaned.stdout == "", "its task still writes its log"
+    up = distrun.cwd / "up"
+    bare = f"exec env -i sh -c '{IGNORES_TERM}'"
+    job = distrun.detached(f"test $DISTRUN_TASK = worker:0 || {bare}\n{THREAD}")
+    wait_until(lambda: up.exists() and up.read_text().count("\n") == 2)
+    tasks = [each["pid"] for each in distrun.status(job)["tasks"]]
+    wait_until(lambda: not_none(processes.find(tasks[0])).state == "Z")
+    distrun.lose(job)
+    assert distrun("clean", "--all").stdout == "", "its tasks still write their logs"
     assert (distrun.home / "jobs" / job / "logs" / "worker-0.log").exists()
-    assert alive(task)
+    assert all(map(alive, tasks))
     done = distrun("kill", job)
     assert done.returncode == 0, done.stderr
-    assert not alive(task)
+    assert not any(map(alive, tasks))
     assert distrun("clean", "--all").stdout.split() == [job]
 
 

@@ -289,6 +289,9 @@ def test_out_of_memory_by_the_kernels_word() -> None:
     assert "batch" in not_none(cause_advice(verdict.cause))
 
 
+HEAD = "Traceback (most recent call last):"
+
+
 @pytest.mark.timeout(60)  # it took minutes when each error was compared with all others
 @pytest.mark.parametrize(
     "line", ["SyntaxError: ", "Traceback (most recent call last):\nValueError: in user code:"]
@@ -304,11 +307,14 @@ def test_thousands_of_errors_in_a_log_delay_no_verdict(line: str) -> None:
     [
         f'  File "a.py", line 1, in f{" " * 60_000}x\nValueError: x',
         f"ValueError: {'Invalid value for argument `reduction` ' * 25_000}",
+        # Python's marks below a line of a program: they were read for each traceback.
+        "ValueError: x\n" + f"{HEAD}\nValueError: x\n" * 50 + "^\n" * 450_000 + "^" * 70_000,
     ],
+    ids=["frame", "message", "marks"],
 )
 def test_a_long_line_in_a_log_delays_no_verdict(lines: str) -> None:
     job = running(MWM, "worker:0", "worker:1")
     job.gone("worker:0", 1)
     job.gone("worker:1", signal=15)
-    (verdict,) = verdicts(job, worker0=f"Traceback (most recent call last):\n{lines}\n")
+    (verdict,) = verdicts(job, worker0=f"{HEAD}\n{lines}\n")
     assert verdict.task == "worker:0"
