@@ -83,7 +83,7 @@ def test_the_status_line_shows_progress_and_damages_no_output(
     left = LIVE.sub("", window.seen).replace("\r\n", "\n")
     lines = re.sub("\x1b\\[[0-9;]*m", "", left).splitlines()
     assert sorted(lines[:-1]) == ["worker:0 | reported", "worker:1 | reported"]
-    result = r"(job-\w+) succeeded in \S+ s · epoch 1/1, loss 0\.1235 · logs: distrun logs \1"
+    result = r"(job-\w+) succeeded in \S+ s · epoch 1/1, loss 0\.123 · logs: distrun logs \1"
     assert re.fullmatch(result, lines[-1])
     piped = distrun("launch", spec)
     assert sorted(piped.stdout.splitlines()) == sorted(lines[:-1])

@@ -113,7 +113,7 @@ def test_a_task_that_leaves_before_the_others_is_told(
     reports: list[str], first: str, second: str, told: str
 ) -> None:
     said = found(
-        *("mwm worker:2 | rooms", *reports),
+        *("mwm worker:2 | rooms worker:1@h2", *reports),
         *("worker:1 gone 0", "wait 5", "worker:0 gone 0 after 15"),
         worker0=first,
         worker1=second,
