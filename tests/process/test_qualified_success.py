@@ -57,7 +57,7 @@ MEET = """
 import json, os, socket, time
 rank, (host, port) = int(os.environ["DISTRUN_RANK"]), os.environ["DISTRUN_ADDRESS"].split(":")
 listener = socket.create_server(("", int(port)), reuse_port=True)
-_, other = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"][1 - rank].split(":")
+_, other = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"][{whose}].split(":")
 end = time.monotonic() + 60
 while True:
     try:
@@ -84,10 +84,12 @@ while time.monotonic() < end:
 """
 CONTACTS = {
     "silent": ("import time; time.sleep(6)", "worker:0, worker:1 never listened on a port: each"),
-    "alone": (CHURN, "worker:0, worker:1 were never connected: each"),
-    "met": (MEET, ""),
+    "alone": (MEET.format(whose="rank"), "worker:0, worker:1 were never connected: each"),
+    "busy": (CHURN, "worker:0, worker:1 were never connected: each"),
+    "met": (MEET.format(whose="1 - rank"), ""),
 }
-"""Whether members of a cluster have met; `alone`: one is connected to itself again and again."""
+"""Whether members of a cluster have met. `alone`: each is connected to itself; `busy`: one of them
+again and again."""
 
 
 def test_members_that_never_met_are_told_by_their_sockets(distrun: Distrun) -> None:
