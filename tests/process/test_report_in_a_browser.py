@@ -5,19 +5,20 @@ from __future__ import annotations
 import base64
 import os
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from distrun.cli.report import make_page, write_page
 from distrun.report.server import LivePage, PageServer
 from harness.long_job import write_long_job
-from harness.requirements import missing
 from harness.waiting import wait_until
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 WIDTHS = (400, 1400)
 SHOWN = """return [...document.querySelectorAll('svg.plot')]
@@ -35,49 +36,17 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "page.html"
 
 
-class Browser:
-    """Chromium without a window. `folder`: for its own files."""
-
-    def __init__(self, folder: Path) -> None:
-        from selenium.webdriver import Chrome, ChromeOptions
-        from selenium.webdriver.chrome.service import Service
-
-        options = ChromeOptions()
-        options.binary_location = shutil.which("chromium") or ""
-        for argument in (
-            *("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
-            *("--disable-dev-shm-usage", f"--user-data-dir={folder}"),
-        ):
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = Chrome(options=options, service=Service(shutil.which("chromedriver")))
-
-    def open(self, page: Path | str, width: int) -> None:
-        """Open a page, a file or an address, in a viewport of so many CSS pixels."""
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        self.driver.get(page if isinstance(page, str) else page.as_uri())
-
-    def run(self, script: str, *args: Any) -> Any:
-        """Run JavaScript in the page, and return what it returns."""
-        return self.driver.execute_script(script, *args)
-
-    def complaints(self) -> list[str]:
-        """Return what the browser's console has of errors and warnings."""
-        entries: list[dict[str, str]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
-        return [entry["message"] for entry in entries]
-
-
 @pytest.fixture
-def chromium(tmp_path: Path) -> Iterator[Browser]:
-    lacking = missing(("chromium", "chromedriver"))
+def chromium(tmp_path: Path) -> Iterator[Chrome]:
+    from harness import browser
+
+    lacking = browser.lacking()
     if lacking is not None:
         if os.environ.get("REQUIRE_BROWSER_TESTS"):
             pytest.fail(lacking)
         pytest.skip(lacking)
-    browser = Browser(tmp_path)
-    yield browser
-    browser.driver.quit()
+    with browser.browser(tmp_path) as driver:
+        yield driver
 
 
 def test_it_is_small_and_needs_nothing_else(page: Path) -> None:
@@ -88,7 +57,7 @@ def test_it_is_small_and_needs_nothing_else(page: Path) -> None:
     )
 
 
-def test_it_is_right_in_a_browser(chromium: Browser, page: Path) -> None:
+def test_it_is_right_in_a_browser(chromium: Chrome, page: Path) -> None:
     """One browser for all: its start takes seconds."""
     for width in WIDTHS:
         check_that_it_opens_without_an_error_and_fits(chromium, page, width)
@@ -97,26 +66,27 @@ def test_it_is_right_in_a_browser(chromium: Browser, page: Path) -> None:
     check_that_it_is_complete_without_javascript_and_on_paper(chromium, page)
 
 
-def check_that_it_opens_without_an_error_and_fits(
-    chromium: Browser, page: Path, width: int
-) -> None:
-    chromium.open(page, width)
-    assert chromium.complaints() == []
-    assert chromium.run("return performance.getEntriesByType('resource').length") == 0
-    assert chromium.run("return document.documentElement.scrollWidth") <= width
-    shown = chromium.run(SHOWN)
+def check_that_it_opens_without_an_error_and_fits(chromium: Chrome, page: Path, width: int) -> None:
+    from harness.browser import complaints, open_page, run
+
+    open_page(chromium, page, width)
+    assert complaints(chromium) == []
+    assert run(chromium, "return performance.getEntriesByType('resource').length") == 0
+    assert run(chromium, "return document.documentElement.scrollWidth") <= width
+    shown = run(chromium, SHOWN)
     assert {each.get_attribute("aria-label") for each in shown} >= {
         *("Tasks", "Loss", "Steps", "Processor, % of a core", "GPU memory", "GPU load, %"),
     }
     for each in shown:
         assert ("narrow" if width < 700 else "wide") in each.get_attribute("class").split()
-        height = chromium.run(
+        height = run(
+            chromium,
             "return Math.min(...[...arguments[0].querySelectorAll('text')]"
             ".map((text) => text.getBoundingClientRect().height))",
             each,
         )
         assert height >= 9, "pixels: smaller text cannot be read"
-    text = chromium.run("return document.body.innerText")
+    text = run(chromium, "return document.body.innerText")
     for words in (
         "succeeded",
         "16 on 16 hosts",
@@ -127,11 +97,13 @@ def check_that_it_opens_without_an_error_and_fits(
         assert words in text, words
 
 
-def check_that_plots_are_zoomed_together(chromium: Browser, page: Path) -> None:
-    chromium.open(page, 1400)
-    before = chromium.run(PATHS)
-    chromium.run("document.querySelector('[data-zoom=in]').click()")
-    zoomed = chromium.run(PATHS)
+def check_that_plots_are_zoomed_together(chromium: Chrome, page: Path) -> None:
+    from harness.browser import open_page, run
+
+    open_page(chromium, page, 1400)
+    before = run(chromium, PATHS)
+    run(chromium, "document.querySelector('[data-zoom=in]').click()")
+    zoomed = run(chromium, PATHS)
     long = [index for index, (left, right) in enumerate(before) if right - left > 100]
     assert len(long) > 20
     for index in long:
@@ -140,43 +112,47 @@ def check_that_plots_are_zoomed_together(chromium: Browser, page: Path) -> None:
     ticks = (
         "return [...document.querySelectorAll('svg.wide > g:last-child')].map((g) => g.textContent)"
     )
-    texts = set(chromium.run(ticks))
+    texts = set(run(chromium, ticks))
     assert len(texts) == 1
     assert "12 h" in texts.pop()
-    chromium.run("document.querySelector('[data-zoom=all]').click()")
-    assert chromium.run(PATHS) == before
+    run(chromium, "document.querySelector('[data-zoom=all]').click()")
+    assert run(chromium, PATHS) == before
 
 
-def check_that_tasks_can_be_switched_off(chromium: Browser, page: Path) -> None:
-    chromium.open(page, 1400)
+def check_that_tasks_can_be_switched_off(chromium: Chrome, page: Path) -> None:
+    from harness.browser import open_page, run
+
+    open_page(chromium, page, 1400)
     lines = (
         "return [...document.querySelectorAll('svg.wide .task[data-task=\"1\"]')]"
         ".filter((each) => each.getBoundingClientRect().width > 0).length"
     )
-    assert chromium.run(lines) > 5
-    chromium.run("document.querySelector('#legend input[data-task=\"1\"]').click()")
-    assert chromium.run(lines) == 0
-    chromium.run("document.querySelector('[data-tasks=all]').click()")
-    assert chromium.run(lines) > 5
+    assert run(chromium, lines) > 5
+    run(chromium, "document.querySelector('#legend input[data-task=\"1\"]').click()")
+    assert run(chromium, lines) == 0
+    run(chromium, "document.querySelector('[data-tasks=all]').click()")
+    assert run(chromium, lines) > 5
 
 
-def check_that_it_is_complete_without_javascript_and_on_paper(
-    chromium: Browser, page: Path
-) -> None:
-    chromium.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+def check_that_it_is_complete_without_javascript_and_on_paper(chromium: Chrome, page: Path) -> None:
+    from harness.browser import open_page, run
+
+    chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
-        chromium.open(page, 1400)
-        printed = chromium.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})
+        open_page(chromium, page, 1400)
+        printed = chromium.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})
     finally:
-        chromium.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-    assert chromium.run("return document.getElementById('controls').hidden")
-    assert len(chromium.run(SHOWN)) >= 10
+        chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert run(chromium, "return document.getElementById('controls').hidden")
+    assert len(run(chromium, SHOWN)) >= 10
     assert base64.b64decode(printed["data"]).startswith(b"%PDF")
 
 
 def test_a_served_page_renews_itself_and_keeps_what_is_open(
-    chromium: Browser, tmp_path: Path
+    chromium: Chrome, tmp_path: Path
 ) -> None:
+    from harness.browser import complaints, open_page, run
+
     width = min(WIDTHS)
     job = write_long_job(tmp_path / "jobs" / "live-aaaaaa", hosts=2)
     record = job.events_file.read_text().splitlines(keepends=True)
@@ -189,29 +165,29 @@ def test_a_served_page_renews_itself_and_keeps_what_is_open(
     )
     with PageServer(live, 0) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        chromium.open(server.url, width)
-        chromium.run("document.querySelector('#logs details').open = true")
+        open_page(chromium, server.url, width)
+        run(chromium, "document.querySelector('#logs details').open = true")
         for button in ("#controls [data-zoom=in]", "#legend input"):
-            chromium.run(f"document.querySelector('{button}').click()")
+            run(chromium, f"document.querySelector('{button}').click()")
         # At once: the page is renewed all the time, and the button with it.
         enable = "const button = document.querySelector('[data-action=stacks]')"
-        chromium.run(f"{enable}; button.disabled = false; button.click()")
-        chromium.run("document.querySelector('#controls [data-zoom=in]').focus()")
+        run(chromium, f"{enable}; button.disabled = false; button.click()")
+        run(chromium, "document.querySelector('#controls [data-zoom=in]').focus()")
         shown = "return document.getElementById('answer').textContent"
-        wait_until(lambda: chromium.run(shown) == "worker:1 <b>stands</b>", timeout=30)
+        wait_until(lambda: run(chromium, shown) == "worker:1 <b>stands</b>", timeout=30)
         job.events_file.write_text("".join(record))
-        wait_until(lambda: chromium.driver.title == "live-aaaaaa: succeeded", timeout=30)
+        wait_until(lambda: chromium.title == "live-aaaaaa: succeeded", timeout=30)
         told = "return document.getElementById('outcome').innerText"
-        wait_until(lambda: "succeeded in" in chromium.run(told), timeout=30)
-        assert chromium.run("return document.activeElement.dataset.zoom") == "in"
-        assert chromium.run("return document.querySelector('#logs details').open")
-        assert not chromium.run("return document.querySelector('#legend input').checked")
-        assert chromium.run(shown) == "worker:1 <b>stands</b>"
-        assert chromium.run("return document.querySelector('.times').style.display") == "none"
-        assert chromium.run("return document.documentElement.scrollWidth") <= width
+        wait_until(lambda: "succeeded in" in run(chromium, told), timeout=30)
+        assert run(chromium, "return document.activeElement.dataset.zoom") == "in"
+        assert run(chromium, "return document.querySelector('#logs details').open")
+        assert not run(chromium, "return document.querySelector('#legend input').checked")
+        assert run(chromium, shown) == "worker:1 <b>stands</b>"
+        assert run(chromium, "return document.querySelector('.times').style.display") == "none"
+        assert run(chromium, "return document.documentElement.scrollWidth") <= width
         foreign = "return performance.getEntriesByType('resource').map((each) => each.name)"
-        assert all(name.startswith(server.url) for name in chromium.run(foreign))
-        assert chromium.complaints() == []
+        assert all(name.startswith(server.url) for name in run(chromium, foreign))
+        assert complaints(chromium) == []
         server.shutdown()
     words = "return document.getElementById('connection').innerText"
-    wait_until(lambda: "has ended" in chromium.run(words), timeout=30)
+    wait_until(lambda: "has ended" in run(chromium, words), timeout=30)
