@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from distrun.errors import (
     DistrunError,
@@ -62,6 +62,7 @@ __all__ = [
     "report",
     "run",
 ]
+_Filled = TypeVar("_Filled", bound=Frozen)
 _ERRORS = (UsageError, InvalidSpecError, HostError, InternalError, StartTimeoutError)
 _ERROR_OF_CODE = {kind.exit_code: kind for kind in _ERRORS}
 
@@ -213,7 +214,7 @@ class Spec:
 
         A check that could not be made is a warning, too.
         """
-        answer = _ask({"operation": "warnings", "spec": _to_json(self._spec)})
+        answer = _ask("warnings", self._spec)
         return [str(each) for each in _problems(answer["warnings"])]
 
     def plan(self) -> Plan:
@@ -223,25 +224,13 @@ class Spec:
             HostError: a host cannot be used.
             InvalidSpecError: no plan can be made.
         """
-        answer = _ask({"operation": "plan", "spec": _to_json(self._spec)})
-        tasks = (
-            PlannedTask(
-                name=task["name"],
-                host=task["host"],
-                address=task["address"],
-                argv=tuple(task["argv"]),
-                workdir=task["workdir"],
-                env=task["env"],
-                tf_config=_object(task["tf_config"]),
-            )
+        answer = _ask("plan", self._spec)
+        tasks = tuple(
+            _filled(PlannedTask, task, name=task["task"], argv=tuple(task["argv"]))
             for task in answer["tasks"]
         )
-        return Plan(
-            name=self.name,
-            strategy=self.strategy,
-            hosts=tuple(answer["hosts"]),
-            tasks=tuple(tasks),
-        )
+        hosts = tuple(answer["hosts"])
+        return Plan(name=self.name, strategy=self.strategy, hosts=hosts, tasks=tasks)
 
 
 class Job:
@@ -255,8 +244,8 @@ class Job:
 
     def _repr_html_(self) -> str:
         """What `distrun status` prints, for notebooks."""
-        from distrun.cli.status_view import status_html
         from distrun.job.job import read_job
+        from distrun.job.status_view import status_html
 
         return status_html(read_job(self._existing()))
 
@@ -359,8 +348,8 @@ class Job:
         Raises:
             UsageError: the job has no such task, or `lines` is negative.
         """
-        from distrun.cli import logs
-        from distrun.cli.console import JSON_VERSION
+        from distrun.codec import JSON_VERSION
+        from distrun.job import chosen_logs
         from distrun.job.control import SupervisorWatch
         from distrun.logs import View, merged
 
@@ -371,15 +360,15 @@ class Job:
             watch = None
             if follow:
                 watch = stack.enter_context(contextlib.closing(SupervisorWatch(folder)))
-            names = logs.planned_tasks(folder, watch)
-            logs.check_choice([names], tasks)
-            found = logs.task_logs(folder, logs.chosen_tasks(names, tasks), labelled=True)
-            chosen = logs.joined_logs(folder, found)
-            view = View([each.task for each in chosen], json_version=JSON_VERSION)
+            names = chosen_logs.planned_tasks(folder, watch)
+            chosen_logs.check_choice([names], tasks)
+            names = chosen_logs.chosen_tasks(names, tasks)
+            logs = chosen_logs.output_logs(folder, names, labelled=True)
+            view = View([each.task for each in logs], json_version=JSON_VERSION)
             if watch is None:
-                blocks = merged(chosen, view, last=lines, since=after)
+                blocks = merged(logs, view, last=lines, since=after)
             else:
-                blocks = logs.followed(folder, chosen, view, watch, last=lines, since=after)
+                blocks = chosen_logs.followed(folder, logs, view, watch, last=lines, since=after)
             for block in blocks:
                 for fields in map(json.loads, block.splitlines()):
                     yield LogLine(fields["task"], fields["line"], fields["at"])
@@ -392,31 +381,21 @@ class Job:
             signal: the first signal to send to the tasks.
 
         Raises:
-            UsageError: there is no such signal, or `grace` is negative or infinite.
+            UsageError: there is no such signal, `grace` is no time, or the job is lost.
             HostError: it is not known that nothing is left, for example on a host out of reach.
+            InternalError: its supervisor does not answer.
         """
-        from distrun.job import control, leftovers
+        from distrun.job.queued_job import StopOrder
+        from distrun.job.stopping import StoppedJob
 
         _require(grace is None or 0 <= grace < math.inf, "grace", grace)
         _require(signal in signals.valid_signals(), "signal", signal)
-        folder = self._existing()
-        if folder.is_elsewhere:
-            from distrun.job import queued_job
-
-            order = queued_job.StopOrder(command="Job.kill()", signal=int(signal), grace=grace)
-            queued_job.stop(folder, order)
-            return
-        control.resume_supervisor(folder)
-        channel = control.connect(folder)
-        if channel is not None:
-            with contextlib.closing(channel):
-                control.request_stop(channel, "Job.kill()", grace=grace, signum=int(signal))
-                control.wait_for_end(channel, folder.job_id)
-            control.require_supervisor_ended(folder)
-            if not folder.path.exists():
-                raise control.removed_error(folder)
-        has_ended = channel is not None and folder.state().phase.is_final
-        for error in leftovers.end(folder, "Job.kill()", has_just_ended=has_ended).errors:
+        order = StopOrder(command="Job.kill()", signal=int(signal), grace=grace)
+        errors: list[DistrunError] = []
+        stop = StoppedJob(self._existing(), order, tell=errors.append)
+        stop.ask()
+        stop.wait()
+        for error in errors:
             raise error
 
     def _existing(self) -> JobFolder:
@@ -498,8 +477,7 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
         InvalidSpecError: as :func:`load`; the place of a problem is the option of `distrun run`.
         DistrunError: as :func:`launch`.
     """
-    from distrun.cli import run_spec
-    from distrun.cli.run import refuse_spec
+    from distrun.job import run_spec
 
     for what, number in (("workers", workers), ("ps", ps)):
         _require(number is None or number >= 1, what, number)
@@ -519,7 +497,6 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
         python=None if python is None else os.fspath(python),
         env=tuple(f"{key}={value}" for key, value in (env or {}).items()),
     )
-    refuse_spec(options.program)
     spec, _ = run_spec.load(options, "# distrun.run()\n", overrides=overrides)
     return _launch(Spec(spec), preflight=preflight, strict=strict, force=force)
 
@@ -551,7 +528,7 @@ def _launch(spec: Spec, **how: bool) -> Job:
     import warnings
 
     chosen = _without_missing_tensorboard(spec._spec)  # noqa: SLF001 - the class is this module's
-    answer = _ask({"operation": "launch", "spec": _to_json(chosen), **how})
+    answer = _ask("launch", chosen, **how)
     started = job(answer["job_id"])
     try:
         for each in _problems(answer["warnings"]):
@@ -622,10 +599,9 @@ def _status(view: JobView) -> JobStatus:
     cause = None
     if outcome is not None and outcome.exit_code:
         cause = outcome.cause if verdict is None else verdict.cause
-    fields = view.summary()
-    names = ("job_id", "name", "state", "strategy", "restarts", "created_at", "ended_at")
-    return JobStatus(
-        **{name: fields[name] for name in (*names, "exit_code", "origin")},
+    return _filled(
+        JobStatus,
+        view.summary(),
         is_running=view.is_running,
         cause=None if cause is None else cause_text(cause),
         cause_kind=None if verdict is None else verdict.kind.value,
@@ -640,19 +616,20 @@ def _status(view: JobView) -> JobStatus:
 def _task_status(view: TaskView) -> TaskStatus:
     fields = view.to_json()
     usage = fields["usage"] or {}
-    return TaskStatus(
+    return _filled(
+        TaskStatus,
+        fields,
         name=fields["task"],
         cpu_percent=usage.get("cpu_percent"),
         memory_bytes=usage.get("memory_bytes"),
         log=Path(fields["log"]),
-        **{
-            name: fields[name]
-            for name in (
-                *("state", "host", "address", "pid", "attempt", "exit_code", "signal", "reason"),
-                *("started_at", "exited_at", "progress"),
-            )
-        },
     )
+
+
+def _filled(kind: type[_Filled], fields: Mapping[str, Any], **own: Any) -> _Filled:
+    """Return one of these whose fields are those of the same names, unless they are given."""
+    names = kind.__dataclass_fields__
+    return kind(**{name: own[name] if name in own else fields[name] for name in names})
 
 
 def _without_missing_tensorboard(spec: model.Spec) -> model.Spec:
@@ -667,27 +644,15 @@ def _without_missing_tensorboard(spec: model.Spec) -> model.Spec:
     return replace(spec, tensorboard=None)
 
 
-def _to_json(value: Any) -> Any:
-    from distrun.codec import to_json
-
-    return to_json(value)
-
-
-def _object(text: str | None) -> Any:
-    try:
-        return json.loads(text or "")
-    except ValueError:  # the program sets another TF_CONFIG
-        return None
-
-
 def _failure(folder: JobFolder) -> DistrunError:
     """Return the error for a job that ended before all its tasks had started."""
     from distrun.job.end_report import failure_report
     from distrun.job.events import Origin
+    from distrun.job.job import Job as RecordedJob
 
-    state = folder.state()
-    outcome = state.outcome
-    text = "\n".join(failure_report(folder, state)).strip()
+    ended = RecordedJob(folder, folder.state())
+    outcome = ended.state.outcome
+    text = "\n".join(failure_report(ended)).strip()
     if outcome is None:
         return InternalError(text)
     is_own = outcome.origin is Origin.DISTRUN
@@ -697,7 +662,7 @@ def _failure(folder: JobFolder) -> DistrunError:
     return error
 
 
-def _ask(request: dict[str, Any]) -> Any:
+def _ask(operation: str, spec: model.Spec, **how: bool) -> Any:
     """Return the answer of a process that does what needs signals and child processes.
 
     If this is interrupted, nothing is left of what that process has started.
@@ -705,8 +670,10 @@ def _ask(request: dict[str, Any]) -> Any:
     Raises:
         DistrunError: its error.
     """
+    from distrun.codec import to_json
     from distrun.supervisor.hosts.local import isolated_python
 
+    request = {"operation": operation, "spec": to_json(spec), "parent": os.getpid(), **how}
     with tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(
             isolated_python("distrun.cli.api_child"),
@@ -716,8 +683,8 @@ def _ask(request: dict[str, Any]) -> Any:
             start_new_session=True,  # a Ctrl-C in the terminal is for this process
         )
         try:
-            asked = json.dumps({**request, "parent": os.getpid()})
-            text = _exchange(process, asked.encode() + b"\n", request["operation"] == "launch")
+            asked = json.dumps(request).encode() + b"\n"
+            text = _exchange(process, asked, operation == "launch")
         except BaseException:
             process.kill()  # then the supervisor ends the job
             raise

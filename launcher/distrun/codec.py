@@ -19,6 +19,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from distrun.agent.protocol import Cause, Struct
 
+JSON_VERSION = 2
+"""Of what `--json` prints, see docs/json.md."""
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
 _LATEST = 1e11

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distrun.cli.report import make_page, write_page
+from distrun.cli.report import make_page
 from distrun.report.server import LivePage, PageServer
 from harness.long_job import write_long_job
 from harness.waiting import wait_until
@@ -32,7 +32,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a job of a day, restarted three times, on 16 hosts."""
     folder = tmp_path_factory.mktemp("report")
     job = write_long_job(folder / "jobs" / "long-aaaaaa", hosts=16)
-    write_page(make_page(job), folder / "page.html")
+    (folder / "page.html").write_text(make_page(job))
     return folder / "page.html"
 
 

@@ -155,9 +155,9 @@ def jobs_are_free_of_distrun(module: Module) -> Iterator[Violation]:
 
 
 def heavy_packages_have_one_place(module: Module) -> Iterator[Violation]:
-    """Only the command line writes in colour, only reports have templates."""
+    """Only commands write in colour, only reports have templates."""
     places = {
-        "rich": ("distrun.cli",),
+        "rich": ("distrun.cli", "distrun.job.status_view", "distrun.words.table"),
         "textual": ("distrun.cli.watch_screen",),
         "jinja2": ("distrun.report",),
     }
@@ -352,7 +352,8 @@ LAYERS = (
         "distrun.job.usage",
     },
     {"distrun.bundle", "distrun.job", "distrun.report"},
-    {"distrun", "distrun.api", "distrun.cli"},
+    {"distrun", "distrun.api"},
+    {"distrun.cli"},
     {"distrun.__main__", "distrun.supervisor.main"},
 )
 """From the bottom to the top. The last are where processes begin, which join all the others."""

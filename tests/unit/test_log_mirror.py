@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distrun.agent.protocol import LogData
-from distrun.cli.logs import joined_logs
+from distrun.job.chosen_logs import joined_logs
 from distrun.job.folder import JobFolder
 from distrun.logs.merge import merged
 from distrun.logs.task_log import TaskLog

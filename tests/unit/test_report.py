@@ -10,6 +10,7 @@ from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.end_report import failure_report
 from distrun.job.folder import JobFolder
+from distrun.job.job import Job as RecordedJob
 from distrun.job.record import EventLog
 from distrun.spec.model import RestartSpec
 
@@ -33,7 +34,7 @@ def failed() -> Job:
 
 
 def report(folder: JobFolder, job: Job) -> str:
-    return "\n".join(failure_report(folder, job.state))
+    return "\n".join(failure_report(RecordedJob(folder, job.state)))
 
 
 def test_last_lines_are_those_of_the_last_attempt(folder: JobFolder) -> None:

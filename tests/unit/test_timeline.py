@@ -242,7 +242,7 @@ HISTORY = [
 
 
 def phases(found: AttemptTiming) -> dict[str, tuple[float, float, str]]:
-    return {each.phase.value: (each.at, each.seconds, each.last) for each in found.reached}
+    return {each.phase.words: (each.at, each.seconds, each.last or "") for each in found.reached}
 
 
 def test_each_phase_has_its_time_its_length_and_who_was_last() -> None:

@@ -28,7 +28,7 @@ from distrun.bundle.reader import (
     is_known,
 )
 from distrun.codec import from_json, to_json
-from distrun.job import events, record
+from distrun.job import events
 from distrun.job.folder import LATE_SUFFIX, LOG_SUFFIX, JobFolder
 from distrun.redaction import Redactor, secret_values
 from distrun.spec.machine import own_names
@@ -36,7 +36,9 @@ from distrun.spec.model import Spec
 from distrun.spec.regular_file import data_start, open_regular_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
+
+    from distrun.job.job import Job
 
 _MOST_LOG_BYTES = 1 << 20
 """Of each log: its end."""
@@ -52,21 +54,21 @@ class Part(NamedTuple):
     left_out: int = 0
 
 
-def make_redactor(folder: JobFolder, *, keep_names: bool) -> Redactor:
+def make_redactor(job: Job, *, keep_names: bool) -> Redactor:
     """Return what replaces the secrets of a job and, unless they are to be kept, the names.
 
     They are those that its files and this machine tell.
     """
-    roles = {task.partition(":")[0] for task in folder.state().tasks}
+    roles = {task.partition(":")[0] for task in job.state.tasks}
     spec = None
     with contextlib.suppress(*_UNREADABLE):
-        spec = from_json(Spec, _read(folder.resolved_spec_file))
+        spec = from_json(Spec, _read(job.folder.resolved_spec_file))
         roles |= {each.role.value for each in spec.roles}
-    logins = [] if keep_names else [each.rpartition("@") for each in _hosts(folder, spec)]
+    logins = [] if keep_names else [each.rpartition("@") for each in _hosts(job, spec)]
     users = [] if keep_names else [*_own_users(), *(user for user, _, _ in logins)]
     if spec is not None and not keep_names:
         users.append(spec.ssh.user or "")
-    return Redactor(secret_values(folder), users, [host for *_, host in logins], roles=roles)
+    return Redactor(secret_values(job.folder), users, [host for *_, host in logins], roles=roles)
 
 
 def _own_users() -> Iterator[str]:
@@ -78,13 +80,12 @@ def _own_users() -> Iterator[str]:
         yield Path.home().name
 
 
-def _hosts(folder: JobFolder, spec: Spec | None) -> Iterator[str]:
-    with contextlib.suppress(OSError):
-        for event in record.read(str(folder.events_file)):
-            if isinstance(event, events.HostReady):
-                yield from (event.host, event.hostname, event.address or "")
-            elif isinstance(event, (events.HostLost, events.HostLeftOut)):
-                yield event.host  # perhaps it has never been ready
+def _hosts(job: Job, spec: Spec | None) -> Iterator[str]:
+    for event in job.history:
+        if isinstance(event, events.HostReady):
+            yield from (event.host, event.hostname, event.address or "")
+        elif isinstance(event, (events.HostLost, events.HostLeftOut)):
+            yield event.host  # perhaps it has never been ready
     if spec is not None:
         yield from (name or "" for each in spec.hosts for name in (each.name, each.address))
         addresses = (each for role in spec.roles for each in role.addresses)
@@ -94,7 +95,7 @@ def _hosts(folder: JobFolder, spec: Spec | None) -> Iterator[str]:
                 yield from (each.partition(":")[0] for each in value.split(","))
     yield from (socket.gethostname(), *sorted(own_names()))
     with contextlib.suppress(*_UNREADABLE):  # what the plan has from the launching shell
-        no_proxy = _read(folder.plan_file)["env"]["no_proxy"].split(",")
+        no_proxy = _read(job.folder.plan_file)["env"]["no_proxy"].split(",")
         yield from (each.lstrip(".*") for each in no_proxy)
 
 
@@ -104,37 +105,20 @@ def _read(path: Path) -> Mapping[str, dict[str, str]]:
         return found
 
 
-def write_bundle(
-    file: IO[bytes],
-    folder: JobFolder,
-    redactor: Redactor,
-    make_report: Callable[[JobFolder, About], str],
-    *,
-    phase: str,
-    is_running: bool,
-    versions: Mapping[str, str],
-) -> list[Part]:
-    """Write an archive; return what is in it. Raises OSError.
+def write_bundle(file: IO[bytes], job: Job, redactor: Redactor) -> list[Part]:
+    """Write an archive of a job; return what is in it. Raises OSError."""
+    from distrun.report.page import Report, render, versions
 
-    Args:
-        file: where to.
-        folder: the job's.
-        redactor: replaces secrets and names.
-        make_report: makes the page of a job's folder, which has been redacted.
-        phase: how `status` shows the job.
-        is_running: whether it has not ended.
-        versions: of what is installed here.
-    """
     # The id contains the job's name, which may be that of a user.
-    job_id = re.sub(r"[^A-Za-z0-9._-]", "", redactor(folder.job_id)).lstrip("._-") or "job"
+    job_id = re.sub(r"[^A-Za-z0-9._-]", "", redactor(job.folder.job_id)).lstrip("._-") or "job"
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     about = About(
         version=VERSION,
         job_id=job_id,
         made_at=time.time(),
-        phase=phase,
-        is_running=is_running,
-        versions={**versions, "Python": platform.python_version(), "system": system},
+        phase=job.phase,
+        is_running=job.is_running,
+        versions={**versions(), "Python": platform.python_version(), "system": system},
     )
     with (
         TemporaryFolder(prefix="distrun-bundle-") as temporary,
@@ -143,10 +127,10 @@ def write_bundle(
         copy = JobFolder(Path(temporary) / "jobs" / job_id)
         copy.logs.mkdir(parents=True)
         copy.history.mkdir()
-        parts = _copy(folder, copy, redactor)
+        parts = _copy(job.folder, copy, redactor)
         text = redactor(json.dumps(to_json(about), indent=2) + "\n")
         parts.append(_write(copy, ABOUT, text))
-        parts.append(_write(copy, REPORT, make_report(copy, about)))
+        parts.append(_write(copy, REPORT, render(Report(copy, about=about))))
         parts.append(_write(copy, README, _readme(job_id, parts, redactor)))
         for part in parts:
             path = copy.path / part.name

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import signals
-from distrun.cli.program_check import ProgramCheck, refuse_certain, require_keras_2
+from distrun.cli.program_check import ProgramCheck, require_keras_2
 from distrun.cli.signals import TerminatedError
-from distrun.cli.spec_warnings import find_warnings, refuse_if
+from distrun.cli.spec_warnings import find_warnings
+from distrun.cli.transfer_bar import read_files
 from distrun.codec import from_json, to_json
 from distrun.errors import DistrunError
 from distrun.frozen import replace
 from distrun.job.folder import JobStore
-from distrun.job.session import Session, all_executed
+from distrun.job.session import Listener, Session, all_executed
 from distrun.spec.model import Spec
 from distrun.spec.problems import SpecProblemsError
 from distrun.supervisor import guard, supervisor_process
@@ -93,15 +94,11 @@ def _warnings(spec: Spec) -> dict[str, Any]:
 
 
 def _plan(spec: Spec) -> dict[str, Any]:
-    from distrun.redaction import mask_secrets
+    from distrun.job.json_output import task_json
     from distrun.supervisor.dry_run import make_plan
 
     plan = make_plan(spec)
-    tasks = [
-        {**task.fields(), "env": mask_secrets(task.environment), "tf_config": task.tf_config}
-        for task in plan.tasks
-    ]
-    return {"tasks": tasks, "hosts": list(plan.hosts)}
+    return {"tasks": list(map(task_json, plan.tasks)), "hosts": list(plan.hosts)}
 
 
 def _launch(spec: Spec, request: dict[str, Any]) -> dict[str, Any]:
@@ -114,27 +111,13 @@ def _launch(spec: Spec, request: dict[str, Any]) -> dict[str, Any]:
     check = ProgramCheck(spec)
     with contextlib.ExitStack() as undo:
         undo.callback(check.close)
-        if request["strict"]:
-            check.wait()
-            refuse_if(check.warnings, strict=True)
-            spec = replace(spec, strict=True)
-        elif not request["force"]:
-            refuse_certain(check)
+        if request["strict"] or not request["force"]:
+            check.refuse(strict=request["strict"])
         undo.pop_all()
-    manifest = None
-    if spec.sends_files:
-        from distrun.sync.file_selection import select_files
-
-        manifest = select_files(spec, [str(JobStore.default().jobs)]).manifest(lambda _: None)
+    spec = replace(spec, strict=spec.strict or request["strict"])
     folder = JobStore.default().new_folder(spec.name)
     session = Session(
-        folder,
-        spec,
-        preflight=request["preflight"],
-        on_event=lambda _event, _state: None,
-        on_signal=lambda _number: None,
-        on_transfer=lambda _message: None,
-        manifest=manifest,
+        folder, spec, Listener(), preflight=request["preflight"], manifest=read_files(spec)
     )
     is_wanted = True
 

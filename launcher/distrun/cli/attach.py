@@ -15,9 +15,9 @@ import click
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli.job_faults import find_job
 from distrun.cli.launched_job import ShownJob
-from distrun.cli.logs import check_choice
 from distrun.cli.options import all_output_option, job_argument, task_option
 from distrun.errors import EXIT_KILLED, UsageError
+from distrun.job.chosen_logs import check_choice
 from distrun.job.folder import JobFolder
 from distrun.job.session import AttachedJob
 from distrun.lifecycle import JobState
@@ -61,12 +61,12 @@ class _AttachedView(ShownJob):
         """With which to leave the job running; None: it is followed."""
         self._old_terminal: list[object] | None = None
         """The settings of a terminal that reads single keys; None: no question is open."""
-        session = AttachedJob(folder, on_event=self._on_event, on_signal=self._on_signal)
-        self._session: AttachedJob = session
-        self._view.began_before(time.time() - session.state.created_at)
-        if session.state.tasks:
-            self._view.show_plan(session.state)
-            self._follow_logs(session.state)
+        self._session = AttachedJob(folder, self)
+        state = self._session.state
+        self._view.began_before(time.time() - state.created_at)
+        if state.tasks:
+            self._view.show_plan(state)
+            self._follow_logs(state)
 
     def run(self) -> int:
         try:
@@ -74,21 +74,16 @@ class _AttachedView(ShownJob):
         finally:
             self._end_question()
 
-    def _is_enough(self, state: JobState) -> bool:  # noqa: ARG002 - of the other class
-        return self._exit_code is not None
+    def _left(self, state: JobState) -> int | None:
+        return None if state.phase.is_final else self._exit_code
 
-    def _leave(self) -> bool:
-        if self._exit_code is None or self._session.state.phase.is_final:
-            return False
+    def _leave(self) -> None:
         self._session.close()
-        return True
-
-    def _left_running(self) -> int:
+        self._view.clear_status()
         if not self._output.is_gone:
             self._view.print(
                 f"job {self.folder.job_id} goes on; to return: distrun attach {self.folder.job_id}"
             )
-        return self._exit_code or 0
 
     def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:
         ends = line_ends(logs)
@@ -100,7 +95,7 @@ class _AttachedView(ShownJob):
 
     # Ctrl-C --------------------------------------------------------------------------------
 
-    def _on_signal(self, number: int) -> None:
+    def on_signal(self, number: int) -> None:
         """Ask what Ctrl-C means. Any other signal, and a second one, leaves the job."""
         is_question = number == signal.SIGINT and not self._stop_requested
         if not is_question or self._old_terminal is not None or not self._ask():

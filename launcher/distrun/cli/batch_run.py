@@ -54,18 +54,6 @@ def command(
             "batch-run is for batch scripts of Slurm, and for pods",
             hint="queue a job with: distrun submit SPEC",
         )
-    folder = _folder(job_id, spec_path, args, name, overrides, number)
-    return _run(folder, number)
-
-
-def _folder(
-    job_id: str | None,
-    spec_path: str | None,
-    args: tuple[str, ...],
-    name: str | None,
-    overrides: tuple[str, ...],
-    number: str,
-) -> JobFolder:
     store = JobStore.default()
     if job_id is not None:
         folder = JobFolder(store.jobs / job_id)
@@ -74,11 +62,12 @@ def _folder(
                 f"the record of job {job_id} is not on this node: {folder.path}",
                 hint="submit with DISTRUN_HOME in a folder that login node and nodes share",
             )
-        return folder
-    if spec_path is None:
+    elif spec_path is not None:
+        spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
+        folder = submission.register(store, spec, number)
+    else:
         raise click.UsageError("Missing argument 'SPEC'.")
-    spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
-    return submission.register(store, spec, number)
+    return _run(folder, number)
 
 
 def _run(folder: JobFolder, number: str) -> int:

@@ -10,7 +10,6 @@ from typing import IO
 
 import click
 
-from distrun.bundle.reader import About
 from distrun.bundle.writer import Part, make_redactor, replaced_text, write_bundle
 from distrun.cli import console
 from distrun.cli.job_faults import find_job, tell_problem
@@ -56,20 +55,10 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
 
 def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]:
     """Write the archive; returns what is in it, in lines."""
-    from distrun.report.page import versions
-
     job = read_job(folder)
     tell_problem([job])
-    redactor = make_redactor(folder, keep_names=keep_names)
-    parts = write_bundle(
-        file,
-        folder,
-        redactor,
-        _report,
-        phase=job.phase,
-        is_running=job.is_running,
-        versions=versions(),
-    )
+    redactor = make_redactor(job, keep_names=keep_names)
+    parts = write_bundle(file, job, redactor)
     lines = [labelled(name, text) for name, text in _listed(parts)]
     lines.append(labelled("replaced", replaced_text(redactor)))
     kept = [*redactor.kept]
@@ -79,12 +68,6 @@ def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]
         text = f"{', '.join(kept)}: such words also have other meanings"
         lines.append(labelled("not replaced", text))
     return lines
-
-
-def _report(folder: JobFolder, about: About) -> str:
-    from distrun.report.page import Report, render
-
-    return render(Report(folder, about=about))
 
 
 def _listed(parts: Iterable[Part]) -> list[tuple[str, str]]:

@@ -122,8 +122,8 @@ def _is_confirmed(found: dict[JobFolder, int]) -> bool:
 
 
 def _print_table(found: dict[JobFolder, int]) -> None:
-    from distrun.cli.table import Column, make_table, styled
     from distrun.job.job import read_jobs
+    from distrun.words.table import Column, make_table, styled
 
     columns = (
         Column("JOB"),

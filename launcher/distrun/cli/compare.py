@@ -11,14 +11,15 @@ import click
 from distrun.cli import console
 from distrun.cli.job_faults import tell_problem, tell_record_fault
 from distrun.cli.options import job_argument, json_option, output_option
-from distrun.cli.report import require, write_page
-from distrun.cli.table import Column, make_table
+from distrun.cli.output_file import write_file
+from distrun.cli.report import require
 from distrun.errors import UsageError
 from distrun.job import queued_job
 from distrun.job.folder import JobStore
 from distrun.report.comparison import Run, differences, render
 from distrun.spec.units import format_bytes
 from distrun.words.formats import format_duration, format_time
+from distrun.words.table import Column, make_table
 
 Row = tuple[str, Sequence[str]]
 _FEWEST, _MOST = 2, 6
@@ -78,8 +79,8 @@ def _write_page(runs: Sequence[Run], found: Sequence[Row], path: Path) -> None:
 
     require("jinja2")
     tables = {"Key figures": list(_figures(runs)), "What differs in spec and versions": found}
-    page = render(runs, tables).encode("utf-8", "replace").decode()
-    write_page(page, path)
+    with write_file(path) as file:
+        file.write(render(runs, tables).encode("utf-8", "replace"))
     console.print_message(f"wrote {path}")
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from distrun.errors import DistrunError
 
-JSON_VERSION = 2
-"""Of what `--json` prints, see docs/json.md."""
 ITEMS = "\0items"
 """Stands for a list that is printed element by element, see :func:`print_json`."""
 _PIPE_WIDTH = 100_000
@@ -76,6 +74,8 @@ def print_json(fields: dict[str, Any], items: Iterable[Any] = ()) -> None:
         items: the list in place of ITEMS in a field of a field. They are made and printed one
             after the other, because together they may not fit into memory.
     """
+    from distrun.codec import JSON_VERSION
+
     text = json.dumps({"version": JSON_VERSION, **fields}, indent=2)
     before, mark, after = text.partition(json.dumps(ITEMS))
     print(before, end="[" if mark else "")  # noqa: T201

@@ -12,13 +12,13 @@ from rich.text import Text
 
 from distrun.agent.protocol import Cause, Code, Hello, Subject
 from distrun.cli import console
-from distrun.cli.table import Column, make_table, styled
 from distrun.cli.terminal import Terminal
 from distrun.preflight import Check, Grade
 from distrun.spec.problems import printable
 from distrun.supervisor.round import Round
 from distrun.words.causes import cause_advice, cause_text
 from distrun.words.formats import format_count, format_duration, format_host_names, format_names
+from distrun.words.table import Column, make_table, styled
 
 _REDRAW_SECONDS = 1.0
 

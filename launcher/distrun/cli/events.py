@@ -87,8 +87,9 @@ def _new_events(record: EventReader, formatter: EventFormatter | None) -> Iterat
 
 def _as_json(event: Event) -> str:
     """One line: the event with its causes in words, and the version of this format."""
+    from distrun.codec import JSON_VERSION
     from distrun.job.json_output import output_json
 
     kind = type(event).__name__
-    shown = {"version": console.JSON_VERSION, "event": kind, "at": event.at, **output_json(event)}
+    shown = {"version": JSON_VERSION, "event": kind, "at": event.at, **output_json(event)}
     return json.dumps(shown)

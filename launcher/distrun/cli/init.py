@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from distrun.cli import console
 from distrun.cli.options import output_option
+from distrun.cli.output_file import write_file
 from distrun.errors import UsageError
 from distrun.spec.problems import printable, suggestion
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from distrun.spec.resources import examples, templates
 
 _START_FROM = (
     "start from script if you have a script",
@@ -30,8 +30,6 @@ def complete_template(
     param: click.Parameter,  # noqa: ARG001
     incomplete: str,
 ) -> list[CompletionItem[Any]]:
-    from distrun.spec.resources import templates
-
     return [
         CompletionItem(name, help=describe(path))
         for name, path in templates().items()
@@ -55,8 +53,6 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
       distrun init multi_worker
       distrun init multi_worker_mirrored -o job.yaml
     """
-    from distrun.spec.resources import examples, templates
-
     known = templates()
     if template is None or only_list:
         for name, path in known.items():
@@ -81,8 +77,6 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
 
 def _write(files: dict[str, Path], *, force: bool) -> None:
     """Write all of the files, or none of them."""
-    from distrun.cli.output_file import write_file
-
     with contextlib.ExitStack() as written:
         for name, source in files.items():
             written.enter_context(write_file(name, replaces=force)).write(source.read_bytes())

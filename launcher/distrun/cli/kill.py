@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distrun.cli import console
+from distrun.cli.job_faults import tell_problem, tell_record_fault
 from distrun.cli.options import completion_of, duration, job_argument
-from distrun.errors import UsageError
+from distrun.errors import DistrunError, HostError, UsageError
 
 if TYPE_CHECKING:
     from distrun.job.folder import JobFolder, JobStore
+    from distrun.job.queued_job import StopOrder
 
 
 def signal_number(value: str) -> int:
@@ -59,10 +62,47 @@ def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum
       distrun kill --grace 1m --signal INT night
       distrun kill --all
     """
-    from distrun.cli.stopped_job import stop_all
     from distrun.job.folder import JobStore
+    from distrun.job.queued_job import StopOrder
 
-    return stop_all(_chosen(JobStore.default(), jobs, everything=everything), grace, signum)
+    order = StopOrder(command="distrun kill", signal=signum, grace=grace)
+    return _stop_all(_chosen(JobStore.default(), jobs, everything=everything), order)
+
+
+def _stop_all(folders: list[JobFolder], order: StopOrder) -> int:
+    """Ask all jobs to stop, then wait for all: they end at the same time.
+
+    Returns the highest exit code of those that have not ended, or of which that is not known; 0:
+    all have ended. What keeps one job does not keep the others.
+    """
+    from distrun.job.events import Result
+    from distrun.job.stopping import StoppedJob
+    from distrun.words.verdicts import verdict_lines
+
+    codes = [0]
+
+    def tell(error: DistrunError) -> None:
+        console.print_error(error)
+        codes.append(error.exit_code)
+
+    for folder in folders:
+        tell_record_fault(folder)
+    stops = [StoppedJob(each, order, say=console.print_message, tell=tell) for each in folders]
+    for step in (StoppedJob.ask, StoppedJob.wait):
+        for stop in [*stops]:
+            try:
+                step(stop)
+            except DistrunError as error:
+                stops.remove(stop)
+                tell(error)
+            except OSError as error:
+                stops.remove(stop)
+                file = error.filename or ""
+                tell(HostError(f"job {stop.folder.job_id}: {file}: {error.strerror}"))
+            outcome = stop.folder.state().outcome if stop.has_ended_now else None
+            if outcome is not None and outcome.verdict and outcome.result is Result.STOPPED:
+                console.print_lines(verdict_lines(outcome.verdict))  # where idle tasks were
+    return max(codes)
 
 
 def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list[JobFolder]:
@@ -73,7 +113,6 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
         return list(found.values())
     if everything:
         return [each for each in store.folders() if _is_own(each) and _may_run(each)]
-    from distrun.cli.job_faults import tell_problem
     from distrun.job.job import read_jobs
 
     found_running = read_jobs(store.running())
@@ -99,11 +138,9 @@ def _is_own(folder: JobFolder) -> bool:
 
 def _may_run(folder: JobFolder) -> bool:
     """Whether a job runs, waits in Slurm's queue, was lost, or has left something."""
-    from distrun.job import leftovers
+    from distrun.job import leftovers, queued_job
 
     if folder.is_elsewhere:
-        from distrun.job import queued_job
-
         batch = folder.batch_job()
         return queued_job.look(folder).is_active or (batch is not None and not batch.id)
     state = folder.state()

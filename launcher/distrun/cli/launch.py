@@ -12,7 +12,9 @@ from distrun.cli.options import (
     LaunchOptions,
     WithProgramArguments,
     all_output_option,
+    detach_option,
     name_option,
+    no_preflight_option,
     overrides_option,
     spec_argument,
     strict_option,
@@ -27,13 +29,13 @@ if TYPE_CHECKING:
 
 _MAIN = "from distrun.cli.main import main; main()"
 _OPTIONS = (
-    click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it running."),
+    detach_option,
     name_option,
     task_option,
     all_output_option,
     overrides_option,
     strict_option,
-    click.option("--no-preflight", is_flag=True, help="Do not check the hosts before starting."),
+    no_preflight_option,
     click.option(
         "--force",
         is_flag=True,
@@ -124,8 +126,8 @@ def _resume_lost() -> int:
 def launch(spec: Spec, options: LaunchOptions) -> int:
     """Run a job, and return the exit code: the job's, or 0 if it was left running."""
     from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
-    from distrun.cli.program_check import ProgramCheck, refuse_certain, require_keras_2
-    from distrun.cli.spec_warnings import find_warnings, print_success, refuse_if
+    from distrun.cli.program_check import ProgramCheck, require_keras_2
+    from distrun.cli.spec_warnings import find_warnings, print_success
     from distrun.cli.transfer_bar import read_files
     from distrun.lint.target import find_target
 
@@ -149,11 +151,8 @@ def launch(spec: Spec, options: LaunchOptions) -> int:
         if strict or (is_new and find_target(spec) is not None):  # others are hardly checked
             check = stack.enter_context(contextlib.closing(ProgramCheck(spec)))
         manifest = read_files(spec)
-        if check is not None and strict:
-            check.wait()
-            refuse_if(check.warnings, strict=True)
-        elif check is not None:
-            refuse_certain(check)
+        if check is not None:
+            check.refuse(strict=strict)
         job = LaunchedJob(without_missing_tensorboard(spec), options, manifest)
         if not strict:
             job.check_program(check)
@@ -162,7 +161,7 @@ def launch(spec: Spec, options: LaunchOptions) -> int:
 
 def _check_tasks(spec: Spec, wanted: tuple[str, ...]) -> None:
     """Raise UsageError if the job will not have one of these tasks."""
-    from distrun.cli.logs import check_choice
+    from distrun.job.chosen_logs import check_choice
 
     names = [f"{each.role.value}:{index}" for each in spec.roles for index in range(each.count)]
     check_choice([names], wanted)

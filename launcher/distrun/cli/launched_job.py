@@ -10,23 +10,20 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import Cause, Code, StopJob
+from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.cli import console
 from distrun.cli.launch_view import LaunchView
-from distrun.cli.logs import (
-    DroppedOutput,
-    chosen_tasks,
-    left_out_text,
-    task_logs,
-)
+from distrun.cli.logs import DroppedOutput, left_out_text
 from distrun.cli.output import MOST_AHEAD, Output
 from distrun.cli.program_check import ProgramCheck
 from distrun.cli.spec_warnings import warning_lines
 from distrun.cli.streams import discard, discard_when_stalled, failure_text, text_stream
 from distrun.errors import DistrunError, OutputError
 from distrun.frozen import replace
+from distrun.job.chosen_logs import chosen_tasks
 from distrun.job.events import Event, JobPlanned
 from distrun.job.folder import JobFolder, JobStore
-from distrun.job.session import FollowedJob, Session, all_executed
+from distrun.job.session import FollowedJob, Listener, Session, all_executed
 from distrun.lifecycle import JobState
 from distrun.logs import Follower, StartupFilter, TaskLog, View
 from distrun.spec.model import Spec
@@ -63,20 +60,28 @@ def without_missing_tensorboard(spec: Spec) -> Spec:
     return replace(spec, tensorboard=None)
 
 
-class ShownJob:
+class ShownJob(Listener):
     """Shows a job until it ends: the output of its tasks, messages about its events, its result.
 
     Args:
         folder: the job's.
         tasks: names or roles of the tasks whose output is shown; empty: all.
         all_output: show each line of each task, also start-up lines.
+        shows_output: whether the output is shown at all.
     """
 
     _session: FollowedJob
 
-    def __init__(self, folder: JobFolder, *, tasks: tuple[str, ...], all_output: bool) -> None:
+    def __init__(
+        self,
+        folder: JobFolder,
+        *,
+        tasks: tuple[str, ...],
+        all_output: bool,
+        shows_output: bool = True,
+    ) -> None:
         self.folder = folder
-        self._wanted = tasks
+        self._wanted, self._shows_output = tasks, shows_output
         self._startup = None if all_output else StartupFilter()
         self._output = Output(1)
         self._messages = Output(2, beside=self._output, bounded=True)
@@ -97,8 +102,7 @@ class ShownJob:
         try:
             with contextlib.redirect_stderr(messages):
                 try:
-                    state = self._run()
-                    code = self._left_running() if state is None else self._result(state)
+                    code = self._run()
                 finally:
                     self._finish_writing()
         finally:
@@ -107,15 +111,16 @@ class ShownJob:
                 discard_when_stalled()  # an error may still be printed
         return code
 
-    def _run(self) -> JobState | None:
-        """Return how the job ended; None if it was left running."""
+    def _run(self) -> int:
         session, view = self._session, self._view
         session.watch(self._output.progress, self._on_written)
         try:
-            for _ in session.run(self._is_enough, self._sleep_time):
+            for _ in session.run(lambda state: self._left(state) is not None, self._sleep_time):
                 self._refresh()
-            if self._leave():
-                return None
+            code = self._left(session.state)
+            if code is not None:
+                self._leave()
+                return code
             session.close()
             view.clear_status()
             self._show_rest()
@@ -123,7 +128,7 @@ class ShownJob:
             view.close()
             if self._follower is not None:
                 self._follower.close()
-        return session.state
+        return self._result(session.state)
 
     def _show_rest(self) -> None:
         """Show the output that is still to be shown when the job has ended."""
@@ -176,7 +181,7 @@ class ShownJob:
         if self._output.is_gone and not self._stop_requested:
             if self._output.is_terminal:
                 # Writing may fail a moment before SIGHUP arrives.
-                self._on_signal(signal.SIGHUP)
+                self.on_signal(signal.SIGHUP)
             else:
                 # Like any program in a pipe: end when nobody reads the output.
                 self._on_reader_gone()
@@ -190,7 +195,7 @@ class ShownJob:
             where = f"distrun logs {self.folder.job_id}"
             self._view.print(f"{failure_text(failure)}; the tasks' output is in the logs: {where}")
 
-    def _on_event(self, event: Event, state: JobState) -> None:
+    def on_event(self, event: Event, state: JobState) -> None:
         is_first_plan = isinstance(event, JobPlanned) and self._follower is None
         if is_first_plan and state.tasks and self._shows_output:
             self._view.show_plan(state)
@@ -204,7 +209,7 @@ class ShownJob:
         colour = console.uses_colour(sys.stdout)
         view = View(tasks, colour=colour, startup=self._startup)
         self._chosen = chosen_tasks(tasks, self._wanted)
-        logs = task_logs(self.folder, self._chosen)
+        logs = [TaskLog.of(self.folder, task) for task in self._chosen]
         self._follower = Follower(
             logs,
             view,
@@ -244,9 +249,10 @@ class ShownJob:
             for task, size in self._follower.dropped.items():
                 on_dropped(task, size)
         from distrun.job.end_report import closing_lines
+        from distrun.job.job import Job
 
         left_out = left_out_text(0 if self._startup is None else self._startup.count)
-        lines = closing_lines(self.folder, state, shown=self._shown_tasks(), left_out=left_out)
+        lines = closing_lines(Job(self.folder, state), shown=self._shown_tasks(), left_out=left_out)
         console.print_lines(lines, bold=None if len(lines) == 1 else 1)
         return outcome.exit_code
 
@@ -256,26 +262,16 @@ class ShownJob:
 
     # What the two commands do differently ----------------------------------------------------
 
-    _shows_output = True
-    """Whether the tasks' output is shown at all."""
-
-    def _is_enough(self, state: JobState) -> bool:
-        """Whether this command need not follow the job to its end."""
+    def _left(self, state: JobState) -> int | None:
+        """Return with which exit code to leave the job running; None: it is followed."""
         raise NotImplementedError
 
-    def _leave(self) -> bool:
-        """Leave the job running if that is asked for; return whether it is."""
+    def _leave(self) -> None:
+        """Leave the job running."""
         raise NotImplementedError
-
-    def _left_running(self) -> int:
-        """Return the exit code for a job that was left running."""
-        return 0
 
     def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:
         """Return the offset in each log from which its output is shown."""
-        raise NotImplementedError
-
-    def _on_signal(self, number: int) -> None:
         raise NotImplementedError
 
     def _on_reader_gone(self) -> None:
@@ -291,10 +287,14 @@ class LaunchedJob(ShownJob):
     def __init__(self, spec: Spec, options: LaunchOptions, manifest: Manifest | None) -> None:
         resumed = options.resumed
         folder = JobStore.default().new_folder(spec.name) if resumed is None else resumed.folder
-        super().__init__(folder, tasks=options.tasks, all_output=options.all_output)
+        super().__init__(
+            folder,
+            tasks=options.tasks,
+            all_output=options.all_output,
+            shows_output=not options.detach,
+        )
         self._spec = spec
         self._options = options
-        self._shows_output = not options.detach
         self._slurm_job = next((host.slurm.job for host in spec.hosts if host.slurm), None)
         self._signals = 0
         self._check: ProgramCheck | None = None
@@ -305,16 +305,14 @@ class LaunchedJob(ShownJob):
         """The exit code then."""
         self._terminal_is_gone = False
         self._is_left = False
-        logs = [] if resumed is None else task_logs(folder, list(resumed.former.tasks))
-        self._shown_before = {log.task: log.extent().size for log in logs}
+        former = () if resumed is None else resumed.former.tasks
+        self._shown_before = {task: TaskLog.of(folder, task).extent().size for task in former}
         """The sizes of logs that a resumed job has already: they are not shown again."""
         self._session: Session = Session(
             self.folder,
             spec,
+            self,
             preflight=not options.no_preflight,
-            on_event=self._on_event,
-            on_signal=self._on_signal,
-            on_transfer=lambda message: self._view.show_transfer(message, self._session.state),
             manifest=manifest,
             resumed=resumed,
         )
@@ -348,40 +346,32 @@ class LaunchedJob(ShownJob):
 
     def run(self) -> int:
         """Return the exit code: the job's, or 0 if it was left running."""
-        code = super().run()
+        try:
+            code = super().run()
+        finally:
+            if self._check is not None:
+                self._check.close()
         if self._is_left:
             self._print_job_id()
         return code
 
-    def _run(self) -> JobState | None:
-        try:
-            state = super()._run()
-            self._end_check()
-        finally:
-            if self._check is not None:
-                self._check.close()
-        return state
+    def _result(self, state: JobState) -> int:
+        self._end_check()
+        return super()._result(state)
 
-    def _is_enough(self, state: JobState) -> bool:
-        return self._options.detach and all_executed(state)
+    def _left(self, state: JobState) -> int | None:
+        # Also of one that has ended: how fast it does makes no difference to a detached launch.
+        is_left = self._options.detach and all_executed(state) and not self._stop_requested
+        return 0 if is_left else None
 
-    def _leave(self) -> bool:
-        self._is_left = self._is_enough(self._session.state) and not self._stop_requested
-        if self._is_left:
-            self._detach_from_job()
-        return self._is_left
-
-    def _detach_from_job(self) -> None:
-        """Leave the job running without this command.
-
-        A job that has ended already is treated the same way: all its tasks were executed. So the
-        result of a detached launch does not depend on how fast the job ends.
-        """
+    def _leave(self) -> None:
+        self._is_left = True
         self._view.clear_status()
         if self._session.state.phase.is_final:
             self._session.close()
         else:
             self._session.detach()
+        self._end_check()
 
     def _print_job_id(self) -> None:
         """Print the id of the job that was left running. The launch succeeds even if this fails."""
@@ -409,7 +399,10 @@ class LaunchedJob(ShownJob):
     def _on_reader_gone(self) -> None:
         self._stop(Cause(Code.OUTPUT_READER_GONE), 128 + signal.SIGPIPE)
 
-    def _on_signal(self, number: int) -> None:
+    def on_transfer(self, message: TransferProgress) -> None:
+        self._view.show_transfer(message, self._session.state)
+
+    def on_signal(self, number: int) -> None:
         name = signal.Signals(number).name
         if number == signal.SIGHUP and self._terminal_is_gone:
             return  # _refresh has handled it already

@@ -6,14 +6,14 @@ import contextlib
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from distrun.cli import console
-from distrun.cli.console import JSON_VERSION, uses_colour
+from distrun.cli.console import uses_colour
 from distrun.cli.options import all_output_option, job_argument, task_option
 from distrun.errors import DistrunError, UsageError
 from distrun.spec.problems import printable
@@ -21,9 +21,8 @@ from distrun.spec.units import format_bytes, parse_duration
 from distrun.words.formats import format_count, format_task_names
 
 if TYPE_CHECKING:
-    from distrun.job.control import SupervisorWatch
     from distrun.job.folder import JobFolder
-    from distrun.logs import LatePart, StartupFilter, TaskLog, View
+    from distrun.logs import StartupFilter
 
 
 def pattern(value: str) -> re.Pattern[bytes]:
@@ -105,6 +104,8 @@ def command(
       distrun logs mnist -t chief --raw > chief.log
     """
     from distrun.cli.job_faults import tell_record_fault
+    from distrun.codec import JSON_VERSION
+    from distrun.job import chosen_logs
     from distrun.job.control import SupervisorWatch
     from distrun.logs import StartupFilter, View, merged
 
@@ -120,17 +121,17 @@ def command(
         if follow:
             supervised = stack.enter_context(contextlib.closing(SupervisorWatch(folders[0])))
         planned = {
-            folder: planned_tasks(folder, supervised) or _tasks_by_files(folder)
+            folder: chosen_logs.planned_tasks(folder, supervised) or _tasks_by_files(folder)
             for folder in folders
         }
-        chosen = {each: chosen_tasks(names, tasks) for each, names in planned.items()}
-        check_choice([*planned.values()], tasks)
+        chosen = {each: chosen_logs.chosen_tasks(names, tasks) for each, names in planned.items()}
+        chosen_logs.check_choice([*planned.values()], tasks)
         as_json, all_output = style.pop("as_json"), style.pop("all_output")
         labelled = as_json or not is_one
         logs = [
             log
             for folder, names in chosen.items()
-            for log in joined_logs(folder, task_logs(folder, names, labelled=labelled))
+            for log in chosen_logs.output_logs(folder, names, labelled=labelled)
         ]
         names = [log.task for log in logs] if labelled else planned[folders[0]]
         colour = uses_colour(sys.stdout) and not as_json
@@ -148,7 +149,9 @@ def command(
             "on_dropped": DroppedOutput(folders),
         }
         if supervised is not None:
-            _write(followed(folders[0], logs, view, supervised, **reading))
+            if startup is not None:
+                reading["on_silent"] = partial(_tell_left_out, startup, names)
+            _write(chosen_logs.followed(folders[0], logs, view, supervised, **reading))
             is_seen = sys.stdout.isatty() and view.grep is None
             _tell_end(folders[0], startup, chosen[folders[0]] if is_seen else [])
             return 0
@@ -178,6 +181,7 @@ def _tell_end(folder: JobFolder, startup: StartupFilter | None, shown: Sequence[
     """Print how a job has ended, as `launch` does. `shown`: the tasks whose end was just shown."""
     from distrun.job.control import wait_for_final_state
     from distrun.job.end_report import closing_lines
+    from distrun.job.job import Job
 
     left_out = "" if startup is None else left_out_text(startup.count, [*startup.silent])
     try:
@@ -185,11 +189,12 @@ def _tell_end(folder: JobFolder, startup: StartupFilter | None, shown: Sequence[
     except DistrunError as error:  # it was lost: its output is complete all the same
         console.print_error(error)
         return
-    console.print_lines(closing_lines(folder, state, shown=shown, left_out=left_out))
+    console.print_lines(closing_lines(Job(folder, state), shown=shown, left_out=left_out))
 
 
 def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
     from distrun.job import queued_job
+    from distrun.job.chosen_logs import chosen_tasks
     from distrun.job.folder import JobStore
 
     store = JobStore.default()
@@ -210,69 +215,6 @@ def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
     for each in folders:
         queued_job.refresh(each)
     return folders
-
-
-def task_logs(folder: JobFolder, tasks: Iterable[str], *, labelled: bool = False) -> list[TaskLog]:
-    """The logs of these tasks. `labelled`: with the job's id before each task's name."""
-    from distrun.logs import TaskLog
-
-    return [TaskLog.of(folder, task, labelled=labelled) for task in tasks]
-
-
-def joined_logs(folder: JobFolder, logs: Iterable[TaskLog]) -> list[TaskLog]:
-    """Return a job's logs with the output that arrived late, from hosts that had been lost."""
-    from distrun.logs import JoinedLog, LatePart, TaskLog
-
-    late = folder.late_logs()
-    joined: list[TaskLog] = []
-    for log in logs:
-        parts = []
-        for offset, path, index in late.get(folder.log_of(log.task.rpartition(" ")[2]), ()):
-            part = TaskLog(log.task, str(path), str(index))
-            parts.append(LatePart(offset, part, part.extent().size))
-        joined.append(JoinedLog(log.task, log.path, log.index_path, tuple(parts)) if parts else log)
-    return joined
-
-
-def followed(
-    folder: JobFolder,
-    logs: list[TaskLog],
-    view: View,
-    supervised: SupervisorWatch,
-    *,
-    last: int | None,
-    since: float | None,
-    on_dropped: Callable[[str, int], None] | None = None,
-) -> Iterator[bytes]:
-    """The output until now, and what follows until the job ends. What arrives late is last."""
-    from distrun.logs import Follower, JoinedLog, line_ends, merged
-
-    ends = line_ends(logs)
-    shown = {part.log.path: part.size for log in logs for part in _parts(log)}
-    own = [log.own if isinstance(log, JoinedLog) else log for log in logs]
-    starts = [
-        log.own_offset(end) if isinstance(log, JoinedLog) else end
-        for log, end in zip(logs, ends, strict=True)
-    ]
-    polls = supervised.polls
-    with contextlib.closing(Follower(own, view, starts=starts, polls=polls)) as follower:
-        yield from merged(logs, view, last=last, since=since, ends=ends, on_dropped=on_dropped)
-        if view.startup is not None:
-            view.startup.call_when_silent(partial(_tell_left_out, view.startup, view.tasks))
-        yield from follower.until(supervised.has_ended, supervised.descriptor)
-        if on_dropped is not None:
-            for task, size in follower.dropped.items():
-                on_dropped(task, size)
-    late = [part.log for log in joined_logs(folder, own) for part in _parts(log)]
-    starts = [shown.get(log.path, 0) for log in late]
-    with contextlib.closing(Follower(late, view, starts=starts)) as follower:
-        yield from follower.finish()
-
-
-def _parts(log: TaskLog) -> Sequence[LatePart]:
-    from distrun.logs import JoinedLog
-
-    return log.parts if isinstance(log, JoinedLog) else ()
 
 
 class DroppedOutput:
@@ -299,16 +241,6 @@ def _write(blocks: Iterable[bytes]) -> None:
         sys.stdout.buffer.flush()
 
 
-def planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> list[str]:
-    """The names of a job's tasks. With a supervisor, it waits until they are planned."""
-    while True:
-        ended = supervised is None or supervised.has_ended()
-        names = folder.state().task_names
-        if names or supervised is None or ended:
-            return names
-        supervised.wait()
-
-
 def _tasks_by_files(folder: JobFolder) -> list[str]:
     """Return the tasks that have logs, for a record that has lost the plan; say so."""
     from distrun.job.folder import task_of_log
@@ -320,20 +252,3 @@ def _tasks_by_files(folder: JobFolder) -> list[str]:
             f"this is the output in {folder.logs}"
         )
     return [task_of_log(log) for log in logs]
-
-
-def chosen_tasks(names: list[str], wanted: tuple[str, ...]) -> list[str]:
-    """The tasks with one of these names or roles (also as `worker:*`); all if `wanted` is empty."""
-    chosen = {each.removesuffix(":*") for each in wanted}
-    return [name for name in names if not wanted or {name, name.partition(":")[0]} & chosen]
-
-
-def check_choice(planned: list[list[str]], wanted: tuple[str, ...]) -> None:
-    """Raise UsageError if a task is wanted that no job has. `planned`: each job's tasks."""
-    names = list(dict.fromkeys(name for each in planned for name in each))
-    for each in wanted:
-        if not chosen_tasks(names, (each,)):
-            whose, they = ("the job has", "it has")
-            if len(planned) != 1:
-                whose, they = ("the jobs have", "they have")
-            raise UsageError(f"{whose} no task {each!r}", hint=f"{they}: {', '.join(names)}")

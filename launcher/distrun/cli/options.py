@@ -118,6 +118,14 @@ overrides_option = click.option(
 
 name_option = click.option("--name", help="The job's name. Default: the name in the spec.")
 
+detach_option = click.option(
+    "-d", "--detach", is_flag=True, help="Print the job's id and leave it running."
+)
+
+no_preflight_option = click.option(
+    "--no-preflight", is_flag=True, help="Do not check the hosts before starting."
+)
+
 strict_option = click.option(
     "--strict",
     is_flag=True,

@@ -14,10 +14,9 @@ from rich.text import Text
 from distrun.agent.protocol.causes import Cause
 from distrun.cli import console
 from distrun.cli.spec_warnings import print_warnings, success_text
-from distrun.cli.table import Column, make_table
 from distrun.codec import to_json
 from distrun.job.folder import JobStore
-from distrun.job.json_output import output_json
+from distrun.job.json_output import output_json, read_tf_config, task_json
 from distrun.plan import Plan, TaskPlan
 from distrun.plan.ranks import AT_LAUNCH, RANKS
 from distrun.redaction import mask_secrets
@@ -30,6 +29,7 @@ from distrun.supervisor.dry_run import make_plan
 from distrun.sync.file_selection import select_files, sent_folders
 from distrun.words.causes import cause_text
 from distrun.words.formats import format_count, format_duration, format_names, format_task_names
+from distrun.words.table import Column, make_table
 
 _COLUMNS = (
     Column("TASK"),
@@ -52,7 +52,7 @@ def show_plan(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> in
     left_out: dict[str, Cause] = {}
     plan = make_plan(spec, left_out)
     if as_json:
-        tasks = (_task_as_json(task) for task in plan.tasks)
+        tasks = (task_json(task) for task in plan.tasks)
         found = [to_json(each) for each in warnings]
         console.print_json({"plan": _plan_as_json(plan, spec, left_out), "warnings": found}, tasks)
         return 0
@@ -189,19 +189,6 @@ def hosts_json(hosts: Iterable[HostSpec]) -> list[dict[str, str]]:
     return [{"name": host.name, "kind": host.kind} for host in hosts]
 
 
-def _task_as_json(task: TaskPlan) -> dict[str, Any]:
-    """A task with its command, variables and TF_CONFIG; the keys are those of `status --json`."""
-    fields = task.fields()
-    del fields["name"]
-    return {
-        "task": task.name,
-        **fields,
-        "proxied": None if task.proxied is None else cause_text(task.proxied),
-        "env": mask_secrets(task.environment),
-        "tf_config": read_tf_config(task),
-    }
-
-
 def plan_view(plan: Plan, width: int, notes: Sequence[str] = ()) -> Group:
     """A whole plan. Only the table is fitted to the width; the terminal wraps the other lines."""
     parts: list[Any] = [_headline(plan), Text(""), make_table(_COLUMNS, _rows(plan), width)]
@@ -222,15 +209,6 @@ def plan_view(plan: Plan, width: int, notes: Sequence[str] = ()) -> Group:
     parts += _section("ranks and addresses", list(_rank_lines(plan.tasks)))
     parts += _section("TF_CONFIG", list(_tf_config_lines(plan.tasks)))
     return Group(*parts)
-
-
-def read_tf_config(task: TaskPlan) -> dict[str, Any] | None:
-    """A task's TF_CONFIG; None if it has none or if it is not a JSON object."""
-    try:
-        found = json.loads(task.tf_config or "")
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _headline(plan: Plan) -> Any:

@@ -20,7 +20,6 @@ from distrun.cli import console
 from distrun.cli.options import job_argument, json_option, output_option, task_option
 from distrun.cli.output_file import write_file
 from distrun.cli.stacks import problems, take
-from distrun.cli.table import Column, make_table
 from distrun.codec import to_json
 from distrun.errors import HostError
 from distrun.job.folder import JobStore, replace_file
@@ -28,6 +27,7 @@ from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
 from distrun.supervisor.stack_collector import Stacks, find_program
 from distrun.words.advice import link_text, reason_text
+from distrun.words.table import Column, make_table
 
 _MOST_COLUMNS = 4
 """Of tasks. Of more, the one that the others wait for is shown, and the median of each role."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from distrun.agent.linux import syscalls
 from distrun.cli import signals
 from distrun.cli.signals import TerminatedError
-from distrun.cli.spec_warnings import find_warnings
+from distrun.cli.spec_warnings import find_warnings, refuse_if
 from distrun.codec import from_json, to_json
 from distrun.errors import HostError, InvalidSpecError
 from distrun.spec.problems import Problem
@@ -112,6 +112,22 @@ class ProgramCheck:
         why = "not checked: the checks had not ended when the job had started, or had ended"
         return (Problem("program", None, None, why),)
 
+    def refuse(self, *, strict: bool) -> None:
+        """Refuse a program that fails as soon as it starts, if the checks find that soon enough.
+
+        Raises:
+            InvalidSpecError: it certainly fails; or there is any warning, and `strict` is set.
+        """
+        if strict:
+            self.wait()
+            refuse_if(self.warnings, strict=True)
+            return
+        found = self.warnings if self.wait(_REFUSAL_SECONDS) else ()
+        certain = [str(each) for each in found if each.is_certain]
+        if certain:
+            hint = "nothing was started; to start it nevertheless: --force"
+            raise InvalidSpecError("\n".join(certain), hint=hint)
+
     def close(self) -> None:
         """End the checks, without waiting for that."""
         if self._descriptor < 0:
@@ -120,19 +136,6 @@ class ProgramCheck:
         self._descriptor = -1
         if self._process.poll() is None:
             os.kill(self._process.pid, signal.SIGTERM)
-
-
-def refuse_certain(check: ProgramCheck) -> None:
-    """Refuse a program that fails as soon as it starts, if the checks find that soon enough.
-
-    Raises:
-        InvalidSpecError: it certainly fails.
-    """
-    found = check.warnings if check.wait(_REFUSAL_SECONDS) else ()
-    certain = [each for each in found if each.is_certain]
-    if certain:
-        text = "\n".join(map(str, certain))
-        raise InvalidSpecError(text, hint="nothing was started; to start it nevertheless: --force")
 
 
 def require_keras_2(spec: Spec) -> None:

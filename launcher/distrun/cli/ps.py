@@ -85,7 +85,7 @@ def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_js
 
 
 def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> None:
-    from distrun.cli.table import Column, make_table
+    from distrun.words.table import Column, make_table
 
     columns = (
         Column("JOB"),
@@ -108,9 +108,9 @@ def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> N
 
 
 def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
-    from distrun.cli.table import styled
     from distrun.spec.units import format_bytes
     from distrun.words.progress import progress_words
+    from distrun.words.table import styled
 
     tasks, code = row["task_count"], row["exit_code"]
     return {

@@ -14,11 +14,11 @@ import click
 from distrun.bundle.reader import About, opened
 from distrun.cli import console
 from distrun.cli.job_faults import find_job, tell_problem
-from distrun.cli.logs import check_choice, chosen_tasks
 from distrun.cli.options import job_argument, output_option, task_option
 from distrun.cli.output_file import write_file
 from distrun.cli.stacks import stacks_view, take
 from distrun.errors import HostError, UsageError
+from distrun.job.chosen_logs import check_choice, chosen_tasks
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.history import HistoryReader
 from distrun.redaction import Redactor, secret_values
@@ -84,7 +84,8 @@ def command(
         sys.stdout.buffer.write(page.encode())
         return 0
     path = Path(output or f"distrun-{folder.job_id}.html")
-    write_page(page, path)
+    with write_file(path) as file:
+        file.write(page.encode())
     console.print_message(f"wrote {path}")
     return 0
 
@@ -157,13 +158,3 @@ def require(*names: str) -> None:
             f"a report needs {' and '.join(lacking)}, which {sys.executable} does not have",
             hint=console.install_command(*lacking),
         )
-
-
-def write_page(page: str, path: Path) -> None:
-    """Write a page, whole or not at all.
-
-    Raises:
-        HostError: it cannot be written.
-    """
-    with write_file(path) as file:
-        file.write(page.encode())

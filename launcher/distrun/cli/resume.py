@@ -11,7 +11,9 @@ from distrun.cli.launch import launch
 from distrun.cli.options import (
     LaunchOptions,
     all_output_option,
+    detach_option,
     job_argument,
+    no_preflight_option,
     overrides_option,
     strict_option,
     task_option,
@@ -25,7 +27,7 @@ from distrun.slurm import submission
 
 @click.command("resume")
 @job_argument()
-@click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it running.")
+@detach_option
 @task_option
 @all_output_option
 @overrides_option
@@ -38,7 +40,7 @@ from distrun.slurm import submission
     help="Start without verifying that nothing of the job runs on HOST. If something does, two "
     "attempts of a task run at once. For a host that is off for good; may be repeated.",
 )
-@click.option("--no-preflight", is_flag=True, help="Do not check the hosts before starting.")
+@no_preflight_option
 def command(
     job: str | None, overrides: tuple[str, ...], assumed_dead: tuple[str, ...], **how: Any
 ) -> int:

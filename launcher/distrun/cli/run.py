@@ -14,7 +14,6 @@ import click
 from distrun.cli import console
 from distrun.cli.launch import launch, launch_options
 from distrun.cli.options import LaunchOptions, near_options
-from distrun.errors import UsageError
 from distrun.spec.problems import printable
 from distrun.strategies import STRATEGIES
 
@@ -121,13 +120,12 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
       distrun run -n 2 -d --name night mnist --epochs 100
       distrun run -n 2 --print-spec train.py --epochs 3 > train.yaml
     """
-    from distrun.cli import run_spec
+    from distrun.job import run_spec
 
     given = {each.name: values.pop(each.name) for each in dataclasses.fields(run_spec.RunOptions)}
     if given["args"][:1] == ("--",):  # as before the arguments of `launch`
         given["args"] = given["args"][1:]
     options = run_spec.RunOptions(**_with_nodes(given))
-    refuse_spec(options.program)
     words = [word for word in sys.argv[1:] if word != "--print-spec"]
     spec, choices = run_spec.load(
         options,
@@ -149,15 +147,6 @@ def _with_nodes(given: dict[str, Any]) -> dict[str, Any]:
         return given
     has_hosts = given["hosts"] or given["hostfile"] is not None
     return {**given, "workers": None, "hosts": given["hosts"] if has_hosts else ("slurm",)}
-
-
-def refuse_spec(program: str) -> None:
-    """Raise UsageError if a YAML file is to run as a script."""
-    if program.endswith((".yaml", ".yml")) and not os.access(program, os.X_OK):
-        raise UsageError(
-            f"{printable(program)} is a YAML file, and `run` takes a script",
-            hint=f"distrun launch {printable(shlex.quote(program))}",
-        )
 
 
 def _is_file_elsewhere(stream: TextIO) -> bool:

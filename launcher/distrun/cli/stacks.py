@@ -10,11 +10,11 @@ from rich.console import Group
 from rich.text import Text
 
 from distrun.cli import console
-from distrun.cli.logs import check_choice, chosen_tasks
 from distrun.cli.options import job_argument, json_option, task_option
 from distrun.codec import to_json
 from distrun.errors import HostError, UsageError
 from distrun.job import control, stacks
+from distrun.job.chosen_logs import check_choice, chosen_tasks
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.stacks import Entry, Frame, Thread
 from distrun.spec.problems import printable

@@ -33,7 +33,6 @@ def command(job: str | None, as_json: bool, timing: bool, watch: bool) -> int:
     if timing and watch:
         raise UsageError("--timing prints once", hint="leave out --watch")
     from distrun.cli.job_faults import find_job, tell_problem
-    from distrun.cli.timing_view import timing_view
     from distrun.job.job import Job, read_job
 
     folder = find_job(job)
@@ -41,19 +40,14 @@ def command(job: str | None, as_json: bool, timing: bool, watch: bool) -> int:
         from distrun.cli.watch import watch as watch_job
 
         return watch_job(folder)
+    found = Job(folder) if timing and not as_json else read_job(folder)
+    tell_problem([found])
     if as_json:
-        found = read_job(folder)
-        tell_problem([found])
         console.print_json({"job": found.to_json()})
         return 0
-    if timing:
-        shown = timing_view(Job(folder).timing, console.rich_console().width)
-        console.print_renderable(shown)
-        return 0
-    from distrun.cli.status_view import status_view
+    from distrun.job.status_view import status_view, timing_view
 
-    found = read_job(folder)
-    tell_problem([found])
-    view = status_view(found, console.rich_console().width)
-    console.print_renderable(view)
+    width = console.rich_console().width
+    shown = timing_view(found.timing, width) if timing else status_view(found, width)
+    console.print_renderable(shown)
     return 0

@@ -58,9 +58,10 @@ def _wait(folder: JobFolder, timeout: float | None, unverified: list[JobFolder])
     """
     from distrun.job import control, leftovers
     from distrun.job.end_report import end_line
+    from distrun.job.job import Job
 
     state = control.wait_for_final_state(folder, timeout)
-    console.print_lines([end_line(folder, state)])
+    console.print_lines([end_line(Job(folder, state))])
     if not folder.is_elsewhere and (hosts := leftovers.unverified_hosts(state)):
         console.print_error(leftovers.unreached_error(folder, hosts))
         unverified.append(folder)

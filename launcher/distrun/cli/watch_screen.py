@@ -19,18 +19,18 @@ from textual.widgets import DataTable, Footer, Input, Label, RichLog, Static
 from textual.widgets.data_table import ColumnKey
 
 from distrun.cli.stacks import stacks_view, take
-from distrun.cli.status_view import headline, task_row
-from distrun.cli.table import Column, fitting
 from distrun.errors import DistrunError
 from distrun.job import control, history
 from distrun.job.folder import JobFolder
 from distrun.job.job import Job, TaskView, read_job
 from distrun.job.notes import job_notes
+from distrun.job.status_view import headline, task_row
 from distrun.logs import Follower, TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.spec.problems import printable
 from distrun.words.causes import cause_text
 from distrun.words.progress import number, progress_words
+from distrun.words.table import Column, fitting
 
 _REFRESH_SECONDS = 1.0
 _LONGEST_REFRESH = 5.0

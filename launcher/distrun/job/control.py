@@ -21,7 +21,7 @@ from distrun.errors import (
 from distrun.job import events, leftovers, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from distrun.job.folder import JobFolder
     from distrun.job.queued_job import QueuedJobWatch
@@ -139,14 +139,19 @@ def stop(folder: JobFolder, command: str, signum: int) -> bool:
     return True
 
 
-def _receive(
+def _notices(
     channel: Channel[protocol.Notice, protocol.Request], seconds: float | None = None
-) -> list[protocol.Notice]:
-    """Send what is queued, and return what arrives first, within so many seconds."""
-    writers = [channel.writer] if channel.pending else []
-    syscalls.wait_until_ready([channel.reader], writers, seconds)
-    channel.flush()
-    return [message for _, message in channel.receive()]
+) -> Iterator[protocol.Notice]:
+    """Send what is queued, and yield what arrives until the channel ends, for so many seconds."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while not channel.ended:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return
+        writers = [channel.writer] if channel.pending else []
+        syscalls.wait_until_ready([channel.reader], writers, left)
+        channel.flush()
+        yield from (message for _, message in channel.receive())
 
 
 def wait_for_end(
@@ -167,20 +172,17 @@ def wait_for_end(
         WaitTimeoutError: the channel has not ended in that time.
         DistrunError: the supervisor does not understand a request.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
-    while not channel.ended:
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
-            raise WaitTimeoutError(f"job {job_id} has not ended yet")
-        for message in _receive(channel, left):
-            if isinstance(message, protocol.JobEvent):
-                event = events.decode(message.event)
-                if event is not None:
-                    on_event(event)
-            elif isinstance(message, protocol.WatchStarted):
-                on_answer()
-            else:
-                require_accepted(message)
+    for message in _notices(channel, timeout):
+        if isinstance(message, protocol.JobEvent):
+            event = events.decode(message.event)
+            if event is not None:
+                on_event(event)
+        elif isinstance(message, protocol.WatchStarted):
+            on_answer()
+        else:
+            require_accepted(message)
+    if not channel.ended:
+        raise WaitTimeoutError(f"job {job_id} has not ended yet")
 
 
 def require_accepted(message: protocol.Notice) -> None:
@@ -198,15 +200,13 @@ def require_supervisor_ended(folder: JobFolder) -> None:
     Raises:
         HostError: it lives.
     """
-    deadline = time.monotonic() + _EXIT_SECONDS
-    while (supervisor := folder.supervisor_pid()) is not None:
-        if time.monotonic() > deadline:
-            raise HostError(
-                f"the supervisor of job {folder.job_id} (process {supervisor}) lives, and does not "
-                "understand this command: it may be of another version of distrun",
-                hint=f"to stop the job: kill -TERM {supervisor}; distrun wait {folder.job_id}",
-            )
-        time.sleep(_RETRY_SECONDS)
+    supervisor = _living(folder, _EXIT_SECONDS)
+    if supervisor is not None:
+        raise HostError(
+            f"the supervisor of job {folder.job_id} (process {supervisor}) lives, and does not "
+            "understand this command: it may be of another version of distrun",
+            hint=f"to stop the job: kill -TERM {supervisor}; distrun wait {folder.job_id}",
+        )
 
 
 def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> JobState:
@@ -232,7 +232,7 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
         left = None if deadline is None else deadline - time.monotonic()
         with contextlib.closing(channel):
             wait_for_end(channel, folder.job_id, left)
-        channel = connect(folder) if _lives_on(folder) else None
+        channel = None if _living(folder, _LOOK_SECONDS) is None else connect(folder)
     state = folder.state()
     if state.outcome is None or not state.phase.is_final:
         file, hint = str(folder.events_file), f"its record: {folder.path}"
@@ -250,14 +250,12 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
     return state
 
 
-def _lives_on(folder: JobFolder) -> bool:
-    """Whether a supervisor has closed a channel and lives: it may only be about to end."""
-    deadline = time.monotonic() + _LOOK_SECONDS
-    while folder.supervisor_pid() is not None:
-        if time.monotonic() > deadline:
-            return True
+def _living(folder: JobFolder, seconds: float) -> int | None:
+    """Return the supervisor that has closed a channel, if it still lives after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while (supervisor := folder.supervisor_pid()) is not None and time.monotonic() <= deadline:
         time.sleep(_RETRY_SECONDS)
-    return False
+    return supervisor
 
 
 def removed_error(folder: JobFolder) -> HostError:
@@ -276,15 +274,12 @@ def progress(folder: JobFolder) -> dict[str, protocol.Progress]:
     if channel is None:
         return found
     channel.send(protocol.Watch())
-    deadline = time.monotonic() + _ANSWER_SECONDS
     with contextlib.closing(channel):
-        while not channel.ended and time.monotonic() < deadline:
-            syscalls.wait_until_ready([channel.reader], (), deadline - time.monotonic())
-            for _, message in channel.receive():
-                if isinstance(message, protocol.Progress):
-                    found[message.task] = message
-                elif isinstance(message, protocol.WatchStarted):
-                    return found
+        for message in _notices(channel, _ANSWER_SECONDS):
+            if isinstance(message, protocol.Progress):
+                found[message.task] = message
+            elif isinstance(message, protocol.WatchStarted):
+                break
     return found
 
 
@@ -316,12 +311,11 @@ def take_stacks(
         return None
     with contextlib.closing(channel):
         channel.send(protocol.TakeStacks(program, tasks, native, seconds))
-        while not channel.ended:
-            for message in _receive(channel):
-                if isinstance(message, protocol.StacksTaken):
-                    found = [from_json(ProcessStacks, each) for each in message.processes]
-                    return Stacks(processes=found, silent=dict(message.silent))
-                require_accepted(message)
+        for message in _notices(channel):
+            if isinstance(message, protocol.StacksTaken):
+                found = [from_json(ProcessStacks, each) for each in message.processes]
+                return Stacks(processes=found, silent=dict(message.silent))
+            require_accepted(message)
     require_supervisor_ended(folder)
     return None
 
@@ -374,15 +368,6 @@ class SupervisorWatch:
             self._queued.wait(timeout)
         elif self._channel is not None:
             syscalls.wait_until_ready([self._channel.reader], (), timeout)
-
-    def wait_for_end(self, timeout: float | None = None) -> None:
-        """Wait until it has ended, for so many seconds at most."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not self.has_ended():
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return
-            self.wait(left)
 
     def close(self) -> None:
         if self._channel is not None:

@@ -9,7 +9,7 @@ from collections.abc import Container
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import DistrunError
-from distrun.job import events, record
+from distrun.job import events
 from distrun.job.events import Origin, Outcome, Result
 from distrun.job.folder import JobFolder
 from distrun.job.job import Job
@@ -46,19 +46,16 @@ def task_end_text(task: TaskState) -> str:
     return exit_text(task.code, task.signal)
 
 
-def failure_report(
-    folder: JobFolder, state: JobState, *, shown: Container[str] = (), left_out: str = ""
-) -> list[str]:
+def failure_report(job: Job, *, shown: Container[str] = (), left_out: str = "") -> list[str]:
     """Return the lines of the report; the last one says who determined the exit code.
 
     Args:
-        folder: the job's.
-        state: how it ended.
+        job: one that has ended.
         shown: the tasks whose output the reader has seen: their last lines are not repeated, unless
             start-up lines of TensorFlow among them were left out.
         left_out: a sentence on the lines of the output that were left out.
     """
-    outcome = state.outcome
+    folder, state, outcome = job.folder, job.state, job.state.outcome
     if outcome is None:
         return []
     advise_about(folder.argument)
@@ -73,9 +70,9 @@ def failure_report(
         above, is_shown = "\n".join(lines), first.name in shown
         lines += _last_lines(folder, state, first, above, is_shown=is_shown)
     lines += _about_others(state, first, verdict)
-    lines += _about_restarts(folder, state)
-    others = Job(folder, state).other_replacements
-    lines += [labelled("replaced", printable(replacement_text(each))) for each in others]
+    lines += _about_restarts(job)
+    replaced = map(replacement_text, job.other_replacements)
+    lines += [labelled("replaced", printable(each)) for each in replaced]
     if state.resumed_at:
         lines.append(labelled("before", f"it had been {printable(resumed_text(state))}"))
     logs = f"{printable(str(folder.logs))}   (distrun logs {state.job_id})"
@@ -85,21 +82,21 @@ def failure_report(
     return lines
 
 
-def closing_lines(
-    folder: JobFolder, state: JobState, *, shown: Container[str] = (), left_out: str = ""
-) -> list[str]:
+def closing_lines(job: Job, *, shown: Container[str] = (), left_out: str = "") -> list[str]:
     """Return what `launch`, `attach` and `logs -f` end with; the arguments of `failure_report`."""
-    if state.outcome is not None and state.outcome.result is not Result.SUCCEEDED:
-        return failure_report(folder, state, shown=shown, left_out=left_out)
-    return [end_line(folder, state, left_out=left_out)]
+    outcome = job.state.outcome
+    if outcome is not None and outcome.result is not Result.SUCCEEDED:
+        return failure_report(job, shown=shown, left_out=left_out)
+    return [end_line(job, left_out=left_out)]
 
 
-def end_line(folder: JobFolder, state: JobState, *, left_out: str = "") -> str:
+def end_line(job: Job, *, left_out: str = "") -> str:
     """Return one line that says how a job ended, for `launch` and `wait`."""
-    outcome, job = state.outcome, Job(folder, state)
-    lived = _lived(state)
+    state, outcome = job.state, job.state.outcome
+    seconds = (state.ended_at or 0.0) - state.created_at
+    lived = format_duration(seconds) if seconds > 0 else ""  # else the times are damaged
     if outcome is None or outcome.result is Result.SUCCEEDED:
-        how = ["succeeded" + (f" in {lived}" if lived else ""), _cost_of_restarts(folder, state)]
+        how = ["succeeded" + (f" in {lived}" if lived else ""), _cost_of_restarts(job)]
         how += job.warnings
         how += [] if job.advice is None else [advice_text(job.advice, state.name)]
         how.append(", ".join(progress_words(job.progress, at_end=True)))
@@ -115,29 +112,19 @@ def end_line(folder: JobFolder, state: JobState, *, left_out: str = "") -> str:
     return printable(" · ".join(filter(None, parts)))
 
 
-def _cost_of_restarts(folder: JobFolder, state: JobState) -> str:
+def _cost_of_restarts(job: Job) -> str:
     """Return `after 2 restarts: 41 s without a step, 120 steps repeated`; empty without any."""
-    if not state.restarts_made:
+    if not job.restarts:
         return ""
-    text = f"after {format_count(state.restarts_made, 'restart')}"
-    with contextlib.suppress(OSError):
-        gaps = [
-            event
-            for event in record.read(str(folder.events_file))
-            if isinstance(event, events.TrainingContinued) and event.is_restart
-        ]
-        if gaps:
-            lost = format_duration(sum(each.seconds for each in gaps))
-            counts = [each.repeated_steps for each in gaps if each.repeated_steps is not None]
-            steps = steps_text(sum(counts) if len(counts) == len(gaps) else None)
-            text += f": {lost} without a step, {steps}"
-    return text
-
-
-def _lived(state: JobState) -> str:
-    """Return how long the job lasted; empty if the times are damaged."""
-    seconds = (state.ended_at or 0.0) - state.created_at
-    return format_duration(seconds) if seconds > 0 else ""
+    text = f"after {format_count(job.restarts, 'restart')}"
+    told = (each for each in job.history if isinstance(each, events.TrainingContinued))
+    gaps = [each for each in told if each.is_restart]
+    if not gaps:
+        return text
+    lost = format_duration(sum(each.seconds for each in gaps))
+    counts = [each.repeated_steps for each in gaps if each.repeated_steps is not None]
+    steps = steps_text(sum(counts) if len(counts) == len(gaps) else None)
+    return f"{text}: {lost} without a step, {steps}"
 
 
 def exit_line(outcome: Outcome, *, with_cause: bool = True) -> str:
@@ -227,26 +214,25 @@ def _clipped(line: str) -> str:
     return shown if len(shown) <= _WIDEST else shown[:_WIDEST] + "…"
 
 
-def _about_restarts(folder: JobFolder, state: JobState) -> list[str]:
+def _about_restarts(job: Job) -> list[str]:
     """Return how often the job was restarted and why, and why it was not restarted any more."""
-    outcome = state.outcome
+    outcome = job.state.outcome
     is_final = outcome is not None and outcome.cause.code is Code.NOT_RESTARTED
     reasons = outcome.cause.within[1:] if outcome is not None and is_final else ()
     why = [f"not restarted: {printable(cause_text(each))}" for each in reasons]
-    made = state.restarts_made
-    if not made:
+    if not job.restarts:
         return [labelled("restarts", each) for each in why]
-    causes: dict[int, str] = {}
-    with contextlib.suppress(OSError):
-        for event in record.read(str(folder.events_file)):
-            if isinstance(event, events.RestartPlanned) and _is_of_job(event, state):
-                causes[event.number] = cause_text(event.cause)
+    causes = {
+        event.number: cause_text(event.cause)
+        for event in job.history
+        if isinstance(event, events.RestartPlanned) and _is_of_job(event, job.state)
+    }
     most_frequent = [
         cause if times == 1 else f"{cause} ({times} times)"
         for cause, times in Counter(causes.values()).most_common(_MOST_CAUSES)
     ]
     after = f" after {printable(', '.join(most_frequent))}" if most_frequent else ""
-    text = "; ".join([f"{format_count(made, 'restart')}{after}", *why])
+    text = "; ".join([f"{format_count(job.restarts, 'restart')}{after}", *why])
     return [labelled("earlier failures", text)]
 
 

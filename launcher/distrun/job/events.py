@@ -555,6 +555,12 @@ class Outcome(Frozen, kw_only=True):
     task: str | None = None
     verdict: Verdict | None = None
 
+    @classmethod
+    def stopped(cls, exit_code: int, *causes: Cause) -> Outcome:
+        """Return that of a job that was stopped. `causes`: who or what stopped it."""
+        cause = Cause(Code.JOB_STOPPED, within=causes)
+        return cls(result=Result.STOPPED, exit_code=exit_code, origin=Origin.DISTRUN, cause=cause)
+
 
 class JobEnded(OwnEvent):
     """Nothing of the job is left, except on hosts that could not be reached.

@@ -143,10 +143,10 @@ class Job:
 
     @cached_property
     def history(self) -> list[events.Event]:
-        """The events of its record; none if it has no record yet."""
+        """The events of its record; none if it has no record that can be read."""
         try:
             return record.read(str(self.folder.events_file))
-        except FileNotFoundError:
+        except OSError:
             return []
 
     @cached_property
@@ -177,6 +177,11 @@ class Job:
                 told.append((event.task, attempt, event.at, history.numbers(event.values)))
         order = {name: number for number, name in enumerate(self.state.tasks)}
         return sorted(told, key=lambda each: (order.get(each[0], -1), each[2]))
+
+    @property
+    def ready_hosts(self) -> dict[str, events.HostReady]:
+        """How each host last became ready, by its name."""
+        return {each.host: each for each in self.history if isinstance(each, events.HostReady)}
 
     @cached_property
     def tasks(self) -> list[TaskView]:
@@ -528,7 +533,7 @@ class Job:
             "tensorboard": self.tensorboard,
             "quiet_since_at": None if self.state.quiet is None else self.state.quiet.since,
             "advice": self._advice_json(),
-            "timing": [timing_json(attempt) for attempt in self.timing],
+            "timing": [output_json(attempt) for attempt in self.timing],
             "tasks": [task.to_json() for task in self.tasks],
         }
 
@@ -585,24 +590,3 @@ def first_outputs(
             if written is not None and written <= latest:
                 found[task, attempt] = max(written, at)
     return found
-
-
-def timing_json(attempt: AttemptTiming) -> dict[str, Any]:
-    """Return an attempt as `status --json` prints it."""
-    return {
-        "number": attempt.number,
-        "tasks": list(attempt.tasks),
-        "cause": None if attempt.cause is None else cause_text(attempt.cause),
-        "cause_code": None if attempt.cause is None else to_json(attempt.cause),
-        "resumed": attempt.resumed,
-        "phases": [
-            {
-                "phase": each.phase.value.replace(" ", "_"),
-                "at": each.at,
-                "seconds": each.seconds,
-                "last": each.last or None,
-                "spread_seconds": each.spread,
-            }
-            for each in attempt.reached
-        ],
-    }

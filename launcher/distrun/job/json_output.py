@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,9 @@ from distrun.agent.protocol.causes import Cause
 from distrun.codec import field_names, to_json
 from distrun.job import events
 from distrun.lifecycle import HostState
+from distrun.plan import TaskPlan
 from distrun.preflight import Check
+from distrun.redaction import mask_secrets
 from distrun.verdict.model import Evidence, Verdict
 from distrun.words.causes import cause_advice, cause_text, check_text
 from distrun.words.verdicts import evidence_place, evidence_text
@@ -23,10 +26,12 @@ _UNITS = {
     **dict.fromkeys(("link", "reset_after", "run", "stall", "start"), "seconds"),
     **dict.fromkeys(("all_size", "log_max_size", "log_start", "size"), "bytes"),
     "since": "at",
+    "spread": "seconds",
 }
 """What is put behind the names of fields in the output: the units of their values."""
 _NAMES = {
     "behind": "clock_behind_seconds",
+    "reached": "phases",
     "received": "received_bytes_by_task",
     "sizes": "size_bytes_by_task",
 }
@@ -112,3 +117,25 @@ def _number_or_text(text: str) -> int | float | str:
     if _NUMBER.fullmatch(text) is None or not math.isfinite(float(text)):
         return text
     return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+
+def task_json(task: TaskPlan) -> dict[str, Any]:
+    """A task with its command, variables and TF_CONFIG; the keys are those of `status --json`."""
+    fields = task.fields()
+    del fields["name"]
+    return {
+        "task": task.name,
+        **fields,
+        "proxied": None if task.proxied is None else cause_text(task.proxied),
+        "env": mask_secrets(task.environment),
+        "tf_config": read_tf_config(task),
+    }
+
+
+def read_tf_config(task: TaskPlan) -> dict[str, Any] | None:
+    """A task's TF_CONFIG; None if it has none or if it is not a JSON object."""
+    try:
+        found = json.loads(task.tf_config or "")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -16,7 +16,7 @@ from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.errors import EXIT_KILLED, DistrunError, HostError
 from distrun.frozen import Frozen, replace
 from distrun.job import record, resumption, traces
-from distrun.job.events import HostCleared, JobEnded, Origin, Outcome, Result, StopRequested
+from distrun.job.events import HostCleared, JobEnded, Outcome, StopRequested
 from distrun.job.record import EventLog
 
 if TYPE_CHECKING:
@@ -250,28 +250,15 @@ def _record(folder: JobFolder, state: JobState, hosts: list[str], command: str) 
     file = str(folder.events_file)
     if record.beginning_fault(file) or record.is_damaged(file):
         return  # what is added would be taken for the whole
-    log = EventLog(file)
-    try:
+    cause, code = Cause(Code.STOPPED_BY_COMMAND, name=command), EXIT_KILLED
+    with contextlib.closing(EventLog(file)) as log:
         if is_lost:
             folder.absorb_unsent_reports(log)
         if is_lost and command:
-            cause = Cause(Code.STOPPED_BY_COMMAND, name=command)
-            died = Cause(Code.SUPERVISOR_DIED)
-            grace = KILL_GRACE
-            log.append(
-                StopRequested(
-                    at=time.time(), cause=cause, signal=15, grace=grace, exit_code=EXIT_KILLED
-                )
-            )
+            now, grace = time.time(), KILL_GRACE
+            log.append(StopRequested(at=now, cause=cause, signal=15, grace=grace, exit_code=code))
         for host in hosts:
             log.append(HostCleared(at=time.time(), host=host))
         if is_lost and command:
-            outcome = Outcome(
-                result=Result.STOPPED,
-                exit_code=EXIT_KILLED,
-                origin=Origin.DISTRUN,
-                cause=Cause(Code.JOB_STOPPED, within=(cause, died)),
-            )
+            outcome = Outcome.stopped(code, cause, Cause(Code.SUPERVISOR_DIED))
             log.append(JobEnded(at=time.time(), outcome=outcome))
-    finally:
-        log.close()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from distrun import lifecycle
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.codec import from_json, to_json
-from distrun.errors import EXIT_KILLED, HostError, WaitTimeoutError
+from distrun.errors import EXIT_KILLED, HostError, UsageError, WaitTimeoutError
 from distrun.frozen import Frozen, replace
 from distrun.job.events import JobEnded, JobQueued, Origin, Outcome, Result, StopRequested
 from distrun.job.folder import BatchJob, replace_file
@@ -203,13 +203,10 @@ def _outcome(entry: QueueEntry, folder: JobFolder) -> Outcome:
     cause = (entry.cause or Cause(Code.SLURM_JOB_ENDED, name=entry.id))._replace(
         path=str(folder.path / folder.batch_log.name)
     )
-    is_canceled = cause.code is Code.SLURM_CANCELLED
-    return Outcome(
-        result=Result.STOPPED if is_canceled else Result.FAILED,
-        exit_code=_ENDED_BY_SIGNAL if is_canceled else HostError.exit_code,
-        origin=Origin.DISTRUN,
-        cause=Cause(Code.JOB_STOPPED, within=(cause,)) if is_canceled else cause,
-    )
+    if cause.code is Code.SLURM_CANCELLED:
+        return Outcome.stopped(_ENDED_BY_SIGNAL, cause)
+    code = HostError.exit_code
+    return Outcome(result=Result.FAILED, exit_code=code, origin=Origin.DISTRUN, cause=cause)
 
 
 class QueuedJobWatch:
@@ -282,29 +279,48 @@ def wait_for_end(folder: JobFolder, timeout: float | None = None) -> JobState:
     return state
 
 
-def stop(
-    folder: JobFolder,
-    order: StopOrder,
-    on_slow: Callable[[str], None] = lambda _: None,
-) -> JobState:
-    """Stop a submitted job, and return when nothing of it is left.
+def stop(folder: JobFolder, order: StopOrder, say: Callable[[str], None]) -> bool:
+    """Stop a submitted job, and return when nothing of it is left: whether it had not ended.
 
     Its batch script, or its supervisor's pod, gets a signal, and has the tasks stopped in their
-    order. If it does not end in time, it is cancelled. `on_slow` is called with what is waited for.
+    order. If it does not end in time, it is cancelled. `say` is called with what is waited for, and
+    with how the job ended.
 
     Raises:
         HostError: the scheduler does not answer, or does not end it.
+        UsageError: the job is lost.
         OSError: the order cannot be written into the job's folder.
     """
-    job = look(folder, asks=True)
+    job, name = look(folder, asks=True), f"job {folder.job_id}"
     batch = folder.batch_job() or BatchJob(id="")
-    scheduler = scheduler_of(batch)
+    if not batch.id:
+        raise HostError(
+            f"it is not known whether Slurm has queued {name}: its `distrun submit` died",
+            hint="look for it with `squeue --me`, and end it with scancel",
+        )
+    if job.is_over and not job.state.phase.is_final:
+        raise UsageError(f"{name} is lost: {job.scheduler} does not know it any more")
     if job.is_over:
-        if batch.namespace and job.entry is not None:
+        if batch.namespace and job.entry is not None:  # pods of its tasks may be left
             _end_rest(folder, batch)
-        return job.state
+        say(f"{name} had already {job.state.phase.value}")
+        return False
+    if job.problem is not None and job.state.phase.is_final:
+        raise job.problem  # by its record, it has ended; a further one may wait in the queue
     replace_file(folder.stop_file, json.dumps(to_json(order)))
     grace = job.state.timeouts.grace if order.grace is None else order.grace
+    _end(folder, batch, grace, lambda what: say(f"{name}: waiting for {what}"))
+    if not batch.is_own:  # elsewhere, its record would be waited for
+        scheduler_of(batch).cancel(batch)
+    if not folder.state().phase.is_final:
+        record_stop(folder, order)
+    say(f"{name} has ended")
+    return True
+
+
+def _end(folder: JobFolder, batch: BatchJob, grace: float, on_slow: Callable[[str], None]) -> None:
+    """Signal a job, and cancel it if it does not end in time. Raises HostError."""
+    job, scheduler = look(folder, asks=True), scheduler_of(batch)
     deadline = time.monotonic() + grace + KILL_GRACE + _REGISTER_SECONDS
     gives_up_at = deadline + _CANCEL_SECONDS
     is_signalled = is_canceled = False
@@ -331,7 +347,6 @@ def stop(
             scheduler.cancel(batch)
         time.sleep(_POLL_SECONDS / 2)
         job = look(folder, asks=True)
-    return _settled(folder, batch, order)
 
 
 def _end_rest(folder: JobFolder, batch: BatchJob) -> None:
@@ -343,15 +358,6 @@ def _end_rest(folder: JobFolder, batch: BatchJob) -> None:
         if time.monotonic() > gives_up_at:
             raise job.problem or _not_ended(scheduler, batch.id, job)
         time.sleep(_POLL_SECONDS)
-
-
-def _settled(folder: JobFolder, batch: BatchJob, order: StopOrder) -> JobState:
-    """Return the state of a job that was stopped, once its record has the end."""
-    if not batch.is_own:  # elsewhere, its record would be waited for
-        scheduler_of(batch).cancel(batch)
-    if not folder.state().phase.is_final:
-        record_stop(folder, order)
-    return folder.state()
 
 
 def _not_ended(scheduler: Scheduler, number: str, job: QueuedJob) -> HostError:
@@ -370,23 +376,19 @@ def record_queued(
 
     `cause`: why it was queued again.
     """
-    log = EventLog(str(folder.events_file))
-    try:
-        log.append(
-            JobQueued(
-                at=time.time(),
-                job_id=folder.job_id,
-                name=spec.name,
-                strategy=spec.strategy,
-                spec_file=folder.shown(folder.spec_file),
-                batch_id=number,
-                scheduler=scheduler,
-                timeouts=spec.timeouts,
-                cause=cause,
-            )
-        )
-    finally:
-        log.close()
+    queued = JobQueued(
+        at=time.time(),
+        job_id=folder.job_id,
+        name=spec.name,
+        strategy=spec.strategy,
+        spec_file=folder.shown(folder.spec_file),
+        batch_id=number,
+        scheduler=scheduler,
+        timeouts=spec.timeouts,
+        cause=cause,
+    )
+    with contextlib.closing(EventLog(str(folder.events_file))) as log:
+        log.append(queued)
 
 
 def read_order(folder: JobFolder) -> StopOrder | None:
@@ -403,24 +405,19 @@ def record_stop(folder: JobFolder, order: StopOrder) -> None:
         lock = folder.acquire_lock()
     except BlockingIOError:
         return
-    log = EventLog(str(folder.events_file))
     try:
-        state = folder.state()
-        requested = StopRequested(
-            at=time.time(),
-            cause=Cause(Code.STOPPED_BY_COMMAND, name=order.command),
-            signal=order.signal,
-            grace=state.timeouts.grace if order.grace is None else order.grace,
-            exit_code=EXIT_KILLED,
-        )
-        outcome = Outcome(
-            result=Result.STOPPED,
-            exit_code=EXIT_KILLED,
-            origin=Origin.DISTRUN,
-            cause=Cause(Code.JOB_STOPPED, within=(requested.cause,)),
-        )
-        log.append(requested)
-        log.append(JobEnded(at=time.time(), outcome=outcome))
+        with contextlib.closing(EventLog(str(folder.events_file))) as log:
+            cause = Cause(Code.STOPPED_BY_COMMAND, name=order.command)
+            grace = folder.state().timeouts.grace if order.grace is None else order.grace
+            log.append(
+                StopRequested(
+                    at=time.time(),
+                    cause=cause,
+                    signal=order.signal,
+                    grace=grace,
+                    exit_code=EXIT_KILLED,
+                )
+            )
+            log.append(JobEnded(at=time.time(), outcome=Outcome.stopped(EXIT_KILLED, cause)))
     finally:
-        log.close()
         os.close(lock)

@@ -15,6 +15,7 @@ from distrun.agent import protocol
 from distrun.agent.linux import job_processes, processes, syscalls
 from distrun.agent.loop import Loop
 from distrun.agent.protocol.channel import Channel
+from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.codec import to_json
 from distrun.errors import InternalError
 from distrun.job import control, events, held_package, installed
@@ -24,44 +25,40 @@ from distrun.supervisor import guard, supervisor_process
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from distrun.agent.protocol import Notice, file_messages
+    from distrun.agent.protocol import Notice
     from distrun.job.folder import JobFolder
     from distrun.job.resumption import Resumption
     from distrun.spec.model import Spec
-    from distrun.supervisor.forked_process import Process
     from distrun.sync.manifest import Manifest
 
 _STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _EXIT_SECONDS = 10.0
 
 
-class FollowedJob:
-    """Follows one job by what its supervisor sends, and passes signals on.
+class Listener:
+    """Is told what happens to a job that is followed. Here, it does nothing with that."""
 
-    Args:
-        folder: the job's.
-        on_event: called with each event and the state that it leads to.
-        on_signal: called with the number of a signal that asks for an end.
-        on_transfer: called with the progress of sending files to other hosts; None: none are sent.
-    """
+    def on_event(self, event: events.Event, state: lifecycle.JobState) -> None:
+        """Take an event, and the state that it leads to."""
+
+    def on_signal(self, number: int) -> None:
+        """Take a signal that asks for an end."""
+
+    def on_transfer(self, message: TransferProgress) -> None:
+        """Take how far the transfer of files to other hosts, or of results from them, is."""
+
+
+class FollowedJob:
+    """Follows one job by what its supervisor sends, and passes signals on to the listener."""
 
     _channel: Channel[protocol.Notice, protocol.Request]
 
-    def __init__(
-        self,
-        folder: JobFolder,
-        *,
-        on_event: Callable[[events.Event, lifecycle.JobState], None],
-        on_signal: Callable[[int], None],
-        on_transfer: Callable[[file_messages.TransferProgress], None] | None,
-    ) -> None:
+    def __init__(self, folder: JobFolder, listener: Listener) -> None:
         self.folder = folder
         self.state = lifecycle.JobState()
         self.progress: dict[str, dict[str, str]] = {}
         """What each task reported last through DISTRUN_NOTIFY."""
-        self._on_event = on_event
-        self._on_signal_received = on_signal
-        self._on_transfer = on_transfer
+        self._listener = listener
         self._loop = Loop()
         handlers = [(number, signal.getsignal(number)) for number in _STOPPING_SIGNALS]
         # Under nohup, SIGHUP is ignored, and stays so.
@@ -120,11 +117,8 @@ class FollowedJob:
             control.require_accepted(message)
         if isinstance(message, protocol.Progress):
             self.progress[message.task] = message.values
-        if self._on_transfer is not None:
-            from distrun.agent.protocol.file_messages import TransferProgress
-
-            if isinstance(message, TransferProgress):
-                self._on_transfer(message)
+        if isinstance(message, TransferProgress):
+            self._listener.on_transfer(message)
         if isinstance(message, protocol.JobEvent):
             event = events.decode(message.event)
             if event is not None:
@@ -132,13 +126,13 @@ class FollowedJob:
 
     def _on_signal(self) -> None:
         for number in self.read_signals():
-            self._on_signal_received(number)
+            self._listener.on_signal(number)
 
     def _step(self, event: events.Event) -> None:
         if isinstance(event, events.TaskStarted):
             self.progress.pop(event.task, None)  # the previous attempt's
         self.state, _ = lifecycle.step(self.state, event)
-        self._on_event(event, self.state)
+        self._listener.on_event(event, self.state)
 
     def stop(self, order: protocol.StopJob) -> None:
         """Ask the supervisor to stop the job; the second request kills it at once."""
@@ -156,21 +150,10 @@ class AttachedJob(FollowedJob):
     """Follows a running job. Its end, or this process's, changes nothing for the job.
 
     The record says what happened: what the supervisor sends is only the reason to read it.
-
-    Args:
-        folder: the job's.
-        on_event: called with each event that follows, and the state that it leads to.
-        on_signal: called with the number of a signal that asks for an end.
     """
 
-    def __init__(
-        self,
-        folder: JobFolder,
-        *,
-        on_event: Callable[[events.Event, lifecycle.JobState], None],
-        on_signal: Callable[[int], None],
-    ) -> None:
-        super().__init__(folder, on_event=on_event, on_signal=on_signal, on_transfer=None)
+    def __init__(self, folder: JobFolder, listener: Listener) -> None:
+        super().__init__(folder, listener)
         self._record = EventReader(str(folder.events_file))
         channel = control.connect(folder)
         self.has_supervisor = channel is not None
@@ -214,10 +197,9 @@ class Session(FollowedJob):
 
     Args:
         folder: the job's; the supervisor creates it.
+        spec: the job's.
+        listener: is told what happens to it.
         preflight: whether other hosts are checked before the first task starts.
-        on_event: called with each event and the state that it leads to.
-        on_signal: called with the number of a signal that asks for the job's end.
-        on_transfer: called with the progress of sending files to other hosts.
         manifest: the files that other hosts are sent; None: nothing is sent.
         resumed: what to resume; None: the job is new.
     """
@@ -226,26 +208,22 @@ class Session(FollowedJob):
         self,
         folder: JobFolder,
         spec: Spec,
+        listener: Listener,
         *,
         preflight: bool,
-        on_event: Callable[[events.Event, lifecycle.JobState], None],
-        on_signal: Callable[[int], None],
-        on_transfer: Callable[[file_messages.TransferProgress], None],
         manifest: Manifest | None,
         resumed: Resumption | None = None,
     ) -> None:
-        super().__init__(
-            folder,
-            on_event=on_event,
-            on_signal=on_signal,
-            on_transfer=on_transfer if manifest is not None or spec.program.results else None,
-        )
+        super().__init__(folder, listener)
         self._former = None if resumed is None else resumed.former
         self.has_answered = True
         """Whether the supervisor has answered since :meth:`check_supervisor`."""
         # If the supervisor dies, this process inherits its child processes.
         syscalls.become_subreaper()
-        channel, self._process = _start_supervisor(folder.job_id)
+        self._process, descriptor = supervisor_process.start(folder.job_id)
+        channel: Channel[protocol.Notice, protocol.Request] = Channel(
+            descriptor, descriptor, protocol.Notice
+        )
         held_package.hold()  # before a task can run
         files = None if manifest is None else to_json(manifest)
         path, job, version = str(folder.path), to_json(spec), protocol.PROTOCOL
@@ -343,10 +321,3 @@ def all_executed(state: lifecycle.JobState) -> bool:
         or state.has_finished(task)  # before the job was resumed
         for task in tasks
     )
-
-
-def _start_supervisor(
-    job_id: str,
-) -> tuple[Channel[protocol.Notice, protocol.Request], Process]:
-    process, descriptor = supervisor_process.start(job_id)
-    return Channel(descriptor, descriptor, protocol.Notice), process

@@ -13,7 +13,7 @@ from distrun.frozen import Frozen, replace
 from distrun.job import events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from distrun.agent.protocol import Cause
 
@@ -54,14 +54,18 @@ class Phase(str, Enum):
 
     QUEUED = "queued"
     ACCEPTED = "accepted"
-    HOSTS_REACHED = "hosts reached"
-    FILES_SENT = "files sent"
-    PORTS_HELD = "ports held"
-    PROGRAM_EXECUTED = "program executed"
-    FIRST_OUTPUT = "first output"
-    FIRST_STEP = "first step"
-    LAST_STEP = "last step"
+    HOSTS_REACHED = "hosts_reached"
+    FILES_SENT = "files_sent"
+    PORTS_HELD = "ports_held"
+    PROGRAM_EXECUTED = "program_executed"
+    FIRST_OUTPUT = "first_output"
+    FIRST_STEP = "first_step"
+    LAST_STEP = "last_step"
     END = "end"
+
+    @property
+    def words(self) -> str:
+        return self.value.replace("_", " ")
 
 
 class Reached(Frozen, kw_only=True):
@@ -71,14 +75,14 @@ class Reached(Frozen, kw_only=True):
         phase: which.
         at: when the last of them did.
         seconds: since the phase before it was reached; the first one: 0.
-        last: the task or host that was last; empty if there is only one, or it is the job's own.
+        last: the task or host that was last; None if there is only one, or it is the job's own.
         spread: the seconds between the first of them and the last.
     """
 
     phase: Phase
     at: float
     seconds: float
-    last: str = ""
+    last: str | None = None
     spread: float = 0.0
 
 
@@ -102,6 +106,17 @@ class AttemptTiming(Frozen, kw_only=True):
     def at(self, phase: Phase) -> float | None:
         """Return when a phase was reached; None: it was not."""
         return next((each.at for each in self.reached if each.phase is phase), None)
+
+    def until(self, phase: Phase) -> float | None:
+        """Return the seconds from its beginning until a phase was reached; None: it was not."""
+        begin, at = self.at(Phase.ACCEPTED), self.at(phase)
+        return None if begin is None or at is None else max(0.0, at - begin)
+
+
+def first_time(attempts: Sequence[AttemptTiming], phase: Phase) -> float | None:
+    """Return how many seconds the first attempt took that reached a phase; None: none did."""
+    found = (attempt.until(phase) for attempt in attempts)
+    return next((each for each in found if each is not None), None)
 
 
 class _Attempt:
@@ -129,7 +144,7 @@ class _Attempt:
                         at=times[last],
                         # The clocks of hosts differ by milliseconds.
                         seconds=round(max(0.0, times[last] - before), 3),
-                        last=last if len(times) > 1 else "",
+                        last=last or None if len(times) > 1 else None,
                         spread=round(times[last] - min(times.values()), 3),
                     )
                 )

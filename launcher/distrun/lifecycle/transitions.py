@@ -12,7 +12,7 @@ from distrun.agent.protocol import heartbeat_interval
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import InternalError, StartTimeoutError
 from distrun.job import events
-from distrun.job.events import Event, Origin, Outcome, Result, TimerKind
+from distrun.job.events import Event, Outcome, TimerKind
 from distrun.lifecycle import outcomes, replacements, replan, restarts, starts
 from distrun.lifecycle.state import SIGKILL, HostState, JobPhase, JobState, TaskPhase, TaskState
 
@@ -320,12 +320,7 @@ def _(event: events.HostFault, state: JobState) -> restarts.Transition:
 
 @_step.register
 def _(event: events.StopRequested, state: JobState) -> restarts.Transition:
-    outcome = Outcome(
-        result=Result.STOPPED,
-        exit_code=event.exit_code,
-        origin=Origin.DISTRUN,
-        cause=Cause(Code.JOB_STOPPED, within=(event.cause,)),
-    )
+    outcome = Outcome.stopped(event.exit_code, event.cause)
     if state.outcome is None:
         is_quiet = state.quiet is not None and event.grace > 0
         stop = outcomes.stop_quiet_job if is_quiet else outcomes.end_job

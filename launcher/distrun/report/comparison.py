@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distrun.job import events, history
 from distrun.job.job import read_job
 from distrun.job.json_output import progress_json
-from distrun.job.timing import Phase
+from distrun.job.timing import Phase, first_time
 from distrun.redaction import Redactor, secret_values
 from distrun.report import plots
 from distrun.report.series import COUNTS, RATE, STEP, Panel, metric_title, metrics, points
@@ -65,8 +65,8 @@ class Run:
             "task_count": len(state.tasks),
             "host_count": len(job.hosts_in_use),
             **{name: shown[name] for name in ("restarts", "resumed")},
-            "first_output_seconds": self._first(Phase.FIRST_OUTPUT),
-            "first_step_seconds": self._first(Phase.FIRST_STEP),
+            "first_output_seconds": first_time(job.timing, Phase.FIRST_OUTPUT),
+            "first_step_seconds": first_time(job.timing, Phase.FIRST_STEP),
             "step": progress.get(STEP),
             "epoch": progress.get("EPOCH"),
             "steps_per_second": self._step_rate(),
@@ -81,14 +81,6 @@ class Run:
         samples = self._of_task(STEP) or next(iter(self._samples.values()), [])
         sampled = samples[-1].progress if samples and not self.job.progress else {}
         return {**sampled, **progress_json(self.job.progress)}
-
-    def _first(self, phase: Phase) -> float | None:
-        """Return the seconds from the beginning of an attempt until a phase was first reached."""
-        for attempt in self.job.timing:
-            begin, at = attempt.at(Phase.ACCEPTED), attempt.at(phase)
-            if begin is not None and at is not None:
-                return max(0.0, at - begin)
-        return None
 
     def _of_task(self, key: str) -> list[Sample]:
         """Return the samples of the task that has most with this key; the first of several."""
@@ -152,10 +144,10 @@ class Run:
         """Its versions, hosts and spec by the name of each key, without secrets; empty: unknown."""
         versions: dict[str, str] = {}
         facts: dict[str, str] = {}
-        ready = {each.host: each for each in self._history if isinstance(each, events.HostReady)}
         for event in self._history:
             if isinstance(event, events.JobCreated):
                 versions = {f"{name} version": each for name, each in event.versions.items()}
+        ready = self.job.ready_hosts
         hosts = [each for name, each in ready.items() if name in self.job.hosts_in_use]
         for name, values in (
             ("Python of agents", {each.python for each in hosts}),

@@ -150,13 +150,13 @@ class Report:
 
     def outcome(self) -> list[str]:
         """Return how the job ended, or how it is doing, in lines."""
-        job, state = self.job, self.job.state
+        job = self.job
         if job.outcome is None:
             return [] if self.is_running and not job.is_running else job_notes(job)
         if job.outcome.result is Result.SUCCEEDED:
-            last = end_line(self.folder, state).partition(" · logs: ")[0]
+            last = end_line(job).partition(" · logs: ")[0]
             return [last, *(each for each in job_notes(job) if each not in job.warnings)]
-        lines = failure_report(self.folder, state)
+        lines = failure_report(job)
         # The folder of an unpacked bundle is not where the logs are.
         return [line for line in lines if line and not (self._about and line.startswith(_LOGS))]
 
@@ -166,7 +166,9 @@ class Report:
         found = [("began", format_time(state.created_at))]
         end = state.ended_at
         found.append(("lasted", format_duration((end or self._last_known()) - state.created_at)))
-        found.append(("tasks", f"{len(state.tasks)} on {format_count(len(self._used()), 'host')}"))
+        found.append(
+            ("tasks", f"{len(state.tasks)} on {format_count(len(job.hosts_in_use), 'host')}")
+        )
         if job.restarts or state.resumed_at:
             resumed = f", resumed {format_count(len(state.resumed_at), 'time')}"
             found.append(("restarts", f"{job.restarts}{resumed if state.resumed_at else ''}"))
@@ -182,9 +184,6 @@ class Report:
         if job.outcome is not None:
             found.append(("exit code", str(job.outcome.exit_code)))
         return found
-
-    def _used(self) -> set[str]:
-        return {task.host for task in self.job.state.tasks.values()}
 
     def interruptions(self) -> list[dict[str, Any]]:
         """Return each restart, resume and loss of a host: when, why, and what it cost."""
@@ -204,7 +203,9 @@ class Report:
                 case events.JobResumed():
                     why = f"the job had ended {format_duration(event.down)} before"
                     last = add(event.at, "resume", why)
-                case events.HostLost() if event.host in self._used() or self._ran_on(event.host):
+                case events.HostLost() if event.host in self.job.hosts_in_use or self._ran_on(
+                    event.host
+                ):
                     add(event.at, "host lost", f"{event.host}: {_first_line(event.cause)}")
                 case events.VerdictReached() if event.verdict.task is not None:
                     if last and not last["verdict"]:
@@ -220,11 +221,10 @@ class Report:
 
     def hosts(self) -> list[tuple[events.HostReady, str]]:
         """Return the job's hosts, and what each of them is to it."""
-        ready = {each.host: each for each in self.history if isinstance(each, events.HostReady)}
         states = self.job.state.hosts
         return [
             (event, self.job.host_state(states[name]) if name in states else "")
-            for name, event in list(ready.items())[:_MOST_ROWS]
+            for name, event in list(self.job.ready_hosts.items())[:_MOST_ROWS]
         ]
 
     def spec(self) -> str:

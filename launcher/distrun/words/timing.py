@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distrun.job.timing import AttemptTiming, Phase
+from distrun.job.timing import AttemptTiming, Phase, first_time
 from distrun.words.causes import cause_text
 from distrun.words.formats import format_count, format_duration
 
@@ -20,11 +20,6 @@ def timing_title(attempt: AttemptTiming) -> str:
 
 def first_times(attempts: Sequence[AttemptTiming]) -> list[str]:
     """Return how long it took until all tasks had printed, and had done a step, at first."""
-    words = []
-    for phase in (Phase.FIRST_OUTPUT, Phase.FIRST_STEP):
-        for attempt in attempts:
-            begin, at = attempt.at(Phase.ACCEPTED), attempt.at(phase)
-            if begin is not None and at is not None:
-                words.append(f"{phase.value} after {format_duration(max(0.0, at - begin))}")
-                break
-    return words
+    phases = (Phase.FIRST_OUTPUT, Phase.FIRST_STEP)
+    known = ((phase, first_time(attempts, phase)) for phase in phases)
+    return [f"{p.words} after {format_duration(took)}" for p, took in known if took is not None]

@@ -1,4 +1,4 @@
-"""The output of `status`: a headline, how the job ended, and a row for each task."""
+"""What `status` shows of a job: a headline, notes and a row for each task; or its timing."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from distrun.agent.linux.syscalls import signal_name
-from distrun.cli.table import Column, make_table, styled
 from distrun.job.job import LOST, Job, TaskView
 from distrun.job.notes import job_notes
+from distrun.job.timing import AttemptTiming
 from distrun.lifecycle import TaskPhase
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
-from distrun.words.formats import (
-    age_text,
-    format_duration,
-    format_used,
-)
+from distrun.words.formats import age_text, format_duration, format_time, format_used
 from distrun.words.progress import progress_words
+from distrun.words.table import Column, make_table, styled
+from distrun.words.timing import timing_title
 
 _COLUMNS = (
     Column("TASK"),
@@ -165,3 +163,32 @@ def _phase(task: TaskView) -> Text:
         return styled(LOST, f"(was {task.state.phase.value})")
     wait = (task.restarts_at or 0.0) - time.time()
     return styled(task.phase, f"in {format_duration(wait)}" if wait > 0 else "")
+
+
+def timing_view(attempts: Sequence[AttemptTiming], width: int) -> Group:
+    """Return the attempts as text of so many columns: a table for each."""
+    columns = (
+        Column("REACHED"),
+        Column("AT"),
+        Column("TOOK", right=True),
+        Column("LAST", drop_rank=1),
+        Column("AFTER THE FIRST", right=True, drop_rank=2),
+    )
+    parts: list[Any] = []
+    for attempt in attempts:
+        rows: list[dict[str, str | Text]] = [
+            {
+                "REACHED": each.phase.words,
+                "AT": format_time(each.at),
+                "TOOK": _took(each.seconds) if each is not attempt.reached[0] else "",
+                "LAST": printable(each.last or ""),
+                "AFTER THE FIRST": _took(each.spread) if each.last else "",
+            }
+            for each in attempt.reached
+        ]
+        parts += [Text(printable(timing_title(attempt)), "bold"), make_table(columns, rows, width)]
+    return Group(*parts)
+
+
+def _took(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else format_duration(seconds)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from distrun.errors import UsageError
 from distrun.frozen import Frozen, replace
 from distrun.lint.check import find_independent_workers, find_strategy
 from distrun.spec.build import build, default_name
@@ -17,7 +19,7 @@ from distrun.spec.loader import current_folder
 from distrun.spec.model import CLUSTERS, SPEC, SpecOrigin
 from distrun.spec.nodes import Entry, Mapping, Scalar
 from distrun.spec.overrides import override
-from distrun.spec.problems import Mark, Problems
+from distrun.spec.problems import Mark, Problems, printable
 from distrun.spec.resources import bundled_jobs
 from distrun.spec.yamlnodes import Verbatim, node_of
 from distrun.spec.yamltext import yaml_text
@@ -157,10 +159,20 @@ def load(
         The spec, and what was chosen because of the program, and why.
 
     Raises:
+        UsageError: the program is a YAML file.
         SpecProblemsError: an InvalidSpecError. Each problem names the option that it is about.
     """
+    _refuse_spec(options.program)
     loader = _Loader(options, overrides)
     return loader.load(comment, absolute=absolute), loader.choices
+
+
+def _refuse_spec(program: str) -> None:
+    if program.endswith((".yaml", ".yml")) and not os.access(program, os.X_OK):
+        raise UsageError(
+            f"{printable(program)} is a YAML file, and `run` takes a script",
+            hint=f"distrun launch {printable(shlex.quote(program))}",
+        )
 
 
 class _Loader:
