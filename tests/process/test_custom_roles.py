@@ -111,16 +111,17 @@ def test_a_line_is_found_after_much_output_and_that_of_an_earlier_attempt_is_not
     distrun: Distrun,
 ) -> None:
     """The proxy is ready, then fails together with the workers' first attempt."""
-    much = "head -c 400000 /dev/zero | tr '\\0' x; echo; echo proxy ready"
     proxy = (
-        f"if [ $DISTRUN_ATTEMPT = 0 ]; then {much}; until [ -e end ]; do sleep 0.02; done; exit 3; "
-        "fi; sleep 0.3; touch late; echo proxy ready; exec sleep 600"
+        "[ $DISTRUN_ATTEMPT = 0 ] && echo ready && until [ -e end ]; do sleep 0.02; done && exit 3"
+        "; [ $DISTRUN_ATTEMPT = 1 ] && sleep 1 && touch late && echo ready; exec sleep 600"
     )
+    much = "head -c 400000 /dev/zero | tr '\\0' x; echo; echo hub listening"
     done = distrun.launch(
         "[ $DISTRUN_ATTEMPT = 0 ] && touch end && exec sleep 600; [ -e late ] || exit 9",
         cluster={
             "worker": {"count": 2, "after": ["proxy"]},
-            "proxy": shell(proxy, ready={"line": r"\S+ ready"}, in_tf_config=True),
+            "proxy": shell(proxy, ready={"line": "^ready$"}, in_tf_config=True, after=["hub"]),
+            "hub": shell(f"{much}; {SERVE}", ready={"line": r"\S+ listening"}),
         },
         restart={"max": 1, "backoff": "10ms"},
         timeouts={"start": "25s"},

@@ -95,9 +95,11 @@ def test_a_task_starts_with_nothing_of_the_agents(
     # As a shell script with `trap '' ...` or nohup would leave them.
     ignored = [signal.SIGUSR1, signal.SIGTTOU, signal.SIGALRM, signal.SIGHUP, signal.SIGRTMIN]
     before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
     try:
         host = make_host()
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         for number, handler in before.items():
             signal.signal(number, handler)
     host.send(protocol.HoldPorts(3, []))
