@@ -49,7 +49,7 @@ ANSWER_WITHIN = 60.0
 INTERPRETER = """\
 #!/bin/sh
 case "$1" in
-*/lint/probe.py) ;;
+*/interpreter_probe.py) ;;
 *.py) exec '{python}' -I -S '{module}' forward '{server}' "$@" ;;
 esac
 exec '{python}' "$@"

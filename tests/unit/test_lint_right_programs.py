@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from distrun.lint.check import check_program
-from distrun.lint.target import Target
 from distrun.spec import resources
 from distrun.spec.loader import load
+from distrun.spec.target import Target
 from harness.requirements import need_tensorflow
 
 ROOT = Path(__file__).resolve().parents[2]

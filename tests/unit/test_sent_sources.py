@@ -21,7 +21,7 @@ from harness.requirements import skip
 ROOT = Path(__file__).parents[2]
 LAUNCHER = ROOT / "launcher"
 PACKAGE = LAUNCHER / "distrun"
-PROBE = PACKAGE / "lint" / "probe.py"
+PROBE = PACKAGE / "spec" / "interpreter_probe.py"
 
 
 IMPORTS = re.compile(r"(^|[;\n])(import|from) \w")

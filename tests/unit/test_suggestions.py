@@ -18,10 +18,10 @@ import yaml
 
 import distrun
 from distrun.cli import main
-from distrun.lint.values import check_values
 from distrun.spec.model import SPEC
 from distrun.spec.problems import Problem, SpecProblemsError
 from distrun.spec.reference import reference
+from distrun.spec.value_warnings import check_values
 
 from .specs import load_text
 from .test_spec_messages import CASES

@@ -129,7 +129,7 @@ def launch(spec: Spec, options: LaunchOptions) -> int:
     from distrun.cli.program_check import ProgramCheck, require_keras_2
     from distrun.cli.spec_warnings import find_warnings, print_success
     from distrun.cli.transfer_bar import read_files
-    from distrun.lint.target import find_target
+    from distrun.spec.target import find_target
 
     strict = options.strict
     print_success(spec)

@@ -165,7 +165,7 @@ def _find_warnings(spec: Spec) -> object:
 
 
 def _find_keras(spec: Spec) -> object:
-    from distrun.lint.check import find_missing_keras_2
+    from distrun.spec.asked_interpreter import find_missing_keras_2
 
     try:
         missing = find_missing_keras_2(spec)

@@ -25,7 +25,7 @@ def find_warnings(spec: Spec, *, strict: bool) -> tuple[Problem, ...]:
         SpecProblemsError: there are warnings, and `strict` makes them errors.
     """
     from distrun.lint.check import check_program
-    from distrun.lint.values import check_executables, check_values
+    from distrun.spec.value_warnings import check_executables, check_values
 
     found = (
         *made_or_told("program.keras", lambda: _keras_problems(spec)),
@@ -42,9 +42,9 @@ def made_or_told(where: str, check: Callable[[], Iterable[Problem]]) -> list[Pro
     try:
         return list(check())
     except Exception as error:  # noqa: BLE001 - a defect in a check must not keep a job from starting
-        from distrun.lint.rules import unchecked_problem, why_unchecked
+        from distrun.spec.problems import unchecked_problem
 
-        return [unchecked_problem(where, why_unchecked(error))]
+        return [unchecked_problem(where, error)]
 
 
 def print_success(spec: Spec) -> None:
@@ -67,7 +67,7 @@ def success_text(spec: Spec) -> str:
 
 
 def _keras_problems(spec: Spec) -> list[Problem]:
-    from distrun.lint.check import find_missing_keras_2
+    from distrun.spec.asked_interpreter import find_missing_keras_2
     from distrun.spec.problems import Problem
     from distrun.words.causes import cause_advice, cause_text
 

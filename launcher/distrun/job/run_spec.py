@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.errors import UsageError
 from distrun.frozen import Frozen, replace
-from distrun.lint.check import find_independent_workers, find_strategy
+from distrun.lint.program import read_program
+from distrun.lint.rules import STRATEGIES_BY_CLASS, created_strategy, independent_use, short
 from distrun.spec.build import build, default_name
 from distrun.spec.context import LoadContext
 from distrun.spec.expansion import escape
@@ -225,25 +226,26 @@ class _Loader:
         if strategy is None and options.ps is not None:
             strategy = next(row.name for row in STRATEGIES.values() if Role.PS in row.roles)
             self._marks["strategy"] = Mark("--ps")
-        found = find_strategy(draft) if strategy is None else None
+        found = created_strategy(read_program(draft)) if strategy is None else None
         slots = sum(host.slots or 1 for host in draft.hosts)
         is_group = options.has_chief or (options.workers or slots) > 1
         usual = USUAL if is_group else _SINGLE
         if found is not None:
-            strategy, creates, self._marks["strategy"] = found
+            strategy, self._marks["strategy"] = STRATEGIES_BY_CLASS[found[1]], found[0].mark
             if strategy != usual:  # else it is as without the script
                 where = self._marks["strategy"]
-                self.choices.append(f"strategy: {strategy}, because {where} creates {creates}")
+                self.choices.append(f"strategy: {strategy}, because {where} creates {found[1]}")
         elif strategy is None:
             strategy, self._marks["strategy"] = usual, self._marks[""]
         row = STRATEGIES.get(strategy)
         chosen: dict[str, Any] = {"strategy": strategy}
         kind = _text(written, "workers")
-        shown = find_independent_workers(draft) if row and row.independent and not kind else None
+        is_open = row and row.independent and not kind
+        shown = independent_use(read_program(draft)) if is_open else None
         if shown is not None:
             kind = chosen["workers"] = Workers.INDEPENDENT.value
-            name, self._marks["workers"] = shown
-            self.choices.append(f"workers: {kind}, because {shown[1]} uses {name}")
+            self._marks["workers"] = shown.mark
+            self.choices.append(f"workers: {kind}, because {shown.mark} uses {short(shown)}")
         if row is not None and kind == Workers.INDEPENDENT.value:
             row = row.with_workers(Workers.INDEPENDENT)
         is_single = row is not None and not row.tf_config

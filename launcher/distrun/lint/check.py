@@ -7,27 +7,14 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol import Cause, Code
 from distrun.frozen import replace
-from distrun.lint.interpreter import Answer, NoAnswerError, ask, own_version, short_version
-from distrun.lint.program import Program, shown_path
-from distrun.lint.rules import (
-    PROGRAM_RULES,
-    RULES,
-    STRATEGIES_BY_CLASS,
-    check,
-    created_strategy,
-    imported_modules,
-    independent_use,
-    short,
-    tf_config_line,
-    unchecked_problem,
-    why_unchecked,
-)
-from distrun.lint.target import Target, find_target
-from distrun.lint.values import check_executables
-from distrun.spec.problems import Mark, Problem
-from distrun.spec.tensorflow_versions import LEGACY_KERAS, is_keras_2, needs_tf_keras
+from distrun.lint.program import Program, read_program, shown_path
+from distrun.lint.rules import PROGRAM_RULES, RULES, check, imported_modules
+from distrun.spec.asked_interpreter import Answer, NoAnswerError, ask, environment, short_version
+from distrun.spec.problems import Problem, unchecked_problem
+from distrun.spec.target import Target, find_target
+from distrun.spec.tensorflow_versions import LEGACY_KERAS, is_keras_2
+from distrun.spec.value_warnings import check_executables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,7 +40,7 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
         try:
             found[target] = judge(part, target)
         except Exception as error:  # noqa: BLE001 - a defect must not keep a job from starting
-            found[target] = [unchecked_problem(shown_path(target.path), why_unchecked(error))]
+            found[target] = [unchecked_problem(shown_path(target.path), error)]
     return tuple(problem for problems in found.values() for problem in problems)
 
 
@@ -70,10 +57,10 @@ def _judge_module(spec: Spec, target: Target) -> list[Problem]:
     top = target.module.partition(".")[0]
     answer, unchecked = _ask(spec, target, _BUNDLED_NEEDS if target.is_bundled else [top])
     python = target.python or sys.executable
-    lacking = [name for name in _BUNDLED_NEEDS if name in answer.missing]
+    lacking = ", ".join(name for name in _BUNDLED_NEEDS if name in answer.missing)
     if target.is_bundled and lacking:
-        message = f"the bundled job needs {', '.join(lacking)}, which {python} does not have"
-        install = f"run {shlex.quote(python)} -m pip install {' '.join(lacking)}"
+        message = f"the bundled job needs {lacking}, which {python} does not have"
+        install = f"run {shlex.quote(python)} -m pip install {lacking.replace(',', '')}"
         return [Problem("program.script", None, None, message, install, is_certain=True)]
     # A package of that name in the folder comes before an installed one.
     is_beside = os.path.isfile(os.path.join(target.folder, top, "__init__.py"))
@@ -93,16 +80,18 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
     certain = program.certain_files if is_answered else ()
     unchecked += [unchecked_problem(file, why) for file, why in program.unread.items()]
     faults = program.faults if answer.errors is None else answer.errors
-    found = [
-        replace(_syntax_problem(answer, file, *fault), is_certain=file in certain)
-        for file, fault in faults.items()
-    ]
+    found = []
+    for file, (line, column, text) in faults.items():
+        is_python = file.endswith((".py", ".pyw"))
+        hint = "" if is_python else "run a program that is not Python with `command`"
+        message = f"Python {short_version(answer.python)} cannot parse this: {text}"
+        found.append(Problem(shown_path(file), line, column, message, hint, file in certain))
     for file, (line, column, text) in program.faults.items():
         if file not in faults:
-            why = f"the Python {own_version()} that runs distrun cannot parse it: {text}"
-            unchecked.append(Problem(shown_path(file), line, column, f"not checked: {why}"))
+            why = f"the Python {short_version(sys.version)} that runs distrun cannot parse it"
+            unchecked.append(unchecked_problem(shown_path(file), f"{why}: {text}", line, column))
     if program.modules:
-        env = {**(os.environ if spec.local_host else {}), **_environment(spec)}
+        env = {**(os.environ if spec.local_host else {}), **environment(spec)}
         uses_keras_2 = is_keras_2(env.get(LEGACY_KERAS))
         if spec.program.keras is not None:
             uses_keras_2 = spec.program.keras == 2
@@ -113,13 +102,6 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
     return [*found, *unchecked]
 
 
-def _syntax_problem(answer: Answer, file: str, line: int, column: int, text: str) -> Problem:
-    is_python = file.endswith((".py", ".pyw"))
-    hint = "" if is_python else "run a program that is not Python with `command`"
-    message = f"Python {short_version(answer.python)} cannot parse this: {text}"
-    return Problem(shown_path(file), line, column, message, hint)
-
-
 def _ask(
     spec: Spec, target: Target, names: Iterable[str], files: Iterable[str] = ()
 ) -> tuple[Answer, list[Problem]]:
@@ -127,82 +109,12 @@ def _ask(
 
     Also returns the warning that it did not answer, unless another check says why.
     """
-    here = spec.local_host
-    if here is None:
-        return Answer(), []
     try:
-        return ask(
-            target.python,
-            list(names),
-            list(files),
-            folder=target.folder,
-            workdir=here.workdir or spec.program.workdir,
-            env=_environment(spec),
-        ), []
+        return ask(spec, target, names, files), []
     except NoAnswerError as error:
         why = f"{error}; whether it has the modules that the program imports is not known"
         is_said = error.is_absent and any(check_executables(spec))
         return Answer(), [] if is_said else [unchecked_problem("program.python", why)]
-
-
-def _environment(spec: Spec) -> dict[str, str]:
-    """The variables that this machine, the program and its roles set in the spec."""
-    here = spec.local_host
-    env = {**(here.env if here is not None else {}), **spec.program.env}
-    for role in spec.roles:
-        if spec.program_of(role) == spec.program:
-            env.update(role.env)
-    return env
-
-
-# What others ask of a program ----------------------------------------------------------------
-
-
-def _read_program(spec: Spec) -> Program | None:
-    """Return the program's modules; None if they cannot be read, and for the bundled jobs."""
-    target = find_target(spec)
-    if target is None or target.is_bundled:
-        return None
-    program = Program(target.folder, target.path, target.package)
-    return program if program.modules else None
-
-
-def find_strategy(spec: Spec) -> tuple[str, str, Mark] | None:
-    """Return the strategy that the program plainly creates, its class, and where it does.
-
-    None if that is not plain, and for programs that are not Python, and the bundled jobs.
-    """
-    try:
-        program = _read_program(spec)
-        found = None if program is None else created_strategy(program)
-    except RecursionError:
-        return None
-    return None if found is None else (STRATEGIES_BY_CLASS[found[1]], found[1], found[0].mark)
-
-
-def find_independent_workers(spec: Spec) -> tuple[str, Mark] | None:
-    """Return the name in the program that shows that its workers train by themselves, and where.
-
-    None if nothing does.
-    """
-    try:
-        program = _read_program(spec)
-        use = None if program is None else independent_use(program)
-    except RecursionError:
-        return None
-    return None if use is None else (short(use), use.mark)
-
-
-def find_tf_config_line(spec: Spec) -> tuple[str, bool]:
-    """Return where the program sets TF_CONFIG, as `train.py:6`, and whether every run does so.
-
-    The place is empty if none is found.
-    """
-    program = _read_program(spec)
-    use, is_certain = (None, False) if program is None else tf_config_line(program)
-    if use is None:
-        return "", False
-    return f"{os.path.basename(use.mark.file)}:{use.mark.line}", is_certain
 
 
 def needed_modules(spec: Spec) -> tuple[str, ...]:
@@ -214,23 +126,7 @@ def needed_modules(spec: Spec) -> tuple[str, ...]:
     if target is not None and target.is_bundled:
         return _BUNDLED_NEEDS
     try:
-        program = _read_program(spec)
+        program = read_program(spec)
         return () if program is None else tuple(imported_modules(program))
     except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
         return ()
-
-
-def find_missing_keras_2(spec: Spec) -> Cause | None:
-    """Return why `program.keras: 2` cannot work on this machine: its interpreter has no tf_keras.
-
-    None if it can, and if that is not known: nothing runs here, the program is not Python, or its
-    interpreter does not answer. TensorFlow is not imported.
-    """
-    target = find_target(spec) if spec.program.keras == 2 else None
-    if target is None or os.path.lexists(os.path.join(target.folder, "tf_keras")):
-        return None
-    answer, _ = _ask(spec, target, ["tf_keras"])
-    if not answer.missing or not needs_tf_keras(answer.tensorflow):
-        return None
-    version = short_version(answer.tensorflow)
-    return Cause(Code.TF_KERAS_MISSING, name=target.python or sys.executable, version=version)

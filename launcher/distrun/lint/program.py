@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from distrun.lint.module import Module, Sure, Use, packages
 from distrun.spec.regular_file import open_regular_file
+from distrun.spec.target import find_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from distrun.lint.module import Function
+    from distrun.spec.model import Spec
 
 _LARGEST_FILE = 1 << 19
 _MOST_MODULES = 200
@@ -172,6 +174,15 @@ class Program:
         except (RecursionError, MemoryError):
             self.unread[shown] = "it nests too deeply"  # for this interpreter
         return None
+
+
+def read_program(spec: Spec) -> Program | None:
+    """Return a spec's program; None if it cannot be read, and for the bundled jobs."""
+    target = find_target(spec)
+    if target is None or target.is_bundled:
+        return None
+    program = Program(target.folder, target.path, target.package)
+    return program if program.modules else None
 
 
 def _runs_later(function: Function | None) -> bool:

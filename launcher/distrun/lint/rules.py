@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from distrun.frozen import replace
 from distrun.lint.module import UNKNOWN, Sure, Use
 from distrun.lint.old_names import COLLECTIVE, keras_2, tensorflow_1
-from distrun.spec.problems import Problem, nearest, quoted
+from distrun.spec.model import OWN_PORT
+from distrun.spec.problems import Problem, nearest, quoted, unchecked_problem
 from distrun.spec.tensorflow_versions import INDEPENDENT_NAMES, OTHER_RESOLVERS, STARTING_CALLS
 from distrun.strategies import STRATEGIES, Role
 
@@ -28,11 +29,6 @@ _STRATEGY = re.compile(
 _MOST_ALIKE = 20
 """Warnings of one rule that are shown; the last says how many more there are."""
 _VARIABLE = "TF_CONFIG"
-OWN_PORT = (
-    "the program uses DISTRUN_ADDRESS, and distrun keeps that port bound for TensorFlow's server",
-    "write program.binds_port: true if the program listens there by itself, else false",
-)
-"""A warning and its hint."""
 
 
 # The strategy ------------------------------------------------------------------------------
@@ -47,8 +43,10 @@ def another_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
         yield use.problem(message, hint)
 
 
-def created_strategy(program: Program) -> tuple[Use, str] | None:
+def created_strategy(program: Program | None) -> tuple[Use, str] | None:
     """Where the program creates its strategy, and its class; None if that is not plain."""
+    if program is None:
+        return None
     found = [(use, _STRATEGY.match(use.name)) for use in program.uses]
     kinds = {STRATEGIES_BY_CLASS[match[1]] for _, match in found if match}
     running = set(program.running)
@@ -145,13 +143,13 @@ def early_connection(program: Program, spec: Spec) -> Iterator[Problem]:
         )
 
 
-def tf_config_line(program: Program) -> tuple[Use | None, bool]:
-    """Where the program sets TF_CONFIG, and whether every run does so."""
-    for use in program.certain:
-        if _sets_variable(use):
-            return use, True
+def tf_config_line(program: Program) -> tuple[str, bool]:
+    """Where the program sets TF_CONFIG, as `train.py:6` (or ''), and whether every run does so."""
+    sets = next(filter(_sets_variable, program.certain), None)
     items = (use for use in program.uses if use.name.endswith("[]"))
-    return next((use for use in items if _VARIABLE in ast.unparse(use.node)), None), False
+    use = sets or next((use for use in items if _VARIABLE in ast.unparse(use.node)), None)
+    place = "" if use is None else f"{posixpath.basename(use.mark.file)}:{use.mark.line}"
+    return place, sets is not None
 
 
 _KNOWN_NAMES = """
@@ -232,27 +230,21 @@ def unsaid_independence(program: Program, spec: Spec) -> Iterator[Problem]:
         yield use.problem(f"{short(use)} {message}", hint)
 
 
-def independent_use(program: Program) -> Use | None:
+def independent_use(program: Program | None) -> Use | None:
     """Return the first use of what only workers need that train by themselves; None: there is none.
 
     A program whose chief directs workers has none.
     """
-    directs = any(re.match(rf"{_DIRECTED}\b", use.name) for use in program.uses)
-    if directs or "ClusterCoordinator" in program.words:
+    uses = () if program is None or "ClusterCoordinator" in program.words else program.uses
+    if any(re.match(rf"{_DIRECTED}\b", use.name) for use in uses):
         return None
-    return next((use for use in program.uses if INDEPENDENT_NAMES.fullmatch(use.name)), None)
+    return next((use for use in uses if INDEPENDENT_NAMES.fullmatch(use.name)), None)
 
 
 def own_port(program: Program, spec: Spec) -> Iterator[Problem]:
     """A program that listens at its address finds the port bound, unless the spec says that."""
-    if not says_port(spec):
+    if not spec.says_port:
         yield from _first(program.uses, re.compile("'DISTRUN_ADDRESS'"), *OWN_PORT)
-
-
-def says_port(spec: Spec) -> bool:
-    """Whether the spec says who listens on the tasks' ports, or there are none."""
-    is_said = spec.program.binds_port is not None or not STRATEGIES[spec.strategy].tf_config
-    return is_said or all(role.expects_free_port for role in spec.roles)
 
 
 # Modules -----------------------------------------------------------------------------------
@@ -336,32 +328,17 @@ def check(program: Program, spec: Spec, rules: tuple[Rule, ...]) -> list[Problem
     A rule that fails leads to a warning that the program is not checked, or not wholly.
     """
     found: list[Problem] = []
-    unchecked: dict[str, None] = {}
+    unchecked: dict[Problem, None] = {}
+    files = {module.shown: number for number, module in enumerate(program.modules.values())}
     for rule in rules:
         try:
             these = list(dict.fromkeys(rule(program, spec)))
         except Exception as error:  # noqa: BLE001 - the other rules go on
-            unchecked[why_unchecked(error)] = None
+            unchecked[unchecked_problem(next(iter(files)), error)] = None
             continue
         found += these[:_MOST_ALIKE]
         if len(these) > _MOST_ALIKE:
             more = f"{found[-1].message} (and {len(these) - _MOST_ALIKE} more like this)"
             found[-1] = replace(found[-1], message=more)
-    files = {module.shown: number for number, module in enumerate(program.modules.values())}
     found.sort(key=lambda one: (files.get(one.file, 0), one.line or 0, one.column or 0))
-    return [*found, *(unchecked_problem(next(iter(files)), why) for why in unchecked)]
-
-
-def unchecked_problem(file: str, why: str) -> Problem:
-    """What a user is told of a check that could not be made."""
-    return Problem(file, None, None, f"not checked: {why}")
-
-
-def why_unchecked(error: Exception) -> str:
-    """Say why a check has failed."""
-    if isinstance(error, RecursionError):
-        return "it nests too deeply"
-    if isinstance(error, MemoryError):
-        return "there is not enough memory"
-    text = f"{type(error).__name__}: {error}".rstrip(": ")
-    return f"the check has failed ({text}): this is a defect in distrun, please report it"
+    return [*found, *unchecked]

@@ -323,6 +323,11 @@ class Interpreter(Frozen):
         return f"{self.path}, {self.why}"
 
 
+OWN_PORT = (
+    "the program uses DISTRUN_ADDRESS, and distrun keeps that port bound for TensorFlow's server",
+    "write program.binds_port: true if the program listens there by itself, else false",
+)
+"""The warning, and its hint, if a spec does not say who listens there."""
 OF_SHELLS = r"[|&;<>`$*]|^(?:source|export|cd) |\n"
 
 
@@ -997,6 +1002,12 @@ class Spec(Frozen, kw_only=True):
     def local_host(self) -> HostSpec | None:
         """This machine, if it is one of the hosts."""
         return next((host for host in self.hosts if host.is_local and not host.spare), None)
+
+    @property
+    def says_port(self) -> bool:
+        """Whether it says who listens on the tasks' ports, or there are none."""
+        is_said = self.program.binds_port is not None or not STRATEGIES[self.strategy].tf_config
+        return is_said or all(role.expects_free_port for role in self.roles)
 
     @property
     def sends_files(self) -> bool:

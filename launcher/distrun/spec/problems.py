@@ -49,6 +49,20 @@ class Problem(Frozen):
         return f"{self.mark}: {self.message}" + (f"; {self.hint}" if self.hint else "")
 
 
+def unchecked_problem(
+    file: str, why: str | Exception, line: int | None = None, column: int | None = None
+) -> Problem:
+    """What a user is told of a check that could not be made, or that failed."""
+    if isinstance(why, RecursionError):
+        why = "it nests too deeply"
+    elif isinstance(why, MemoryError):
+        why = "there is not enough memory"
+    elif isinstance(why, Exception):
+        text = f"{type(why).__name__}: {why}".rstrip(": ")
+        why = f"the check has failed ({text}): this is a defect in distrun, please report it"
+    return Problem(file, line, column, f"not checked: {why}")
+
+
 class SpecProblemsError(InvalidSpecError):
     """A spec is invalid. Has every problem in it."""
 

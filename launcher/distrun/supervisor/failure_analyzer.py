@@ -318,12 +318,14 @@ class FailureAnalyzer:
 
         It reads the program, which may take seconds. The place is empty if it is not known.
         """
-        from distrun.lint.check import find_tf_config_line
+        from distrun.lint.program import read_program
+        from distrun.lint.rules import tf_config_line
 
-        place = "", False
         with _defects_printed():
-            place = find_tf_config_line(self._spec)
-        return place[0], place[1]
+            program = read_program(self._spec)
+            if program is not None:
+                return tf_config_line(program)
+        return "", False
 
 
 def _no_verdict() -> None:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 from distrun.agent.linux.facts import file_digest, free_bytes
 from distrun.agent.protocol import Cause, Code, Subject, probe_messages
 from distrun.job import events
-from distrun.lint.interpreter import probe_text
 from distrun.plan import PROXY_VARIABLES, split_address
 from distrun.plan.ranks import RANKS
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
+from distrun.spec.asked_interpreter import probe_text
 from distrun.spec.model import ProgramKind
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Probe:
         trials: Sequence[TaskPlan] = (),
     ) -> None:
         from distrun.lint.check import needed_modules
-        from distrun.lint.values import checkpoint_folders
+        from distrun.spec.value_warnings import checkpoint_folders
 
         self._job, self._spec, self._plan, self._newcomers = job, job.spec, plan, newcomers
         self._hosts = hosts = tuple(hosts)

@@ -20,7 +20,7 @@ from distrun.agent.tasks import program
 
 _PREFIX = b"distrun-versions:"
 _VERSIONS = ("python", "tensorflow", "has_tf_keras", "missing")
-"""What the script prints of the facts of a program: see distrun/lint/probe.py."""
+"""What the script prints of the facts of a program: see distrun/spec/interpreter_probe.py."""
 
 
 def inspect(order: Inspect, folder: str) -> Inspected:

@@ -13,12 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux import processes, syscalls
+from distrun.agent.protocol import Cause, Code
 from distrun.codec import from_json
 from distrun.frozen import Frozen
-from distrun.lint import probe
+from distrun.spec import interpreter_probe
+from distrun.spec.target import find_target
+from distrun.spec.tensorflow_versions import needs_tf_keras
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
+
+    from distrun.spec.model import Spec
+    from distrun.spec.target import Target
 
 _SECONDS = 5.0
 """How long an interpreter may take."""
@@ -36,11 +42,6 @@ class NoAnswerError(Exception):
         """Whether there is no such interpreter."""
 
 
-def own_version() -> str:
-    """The version of this interpreter, e.g. `3.12`."""
-    return "{}.{}".format(*sys.version_info)
-
-
 class Answer(Frozen, kw_only=True):
     """What an interpreter says, as the probe prints it.
 
@@ -53,7 +54,7 @@ class Answer(Frozen, kw_only=True):
             interpreter that runs distrun, which was not asked.
     """
 
-    python: str = own_version()
+    python: str = sys.version
     missing: tuple[str, ...] = ()
     keras: int | None = None
     tensorflow: str = ""
@@ -66,41 +67,47 @@ def short_version(version: str) -> str:
     return found[0] if found else ""
 
 
-def ask(
-    python: str | None,
-    names: Sequence[str],
-    files: Sequence[str],
-    *,
-    folder: str,
-    workdir: str,
-    env: Mapping[str, str],
-) -> Answer:
-    """Ask an interpreter. Nothing of it is left then, if this process is a subreaper.
+def ask(spec: Spec, target: Target, names: Iterable[str], files: Iterable[str] = ()) -> Answer:
+    """Ask a program's interpreter. Nothing of it is left then, if this process is a subreaper.
+
+    It runs with the variables of the tasks, and finds modules in their order. If it is this one and
+    has `site`, it is not started again, and parses no files.
 
     Args:
-        python: a name or a path; None: this interpreter. That is not started again if it has
-            `site`, and parses no files then.
+        spec: if no task runs on this machine, nothing is known.
+        target: what it runs.
         names: modules to look for, by their first names.
         files: the files to parse.
-        folder: where it looks for modules first.
-        workdir: where it runs.
-        env: the variables that the spec sets.
 
     Raises:
         NoAnswerError: it does not answer.
     """
+    here, env = spec.local_host, environment(spec)
+    if here is None:
+        return Answer()
     # Without `site`, as the Python interface starts this one, it lacks packages that programs have.
-    is_this = python is None or _is_this_interpreter(python)
+    is_this = target.python is None or _is_this_interpreter(target.python)
     if is_this and not sys.flags.no_site and not any(n.startswith("PYTHON") for n in env):
-        return from_json(Answer, probe.answer(names))
-    asked = json.dumps({"names": list(names), "files": list(files), "folder": folder})
-    program = python or sys.executable
+        return from_json(Answer, interpreter_probe.answer(names))
+    asked = json.dumps({"names": [*names], "files": [*files], "folder": target.folder})
+    program = target.python or sys.executable
+    workdir = here.workdir or spec.program.workdir
     answered = _run(program, asked.encode(), workdir, {**os.environ, **env})
     try:
         return from_json(Answer, json.loads(answered))
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         text = f"{program} was asked for its modules, and its answer cannot be understood"
         raise NoAnswerError(text) from error
+
+
+def environment(spec: Spec) -> dict[str, str]:
+    """The variables that this machine, the program and its roles set in the spec."""
+    here = spec.local_host
+    env = {**(here.env if here is not None else {}), **spec.program.env}
+    for role in spec.roles:
+        if spec.program_of(role) == spec.program:
+            env.update(role.env)
+    return env
 
 
 def _run(program: str, question: bytes, workdir: str, env: Mapping[str, str]) -> bytes:
@@ -112,7 +119,7 @@ def _run(program: str, question: bytes, workdir: str, env: Mapping[str, str]) ->
         os.pwrite(asked.fileno(), question, 0)
         try:
             process = subprocess.Popen(
-                [program, probe.__file__],
+                [program, interpreter_probe.__file__],
                 stdin=asked,
                 stdout=answer,
                 stderr=subprocess.DEVNULL,
@@ -150,6 +157,25 @@ def _is_this_interpreter(python: str) -> bool:
     )
 
 
+def find_missing_keras_2(spec: Spec) -> Cause | None:
+    """Return why `program.keras: 2` cannot work on this machine: its interpreter has no tf_keras.
+
+    None if it can, and if that is not known: nothing runs here, the program is not Python, or its
+    interpreter does not answer. TensorFlow is not imported.
+    """
+    target = find_target(spec) if spec.program.keras == 2 else None
+    if target is None or os.path.lexists(os.path.join(target.folder, "tf_keras")):
+        return None
+    try:
+        answer = ask(spec, target, ["tf_keras"])
+    except NoAnswerError:
+        return None
+    if not answer.missing or not needs_tf_keras(answer.tensorflow):
+        return None
+    version = short_version(answer.tensorflow)
+    return Cause(Code.TF_KERAS_MISSING, name=target.python or sys.executable, version=version)
+
+
 def probe_text() -> str:
     """The program that asks an interpreter, for `python -c` on another host."""
-    return Path(probe.__file__).read_text("utf-8")
+    return Path(interpreter_probe.__file__).read_text("utf-8")

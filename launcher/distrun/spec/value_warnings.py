@@ -10,11 +10,10 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-from distrun.lint.rules import OWN_PORT, says_port
-from distrun.lint.target import find_target
-from distrun.spec.model import OF_SHELLS, ProgramKind, command_hint
+from distrun.spec.model import OF_SHELLS, OWN_PORT, ProgramKind, command_hint
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Problem, quoted
+from distrun.spec.target import find_target
 from distrun.strategies import Workers
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def check_values(spec: Spec) -> Iterator[Problem]:
     """
     yield from _check_checkpoints(spec)
     program = spec.program
-    if any(map(_ADDRESS.search, (*program.argv, *program.args))) and not says_port(spec):
+    if any(map(_ADDRESS.search, (*program.argv, *program.args))) and not spec.says_port:
         yield Problem(f"program.{program.kind.value}", None, None, *OWN_PORT)
     is_shell = program.kind is ProgramKind.COMMAND and _is_shell(program.argv)
     args = [] if is_shell else [("program.args", each) for each in program.args]
