@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
 from distrun.frozen import replace
@@ -68,20 +69,18 @@ def late_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
         return
     if created - {use.node for use in program.run}:
         return  # when that is created is not known
-    first: Use | None = None
-    for use in program.run:
-        if use.node in created:
-            if first is not None and use.sure is Sure.ALL:
-                place = "" if first.module is use.module else f"{first.module.shown}:"
-                operation = f"{short(first)} in line {place}{first.node.lineno}"
-                yield use.problem(
-                    f"{COLLECTIVE} is created after a TensorFlow operation, {operation}; it fails "
-                    "with 'Collective ops must be configured at program startup'",
-                    "create the strategy first",
-                )
-            return
-        if first is None and use.sure is Sure.ALL and STARTING_CALLS.fullmatch(use.name):
-            first = use
+    use = next((use for use in program.run if use.node in created), None)
+    before = takewhile(lambda each: each.node not in created, program.run)
+    sure = (each for each in before if each.sure is Sure.ALL)
+    first = next((each for each in sure if STARTING_CALLS.fullmatch(each.name)), None)
+    if use is not None and use.sure is Sure.ALL and first is not None:
+        place = "" if first.module is use.module else f"{first.module.shown}:"
+        operation = f"{short(first)} in line {place}{first.node.lineno}"
+        yield use.problem(
+            f"{COLLECTIVE} is created after a TensorFlow operation, {operation}; it fails with "
+            "'Collective ops must be configured at program startup'",
+            "create the strategy first",
+        )
 
 
 def another_resolver(program: Program, spec: Spec) -> Iterator[Problem]:
@@ -137,7 +136,7 @@ def early_connection(program: Program, spec: Spec) -> Iterator[Problem]:
     if STRATEGIES[spec.strategy].tf_config and Role.PS not in STRATEGIES[spec.strategy].roles:
         yield from _first(
             program.certain,
-            re.compile(r".*\.experimental_connect_to_cluster\(\)"),
+            r".*\.experimental_connect_to_cluster\(\)",
             "each task waits here for servers that only the strategy starts",
             "remove this line: the strategy connects to the cluster by itself",
         )
@@ -218,7 +217,7 @@ def unsaid_independence(program: Program, spec: Spec) -> Iterator[Problem]:
     if Role.PS in STRATEGIES[spec.strategy].roles and not _has_chief(spec):
         yield from _first(
             program.running,
-            re.compile(rf"{_DIRECTED}\(\)"),
+            rf"{_DIRECTED}\(\)",
             "the program creates ParameterServerStrategy, which needs a chief, and the cluster has "
             "none",
             "add 'chief: 1' to cluster",
@@ -244,7 +243,7 @@ def independent_use(program: Program | None) -> Use | None:
 def own_port(program: Program, spec: Spec) -> Iterator[Problem]:
     """A program that listens at its address finds the port bound, unless the spec says that."""
     if not spec.says_port:
-        yield from _first(program.uses, re.compile("'DISTRUN_ADDRESS'"), *OWN_PORT)
+        yield from _first(program.uses, "'DISTRUN_ADDRESS'", *OWN_PORT)
 
 
 # Modules -----------------------------------------------------------------------------------
@@ -298,14 +297,10 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
 # All rules ---------------------------------------------------------------------------------
 
 
-def _first(
-    uses: Iterable[Use], names: re.Pattern[str], message: str, hint: str
-) -> Iterator[Problem]:
-    """A warning about the first use of a name of this form. `{}` in the message is the name."""
-    for use in uses:
-        if names.fullmatch(use.name):
-            yield use.problem(message.replace("{}", short(use)), hint)
-            return
+def _first(uses: Iterable[Use], name: str, message: str, hint: str) -> Iterator[Problem]:
+    """A warning about the first use of a name of this form."""
+    found = (use for use in uses if re.fullmatch(name, use.name))
+    yield from (use.problem(message, hint) for use in islice(found, 1))
 
 
 def short(use: Use) -> str:

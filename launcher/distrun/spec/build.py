@@ -23,8 +23,7 @@ from distrun.spec.problems import Mark, Problems, printable, quoted
 from distrun.spec.program import build_programs, check_readable, quoted_path
 from distrun.spec.roles import (
     check_addresses,
-    check_order,
-    check_roles,
+    check_cluster,
     checked_restart,
     custom_roles,
     read_roles,
@@ -32,116 +31,20 @@ from distrun.spec.roles import (
 from distrun.spec.schedulers import KubernetesSpec, SlurmSpec
 from distrun.spec.schema import Section, bad_character
 from distrun.spec.variables import check_placeholders, check_variables
-from distrun.strategies import STRATEGIES, Role, Strategy, Success, Workers
+from distrun.strategies import STRATEGIES, Role, Success, Workers
 
 if TYPE_CHECKING:
     from distrun.spec.context import LoadContext
 
 _LONGEST_WARNING = 18 * 3600.0
 """Slurm's option has 16 bits for the seconds."""
-_SUCCESS = {"chief": Success.CHIEF, "worker0": Success.WORKER_0, "all": Success.ALL}
 _AS_WRITTEN = ("placement", "timeouts", "kubernetes")
 _NO_PROGRAM = Section("program")
 
 
 def build(document: Section, context: LoadContext, problems: Problems) -> model.Spec:
     """Build the spec. Raises SpecProblemsError with every problem, also earlier ones."""
-    cluster: Section = document.get("cluster", Section("cluster"))
-    restart = document.get("restart")
-    # Without the section, nothing is restarted: a faulty script should fail at once.
-    policy = checked_restart(restart or model.NO_RESTARTS, "restart", problems)
-    of_roles = policy if document.has("restart") else model.RestartSpec()
-    roles = read_roles(document, of_roles, context, problems)
-    _check_min_workers(document, roles, policy, problems)
-    workers = _workers(document, roles, problems)
-    strategy = STRATEGIES.get(document.get("strategy", ""))
-    strategy = strategy and strategy.with_workers(workers)
-    slurm = _slurm(document, problems)
-    if context.is_submitted and document.get("hosts") != KUBERNETES:
-        hosts = _nodes(document, roles, slurm, problems)
-    else:
-        hosts = _hosts(document, roles, context, problems)
-    name = _name(document, context, problems)
-    _check_extra_args(context, problems)
-    if strategy and not document.is_wrong("cluster"):
-        check_roles(document, roles, strategy, problems)
-        check_order(cluster, roles, strategy, problems)
-    ssh = _ssh(document, context, problems)
-    if hosts:
-        dialled = (parse_address(each).host for role in roles for each in role.addresses)
-        elsewhere = (machine for machine in dialled if not is_this_machine(machine))
-        hosts = with_addresses_of_aliases(hosts, elsewhere, ssh)
-    check_addresses(roles, hosts, problems)
-    with_ports = [one for one in roles if strategy and one.has_ports(strategy)]
-    chosen_ports = sum(one.count for one in with_ports if not one.addresses)
-    if chosen_ports > 1 and document.get("hosts") not in CLUSTERS:
-        check_host_addresses(document.get("hosts", ()), problems)
-    program, custom = build_programs(
-        document.get("program", _NO_PROGRAM),
-        custom_roles(cluster),
-        context,
-        problems,
-        runs_here=any(host.is_local for host in hosts or (model.HostSpec(),)),
-        runs_elsewhere=not all(host.is_local for host in hosts or ()),
-    )
-    check_variables(document, context, problems)
-    specs = _with_programs(roles, custom, strategy) if strategy else ()
-    if strategy and not document.is_wrong("cluster") and not context.is_draft:
-        check_placeholders(document, specs, strategy, context, problems)
-    ports = _port_range(document, chosen_ports, hosts, problems)
-    success = _success(document, roles, strategy, problems)
-    problems.raise_if_any()
-    assert strategy is not None  # noqa: S101 - otherwise there was a problem
-    tensorboard: model.TensorBoardSpec | None = document.get("tensorboard")
-    if tensorboard is not None:
-        logdir = os.path.normpath(os.path.join(program.workdir, tensorboard.logdir))
-        tensorboard = replace(tensorboard, logdir=logdir)
-    return model.Spec(
-        name=name,
-        strategy=strategy.name,
-        roles=specs,
-        program=program,
-        hosts=hosts or (model.HostSpec(),),
-        ssh=ssh,
-        workers=workers,
-        success=success,
-        strict=document.get("success", {}).get("strict", False),
-        restart=policy,
-        port_range=ports,
-        log_max_size=document.get("logs", {}).get("max_size"),
-        tensorboard=tensorboard,
-        slurm=slurm,
-        **{key: document[key] for key in _AS_WRITTEN if key in document},
-    )
-
-
-def _with_programs(
-    roles: tuple[model.RoleSpec, ...],
-    custom: dict[Role, model.ProgramSpec],
-    strategy: Strategy,
-) -> tuple[model.RoleSpec, ...]:
-    """The roles with their programs. A strategy that runs in one process needs no cluster."""
-    specs = [replace(one, program=custom.get(one.role)) for one in roles]
-    if not strategy.tf_config and all(spec.role.is_custom for spec in specs):
-        specs.insert(0, model.RoleSpec(role=Role.WORKER, count=1))
-    return tuple(specs)
-
-
-def _name(document: Section, context: LoadContext, problems: Problems) -> str:
-    if context.name is not None:
-        length = len(context.name)
-        if not 1 <= length <= LONGEST_NAME or job_name_problem(context.name):
-            problems.add(
-                Mark("--name"),
-                f"{quoted(context.name)} is no name for a job",
-                f"use 1 to {LONGEST_NAME} characters, without line breaks and control characters",
-            )
-        return context.name
-    default = (
-        "job" if context.file in (STDIN_NAME, yamlnodes.OF_PROGRAM) else default_name(context.file)
-    )
-    name: str = document.get("name", default)
-    return name
+    return _Builder(document, context, problems).spec()
 
 
 def default_name(file: str) -> str:
@@ -151,224 +54,268 @@ def default_name(file: str) -> str:
     return printable(os.fsencode(stem).decode("utf-8", "replace"))[:LONGEST_NAME]
 
 
-def _check_extra_args(context: LoadContext, problems: Problems) -> None:
-    for arg in context.extra_args:
-        bad = bad_character(arg)
-        if bad:
-            problems.add(Mark("after --"), f"the argument {quoted(arg)} holds {bad}", "remove it")
+class _Builder:
+    def __init__(self, document: Section, context: LoadContext, problems: Problems) -> None:
+        self._document, self._context, self._problems = document, context, problems
+        self._cluster: Section = document.get("cluster", Section("cluster"))
+        # Without the section, nothing is restarted: a faulty script should fail at once.
+        restart = document.get("restart") or model.NO_RESTARTS
+        self._restart = checked_restart(restart, "restart", problems)
+        of_roles = self._restart if document.has("restart") else model.RestartSpec()
+        self._roles = read_roles(document, of_roles, context, problems)
+        self._workers = self._what_workers_do()
+        strategy = STRATEGIES.get(document.get("strategy", ""))
+        self._strategy = strategy and strategy.with_workers(self._workers)
+        self._slurm = self._slurm_settings()
+        is_submitted = context.is_submitted and document.get("hosts") != KUBERNETES
+        hosts = self._nodes() if is_submitted else self._read_hosts()
+        self._ssh = self._ssh_settings()
+        if hosts:
+            dialled = (parse_address(each).host for role in self._roles for each in role.addresses)
+            elsewhere = (machine for machine in dialled if not is_this_machine(machine))
+            hosts = with_addresses_of_aliases(hosts, elsewhere, self._ssh)
+        self._hosts = hosts
 
-
-def _hosts(
-    document: Section, roles: tuple[model.RoleSpec, ...], context: LoadContext, problems: Problems
-) -> tuple[model.HostSpec, ...] | None:
-    """The hosts; None if they could not be read."""
-    if document.has("hosts") and document.has("hostfile"):
-        problems.add(
-            problems.keys["hostfile"], "hosts and hostfile are both given", "keep one of them"
+    def spec(self) -> model.Spec:
+        document, context, problems = self._document, self._context, self._problems
+        strategy, hosts = self._strategy, self._hosts
+        name = self._name()
+        self._check_extra_args()
+        self._check_min_workers()
+        has_cluster = strategy is not None and not document.is_wrong("cluster")
+        if strategy and has_cluster:
+            check_cluster(document, self._roles, strategy, problems)
+        check_addresses(self._roles, hosts, problems)
+        with_ports = [one for one in self._roles if strategy and one.has_ports(strategy)]
+        chosen_ports = sum(one.count for one in with_ports if not one.addresses)
+        if chosen_ports > 1 and document.get("hosts") not in CLUSTERS:
+            check_host_addresses(document.get("hosts", ()), problems)
+        program, custom = build_programs(
+            document.get("program", _NO_PROGRAM),
+            custom_roles(self._cluster),
+            context,
+            problems,
+            runs_here=any(host.is_local for host in hosts or (model.HostSpec(),)),
+            runs_elsewhere=not all(host.is_local for host in hosts or ()),
         )
-    if document.has("hosts"):
+        check_variables(document, context, problems)
+        roles = [replace(one, program=custom.get(one.role)) for one in self._roles]
+        if strategy and not strategy.tf_config and all(each.role.is_custom for each in roles):
+            # A strategy that runs in one process needs no cluster.
+            roles.insert(0, model.RoleSpec(role=Role.WORKER, count=1))
+        if strategy and has_cluster and not context.is_draft:
+            check_placeholders(document, roles, strategy, context, problems)
+        ports = self._port_range(chosen_ports)
+        success = self._success()
+        problems.raise_if_any()
+        assert strategy is not None  # noqa: S101 - otherwise there was a problem
+        tensorboard: model.TensorBoardSpec | None = document.get("tensorboard")
+        if tensorboard is not None:
+            logdir = os.path.normpath(os.path.join(program.workdir, tensorboard.logdir))
+            tensorboard = replace(tensorboard, logdir=logdir)
+        return model.Spec(
+            name=name,
+            strategy=strategy.name,
+            roles=tuple(roles),
+            program=program,
+            hosts=hosts or (model.HostSpec(),),
+            ssh=self._ssh,
+            workers=self._workers,
+            success=success,
+            strict=document.get("success", {}).get("strict", False),
+            restart=self._restart,
+            port_range=ports,
+            log_max_size=document.get("logs", {}).get("max_size"),
+            tensorboard=tensorboard,
+            slurm=self._slurm,
+            **{key: document[key] for key in _AS_WRITTEN if key in document},
+        )
+
+    def _name(self) -> str:
+        name, file = self._context.name, self._context.file
+        if name is None:
+            default = "job" if file in (STDIN_NAME, yamlnodes.OF_PROGRAM) else default_name(file)
+            written: str = self._document.get("name", default)
+            return written
+        if not 1 <= len(name) <= LONGEST_NAME or job_name_problem(name):
+            message = f"{quoted(name)} is no name for a job"
+            hint = f"use 1 to {LONGEST_NAME} characters, without line breaks and control characters"
+            self._problems.add(Mark("--name"), message, hint)
+        return name
+
+    def _check_extra_args(self) -> None:
+        for arg in self._context.extra_args:
+            if bad := bad_character(arg):
+                message = f"the argument {quoted(arg)} holds {bad}"
+                self._problems.add(Mark("after --"), message, "remove it")
+
+    def _has_role(self, role: Role) -> bool:
+        return any(one.role is role for one in self._roles)
+
+    def _read_hosts(self) -> tuple[model.HostSpec, ...] | None:
+        """The hosts; None if they could not be read."""
+        document, problems = self._document, self._problems
+        if document.has("hosts") and document.has("hostfile"):
+            where = problems.keys["hostfile"]
+            problems.add(where, "hosts and hostfile are both given", "keep one of them")
         if document.is_wrong("hosts"):
             return None
-        written = document["hosts"]
-        if written == SLURM:
-            hosts = allocated_hosts(context.environ, problems)
-            return with_spares(hosts, document, problems) or None
-        if written == KUBERNETES:
-            return with_spares(_pods(document, roles, problems), document, problems) or None
-        return with_spares(listed_hosts(written, problems), document, problems)
-    if not document.has("hostfile"):
-        if document.get("spares"):
-            message = "spares are among the hosts, and there are no hosts"
-            problems.add(problems.keys["spares"], message, "add hosts or hostfile")
-        return (model.HostSpec(),)
-    return with_spares(_hostfile(document, context, problems), document, problems) or None
+        written = document.get("hosts")
+        if written is None and not document.has("hostfile"):
+            if document.get("spares"):
+                message = "spares are among the hosts, and there are no hosts"
+                problems.add(problems.keys["spares"], message, "add hosts or hostfile")
+            return (model.HostSpec(),)
+        if written is None:
+            hosts = self._hosts_of_file()
+        elif written == SLURM:
+            hosts = allocated_hosts(self._context.environ, problems)
+        elif written == KUBERNETES:
+            hosts = self._pods()
+        else:
+            return with_spares(listed_hosts(written, problems), document, problems)
+        return with_spares(hosts, document, problems) or None
 
+    def _pods(self) -> tuple[model.HostSpec, ...]:
+        """The pods that a job creates in Kubernetes."""
+        settings: KubernetesSpec | None = self._document.get("kubernetes")
+        if settings is None:
+            if not self._document.has("kubernetes"):
+                hint = "add 'kubernetes: {image: IMAGE}', or with `distrun run` --image IMAGE"
+                self._problems.add("hosts", "hosts is kubernetes, and no image is given", hint)
+            return ()
+        own = [each.role.value for each in self._roles if each.pod for _ in range(each.count)]
+        shared = [each for each in self._roles if not each.pod]
+        alone = sum(each.count for each in shared if each.role in (Role.CHIEF, Role.WORKER))
+        count = settings.pods or max(bool(shared), alone) + self._document.get("spares", 0)
+        gpus = () if settings.gpus == 0 else None
+        return tuple(
+            model.HostSpec(name=f"pod{number}", pod=True, gpus=gpus, role=role)
+            for number, role in enumerate([*own, *[""] * count], start=1)
+        )
 
-def _pods(
-    document: Section, roles: tuple[model.RoleSpec, ...], problems: Problems
-) -> tuple[model.HostSpec, ...]:
-    """The pods that a job creates in Kubernetes."""
-    settings: KubernetesSpec | None = document.get("kubernetes")
-    if settings is None:
-        if not document.has("kubernetes"):
-            hint = "add 'kubernetes: {image: IMAGE}', or with `distrun run` --image IMAGE"
-            problems.add("hosts", "hosts is kubernetes, and no image is given", hint)
-        return ()
-    own = [each.role.value for each in roles if each.pod for _ in range(each.count)]
-    shared = [each for each in roles if not each.pod]
-    alone = sum(each.count for each in shared if each.role in (Role.CHIEF, Role.WORKER))
-    count = settings.pods or max(bool(shared), alone) + document.get("spares", 0)
-    gpus = () if settings.gpus == 0 else None
-    return tuple(
-        model.HostSpec(name=f"pod{number}", pod=True, gpus=gpus, role=role)
-        for number, role in enumerate([*own, *[""] * count], start=1)
-    )
+    def _nodes(self) -> tuple[model.HostSpec, ...] | None:
+        """The nodes that a job asks Slurm for; None if something is wrong with its hosts."""
+        from distrun.slurm import settings
 
+        for key in ("hosts", "hostfile"):
+            if self._document.has(key) and self._document.get(key) != SLURM:
+                message = f"{key} names machines, and Slurm chooses those of a submitted job"
+                hint = "remove it, or write 'hosts: slurm'"
+                self._problems.add(self._problems.keys[key], message, hint)
+                return None
+        count = settings.nodes(self._roles, self._slurm, self._document.get("spares", 0))
+        hosts = tuple(
+            model.HostSpec(name=f"node{number}", slurm=model.SlurmNode(job="", cores=1))
+            for number in range(1, count + 1)
+        )
+        return with_spares(hosts, self._document, self._problems) or None
 
-def _nodes(
-    document: Section, roles: tuple[model.RoleSpec, ...], slurm: SlurmSpec, problems: Problems
-) -> tuple[model.HostSpec, ...] | None:
-    """The nodes that a job asks Slurm for; None if something is wrong with its hosts."""
-    from distrun.slurm import settings
+    def _hosts_of_file(self) -> tuple[model.HostSpec, ...]:
+        written, problems = self._document.get("hostfile"), self._problems
+        if written is None:
+            return ()
+        path = self._context.resolve(written)
+        # Messages show it as the user would name it: relative to the spec, not an absolute path.
+        shown = os.path.join(os.path.dirname(self._context.file), written)
+        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+            # Reading a pipe could block forever.
+            problems.add("hostfile", f"hostfile is no file: {quoted_path(path)}", "name a file")
+            return ()
+        try:
+            content = read_file(path, shown, problems)
+        except (FileNotFoundError, NotADirectoryError):
+            check_readable(path, "hostfile", problems)
+            return ()
+        text = None if content is None else decode(content, shown, problems)
+        return () if text is None else hostfile_hosts(text, shown, problems)
 
-    for key in ("hosts", "hostfile"):
-        if document.has(key) and document.get(key) != SLURM:
-            problems.add(
-                problems.keys[key],
-                f"{key} names machines, and Slurm chooses those of a submitted job",
-                "remove it, or write 'hosts: slurm'",
-            )
+    def _port_range(self, needed: int) -> tuple[int, int] | None:
+        ports = self._document.get("ports")
+        text = ports.get("range") if isinstance(ports, Section) else None
+        if text is None:
             return None
-    count = settings.nodes(roles, slurm, document.get("spares", 0))
-    hosts = tuple(
-        model.HostSpec(name=f"node{number}", slurm=model.SlurmNode(job="", cores=1))
-        for number in range(1, count + 1)
-    )
-    return with_spares(hosts, document, problems) or None
+        first, last = (int(port) for port in text.split("-"))
+        if not 1 <= first <= last <= LAST_PORT:
+            message = f"ports.range is {text}; ports are 1 to {LAST_PORT}, the lower one first"
+            self._problems.add("ports.range", message, "write for example 20000-21000")
+            return None
+        if self._hosts is not None and needed > (last - first + 1) * len(self._hosts):
+            message = f"ports.range has {last - first + 1} ports for {needed} tasks"
+            self._problems.add("ports.range", message, "widen it")
+        return first, last
 
-
-def _hostfile(
-    document: Section, context: LoadContext, problems: Problems
-) -> tuple[model.HostSpec, ...]:
-    written = document.get("hostfile")
-    if written is None:
-        return ()
-    path = context.resolve(written)
-    # Messages show it as the user would name it: relative to the spec, not as an absolute path.
-    shown = os.path.join(os.path.dirname(context.file), written)
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        # Reading a pipe could block forever.
-        problems.add("hostfile", f"hostfile is no file: {quoted_path(path)}", "name a file")
-        return ()
-    try:
-        content = read_file(path, shown, problems)
-    except (FileNotFoundError, NotADirectoryError):
-        check_readable(path, "hostfile", problems)
-        return ()
-    text = None if content is None else decode(content, shown, problems)
-    return () if text is None else hostfile_hosts(text, shown, problems)
-
-
-def _port_range(
-    document: Section,
-    needed: int,
-    hosts: tuple[model.HostSpec, ...] | None,
-    problems: Problems,
-) -> tuple[int, int] | None:
-    ports = document.get("ports")
-    text = ports.get("range") if isinstance(ports, Section) else None
-    if text is None:
+    def _what_workers_do(self) -> Workers | None:
+        """What the workers do; None if neither `workers` nor another key says it."""
+        document, problems = self._document, self._problems
+        strategy = STRATEGIES.get(document.get("strategy", ""))
+        written: Workers | None = document.get("workers")
+        if strategy is None or strategy.independent is None:
+            if strategy and written:
+                others = [row.name for row in STRATEGIES.values() if row.independent is not None]
+                message = f"{strategy.name} has no coordinated and no independent workers"
+                hint = f"remove it, or use the strategy {' or '.join(others)}"
+                problems.add(problems.keys["workers"], message, hint)
+            return None
+        if document.is_wrong("workers"):
+            return Workers.INDEPENDENT  # no other problem follows from it
+        if written or not self._roles or "cluster" in problems.with_unknown:
+            return written
+        tasks = document.get("success", {}).get("tasks")
+        if not self._has_role(Role.CHIEF) or tasks == Success.WORKER_0.value:
+            # Nobody directs them, or worker 0 is no server.
+            return None if self._cluster.is_wrong("chief") else Workers.INDEPENDENT
         return None
-    first, last = (int(port) for port in text.split("-"))
-    if not 1 <= first <= last <= LAST_PORT:
-        problems.add(
-            "ports.range",
-            f"ports.range is {text}; ports are 1 to {LAST_PORT}, the lower one first",
-            "write for example 20000-21000",
-        )
-        return None
-    if hosts is not None and needed > (last - first + 1) * len(hosts):
-        message = f"ports.range has {last - first + 1} ports for {needed} tasks"
-        problems.add("ports.range", message, "widen it")
-    return first, last
 
-
-def _workers(
-    document: Section, roles: tuple[model.RoleSpec, ...], problems: Problems
-) -> Workers | None:
-    """What the workers do; None if neither `workers` nor another key says it."""
-    strategy = STRATEGIES.get(document.get("strategy", ""))
-    written: Workers | None = document.get("workers")
-    if strategy is None or strategy.independent is None:
-        if strategy and written:
-            others = [row.name for row in STRATEGIES.values() if row.independent is not None]
-            problems.add(
-                problems.keys["workers"],
-                f"{strategy.name} has no coordinated and no independent workers",
-                f"remove it, or use the strategy {' or '.join(others)}",
+    def _success(self) -> Success:
+        written = self._document.get("success", {}).get("tasks", "strategy")
+        strategy = self._strategy
+        if written == Success.CHIEF.value and not self._has_role(Role.CHIEF):
+            message = "success waits for a chief, and there is none"
+            self._problems.add("success", message, "add 'chief: 1' to cluster, or write worker0")
+        if written == Success.WORKER_0.value and strategy and strategy.roles[Role.WORKER].serves:
+            self._problems.add(
+                "success",
+                "success waits for worker 0, and coordinated workers are servers that never exit",
+                "write chief, or 'workers: independent'",
             )
-        return None
-    if document.is_wrong("workers"):
-        return Workers.INDEPENDENT  # no other problem follows from it
-    if written or not roles or "cluster" in problems.with_unknown:
-        return written
-    has_chief = any(one.role is Role.CHIEF for one in roles)
-    if not has_chief or document.get("success", {}).get("tasks") == "worker0":
-        # Nobody directs them, or worker 0 is no server.
-        return None if document["cluster"].is_wrong("chief") else Workers.INDEPENDENT
-    return None
+        if written != "strategy":
+            return Success(written)
+        return strategy.success_of({one.role for one in self._roles}) if strategy else Success.ALL
 
+    def _check_min_workers(self) -> None:
+        where, least = "restart.min_workers", self._restart.min_workers
+        if least is None or self._document.is_wrong("cluster"):
+            return
+        workers = next((one for one in self._roles if one.role is Role.WORKER), None)
+        count = workers.count if workers is not None else 0
+        if workers is None or least > count:
+            there = f"{count} of the role worker" if count else "no workers"
+            hint = f"write at most {count}" if count else "remove it"
+            self._problems.add(where, f"{where} is {least}, and cluster has {there}", hint)
+        elif workers.addresses:
+            message = f"{where} needs workers whose addresses distrun chooses"
+            hint = "write a count in cluster.worker instead of addresses, or remove it"
+            self._problems.add(where, message, hint)
 
-def _success(
-    document: Section,
-    roles: tuple[model.RoleSpec, ...],
-    strategy: Strategy | None,
-    problems: Problems,
-) -> Success:
-    written = document.get("success", {}).get("tasks", "strategy")
-    if written == "chief" and not any(one.role is Role.CHIEF for one in roles):
-        problems.add(
-            "success",
-            "success waits for a chief, and there is none",
-            "add 'chief: 1' to cluster, or write worker0",
-        )
-    if written == "worker0" and strategy and strategy.roles[Role.WORKER].serves:
-        problems.add(
-            "success",
-            "success waits for worker 0, and coordinated workers are servers that never exit",
-            "write chief, or 'workers: independent'",
-        )
-    if written in _SUCCESS or strategy is None:
-        return _SUCCESS.get(written, Success.ALL)
-    return strategy.success_of({one.role for one in roles})
+    def _ssh_settings(self) -> model.SshSpec:
+        ssh: model.SshSpec = self._document.get("ssh", model.SshSpec())
+        files = {"identity_file": ssh.identity_file, "config_file": ssh.config_file}
+        found: dict[str, Any] = {
+            k: self._context.resolve(path) for k, path in files.items() if path
+        }
+        for key, path in found.items():
+            check_readable(path, f"ssh.{key}", self._problems)
+        return replace(ssh, **found)
 
-
-def _check_min_workers(
-    document: Section,
-    roles: tuple[model.RoleSpec, ...],
-    restart: model.RestartSpec,
-    problems: Problems,
-) -> None:
-    least = restart.min_workers
-    if least is None or document.is_wrong("cluster"):
-        return
-    workers = next((one for one in roles if one.role is Role.WORKER), None)
-    count = workers.count if workers is not None else 0
-    if workers is None or least > count:
-        problems.add(
-            "restart.min_workers",
-            f"restart.min_workers is {least}, and cluster has "
-            f"{f'{count} of the role worker' if count else 'no workers'}",
-            f"write at most {count}" if count else "remove it",
-        )
-    elif workers.addresses:
-        problems.add(
-            "restart.min_workers",
-            "restart.min_workers needs workers whose addresses distrun chooses",
-            "write a count in cluster.worker instead of addresses, or remove it",
-        )
-
-
-def _ssh(document: Section, context: LoadContext, problems: Problems) -> model.SshSpec:
-    ssh: model.SshSpec = document.get("ssh", model.SshSpec())
-    files = {"identity_file": ssh.identity_file, "config_file": ssh.config_file}
-    found: dict[str, Any] = {key: context.resolve(path) for key, path in files.items() if path}
-    for key, path in found.items():
-        check_readable(path, f"ssh.{key}", problems)
-    return replace(ssh, **found)
-
-
-def _slurm(document: Section, problems: Problems) -> SlurmSpec:
-    slurm: SlurmSpec = document.get("slurm", SlurmSpec())
-    written = ("slurm.signal_before_end", "slurm.time")
-    where = next((each for each in written if each in problems.keys), None)
-    before, time = slurm.signal_before_end, slurm.time
-    if where is not None and before > _LONGEST_WARNING:
-        problems.add(where, "slurm.signal_before_end is longer than 18h", "lower it")
-    elif where is not None and time is not None and before >= time:
-        problems.add(
-            where,
-            f"slurm.signal_before_end ({before:g}s) leaves nothing of slurm.time ({time:g}s)",
-            "raise time, or lower signal_before_end",
-        )
-    return slurm
+    def _slurm_settings(self) -> SlurmSpec:
+        slurm: SlurmSpec = self._document.get("slurm", SlurmSpec())
+        written = ("slurm.signal_before_end", "slurm.time")
+        where = next((each for each in written if each in self._problems.keys), None)
+        before, time = slurm.signal_before_end, slurm.time
+        if where is not None and before > _LONGEST_WARNING:
+            self._problems.add(where, f"{written[0]} is longer than 18h", "lower it")
+        elif where is not None and time is not None and before >= time:
+            message = f"{written[0]} ({before:g}s) leaves nothing of slurm.time ({time:g}s)"
+            self._problems.add(where, message, "raise time, or lower signal_before_end")
+        return slurm

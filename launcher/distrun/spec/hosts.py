@@ -40,11 +40,8 @@ class _Hosts(Frozen):
         known = self.found.setdefault(machine, host)
         if known is not host:
             same = "" if known.name == host.name else f": it is {quoted(known.name)} again"
-            self.problems.add(
-                where,
-                f"the host {quoted(host.name)} is given twice{same}",
-                "keep one, and set its slots",
-            )
+            message = f"the host {quoted(host.name)} is given twice{same}"
+            self.problems.add(where, message, "keep one, and set its slots")
         elif len(self.found) > MAX_HOSTS:
             self.problems.add(where, f"more than {MAX_HOSTS} hosts", "name fewer")
 
@@ -78,11 +75,9 @@ def allocated_hosts(environ: Mapping[str, str], problems: Problems) -> tuple[Hos
 
     allocation = current(environ)
     if allocation is None:
-        problems.add(
-            "hosts",
-            "hosts is slurm, and this is no Slurm allocation",
-            "queue the job with `distrun submit`, or call distrun inside salloc or sbatch",
-        )
+        message = "hosts is slurm, and this is no Slurm allocation"
+        hint = "queue the job with `distrun submit`, or call distrun inside salloc or sbatch"
+        problems.add("hosts", message, hint)
         return ()
     return tuple(
         HostSpec(
@@ -109,17 +104,13 @@ def check_host_addresses(items: Sequence[Section], problems: Problems) -> None:
         name, address = item["name"], item["address"]
         owner = owners.setdefault(address.lower(), name)
         if is_loopback(address) and len(items) > 1:
-            problems.add(
-                item.path_of("address"),
-                f"{quoted(address)} leads tasks on other hosts to their own machine",
-                f"write the address by which other hosts reach {quoted(name)}",
-            )
+            message = f"{quoted(address)} leads tasks on other hosts to their own machine"
+            hint = f"write the address by which other hosts reach {quoted(name)}"
+            problems.add(item.path_of("address"), message, hint)
         elif machine_name(owner) != machine_name(name):
-            problems.add(
-                item.path_of("address"),
-                f"the address {quoted(address)} is that of {quoted(owner)}, too",
-                "give each host an address of its own; keep one of two names for one machine",
-            )
+            message = f"the address {quoted(address)} is that of {quoted(owner)}, too"
+            hint = "give each host an address of its own; keep one of two names for one machine"
+            problems.add(item.path_of("address"), message, hint)
 
 
 def _of_item(item: Section, problems: Problems) -> Iterator[HostSpec]:
@@ -127,21 +118,15 @@ def _of_item(item: Section, problems: Problems) -> Iterator[HostSpec]:
         return
     names = host_set(item["name"])
     if "address" in item and names.count > 1:
-        problems.add(
-            item.path_of("address"),
-            f"one address cannot be that of {names.count} hosts",
-            "remove it, or write each host by itself",
-        )
+        message = f"one address cannot be that of {names.count} hosts"
+        problems.add(item.path_of("address"), message, "remove it, or write each host by itself")
         return
     settings = {name: value for name, value in item.items() if not name.startswith("spare")}
     settings["gpus"] = _gpus(item, problems)
     first_spare = 0 if item.get("spare") else names.count - item.get("spares", 0)
     if first_spare < 0:
-        problems.add(
-            item.path_of("spares"),
-            f"{names.count} hosts cannot have {item['spares']} spares",
-            "write a smaller number",
-        )
+        message = f"{names.count} hosts cannot have {item['spares']} spares"
+        problems.add(item.path_of("spares"), message, "write a smaller number")
         first_spare = names.count
     for number, name in enumerate(names.names()):
         yield make_host(**{**settings, "name": name}, spare=number >= first_spare)
@@ -208,11 +193,9 @@ def _line(words: list[re.Match[str]], shown: str, number: int, hosts: _Hosts) ->
     for word in words[1:]:
         match = _SLOTS.fullmatch(word[0])
         if not match:
-            hosts.problems.add(
-                Mark(shown, number, word.start() + 1),
-                f"unknown word {quoted(word[0])}",
-                "write 'host slots=4'",
-            )
+            message = f"unknown word {quoted(word[0])}"
+            hint = "write 'host slots=4'"
+            hosts.problems.add(Mark(shown, number, word.start() + 1), message, hint)
             return
         if word[0].startswith("slots"):
             slots = int(match[1])

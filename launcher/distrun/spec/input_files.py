@@ -114,9 +114,7 @@ def decode(content: bytes, shown: str, problems: Problems) -> str | None:
         before = content[: error.start]
         line_start = before.rfind(b"\n") + 1
         column = len(before[line_start:].decode("utf-8", "replace")) + 1
-        problems.add(
-            Mark(shown, before.count(b"\n") + 1, column),
-            f"the byte 0x{content[error.start]:02x} is not UTF-8",
-            "save the file as UTF-8",
-        )
+        message = f"the byte 0x{content[error.start]:02x} is not UTF-8"
+        hint = "save the file as UTF-8"
+        problems.add(Mark(shown, before.count(b"\n") + 1, column), message, hint)
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import os
 import re
 import shlex
@@ -66,60 +67,92 @@ def build_programs(
     Anything that cannot be found becomes a problem, and its value is empty. If no task runs on this
     machine and no files are sent, the paths are those of the hosts, and may be missing here.
     """
-    if _kind(section) is ProgramKind.COMMAND and section.has("python"):
-        problems.add(
-            problems.keys["program.python"],
-            "program.python is not used with command",
-            "remove it, or write the interpreter into the command",
-        )
-    _check_pass_env(section, context, problems)
     may_be_missing = not runs_here and section.get("sync") == Sync.OFF.value
-    workdir = _workdir(section, context, problems, may_be_missing=may_be_missing)
-    reader = _Reader(
-        context=context,
-        problems=problems,
-        workdir=workdir,
-        may_be_missing=may_be_missing,
-        runs_elsewhere=runs_elsewhere,
-    )
-    main = reader.target(section, context.extra_args)
-    custom = {role: reader.target(each) for role, each in roles.items()}
-    targets = (main, *custom.values())
-    paths = _sync_paths(section, context, problems)
-    sync = Sync.PATHS if paths else Sync(section.get("sync", "script"))
-    folders = tuple(dict.fromkeys(each.folder for each in targets if each.folder))
-    if sync is Sync.SCRIPT:
-        paths = _program_folders(targets, folders)
-    sync_base = _sync_base(sync, paths, folders, context.folder)
-    program = ProgramSpec(
-        **main.fields(context.environ),
-        python=_python(section, context),
-        workdir=_path_inside(sync_base, workdir),
-        pass_env=tuple(dict.fromkeys(section.get("pass_env", ()))),
-        owns_tf_config="tf_config" in section,
-        sync=sync,
-        sync_paths=paths,
-        sync_base=sync_base,
-        is_workdir_chosen=section.has("workdir"),
-        **{name: section[name] for name in _AS_WRITTEN if name in section},
-    )
-    return program, {
-        role: replace(program, **each.fields(context.environ)) for role, each in custom.items()
-    }
+    reader = _Reader(section, context, problems, may_be_missing, runs_elsewhere)
+    return reader.programs(roles)
 
 
 def _kind(section: Section) -> ProgramKind:
     return next((kind for kind in ProgramKind if section.has(kind.value)), ProgramKind.SCRIPT)
 
 
-class _Reader(Frozen, kw_only=True):
-    """Reads the scripts, modules and commands of sections."""
+class _Reader(Frozen):
+    """Reads the section `program`, and the scripts, modules and commands of others."""
 
+    section: Section
     context: LoadContext
     problems: Problems
-    workdir: str
     may_be_missing: bool
     runs_elsewhere: bool
+
+    def programs(
+        self, roles: Mapping[Role, Section]
+    ) -> tuple[ProgramSpec, dict[Role, ProgramSpec]]:
+        section, context = self.section, self.context
+        if _kind(section) is ProgramKind.COMMAND and section.has("python"):
+            where, message = "program.python", "program.python is not used with command"
+            hint = "remove it, or write the interpreter into the command"
+            self.problems.add(self.problems.keys[where], message, hint)
+        self._check_pass_env()
+        main = self.target(section, context.extra_args)
+        custom = {role: self.target(each) for role, each in roles.items()}
+        targets = (main, *custom.values())
+        paths = self._sync_paths()
+        sync = Sync.PATHS if paths else Sync(section.get("sync", "script"))
+        folders = tuple(dict.fromkeys(each.folder for each in targets if each.folder))
+        if sync is Sync.SCRIPT:
+            paths = _program_folders(targets, folders)
+        sync_base = _sync_base(sync, paths, folders, context.folder)
+        python: str | None = section.get("python")  # a name is looked up on the task's host
+        program = ProgramSpec(
+            **main.fields(context.environ),
+            python=context.resolve(python) if python is not None and "/" in python else python,
+            workdir=_path_inside(sync_base, self.workdir),
+            pass_env=tuple(dict.fromkeys(section.get("pass_env", ()))),
+            owns_tf_config="tf_config" in section,
+            sync=sync,
+            sync_paths=paths,
+            sync_base=sync_base,
+            is_workdir_chosen=section.has("workdir"),
+            **{name: section[name] for name in _AS_WRITTEN if name in section},
+        )
+        return program, {
+            role: replace(program, **each.fields(context.environ)) for role, each in custom.items()
+        }
+
+    @functools.cached_property
+    def workdir(self) -> str:
+        workdir = self.section.get("workdir")
+        if workdir is None:
+            return self.context.cwd
+        path = self.context.resolve(workdir)
+        if not self.may_be_missing and not os.path.isdir(path):
+            message = f"program.workdir is no folder: {quoted_path(path)}"
+            hint = _missing_hint(workdir, "make it, or name another")
+            self.problems.add("program.workdir", message, hint)
+        return path
+
+    def _sync_paths(self) -> tuple[str, ...]:
+        listed = self.section.get("sync", "script")
+        if isinstance(listed, str):
+            return ()
+        paths = tuple(map(self.context.resolve, listed))
+        for index, path in enumerate(paths):
+            if not os.path.exists(path):
+                message = f"program.sync names nothing: {quoted_path(path)} is not there"
+                hint = _missing_hint(listed[index], "remove it, or correct the path")
+                self.problems.add(f"program.sync[{index}]", message, hint)
+        return paths
+
+    def _check_pass_env(self) -> None:
+        for index, name in enumerate(self.section.get("pass_env", ())):
+            place = f"program.pass_env[{index}]"
+            if name not in self.context.environ:
+                message = f"program.pass_env names {quoted(name)}, which is not set here"
+                self.problems.add(place, message, "export it before the launch, or remove it")
+            elif name in self.section.get("env", {}):
+                message = f"{quoted(name)} is in both env and pass_env"
+                self.problems.add(place, message, "keep one of them")
 
     def target(self, section: Section, extra_args: tuple[str, ...] = ()) -> _Target:
         kind, workdir = _kind(section), self.workdir
@@ -268,43 +301,6 @@ def _similar_script(path: str, name: str, jobs: Iterable[str]) -> str:
     return f"did you mean {quoted(os.path.join(folder, found))}?" if found else ""
 
 
-def _python(section: Section, context: LoadContext) -> str | None:
-    """The interpreter: a name is looked up in PATH on the task's host, anything else is a path."""
-    python: str | None = section.get("python")
-    return context.resolve(python) if python is not None and "/" in python else python
-
-
-def _workdir(
-    section: Section, context: LoadContext, problems: Problems, *, may_be_missing: bool
-) -> str:
-    workdir = section.get("workdir")
-    if workdir is None:
-        return context.cwd
-    path = context.resolve(workdir)
-    if not may_be_missing and not os.path.isdir(path):
-        problems.add(
-            "program.workdir",
-            f"program.workdir is no folder: {quoted_path(path)}",
-            _missing_hint(workdir, "make it, or name another"),
-        )
-    return path
-
-
-def _sync_paths(section: Section, context: LoadContext, problems: Problems) -> tuple[str, ...]:
-    listed = section.get("sync", "script")
-    if isinstance(listed, str):
-        return ()
-    paths = tuple(map(context.resolve, listed))
-    for index, path in enumerate(paths):
-        if not os.path.exists(path):
-            problems.add(
-                f"program.sync[{index}]",
-                f"program.sync names nothing: {quoted_path(path)} is not there",
-                _missing_hint(listed[index], "remove it, or correct the path"),
-            )
-    return paths
-
-
 def _program_folders(targets: Sequence[_Target], folders: tuple[str, ...]) -> tuple[str, ...]:
     """The folders that the programs need, if they are several; otherwise none."""
     scripts = [each.name for each in targets if each.kind is ProgramKind.SCRIPT and each.name]
@@ -351,19 +347,6 @@ def _names_a_file(words: Iterable[str], folder: str) -> bool:
         path.split("/")[0] not in (".", "..") and os.path.lexists(os.path.join(folder, path))
         for path in inner
     )
-
-
-def _check_pass_env(section: Section, context: LoadContext, problems: Problems) -> None:
-    for index, name in enumerate(section.get("pass_env", ())):
-        place = f"program.pass_env[{index}]"
-        if name not in context.environ:
-            problems.add(
-                place,
-                f"program.pass_env names {quoted(name)}, which is not set here",
-                "export it before the launch, or remove it",
-            )
-        elif name in section.get("env", {}):
-            problems.add(place, f"{quoted(name)} is in both env and pass_env", "keep one of them")
 
 
 def check_readable(path: str, place: str, problems: Problems) -> None:

@@ -11,7 +11,7 @@ from distrun.spec.hostnames import machine_name
 from distrun.spec.machine import is_this_machine
 from distrun.spec.model import NO_RESTARTS, Ready, RestartSpec, RoleSpec
 from distrun.spec.nodes import flow_style
-from distrun.spec.problems import Mark, Problems, quoted
+from distrun.spec.problems import quoted
 from distrun.spec.schema import Section
 from distrun.spec.variables import ports_in_texts
 from distrun.strategies import CUSTOM_ROLE_PATTERN, STRATEGIES, Role, RoleRule, Strategy
@@ -81,11 +81,8 @@ def checked_restart(restart: RestartSpec, path: str, problems: Problems) -> Rest
     where = next((each for each in written if each in problems.keys), None)
     if where is None or restart.backoff <= restart.backoff_max:
         return restart
-    problems.add(
-        where,
-        f"{path}.backoff is longer than {path}.backoff_max ({restart.backoff_max:g}s)",
-        "raise backoff_max, or lower backoff",
-    )
+    message = f"{path}.backoff is longer than {path}.backoff_max ({restart.backoff_max:g}s)"
+    problems.add(where, message, "raise backoff_max, or lower backoff")
     return NO_RESTARTS
 
 
@@ -99,138 +96,120 @@ def custom_roles(cluster: Section) -> dict[Role, Section]:
     }
 
 
-def check_order(
-    cluster: Section, roles: tuple[RoleSpec, ...], strategy: Strategy, problems: Problems
-) -> None:
-    """Add a problem for each `ready` and `after` by which a task could never start."""
-    specs = {role.role: role for role in roles}
-    for one in roles:
-        section: Section = cluster[one.role.value]
-        if one.ready is Ready.PORT and not one.has_ports(strategy):
-            problems.add(
-                section.path_of("ready"),
-                f"the tasks of {one.role.value} have no port to be ready at",
-                "write off, or {line: TEXT}",
-            )
-        for index, name in enumerate(section.get("after", ())):
-            _check_after(f"{section.path_of('after')}[{index}]", name, one.role, specs, problems)
-
-
-def _check_after(
-    where: str, name: str, role: Role, specs: dict[Role, RoleSpec], problems: Problems
-) -> None:
-    names = {each.value for each in specs}
-    if name not in names:
-        message = f"cluster.{role.value} starts after {quoted(name)}, which is no role here"
-        problems.add_unknown(where, message, name, sorted(names - {role.value}))
-        return
-    path = _path(Role(name), role, specs)
-    if path:
-        steps = " after ".join(each.value for each in (role, *path))
-        problems.add(where, f"roles wait for each other: {steps}", "remove one of these")
-
-
-def _path(start: Role, end: Role, specs: dict[Role, RoleSpec]) -> list[Role]:
-    """The roles from `start` to `end`, each after the next; empty if there is no such path."""
-    waiting = [[start]]
-    seen = {start}
-    while waiting:
-        path = waiting.pop(0)
-        if path[-1] is end:
-            return path
-        for each in specs[path[-1]].after if path[-1] in specs else ():
-            if each not in seen:
-                seen.add(each)
-                waiting.append([*path, each])
-    return []
-
-
-def check_roles(
+def check_cluster(
     document: Section, roles: tuple[RoleSpec, ...], strategy: Strategy, problems: Problems
 ) -> None:
-    """Add a problem for each role that is missing, is not allowed, or has too many tasks."""
-    cluster: Section = document.get("cluster", Section())
-    unknown = "cluster" in problems.with_unknown
-    least = {role.value: rule.least for role, rule in strategy.roles.items() if rule.least}
-    if any(place.startswith("cluster.") for place in problems.keys):
-        if not unknown:
-            _check_missing(cluster, roles, strategy, problems)
-    elif strategy.tf_config and not unknown:
-        problems.add(
-            problems.keys.get("cluster") or problems.keys["strategy"],
-            f"{strategy.name} needs a cluster with {' and '.join(least)}",
-            f"add 'cluster: {flow_style(least)}'",
-        )
-    for one in roles:
-        name = one.role.value
-        if one.role.is_custom:
-            _check_custom(one, cluster[name], strategy, problems)
-            continue
-        rule = strategy.roles.get(one.role)
-        if rule is None:
-            others = [other.name for other in STRATEGIES.values() if one.role in other.roles]
-            problems.add(
-                problems.keys[f"cluster.{name}"],
-                f"{strategy.name} has no {name}",
-                f"remove it, or use the strategy {' or '.join(others)}",
+    """Add a problem for each role that the strategy does not allow, and for those it lacks.
+
+    Also for each `ready` and `after` by which a task could never start.
+    """
+    checker = _Checker(document, roles, strategy, problems)
+    checker.check_roles()
+    checker.check_order()
+
+
+class _Checker:
+    def __init__(
+        self, document: Section, roles: tuple[RoleSpec, ...], strategy: Strategy, problems: Problems
+    ) -> None:
+        self._cluster: Section = document.get("cluster", Section("cluster"))
+        self._roles = {one.role: one for one in roles}
+        self._strategy, self._problems = strategy, problems
+
+    def check_order(self) -> None:
+        names = [each.value for each in self._roles]
+        for one in self._roles.values():
+            name, section = one.role.value, self._cluster[one.role.value]
+            if one.ready is Ready.PORT and not one.has_ports(self._strategy):
+                message = f"the tasks of {name} have no port to be ready at"
+                hint = "write off, or {line: TEXT}"
+                self._problems.add(section.path_of("ready"), message, hint)
+            for index, after in enumerate(section.get("after", ())):
+                where = f"{section.path_of('after')}[{index}]"
+                if after not in names:
+                    message = f"cluster.{name} starts after {quoted(after)}, which is no role here"
+                    others = sorted({*names} - {name})
+                    self._problems.add_unknown(where, message, after, others)
+                elif path := self._path(Role(after), one.role):
+                    steps = " after ".join(each.value for each in (one.role, *path))
+                    message = f"roles wait for each other: {steps}"
+                    self._problems.add(where, message, "remove one of these")
+
+    def _path(self, start: Role, end: Role) -> list[Role]:
+        """The roles from `start` to `end`, each after the next; empty if there is no such path."""
+        waiting = [[start]]
+        seen = {start}
+        while waiting:
+            path = waiting.pop(0)
+            if path[-1] is end:
+                return path
+            for each in self._roles[path[-1]].after if path[-1] in self._roles else ():
+                if each not in seen:
+                    seen.add(each)
+                    waiting.append([*path, each])
+        return []
+
+    def check_roles(self) -> None:
+        strategy, problems = self._strategy, self._problems
+        unknown = "cluster" in problems.with_unknown
+        if any(place.startswith("cluster.") for place in problems.keys):
+            if not unknown:
+                self._check_missing()
+        elif strategy.tf_config and not unknown:
+            least = {role.value: rule.least for role, rule in strategy.roles.items() if rule.least}
+            where = problems.keys.get("cluster") or problems.keys["strategy"]
+            message = f"{strategy.name} needs a cluster with {' and '.join(least)}"
+            problems.add(where, message, f"add 'cluster: {flow_style(least)}'")
+        for one in self._roles.values():
+            name = one.role.value
+            rule = strategy.roles.get(one.role)
+            if one.role.is_custom:
+                self._check_custom(one, self._cluster[name])
+            elif rule is None:
+                others = [other.name for other in STRATEGIES.values() if one.role in other.roles]
+                hint = f"remove it, or use the strategy {' or '.join(others)}"
+                where = problems.keys[f"cluster.{name}"]
+                problems.add(where, f"{strategy.name} has no {name}", hint)
+            else:
+                self._check_count(one, rule)
+
+    def _check_custom(self, one: RoleSpec, section: Section) -> None:
+        if section.has("count") and section.has("addresses"):
+            where = self._problems.keys[section.path_of("addresses")]
+            message = f"{section.path} has both count and addresses"
+            self._problems.add(where, message, "keep one of them")
+        if one.in_tf_config and not self._strategy.tf_config:
+            message = f"{self._strategy.name} runs in one process and has no TF_CONFIG"
+            self._problems.add(section.path_of("in_tf_config"), message, "remove it")
+
+    def _check_missing(self) -> None:
+        strategy = self._strategy
+        for role, rule in strategy.roles.items():
+            # A role that is invalid has a problem already.
+            is_reported = self._is_unreadable(role) or (
+                self._roles and not strategy.tf_config and not self._cluster.has(role.value)
             )
-            continue
-        _check_count(one, rule, strategy, problems)
+            if rule.least and role not in self._roles and not is_reported:
+                message = f"{strategy.name} needs a {role.value} ({rule.count_text})"
+                hint = f"add '{role.value}: {rule.least}' to cluster"
+                self._problems.add(self._problems.keys["cluster"], message, hint)
+
+    def _is_unreadable(self, role: Role) -> bool:
+        if role.value in self._cluster:
+            return not {"count", "addresses"} & self._cluster[role.value].keys()
+        return self._cluster.is_wrong(role.value)
+
+    def _check_count(self, one: RoleSpec, rule: RoleRule) -> None:
+        strategy, role = self._strategy, one.role.value
+        if rule.most is not None and one.count > rule.most:
+            hint = f"write '{role}: {rule.most}'"
+            if not strategy.tf_config:
+                hint += ", or use the strategy multi_worker_mirrored for several"
+            message = f"{strategy.name} takes {rule.count_text} {role}, not {one.count}"
+            self._problems.add(f"cluster.{role}", message, hint)
         if one.addresses and not strategy.tf_config:
-            problems.add(
-                f"cluster.{name}",
-                f"{strategy.name} runs in one process and has no addresses",
-                f"write '{name}: 1', or remove cluster",
-            )
-
-
-def _check_custom(one: RoleSpec, section: Section, strategy: Strategy, problems: Problems) -> None:
-    if section.has("count") and section.has("addresses"):
-        problems.add(
-            problems.keys[section.path_of("addresses")],
-            f"{section.path} has both count and addresses",
-            "keep one of them",
-        )
-    if one.in_tf_config and not strategy.tf_config:
-        problems.add(
-            section.path_of("in_tf_config"),
-            f"{strategy.name} runs in one process and has no TF_CONFIG",
-            "remove it",
-        )
-
-
-def _check_missing(
-    cluster: Section, roles: tuple[RoleSpec, ...], strategy: Strategy, problems: Problems
-) -> None:
-    there = {one.role for one in roles}
-    for role, rule in strategy.roles.items():
-        # A role that is invalid has a problem already.
-        reported = _is_unreadable(cluster, role) or (
-            roles and not strategy.tf_config and not cluster.has(role.value)
-        )
-        if rule.least and role not in there and not reported:
-            problems.add(
-                problems.keys["cluster"],
-                f"{strategy.name} needs a {role.value} ({rule.count_text})",
-                f"add '{role.value}: {rule.least}' to cluster",
-            )
-
-
-def _is_unreadable(cluster: Section, role: Role) -> bool:
-    if role.value in cluster:
-        return not {"count", "addresses"} & cluster[role.value].keys()
-    return cluster.is_wrong(role.value)
-
-
-def _check_count(one: RoleSpec, rule: RoleRule, strategy: Strategy, problems: Problems) -> None:
-    count, role = one.count, one.role.value
-    if rule.most is None or count <= rule.most:
-        return
-    hint = f"write '{role}: {rule.most}'"
-    if not strategy.tf_config:
-        hint += ", or use the strategy multi_worker_mirrored for several"
-    message = f"{strategy.name} takes {rule.count_text} {role}, not {count}"
-    problems.add(f"cluster.{role}", message, hint)
+            message = f"{strategy.name} runs in one process and has no addresses"
+            self._problems.add(f"cluster.{role}", message, f"write '{role}: 1', or remove cluster")
 
 
 def check_addresses(
@@ -250,30 +229,20 @@ def check_addresses(
     for (mark, text, address), host in zip(written, of_hosts, strict=True):
         first = seen.setdefault((host or address.host, address.port), (mark, text))
         if first != (mark, text):
-            problems.add(
-                mark,
-                f"the address {text} is given twice{_first_place(*first, text)}",
-                "give each task its own port",
-            )
+            message = f"the address {text} is given twice{_first_place(*first, text)}"
+            problems.add(mark, message, "give each task its own port")
         if host is not None and host in spares:
-            problems.add(
-                mark,
-                f"the address {text} is on {host}, which is a spare",
-                "a spare runs no task at first: use another host, or remove `spare`",
-            )
+            message = f"the address {text} is on {host}, which is a spare"
+            hint = "a spare runs no task at first: use another host, or remove `spare`"
+            problems.add(mark, message, hint)
         if host is None:
-            problems.add(
-                mark,
-                f"the address {text} is on none of the hosts",
-                f"add {address.host} to hosts, or use an address of {machines.names_text}",
-            )
+            message = f"the address {text} is on none of the hosts"
+            hint = f"add {address.host} to hosts, or use an address of {machines.names_text}"
+            problems.add(mark, message, hint)
         elif len(used) > 1 and is_loopback(address.host):
             other = next(each for each in used if each != host)
-            problems.add(
-                mark,
-                f"the address {text} leads the tasks on {other} to their own machine",
-                f"write the address by which other hosts reach {host}",
-            )
+            message = f"the address {text} leads the tasks on {other} to their own machine"
+            problems.add(mark, message, f"write the address by which other hosts reach {host}")
 
 
 def _address_path(role: RoleSpec, index: int, problems: Problems) -> str:

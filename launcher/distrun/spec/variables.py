@@ -34,17 +34,11 @@ def check_variables(document: Section, context: LoadContext, problems: Problems)
                 "remove it, or write 'tf_config: mine' under program if it is meant",
             )
         if name in TORCHRUN and program.get("env_style") is EnvStyle.TORCHRUN:
-            problems.add(
-                where,
-                f"{holder} sets {name}, which env_style: torchrun sets for each task",
-                "remove one of them",
-            )
+            message = f"{holder} sets {name}, which env_style: torchrun sets for each task"
+            problems.add(where, message, "remove one of them")
         if name == LEGACY_KERAS and keras and is_keras_2(value) != (keras == 2):
-            problems.add(
-                where,
-                f"{holder} sets {name} to {quoted(value)}, but program.keras is {keras}",
-                "remove one of them",
-            )
+            message = f"{holder} sets {name} to {quoted(value)}, but program.keras is {keras}"
+            problems.add(where, message, "remove one of them")
 
 
 def ports_in_texts(document: Section, context: LoadContext) -> Callable[[Role], bool]:
@@ -76,11 +70,8 @@ def check_placeholders(
                 continue
             task = placeholders.split_task(name)
             if task is None or task[1] >= counts.get(task[0], 0):
-                problems.add(
-                    where,
-                    f"{quoted('{' + name + '}')} names no task that has an address",
-                    f"these have one: {known or 'none'}",
-                )
+                message = f"{quoted('{' + name + '}')} names no task that has an address"
+                problems.add(where, message, f"these have one: {known or 'none'}")
 
 
 class _Owners(Frozen):
