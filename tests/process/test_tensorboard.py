@@ -44,11 +44,27 @@ def address_of(distrun: Distrun) -> str:
     return (json.loads(done.stdout)["job"]["tensorboard"] or "") if done.returncode == 0 else ""
 
 
+def with_hook(distrun: Distrun, code: str) -> dict[str, str]:
+    """The environment in which each Python runs this code first."""
+    folder = distrun.cwd / "hook"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(code)
+    return {**os.environ, "PYTHONPATH": f"{folder}:{os.environ['PYTHONPATH']}"}
+
+
+WITHOUT_TENSORFLOW = """\
+import sys, types
+sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")
+"""
+"""Has TensorBoard serve without TensorFlow, whose import takes seconds of a core."""
+
+
 @installed
 def test_it_serves_while_the_job_runs_and_ends_with_it(distrun: Distrun) -> None:
     (distrun.cwd / "logs").mkdir()
     spec = distrun.write_spec(UNTIL_GO, workers=1, tensorboard={"logdir": "logs"})
-    launch = distrun.start("launch", spec, stderr=subprocess.PIPE, text=True)
+    env = with_hook(distrun, WITHOUT_TENSORFLOW)
+    launch = distrun.start("launch", spec, stderr=subprocess.PIPE, text=True, env=env)
     address = wait_until(lambda: address_of(distrun), timeout=120)
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
     with urllib.request.urlopen(f"{address}data/environment", timeout=60) as answer:
@@ -65,17 +81,19 @@ def test_it_serves_while_the_job_runs_and_ends_with_it(distrun: Distrun) -> None
     assert [task["task"] for task in distrun.status()["tasks"]] == ["worker:0"]
 
 
+# A finder before all others that knows of no tensorboard: as on a machine without it.
+WITHOUT_IT = """\
+import sys
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+def without(name, path=None, target=None):
+    return None if name == 'tensorboard' else find(name, path, target)
+PathFinder.find_spec = without
+"""
+
+
 def test_without_it_the_job_runs_all_the_same(distrun: Distrun) -> None:
-    # A finder before all others that knows of no tensorboard: as on a machine without it.
-    (distrun.cwd / "hook").mkdir()
-    (distrun.cwd / "hook" / "sitecustomize.py").write_text(
-        "import sys\nfrom importlib.machinery import PathFinder\n"
-        "find = PathFinder.find_spec\n"
-        "def without(name, path=None, target=None):\n"
-        "    return None if name == 'tensorboard' else find(name, path, target)\n"
-        "PathFinder.find_spec = without\n"
-    )
-    env = {**os.environ, "PYTHONPATH": f"{distrun.cwd / 'hook'}:{os.environ['PYTHONPATH']}"}
+    env = with_hook(distrun, WITHOUT_IT)
     (distrun.cwd / "tensorboard").mkdir()  # a folder of logs is no package
     spec = distrun.write_spec("echo trained", workers=1, tensorboard={"logdir": "tensorboard"})
     done = distrun("launch", spec, env=env)
