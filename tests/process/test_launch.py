@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from distrun.cli.program_check import ProgramCheck
+from distrun.spec.loader import load
 from harness.command import Distrun
 from harness.processes import alive, survivors
 from harness.values import not_none
@@ -146,6 +149,24 @@ def test_a_signal_while_a_class_is_created(distrun: Distrun) -> None:
         capture_output=True, text=True, cwd=distrun.cwd, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr.strip()) == (143, "", "")
+
+
+class Ending:
+    """Has SIGTERM arrive while a class with it is created."""
+
+    def __set_name__(self, _owner: type, _name: str) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_checks_that_are_ended_while_a_class_is_created_print_nothing(
+    distrun: Distrun, capfd: pytest.CaptureFixture[str]
+) -> None:
+    check = ProgramCheck(
+        load(distrun.write_spec("true")), lambda _: type("Made", (), {"attribute": Ending()})
+    )
+    assert check.wait(60)
+    check.close()
+    assert capfd.readouterr().err == ""
 
 
 def write_job(folder: Path, **program: Any) -> Path:

@@ -53,7 +53,9 @@ class ProgramCheck:
                 signals.raise_at(signal.SIGTERM)
                 _send(writer, (find or _find_warnings)(spec))
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            except TerminatedError:  # at any place above
+            except (TerminatedError, RuntimeError) as error:  # at any place above
+                if signals.signal_of(error) is None:
+                    raise
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             finally:
                 guard.end_processes(0.0)
