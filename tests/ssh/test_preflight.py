@@ -200,6 +200,18 @@ def test_doctor_looks_at_hosts_and_leaves_nothing_there(
     assert_nothing_left(ssh, [h1, h2])
 
 
+def test_doctor_measures_how_fast_hosts_receive_from_each_other(ssh: Ssh, distrun: Distrun) -> None:
+    these = ssh.hosts(3)
+    these[2].slow_down("8mbit")
+    done = distrun.checked("doctor", "--bandwidth", "--json", ssh.spec("true", these))
+    checks = json.loads(done.stdout)["doctor"]["checks"]
+    found = [each for each in checks if each["subject"] == "bandwidth"]
+    assert [each["grade"] for each in found] == ["ok", "ok", "warning"]
+    slow = found[2]["cause_code"]
+    assert slow["code"] == "bandwidth_low"
+    assert 0.5e6 < slow["total"] < 1.5e6 < slow["count"]  # sent, received: bytes a second
+
+
 def test_doctor_names_what_it_did_not_look_at(script: Path, ssh: Ssh, distrun: Distrun) -> None:
     (h1,) = ssh.hosts(1)
     there = {"name": "h1", "python": sys.executable}

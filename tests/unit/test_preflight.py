@@ -127,6 +127,27 @@ def test_folders_that_hosts_share(
     assert all(cause_advice(each.cause) for each in checks if each.grade is not Grade.OK)
 
 
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ({"ab": 9e8, "ba": 8e8, "ac": 7e8, "ca": 9e8, "bc": 8e8, "cb": 9e8}, "ok ok ok"),
+        ({"ab": 9e8, "ba": 8e8, "ac": 9e7, "ca": 9e8, "bc": 9e7, "cb": 9e8}, "ok ok warning"),
+        ({"ab": 9e8, "ba": 8e8, "ac": 9e8, "ca": 9e7, "bc": 9e8, "cb": 9e7}, "ok ok warning"),
+        ({"ab": 9e8, "ba": 8e8, "ac": 0.0, "ca": 0.0, "bc": 0.0, "cb": 0.0}, "ok ok note"),
+        ({}, "note note note"),
+    ],
+)
+def test_a_host_whose_link_is_much_slower_than_the_others(
+    rates: dict[str, float], expected: str
+) -> None:
+    """Its own link, in either direction: what others receive from it does not count as theirs."""
+    pairs = tuple((receiver, sender, rate) for (receiver, sender), rate in rates.items())
+    checks = judged(host("a"), host("b"), host("c"), rates=pairs)
+    found = [each for each in checks if each.subject is Subject.BANDWIDTH]
+    assert " ".join(each.grade.value for each in found) == expected
+    assert Subject.BANDWIDTH not in {each.subject for each in judged(host("a"))}
+
+
 OTHERS: dict[str, Any] = {"python": "3.12.1", "tensorflow": "2.22.0"}
 LACKING = host("a", tensorflow="", missing=("tensorflow",))
 LONELY = host("b", ports=0, calls=1, dialled=Dialled([Unreachable("10.0.0.1", 20000, REFUSED)]))

@@ -15,8 +15,16 @@ _BUNDLED = "chief_and_workers"
 @click.command("doctor")
 @spec_argument(required=False)
 @overrides_option
+@click.option(
+    "--bandwidth",
+    "measures",
+    is_flag=True,
+    help="Also measure how fast hosts receive from each other; a second for each other host.",
+)
 @json_option
-def command(spec_path: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
+def command(
+    spec_path: str | None, overrides: tuple[str, ...], measures: bool, as_json: bool
+) -> int:
     """Check whether the job that the YAML file SPEC describes can run on its hosts.
 
     Without SPEC, check whether this machine can run the bundled job with several workers.
@@ -32,6 +40,7 @@ def command(spec_path: str | None, overrides: tuple[str, ...], as_json: bool) ->
       distrun doctor
       distrun doctor job.yaml
       distrun doctor job.yaml --json
+      distrun doctor job.yaml --bandwidth
     """
     from distrun.cli.doctor_view import Checkup, print_report, status_line
     from distrun.cli.plan_view import hosts_json
@@ -42,8 +51,9 @@ def command(spec_path: str | None, overrides: tuple[str, ...], as_json: bool) ->
     from distrun.supervisor.dry_run import check_hosts
 
     spec = load(spec_path or templates()[_BUNDLED], overrides=overrides)
+    jobs = JobStore.default().jobs
     with status_line() as show_status:
-        found = Checkup(check_hosts(spec, JobStore.default().jobs, show_status))
+        found = Checkup(check_hosts(spec, jobs, show_status, measures=measures))
     if as_json:
         hosts = hosts_json(host for host in spec.hosts if host.name in found.hosts)
         checks = [output_json(check) for check in found.checks]

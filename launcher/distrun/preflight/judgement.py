@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from distrun.frozen import Frozen, field
 from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
 from distrun.spec.tensorflow_versions import needs_tf_keras
+from distrun.spec.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 _CLOCK_LIMIT = 1.0
 _LITTLE, _TOO_LITTLE = 100_000_000, 1_000_000
 _MOST_USERS = 3
+_LOW_SHARE = 0.5
+"""Of the median of all pairs of hosts."""
 _LONGEST_NAME = 32
 THIS_MACHINE = "this machine"
 """The host of checks of the launching side."""
@@ -70,6 +74,8 @@ class Answers(Frozen, kw_only=True):
         folders: those that were tried out: is each the same on all hosts?
         shared: the spec's program.shared: those that must be.
         writer: the host whose files in them the others looked for.
+        rates: the host that received, the one that sent, and the bytes a second, for each pair that
+            was measured; None: none was to be.
         job_disk: bytes free where the job's record is; None if that is unknown.
     """
 
@@ -85,6 +91,7 @@ class Answers(Frozen, kw_only=True):
     folders: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     writer: str = ""
+    rates: tuple[tuple[str, str, float], ...] | None = None
     job_folder: str = ""
     job_disk: int | None = None
 
@@ -94,6 +101,7 @@ def judge(answers: Answers) -> tuple[Check, ...]:
     facts = [(each.host, facts) for each in answers.hosts for facts in each.inspected.programs]
     checks = [
         *_check_network(answers),
+        *(() if answers.rates is None else _check_bandwidth(answers, answers.rates)),
         *(check for each in answers.hosts for check in _check_host(each)),
         *(check for host, its in facts for check in _check_program(host, its, answers.machines)),
         *_check_folders(answers),
@@ -365,6 +373,26 @@ def _failures(answers: HostAnswers, owners: Mapping[str, str]) -> list[_Failure]
         (owner, Cause(code, host=owner, addresses=tuple(each), within=(cause,)), is_needed)
         for (owner, _), (cause, each) in found.items()
     ]
+
+
+def _check_bandwidth(answers: Answers, rates: Sequence[tuple[str, str, float]]) -> Iterator[Check]:
+    """What each host receives and sends, and whether that is much less than the others."""
+    usual = statistics.median([rate for *_, rate in rates if rate] or [0.0])
+    for each in answers.hosts:
+        received = [rate for host, _, rate in rates if host == each.host and rate]
+        sent = [rate for _, host, rate in rates if host == each.host and rate]
+        if not (received and sent):
+            grade, cause = Grade.NOTE, Cause(Code.BANDWIDTH_UNKNOWN)
+        else:
+            # Another host's slow link does not make this one's slow: the best of all counts.
+            best = [int(max(received)), int(max(sent))]
+            cause = Cause(Code.BANDWIDTH_MEASURED, count=best[0], total=best[1])
+            grade = Grade.OK
+            if min(best) < usual * _LOW_SHARE:
+                usual_text = f"{format_bytes(usual)}/s"
+                cause = cause._replace(code=Code.BANDWIDTH_LOW, text=usual_text)
+                grade = Grade.WARNING
+        yield Check(host=each.host, subject=Subject.BANDWIDTH, grade=grade, cause=cause)
 
 
 def _own_results(answers: HostAnswers, *, has_failures: bool) -> Iterator[tuple[Grade, Cause]]:

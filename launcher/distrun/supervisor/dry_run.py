@@ -53,18 +53,21 @@ def make_plan(spec: Spec, left_out: dict[str, Cause] | None = None) -> Plan:
     return made.plan
 
 
-def check_hosts(spec: Spec, records: Path, tick: Callable[[Round], float | None]) -> Round:
+def check_hosts(
+    spec: Spec, records: Path, tick: Callable[[Round], float | None], *, measures: bool = False
+) -> Round:
     """Connect the hosts and check them as a launch does. Hosts that cannot be used are left out.
 
     Args:
         spec: the job's.
         records: the folder of the jobs' records.
         tick: called before each wait; returns how long to wait at most, in seconds, or None.
+        measures: whether hosts measure how fast they receive from each other.
 
     Raises:
         InvalidSpecError: no plan can be made of the spec.
     """
-    made = _run(spec, records, tick)
+    made = _run(spec, records, tick, measures=measures)
     if isinstance(made.error, InvalidSpecError):
         raise made.error
     return made
@@ -74,11 +77,13 @@ def _run(
     spec: Spec,
     records: Path | None = None,
     tick: Callable[[Round], float | None] = lambda _: None,
+    *,
+    measures: bool = False,
 ) -> Round:
     """Run the first round of a job. With `records`, all hosts are checked."""
     use = "plan" if records is None else "doctor"
     with tempfile.TemporaryDirectory(prefix=f"distrun-{use}-{os.getpid()}-") as folder:
-        dry_run = DryRun(spec, Path(folder), records, tick)
+        dry_run = DryRun(spec, Path(folder), records, tick, measures=measures)
         dry_run.run()
     return dry_run.round
 
@@ -88,7 +93,7 @@ class DryRun:
 
     Args:
         logs: an empty folder for the agent of this machine.
-        records, tick: see :func:`_run`.
+        records, tick, measures: see :func:`check_hosts`.
     """
 
     def __init__(
@@ -97,6 +102,8 @@ class DryRun:
         logs: Path,
         records: Path | None,
         tick: Callable[[Round], float | None],
+        *,
+        measures: bool,
     ) -> None:
         self._tick, checks_all = tick, records is not None
         self._is_releasing = False
@@ -104,7 +111,8 @@ class DryRun:
         self._loop = Loop()
         self._loop.watch_signals((signal.SIGCHLD,), lambda _: self._pool.check_exits())
         self._pool = HostPool(self._loop, spec, _JOB_ID, logs, READ, self)
-        hosts = JobHosts(spec, self._pool.order, records or logs, checks_all=checks_all)
+        folder = records or logs
+        hosts = JobHosts(spec, self._pool.order, folder, checks_all=checks_all, measures=measures)
         self.round = Round(hosts)
 
     def run(self) -> None:

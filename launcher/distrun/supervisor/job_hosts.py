@@ -49,6 +49,7 @@ class JobHosts:
         has_preflight: whether hosts that need it are checked once there is a plan.
         checks_all: whether hosts are checked although others cannot be used, and although they
             were not sent the program's files. If not, the first failure ends the first round.
+        measures: whether hosts measure how fast they receive from each other.
 
     Raises:
         DistrunError: the job cannot run on this machine.
@@ -63,12 +64,14 @@ class JobHosts:
         emit: Callable[[events.Event], None] = lambda _: None,
         has_preflight: bool = False,
         checks_all: bool = False,
+        measures: bool = False,
     ) -> None:
         job_folder.require_proc()
         if spec.log_max_size is not None:
             _require_holes(folder)
         self.spec, self.order, self.folder, self.emit = spec, order, folder, emit
         self.has_preflight, self.checks_all = has_preflight or checks_all, checks_all
+        self.measures = measures
         self.placement = plan.place(spec)
         """Where the tasks are; a later plan may change it."""
         self._rooms = plan.room_of_hosts(spec)

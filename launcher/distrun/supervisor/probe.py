@@ -3,6 +3,8 @@
 Every host first listens on its ports (Listen). When all hosts listen, each dials the ports of the
 others (Dial). When all have dialed, they stop listening (StopListening). By the same steps hosts
 write a file into each folder that they are to share, look for that of one host, and remove theirs.
+If asked, they measure in between how fast they receive from each other (Measure), in rounds: in
+each, a host receives from one other and sends to one.
 Meanwhile each host inspects its programs and disks (Inspect). So a host dials a port only while
 something listens there, and nothing else listens on a task's port when the task starts.
 """
@@ -28,7 +30,7 @@ from distrun.spec.asked_interpreter import probe_text
 from distrun.spec.model import ProgramKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from distrun.agent.protocol import Report
@@ -37,12 +39,10 @@ if TYPE_CHECKING:
 
 _ALL_PAIRS = 32
 """Up to so many hosts, each dials every other."""
-_ANSWERS = (
-    probe_messages.Listening, probe_messages.Dialled, probe_messages.StoppedListening,
-)  # fmt: skip
-"""To the orders of each step."""
-_LAST_STEP = len(_ANSWERS) - 1
+_MOST_MEASURED = 16
+"""Up to so many hosts, each receives from every other: it takes a second for each."""
 _DIAL_SECONDS = 5.0
+_MEASURE_SECONDS = 1.0
 _INSPECT_SECONDS = 20.0
 _PYTHON = re.compile(r"python[0-9.]*")
 _OF_ONE_TASK = (
@@ -93,12 +93,25 @@ class Probe:
         self._writer = next((host for host in hosts if host not in newcomers), hosts[0])
         """The host whose files the others look for."""
         self._unwritten: dict[str, tuple[Cause, ...]] = {}
+        self._password = os.urandom(16).hex() if job.measures else ""
         self._greetings = {host: f"distrun {os.urandom(8).hex()}\n" for host in hosts}
         self._targets = {host: self._targets_of(host) for host in hosts}
         self._sent_at: dict[str, float] = {}
         self._clocks: dict[str, tuple[float, float]] = {}
         self._listen_errors: dict[str, tuple[Cause, ...]] = {}
         self._dialed: dict[str, probe_messages.Dialled] = {}
+        self._rounds = (
+            _rounds([host for host in hosts if self._ports[host]]) if job.measures else ()
+        )
+        """The host that each one receives from, in each round of measuring."""
+        self._rates: list[tuple[str, str, float]] = []
+        """The host that received, the one that sent, and the bytes a second."""
+        self._answer_to_step = (
+            probe_messages.Listening,
+            probe_messages.Dialled,
+            *(probe_messages.Measured for _ in self._rounds),
+            probe_messages.StoppedListening,
+        )
         self._step = 0
         self._waiting = set(hosts)
         """The hosts that have not answered the last order."""
@@ -120,7 +133,7 @@ class Probe:
             return
         if isinstance(answer, probe_messages.Inspected):
             self._job.inspected[host] = self._relevant(host, answer)
-        elif isinstance(answer, _ANSWERS[self._step]):
+        elif isinstance(answer, self._answer_to_step[self._step]):
             if isinstance(answer, probe_messages.Listening):
                 now, sent = time.time(), self._sent_at[host]
                 self._clocks[host] = (answer.at - (now + sent) / 2, max(0.0, (now - sent) / 2))
@@ -128,6 +141,8 @@ class Probe:
                 self._unwritten[host] = tuple(answer.unwritten)
             elif isinstance(answer, probe_messages.Dialled):
                 self._dialed[host] = answer
+            elif isinstance(answer, probe_messages.Measured):
+                self._rates.append((host, self._rounds[self._step - 2][host], answer.rate))
             self._waiting.discard(host)
             self._advance()
 
@@ -141,12 +156,14 @@ class Probe:
 
     def _advance(self) -> None:
         """Take the next steps if the answers so far allow them."""
-        while not self._waiting and self._step < _LAST_STEP:
+        while not self._waiting and self._step < self._last_step:
             self._step += 1
-            if self._step == _LAST_STEP:
+            if self._step == self._last_step:
                 self._waiting = set(self._hosts)
                 for host in self._hosts:
                     self._job.order(host, probe_messages.StopListening())
+            elif self._step > 1:
+                self._measure(self._rounds[self._step - 2])
             else:
                 mark = self._mark(self._writer)
                 looking = {*self._hosts} - {self._writer} if mark else set()
@@ -157,17 +174,34 @@ class Probe:
                     )
                     self._job.order(host, order)
 
+    def _measure(self, senders: Mapping[str, str]) -> None:
+        """Have each host receive from another one."""
+        for host in self._hosts:
+            sender = senders.get(host)
+            targets = self._targets_of(host)
+            target = next(
+                (it for it in targets if it.greeting == self._greetings.get(sender)), None
+            )
+            if target is not None:
+                self._waiting.add(host)
+                order = probe_messages.Measure([target], self._password, _MEASURE_SECONDS)
+                self._job.order(host, order)
+
+    @property
+    def _last_step(self) -> int:
+        return len(self._answer_to_step) - 1
+
     @property
     def waiting_for(self) -> list[str]:
         """The hosts that have not answered the last order yet."""
         waiting = set(self._waiting)
-        if self._step == _LAST_STEP:
+        if self._step == self._last_step:
             waiting |= {*self._hosts} - self._job.inspected.keys()
         return [host for host in self._hosts if host in waiting]
 
     def checks(self) -> tuple[Check, ...] | None:
         """Return the result of each check; None while an answer is missing."""
-        if self._step < _LAST_STEP or self.waiting_for:
+        if self._step < self._last_step or self.waiting_for:
             return None
         script = self._spec.program.target
         is_script = self._spec.program.kind is ProgramKind.SCRIPT
@@ -190,6 +224,7 @@ class Probe:
                 folders=self._folders,
                 shared=self._spec.program.shared,
                 writer=self._writer,
+                rates=tuple(self._rates) if self._job.measures else None,
                 job_folder=str(self._job.folder),
                 job_disk=_free(self._job.folder),
             )
@@ -242,10 +277,15 @@ class Probe:
 
     def _listen(self, host: str, tasks: Iterable[TaskPlan]) -> probe_messages.Listen:
         task = next((task for task in tasks if task.host == host), None)
+        listen = probe_messages.Listen(self._greetings[host], password=self._password)
         if task is None or not self._folders:
-            return probe_messages.Listen(self._greetings[host])
-        place = (task.workdir, task.or_home or host in self._lacking_files)
-        return probe_messages.Listen(self._greetings[host], self._mark(host), self._folders, *place)
+            return listen
+        return listen._replace(
+            mark=self._mark(host),
+            folders=self._folders,
+            workdir=task.workdir,
+            or_home=task.or_home or host in self._lacking_files,
+        )
 
     # The network ---------------------------------------------------------------------------
 
@@ -321,8 +361,21 @@ def dialled_by(host: str, hosts: Sequence[str]) -> Collection[str]:
     if len(hosts) <= _ALL_PAIRS:
         return hosts
     place = hosts.index(host)
-    steps = (1 << power for power in range((len(hosts) - 1).bit_length()))
-    return {host, hosts[0], *(hosts[(place + step) % len(hosts)] for step in steps)}
+    return {host, hosts[0], *(hosts[(place + step) % len(hosts)] for step in _doubled(len(hosts)))}
+
+
+def _doubled(count: int) -> Iterator[int]:
+    """Yield 1, 2, 4, 8... below a count."""
+    return (1 << power for power in range((count - 1).bit_length()))
+
+
+def _rounds(hosts: Sequence[str]) -> tuple[dict[str, str], ...]:
+    """Return who receives from whom in each round: from all of a few, from a selection of many."""
+    count = len(hosts)
+    steps = range(1, count) if count <= _MOST_MEASURED else _doubled(count)
+    return tuple(
+        {host: hosts[(place + step) % count] for place, host in enumerate(hosts)} for step in steps
+    )
 
 
 def _digest(path: str) -> str:

@@ -192,6 +192,11 @@ def _if(value: object, text: str) -> str:
     return text if value else ""
 
 
+def _bandwidth(cause: Cause) -> str:
+    received, sent = format_bytes(cause.count), format_bytes(cause.total)
+    return f"receives up to {received}/s, sends up to {sent}/s"
+
+
 def _error(cause: Cause) -> str:
     return error_text(cause.errno) if cause.errno else ""
 
@@ -602,6 +607,9 @@ TEXTS: dict[Code, Words] = {
     Code.PORTS_REACHED: lambda c: f"reaches {format_count(c.count, 'port')} of the tasks",
     Code.PORTS_UNREACHABLE: "{hosts} cannot reach {host} at {addresses}: {inner}",
     Code.PORTS_NOT_DIALLED: "it could not try to reach the others: {inner}",
+    Code.BANDWIDTH_MEASURED: _bandwidth,
+    Code.BANDWIDTH_LOW: lambda c: f"{_bandwidth(c)}; half of the pairs of hosts reach {c.text}",
+    Code.BANDWIDTH_UNKNOWN: "not measured: it takes two hosts that reach each other's ports",
     Code.CLOCK_AGREES: "within a second of this machine's",
     Code.CLOCK_DIFFERS: lambda c: (
         f"its clock is {abs(c.seconds):.1f} s {'ahead of' if c.seconds > 0 else 'behind'} this "
@@ -1029,6 +1037,8 @@ ADVICE: dict[Code, Words] = {
         gateway; {_OTHER_ADDRESS}""",
     Code.GREETING_DIFFERENT: _OTHER_ADDRESS,
     Code.PORTS_NOT_DIALLED: "is the host overloaded?",
+    Code.BANDWIDTH_LOW: """all hosts of a group wait for the slowest link: look at its cable, port
+        and speed (ethtool), at other traffic, and at which of its networks `address:` names""",
     Code.CLOCK_DIFFERS: "logs are merged by time: set the clocks by NTP (timedatectl, chronyc)",
     Code.INSPECTION_FAILED: "a file system there may hang: does `df` end?",
     Code.DISK_NEARLY_FULL: "make room on the disk of {path}",

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.probe_messages import Dial, Dialled, Unreachable
+from distrun.agent.protocol.probe_messages import Dial, Dialled, Measure, Measured, Unreachable
 
 _GREETING_FACTOR = 3
 """The greeting may take this many times as long as the connection: the host is reachable then,
@@ -21,6 +21,8 @@ but its agent may be busy."""
 _MOST_THREADS = 256
 _LEAST_SECONDS = 0.001
 """This process may itself be late: what has arrived meanwhile counts."""
+_WARM_UP = 0.2
+"""The share of the time that does not count: TCP begins slowly."""
 _NO_ROUTE_ERRORS = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
 
 
@@ -46,6 +48,46 @@ def dial(order: Dial) -> Dialled:
     calls = [(each.machine, port, each.greeting) for each in order.targets for port in each.ports]
     causes = _in_threads(call, calls)
     return Dialled([Unreachable(one[0], one[1], cause) for one, cause in causes.items() if cause])
+
+
+def measure(order: Measure) -> Measured:
+    """Receive from the first port of a host, and return how fast."""
+    (target,), seconds = order.targets, order.seconds
+    machine = target.machine
+    addresses = _in_threads(_resolve, [machine], seconds).get(machine)
+    for family, address in addresses if isinstance(addresses, list) else []:
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as connection:
+                connection.settimeout(seconds)
+                connection.connect((address[0], target.ports[0], *address[2:]))
+                greeting, due = target.greeting.encode("ascii"), time.monotonic() + seconds
+                if _hear(connection, greeting, due) is None:
+                    connection.sendall(order.password.encode("ascii"))
+                    return Measured(_rate(connection, seconds))
+        except OSError:
+            continue
+    return Measured(0.0)
+
+
+def _rate(connection: socket.socket, seconds: float) -> float:
+    """Receive for so many seconds; return the bytes a second after the first of them."""
+    block = bytearray(1 << 20)
+    now = began = time.monotonic()
+    count, counted_from = 0, 0.0
+    while now < began + seconds:
+        connection.settimeout(max(_LEAST_SECONDS, began + seconds - now))
+        try:
+            received = connection.recv_into(block)
+        except socket.timeout:
+            received = 0
+        now = time.monotonic()
+        if counted_from:
+            count += received
+        elif now > began + _WARM_UP * seconds:
+            counted_from = now
+        if not received:
+            break
+    return count / (now - counted_from) if counted_from and now > counted_from else 0.0
 
 
 def most_seconds(order: Dial) -> float:

@@ -2,7 +2,8 @@
 
 Each caller receives the greeting and closes the connection. The listener resets connections, so
 that none stays in TIME_WAIT on a port that a task's server needs. Anybody can connect: connections
-that do not end are closed for newer ones, so that the agent has descriptors left.
+that do not end are closed for newer ones, so that the agent has descriptors left. A caller that
+knows the password receives zeros until it leaves: it measures how fast.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _RESET = struct.pack("ii", 1, 0)
 _MOST_CONNECTIONS = 256
 _MOST_PER_TURN = 64
 """Connections that are accepted in one turn, so that callers cannot starve what else there is."""
+_ZEROS = bytes(1 << 20)
 
 
 class Listener:
@@ -29,11 +31,11 @@ class Listener:
         self._loop = loop
         self._listening: List[socket.socket] = []
         self._connections: Dict[int, socket.socket] = {}
-        self._greeting = b""
+        self._greeting = self._password = b""
 
-    def open(self, ports: PortHolder, greeting: str) -> List[Cause]:
+    def open(self, ports: PortHolder, greeting: str, password: str) -> List[Cause]:
         """Listen on all held ports. Returns an error for each port on which that fails."""
-        self._greeting = greeting.encode("ascii")
+        self._greeting, self._password = greeting.encode("ascii"), password.encode("ascii")
         errors = []
         for port in ports.held:
             try:
@@ -70,10 +72,29 @@ class Listener:
             if len(self._connections) == _MOST_CONNECTIONS:
                 self._close(next(iter(self._connections.values())))
             self._connections[connection.fileno()] = connection
-            self._loop.watch(connection, partial(self._close, connection))
+            self._loop.watch(connection, partial(self._read, connection))
+
+    def _read(self, connection: socket.socket) -> None:
+        """Close a connection unless it sends the password: what is readable has mostly ended."""
+        try:
+            received = connection.recv(len(self._password) + 1)
+        except OSError:
+            received = b""
+        if received and received == self._password:
+            self._loop.unwatch(connection)
+            self._loop.watch_writing(connection, partial(self._send_zeros, connection))
+        else:
+            self._close(connection)
+
+    def _send_zeros(self, connection: socket.socket) -> None:
+        try:
+            connection.send(_ZEROS)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._close(connection)
 
     def _close(self, connection: socket.socket) -> None:
-        """Callers send nothing: a readable connection has ended."""
         self._loop.unwatch(connection)
         del self._connections[connection.fileno()]
         connection.close()

@@ -34,7 +34,7 @@ class Probe:
         """Execute one order. `log_dir`: the folder of the tasks' logs."""
         if isinstance(order, probe_messages.Listen):
             listening = probe_messages.Listening(
-                self._listener.open(self._ports, order.greeting), time.time()
+                self._listener.open(self._ports, order.greeting, order.password), time.time()
             )
             if not order.mark:
                 self._report(listening)
@@ -64,6 +64,12 @@ class Probe:
                 lambda: self._dial(order),
                 dialer.most_seconds(order) + marks.LONGEST_WAIT,
                 lambda cause: probe_messages.Dialled([], cause),
+            )
+        elif isinstance(order, probe_messages.Measure):
+            self._fork(
+                lambda: dialer.measure(order),
+                4 * order.seconds,
+                lambda _: probe_messages.Measured(0.0),
             )
         elif isinstance(order, probe_messages.Inspect):
             self._fork(

@@ -115,6 +115,9 @@ class Code(StrEnum):
     PORTS_REACHED = "ports_reached"  # count
     PORTS_UNREACHABLE = "ports_unreachable"  # host, addresses, hosts: the callers; within: why
     PORTS_NOT_DIALLED = "ports_not_dialled"  # within: why
+    BANDWIDTH_MEASURED = "bandwidth_measured"  # count, total: received, sent; bytes/s
+    BANDWIDTH_LOW = "bandwidth_low"  # as above; text: the median of all hosts, as `940 MB/s`
+    BANDWIDTH_UNKNOWN = "bandwidth_unknown"
     CLOCK_AGREES = "clock_agrees"
     CLOCK_DIFFERS = "clock_differs"  # seconds: below 0 if the host's clock is behind
     INSPECTION_FAILED = "inspection_failed"  # within: why
@@ -405,6 +408,7 @@ class Subject(StrEnum):
     REACHED = "reached"
     PREPARATION = "preparation"
     NETWORK = "network"
+    BANDWIDTH = "bandwidth"
     CLOCK = "clock"
     INSPECTION = "inspection"
     DISK = "disk"

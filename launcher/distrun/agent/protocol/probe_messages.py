@@ -2,7 +2,8 @@
 
 First every agent listens on the ports that it holds, and writes a file into the folders that the
 hosts are to share. When all listen, each dials the ports of the others, and looks for the file of
-one host. When all have dialled, they stop listening, and remove their files.
+one host. When all have dialled, they stop listening, and remove their files. Before that, hosts may
+measure how fast they receive from each other.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Listen(Order):
     workdir: str = ""
     """Their tasks' working folder, and whether it may be the home folder: see :class:`Program`."""
     or_home: bool = False
+    password: str = ""
+    """Callers that send it receive zeros for as long as they stay; empty: nobody does."""
 
 
 class Target(Struct):
@@ -49,6 +52,16 @@ class Dial(Order):
     seconds: float
     mark: str = ""
     """The name of the file to look for in each folder; empty: it looks for none."""
+
+
+class Measure(Order):
+    """Receive from the first port for so many seconds, by the password of :class:`Listen`."""
+
+    structs = {"targets": Target}  # noqa: RUF012 - nobody changes it
+    targets: List[Target]
+    """One."""
+    password: str
+    seconds: float
 
 
 class StopListening(Order):
@@ -113,6 +126,13 @@ class Dialled(Report):
     """Why it could not be done at all; None if it was done."""
     unseen: Sequence[Cause] = ()
     """In which folders the other host's file is not."""
+
+
+class Measured(Report):
+    """Answers Measure."""
+
+    rate: float
+    """Bytes a second; 0: nothing came."""
 
 
 class StoppedListening(Report):

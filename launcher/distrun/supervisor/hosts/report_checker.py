@@ -33,6 +33,7 @@ ANSWERS = {
     "HoldPorts": ("PortsHeld", "PortsRefused"),
     "Listen": ("Listening",),
     "Dial": ("Dialled",),
+    "Measure": ("Measured",),
     "StopListening": ("StoppedListening",),
     "Inspect": ("Inspected",),
 }
@@ -59,6 +60,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{0,64}")
 _MOST_VALUES = 100
 _LONGEST_VALUE = 4096
 _LARGEST_PORT = 65535
+_FASTEST = 1e15
+"""Bytes a second, of a link."""
 _LONGEST_TEXT = 4000
 """Characters of a text in a cause; the rest is cut off."""
 _MOST_ITEMS = 100
@@ -244,6 +247,8 @@ class ReportChecker:
             ports = [(each.machine, each.port) for each in report.unreachable]
             if len(set(ports)) < len(ports) or not self._dialable.issuperset(ports):
                 raise FieldError(f"unreachable is {ports!r}"[:100])
+        elif name == "Measured" and not 0.0 <= report.rate < _FASTEST:
+            raise FieldError(f"rate is {report.rate}")
         elif name == "Inspected":
             _check_count("programs", report.programs, self._most_programs)
             self._check_inspected(report)
