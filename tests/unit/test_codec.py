@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distrun.advice import model as advice_model
 from distrun.agent.protocol.causes import Cause, Subject
 from distrun.codec import field_names, from_json, range_of, to_json
 from distrun.frozen import replace
@@ -57,7 +58,7 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
 
 
 st.register_type_strategy(tuple, short_tuples)
-for module in (events, tasks, spec_model, verdict_model):
+for module in (events, tasks, spec_model, verdict_model, advice_model):
     for found in vars(module).values():
         if isinstance(found, type) and dataclasses.is_dataclass(found):
             st.register_type_strategy(found, instances)
