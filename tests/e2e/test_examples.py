@@ -1,9 +1,11 @@
 """The example scripts, started by hand with TF_CONFIG, and by `distrun init` and `launch`."""
 
+import json
 import re
+import shutil
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from distrun.spec.resources import examples
 from harness.command import Distrun
 from harness.preloaded import PreloadedPython
-from harness.training import Process, cluster
+from harness.training import Process, environment, held_port
 from harness.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -48,11 +50,24 @@ ByHand = Callable[..., AbstractContextManager[list[Process]]]
 def by_hand(preloaded: PreloadedPython, small_mnist: Path, tmp_path: Path) -> ByHand:
     """Start a script once for each task, as a user does who writes each TF_CONFIG."""
 
+    @contextmanager
     def start(
         argv: Sequence[str], tasks: Sequence[str], *more: str, has_data: bool = True
-    ) -> AbstractContextManager[list[Process]]:
-        data = ("--data-dir", str(small_mnist)) if has_data else ()
-        return cluster(preloaded, argv, tasks, *data, *more, cwd=tmp_path)
+    ) -> Iterator[list[Process]]:
+        with ExitStack() as stack:
+            cluster: dict[str, list[str]] = {}
+            for task in tasks:
+                address = f"localhost:{stack.enter_context(held_port())}"
+                cluster.setdefault(task.partition(":")[0], []).append(address)
+            processes = []
+            for task in tasks:
+                role, _, index = task.partition(":")
+                config = {"cluster": cluster, "task": {"type": role, "index": int(index)}}
+                env = environment(TF_GRPC_REUSE_PORT="true", TF_CONFIG=json.dumps(config))
+                data = ["--data-dir", str(small_mnist)] if has_data else []
+                processes.append(Process(preloaded, [*argv, *data, *more], env, tmp_path))
+                stack.callback(processes[-1].close)
+            yield processes
 
     return start
 
@@ -63,11 +78,12 @@ def launch(distrun: Distrun, preloaded: PreloadedPython, small_mnist: Path) -> C
 
     def run(name: str, *arguments: str, settings: Sequence[str] = ()) -> str:
         if not Path(distrun.cwd, f"{name}.yaml").exists():
-            distrun.checked("init", name)
+            assert distrun("init", name).returncode == 0
         settings = [f"program.python={preloaded.interpreter}", *settings]
         options = [word for setting in settings for word in ("--set", setting)]
         arguments = ("--data-dir", str(small_mnist), *arguments)
-        done = distrun.checked("launch", f"{name}.yaml", *options, "--", *arguments, timeout=200)
+        done = distrun("launch", f"{name}.yaml", *options, "--", *arguments, timeout=200)
+        assert done.returncode == 0, done.stdout + done.stderr
         return str(done.stdout)
 
     return run
@@ -108,6 +124,13 @@ def test_custom_loop_resumes_and_tests_the_restored_model(launch: Callable[..., 
     assert epochs(whole)[1] == second
 
 
+def test_multi_worker_alone(by_hand: ByHand, tmp_path: Path) -> None:
+    with by_hand([path_of("multi_worker")], ["worker:0"], *SHORT) as (process,):
+        assert process.finish() == 0, process.output
+    (line,) = epochs(process.output)
+    assert re.search(LOSS_AND_ACCURACY, line)
+
+
 def test_multi_worker_resumes_in_mid_epoch(
     by_hand: ByHand, launch: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -133,6 +156,24 @@ def test_multi_worker_resumes_in_mid_epoch(
         "checkpoint",
         f"ckpt-{int(match[1]) + 1}",
     }, "the other worker has not removed its files"
+
+
+def test_keras_fit_by_hand_and_launched(
+    by_hand: ByHand, launch: Callable[..., str], tmp_path: Path
+) -> None:
+    saved = tmp_path / "checkpoints"
+    with by_hand([path_of("keras_fit")], ["worker:0", "worker:1"], *SHORT) as pair:
+        assert [process.finish() for process in pair] == [0, 0], pair[0].output
+    for process in pair:
+        assert re.search(r"4/4 - .* loss: [\d.]+ - accuracy: [\d.]+", process.output)
+    names = {path.name for path in saved.iterdir()}
+    assert {"checkpoint", "weights-1.index"} <= names
+    assert not [name for name in names if "temp" in name]
+    shutil.rmtree(saved)
+
+    output = launch("keras_fit", *SHORT)
+    for worker in ("worker:0", "worker:1"):
+        assert re.search(rf"{worker} \| 4/4 - .* loss: [\d.]+ - accuracy: [\d.]+", output)
 
 
 def test_keras_fit_continues_with_the_batches_that_are_next(
@@ -161,9 +202,6 @@ def test_keras_fit_continues_with_the_batches_that_are_next(
         resumed = [last_numbers(process) for process in pair]
     assert "Epoch 1/2" not in pair[0].lines, "it has begun anew"
     assert resumed == whole
-    names = {path.name for path in (tmp_path / "checkpoints").iterdir()}
-    assert {"checkpoint", "weights-1.index"} <= names
-    assert not [name for name in names if "temp" in name]
 
 
 @pytest.mark.parametrize("name", ["multi_worker", "keras_fit", "parameter_server"])
@@ -178,11 +216,14 @@ def test_an_evaluator_evaluates_up_to_the_last_epoch(
     assert re.search(rf"evaluator:0 +\| {expected}", output), output
     assert "Traceback" not in output
     assert not list((tmp_path / "saved").glob("*evaluator*")), "an evaluator saves nothing"
-    if name == "parameter_server":
-        again = launch(name, *SHORT, *saved, "--epochs", "2", settings=["program.workdir=."])
-        assert "Resumed from saved/ckpt-1: 1 epochs" in again
-        (line,) = epochs(again, "Finished epoch")
-        assert line.startswith("Finished epoch 1, ")
+
+
+def test_parameter_server_resumes(launch: Callable[..., str]) -> None:
+    launch("parameter_server", *SHORT, settings=["program.workdir=."])
+    output = launch("parameter_server", *SHORT, "--epochs", "2", settings=["program.workdir=."])
+    assert "Resumed from checkpoints/ckpt-1: 1 epochs" in output
+    (line,) = epochs(output, "Finished epoch")
+    assert line.startswith("Finished epoch 1, ")
 
 
 @pytest.mark.parametrize("name", sorted(examples()))
@@ -198,7 +239,7 @@ def test_an_example_without_data_says_what_to_do(
     assert "--synthetic" in process.lines[-1]
     with by_hand([path_of(name)], tasks, "--synthetic", *SHORT, has_data=False) as (process, *_):
         assert process.finish() == 0, process.output
-    assert re.search(LOSS_AND_ACCURACY, process.output)
+    assert re.search(r"(?i)loss", process.output)
 
 
 def test_a_torn_download_is_never_read(
@@ -215,6 +256,19 @@ def test_a_torn_download_is_never_read(
     (line,) = epochs(process.output)
     assert re.search(LOSS_AND_ACCURACY, line)
     assert {path.name for path in cache.iterdir()} == {"mnist.npz", "mnist-worker-0.npz"}
+
+
+def test_parameter_server_by_hand(by_hand: ByHand) -> None:
+    tasks = ["chief:0", "worker:0", "worker:1", "ps:0"]
+    with by_hand([path_of("parameter_server")], tasks, *SHORT) as (chief, *_):
+        assert chief.finish() == 0, chief.output
+    (line,) = epochs(chief.output, "Finished epoch")
+    assert re.search(LOSS_AND_ACCURACY, line)
+    assert re.search(r"Evaluation accuracy: \d", chief.lines[-1])
+
+
+def test_parameter_server_launched(launch: Callable[..., str]) -> None:
+    assert len(epochs(launch("parameter_server", *SHORT), "Finished epoch")) == 1
 
 
 def test_data_service_launched(launch: Callable[..., str], distrun: Distrun) -> None:

@@ -33,11 +33,37 @@ def test_trains_and_tells_its_progress(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_batch_is_that_of_all_replicas_if_it_is_global(alone: Alone, small_mnist: Path) -> None:
-    sizes = ["--batch-size", "global:33", "--epochs", "1", "--steps-per-epoch", "2"]
-    two = ["--learning-rate", "33:0.001", "--strategy", "mirrored", "--devices", "2"]
-    with alone("--data-dir", str(small_mnist), *sizes, *two) as job:
-        job.wait_for(" 34 images a step")
+def test_sigterm_saves_and_the_next_launch_resumes_there(
+    alone: Alone, small_mnist: Path, tmp_path: Path
+) -> None:
+    arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path / "it's here")]
+    # Saved by two replicas, restored without a strategy.
+    two = ["--strategy", "mirrored", "--devices", "2"]
+    with alone(*arguments, *two, "--steps-per-epoch", "100000") as job:
+        job.wait_for("images a step")
+        job.send(signal.SIGTERM)
+        saved = job.wait_for(r"preempted at epoch 1, after step (\d+): saved in")
+        assert job.finish() == 42
+    steps = str(int(saved[1]) + 3)
+    with alone(*arguments, "--steps-per-epoch", steps, "--epochs", "1") as job:
+        resumed = job.wait_for(r"resumed from ckpt-\d+ in .*: epoch 1, after step (\d+)")
+        assert job.finish() == 0
+    assert resumed[1] == saved[1]
+    assert job.epochs[0]["step"] == int(steps)
+    with alone(*arguments, "--steps-per-epoch", steps, "--epochs", "1") as job:
+        job.wait_for("resumed from ckpt-.*; nothing left to train")
+        assert job.finish() == 0
+
+
+@pytest.mark.parametrize(("size", "images"), [("33", 66), ("global:33", 34)])
+def test_the_batch_is_that_of_a_replica_or_of_all(
+    alone: Alone, small_mnist: Path, size: str, images: int
+) -> None:
+    sizes = ["--batch-size", size, "--epochs", "1", "--steps-per-epoch", "2"]
+    rates = ["--learning-rate", f"{66 if size == '33' else 33}:0.001"]
+    two = ["--strategy", "mirrored", "--devices", "2"]
+    with alone("--data-dir", str(small_mnist), *sizes, *rates, *two) as job:
+        job.wait_for(f" {images} images a step")
         assert job.finish() == 0
 
 
@@ -63,12 +89,13 @@ def test_a_damaged_checkpoint_falls_back_and_a_foreign_one_is_named(
         assert job.finish() == 65
 
 
+@pytest.mark.parametrize("strategy", [[], ["--strategy", "mirrored", "--devices", "2"]])
 def test_a_first_save_that_is_killed_does_not_hinder_the_next_launch(
-    alone: Alone, small_mnist: Path, tmp_path: Path
+    strategy: list[str], alone: Alone, small_mnist: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "saved"
     arguments = [
-        "--data-dir", str(small_mnist), "--checkpoint-dir", str(folder),
+        *strategy, "--data-dir", str(small_mnist), "--checkpoint-dir", str(folder),
         "--steps-per-epoch", "4", "--checkpoint-every", "2", "--epochs", "1",
     ]  # fmt: skip
     with interrupted_saves(folder, lambda name, _: name == "ckpt-1.index") as saves:
@@ -85,8 +112,9 @@ def test_a_first_save_that_is_killed_does_not_hinder_the_next_launch(
             assert job.finish() == 0
 
 
+@pytest.mark.parametrize("damage", ["data", "index"])
 def test_only_a_first_checkpoint_that_was_never_complete_is_ignored(
-    alone: Alone, small_mnist: Path, tmp_path: Path
+    damage: str, alone: Alone, small_mnist: Path, tmp_path: Path
 ) -> None:
     arguments = [
         "--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path),
@@ -94,7 +122,7 @@ def test_only_a_first_checkpoint_that_was_never_complete_is_ignored(
     ]  # fmt: skip
     with alone(*arguments) as job:
         assert job.finish() == 0
-    (file,) = tmp_path.glob("ckpt-1.index*")
+    (file,) = tmp_path.glob(f"ckpt-1.{damage}*")
     file.write_bytes(file.read_bytes()[:100])
     with alone(*arguments) as job:
         job.wait_for(r"error: none of the 1 checkpoints in .* can be restored")
@@ -115,9 +143,14 @@ def test_only_a_first_checkpoint_that_was_never_complete_is_ignored(
             "--devices GPU:77: one_device takes one of CPU:0",
         ),
         (
+            ["--strategy=one_device", "--devices=2"],
+            "--devices 2: one_device takes one of CPU:0, CPU:1",
+        ),
+        (
             ["--strategy=mirrored", "--devices=cpu:1,cpu:1"],
             "--devices CPU:1,CPU:1: mirrored takes different ones of CPU:0, CPU:1",
         ),
+        (["--strategy=mirrored", "--devices=0"], "--devices 0: mirrored takes different ones of"),
         (
             ["--strategy=mirrored", "--devices=3", "--learning-rate=64:0.001,128:0.002"],
             "rates for global batches of 64, 128 images, and none for 192",

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -43,19 +44,37 @@ the distance that one moves in its second epoch. Sums in another order cause 3e-
 auto-shard policy OFF, or a loss divided by the worker's own batch, causes about 0.5."""
 
 
-# Ways to train come to the same; replicas have the gradients of the mean over the global batch; fit
-# on servers is stopped and goes on.
-@pytest.mark.parametrize("name", ["loops", "gradients", "fit_on_servers"])
-def test_techniques_of_one_process(
-    name: str, run_python: RunPython, small_mnist: Path, tmp_path: Path
+@pytest.fixture
+def script(run_python: RunPython) -> Callable[..., None]:
+    """Run a script of the folder techniques, and check that it succeeded."""
+
+    def run(name: str, *arguments: str) -> None:
+        output = run_python(str(TECHNIQUES / name), *arguments, cwd=MAIN.parent)
+        assert "all is as it must be" in output
+
+    return run
+
+
+def test_replicas_have_the_gradients_of_the_mean_over_the_global_batch(
+    script: Callable[..., None],
 ) -> None:
-    arguments = {
-        "loops": [str(small_mnist), str(tmp_path)],
-        "fit_on_servers": [str(tmp_path / "s")],
-    }
-    script = TECHNIQUES / f"{name}.py"
-    output = run_python(str(script), *arguments.get(name, []), cwd=MAIN.parent)
-    assert "all is as it must be" in output
+    script("gradients.py")
+
+
+def test_every_way_to_train_comes_to_the_same(
+    script: Callable[..., None], small_mnist: Path, tmp_path: Path
+) -> None:
+    script("loops.py", str(small_mnist), str(tmp_path))
+
+
+def test_corners_of_one_process(
+    script: Callable[..., None], small_mnist: Path, tmp_path: Path
+) -> None:
+    script("corners.py", str(small_mnist), str(tmp_path))
+
+
+def test_fit_on_servers_is_stopped_and_goes_on(script: Callable[..., None], tmp_path: Path) -> None:
+    script("fit_on_servers.py", str(tmp_path / "saved"))
 
 
 def epoch_of(lines: list[str], number: int) -> str:
@@ -118,17 +137,13 @@ def test_two_workers_summarize_and_save_by_one_of_them(
     assert f"ckpt-2 (epoch 2): test_{tested[1]}" in job.lines[-1]
 
 
-def test_sigterm_saves_in_any_loop_and_the_next_launch_resumes_there(
+def test_sigterm_in_an_epochs_loop_and_in_fit(
     alone: Alone, small_mnist: Path, tmp_path: Path
 ) -> None:
-    arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path / "it's here")]
+    arguments = ["--data-dir", str(small_mnist), "--checkpoint-dir", str(tmp_path)]
     endless = ["--steps-per-epoch", "100000"]
     steps = [0]
-    for more in (
-        ["--loop", "epoch", "--checkpoint-every", "5"],
-        ["--loop", "fit"],
-        ["--strategy", "mirrored", "--devices", "2"],  # and resumed without a strategy
-    ):
+    for more in (["--loop", "epoch", "--checkpoint-every", "5"], ["--loop", "fit"]):
         with alone(*arguments, *endless, *more) as job:
             job.wait_for(r"resumed from .*, after step \d+" if steps[-1] else "images a step")
             job.send(signal.SIGTERM)
@@ -136,16 +151,12 @@ def test_sigterm_saves_in_any_loop_and_the_next_launch_resumes_there(
             assert job.finish() == 42
         steps.append(int(saved[1]))
     assert steps[1] % 5 == 0  # between two calls
-    assert steps == sorted(steps)
-    short = ["--steps-per-epoch", str(steps[3] + 2), "--epochs", "1"]
-    with alone(*arguments, *short) as job:
+    assert steps[2] >= steps[1]
+    with alone(*arguments, "--steps-per-epoch", str(steps[2] + 2), "--epochs", "1") as job:
         resumed = job.wait_for(r"resumed from .*: epoch 1, after step (\d+)")
         assert job.finish() == 0
-    assert int(resumed[1]) == steps[3]
-    assert job.epochs[0]["step"] == steps[3] + 2
-    with alone(*arguments, *short) as job:
-        job.wait_for("resumed from ckpt-.*; nothing left to train")
-        assert job.finish() == 0
+    assert int(resumed[1]) == steps[2]
+    assert job.epochs[0]["step"] == steps[2] + 2
 
 
 SPEC = """\
@@ -166,7 +177,8 @@ def test_fit_on_parameter_servers(
     (distrun.cwd / "job.yaml").write_text(SPEC.format(python=preloaded.interpreter))
     with np.load(small_mnist / "mnist.npz") as archive:
         np.savez(distrun.cwd / "mnist.npz", **{name: archive[name][:500] for name in archive})
-    done = distrun.checked("launch", "job.yaml", "--", "--data-dir", str(distrun.cwd), timeout=200)
+    done = distrun("launch", "job.yaml", "--", "--data-dir", str(distrun.cwd), timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
     said = [line.partition("| ")[2] for line in done.stdout.splitlines() if "chief:0" in line]
     assert "epoch 2/2  step 7  accuracy" in done.stdout
     assert said[-1] == "14 steps scheduled, optimizer.iterations 14: no update lost"
@@ -191,7 +203,8 @@ def test_two_parameter_servers_share_the_variables_and_divide_global_batches(
     options = "--input distribute --optimizer adam --model cnn"
     steps = "--epochs 1 --steps-per-epoch 6 --summary-dir logs --learning-rate 1e-30"
     arguments = [*options.split(), *steps.split(), "--data-dir", str(small_mnist)]
-    done = distrun.checked("launch", "job.yaml", "--", *arguments, timeout=200)
+    done = distrun("launch", "job.yaml", "--", *arguments, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
     said = [line.partition("| ")[2] for line in done.stdout.splitlines() if "chief:0" in line]
     assert any("replicas 1, chief 1, worker 1, ps 2" in line for line in said)
     assert said[-1] == "6 steps scheduled, optimizer.iterations 6: no update lost"

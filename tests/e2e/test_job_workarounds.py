@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from harness.training import MAIN, RunPython
+from mnist_job import workarounds
 
 pytestmark = pytest.mark.e2e
 
@@ -77,3 +79,20 @@ def test_tensorflow_is_imported_with_keras_2_and_without_searches_for_garbage(
 
 def test_a_clouds_metadata_service_is_not_found(run_python: RunPython) -> None:
     assert run_python("-c", CLOUD, cwd=MAIN.parent) == "GCE_CPU INTERNAL_CPU"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "steps", "compiles"),
+    [
+        ("default", 150, True),
+        ("multi_worker_mirrored", 1000, True),
+        ("default", 149, False),
+        ("tpu", 1000, False),
+        ("parameter_server", 1000, False),
+    ],
+)
+def test_updates_are_compiled_where_it_pays(strategy: str, steps: int, compiles: bool) -> None:
+    # Keras sets it where it finds a GPU.
+    optimizer = SimpleNamespace(jit_compile=True)
+    workarounds.compile_updates(optimizer, strategy, steps)
+    assert optimizer.jit_compile is compiles

@@ -126,6 +126,23 @@ def check(replicas: int, l2: float, how: str, weighted: bool, steps: str) -> Non
     print(f"right with {replicas} replicas, l2 {l2}, {how}, weighted: {weighted}, {steps}")
 
 
+def check_reported_loss(replicas: int) -> None:
+    """The loss of the epoch's line is that of the weights before each step's update."""
+    devices = [f"CPU:{index}" for index in range(replicas)]
+    strategy = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
+    each = str(GLOBAL_BATCH // replicas)
+    asked = ["--l2", "0.01", "--optimizer", "adam", "--batch-size", each, "--seed", "3"]
+    training = Loop(strategy, digits, parse(asked, {}))
+    training.prepare()
+    KEPT.append(training)
+    losses = []
+    for (indices, _), batch in zip(batches().take(2), training.dataset, strict=False):
+        losses.append(right_gradients(training.model, indices.numpy(), 0.01)[1])
+        training.train_batch(batch)
+    np.testing.assert_allclose(training.train_loss.result(), np.mean(losses), rtol=1e-5)
+    print(f"the reported loss is right with {replicas} replicas")
+
+
 KEPT: list[Any] = []
 """Deleting the iterators of several replicas takes seconds."""
 seen = [set(), set()]
@@ -139,6 +156,8 @@ for replicas, l2, how, weighted, steps in (
     (4, 0.01, "from_function", True, "all-global"),
 ):
     check(replicas, l2, how, weighted, steps)
+for replicas in (1, 2):
+    check_reported_loss(replicas)
 
 # The worked example of TensorFlow's tutorials: 3.5 for two replicas, not 1.75 for each.
 example = Loop(
