@@ -28,6 +28,9 @@ KEPT = 20 * 1024
 def main() -> None:
     part, pattern = sys.argv[1], (sys.argv[2:] or [""])[0]
     cases = yaml.safe_load((HERE / f"{part}.yaml").read_text())
+    if pattern == "--relabel":
+        relabel(part, cases)
+        return
     for case in cases:
         path = HERE / part / f"{case['name']}.json"
         if re.search(pattern, case["name"]) and (pattern or not path.exists()):
@@ -43,6 +46,16 @@ def main() -> None:
                 f"{case['name']}: {time.monotonic() - began:.0f} s, {ended.get('cause')}",
                 flush=True,
             )
+
+
+def relabel(part: str, cases: list[dict[str, Any]]) -> None:
+    """Write the list's labels into what is stored."""
+    for case in cases:
+        path = HERE / part / f"{case['name']}.json"
+        if path.exists():
+            kept = json.loads(path.read_text())
+            kept["label"] = {"task": case["task"], "kind": case["kind"]}
+            path.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def test_a_host_whose_link_is_much_slower_than_the_others(
     rates: dict[str, float], expected: str
 ) -> None:
     """Its own link, in either direction: what others receive from it does not count as theirs."""
-    pairs = tuple((receiver, sender, rate) for (receiver, sender), rate in rates.items())
+    pairs = tuple((pair[0], pair[1], rate) for pair, rate in rates.items())
     checks = judged(host("a"), host("b"), host("c"), rates=pairs)
     found = [each for each in checks if each.subject is Subject.BANDWIDTH]
     assert " ".join(each.grade.value for each in found) == expected

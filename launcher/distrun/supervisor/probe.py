@@ -177,15 +177,13 @@ class Probe:
     def _measure(self, senders: Mapping[str, str]) -> None:
         """Have each host receive from another one."""
         for host in self._hosts:
-            sender = senders.get(host)
-            targets = self._targets_of(host)
-            target = next(
-                (it for it in targets if it.greeting == self._greetings.get(sender)), None
-            )
-            if target is not None:
-                self._waiting.add(host)
-                order = probe_messages.Measure([target], self._password, _MEASURE_SECONDS)
-                self._job.order(host, order)
+            greeting = self._greetings[senders[host]] if host in senders else ""
+            for target in self._targets_of(host):
+                if target.greeting == greeting:
+                    self._waiting.add(host)
+                    order = probe_messages.Measure([target], self._password, _MEASURE_SECONDS)
+                    self._job.order(host, order)
+                    break
 
     @property
     def _last_step(self) -> int:

@@ -17,7 +17,12 @@ def step(number):
     return strategy.run(replica, args=(number,))
 
 
-iterator = iter(data)
-for _ in range(12):
-    print("sum", float(step(next(iterator))), flush=True)
+if faults.WHAT == "for":
+    for sample in data:
+        print("sum", float(step(sample)), flush=True)
+else:
+    iterator = iter(data)
+    for _ in range(12):
+        sample = next(iterator) if faults.WHAT == "next" else iterator.get_next()
+        print("sum", float(step(sample)), flush=True)
 print("done")

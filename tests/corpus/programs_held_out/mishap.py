@@ -118,6 +118,10 @@ def vast():
     list(range(1 << 60))
 
 
+def absent():
+    import jaxx.numpy  # noqa: F401
+
+
 def renamed():
     from collections import Mapping  # noqa: F401
 
@@ -128,10 +132,21 @@ def relative():
     importlib.import_module(".layers", package="models")
 
 
+def deref():
+    import ctypes
+
+    ctypes.cast(16, ctypes.POINTER(ctypes.c_int)).contents.value = 1
+
+
 def native_abort():
     import ctypes
 
     ctypes.CDLL(None).abort()
+
+
+def finished():
+    print("all done here", flush=True)
+    os._exit(0)
 
 
 def bound():
@@ -141,17 +156,52 @@ def bound():
     socket.create_server(first.getsockname())
 
 
+def tensor_shapes():
+    import tensorflow as tf
+
+    tf.concat([tf.zeros([2, 3]), tf.zeros([3, 2])], axis=0)
+
+
+def tensor_type():
+    import tensorflow as tf
+
+    tf.add(tf.constant(1), tf.constant(1.0))
+
+
+def ended_data():
+    import tensorflow as tf
+
+    source = iter(tf.data.Dataset.from_tensors([1.0]))
+    source.get_next()
+    source.get_next()
+
+
 def infinite():
     import tensorflow as tf
 
     tf.debugging.assert_all_finite(tf.constant([1.0, 0.0]) / 0.0, "gradients")
 
 
+def broken_record():
+    import tensorflow as tf
+
+    with open(f"bad-{NAME}.tfrecord", "wb") as file:
+        file.write(b"no record at all, just text")
+    for _ in tf.data.TFRecordDataset(f"bad-{NAME}.tfrecord"):
+        pass
+
+
+def stuck():
+    time.sleep(900)
+
+
 MISHAPS = {name: value for name, value in globals().items() if callable(value)}
 MISHAPS.update(
     term=killed_by(signal.SIGTERM),
+    kill=killed_by(signal.SIGKILL),
     interrupt=lambda: signal.raise_signal(signal.SIGINT),
     hangup=killed_by(signal.SIGHUP),
     user=killed_by(signal.SIGUSR1),
     illegal=killed_by(signal.SIGILL),
+    stop=killed_by(signal.SIGSTOP),
 )

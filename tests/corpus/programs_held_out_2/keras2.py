@@ -16,6 +16,8 @@ if HOW == "decay":
 else:
     optimizer = tf.keras.optimizers.Adam(0.01)
 loss = tf.keras.losses.MeanSquaredError()
+if HOW == "reduction":
+    loss = tf.keras.losses.MeanSquaredError(reduction=tf.keras.losses.Reduction.SUM)
 mean = tf.keras.metrics.Mean()
 data = tf.data.Dataset.from_tensor_slices((np.ones((32, 4), "f"), np.ones((32, 1), "f"))).batch(8)
 model.compile(optimizer, loss)

@@ -15,5 +15,10 @@ stale.listen()
 port = stale.getsockname()[1]
 if sys.argv[1:] == ["http"]:
     http.server.ThreadingHTTPServer(("127.0.0.1", port), http.server.BaseHTTPRequestHandler)
+elif sys.argv[1:] == ["tensorflow"]:
+    os.environ.pop("TF_GRPC_REUSE_PORT", None)
+    import tensorflow as tf
+
+    tf.distribute.Server({"worker": [f"localhost:{port}"]}, job_name="worker", task_index=0)
 else:
     socketserver.TCPServer(("127.0.0.1", port), socketserver.BaseRequestHandler)

@@ -37,6 +37,11 @@ def befall(what):
     globals()["_" + name](*([value] if value else []))
 
 
+def _signal(name):
+    signal.raise_signal(getattr(signal, "SIG" + name))
+    time.sleep(0.2)
+
+
 def _other(name):
     """From another process, as an operator's kill."""
     subprocess.run(["kill", "-" + name, str(os.getpid())])
@@ -50,6 +55,15 @@ def _leave(code):
 
 def _quit(code):
     sys.exit(int(code))
+
+
+def _told():
+    sys.exit("train: no GPU of the wanted kind")
+
+
+def _index():
+    labels = list(range(10))
+    return [labels[each] for each in (3, 17)]
 
 
 def _recursion(depth=0):
@@ -107,6 +121,12 @@ def _denied():
     open("/sys/kernel/model.bin", "wb")
 
 
+def _array():
+    import numpy as np
+
+    return np.ones((1 << 20, 1 << 22))
+
+
 def _eat():
     hoard = []
     while True:
@@ -115,6 +135,10 @@ def _eat():
 
 def _module():
     import sklearnn  # noqa: F401
+
+
+def _member():
+    from collections import OrderedDefaultDict  # noqa: F401
 
 
 def _library():
@@ -134,3 +158,47 @@ def _null():
     import ctypes
 
     ctypes.memset(8, 0, 8)
+
+
+def _sleep():
+    time.sleep(600)
+
+
+def _shape():
+    import tensorflow as tf
+
+    return tf.matmul(tf.ones([2, 3]), tf.ones([4, 5]))
+
+
+def _expect():
+    import tensorflow as tf
+
+    tf.debugging.assert_less(tf.constant([3, 12]), 10, message="labels must be digits")
+
+
+def _numerics():
+    import tensorflow as tf
+
+    tf.debugging.check_numerics(tf.math.log([-1.0]), "the loss")
+
+
+def _gfile():
+    import tensorflow as tf
+
+    with tf.io.gfile.GFile("/data/mnist/train.tfrecord", "rb") as file:
+        file.read()
+
+
+def _dry():
+    import tensorflow as tf
+
+    batches = iter(tf.data.Dataset.range(20).batch(10))
+    for _ in range(3):
+        print("batch", next(batches).numpy().sum(), flush=True)
+
+
+def _drained():
+    import tensorflow as tf
+
+    batches = tf.compat.v1.data.make_one_shot_iterator(tf.data.Dataset.range(3))
+    return [batches.get_next() for _ in range(5)]
