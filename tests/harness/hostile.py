@@ -104,9 +104,10 @@ REPORTS = sorted(
     for name, kind in protocol.Message.kinds.items()
     if issubclass(kind, Report)
     and kind.__module__.startswith("distrun.agent")
-    and name not in ("FilesWritten", "FileRead", "FileReadEnd")
+    and name not in ("FilesWritten", "FileRead", "FileReadEnd", "Measured")
 )
-"""The kinds of messages that an agent sends. Files are fetched from a process of their own."""
+"""The kinds of messages that an agent sends in a job. Files are fetched from a process of their
+own, and only `doctor` has hosts measure."""
 KINDS = (*REPORTS, "Damage", "JobEvent", "StopJob", "StartTask", "x")
 WAYS_PER_RUN = 8
 """How many mutations of a message are tried in a run."""

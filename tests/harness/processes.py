@@ -51,10 +51,13 @@ def survivors(job_id: str) -> list[psutil.Process]:
     return [process for process in found if alive(process)]
 
 
-def has_socket(pid: int) -> bool:
-    """Tell whether a process has a socket open; a descriptor closed meanwhile is none."""
+def is_connected(pid: int) -> bool:
+    """Tell whether a process is connected to a Unix socket, such as a supervisor's."""
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
+        rows = [line.split() for line in table.readlines()[1:]]
+    connected = {f"socket:[{row[6]}]" for row in rows if row[5] == "03"}  # SS_CONNECTED
     for descriptor in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            if os.readlink(f"/proc/{pid}/fd/{descriptor}").startswith("socket:"):
+        with contextlib.suppress(FileNotFoundError):  # a descriptor closed meanwhile is none
+            if os.readlink(f"/proc/{pid}/fd/{descriptor}") in connected:
                 return True
     return False

@@ -10,7 +10,7 @@ import stat
 import subprocess
 
 from harness.command import Distrun
-from harness.processes import has_socket, survivors
+from harness.processes import is_connected, survivors
 from harness.requirements import AS_ROOT, skip
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -165,7 +165,7 @@ def test_a_record_that_is_removed_while_a_command_waits(distrun: Distrun) -> Non
     job_id = distrun.detached("until test -e go; do sleep 0.1; done", workers=1)
     folder = distrun.home / "jobs" / job_id
     waiting = distrun.start("wait", job_id, stderr=subprocess.PIPE)
-    wait_until(lambda: has_socket(waiting.pid))
+    wait_until(lambda: is_connected(waiting.pid))
     shutil.rmtree(folder)
     (distrun.cwd / "go").touch()
     assert waiting.wait(60) == 69

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import distrun as package
 from harness.command import Distrun
-from harness.processes import has_socket
+from harness.processes import is_connected
 from harness.waiting import wait_until
 
 LONG = "60d"
@@ -23,7 +23,7 @@ def test_a_job_may_have_long_timeouts_and_be_waited_for_with_one(distrun: Distru
         results = [
             pool.submit(package.job(job).wait, timeout=limit) for limit in (60 * 86400.0, math.inf)
         ]
-        wait_until(lambda: all(has_socket(each.pid) for each in waits))
+        wait_until(lambda: all(is_connected(each.pid) for each in waits))
         (distrun.cwd / "go").touch()
         assert [each.wait(30) for each in waits] == [3, 3]
         assert [each.result(30).exit_code for each in results] == [3, 3]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.command import Distrun, Json
-from harness.processes import has_socket
+from harness.processes import is_connected
 from harness.values import not_none
 from harness.waiting import SOON, wait_until
 
@@ -52,7 +52,7 @@ def test_a_stop_precedes_further_starts(how: str, distrun: Distrun, distrun_home
         supervisor = events_of(distrun_home)[0]["supervisor_pid"]
         os.kill(supervisor, signal.SIGSTOP)
         killing = distrun.start("kill", stderr=subprocess.PIPE)
-        wait_until(lambda: has_socket(killing.pid), interval=0.002)
+        wait_until(lambda: is_connected(killing.pid), interval=0.002)
         os.kill(supervisor, signal.SIGCONT)
         _, told = killing.communicate(timeout=SOON)
         assert killing.returncode == 0, told

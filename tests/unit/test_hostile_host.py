@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import random
 import tracemalloc
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from distrun import lifecycle
 from distrun.agent import protocol
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, probe_messages
 from distrun.agent.protocol.channel import encode
 from distrun.job import events
 from distrun.supervisor.hosts import report_checker
@@ -146,6 +147,16 @@ def test_mutated_messages_harm_nothing(
     tmp_path_factory: pytest.TempPathFactory, kind: str, chooser: random.Random
 ) -> None:
     run_mutated(tmp_path_factory.getbasetemp(), kind, chooser)
+
+
+@pytest.mark.parametrize("rate", [-1.0, 1e16, math.inf, math.nan])
+def test_a_rate_that_no_link_has_is_refused(rate: float) -> None:
+    checker = report_checker.ReportChecker()
+    checker.find_fault(protocol.Hello(protocol.PROTOCOL, 1, "h", "3.8.0", 1.0, [], 0.0))
+    checker.record_order(probe_messages.Measure([], "", 1.0))
+    assert checker.find_fault(probe_messages.Measured(rate)) is not None
+    checker.record_order(probe_messages.Measure([], "", 1.0))
+    assert checker.find_fault(probe_messages.Measured(1e9)) is None
 
 
 def test_agents_may_send_the_codes_that_they_make() -> None:
