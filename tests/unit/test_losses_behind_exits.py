@@ -143,6 +143,19 @@ lost h2
 = failed 7 task
 = restarts 0
 
+# and once the link is back, for which an evaluator has waited, too
+mwm worker:2 evaluator | rooms worker:1@h2 evaluator:0@h2 never_on=7
+evaluator:0 gone 1
+worker:0 exit 7 unasked
+worker:0 end
+worker:1 gone -15
+link-lost h2
+timer restart:2
+timer restart:1 -> nothing
+= undecided
+link-back h2 ->+ start evaluator:0 #1; stop evaluator:0
+= failed 7 task
+
 # a code that ends the job after a task was killed, with its host or alone
 mwm worker:2 | rooms worker:1@h2 never_on=7 backoff=30
 worker:1 gone -9

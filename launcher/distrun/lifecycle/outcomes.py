@@ -121,7 +121,8 @@ def decide_restarts(state: JobState, at: float) -> Transition:
             state, more = wait_for_link(state, restart, why)
         elif restart.refusal is not None:
             grace = grace_after(state, state.tasks[restart.refusal.task or ""])
-            return end_job(state, restart.refusal, at, grace=grace)
+            state, more = end_job(state, restart.refusal, at, grace=grace)
+            return state, actions + more
         else:
             state, more = begin_or_plan(state, restart)
         actions += more
