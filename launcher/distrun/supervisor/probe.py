@@ -176,14 +176,16 @@ class Probe:
 
     def _measure(self, senders: Mapping[str, str]) -> None:
         """Have each host receive from another one."""
-        for host in self._hosts:
-            greeting = self._greetings[senders[host]] if host in senders else ""
-            for target in self._targets_of(host):
-                if target.greeting == greeting:
-                    self._waiting.add(host)
-                    order = probe_messages.Measure([target], self._password, _MEASURE_SECONDS)
-                    self._job.order(host, order)
-                    break
+        addresses = {host: address for address, host in self._addresses.items()}
+        for host, sender in senders.items():
+            if host not in self._targets or sender not in self._targets:
+                continue
+            machine, port = split_address(addresses[sender])
+            target = probe_messages.Target(machine, [port], self._greetings[sender])
+            self._waiting.add(host)
+            self._job.order(
+                host, probe_messages.Measure([target], self._password, _MEASURE_SECONDS)
+            )
 
     @property
     def _last_step(self) -> int:

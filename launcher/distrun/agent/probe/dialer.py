@@ -51,7 +51,7 @@ def dial(order: Dial) -> Dialled:
 
 
 def measure(order: Measure) -> Measured:
-    """Receive from the first port of a host, and return how fast."""
+    """Receive from a host, and return how fast."""
     (target,), seconds = order.targets, order.seconds
     machine = target.machine
     addresses = _in_threads(_resolve, [machine], seconds).get(machine)
@@ -71,23 +71,26 @@ def measure(order: Measure) -> Measured:
 
 def _rate(connection: socket.socket, seconds: float) -> float:
     """Receive for so many seconds; return the bytes a second after the first of them."""
+    _receive(connection, _WARM_UP * seconds)
+    began = time.monotonic()
+    count = _receive(connection, (1 - _WARM_UP) * seconds)
+    return count / (time.monotonic() - began)
+
+
+def _receive(connection: socket.socket, seconds: float) -> int:
+    """Receive for so many seconds; return how many bytes. Raises OSError if the sender leaves."""
     block = bytearray(1 << 20)
-    now = began = time.monotonic()
-    count, counted_from = 0, 0.0
-    while now < began + seconds:
-        connection.settimeout(max(_LEAST_SECONDS, began + seconds - now))
+    count, due = 0, time.monotonic() + seconds
+    while (left := due - time.monotonic()) > 0:
+        connection.settimeout(max(_LEAST_SECONDS, left))
         try:
             received = connection.recv_into(block)
         except socket.timeout:
-            received = 0
-        now = time.monotonic()
-        if counted_from:
-            count += received
-        elif now > began + _WARM_UP * seconds:
-            counted_from = now
-        if not received:
             break
-    return count / (now - counted_from) if counted_from and now > counted_from else 0.0
+        if not received:
+            raise ConnectionResetError
+        count += received
+    return count
 
 
 def most_seconds(order: Dial) -> float:
