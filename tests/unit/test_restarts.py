@@ -74,6 +74,14 @@ again chief:0 worker:0 worker:1 ps:0
 = attempts all 1
 = budget 1
 
+# a failure that was judged before its restart is not judged again when the job is stopped
+mwm worker | max=3
+worker:0 gone 1
+again worker:0
+worker:0 gone 1
+stop ->+ cancel restart:2; finish
+= verdict exit worker:0
+
 # who has finished does not start again with the group
 ps chief worker:2 ps | max=3 workers=independent
 worker:1 gone 0

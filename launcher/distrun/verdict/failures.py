@@ -159,7 +159,7 @@ class FailureTracker:
         """
         has_failed = after.outcome is not None and after.outcome.result is Result.FAILED
         for number, restart in before.restarts.items():
-            if _is_success(restart):
+            if _is_success(restart) or number not in self._triggers:  # it was reported early
                 continue
             if restart.budget == Role.EVALUATOR.value or not has_failed:
                 yield self._triggers[number], restart.tasks
