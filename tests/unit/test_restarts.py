@@ -11,6 +11,7 @@ from distrun.lifecycle import (
     MOST_FREE_IN_A_ROW,
     SIGKILL,
     SetTimer,
+    may_recur,
 )
 from distrun.spec.model import RestartSpec
 from distrun.words.causes import cause_text
@@ -356,6 +357,18 @@ def test_free_restarts_are_at_most_20_in_a_row() -> None:
     start_again(job, ["worker:0"])
     job.exited("worker:0", 143, lived=61.0)
     assert restarts_planned(job)[-1].is_free, "the row was broken"
+
+
+def test_progress_counts_although_a_failure_before_it_is_restarted_later() -> None:
+    job = play(["ps chief worker:2 ps | max=9", "worker:0 gone 1", "worker:1 reports STEP=7",
+                "worker:1 gone 1", "timer restart:2 ->+ start worker:1 #1",
+                "timer restart:1 ->+ start worker:0 #1", "worker:0 worker:1 start",
+                "worker:0 gone 1"])  # fmt: skip
+    assert not may_recur(job.state)
+    job.timed_out("restart:3")
+    job.started("worker:0")
+    job.gone("worker:0", 1)
+    assert may_recur(job.state)
 
 
 def delays(job_id: str, **policy: Any) -> list[float]:

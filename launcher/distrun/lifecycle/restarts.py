@@ -103,7 +103,7 @@ def plan_restart(
     if told is not None:
         delay = max(0.0, told.due_at - at)
     restart = _restart(number, allowed.budget, scope, failed, members, cause, at + delay)
-    early = _early_failures(state, failed, cause, former)
+    early = _early_failures(state, failed, cause, number, former)
     restart = replace(restart, is_free=allowed.is_free, early=early)
     is_lost = scope is Scope.GROUP and signal == SIGTERM
     actions: list[Action] = []
@@ -203,24 +203,30 @@ def early_failures(state: JobState, excluded: Container[int | None] = ()) -> Ear
     """Return the early failures in a row, with those before planned restarts."""
     for number, restart in reversed(state.restarts.items()):
         if number not in excluded and restart.refusal is None:
-            return restart.early
+            return _later(restart.early, state.early)
     return state.early
 
 
+def _later(*found: EarlyFailures) -> EarlyFailures:
+    return max(found, key=lambda each: each.restart)
+
+
 def _early_failures(
-    state: JobState, failed: TaskState, cause: Cause, excluded: Container[int | None]
+    state: JobState, failed: TaskState, cause: Cause, number: int, excluded: Container[int | None]
 ) -> EarlyFailures:
-    """Return the early failures in a row, with this one."""
+    """Return the early failures in a row, with this one. `number`: of its restart."""
+    last, before = max(state.last_restart, number), early_failures(state, excluded)
     if made_progress(failed):
-        return EarlyFailures()
-    before = early_failures(state, excluded)
-    return before if is_taken(cause) else EarlyFailures(before.count + 1, cause)
+        return EarlyFailures(restart=last)
+    if is_taken(cause):
+        return replace(before, restart=last)
+    return EarlyFailures(before.count + 1, cause, last)
 
 
 def _settle(state: JobState, restart: Restart) -> JobState:
     """Count the failure before a restart: no loss of a host can explain it any more."""
     failed, cause = state.tasks[restart.failed], restart.cause
-    state = replace(state, early=restart.early)
+    state = replace(state, early=_later(restart.early, state.early))
     if cause.code in (*_HOST_CODES, Code.STALLED) or is_preempted(failed):
         return state
     in_a_row = state.failures_in_a_row + 1 if failed.host == state.failing_host else 1

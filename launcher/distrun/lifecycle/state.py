@@ -303,10 +303,15 @@ class LostAgent(Frozen, kw_only=True):
 
 
 class EarlyFailures(Frozen):
-    """How many attempts in a row were short and reported no step, and how the last one failed."""
+    """How many attempts in a row were short and reported no step, and how the last one failed.
+
+    Restarts begin in another order than their tasks have failed.
+    """
 
     count: int = 0
     last: Cause | None = None
+    restart: int = 0
+    """The number of the last restart that this takes into account."""
 
 
 class Restart(Frozen, kw_only=True):
