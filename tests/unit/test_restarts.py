@@ -8,6 +8,7 @@ import pytest
 
 from distrun.job import events
 from distrun.lifecycle import (
+    JOB,
     MOST_FREE_IN_A_ROW,
     SIGKILL,
     SetTimer,
@@ -20,6 +21,7 @@ from .histories import (
     MWM,
     Job,
     backoff_over,
+    because,
     restartable,
     restarts_planned,
 )
@@ -369,6 +371,15 @@ def test_progress_counts_although_a_failure_before_it_is_restarted_later() -> No
     job.started("worker:0")
     job.gone("worker:0", 1)
     assert may_recur(job.state)
+
+
+def test_a_job_that_ended_with_its_supervisor_restarts_nothing() -> None:
+    job = restartable(MWM, "worker:0", "worker:1", max=3)
+    job.gone("worker:0", 1)
+    assert (job.state.restarts_made, job.state.budget(JOB).counted) == (1, 1), "it is planned"
+    job(events.JobEnded, outcome=events.Outcome.stopped(137, because("node failed")))
+    assert job.phases() == {"worker:0": "failed", "worker:1": "stopped"}
+    assert (job.state.restarts_made, job.state.budget(JOB).counted) == (0, 0)
 
 
 def delays(job_id: str, **policy: Any) -> list[float]:

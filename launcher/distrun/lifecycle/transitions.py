@@ -371,7 +371,8 @@ def _(event: events.JobEnded, state: JobState) -> restarts.Transition:
         for name, host in state.hosts.items()
     }
     # After the death of a supervisor, nobody has recorded how its tasks ended.
+    state = replace(state, restarts={})
     state = state.with_tasks(
-        replan.ended(task, event.at) for task in state.tasks.values() if not task.has_ended
+        replan.ended(task, event.at) for task in state.tasks.values() if not task.phase.is_final
     )
     return replace(state, phase=phase, outcome=event.outcome, ended_at=event.at, hosts=hosts), []
