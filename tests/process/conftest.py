@@ -49,10 +49,13 @@ while not os.path.exists("go"):
 
 @pytest.fixture
 def reporting(distrun: Distrun) -> Callable[..., Path]:
-    """Write a spec whose tasks report these values and run until a file `go` exists."""
+    """Write a spec whose tasks report these values and run until a file `go` exists.
+
+    They are not to listen at an address, however long they run: that would be a warning.
+    """
 
     def write(values: str, workers: int = 2, **keys: Any) -> Path:
-        program = {"command": [sys.executable, "-c", REPORTS, values]}
+        program = {"command": [sys.executable, "-c", REPORTS, values], "tf_config": "mine"}
         return distrun.write_spec("", workers, program=program, **keys)
 
     return write

@@ -16,6 +16,12 @@ def python(distrun: Distrun, code: str, name: str = "own.py") -> str:
     return f"{sys.executable} {name}"
 
 
+def by_itself(distrun: Distrun, code: str) -> dict[str, object]:
+    """A program whose tasks need not meet, however long they run: that would be told, too."""
+    (distrun.cwd / "own.py").write_text(code)
+    return {"command": [sys.executable, "own.py"], "tf_config": "mine"}
+
+
 def test_a_hidden_exception_is_told_everywhere_and_a_failure_if_strict(distrun: Distrun) -> None:
     script = f"n=$(echo 1 | cat)\n{python(distrun, RAISES)} || true"
     done = distrun.launch(script)
@@ -46,7 +52,7 @@ match os.environ["DISTRUN_RANK"]:
 
 
 def test_an_exception_that_ended_a_thread_or_a_child(distrun: Distrun) -> None:
-    done = distrun.launch(f"exec {python(distrun, THREAD)}", workers=4)
+    done = distrun.launch("", workers=4, program=by_itself(distrun, THREAD))
     assert done.returncode == 0, done.stderr
     told = "exited 0 although an exception ended a thread, a child, or what was called at the exit"
     (warning,) = distrun.status()["warnings"]
@@ -117,7 +123,7 @@ for step in range(first, first + 20):
 
 def test_replicas_that_resume_at_different_steps_are_told(distrun: Distrun) -> None:
     restart = {"max": 1, "backoff": "10ms"}
-    done = distrun.launch(f"exec {python(distrun, RESUMES)}", restart=restart)
+    done = distrun.launch("", program=by_itself(distrun, RESUMES), restart=restart)
     assert done.returncode == 0, done.stderr
     told = "worker:0 at step 41 (from /ckpt/worker:0/ckpt-40); worker:1 at step 1 (from /ckpt/"
     assert told in done.stderr
