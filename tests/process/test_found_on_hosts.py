@@ -37,6 +37,20 @@ LIMITS = {
         r"had too many files open: .*; `ulimit -n` is 50 \(limit\)",
         f"`ulimit -n {resource.getrlimit(resource.RLIMIT_NOFILE)[1]}` in the shell that launches",
     ),
+    "memory": (
+        """
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 40))
+    bytearray(2 << 30)""",
+        r"ran out of memory: MemoryError, at needy\.py:5; `ulimit -v` is 1\.1 GB \(host_memory\)",
+        "`ulimit -v 1073741824` in the shell that launches",
+    ),
+    "a file": (
+        """
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    open('large', 'wb').write(bytes(9999))""",
+        r"hit a limit of its host: OSError: \[Errno 27\] File too large.*; `ulimit -f` is 4 kB",
+        "raise it",
+    ),
 }  # fmt: skip
 
 
@@ -57,10 +71,13 @@ def test_the_limit_that_was_hit_is_told_with_its_value(what: str, distrun: Distr
 
 SERVER = """\
 import os, socket, time
-if os.environ["DISTRUN_TASK"] == "worker:1":
-    time.sleep(0.3)
+while os.environ["DISTRUN_TASK"] == "worker:1":
+    with socket.socket() as first:
+        if first.connect_ex(("127.0.0.1", {0})) == 0:
+            break
+    time.sleep(0.02)
 with socket.socket() as server:
-    server.bind(("0.0.0.0", {}))
+    server.bind(("0.0.0.0", {0}))
     server.listen()
     print("it listens", flush=True)
     time.sleep(60)
