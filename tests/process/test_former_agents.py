@@ -25,6 +25,7 @@ from distrun.supervisor.hosts.link import Links
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reach import Connection, Login
 from distrun.supervisor.hosts.ssh import SshReach, open_connection
+from distrun.words.causes import cause_text
 from harness.values import not_none
 
 LOG = "worker-0.log"
@@ -237,3 +238,14 @@ def test_a_hostile_host_cannot_send_more_than_the_limit(make: Make) -> None:
     copy = (clearing.copies / LOG).stat()
     assert copy.st_size == 10_000_000
     assert copy.st_blocks * 512 < LIMIT + 200_000
+
+
+def test_tasks_that_do_not_end_are_named(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = f"printf 'Welcome! ' >&2; echo '{bootstrap.TASKS_ALIVE} 12 345' >&2"
+    login = f"cat >/dev/null & {said}; exit {bootstrap.EXIT_TASKS_ALIVE}"
+    monkeypatch.setattr(bootstrap, "COMMAND", login)
+    clearing = make(LocalReach(), lease=0.5)
+    while not clearing.is_finished:
+        clearing.step(0.05)
+    told = cause_text(not_none(clearing.agent.error))
+    assert told == "processes of earlier attempts do not end on h1: 12 345"
