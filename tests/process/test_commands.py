@@ -6,9 +6,14 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
+from types import SimpleNamespace
+from typing import Any
 
+from distrun.agent.linux.processes import find
+from distrun.job.control import unanswered
 from harness.command import Distrun
 from harness.processes import is_connected, survivors
 from harness.requirements import AS_ROOT, skip
@@ -159,6 +164,23 @@ def test_a_supervisor_in_another_process_namespace(distrun: Distrun) -> None:
     assert "running (supervisor: in another process namespace)" in refused.stderr
     done = inside("kill", job)
     assert (done.returncode, done.stderr) == (0, f"distrun: job {job} has ended\n")
+
+
+def test_no_advice_names_a_process_that_is_not_known() -> None:
+    suspended = subprocess.Popen(["sleep", "600"])
+    suspended.send_signal(signal.SIGSTOP)
+    try:
+        wait_until(lambda: not_none(find(suspended.pid)).is_suspended)
+        for pid in (None, 0, -7, suspended.pid):
+            job: Any = SimpleNamespace(job_id="night", supervisor_pid=lambda pid=pid: pid)
+            error = unanswered(job)
+            text = f"{error.message}; {error.hint or ''}"
+            assert "None" not in text
+            assert ("kill -KILL" in text) == ("suspended" in text) == (pid == suspended.pid)
+            assert ("another process namespace" in text) == (pid in (0, -7))
+    finally:
+        suspended.kill()
+        suspended.wait()
 
 
 def test_a_record_that_is_removed_while_a_command_waits(distrun: Distrun) -> None:
