@@ -50,6 +50,7 @@ def test_it_shows_what_was_printed_what_follows_and_the_result(
     for window in windows:
         shows(window, "begun worker:1", "tasks up")
         wait_until(lambda: re.search(r"tasks up  [\d.]+ s  ", window.read()), timeout=30)  # noqa: B023
+    followed = distrun.start("logs", "-f", job, stdout=-3, stderr=-1, text=True)
     (tmp_path / "go").touch()
     for window in windows:
         wait_until(window.ended, timeout=60)
@@ -57,8 +58,10 @@ def test_it_shows_what_was_printed_what_follows_and_the_result(
         assert f"job {job} failed" in window.seen
     assert "worker:0 |" not in windows[2].text()
     ended = distrun("attach")
-    assert ended.returncode == 3
-    assert ended.stderr.splitlines()[-1].startswith("distrun: exit code 3, worker:")
+    _, told = followed.communicate(timeout=60)
+    assert (ended.returncode, followed.returncode) == (3, 0)
+    for text in (ended.stderr, told):
+        assert text.splitlines()[-1].startswith("distrun: exit code 3, worker:")
 
 
 def test_ctrl_c_asks_and_only_s_ends_the_job(
