@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,17 @@ def test_a_failure_is_the_exit_code_and_the_report_names_it_when_nothing_is_left
     job = distrun.status()
     assert (job["state"], job["exit_code"], job["origin"]) == ("failed", 3, "task")
     assert survivors(job["job_id"]) == []
+
+
+def test_a_taken_port_is_named_before_anything_starts(distrun: Distrun) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        cluster = {"worker": [f"localhost:{port}", "localhost:1025"]}
+        done = distrun.launch("touch started", cluster=cluster)
+    assert done.returncode == 69
+    assert f"port {port} on localhost is taken" in done.stderr
+    assert f"pid {os.getpid()}" in done.stderr
+    assert not (distrun.cwd / "started").exists()
 
 
 def test_input_is_at_its_end_and_what_a_task_leaves_does_not_keep_the_job(
@@ -194,8 +206,11 @@ def test_a_program_beside_the_spec_is_found_from_any_folder(distrun: Distrun) ->
     assert distrun("launch", spec).stdout == f"worker:0 | beside in {distrun.cwd}\n"
     (distrun.cwd / "job" / "train.sh").unlink()
     assert distrun("launch", spec).stdout == f"worker:0 | elsewhere in {distrun.cwd}\n"
-    done = distrun("launch", write_job(distrun.cwd / "job", command=["./trian.sh"]))
-    assert f"there is no program '{distrun.cwd}/job/trian.sh'" in done.stderr, done.stderr
+    for options in ((), ("--detach",)):
+        done = distrun("launch", write_job(distrun.cwd / "job", command=["./trian.sh"]), *options)
+        assert (done.returncode, done.stdout) == (69, "")
+        assert f"there is no program '{distrun.cwd}/job/trian.sh'" in done.stderr, done.stderr
+        assert distrun.status()["origin"] == "distrun"
 
 
 LEFT = "worker:0 exited 0 with 1 process still at work, which distrun ended: sleep 600"
