@@ -97,6 +97,9 @@ def test_a_failed_job_continues_with_changes_that_last(distrun: Distrun) -> None
 def test_a_lost_job_is_listed_with_its_command_and_continues(distrun: Distrun) -> None:
     job = distrun.detached(SLEEPS)
     kill_supervisor(distrun, job)
+    refused = distrun("resume", job, "--assume-dead", "h7")
+    assert refused.returncode == 2
+    assert "something may be left on localhost" in refused.stderr
     assert distrun("resume", "-d", job).returncode == 0
     kill_supervisor(distrun, job)
     listed = distrun("ps", "-a")
