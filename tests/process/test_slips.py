@@ -54,6 +54,8 @@ def test_who_does_what_is_suggested_succeeds(distrun: Distrun) -> None:
             again = [meant[1] if each == wrong else each for each in words.split()]
         done = distrun(*again)
         assert done.returncode == 0, (again, done.stderr)
+    far = distrun("launch", "training")
+    assert (far.returncode, "job.yaml" in far.stderr) == (2, False), "nothing is like it"
 
 
 def test_advice_on_an_older_job_has_its_id(distrun: Distrun) -> None:
