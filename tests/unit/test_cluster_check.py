@@ -2,7 +2,7 @@
 
 A step is `1 listens 1000 6006`, or `1 serves localhost:1000`: a line of its log says that. Behind
 ` -> ` is the cause that is found: the task, its address, what its log says (`-`: nothing), the port
-and who else is there; without it nothing is found.
+and who else is there; without it nothing is found. After `1 ends` comes its next attempt.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ def play(check: ClusterCheck, *steps: str) -> None:
     for step in steps:
         what, _, expected = step.partition(" -> ")
         index, verb, *seen = what.split()
+        if verb == "ends":
+            check.forget(f"worker:{index}")
+            continue
         if verb == "listens":
             found = check.record(f"worker:{index}", list(map(int, seen)))
         else:
@@ -89,6 +92,15 @@ CASES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
                       ("1 listens 1000 -> worker:1 b:1001 - 1000 worker:0",)),
     "a TF_CONFIG of its own may choose any port": (HERE, "certain mine", (
         "0 listens 1001", "0 serves localhost:1001", "1 listens 7000", "1 serves localhost:7000")),
+    "but not one port for two servers of a host": (HERE, "mine", (
+        *BOTH, SERVED,
+        "1 serves localhost:12345 -> worker:1 localhost:1001 localhost:12345 12345 worker:0")),
+    "one port on two hosts": (
+        ("a:1000", "b:1001"), "mine", (*BOTH, SERVED, "1 serves localhost:12345")),
+    "another attempt starts anew": (
+        HERE, "", (SERVED, BOTH[0], "0 ends", "1 serves localhost:12345", BOTH[1])),
+    "a further server of TensorFlow": (HERE, "", (
+        "0 serves localhost:1000 localhost:4711", "0 listens 4711", "0 listens 1000 4711")),
 }  # fmt: skip
 """The addresses, what is known of the program, and the steps."""
 

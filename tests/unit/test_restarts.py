@@ -238,6 +238,11 @@ worker:1 reports STEP=0 STEPS=500
 worker:1 exit 42 after 4
 = free 0
 
+# where there are no restarts a preemption gives none
+mwm worker:3 | max=0
+worker:1 exit 42 after 3600
+= failed 42 task
+
 # stopped while it waits to start again it ends at once
 mwm worker:3 | max=3
 worker:1 gone 1

@@ -59,6 +59,7 @@ SAID = {
         ("data server: Connection refused, falling back to local files\n"
          "final accuracy too low, giving up\n"), 3, None, Kind.EXIT),
     "handled long ago, then an exit": (HANDLED + EPOCHS, 3, None, Kind.EXIT),
+    "handled long ago, then an exit 1": (HANDLED + EPOCHS, 1, None, Kind.EXIT),
     "shown, then an exit": (HANDLED + "giving up\n", 3, None, Kind.EXCEPTION),
     "a port by the way": (
         "tensorboard: Address already in use, metrics off\nloss diverged, giving up\n",
