@@ -15,6 +15,7 @@ from distrun.job import folder as job_folder
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.record import EventLog
 from distrun.lifecycle import JobPhase
+from harness.values import not_none
 
 from .histories import Job
 
@@ -117,6 +118,15 @@ def test_a_job_without_a_record_is_one_in_preparation(store: JobStore) -> None:
     assert found.created_at > 0
     folder.remove()
     assert folder.state().phase is JobPhase.PREPARING
+
+
+def test_a_supervisor_is_reached_in_a_folder_of_any_depth(tmp_path: Path) -> None:
+    """The path of a socket has at most 108 bytes."""
+    store = JobStore(tmp_path / "/".join(["deep" * 20] * 3))
+    folder = job_folder.create(store.new_folder("mnist"), b"x")
+    with folder.listen(), not_none(folder.connect()):
+        pass
+    assert folder.connect() is None
 
 
 @pytest.mark.parametrize("name", ["a\x1b[2Jb", "a\nb", "\u202eb", "a\udcffb"])

@@ -186,6 +186,9 @@ def test_every_task_has_one_place_and_no_host_more_than_its_slots(
         assert host.slots is None or len(here) <= host.slots
     assert planned(spec) == made
     assert from_json(Plan, json.loads(json.dumps(to_json(made)))) == made
+    record = json.dumps(made.record())
+    for address in taken:  # in the cluster, and of its task: not once for each task
+        assert record.count(json.dumps(address)) == 2
 
 
 # Variables ----------------------------------------------------------------------------------
