@@ -188,7 +188,12 @@ def test_a_record_that_is_removed_while_a_command_waits(distrun: Distrun) -> Non
     folder = distrun.home / "jobs" / job_id
     waiting = distrun.start("wait", job_id, stderr=subprocess.PIPE)
     wait_until(lambda: is_connected(waiting.pid))
-    shutil.rmtree(folder)
+
+    def is_removed() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)  # the supervisor writes to it meanwhile
+        return not folder.exists()
+
+    wait_until(is_removed)
     (distrun.cwd / "go").touch()
     assert waiting.wait(60) == 69
     message = not_none(waiting.stderr).read().decode()
