@@ -429,9 +429,10 @@ def test_python_3_8_imports_the_agent(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_help_loads_nothing_heavy() -> None:
+def loaded_by(*words: str) -> set[str]:
+    """Return the modules that Python imports when it runs with these arguments."""
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "distrun", "--help"],
+        [sys.executable, "-X", "importtime", *words],
         env={**os.environ, "PYTHONPATH": str(LAUNCHER)},
         capture_output=True,
         text=True,
@@ -439,7 +440,17 @@ def test_help_loads_nothing_heavy() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+
+
+def test_help_loads_nothing_heavy() -> None:
+    loaded = loaded_by("-m", "distrun", "--help")
     assert "click" in loaded, "nothing was measured"
     heavy = {"tensorflow", "tf_keras", "keras", "numpy", "rich", "yaml", "asyncio"}
     assert not loaded & heavy
+
+
+def test_a_launch_loads_for_its_last_lines_only_what_they_need() -> None:
+    loaded = loaded_by("-c", "import distrun.job.session, distrun.job.end_report")
+    assert "distrun.job.job" in loaded, "nothing was measured"
+    assert not loaded & {"distrun.redaction", "html", "rich"}

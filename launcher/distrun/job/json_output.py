@@ -7,19 +7,20 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from distrun.agent.protocol import Struct
 from distrun.agent.protocol.causes import Cause
 from distrun.codec import field_names, to_json
 from distrun.job import events
 from distrun.lifecycle import HostState
-from distrun.plan import TaskPlan
 from distrun.preflight import Check
-from distrun.redaction import mask_secrets
 from distrun.verdict.model import Evidence, Verdict
 from distrun.words.causes import cause_advice, cause_text, check_text
 from distrun.words.verdicts import evidence_place, evidence_text
+
+if TYPE_CHECKING:
+    from distrun.plan import TaskPlan
 
 _UNITS = {
     **dict.fromkeys(("backoff", "backoff_max", "delay", "down", "grace", "lived"), "seconds"),
@@ -121,6 +122,8 @@ def _number_or_text(text: str) -> int | float | str:
 
 def task_json(task: TaskPlan) -> dict[str, Any]:
     """A task with its command, variables and TF_CONFIG; the keys are those of `status --json`."""
+    from distrun.redaction import mask_secrets
+
     fields = task.fields()
     del fields["name"]
     return {
