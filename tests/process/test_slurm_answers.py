@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import distrun as package
 from distrun.slurm import commands
 from harness.command import Distrun
 
@@ -102,6 +103,12 @@ def test_a_job_that_slurm_has_forgotten_is_lost(
     assert waited.returncode == 69
     assert "Slurm no longer knows job 7" in waited.stderr
     assert "Slurm no longer knows its job 7" in distrun("status", job_id).stdout
+    killed = distrun("kill", job_id)
+    assert killed.returncode == 2
+    lost = f"job {job_id} is lost: Slurm does not know it any more"
+    assert lost in killed.stderr
+    with pytest.raises(package.UsageError, match=lost):
+        package.job(job_id).kill()
     again = distrun("resume", job_id)
     assert again.returncode == 0, again.stderr
     slurm.says("squeue", "echo '7|PENDING|N/A|N/A|Priority'")
@@ -175,3 +182,5 @@ def test_a_job_whose_submission_died_is_looked_for_in_the_queue(
     else:
         assert done.returncode == 69
         assert "not known whether Slurm has queued" in done.stderr
+        with pytest.raises(package.HostError, match="not known whether Slurm has queued"):
+            package.job(job_id).kill()

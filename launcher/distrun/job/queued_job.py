@@ -280,7 +280,7 @@ def wait_for_end(folder: JobFolder, timeout: float | None = None) -> JobState:
 
 
 def stop(folder: JobFolder, order: StopOrder, say: Callable[[str], None]) -> bool:
-    """Stop a submitted job, and return when nothing of it is left: whether it had not ended.
+    """Stop a submitted job; once nothing of it is left, return whether this has ended it.
 
     Its batch script, or its supervisor's pod, gets a signal, and has the tasks stopped in their
     order. If it does not end in time, it is cancelled. `say` is called with what is waited for, and

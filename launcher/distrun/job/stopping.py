@@ -76,7 +76,7 @@ class StoppedJob:
             control.request_stop(self._channel, command, grace=grace, signum=signum)
 
     def wait(self) -> None:
-        """Return once nothing of the job is left, or that is not known.
+        """Wait until nothing of the job is left. `tell` is called with what cannot be verified.
 
         Raises:
             DistrunError: its supervisor, or its scheduler, does not answer or does not end it.
