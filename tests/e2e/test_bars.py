@@ -40,7 +40,8 @@ def test_the_progress_that_bars_print_is_read(
         "args": kinds,
         "tf_config": "mine",
     }
-    done = distrun.launch("", len(kinds), program=program)
+    spec = distrun.write_spec("", len(kinds), program=program)
+    done = distrun("launch", spec, timeout=280)  # four processes import and train at once
     assert done.returncode == 0, done.stdout + done.stderr
     tasks = distrun.status()["tasks"]
     assert len(tasks) == len(kinds) >= 4
