@@ -174,11 +174,11 @@ def test_a_served_page_renews_itself_and_keeps_what_is_open(
         run(chromium, f"{enable}; button.disabled = false; button.click()")
         run(chromium, "document.querySelector('#controls [data-zoom=in]').focus()")
         shown = "return document.getElementById('answer').textContent"
-        wait_until(lambda: run(chromium, shown) == "worker:1 <b>stands</b>", timeout=30)
+        wait_until(lambda: run(chromium, shown) == "worker:1 <b>stands</b>")
         job.events_file.write_text("".join(record))
-        wait_until(lambda: chromium.title == "live-aaaaaa: succeeded", timeout=30)
+        wait_until(lambda: chromium.title == "live-aaaaaa: succeeded")
         told = "return document.getElementById('outcome').innerText"
-        wait_until(lambda: "succeeded in" in run(chromium, told), timeout=30)
+        wait_until(lambda: "succeeded in" in run(chromium, told))
         assert run(chromium, "return document.activeElement.dataset.zoom") == "in"
         assert run(chromium, "return document.querySelector('#logs details').open")
         assert not run(chromium, "return document.querySelector('#legend input').checked")
@@ -190,4 +190,4 @@ def test_a_served_page_renews_itself_and_keeps_what_is_open(
         assert complaints(chromium) == []
         server.shutdown()
     words = "return document.getElementById('connection').innerText"
-    wait_until(lambda: "has ended" in run(chromium, words), timeout=30)
+    wait_until(lambda: "has ended" in run(chromium, words))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 
 import psutil
 
+from distrun.agent.tasks import stacks
 from harness.command import Distrun, recorded_events
 from harness.hanging import ACCEPTS, hanging_script
 from harness.terminal import OpenTerminal
@@ -42,6 +44,24 @@ def test_the_task_that_hangs_is_found_in_one_command(
     assert distrun("kill").returncode == 0
     ended = distrun("stacks")
     assert (ended.returncode, "has ended: nothing of it runs" in ended.stderr) == (2, True)
+
+
+def test_no_process_stays_suspended_by_a_py_spy_that_takes_too_long(tmp_path: Path) -> None:
+    """It pauses a process while it reads: killed then, on a busy machine, it does not resume it."""
+    hanging = tmp_path / "py-spy"
+    find = 'while [ "$1" != --pid ]; do shift; done'
+    hanging.write_text(f"#!/bin/sh\n{find}\nkill -STOP $2\nexec sleep 100\n")
+    hanging.chmod(0o755)
+    program = os.open(hanging, os.O_RDONLY)
+    process = psutil.Popen(["sleep", "100"])
+    try:
+        answer = stacks._dump_process(program, process.pid, 1.0, [])
+        assert answer == {"error": "py-spy took longer than 1 s"}
+        wait_until(lambda: process.status() == psutil.STATUS_SLEEPING)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(program)
 
 
 def test_what_is_no_python_program_is_told(distrun: Distrun) -> None:

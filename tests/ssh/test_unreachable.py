@@ -136,6 +136,7 @@ def test_hosts_without_a_disk_and_without_proc_are_told(ssh: Ssh, distrun: Distr
     assert " h1: there is no place for logs on it" in said
     assert "No space left on device" in said
     assert " h2: /proc is not mounted" in said
+    said = " ".join(refused(distrun, ssh.spec("true", [hidden])).split())
     assert "mount it (mount -t proc proc /proc)" in said
 
 

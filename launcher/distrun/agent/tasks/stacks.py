@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import time
 import zlib
 from typing import Any, Callable, Dict, List, Optional, Set, Union
 
 from distrun.agent.files.blob_cache import BlobCache
+from distrun.agent.linux import processes
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.loop import Loop
 from distrun.agent.probe.forked_call import ForkedCall
@@ -132,8 +134,8 @@ def _dump(
         return StacksDumped(order.number, json.dumps(found))
     program = _in_memory(path)
     size = 0
-    for task, processes in pids.items():
-        for pid in processes:
+    for task, ids in pids.items():
+        for pid in ids:
             left = min(_SECONDS_EACH, due - time.monotonic())
             if left <= 0 or size > _MOST_BYTES:
                 found.append({"task": task, "pid": pid, "error": "there was no time left"})
@@ -151,11 +153,15 @@ def _dump(
 def _dump_process(program: int, pid: int, seconds: float, options: List[str]) -> Dict[str, Any]:
     command = ["/proc/self/fd/{}".format(program), "dump", "--json", "--full-filenames"]
     command += ["--pid", str(pid), *options]
+    process = processes.find(pid)
     try:
         done = subprocess.run(
             command, capture_output=True, timeout=seconds, check=False, pass_fds=[program]
         )
     except subprocess.TimeoutExpired:
+        # Killed while it was pausing the process, it may have left it suspended.
+        if process is not None and not process.is_suspended:
+            processes.send(process, signal.SIGCONT)
         return {"error": "py-spy took longer than {:.0f} s".format(seconds)}
     except OSError as error:
         return {"error": "py-spy cannot be executed: {}".format(error.strerror)}
