@@ -101,7 +101,7 @@ CASES = {
     ),
     "forks after the start": Case(
         START + "import multiprocessing as mp\n"
-        "def decode(i): return float(tf.reduce_sum(tf.random.normal([200, 200])))\n"
+        "def decode(i): return float(tf.reduce_sum(tf.random.normal([2000, 2000])))\n"
         "print(decode(0))\n"
         "with mp.get_context('fork').Pool(2) as p: print(p.map(decode, range(4)))\n",
         [
