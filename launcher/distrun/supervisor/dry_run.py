@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 _JOB_ID = "plan"
 _LEAVE_SECONDS = 0.5
 """How long hosts may take to say that they have ended, after a signal."""
-_MEASURE_SECONDS, _MOST_ROUNDS = 10.0, 16
-"""How long hosts may take to measure one round, and how many rounds there are at most."""
 
 
 def make_plan(spec: Spec, left_out: dict[str, Cause] | None = None) -> Plan:
@@ -111,7 +109,9 @@ class DryRun:
         self._is_releasing = False
         self._seconds = spec.timeouts.start
         if self._seconds is not None and measures:
-            self._seconds += _MEASURE_SECONDS * min(len(spec.hosts), _MOST_ROUNDS)
+            from distrun.supervisor.probe import longest_measuring
+
+            self._seconds += longest_measuring(len(spec.hosts))
         self._loop = Loop()
         self._loop.watch_signals((signal.SIGCHLD,), lambda _: self._pool.check_exits())
         self._pool = HostPool(self._loop, spec, _JOB_ID, logs, READ, self)

@@ -43,6 +43,8 @@ _MOST_MEASURED = 16
 """Up to so many hosts, each receives from every other: it takes a second for each."""
 _DIAL_SECONDS = 5.0
 _MEASURE_SECONDS = 1.0
+_LONGEST_ROUND = 10.0
+"""Seconds that hosts may take to measure one round."""
 _INSPECT_SECONDS = 20.0
 _PYTHON = re.compile(r"python[0-9.]*")
 _OF_ONE_TASK = (
@@ -370,12 +372,22 @@ def _doubled(count: int) -> Iterator[int]:
 
 
 def _rounds(hosts: Sequence[str]) -> tuple[dict[str, str], ...]:
-    """Return who receives from whom in each round: from all of a few, from a selection of many."""
+    """Return who receives from whom in each round."""
     count = len(hosts)
-    steps = range(1, count) if count <= _MOST_MEASURED else _doubled(count)
     return tuple(
-        {host: hosts[(place + step) % count] for place, host in enumerate(hosts)} for step in steps
+        {host: hosts[(place + step) % count] for place, host in enumerate(hosts)}
+        for step in _measured_steps(count)
     )
+
+
+def _measured_steps(count: int) -> Iterable[int]:
+    """How many places on the sender is in each round: all of a few hosts, a selection of many."""
+    return range(1, count) if count <= _MOST_MEASURED else _doubled(count)
+
+
+def longest_measuring(hosts: int) -> float:
+    """The seconds after which so many hosts have measured, or never will."""
+    return _LONGEST_ROUND * len([*_measured_steps(hosts)])
 
 
 def _digest(path: str) -> str:

@@ -611,7 +611,7 @@ TEXTS: dict[Code, Words] = {
     Code.BANDWIDTH_LOW: lambda c: (
         f"{_bandwidth(c)}; half of the pairs of hosts reach {c.text} or more"
     ),
-    Code.BANDWIDTH_UNKNOWN: "not measured: it takes two hosts that reach each other's ports",
+    Code.BANDWIDTH_UNKNOWN: "not measured: no other host has both sent to it and received from it",
     Code.CLOCK_AGREES: "within a second of this machine's",
     Code.CLOCK_DIFFERS: lambda c: (
         f"its clock is {abs(c.seconds):.1f} s {'ahead of' if c.seconds > 0 else 'behind'} this "

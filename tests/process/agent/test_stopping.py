@@ -158,6 +158,27 @@ def stop(host: Host, task: str, signum: int = signal.SIGTERM, grace: float = 60.
     host.send(protocol.StopTask(task, signum, grace, with_stacks=signum == signal.SIGTERM))
 
 
+def test_processes_of_a_task_print_where_they_are_one_after_the_other(any_host: Host) -> None:
+    program = (
+        "import os, signal, threading\n"
+        "for _ in range(4): os.fork()\n"
+        "def wait(depth):\n"
+        "    wait(depth - 1) if depth else (print('begun', flush=True), threading.Event().wait())\n"
+        "wait(50)\n"
+    )
+    host = any_host
+    host.run("worker:0", sys.executable, "-X", "faulthandler", "-c", program)
+    wait_until(lambda: host.log("worker:0").count(b"begun") == 16)
+    host.send(protocol.StopTask("worker:0", signal.SIGABRT, 60.0, with_stacks=False))
+    host.expect(protocol.TaskEnded, "worker:0")
+    lines = host.log("worker:0").decode().splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith("Current thread")]
+    assert len(starts) == 16
+    for start in starts:
+        shown = lines[start + 1 : start + 54]
+        assert sum(line.strip() == 'File "<string>", line 4 in wait' for line in shown) == 51, shown
+
+
 def test_python_prints_where_it_is_in_place_of_dying_in_silence(any_host: Host) -> None:
     """Processes that it has started, too; not other programs, nor while a handler has its time."""
     host = any_host

@@ -70,7 +70,7 @@ def measure(order: Measure) -> Measured:
 
 
 def _rate(connection: socket.socket, seconds: float) -> float:
-    """Receive for so many seconds; return the bytes a second after the first of them."""
+    """Receive for so many seconds; return the bytes a second, without the first moments."""
     _receive(connection, _WARM_UP * seconds)
     began = time.monotonic()
     count = _receive(connection, (1 - _WARM_UP) * seconds)

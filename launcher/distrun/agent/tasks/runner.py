@@ -318,7 +318,6 @@ class TaskRunner:
             code, signum = task.exit.code, task.exit.signal
         if self._logs is not None:
             self._logs.record(task.log)
-            self._logs.stream()  # what explains the exit is to arrive before it
         self._note_deaths()
         # The task's last progress precedes its exit, however soon the exit followed.
         self._on_notify(task)

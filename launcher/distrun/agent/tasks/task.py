@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import Dict, Iterator, List, Optional
+from typing import Dict, Iterator, List, Optional, Tuple
 
 from distrun.agent.linux import labels, processes
 from distrun.agent.protocol import KILL_GRACE, Cause
@@ -20,6 +20,8 @@ from distrun.agent.tasks.program import Execution, Start
 
 _ENDING_SECONDS = 0.5
 """How long the processes of a program may take to end after its first one, on a busy host, too."""
+_PRINTING_SECONDS = 1.0
+"""How long one process may take to print where it is, before the next one is asked."""
 _LEAST_CONTACT_CHECKS = 3
 _LEAST_SECONDS_SEEN = 5.0
 """A server of a shorter attempt may not have been seen."""
@@ -81,6 +83,8 @@ class Task:
         self._deadline: Optional[float] = None
         self._signalled: Dict[int, int] = {}
         self._with_stacks = False
+        self._printing, self._printing_until = 0, 0.0
+        """The process that was asked to print where it is, and how long others wait for its end."""
 
     @property
     def is_running(self) -> bool:
@@ -155,8 +159,8 @@ class Task:
         if self._deadline is None:
             return False
         if now < self._deadline:
-            self._signal_new(list(self.members()))
             self.due = self._deadline
+            self._signal_new(list(self.members()), now)
         else:
             self._kill()
             self.due = now + processes.KILL_INTERVAL
@@ -180,24 +184,44 @@ class Task:
                 if not process.is_zombie:
                     yield process
 
-    def _signal_new(self, members: List[processes.Process]) -> None:
-        """Send the stop signal once to each process."""
-        first = not self._signalled and not self._with_stacks
-        new = [each for each in members if self._signalled.get(each.pid) != each.started]
-        for signum in (self._signal, signal.SIGCONT):
-            if first:
-                self._signal_group(signum)
-            for each in new:
-                if not (first and each.group == self.pid):
-                    processes.send(each, self._with_stack(each, signum))
-        self._signalled.update((each.pid, each.started) for each in new)
+    def _signal_new(self, members: List[processes.Process], now: float) -> None:
+        """Send the stop signal once to each process.
 
-    def _with_stack(self, process: processes.Process, signum: int) -> int:
-        """The signal for a process: SIGABRT if that shows where it is, and the other does not."""
-        if not self._with_stacks or signum == signal.SIGCONT:
-            return signum
-        dies = not processes.handles(process.pid, signum)
-        return signal.SIGABRT if dies and processes.handles(process.pid, signal.SIGABRT) else signum
+        Those that print where they are get it one after the other: else their lines are mixed.
+        """
+        new = [each for each in members if self._signalled.get(each.pid) != each.started]
+        if now < self._printing_until and any(each.pid == self._printing for each in members):
+            self.due = now + processes.KILL_INTERVAL
+            return
+        if not self._signalled and not self._with_stacks and self._signal != signal.SIGABRT:
+            for signum in (self._signal, signal.SIGCONT):
+                self._signal_group(signum)
+            self._signalled = {each.pid: each.started for each in new if each.group == self.pid}
+            new = [each for each in new if each.group != self.pid]
+        for count, each in enumerate(new, 1):
+            signum, prints = self._signal_for(each)
+            for number in (signum, signal.SIGCONT):
+                processes.send(each, number)
+            self._signalled[each.pid] = each.started
+            if prints and count < len(new):
+                left = (self._deadline or now) - now
+                self._printing = each.pid
+                self._printing_until = now + min(_PRINTING_SECONDS, left / len(new) / 2)
+                self.due = now + processes.KILL_INTERVAL
+                return
+
+    def _signal_for(self, process: processes.Process) -> Tuple[int, bool]:
+        """The signal for a process, and whether it then prints where it is.
+
+        It is SIGABRT if that does so, and the other would end the process.
+        """
+        signum = self._signal
+        prints = signum == signal.SIGABRT or (
+            self._with_stacks and not processes.handles(process.pid, signum)
+        )
+        if prints and processes.handles(process.pid, signal.SIGABRT):
+            return signal.SIGABRT, True
+        return signum, False
 
     def _signal_group(self, signum: int) -> None:
         """Signal the first process's group: safe, because its id is pinned until it is reaped."""
