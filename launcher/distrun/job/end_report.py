@@ -34,6 +34,8 @@ _LAST_LINES = 12
 _TRACEBACK = "Traceback (most recent call last):"
 """Begins the last lines, if it is among them: what was printed before an exception is no cause."""
 _ERRORS = (_TRACEBACK, "Fatal Python error: ")
+_ABORTED = "Fatal Python error: Aborted"
+"""Begins what Python prints at SIGABRT."""
 
 
 def task_end_text(task: TaskState) -> str:
@@ -197,7 +199,9 @@ def _last_lines(
         return [] if is_shown else [labelled("last lines", "its log cannot be read")]
     # What explains the end is not hidden among TensorFlow's start-up lines.
     tail = without if any(each in line for each in _ERRORS for line in tail) else tail
-    tail = tail[-_LAST_LINES:]
+    # After the task's own process, its children have printed where they were.
+    dumps = [number for number, line in enumerate(tail) if line == _ABORTED]
+    tail = tail[: dumps[1] if len(dumps) > 1 else None][-_LAST_LINES:]
     if is_shown and set(tail) <= set(without):
         return []
     if not tail:

@@ -29,6 +29,8 @@ _FATAL_LOG = re.compile(r"F\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F ")
 _NOISE = ("To enable the following instructions:", "WARNING: All log messages before absl::")
 """TensorFlow prints these at each start without the prefix of its log."""
 _FATAL_PYTHON = re.compile("^Fatal Python error: ")
+_ABORTED = "Fatal Python error: Aborted"
+"""Begins what Python prints at SIGABRT."""
 _CONTINUED = re.compile(
     r"[\s^~]*$|\s+\[\[|RPC: /|:UNKNOWN:|/job:\w+/|Additional GRPC error|The tasks have crashed"
     r"|The error could be from a previous|This is usually caused by an earlier error"
@@ -324,9 +326,14 @@ class LogAnalysis:
 
     @cached_property
     def crash(self) -> int | None:
-        """The index of the line that Python prints when a signal kills it."""
-        found = self.find_last(_FATAL_PYTHON)
-        return None if found is None else found[0]
+        """The index of the line that Python prints when a signal kills it.
+
+        Of several processes that got SIGABRT, the first one is the task's own: it is asked first.
+        """
+        found = [i for i, line in enumerate(self.lines) if _FATAL_PYTHON.match(line)]
+        while len(found) > 1 and self.lines[found[-1]] == self.lines[found[-2]] == _ABORTED:
+            found.pop()
+        return found[-1] if found else None
 
     @property
     def crashed_after_exception(self) -> bool:

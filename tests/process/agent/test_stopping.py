@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from distrun.agent import protocol
+from distrun.agent.protocol.stack_messages import DumpStacks
 from distrun.supervisor.hosts import local
 from harness.agents import CATCHER, SLEEP, TIMEOUT, Host, MakeHost, children_of, pids_of, script
 from harness.processes import alive
@@ -177,6 +179,38 @@ def test_processes_of_a_task_print_where_they_are_one_after_the_other(any_host: 
     for start in starts:
         shown = lines[start + 1 : start + 54]
         assert sum(line.strip() == 'File "<string>", line 4 in wait' for line in shown) == 51, shown
+
+
+PAUSES = """\
+#!{python}
+import ctypes, os, sys, time
+pid = int(sys.argv[sys.argv.index("--pid") + 1])
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.ptrace(16, pid, None, None) == 0, ctypes.get_errno()  # PTRACE_ATTACH
+os.waitpid(pid, 0)
+open("{folder}/paused", "w").close()
+while not os.path.exists("{folder}/go"):
+    time.sleep(0.01)
+libc.ptrace(17, pid, None, None)  # PTRACE_DETACH
+"""
+
+
+def test_a_task_that_the_agents_py_spy_pauses_was_not_suspended(
+    make_host: MakeHost, tmp_path: Path
+) -> None:
+    host = make_host()
+    program = tmp_path / "py-spy"
+    program.write_text(PAUSES.format(python=sys.executable, folder=tmp_path))
+    program.chmod(0o755)
+    status = Path(f"/proc/{host.run('worker:0', 'sleep', '600').pid}/status")
+    host.send(DumpStacks(1, ["worker:0"], False, str(program), "", 0, 0))
+    wait_until((tmp_path / "paused").exists)
+    stop(host, "worker:0")
+    wait_until(
+        lambda: re.search(r"^ShdPnd:.*[4-7c-f]\w{3}$", status.read_text(), re.MULTILINE)
+    )  # SIGTERM
+    (tmp_path / "go").touch()
+    assert not host.expect(protocol.TaskExited, "worker:0").suspended
 
 
 def test_python_prints_where_it_is_in_place_of_dying_in_silence(any_host: Host) -> None:

@@ -211,6 +211,12 @@ def handles(pid: int, signum: int) -> bool:
     return any(int(mask, 16) >> (signum - 1) & 1 for _, mask in pairs)
 
 
+def tracer(pid: int) -> Optional[Process]:
+    """The process that traces another, as debuggers do; None if there is none."""
+    lines = content("/proc/{}/status".format(pid)).splitlines()
+    return next((find(int(each.split()[1])) for each in lines if each.startswith(b"Tracer")), None)
+
+
 def resume(pid: int) -> None:
     """Resume a process and its children, in case they were suspended."""
     for each in [pid, *children(pid)]:

@@ -74,7 +74,8 @@ class Task:
         self.due: Optional[float] = None
         """When :meth:`advance` is due without any event."""
         self.was_suspended = False
-        """Whether it was suspended, e.g. by SIGSTOP, when it was first asked to stop."""
+        """Whether it was suspended, e.g. by SIGSTOP, when it was first asked to stop. Not by the
+        agent's py-spy, which pauses it for a moment."""
         self.left: List[str] = []
         """The commands of processes that were at work after an exit 0, and were ended."""
         self._left_due: Optional[float] = None
@@ -130,13 +131,19 @@ class Task:
         """Start to stop it, or shorten the time left. `grace`: seconds from signal to SIGKILL."""
         self._with_stacks = with_stacks
         if self._deadline is None and self.exit is None:
-            first = processes.find(self.pid)
-            self.was_suspended = first is not None and first.is_suspended
+            self.was_suspended = self._is_suspended()
         deadline = now + grace
         self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
         if signum != self._signal:
             self._signal = signum
             self._signalled = {}
+
+    def _is_suspended(self) -> bool:
+        tracer = processes.tracer(self.pid)
+        if tracer is not None and tracer.session == os.getsid(0):
+            return False
+        first = processes.find(self.pid)
+        return first is not None and first.is_suspended
 
     def advance(self, now: float) -> bool:
         """Send the signals that are due to the processes left. True once the task has ended."""
