@@ -16,13 +16,14 @@ import random
 import re
 import selectors
 import shutil
+import signal
 import struct
 import tempfile
 import types
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 from distrun import lifecycle
@@ -115,6 +116,7 @@ REFUSALS = ("PortsRefused", "FilesRefused", "TaskNotStarted")
 """They end the round or the task, so only a host that is to mutate them sends them."""
 
 
+E = TypeVar("E", bound=events.Event)
 Tamper = Callable[[bytes], Sequence[bytes]]
 """Returns what is sent in place of the body of a message."""
 
@@ -568,13 +570,32 @@ class World:
         stacks.ask(list(self.state.tasks), str(program), lambda _: None)
         self.settle()
 
-    def advance(self) -> None:
-        """Let time pass until the next heartbeat is due."""
-        self.now += HEARTBEAT
-        for agent in self.agents.values():
-            agent.beat()
+    def advance(self, seconds: float = HEARTBEAT, beating: Sequence[str] | None = None) -> None:
+        """Let time pass; then these hosts send a heartbeat, or all."""
+        self.now += seconds
+        for name in self.agents if beating is None else beating:
+            self.agents[name].beat()
         self.settle()
         self._pool.check_exits()
+        self.settle()
+
+    def until(self, condition: Callable[[], object], seconds: float = 300.0) -> None:
+        """Let time pass until something holds. Raises AssertionError if the job ends before."""
+        due = self.now + seconds
+        while not condition():
+            assert self.now < due, [line[:300] for line in self.lines[-20:]]
+            assert self.state.outcome is None, self.state.outcome
+            self.advance(2.0)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, a heartbeat at a time."""
+        for _ in range(int(seconds / HEARTBEAT)):
+            self.advance()
+
+    def stop(self, grace: float | None = None, code: int = 137) -> None:
+        """Have the job stopped, as `distrun kill` does."""
+        cause = Cause(Code.STOPPED_BY_COMMAND, name="distrun kill")
+        self._supervisor._stops.receive(protocol.StopJob(cause, signal.SIGTERM, grace, code))
         self.settle()
 
     def receive(self, host: str, message: Report | dict[str, Any]) -> bool:
@@ -638,9 +659,13 @@ class World:
         assert None not in found, self.lines[found.index(None)]
         return [event for event in found if event is not None]
 
+    def of(self, kind: type[E]) -> list[E]:
+        """What was recorded of a kind."""
+        return [event for event in self.record if isinstance(event, kind)]
+
     @property
     def faults(self) -> dict[str, Cause]:
-        return {event.host: event.cause for event in self.record if type(event) is events.HostFault}
+        return {event.host: event.cause for event in self.of(events.HostFault)}
 
     def check(self) -> None:
         """Every reader of the record can show it, and nothing in it reaches a terminal as is."""

@@ -116,9 +116,7 @@ def _created(setup: str) -> Job:
     words, _, settings = setup.partition("|")
     strategy, *roles = words.split()
     has_rooms = " rooms " in f"{settings} "
-    fields, places, stage = _read(
-        settings.replace(" rooms ", " link=60 start=300 max=3 backoff=1 ")
-    )
+    fields, places, stage = _read(settings.replace(" rooms ", _ROOMS))
     job = Job()
     job.created(_STRATEGIES.get(strategy, strategy), **fields)
     names = _names(roles)

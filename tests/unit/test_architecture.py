@@ -1,7 +1,6 @@
 """Who may import what, and what may stand only in one place.
 
-Each rule is a row of RULES with its reason. A rule is given a parsed module and yields what
-breaks it.
+Each rule has its reason. A rule is given a parsed module and yields what breaks it.
 """
 
 from __future__ import annotations
@@ -9,17 +8,13 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from distrun.strategies import STRATEGIES
-from harness.pythons import python38
-from harness.requirements import skip
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = ROOT / "launcher"
@@ -61,7 +56,7 @@ class Module:
     """Names of all modules, to tell `from package import module` from a name in it."""
 
     def within(self, *packages: str) -> bool:
-        return any(self.name == each or self.name.startswith(f"{each}.") for each in packages)
+        return within(self.name, *packages)
 
     @functools.cached_property
     def imports(self) -> list[tuple[int, str]]:
@@ -124,50 +119,60 @@ Violation = tuple[int, str]
 Rule = Callable[[Module], Iterator[Violation]]
 
 
-def the_agent_stands_alone(module: Module) -> Iterator[Violation]:
-    """It is sent to hosts that have only sshd and a python3, perhaps 3.8."""
-    if module.within("distrun.agent"):
-        for line, name in module.imports:
-            inside = name == "distrun.agent" or name.startswith("distrun.agent.")
-            standard = top(name) in sys.stdlib_module_names and top(name) not in NEWER_THAN_3_8
-            for_types = top(name) in FOR_TYPES_ALONE and line in module.lines_for_types
-            if not (inside or standard or for_types):
-                yield line, f"the agent imports {name}"
+def within(name: str, *packages: str) -> bool:
+    return any(name == each or name.startswith(f"{each}.") for each in packages)
 
 
-def the_launcher_uses_little_of_the_agent(module: Module) -> Iterator[Violation]:
-    """The agent is a process, here and elsewhere: it is started, not imported."""
-    if not module.within("distrun.agent"):
-        for line, name in module.imports:
-            face = any(
-                name == each or name.startswith(f"{each}.") for each in AGENT_FOR_THE_LAUNCHER
-            )
-            if name.startswith("distrun.agent") and not face:
-                yield line, f"imports {name}"
+def is_foreign_to_the_agent(name: str) -> bool:
+    is_standard = top(name) in sys.stdlib_module_names and top(name) not in NEWER_THAN_3_8
+    return not (within(name, "distrun.agent") or is_standard)
 
 
-def jobs_are_free_of_distrun(module: Module) -> Iterator[Violation]:
-    """Any TensorFlow script runs unchanged, so those that come with distrun are such."""
-    if module.within("jobs"):
-        for line, name in module.imports:
-            if top(name) == "distrun":
-                yield line, f"a bundled job imports {name}"
+HEAVY = {"tensorflow", "tf_keras", "keras", "numpy", "matplotlib", "launcher"}
+BORDERS: tuple[tuple[str, str, tuple[str, ...], Callable[[str], bool]], ...] = (
+    ("It is sent to hosts that have only sshd and a python3, perhaps 3.8.",
+     "distrun.agent", (), is_foreign_to_the_agent),
+    ("The agent is a process, here and elsewhere: it is started, not imported.",
+     "distrun", ("distrun.agent",),
+     lambda name: within(name, "distrun.agent") and not within(name, *AGENT_FOR_THE_LAUNCHER)),
+    ("Any TensorFlow script runs unchanged, so those that come with distrun are such.",
+     "jobs", (), lambda name: top(name) == "distrun"),
+    ("Only commands write in colour.",
+     "distrun", ("distrun.cli", "distrun.job.status_view", "distrun.words.table"),
+     lambda name: top(name) == "rich"),
+    ("One screen needs it.", "distrun", ("distrun.cli.watch_screen",),
+     lambda name: top(name) == "textual"),
+    ("Only reports have templates.", "distrun", ("distrun.report",),
+     lambda name: top(name) == "jinja2"),
+    ("Everything but the programs themselves works without it.", "distrun", (),
+     lambda name: top(name) in HEAVY),
+)  # fmt: skip
+"""Why, in which modules but those, and what they do not import."""
+ONE_PLACE: tuple[tuple[str, str, Callable[[str], bool]], ...] = (
+    ("What a strategy means stands in one table; code elsewhere asks the table.",
+     "distrun.strategies", lambda text: text in STRATEGY_NAMES),
+    ("Where a job's files are is one module's knowledge.",
+     "distrun.job.folder", lambda text: text.rpartition("/")[2] in JOBS_FILES),
+)  # fmt: skip
+"""Why, the only module, and the texts that stand there."""
 
 
-def heavy_packages_have_one_place(module: Module) -> Iterator[Violation]:
-    """Only commands write in colour, only reports have templates."""
-    places = {
-        "rich": ("distrun.cli", "distrun.job.status_view", "distrun.words.table"),
-        "textual": ("distrun.cli.watch_screen",),
-        "jinja2": ("distrun.report",),
-    }
-    heavy = ("tensorflow", "tf_keras", "keras", "numpy", "matplotlib", "launcher")
-    nowhere = dict.fromkeys(heavy, ())
-    if module.within("distrun"):
-        for line, name in module.imports:
-            allowed: tuple[str, ...] | None = {**places, **nowhere}.get(top(name))
-            if allowed is not None and not module.within(*allowed):
-                yield line, f"imports {name}"
+def modules_keep_to_their_borders(module: Module) -> Iterator[Violation]:
+    """Who may import what."""
+    for why, inside, places, is_forbidden in BORDERS:
+        if module.within(inside) and not module.within(*places):
+            for line, name in module.imports:
+                for_types = top(name) in FOR_TYPES_ALONE and line in module.lines_for_types
+                if is_forbidden(name) and not for_types:
+                    yield line, f"imports {name}. {why}"
+
+
+def texts_stand_in_one_place(module: Module) -> Iterator[Violation]:
+    """Names that only one module knows."""
+    for why, place, is_its in ONE_PLACE:
+        if module.within("distrun") and not module.within(place):
+            yield from ((line, f"names {text}. {why}") for line, text in module.texts()
+                        if is_its(text))  # fmt: skip
 
 
 def only_the_command_line_exits(module: Module) -> Iterator[Violation]:
@@ -191,22 +196,6 @@ def only_the_command_line_exits(module: Module) -> Iterator[Violation]:
             yield from ((node.lineno, "imports exit") for a in node.names if a.name == "exit")
         if isinstance(node, ast.Raise) and "SystemExit" in ast.unparse(node):
             yield node.lineno, "raises SystemExit"
-
-
-def only_the_table_names_strategies(module: Module) -> Iterator[Violation]:
-    """What a strategy means stands in one table; code elsewhere asks the table."""
-    if module.within("distrun") and not module.within("distrun.strategies"):
-        for line, text in module.texts():
-            if text in STRATEGY_NAMES:
-                yield line, f"names the strategy {text!r}"
-
-
-def only_the_folder_joins_paths(module: Module) -> Iterator[Violation]:
-    """Where a job's files are is one module's knowledge."""
-    if module.within("distrun") and not module.within("distrun.job.folder"):
-        for line, text in module.texts():
-            if text.rpartition("/")[2] in JOBS_FILES:
-                yield line, f"names the job's file {text!r}"
 
 
 def only_the_hosts_package_asks_for_the_kind(module: Module) -> Iterator[Violation]:
@@ -243,13 +232,9 @@ def examined(node: ast.AST) -> list[ast.expr]:
 
 
 RULES: tuple[Rule, ...] = (
-    the_agent_stands_alone,
-    the_launcher_uses_little_of_the_agent,
-    jobs_are_free_of_distrun,
-    heavy_packages_have_one_place,
+    modules_keep_to_their_borders,
+    texts_stand_in_one_place,
     only_the_command_line_exits,
-    only_the_table_names_strategies,
-    only_the_folder_joins_paths,
     only_the_hosts_package_asks_for_the_kind,
 )
 
@@ -406,51 +391,3 @@ def test_no_module_breaks_a_rule() -> None:
         for line, what in rule(module)
     ]
     assert not broken, "\n".join(broken)
-
-
-AGENT = sorted(PACKAGE.joinpath("agent").rglob("*.py"))
-
-
-def test_python_3_8_imports_the_agent(tmp_path: Path) -> None:
-    python = python38()
-    if python is None:
-        skip("there is no Python 3.8", "pyenv install 3.8")
-    names = [named(path, LAUNCHER) for path in AGENT if path.stem != "__main__"]
-    assert names
-    code = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
-    done = subprocess.run(
-        [python, "-W", "error", "-S", "-c", code, *names],
-        env={"PYTHONPATH": str(LAUNCHER), "PYTHONPYCACHEPREFIX": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def loaded_by(*words: str) -> set[str]:
-    """Return the modules that Python imports when it runs with these arguments."""
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", *words],
-        env={**os.environ, "PYTHONPATH": str(LAUNCHER)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
-
-
-def test_help_loads_nothing_heavy() -> None:
-    loaded = loaded_by("-m", "distrun", "--help")
-    assert "click" in loaded, "nothing was measured"
-    heavy = {"tensorflow", "tf_keras", "keras", "numpy", "rich", "yaml", "asyncio"}
-    assert not loaded & heavy
-
-
-def test_a_launch_loads_for_its_last_lines_only_what_they_need() -> None:
-    loaded = loaded_by("-c", "import distrun.job.session, distrun.job.end_report")
-    assert "distrun.job.job" in loaded, "nothing was measured"
-    assert not loaded & {"distrun.redaction", "html", "rich"}

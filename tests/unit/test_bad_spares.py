@@ -57,27 +57,13 @@ def start(hostile: Start) -> Start:
     return make
 
 
-def advance(world: World, until: Callable[[], bool], seconds: float = 300.0) -> None:
-    """Let time pass until something is so. Every agent sends heartbeats."""
-    due = world.now + seconds
-    while not until():
-        assert world.now < due, [line[:300] for line in world.lines[-20:]]
-        assert world.state.outcome is None, world.state.outcome
-        world.now += 2.0
-        for agent in world.agents.values():
-            agent.beat()
-        world.settle()
-        world._pool.check_exits()
-        world.settle()
-
-
 def is_running(world: World) -> bool:
     return world.state.phase is lifecycle.JobPhase.RUNNING
 
 
 def left_out(world: World) -> dict[str, str]:
     """By each host that is left out, why."""
-    found = [each for each in world.record if isinstance(each, events.HostLeftOut)]
+    found = world.of(events.HostLeftOut)
     assert len({each.host for each in found}) == len(found)
     return {each.host: cause_text(each.cause) for each in found}
 
@@ -99,7 +85,7 @@ def test_a_silent_spare_does_not_keep_the_job_from_its_start(
 ) -> None:
     world = start(without(answer))
     began = world.now
-    advance(world, lambda: is_running(world), 99.0)
+    world.until(lambda: is_running(world), 99.0)
     assert world.now - began < 40  # a third of timeouts.start
     assert order in left_out(world)[EVIL]
     assert EVIL not in world.faults
@@ -126,7 +112,7 @@ def test_a_spare_that_fails_before_the_start_is_left_out(
     world = start(tamper)
     if way == "lost":
         world.agents[EVIL].exit()
-    advance(world, lambda: is_running(world), 99.0)
+    world.until(lambda: is_running(world), 99.0)
     assert EVIL in left_out(world)
     assert world.state.outcome is None
     assert world.state.hosts[EVIL].why_unusable is not None
@@ -154,7 +140,7 @@ OFFENCES: dict[str, Tamper] = {
 @pytest.mark.parametrize("offence", OFFENCES)
 def test_a_spare_that_breaks_the_protocol_is_left_out(start: Start, offence: str) -> None:
     world = start(OFFENCES[offence])
-    advance(world, lambda: is_running(world), 60.0)
+    world.until(lambda: is_running(world), 60.0)
     assert [*left_out(world)] == [EVIL]
     assert not world.state.hosts[EVIL].is_usable
     assert sum(map(len, world.lines)) < 50_000
@@ -179,13 +165,10 @@ def test_a_spare_that_answers_too_late_is_a_spare_again(start: Start) -> None:
     kept: list[bytes] = []
     # The login takes longer than the job waits, and less than it may.
     world = start(keep_back("Hello", kept), start=20.0)
-    advance(world, lambda: is_running(world), 19.0)
+    world.until(lambda: is_running(world), 19.0)
     assert EVIL in left_out(world)
     world.agents[EVIL]._send_body(kept[0])
-    advance(
-        world,
-        lambda: any(isinstance(each, events.Synced) and each.host == EVIL for each in world.record),
-    )
+    world.until(lambda: EVIL in [each.host for each in world.of(events.Synced)])
     assert world.state.hosts[EVIL].is_usable
 
 
@@ -213,7 +196,7 @@ def test_a_new_host_that_does_not_answer_is_replaced_in_time(
     world = start(spares=(EVIL, "sp2"))
     world.agents[EVIL]._tamper = without(answer)
     lose(world, "h1")
-    advance(world, lambda: bool(places(world)))
+    world.until(lambda: places(world))
     assert places(world) == {"worker:0": GOOD, "worker:1": "sp2"}
     assert f"did not answer {order}" in left_out(world)[EVIL]
     assert [*left_out(world)] == [EVIL]
@@ -224,7 +207,7 @@ def test_a_job_that_waits_for_its_only_new_host_names_it(start: Start) -> None:
     world.agents[EVIL]._tamper = without("Dialled")
     lose(world, "h1")
     with pytest.raises(AssertionError):
-        advance(world, lambda: False)
+        world.until(lambda: False)
     cause = cause_text(not_none(world.state.outcome).cause)
     assert "did not answer Dial within" in cause
     assert "no host has room" not in cause
@@ -238,7 +221,7 @@ def test_a_new_host_with_an_address_that_it_cannot_have_is_left_out(
     """It has the port of another host's task, and claims to have its address, or no address."""
     world = start(changed("Hello", address=address), spares=(EVIL, "sp2"))
     lose(world, "h1")
-    advance(world, lambda: bool(places(world)))
+    world.until(lambda: places(world))
     assert places(world)["worker:1"] == "sp2"
     assert [*left_out(world)] == [EVIL]
 
@@ -286,7 +269,7 @@ def test_a_host_that_does_not_reach_others_or_is_not_reached_is_left_out_alone(
     for name, machines in unreached.items():
         world.agents[name]._on_dial = cannot_reach(*machines)  # type: ignore[method-assign, assignment]
     lose(world, *lost.split())
-    advance(world, lambda: bool(places(world)))
+    world.until(lambda: places(world))
     assert {*places(world).values()} == used
     assert [*left_out(world)] == out
 
@@ -298,9 +281,9 @@ def test_a_new_host_that_fails_and_lives_on_does_not_keep_the_job(start: Start) 
         [FULL] if kind(body) == "PortsHeld" else without("AgentExiting")(body)
     )
     lose(world, "h1")
-    advance(world, lambda: bool(world.faults))
+    world.until(lambda: world.faults)
     began = world.now
-    advance(world, lambda: bool(places(world)))
+    world.until(lambda: places(world))
     assert places(world)["worker:1"] == "sp2"
     assert world.now == began
 
@@ -311,8 +294,8 @@ def test_a_failure_between_others_that_passes_costs_no_host(start: Start) -> Non
     failing = mock.patch.object(world.agents[GOOD], "_on_dial", cannot_reach(OF_H2))
     with failing:
         lose(world, "h1")
-        advance(world, lambda: any(isinstance(each, events.PlanFailed) for each in world.record))
-    advance(world, lambda: bool(places(world)))
+        world.until(lambda: world.of(events.PlanFailed))
+    world.until(lambda: places(world))
     assert {*places(world).values()} == {GOOD, "sp1", "h2"}
     assert left_out(world) == {}
 
@@ -324,13 +307,13 @@ def test_an_answer_to_a_plan_that_was_given_up_is_not_one_to_the_next(start: Sta
     spare = world.agents[EVIL]
     spare._tamper = keep_back("PortsHeld", kept, 3)
     lose(world, "h1")
-    advance(world, lambda: len(kept) == 1)
+    world.until(lambda: len(kept) == 1)
     lose(world, "h2")
-    advance(world, lambda: len(kept) == 3)  # when its link is lost, and the host
+    world.until(lambda: len(kept) == 3)  # when its link is lost, and the host
     for body, port in zip(kept, (b"30000", b"31000", b"20000"), strict=True):
         spare._send_body(body.replace(b"20000", port))
         world.settle()
-    advance(world, lambda: bool(places(world)))
+    world.until(lambda: places(world))
     assert places(world) == {"worker:0": GOOD, "worker:1": EVIL, "worker:2": EVIL}
     assert world.faults == {}
 
@@ -344,7 +327,7 @@ def test_a_job_that_continued_with_fewer_workers_succeeds(start: Start) -> None:
     world = start(spares=(), restart=fewer)
     assert {*world.progress} == {"worker:0", "worker:1"}
     lose(world, "h1")
-    advance(world, lambda: bool(places(world)))
+    world.until(lambda: places(world))
     assert places(world) == {"worker:0": GOOD}
     world.agents[GOOD].end_tasks()
     world.settle()
@@ -361,14 +344,14 @@ def test_a_host_does_not_speak_for_a_task_that_has_left_it(
     spares = (EVIL, "sp2")
     world = start(spares=spares, restart=leaves, log_max_size=log_max_size)
     lose(world, "h1")
-    advance(world, lambda: places(world).get("worker:1") == EVIL)
+    world.until(lambda: places(world).get("worker:1") == EVIL)
     evil, log = world.agents[EVIL], world._log_of("worker:1")
 
     def has_moved() -> bool:
         evil.end_tasks(1)
         return places(world).get("worker:1") == "sp2"
 
-    advance(world, has_moved)
+    world.until(has_moved)
     written = log.read_bytes()
     assert written.endswith(b"go\n")
     for offset in (7, 7000):

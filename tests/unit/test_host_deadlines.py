@@ -83,7 +83,7 @@ def run(world: World) -> World:
 
 
 def incomplete_logs(world: World) -> list[Cause]:
-    return [each.cause for each in world.record if isinstance(each, events.LogsIncomplete)]
+    return [each.cause for each in world.of(events.LogsIncomplete)]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -123,8 +123,7 @@ def test_a_second_request_to_stop_does_not_wait_for_logs(hostile: Hostile) -> No
         world.advance()
     assert not world.faults
     for _ in range(2):
-        stop = protocol.StopJob(Cause(Code.LAUNCH_SIGNALLED, signal=2), 15, None, 130)
-        world._supervisor._stops.receive(stop)
+        world.stop()
     asked = world.now
     while not world.state.phase.is_final and world.now < asked + 120:
         world.advance()
@@ -185,9 +184,8 @@ def test_heartbeats_of_an_agent_that_does_not_reattach_renew_no_lease(hostile: H
     world.agents[EVIL].close()
     world._pool._hosts[EVIL]._handle_link_loss(Cause(Code.HEARTBEAT_MISSING))
     run(world)
-    lost = [event for event in world.record if isinstance(event, events.HostLost)]
-    assert [event.host for event in lost[:1]] == [EVIL]
-    assert lost[0].cause.code is Code.HOST_SILENT_TOO_LONG
+    lost = world.of(events.HostLost)[0]
+    assert (lost.host, lost.cause.code) == (EVIL, Code.HOST_SILENT_TOO_LONG)
 
 
 def test_a_link_that_is_lost_again_and_again_extends_nothing(hostile: Hostile) -> None:

@@ -70,7 +70,7 @@ def world(hostile: Callable[..., World]) -> Iterator[World]:
 )
 def test_an_odd_message_is_a_fault_of_its_host(world: World, change: dict[str, Any]) -> None:
     assert not world.receive(EVIL, {**EXIT, "at": 1.7e9, **change})
-    faults = [event for event in world.record if isinstance(event, events.HostFault)]
+    faults = world.of(events.HostFault)
     assert [fault.host for fault in faults] == [EVIL]
     assert not_none(EventFormatter().line(faults[0])).count(f"{EVIL} cannot continue: ") == 1
     tasks = lifecycle.replay(world.record).tasks
@@ -131,14 +131,8 @@ def test_a_host_whose_link_ends_again_and_again_is_reconnected_ever_more_slowly(
         if host.link.connection is not None and host.link.state is LinkState.UP:
             host.link.connection.process.poll = lambda: 1  # type: ignore[method-assign]
             world.agents[EVIL].close()
-        world.now += 0.25
-        if step % 20 == 0:
-            world.agents[GOOD].beat()
-        world.settle()
-        world._pool.check_exits()
-        world.settle()
-    losses = [each for each in world.record if isinstance(each, events.LinkLost)]
-    assert 5 <= len(losses) <= 20  # within a minute
+        world.advance(0.25, [GOOD] if step % 20 == 0 else [])
+    assert 5 <= len(world.of(events.LinkLost)) <= 20  # within a minute
 
 
 @settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
@@ -177,7 +171,7 @@ def test_long_texts_of_a_host_are_cut(world: World) -> None:
     deep = Cause(Code.AGENT_DEFECT, text="boom", within=(long, *[Cause(Code.LINK_CLOSED)] * 500))
     for _ in range(20):
         world.receive(EVIL, protocol.Fault(deep, 1.7e9))
-    faults = [event for event in world.record if isinstance(event, events.HostFault)]
+    faults = world.of(events.HostFault)
     assert len(faults) < 10
     assert len(json.dumps(events.encode(faults[0]))) < 6000
     assert len(faults[0].cause.within) == 8

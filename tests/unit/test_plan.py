@@ -14,7 +14,7 @@ from distrun import plan
 from distrun.codec import from_json, to_json
 from distrun.errors import InvalidSpecError
 from distrun.plan import HostFacts, Plan, PortNeed
-from distrun.spec.model import HostSpec, Placement, ProgramKind, ProgramSpec, Spec, Sync
+from distrun.spec.model import HostSpec, Memory, Placement, ProgramKind, ProgramSpec, Spec, Sync
 from distrun.strategies import STRATEGIES
 from distrun.words.causes import cause_advice
 from harness.values import not_none
@@ -365,3 +365,166 @@ def test_only_a_default_folder_that_nothing_was_sent_to_may_be_missing() -> None
     assert not may_be_home(command, HostSpec(name="far", workdir="/own"))
     assert not may_be_home(command, HostSpec())
     assert not may_be_home(replace(command, sync=Sync.OFF), HostSpec(name="far"))
+
+
+# GPUs ---------------------------------------------------------------------------------------------
+
+
+CLUSTER = spec_of(role("chief"), role("worker", 2), role("ps"), role("evaluator"), strategy=PS)
+SHARED = spec_of(role("worker", 3), role("evaluator"))
+ONE = role("worker")
+NAMED = (HostSpec(gpus=(2, 3)),)
+GPUS: dict[str, tuple[Spec, str, str]] = {
+    "workers share them evenly and servers have none": (
+        CLUSTER, "0 1 2 3 4 5 6",
+        "chief:0=0,1 worker:0=2,3 worker:1=4,5 ps:0=-1 evaluator:0=-1"),
+    "more tasks than GPUs": (
+        SHARED, "0 1", "worker:0=0 worker:1=1 worker:2=0 evaluator:0=-1"),
+    "what a role asks for it gets, and the others the rest": (
+        spec_of(role("chief", gpus=2), TWO, role("evaluator", gpus=1)), "0 1 2 3 4",
+        "chief:0=0,1 worker:0=3 worker:1=4 evaluator:0=2"),
+    "none for two": (spec_of(role("worker", 2, gpus=0)), "0", "worker:0=-1 worker:1=-1"),
+    "none for one": (spec_of(role("worker", gpus=0)), "0", "worker:0=-1"),
+    "a host names its GPUs": (
+        spec_of(TWO, hosts=NAMED), "0 1 2 3", "worker:0=2 worker:1=3"),
+    "a host names them for one": (spec_of(ONE, hosts=NAMED), "0 1 2 3", "worker:0=2,3"),
+    "CUDA's own names": (spec_of(TWO), "GPU-8932f937 MIG-GPU-1/1/0",
+                         "worker:0=GPU-8932f937 worker:1=MIG-GPU-1/1/0"),
+    "where nothing is said, one task alone keeps all": (spec_of(ONE), "0 1", "worker:0"),
+    "without GPUs, those that never use one are told": (
+        CLUSTER, "", "chief:0 worker:0 worker:1 ps:0=-1 evaluator:0=-1"),
+}  # fmt: skip
+"""The GPUs of the host, and what tasks see; without a value, nothing is set."""
+
+
+def visible(spec: Spec, *gpus: str) -> dict[str, str | None]:
+    made = planned(spec, replace(FACTS, gpus=gpus))
+    return {each.name: each.env.get("CUDA_VISIBLE_DEVICES") for each in made.tasks}
+
+
+@pytest.mark.parametrize("case", GPUS)
+def test_which_gpus_a_task_sees(case: str) -> None:
+    spec, gpus, expected = GPUS[case]
+    seen = {name: value or None for name, _, value in (e.partition("=") for e in expected.split())}
+    assert visible(spec, *gpus.split()) == seen
+
+
+def test_tasks_that_share_a_gpu_leave_each_other_memory() -> None:
+    def growing(spec: Spec, *gpus: str, **environ: str) -> list[str]:
+        made = planned(spec, replace(FACTS, gpus=gpus, environ=environ))
+        wanted = ("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+        return [each.name for each in made.tasks if wanted in each.env.items()]
+
+    assert growing(SHARED, "0", "1") == ["worker:0", "worker:2"]
+    assert growing(SHARED, "0", "1", TF_FORCE_GPU_ALLOW_GROWTH="false") == []
+    own = replace(SCRIPT, env={"TF_FORCE_GPU_ALLOW_GROWTH": "false"})
+    assert growing(replace(SHARED, program=own), "0", "1") == []
+    assert growing(SHARED, "0", "1", "2") == []
+    assert growing(spec_of(TWO, hosts=(A, B)), "0") == [], "another host's 0 is another GPU"
+
+
+def test_asking_for_more_than_there_is_is_an_error() -> None:
+    with refused("ask for 4 GPUs, and it has 3"):
+        visible(spec_of(role("worker", 2, gpus=2)), *"012")
+
+
+@given(
+    asked=st.lists(st.none() | st.integers(0, 4), min_size=1, max_size=4),
+    gpus=st.integers(0, 9),
+)
+def test_no_gpu_is_given_to_one_that_asked_and_another(asked: list[int | None], gpus: int) -> None:
+    names = ("chief", "worker", "ps", "evaluator")
+    roles = [role(name, gpus=each) for name, each in zip(names, asked, strict=False)]
+    spec = spec_of(*roles, strategy=PS)
+    numbers = [str(number) for number in range(gpus)]
+    try:
+        seen = visible(spec, *numbers)
+    except InvalidSpecError:
+        assert sum(each or 0 for each in asked) > gpus
+        return
+    given_out = [
+        gpu
+        for name, count in zip(seen, asked, strict=True)
+        for gpu in (seen[name] or "").split(",")
+        if count
+    ]
+    assert len(set(given_out)) == len(given_out) == sum(each or 0 for each in asked)
+    assert {gpu for each in seen.values() if each for gpu in each.split(",")} <= {*numbers, "-1"}
+
+
+# Freed memory -------------------------------------------------------------------------------------
+
+
+VARIABLE = "GLIBC_TUNABLES"
+WORKERS, PAIR = (role("worker", 2),), ["worker:0", "worker:1"]
+
+
+def keepers(*roles: Any, facts: Any = FACTS, strategy: str = MWM, **program: Any) -> list[str]:
+    spec = spec_of(*roles, strategy=strategy, program=replace(SCRIPT, **program))
+    return [each.name for each in planned(spec, facts).tasks if VARIABLE in each.env]
+
+
+@pytest.mark.parametrize(
+    ("roles", "strategy", "memory", "expected"),
+    [
+        (WORKERS, MWM, None, PAIR),
+        (WORKERS, MWM, Memory.KEEP, PAIR),
+        (WORKERS, MWM, Memory.SYSTEM, []),
+        ((role("worker"),), MWM, None, []),
+        ((role("worker"),), "mirrored", Memory.KEEP, ["worker:0"]),
+        ((role("worker"), role("server")), "default", None, []),
+        ((role("chief"), role("worker"), role("evaluator")), MWM, None, ["chief:0", "worker:0"]),
+        ((role("chief"), role("worker"), role("ps"), role("evaluator")), PS, None,
+         ["chief:0", "worker:0", "ps:0"]),
+        ((role("worker", 2), role("data", in_tf_config=False)), MWM, None, PAIR),
+    ],
+)  # fmt: skip
+def test_members_of_a_cluster_of_several_keep_memory(
+    roles: Any, strategy: str, memory: Memory | None, expected: list[str]
+) -> None:
+    assert keepers(*roles, strategy=strategy, memory=memory) == expected
+
+
+@pytest.mark.parametrize(
+    ("libc", "threshold"),
+    [
+        ("glibc 2.36", 1 << 30),
+        ("glibc 2.35", 1 << 30),
+        ("glibc 3.0", 1 << 30),
+        # an older one ignores a higher threshold, and maps each block from 128 KiB on
+        ("glibc 2.34", 32 << 20),
+        ("glibc 2.26", 32 << 20),
+        ("glibc 2.25", None),
+        ("glibc 2.9", None),
+        ("", None),
+        ("musl 2.36", None),
+        ("glibc", None),
+    ],
+)
+def test_the_hosts_c_library_decides(libc: str, threshold: int | None) -> None:
+    made = planned(spec_of(*WORKERS), replace(FACTS, libc=libc))
+    value = made.tasks[0].env.get(VARIABLE)
+    found = dict(each.split("=") for each in value.split(":")) if value else {}
+    assert found.get("glibc.malloc.mmap_threshold") == (threshold and str(threshold))
+    assert ("glibc.malloc.hugetlb" in found) == (threshold == 1 << 30), "new in 2.35"
+
+
+@pytest.mark.parametrize(("cores", "arenas"), [(0.5, 2), (1.0, 2), (2.0, 2), (7.5, 7), (64.0, 64)])
+def test_no_thread_waits_for_another_ones_arena(cores: float, arenas: int) -> None:
+    made = planned(spec_of(*WORKERS), replace(FACTS, cores=cores))
+    assert f"glibc.malloc.arena_max={arenas}" in made.tasks[0].env[VARIABLE].split(":")
+
+
+@pytest.mark.parametrize(
+    "name", [VARIABLE, "LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_CONF", "MALLOC_TRIM_THRESHOLD_"]
+)
+def test_who_has_settings_for_malloc_keeps_them(name: str) -> None:
+    theirs = {name: ""}
+    assert keepers(*WORKERS, facts=replace(FACTS, environ=theirs)) == []
+    assert keepers(*WORKERS, pass_env=(name,)) == []
+    of_program = spec_of(*WORKERS, program=replace(SCRIPT, env=theirs))
+    of_role = spec_of(role("worker", 2, env=theirs))
+    for spec in (of_program, of_role, spec_of(*WORKERS, hosts=(replace(A, env=theirs),))):
+        assert [each.env.get(VARIABLE, "") for each in planned(spec, FACTS).tasks] == ["", ""]
+    other = {"MALLOCATOR": "1", "PRELOAD": "1", "MY_MALLOC_CONF": "1"}
+    assert keepers(*WORKERS, facts=replace(FACTS, environ=other)) == PAIR

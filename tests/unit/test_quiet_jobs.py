@@ -1,24 +1,31 @@
-"""A job whose tasks do nothing, from its record to the verdict, with emulated hosts."""
+"""Jobs whose tasks do nothing, or are slow: what is said unasked, with emulated hosts."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from distrun.advice.model import Symptom
 from distrun.agent import protocol
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Code, stack_messages
 from distrun.job import events
 from distrun.lifecycle import JobPhase
-from distrun.spec.model import Timeouts
+from distrun.spec.model import HostSpec, RoleSpec, Timeouts
+from distrun.strategies import Role
 from distrun.verdict.model import Kind
 from distrun.words.causes import cause_text
 from distrun.words.events import event_text
-from harness.hostile import EVIL, HEARTBEAT, Agent, World
+from harness.hostile import EVIL, GOOD, HEARTBEAT, NOW, Agent, World
 from harness.values import not_none
+
+from .test_profile import RECORDING
 
 
 @pytest.fixture
@@ -30,26 +37,9 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def wait(world: World, seconds: float) -> None:
-    for _ in range(int(seconds / HEARTBEAT)):
-        world.advance()
-
-
-def found(world: World, kind: type[events.Event]) -> list[events.Event]:
-    return [event for event in world.record if type(event) is kind]
-
-
-def stop(world: World, grace: float | None = None) -> None:
-    stop_job = protocol.StopJob(
-        Cause(Code.STOPPED_BY_COMMAND, name="distrun kill"), signal.SIGTERM, grace, 137
-    )
-    world._supervisor._stops.receive(stop_job)
-
-
 def test_it_is_said_once_until_output_ends_it(world: World) -> None:
-    wait(world, 600.0)
-    (event,) = found(world, events.TasksQuiet)
-    assert isinstance(event, events.TasksQuiet)
+    world.wait(600.0)
+    (event,) = world.of(events.TasksQuiet)
     assert 120.0 <= event.at - event.since <= 180.0
     text = event_text(event) or ""
     assert "no task has printed, reported progress or used the processor" in text
@@ -57,11 +47,11 @@ def test_it_is_said_once_until_output_ends_it(world: World) -> None:
     assert world.state.outcome is None
     part = protocol.LogData("evaluator-0.log", 3, b"a line\n")
     world.agents[EVIL]._send(part, is_kept=False)
-    wait(world, 60.0)
-    assert len(found(world, events.TasksActive)) == 1
+    world.wait(60.0)
+    assert len(world.of(events.TasksActive)) == 1
     assert world.state.quiet != event
-    wait(world, 300.0)
-    assert len(found(world, events.TasksQuiet)) == 2
+    world.wait(300.0)
+    assert len(world.of(events.TasksQuiet)) == 2
 
 
 def test_a_task_that_only_computes_ends_in_the_same_words(world: World) -> None:
@@ -77,40 +67,37 @@ def test_a_task_that_only_computes_ends_in_the_same_words(world: World) -> None:
 
     for agent in world.agents.values():
         agent._on_measure_cpu = partial(measure, agent)  # type: ignore[method-assign]
-    wait(world, 300.0)
-    (event,) = found(world, events.TasksQuiet)
-    assert isinstance(event, events.TasksQuiet)
+    world.wait(300.0)
+    (event,) = world.of(events.TasksQuiet)
     assert event.busy == (spins,)
     assert event.usual >= HEARTBEAT
     said = (
         f"or reported progress, which came every {HEARTBEAT:.1f} s before; {spins} computes while"
     )
     assert said in (event_text(event) or "")
-    stop(world, 10.0)
-    world.settle()
-    wait(world, 30.0)
+    world.stop(10.0)
+    world.wait(30.0)
     verdict = not_none(not_none(world.state.outcome).verdict)
     assert (verdict.kind, verdict.cause.code) == (Kind.STALLED, Code.TASKS_STOPPED)
     assert f"{spins} computed while the others waited" in cause_text(verdict.cause)
 
 
 def test_its_stop_shows_where_the_tasks_were(world: World) -> None:
-    wait(world, 300.0)
+    world.wait(300.0)
     orders: list[protocol.StopTask] = []
     for agent in world.agents.values():
         agent._on_stop_task = lambda order: orders.append(order) or []  # type: ignore[method-assign,func-returns-value]
-    stop(world, 10.0)
-    world.settle()
+    world.stop(10.0)
     assert {(each.signal, each.with_stacks) for each in orders} == {(signal.SIGTERM, True)}
     orders.clear()
-    wait(world, 8.0)
+    world.wait(8.0)
     assert not orders
-    wait(world, 3 * HEARTBEAT)
+    world.wait(3 * HEARTBEAT)
     assert {(each.signal, each.grace) for each in orders} == {(signal.SIGABRT, 1.0)}
     for agent in world.agents.values():
         agent.end_tasks(None, signal.SIGABRT)
     world.settle()
-    wait(world, 30.0)
+    world.wait(30.0)
     outcome = world.state.outcome
     assert outcome is not None
     assert outcome.exit_code == 137
@@ -124,13 +111,12 @@ def test_its_stop_shows_where_the_tasks_were(world: World) -> None:
 @pytest.mark.parametrize(("seconds", "grace"), [(60.0, 10.0), (300.0, 0.0)])
 def test_other_stops_are_as_ever(world: World, seconds: float, grace: float) -> None:
     """If the job did something just now, and without time for anything."""
-    wait(world, seconds)
-    stop(world, grace)
-    world.settle()
-    wait(world, 30.0)
+    world.wait(seconds)
+    world.stop(grace)
+    world.wait(30.0)
     outcome = world.state.outcome
     assert outcome is not None
-    timed_out = [each.timer.kind for each in world.record if isinstance(each, events.TimedOut)]
+    timed_out = [each.timer.kind for each in world.of(events.TimedOut)]
     assert events.TimerKind.ABORT not in timed_out
     assert (outcome.verdict is None) == (seconds < 100.0)
 
@@ -138,6 +124,129 @@ def test_other_stops_are_as_ever(world: World, seconds: float, grace: float) -> 
 def test_with_timeouts_stall_that_decides(tmp_path: Path) -> None:
     world = World(tmp_path, timeouts=Timeouts(stall=1000.0))
     world.settle()
-    wait(world, 600.0)
-    assert not found(world, events.TasksQuiet)
+    world.wait(600.0)
+    assert not world.of(events.TasksQuiet)
     world.close()
+
+
+# Slow jobs ----------------------------------------------------------------------------------------
+
+
+WORKERS = 3
+
+
+class Watched(World):
+    """Three workers on two hosts, the last one on `evil`. Hosts answer with what `cores` says."""
+
+    def __init__(self, folder: Path, strategy: str) -> None:
+        roles = [RoleSpec(role=Role.WORKER, count=WORKERS)]
+        if strategy == "parameter_server":
+            roles += [RoleSpec(role=each, count=1) for each in (Role.CHIEF, Role.PS)]
+        hosts = HostSpec(name=GOOD, slots=len(roles) + 1), HostSpec(name=EVIL, slots=1)
+        changes = {"strategy": strategy, "roles": tuple(roles), "hosts": hosts}
+        super().__init__(folder, changes=changes)
+        self.cores: dict[str, float] = {}
+        """In use by each task; 1 for those that are not named."""
+        self.rates: dict[str, float] = {}
+        """Steps a second."""
+        self.looks = 0
+        for agent in self.agents.values():
+            agent._on_dump_stacks = self._answer  # type: ignore[method-assign]
+        self.settle()
+        assert self.state.phase is JobPhase.RUNNING
+
+    def _answer(self, order: stack_messages.DumpStacks) -> list[protocol.Report]:
+        self.looks += 1
+        assert not order.digest, "py-spy is sent nowhere unasked"
+        found = [
+            {"task": task, "pid": 7, "recording": self._recording(task)} for task in order.tasks
+        ]
+        return [stack_messages.StacksDumped(order.number, json.dumps(found))]
+
+    def _recording(self, task: str) -> dict[str, Any]:
+        cores = self.cores.get(task, 1.0)
+        return {**RECORDING, "readings": [(20 * n, 20 * n * cores, 0) for n in range(100)]}
+
+    def wait(self, seconds: float) -> None:
+        began = self.now
+        while self.now < began + seconds:
+            for task, host in [(each.name, each.host) for each in self.state.tasks.values()]:
+                step = str(int(10 + self.rates.get(task, 2.0) * (self.now - 1000.0)))
+                report = protocol.Progress(task, {"STEP": step}, self.now + NOW - 1000.0)
+                self.agents[host]._send(report, is_kept=False)
+            self.advance()
+
+
+Watch = Callable[[str], Watched]
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[Watch]:
+    with contextlib.ExitStack() as stack:
+        yield lambda strategy: stack.enter_context(contextlib.closing(Watched(tmp_path, strategy)))
+
+
+def test_the_task_that_the_others_wait_for_is_told_once(watch: Watch) -> None:
+    world = watch("multi_worker_mirrored")
+    world.cores = {"worker:0": 0.4, "worker:1": 0.5}
+    world.wait(150.0)
+    (event,) = world.of(events.JobAdvised)
+    assert (event.finding.symptom, event.finding.task) == (Symptom.WAITED_FOR, "worker:2")
+    assert event.finding.amount == pytest.approx(0.5, abs=0.02)
+    assert "the others wait for worker:2" in (event_text(event) or "")
+    looks = world.looks
+    world.wait(600.0)
+    assert world.looks == looks, "it looks seldom"
+    world.wait(1200.0)
+    assert world.looks > looks
+    assert world.of(events.JobAdvised) == [event]
+    assert world.state.outcome is None
+
+
+@pytest.mark.parametrize(
+    "cores", [{"worker:0": 0.9, "worker:1": 0.85}, {"worker:0": 0.4}], ids=["a little", "only one"]
+)
+def test_nothing_is_said_of_a_healthy_job(watch: Watch, cores: dict[str, float]) -> None:
+    world = watch("multi_worker_mirrored")
+    world.cores = cores
+    world.wait(300.0)
+    assert world.looks
+    assert not world.of(events.JobAdvised)
+
+
+def test_a_task_that_is_slow_only_for_a_moment_is_not_told(watch: Watch) -> None:
+    world = watch("multi_worker_mirrored")
+    world.cores = {"worker:0": 0.4, "worker:1": 0.5}
+    while world.looks < 3:  # an answer of each host is a look
+        world.wait(HEARTBEAT)
+    world.cores = {}
+    world.wait(200.0)
+    assert not world.of(events.JobAdvised)
+
+
+def test_a_look_during_which_a_task_ends_is_no_look(watch: Watch) -> None:
+    world = watch("parameter_server")
+    advisor = world._supervisor._advisor
+    while not world.looks:
+        world.wait(HEARTBEAT)
+    world.wait(HEARTBEAT)
+    assert len(advisor._looks) == 1
+    answer = world.agents[GOOD]._on_dump_stacks
+
+    def late(order: stack_messages.DumpStacks) -> Any:
+        first_step = events.FirstStep(at=world.now, task="worker:1", attempt=2, values={})
+        advisor.on_event(world.state, first_step, world.state)
+        return answer(order)
+
+    world.agents[GOOD]._on_dump_stacks = late  # type: ignore[method-assign]
+    world.wait(35.0)
+    assert advisor._looks == []
+
+
+def test_a_worker_that_takes_fewer_steps_is_told(watch: Watch) -> None:
+    world = watch("parameter_server")
+    world.rates = {"worker:1": 1.0}
+    world.wait(300.0)
+    (event,) = world.of(events.JobAdvised)
+    assert (event.finding.symptom, event.finding.task) == (Symptom.BEHIND, "worker:1")
+    assert (event.finding.amount, event.finding.usual) == pytest.approx((1.0, 2.0), abs=0.1)

@@ -1,8 +1,11 @@
-"""Texts without secrets and without the names of users and hosts."""
+"""Texts without secrets and without the names of users and hosts; and what only resembles them."""
 
 from __future__ import annotations
 
+import base64
+import html
 import json
+import string
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -192,3 +195,343 @@ def test_the_secrets_of_a_job_are_those_of_its_arguments_and_variables(tmp_path:
     folder.plan_file.write_text("{")
     folder.resolved_spec_file.write_text("{")
     assert secret_values(folder, {}) == []
+
+
+# The forms of secrets -----------------------------------------------------------------------------
+
+
+HIDDEN = "Xq7rT2mZ9kLw4Vb"
+"""No form below may show this text. Nothing but its surroundings says that it is a secret."""
+NAME = "anna"
+PEM = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj"
+LETTERS = (string.ascii_letters + string.digits) * 2
+BASIC = base64.b64encode(f"anna:{HIDDEN}".encode()).decode()
+
+BY_NAME = {
+    "environment": f"MY_TOKEN={HIDDEN}",
+    "logger": f"2026-01-02 03:04:05,678 INFO app.db: password={HIDDEN}",
+    "namespace": f"Namespace(api_key='{HIDDEN}', steps=3)",
+    "dataclass": f"Config(name='a', db=Db(password='{HIDDEN}', port=5432))",
+    "repr of bytes": f"Config(secret=b'{HIDDEN}')",
+    "dict of bytes": f"{{b'password': b'{HIDDEN}'}}",
+    "nested dict": f"{{'db': {{'user': 'u', 'passwd': '{HIDDEN}'}}}}",
+    "list of pairs": f"[('api_key', '{HIDDEN}'), ('steps', 3)]",
+    "header dict": f"{{'Authorization': 'Bearer {HIDDEN}'}}",
+    "header dict, own scheme": f"{{'Authorization': 'ApiKey {HIDDEN}'}}",
+    "header": f"Authorization: Bearer {HIDDEN}",
+    "header without scheme": f"authorization: {HIDDEN}",
+    "header of curl": f"curl -H 'X-Api-Key: {HIDDEN}' https://example.org",
+    "signed request": f"Authorization: AWS4-HMAC-SHA256 SignedHeaders=host, Signature={HIDDEN}",
+    "json without space": f'{{"a":1,"clientSecret":"{HIDDEN}"}}',
+    "json in json in json": f'{{\\\\\\"api_key\\\\\\": \\\\\\"{HIDDEN}\\\\\\"}}',
+    "json, escaped quote": f'{{"password": "ab\\"{HIDDEN}"}}',
+    "yaml in a list": f"- password: '{HIDDEN}'",
+    "yaml of words": f"password: correct horse {HIDDEN}",
+    "yaml block": f"password: |\n  {HIDDEN}\nsteps: 3",
+    "yaml folded": f"api_key: >-\n    {HIDDEN}\nsteps: 3",
+    "yaml flow": f"args: [--password, {HIDDEN}]",
+    "yaml flow, on two lines": f"args: [--password,\n    {HIDDEN}]",
+    "option, on two lines": f"train.py --token\n  {HIDDEN}",
+    "quote without an end": f'password="{HIDDEN}',
+    "quote without an end, json": f'{{"api_key": "{HIDDEN}',
+    "quote without an end, call": f'login(password="{HIDDEN}\nsteps = 3',
+    "value that begins as a type": f"secret: S{HIDDEN}==",
+    "value that begins as a type 2": f"password: s3cr3t={HIDDEN}, user: x",
+    "value behind an empty block": f"opts = {{\n  password: }}\n}}\npassword={HIDDEN}",
+    "toml, many lines": f'api_key = """\n{HIDDEN}"""',
+    "java": f"-Dspring.datasource.password={HIDDEN}",
+    "camel case": f"dbPassword={HIDDEN}",
+    "acronym": f"AWSSecretAccessKey={HIDDEN}",
+    "no separator in the name": f"aws_accesskey: {HIDDEN}",
+    "arrow 2": f"api_key -> {HIDDEN}",
+    "walrus": f"token := {HIDDEN}",
+    "comparison": f"assert password == '{HIDDEN}'",
+    "words": f"API key: {HIDDEN}",
+    "sentence 2": f"using password '{HIDDEN}' for the database",
+    "option": f"train.py --password {HIDDEN} --steps 3",
+    "option =''": f"train.py --api-key='{HIDDEN} and {HIDDEN}'",
+    "option of one dash": f"train.py -token {HIDDEN}",
+    "option in a list": f"['train.py', '--auth-token', '{HIDDEN}']",
+    "value with a comma": f"password=ab,{HIDDEN}",
+    "value with a bracket": f"password=ab)c{HIDDEN}",
+    "value with a quote": f"password=it's{HIDDEN}",
+    "value that begins with a dash": f"DB_PASSWORD=-{HIDDEN}",
+    "value with spaces, in quotes": f'DB_PASSWORD="a b {HIDDEN}"',
+    "quotes of a shell": f"export DB_PASSWORD=$'a\\'b{HIDDEN}'",
+    "typed value": f"password=SecretStr('{HIDDEN}')",
+    "typed value 2": f"api_key: str = '{HIDDEN}'",
+    "environ()": f"environ({{'A': '1', 'DB_PASS': '{HIDDEN}'}})",
+    "declare": f'declare -x DB_PWD="{HIDDEN}"',
+    "fish": f"set -gx DB_PASSWORD {HIDDEN}",
+    "dockerfile": f"ENV DB_PASSWORD {HIDDEN}",
+    "netrc": f"machine example.org login anna password {HIDDEN}",
+    "xml": f"<password>{HIDDEN}</password>",
+    "xml attribute": f'<add key="x" password="{HIDDEN}"/>',
+    "html": f"&quot;password&quot;: &quot;{HIDDEN}&quot;",
+    "json, url-encoded": f"%22password%22%3A%22{HIDDEN}%22",
+}  # fmt: skip
+SAID = {
+    **BY_NAME,
+    # By a name somewhere before it: it looks random.
+    "cookie": f"Cookie: theme=dark; session={HIDDEN}; lang=en",
+    "pipe": f"| password | {HIDDEN} |",
+    "rich table": f"│ api_key  │ {HIDDEN} │",
+    "list of dict name/value": f'{{"name": "DB_PASSWORD", "value": "{HIDDEN}"}}',
+    "argparse error": f"error: argument --password: invalid int value: '{HIDDEN}'",
+    "yaml list args": f"args:\n  - --password\n  - {HIDDEN}",
+    "prompt": f"Password for 'https://anna@h': {HIDDEN}",
+    "sentence 7": f"invalid token '{HIDDEN}'",
+    "htpasswd": f"htpasswd -b f anna {HIDDEN}",
+    "unicode sep": f"password\uff1a{HIDDEN}",
+    "html entity sep": f"password&#61;{HIDDEN}",
+    "escaped separator": f"password\\u003d{HIDDEN}",
+    "escaped letters": f'{{"pass\\u0077ord": "{HIDDEN}"}}',
+    "escaped value": f'{{"password": "\\u0058{HIDDEN[1:]}"}}',
+    "german": f"Passwort: {HIDDEN}",
+    "pgpass": f"db.example.org:5432:app:anna:{HIDDEN}\n*:*:*:anna:{HIDDEN}",
+    "sql": f"CREATE USER anna IDENTIFIED BY '{HIDDEN}'",
+    "sql 2": f"create user anna identified with mysql_native_password by '{HIDDEN}';",
+    "key of json": f'{{"key": "{HIDDEN}"}}',
+    "id of a key": f'"private_key_id": "{HIDDEN}"',
+    "file's name": f"wrote /data/backup-password-{HIDDEN}.zip",
+    "file's name 2": f"wrote db_password_{HIDDEN}.sql",
+    "pgpass in a sentence": f"read db.example.org:543:app:anna:{HIDDEN} from a file",
+    "sql, doubled quotes": f"identified by 'it''s {HIDDEN}'",
+    "sql, escaped quotes": f"identified by 'it\\'s {HIDDEN}'",
+    "sql, double quotes": f'IDENTIFIED BY "a""{HIDDEN}"',
+    "sql, line break": f"identified\n  by\n  '{HIDDEN}'",
+    "sql, no quotes": f"alter user anna identified by a1{HIDDEN}",
+    "hexadecimal escape": f"\\x70assword=a {HIDDEN}",
+    "long escape": f"pass\\U00000077ord='a {HIDDEN}'",
+    "octal escape": f"\\160assword='a {HIDDEN}'",
+    "percent escape": f"p%61ssword='a {HIDDEN}'",
+    "percent escape of a percent": f"p%2561ssword='a {HIDDEN}'",
+    "html escape": f"&#112;ass&#x77;ord='a {HIDDEN}'",
+    "escaped line break": f"'a\\napi_key=a,{HIDDEN}'",
+    "escaped colour": f"'\\x1b[31mpass\\x1b[0mword=a,{HIDDEN}'",
+    "user that looks random": f"https://anna2020user:{HIDDEN}@example.org/x",
+    # In addresses.
+    "query": f"https://example.org/x?access_token={HIDDEN}&page=2",
+    "signed url": f"https://s3.example/x?X-Amz-Signature={HIDDEN}&X-Amz-Expires=60",
+    "signed url 2": f"https://a.blob.example/x?sv=2024&sig={HIDDEN}",
+    "fragment": f"https://example.org/cb#id_token={HIDDEN}",
+    "password with a slash": f"postgres://anna:ab/{HIDDEN}@db:5432/x",
+    "password with an at": f"postgres://anna:ab@{HIDDEN}@db/x",
+    "no user": f"redis://:{HIDDEN}@cache:6379/0",
+    "token for a user": f"https://{HIDDEN}@example.org/x.git",
+    "user of curl": f"curl -u anna:{HIDDEN} https://example.org",
+    "user of curl 2": f"curl --user 'anna:{HIDDEN}' https://example.org",
+    "connection string 2": f"AccountName=a;AccountKey={HIDDEN}==;EndpointSuffix=x",
+    "webhook": "https://hooks.slack.com/services/T00000000/B00000000/" + HIDDEN + "abcdefghi",
+    # By its form.
+    "basic": f"sent Basic {BASIC}",
+    "bearer": f"sent Bearer {HIDDEN}",
+    "private key": f"-----BEGIN PRIVATE KEY-----\n{HIDDEN}{PEM}\n-----END PRIVATE KEY-----",
+    "private key in a line": f"-----BEGIN RSA PRIVATE KEY-----\\n{HIDDEN}{PEM}\\n-----END RSA P",
+    "private key in a log": f"I -----BEGIN EC PRIVATE KEY-----\nI {HIDDEN}{PEM}\nI -----END EC",
+    "private key in yaml": f"key: |\n  -----BEGIN PRIVATE KEY-----\n  {PEM}\n  {HIDDEN}{PEM}=\n",
+    "service account": f'"private_key": "-----BEGIN PRIVATE KEY-----\\n{HIDDEN}{PEM}\\n-----END"',
+    # Behind escapes.
+    "coloured name": f"\x1b[31mpass\x1b[0mword={HIDDEN}",
+    "coloured separator": f"password\x1b[2m=\x1b[0m{HIDDEN}",
+    "coloured by rich": f"\x1b[33mapi_key\x1b[0m=\x1b[32m'ab{HIDDEN}'\x1b[0m",
+    "true colour": f"password: \x1b[38:2::1:2:3m{HIDDEN}\x1b[m",
+    "title": f"\x1b]0;password={HIDDEN}\x07next",
+    "link": f"\x1b]8;;https://example.org/?token={HIDDEN}\x1b\\here\x1b]8;;\x1b\\",
+    "character set": f"pass\x1b(Bword={HIDDEN}",
+    "overstrike": "".join(f"{each}\b{each}" for each in f"password={HIDDEN}"),
+    "erased line": f"10%\rpassword={HIDDEN}\r20%",
+    "one character of CSI": f"pass\x9b1mword={HIDDEN}",
+    "zero width": f"pass\u200bword={HIDDEN}",
+    "NUL": f"pass\0word={HIDDEN}",
+    "cut sequence": f"password=\x1b[{HIDDEN}",
+}  # fmt: skip
+
+SECRET_NAMES = (
+    "password passwd passphrase passcode secret secrets credential credentials apikey accesskey "
+    "privatekey secretkey authkey token authorization jwt bearer "
+    "api_key access_key private_key secret_key auth_key account_key shared_key master_key "
+    "encryption_key signing_key ssh_key license_key subscription_key service_key storage_key "
+    "deploy_key client_key admin_key webhook_key app_key ssl_key tls_key hmac_key aes_key "
+    "MYSQL_PWD DB_PWD PG_PASS KEY_PASSPHRASE SSH_PASSPHRASE_2 secret_id"
+).split()
+MAYBE_SECRET = (
+    "pass pwd pw auth sid session sessionid sig signature cookie sas pat otp csrf"
+).split()
+"""Names of secrets if their value is no word."""
+PLACES_OF_SECRETS = (
+    "id ids count length len size type file path name dir folder url uri expires expiry ttl limit "
+    "policy check reset"
+).split()
+"""What a name ends with that says only where a secret is, or how it is."""
+OF_MODELS = (
+    "pad eos bos unk sep cls mask special start end next forward backward first second single "
+    "train eval"
+).split()
+
+TOKENS = [
+    "hf_" + LETTERS[:34],
+    "api_org_" + LETTERS[:34],
+    "ghp_" + LETTERS[:36],
+    "gho_" + LETTERS[:36],
+    "github_pat_" + LETTERS[:22] + "_" + LETTERS[:59],
+    "glpat-" + LETTERS[:20],
+    "AKIAABCDEFGHIJKLMNOP",
+    "ASIAABCDEFGHIJKLMNOP",
+    "AIza" + LETTERS[:35],
+    "ya29." + LETTERS[:60],
+    "GOCSPX-" + LETTERS[:28],
+    "xoxb-1234567890-1234567890-" + LETTERS[:24],
+    "xapp-1-A012-123-" + LETTERS[:24],
+    "sk-" + LETTERS[:48],
+    "sk-ant-api03-" + LETTERS[:60],
+    "sk_live_" + LETTERS[:24],
+    "SG." + LETTERS[:22] + "." + LETTERS[:43],
+    "npm_" + LETTERS[:36],
+    "pypi-AgEIcHlwaS5vcmc" + LETTERS[:40],
+    "dckr_pat_" + LETTERS[:27],
+    "dop_v1_" + "0123456789abcdef" * 4,
+    "hvs." + LETTERS[:24],
+    "nvapi-" + LETTERS[:60],
+    "gsk_" + LETTERS[:52],
+    "r8_" + LETTERS[:37],
+    "wandb_v1_" + LETTERS[:40],
+    "123456789:" + "AAH" + LETTERS[:32],
+    "AGE-SECRET-KEY-1" + LETTERS[:58].upper(),
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijkl",
+]  # fmt: skip
+
+HARMLESS = [
+    "tokens_per_second=120.5",
+    "max_tokens: 4096, vocab_tokens: 50257",
+    "prompt_tokens=1234567 completion_tokens=7654321",
+    "tokenizer=bert-base-uncased",
+    "pad_token='[PAD]' eos_token='</s>'",
+    "eos_token_id=50256, pad_token_id: 50257",
+    "loss=0.1 key=training",
+    "sort_key=accuracy, primary_key=column",
+    "keys: ['image', 'label']",
+    "monkey=banana and hockey: sports",
+    "Epoch 3/10 1875/1875 [======] - 5s 2ms/step - loss: 0.0433 - accuracy: 0.9866",
+    "127.0.0.1:2222 and localhost",
+    "usage: train.py [--password PASSWORD] [--token TOKEN]",
+    "recall@10 and image@sha256:0123",
+    "MY_TOKEN=[secret-1] and --password [secret-2]",
+    "num_passes=3 passthrough: enabled",
+    "forward_pass: 12.5ms, backward_pass: 25.1ms",
+    "authentication: disabled",
+    "basic understanding of bearer instruments",
+    "password: true",
+    "use_auth_token=False, token=None",
+    "no password was given",
+    "invalid token '<' at line 3",
+    "https://example.org:8443/a?page=2&size=1x@2",
+    "gs://bucket/path/model-00001-of-00002 and s3://bucket/key/of/file",
+    "/usr/lib/python3/secrets/token.py:12: in password_check",
+    "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+    "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "cluster_spec={'worker': ['10.0.0.5:2222', '10.0.0.6:2222']}",
+    '{"cluster": {"worker": ["gpu1:12345"]}, "task": {"type": "worker", "index": 0}}',
+    "design=transformer, signal=15, signature=(x, y)",
+    "-----BEGIN CERTIFICATE-----",
+    "task-sk-learn and risk-free-rate-of-return",
+    "curl -u anna https://example.org",
+    "token: 5 tokens/s",
+    "access token expires in 3600s",
+    "GOOGLE_APPLICATION_CREDENTIALS=/home/u/key.json",
+    "using token classification with TFBertForTokenClassification2",
+    "password check of 123e4567-e89b-12d3-a456-426614174000 passed",
+    "secret santa dataset, version 2026-11-25T15:00:00.123456",
+    "secret sharing with tf.GradientTape and Adam(0.001)",
+    "api keys: none; run 20261125-150000-mnist",
+    "the secret of worker:0 on gpu-node-17.example.org",
+    "best key: layer_1/kernel:0, key=dense_12",
+    "identified by their names",
+    "worker:0:1:chief:started and 12:30:45:123:abc:defghi",
+    "train.py:12:34:warning:unexpected, fe80:1:ab:cd:4567:89ab:1:2, aa:12:cc:dd:ee:ff",
+    "basic resnet50v2, the basic dataset-v2.1",
+    "opts = {\n  password: }\n}",
+    "Cookie: }",
+    "Basic TensorFlow tutorial; basic authentication; bearer tokens",
+    "print('step %4d of %20s, 100%50' % x)",
+    "session=<tensorflow.python.client.session.Session object at 0x7f3a>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", SAID)
+def test_what_its_surroundings_say_is_a_secret_is_replaced(form: str) -> None:
+    shown = Redactor(mask="***")(SAID[form])
+    assert HIDDEN.lower() not in shown.lower(), shown
+    assert BASIC not in shown, shown
+    assert PEM not in shown, shown
+
+
+@pytest.mark.parametrize("form", BY_NAME)
+def test_behind_its_name_a_secret_need_not_look_random(form: str) -> None:
+    assert "sun-shine" not in Redactor(mask="***")(BY_NAME[form].replace(HIDDEN, "sun-shine"))
+
+
+def test_each_name_of_a_secret_hides_its_value_and_no_name_of_a_place_does() -> None:
+    redact = Redactor(mask="***")
+    assert [each for each in SECRET_NAMES if "sunshine" in redact(f"my_{each}=sunshine")] == []
+    assert [each for each in MAYBE_SECRET if HIDDEN in redact(f"{each}={HIDDEN}")] == []
+    assert [each for each in MAYBE_SECRET if "sunshine" not in redact(f"{each}=sunshine")] == []
+    names = [f"token_{each}" for each in PLACES_OF_SECRETS]
+    names += [f"{each}_{word}" for each in OF_MODELS for word in ("token", "pass")]
+    assert [each for each in names if HIDDEN not in redact(f"{each}={HIDDEN}")] == []
+
+
+def test_a_key_of_wandb_is_replaced() -> None:
+    key = "0123456789abcdef" * 2 + "01234567"
+    for text in (f"wandb login {key}", f"wandb: using the key {key}.", f"WANDB={key}"):
+        assert key not in Redactor()(text)
+
+
+@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("around", ["using {}.", "'{}'", "x={},y", "/{}/", "a%3D{}%26", "{}"])
+def test_a_token_of_a_known_service_is_replaced(token: str, around: str) -> None:
+    shown = Redactor(mask="***")(around.format(token))
+    assert token[-8:] not in shown, shown
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_a_text_that_only_resembles_a_secret_stays(text: str) -> None:
+    assert Redactor(mask="***")(text) == text
+
+
+KNOWN = "pass of the-Lab/7+x=9&z\"q'end"
+WRITTEN = {
+    "as it is": KNOWN,
+    "in a word": f"x{KNOWN}y",
+    "json": json.dumps(KNOWN),
+    "json in json": json.dumps(json.dumps(KNOWN)),
+    "repr": repr(KNOWN),
+    "url": quote(KNOWN, safe=""),
+    "url with slashes": quote(KNOWN),
+    "html": html.escape(KNOWN),
+    "base64": base64.b64encode(KNOWN.encode()).decode(),
+    "base64 of a pair": base64.b64encode(f"anna:{KNOWN}".encode()).decode(),
+    "base64 of a longer text": base64.b64encode(f"ab{KNOWN}cd".encode()).decode(),
+    "hexadecimal": KNOWN.encode().hex(),
+    "coloured": "".join(f"\x1b[3{n % 8}m{each}" for n, each in enumerate(KNOWN)),
+    "overstrike": "".join(f"{each}\b{each}" for each in KNOWN),
+    "corrected": f"{KNOWN[:9]}wrong\b\b\b\b\b{KNOWN[9:]}",
+    "wrapped": f"{KNOWN[:12]}\n{KNOWN[12:]}",
+    "wrapped and indented": f"{KNOWN[:12]}\n      {KNOWN[12:]}",
+    "wrapped in a frame": f"│ {KNOWN[:12]} │\n│ {KNOWN[12:]} │",
+    "continued": f"{KNOWN[:12]}\\\n{KNOWN[12:]}",
+    "in a link": f"\x1b]8;;https://x/{quote(KNOWN, safe='')}\x07text\x1b]8;;\x07",
+    "with zero width": "\u200b".join(KNOWN),
+    "with returns": f"{KNOWN[:12]}\r{KNOWN[12:]}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_a_known_secret_is_replaced_however_it_is_written(form: str) -> None:
+    text = f"before\nkey: {WRITTEN[form]}\nafter"
+    shown = Redactor([KNOWN], mask="***")(text)
+    assert shown.startswith("before\n")
+    assert shown.endswith("\nafter")
+    assert shown.count("\n") == text.count("\n"), "the offsets of a log's lines are computed"
+    for part in (WRITTEN[form], KNOWN, KNOWN[:12], KNOWN[12:], "the-Lab", "z\"q'end"):
+        assert part not in shown, shown

@@ -1,4 +1,4 @@
-"""What the report on a failed job shows of its record."""
+"""What the report on a failed job shows of its record, and `status` of an earlier failure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from distrun.agent.protocol import Cause, Code
 from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.end_report import failure_report
 from distrun.job.folder import JobFolder
 from distrun.job.job import Job as RecordedJob
+from distrun.job.notes import job_notes
 from distrun.job.record import EventLog
 from distrun.spec.model import RestartSpec
+from distrun.verdict.model import Kind, Verdict
 
-from .histories import MWM, Job, running
+from .histories import MWM, Job, because, running
 
 MARKER = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:0 exited 5 ---\n"
 
@@ -91,3 +94,42 @@ def test_a_log_that_is_not_there_is_not_called_empty(folder: JobFolder) -> None:
     assert "its log cannot be read" in report(folder, failed())
     folder.log_of("worker:0").write_text("")
     assert "it had printed nothing" in report(folder, failed())
+
+
+# What `status` says -------------------------------------------------------------------------
+
+
+def aborted(kind: Kind) -> Job:
+    """A job that failed by no task."""
+    job = Job()
+    job.created(MWM)
+    cause = Cause(Code.HOST_LOST, host="h2", within=(because("silent"),))
+    job(events.Aborted, cause=cause, exit_code=69)
+    job(events.VerdictReached, verdict=Verdict(task=None, kind=kind, cause=cause))
+    job(events.JobEnded, outcome=job.outcome)
+    return job
+
+
+def notes(folder: JobFolder, job: Job) -> str:
+    return "\n".join(job_notes(RecordedJob(folder, job.state)))
+
+
+def resume(job: Job) -> None:
+    created = job.history[0]
+    job.happened(events.JobResumed(**{**vars(created), "at": 9.0}))
+    job.planned("worker:0")
+    job.started("worker:0")
+
+
+@pytest.mark.parametrize("kind", [Kind.OTHER, Kind.HOST_LOST])
+def test_a_job_that_succeeded_after_its_resume_needs_no_advice(
+    kind: Kind, folder: JobFolder
+) -> None:
+    job = aborted(kind)
+    assert "  try  " in notes(folder, job)
+    resume(job)
+    if kind is Kind.OTHER:
+        assert "  try  " not in notes(folder, job)
+    job.gone("worker:0")
+    job(events.JobEnded, outcome=job.outcome)
+    assert "  try  " not in notes(folder, job)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
@@ -85,15 +84,3 @@ def test_no_folder_and_a_link_in_its_place_are_left_alone(home: Path) -> None:
     (home / "sent-agents").symlink_to(home / "target")
     SentAgents(str(home)).remember("key", COPY)
     assert not (home / "target").exists()
-
-
-def test_what_clears_a_host_is_sent_with_all_that_it_imports() -> None:
-    sent = {*bootstrap._ORPHANS, *bootstrap._REATTACH}
-    for name in sent:
-        text = bootstrap._source_of(name)
-        imported = ast.walk(ast.parse(text))
-        for node in (each for each in imported if isinstance(each, ast.ImportFrom)):
-            origin = node.module or ""
-            names = {f"{origin}.{each.name}" for each in node.names} | {origin}
-            if origin.startswith("distrun.") and node.col_offset == 0:
-                assert names & sent - {"distrun.agent.linux"}, (name, names)

@@ -1,12 +1,18 @@
-"""Whatever is valid loads and the JSON Schema accepts it; whatever is not is told, in time."""
+"""Whatever is valid loads and the JSON Schema accepts it; whatever is not is told, in time.
+
+What `distrun run` writes is read again, and the schema says everything there is to say.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import resource
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -14,18 +20,19 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from distrun.spec.nodes import Mapping, Node, Scalar, Sequence
-from distrun.spec.problems import Problems, SpecProblemsError
+from distrun.spec.model import HostSpec, ProgramSpec, RestartSpec, Spec, SshSpec, Timeouts
+from distrun.spec.nodes import Entry, Mapping, Node, Scalar, Sequence
+from distrun.spec.problems import Mark, Problems, SpecProblemsError
 from distrun.spec.reference import json_schema
 from distrun.spec.resources import templates
+from distrun.spec.schedulers import SlurmSpec
+from distrun.spec.schema import keys_of
 from distrun.spec.yamlnodes import MAX_BYTES, parse
+from distrun.spec.yamltext import yaml_text
 from harness.examples import examples
 
 from .specs import load_text
 from .test_spec_load import EVERYTHING, SMALL
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FEW = settings(
     max_examples=examples(100),
@@ -163,3 +170,121 @@ def test_a_hostile_file_is_told_in_time_and_memory(folder: Path, content: bytes)
 
     assert time.process_time() - start < 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
+
+
+# What `distrun run` writes ------------------------------------------------------------------------
+
+
+HERE = Mark("here")
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+ODD = st.sampled_from(
+    [
+        *("", "~", "null", "off", "0o17", "1:30", "-", "- a", "a: b", " x ", "#", "'", '"', "\\"),
+        *("\t", "\r", "\x85", "\u2028", "\ufeff", "\x00", "\n\n a\n", "a" * 300, "word " * 60),
+        *("${HOME}", "[", "!!x"),
+    ]
+)
+
+
+def scalar(text: str) -> Scalar:
+    return Scalar(HERE, text, plain=type(Scalar(HERE, text).value) in (str, int, float))
+
+
+def mapping(values: dict[str, Node]) -> Mapping:
+    return Mapping(HERE, tuple(Entry(scalar(key), value) for key, value in values.items()))
+
+
+SCALARS: st.SearchStrategy[Node] = (WORDS | ODD | st.integers().map(str)).map(scalar)
+LISTS: st.SearchStrategy[Node] = st.lists(SCALARS, max_size=5).map(
+    lambda items: Sequence(HERE, tuple(items))
+)
+MAPPINGS = st.dictionaries(WORDS | ODD, SCALARS | LISTS, max_size=4).map(mapping)
+
+
+def texts(node: Node | None) -> object:
+    """The node without marks and quotes; a text stays distinct from a number."""
+    if isinstance(node, Sequence):
+        return [texts(item) for item in node.items]
+    if isinstance(node, Mapping):
+        return {entry.key.text: texts(entry.value) for entry in node.entries}
+    assert node is not None
+    return node.text, type(node.value)
+
+
+@given(st.dictionaries(WORDS, SCALARS | LISTS | MAPPINGS, min_size=1, max_size=4).map(mapping))
+def test_what_is_written_is_read_again(root: Mapping) -> None:
+    problems = Problems()
+    again = parse(yaml_text(root), "again.yaml", problems)
+    assert not problems, problems.error()
+    assert texts(again) == texts(root)
+
+
+# The JSON Schema ----------------------------------------------------------------------------------
+
+
+def _properties(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, inner in schema.get("properties", {}).items():
+        yield f"{path}.{name}", inner
+        yield from _properties(inner, f"{path}.{name}")
+    for inner in schema.get("anyOf", []):
+        yield from _properties(inner, path)
+    if isinstance(schema.get("items"), dict):
+        yield from _properties(schema["items"], f"{path}[]")
+
+
+@pytest.mark.parametrize(("path", "schema"), [*_properties(json_schema())])
+def test_every_key_is_explained_by_examples_that_it_accepts(
+    path: str, schema: dict[str, Any]
+) -> None:
+    assert schema["description"].endswith("."), path
+    assert schema["examples"], path
+    for each in schema["examples"]:
+        jsonschema.Draft202012Validator(schema).validate(each)
+
+
+def test_every_section_refuses_unknown_keys() -> None:
+    def closed(schema: dict[str, Any]) -> bool:
+        return "properties" not in schema or schema["additionalProperties"] is False
+
+    assert all(
+        closed(form)
+        for _, schema in [("", json_schema()), *_properties(json_schema())]
+        for form in [schema, *schema.get("anyOf", [])]
+    )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [HostSpec, ProgramSpec, RestartSpec, SlurmSpec, Spec, SshSpec, Timeouts],
+)
+def test_every_default_in_the_reference_is_what_the_key_reads_as(kind: type) -> None:
+    defaults = {each.name: each.default for each in dataclasses.fields(kind)}
+    for name, key in keys_of(kind).items():
+        if key.default[:2] in ("`[", "`{") or not key.default.startswith("`"):
+            continue
+        if defaults.get(name) in (None, dataclasses.MISSING):
+            continue
+        problems = Problems()
+        node = parse(key.default.strip("`"), "", problems, whole=Mark(""))
+        assert node is not None
+        read = key.schema.read(node, name, problems)
+        assert problems or read == defaults[name], name
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"strategy": "mirrored"},
+        {"strategy": "mirorred", "program": {"script": "a"}},
+        {"strategy": "mirrored", "program": {"script": "a", "module": "b"}},
+        {"strategy": "mirrored", "program": {"command": "ls -l"}},
+        {"strategy": "mirrored", "program": {"script": "a"}, "nam": "x"},
+        {"strategy": "mirrored", "program": {"script": "a"}, "timeouts": {"grace": "10"}},
+        {"strategy": "mirrored", "program": {"script": "a"}, "timeouts": {"grace": "off"}},
+        {"strategy": "mirrored", "program": {"script": "a"}, "cluster": {"worker": ["localhost"]}},
+        {"strategy": "mirrored", "program": {"script": "a", "env": {"DISTRUN_X": "1"}}},
+    ],
+)
+def test_an_editor_sees_what_is_plainly_wrong(document: dict[str, Any]) -> None:
+    assert not jsonschema.Draft202012Validator(json_schema()).is_valid(document)

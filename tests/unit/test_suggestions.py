@@ -26,23 +26,19 @@ from distrun.spec.value_warnings import check_values
 from .specs import load_text
 from .test_spec_messages import CASES
 
-IN_WORDS: dict[str, str | None] = {
-    # what to write there; None: what to do is no text there
+IN_WORDS = {
+    # what to write there
     "write a name": "x",
     "write the program to run first": "[train.sh]",
     "write a variable's name": "NAME",
-    "write NAME: value": None,
-    "write the value without a tag": None,
     "write a list of texts": "[train.sh]",
     "write off, or {line: TEXT}": "{line: ready}",
     "write chief, or 'workers: independent'": "chief",
     "write off for no limit": "off",
     "write default, one_device, mirrored, central_storage, tpu, multi_worker_mirrored or "
     "parameter_server": "mirrored",
-    "write the address by which other hosts reach localhost": None,
     "write the address by which other hosts reach 'localhost'": "10.0.0.9",
     "write the address by which other hosts reach 'gpu1'": "10.0.0.9",
-    "write the keys out": None,
     "write a whole number of 0 or more or a list of addresses such as [localhost:12345] or a "
     "mapping such as {count: 2, gpus: 1}": "1",
     "write a duration such as 500ms, 10s, 5m or 1h, or off": "500ms",
@@ -55,21 +51,19 @@ IN_WORDS: dict[str, str | None] = {
     "name a file in it, or a bundled job: mnist": "mnist",
     "widen it": "2000-2010",
     "make it, or name another": "src",
-    "correct the path": None,
     "this one cannot be off": "10s",
     "exit codes are 1 to 255": "130",
     'put it in quotes: "1"': '"train.py"',
-    "ports are 1 to 65535": None,
-    "no spec needs that": None,
-    "at most 100 are allowed": None,
-    "name fewer": None,
 }
 OTHERS = (
     # prose about a file as a whole, or about places elsewhere
     "here:", "begin with ", "indent with", "a spec is one document", "remove the %TAG", "YAML ",
     "put quotes around", "known: ", "these have one: ", "export it", "raise ", "on a busy machine",
     "tasks have ports of their own", "the port of sshd", "add gpu9", "add localhost",
-    "give each", "save the file", "write the whole path", "use another name",
+    "give each", "save the file", "write the whole path", "use another name", "write NAME: value",
+    "write the address by which other hosts reach localhost", "write the keys out",
+    "correct the path", "ports are 1 to 65535", "no spec needs that", "at most 100 are allowed",
+    "name fewer", "write the value without a tag",
 )  # fmt: skip
 MAY_FOLLOW = (
     # other problems, which the first one hid
@@ -204,12 +198,9 @@ def followed(text: str, problem: Problem) -> str | None:
     if problem.hint.startswith(OTHERS):
         return None
     if problem.hint in IN_WORDS:
-        words = IN_WORDS[problem.hint]
-        if words is None:
-            return None
         place = Place(text, problem)
         place.is_key = False
-        return place.replace(words)
+        return place.replace(IN_WORDS[problem.hint])
     for form, follow in FORMS:
         match = re.fullmatch(form, problem.hint)
         if match is not None:

@@ -118,20 +118,34 @@ def read_sizes(job: Job) -> list[int]:
     return sizes
 
 
-class TestMerge:
-    def test_by_time_of_writing_then_by_task(self, job: Job) -> None:
-        job.write("worker:1", b"a\n", at=0.21)
-        job.write("worker:0", b"b\n", at=0.29)
-        job.write("ps:0", b"c\n", at=0.1)
-        job.write("worker:0", b"d\n", at=0.5)
-        job.write("worker:1", b"e\n", at=0.4)
-        assert b"".join(re.findall(rb"\| (.)", job.shown())) == b"cbaed"
+Lines = list[tuple[str, bytes, float | None]]
+W0, W1, PS = PLAIN.tasks
+MERGED: dict[str, tuple[Lines, float | None, bytes]] = {
+    "by time of writing, then by task": (
+        [(W1, b"a\n", 0.21), (W0, b"b\n", 0.29), (PS, b"c\n", 0.1), (W0, b"d\n", 0.5),
+         (W1, b"e\n", 0.4)], None,
+        b"ps:0     | c\nworker:0 | b\nworker:1 | a\nworker:1 | e\nworker:0 | d\n"),
+    "a line belongs where it was finished": (
+        [(W0, b"be", 0), (W1, b"x\n", 1), (W0, b"gun\n", 2)], None,
+        b"worker:1 | x\nworker:0 | begun\n"),
+    "a clock that is set back keeps the order": (
+        [(W0, b"a\n", 5), (W0, b"b\n", 1), (W1, b"c\n", 2)], None,
+        b"worker:1 | c\nworker:0 | a\nworker:0 | b\n"),
+    "nothing": ([], None, b""),
+    "no index": ([(W0, b"a\n", None)], 0, b"worker:0 | a\n"),
+    "since shows the whole of a line that was finished then": (
+        [(W0, b"a\nbe", 0), (W0, b"gun\n", 5)], 4, b"worker:0 | begun\n"),
+}  # fmt: skip
+"""What tasks write and when, since when it is shown, and what is shown."""
 
-    def test_a_line_belongs_where_it_was_finished(self, job: Job) -> None:
-        job.write("worker:0", b"be", at=0)
-        job.write("worker:1", b"x\n", at=1)
-        job.write("worker:0", b"gun\n", at=2)
-        assert job.shown() == b"worker:1 | x\nworker:0 | begun\n"
+
+class TestMerge:
+    @pytest.mark.parametrize("case", MERGED)
+    def test_what_is_shown_of_several_tasks(self, job: Job, case: str) -> None:
+        written, since, shown = MERGED[case]
+        for task, text, at in written:
+            job.write(task, text, at=at)
+        assert job.shown(since=None if since is None else T0 + since) == shown
 
     def test_bytes_newer_than_the_index_come_at_the_log_s_last_growth(self, job: Job) -> None:
         job.write("worker:0", b"a\n", at=0)
@@ -159,17 +173,6 @@ class TestMerge:
         assert job.shown() == b"worker:0 | a\nworker:0 | b\n"
         job.shown(replace(PLAIN, timestamps=True), since=T0, last=1)
 
-    def test_a_clock_that_is_set_back_keeps_the_order(self, job: Job) -> None:
-        job.write("worker:0", b"a\n", at=5)
-        job.write("worker:0", b"b\n", at=1)
-        job.write("worker:1", b"c\n", at=2)
-        assert job.shown() == b"worker:1 | c\nworker:0 | a\nworker:0 | b\n"
-
-    def test_no_index_and_no_log(self, job: Job) -> None:
-        assert job.shown() == b""
-        job.write("worker:0", b"a\n")
-        assert job.shown(since=T0) == b"worker:0 | a\n"
-
 
 class TestSelection:
     @pytest.fixture
@@ -194,15 +197,14 @@ class TestSelection:
         view = replace(PLAIN, grep=re.compile(rb"^\d*0{3}$"))
         assert self.numbers(spread.shown(view, last=last)) == list(range(0, 30000, 1000))[-last:]
 
-    def test_few_lines_of_a_large_log_read_only_its_end(self, job: Job) -> None:
+    def test_few_lines_of_a_large_log_read_only_its_end_and_paging_begins_at_once(
+        self, job: Job
+    ) -> None:
         job.write("worker:0", b"0123456789abcde\n" * 500_000, at=1)
         read = read_sizes(job)
         assert job.shown(last=10).count(b"\n") == 10
         assert sum(read) < 300_000
-
-    def test_paging_begins_at_once(self, job: Job) -> None:
-        job.write("worker:0", b"0123456789abcde\n" * 500_000, at=1)
-        read = read_sizes(job)
+        read.clear()
         assert next(merged(job.logs, PLAIN))
         assert sum(read) < 300_000
 
@@ -221,11 +223,13 @@ class TestSelection:
         job.write("worker:0", b"b", at=3)
         assert job.shown(since=T0 + 2) == b"worker:0 | bb\n"
 
-    def test_grep_sees_the_line_as_it_is_shown(self, job: Job) -> None:
+    def test_grep_sees_the_line_as_it_is_shown_and_keeps_its_colours(self, job: Job) -> None:
         job.write("worker:0", b"\x1b[31mERROR\x1b[0m a\nno ERROR\n10%\rERROR b\nworker\n", at=0)
         view = replace(PLAIN, grep=re.compile(rb"^ERROR"))
         assert job.shown(view) == b"worker:0 | ERROR a\nworker:0 | ERROR b\n"
         assert job.shown(replace(PLAIN, grep=re.compile(rb"worker|\|"))) == b"worker:0 | worker\n"
+        view = View((), colour=True, grep=re.compile(rb"^ERROR a$"))
+        assert job.shown(view) == b"worker:0 | \x1b[31mERROR\x1b[0m a\n"
 
     @pytest.mark.parametrize(
         "pattern",
@@ -244,13 +248,3 @@ class TestSelection:
         view = replace(PLAIN, grep=grep, raw=True)
         assert job.shown(view).split(b"\n")[:-1] == matching
         assert job.shown(view, last=5).split(b"\n")[:-1] == matching[-5:]
-
-    def test_grep_keeps_the_colours_of_what_it_finds(self, job: Job) -> None:
-        job.write("worker:0", b"\x1b[31mERROR\x1b[0m\n")
-        view = View((), colour=True, grep=re.compile(rb"^ERROR$"))
-        assert job.shown(view) == b"worker:0 | \x1b[31mERROR\x1b[0m\n"
-
-    def test_since_shows_the_whole_of_a_line_that_was_finished_then(self, job: Job) -> None:
-        job.write("worker:0", b"a\nbe", at=0)
-        job.write("worker:0", b"gun\n", at=5)
-        assert job.shown(since=T0 + 4) == b"worker:0 | begun\n"
