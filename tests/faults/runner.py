@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 
 from cells import MID_EPOCH, SAVE_EVERY, SIGNALS, STEPS, TASKS, Cell, expected
 from controller import Attempt, Controller
+from harness.command import Distrun, write_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -103,7 +103,8 @@ class CellRun:
         self._paused: Attempt | None = None
         self._cgroup: Path | None = None
         self._controller = Controller(self._folder / "controller", self._must_pause)
-        self._launch = self._distrun("launch", "job.yaml")
+        self._distrun = Distrun(self._home, self._folder)
+        self._launch = self._start()
 
     def run(self) -> Result:
         began = time.monotonic()
@@ -120,35 +121,20 @@ class CellRun:
 
     # The job -------------------------------------------------------------------------------
 
-    def _distrun(self, *args: str) -> subprocess.Popen[bytes]:
-        if not (self._folder / "job.yaml").exists():
-            self._write_spec()
-        with (self._folder / "launch.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "distrun", *args],
-                cwd=self._folder,
-                env=self._environ,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-
-    def _write_spec(self) -> None:
-        spec = {
-            "name": "job",
-            "strategy": self._cell.strategy,
-            "cluster": self._cell.cluster,
-            "program": {
-                "command": [self._python, str(PROGRAM)],
-                "env": {
-                    "CONTROLLER": str(self._folder / "controller"),
-                    "SCHEDULE": f"{STEPS} {SAVE_EVERY} {MID_EPOCH}",
-                },
-            },
-            "restart": {"max": 2, "backoff": "100ms", "backoff_max": "100ms"},
-            "timeouts": {"run": f"{PATIENCE:.0f}s", "grace": "5s"},
+    def _start(self) -> subprocess.Popen[bytes]:
+        cell = self._cell
+        environ = {
+            "CONTROLLER": str(self._folder / "controller"),
+            "SCHEDULE": f"{STEPS} {SAVE_EVERY} {MID_EPOCH}",
         }
-        (self._folder / "job.yaml").write_text(yaml.safe_dump(spec))
+        spec = write_spec(
+            self._folder, "", strategy=cell.strategy, cluster=cell.cluster,
+            program={"command": [self._python, str(PROGRAM)], "env": environ},
+            restart={"max": 2, "backoff": "100ms", "backoff_max": "100ms"},
+            timeouts={"run": f"{PATIENCE:.0f}s", "grace": "5s"},
+        )  # fmt: skip
+        with (self._folder / "launch.log").open("ab") as log:
+            return self._distrun.start("launch", spec, env=self._environ, stdout=log, stderr=log)
 
     @property
     def _environ(self) -> dict[str, str]:
@@ -158,11 +144,7 @@ class CellRun:
         return {**kept, "DISTRUN_HOME": str(self._home), "PYTHONPATH": path}
 
     def _query(self, *args: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "distrun", *args],
-            env=self._environ, capture_output=True, text=True, check=False, timeout=60,
-        )  # fmt: skip
-        return done.stdout
+        return str(self._distrun(*args, env=self._environ).stdout)
 
     def _status(self) -> dict[str, Any]:
         job: dict[str, Any] = json.loads(self._query("status", "--json"))["job"]

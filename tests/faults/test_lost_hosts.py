@@ -12,7 +12,6 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
 
 from harness.command import Distrun, Status
 from harness.host_fixtures import Ssh
@@ -43,28 +42,18 @@ def write_spec(preloaded: PreloadedPython, ssh: Ssh, distrun: Distrun) -> Any:
         script: str = "mnist",
         **keys: Any,
     ) -> Path:
-        document = {
-            "name": name,
-            "strategy": "multi_worker_mirrored",
-            "cluster": {"worker": workers},
-            "hosts": [host.name for host in on],
-            "ssh": {"config_file": str(ssh.network.ssh_config)},
-            "program": {
-                "script": script,
-                "python": preloaded.interpreter,
-                "args": [
-                    *("--dataset", "synthetic", "--checkpoint-dir", str(distrun.cwd / name)),
-                    *("--optimizer", "adam", "--learning-rate", "0.003"),
-                    *("--steps-per-epoch", str(STEPS), "--checkpoint-every", str(SAVE_EVERY)),
-                    *arguments,
-                ],
-            },
-            "timeouts": {"link": f"{LEASE}s"},
-            **keys,
+        program = {
+            "script": script,
+            "python": preloaded.interpreter,
+            "args": [
+                *("--dataset", "synthetic", "--checkpoint-dir", str(distrun.cwd / name)),
+                *("--optimizer", "adam", "--learning-rate", "0.003"),
+                *("--steps-per-epoch", str(STEPS), "--checkpoint-every", str(SAVE_EVERY)),
+                *arguments,
+            ],
         }
-        path = distrun.cwd / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(document))
-        return path
+        timeouts, cluster = {"link": f"{LEASE}s"}, {"worker": workers}
+        return ssh.spec("", on, name, cluster=cluster, program=program, timeouts=timeouts, **keys)
 
     return write
 

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 from unittest import mock
 
-import yaml
-
 from distrun.agent.protocol import Cause, Code, Subject
 from distrun.cli import console, main
 from distrun.errors import DistrunError
 from distrun.job import events, record
 from distrun.words.events import EventFormatter
-from harness.command import Distrun
+from harness.command import Distrun, write_spec
+from harness.values import not_none
 
 AT = 1.7e9
 MISSING, DEEP, HUGE = "@missing", "@deep", "@huge"
@@ -90,15 +89,12 @@ class Record:
     """The record of a job that has really run, to damage."""
 
     def __init__(self, distrun: Distrun, folder: Path) -> None:
-        document = {
-            "name": "job",
-            "strategy": "multi_worker_mirrored",
-            "cluster": {"worker": 2, "evaluator": 1},
-            "program": {"command": ["sh", "-c", SCRIPT.format(python=sys.executable)]},
-            "restart": {"max": 1, "backoff": "10ms"},
-        }
-        spec = folder / "job.yaml"
-        spec.write_text(yaml.safe_dump(document))
+        spec = write_spec(
+            folder,
+            SCRIPT.format(python=sys.executable),
+            cluster={"worker": 2, "evaluator": 1},
+            restart={"max": 1, "backoff": "10ms"},
+        )
         done = distrun("launch", spec)
         assert done.returncode == 4, done.stderr
         (self.path,) = distrun.home.glob("jobs/*/events.jsonl")
@@ -115,8 +111,7 @@ class Record:
     @staticmethod
     def _text(line: bytes) -> str:
         """What `events` shows of an event, without its time; empty if that depends on others."""
-        event = _decode_line(line)
-        assert event is not None
+        event = not_none(_decode_line(line))
         formatter = EventFormatter()
         text = formatter.line(event) or ""
         return text[formatter.indent :]

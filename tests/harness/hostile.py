@@ -65,6 +65,7 @@ from distrun.supervisor.supervisor import Supervisor
 from distrun.sync.manifest import FileEntry, Manifest
 from distrun.words.causes import cause_text
 from distrun.words.events import EventFormatter
+from harness.values import not_none
 
 EVIL, GOOD = "evil", "good"
 HOSTS = (EVIL, GOOD, "h1", "h2", "sp1", "sp2", "sp3")
@@ -626,10 +627,8 @@ class World:
         if cause is None:
             return True
         fault = events.encode(events.HostFault(at=NOW, host=EVIL, cause=cause))
-        decoded = _decode_line(json.dumps(fault).encode("ascii"))
-        assert decoded is not None
-        line = EventFormatter().line(decoded)
-        assert line is not None
+        decoded = not_none(_decode_line(json.dumps(fault).encode("ascii")))
+        line = not_none(EventFormatter().line(decoded))
         assert line.isprintable()
         return False
 

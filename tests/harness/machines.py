@@ -46,6 +46,7 @@ from distrun.agent.logs import task_logs
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks import program
 from distrun.agent.tasks.ports import PortHolder, PortTakenError
+from harness.values import not_none
 
 NOW = 1.7e9
 """Unix time at the beginning."""
@@ -473,8 +474,7 @@ class Ports(PortHolder):
     """The ports of an agent's machine, not of this one."""
 
     def _hold(self, port: int) -> None:
-        current = _world().current
-        assert current is not None
+        current = not_none(_world().current)
         if port in current.machine.taken_ports or port in self._holds:
             raise PortTakenError(Cause(Code.PORT_TAKEN, port=port, name="nginx", pid=5))
         self._holds[port] = None  # type: ignore[assignment]
@@ -701,8 +701,7 @@ class Machines:
         return processes.ChildUsage(0.1, None, None, None)
 
     def _execute(self, start: program.Start) -> program.Execution:
-        current = self.current
-        assert current is not None
+        current = not_none(self.current)
         machine = current.machine
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -724,8 +723,7 @@ class Machines:
     def _signal_pipe(self, _: Any) -> io.FileIO:
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
-        current = self.current
-        assert current is not None
+        current = not_none(self.current)
         current.wakeup = writer
         pipe = io.FileIO(reader)
         self.closers.append(pipe.close)

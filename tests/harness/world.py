@@ -64,6 +64,7 @@ from distrun.supervisor.supervisor import Supervisor
 from distrun.words.causes import cause_text
 from harness import machines
 from harness.machines import Connection, Exited, Machines, Program, Task
+from harness.values import not_none
 
 HERE = "here"
 """The launching machine."""
@@ -508,15 +509,13 @@ class World:
         return made
 
     def _take_streams(self) -> tuple[int, int]:
-        current = self.machines.current
-        assert current is not None
+        current = not_none(self.machines.current)
         reader, writer = current.streams
         return reader, writer
 
     def write(self, text: str) -> None:
         """Print on the standard error of the program that runs."""
-        current = self.machines.current
-        assert current is not None
+        current = not_none(self.machines.current)
         current.say(text.encode())
 
     def flush(self) -> None:

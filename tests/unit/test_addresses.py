@@ -14,6 +14,7 @@ from distrun.supervisor.hosts.addresses import login_address, own_address
 from distrun.supervisor.hosts.local import LocalReach
 from distrun.supervisor.hosts.reach import Logins
 from distrun.supervisor.hosts.report_checker import ReportChecker
+from harness.values import not_none
 
 HERE = socket.gethostname()
 
@@ -99,8 +100,7 @@ def test_a_host_cannot_choose_the_address_of_this_machine(seen_from: str) -> Non
 @pytest.mark.parametrize("field", ["address", "seen_from"])
 def test_an_address_that_no_connection_has_is_a_fault(field: str, address: str) -> None:
     said = hello("gpu1")._replace(pid=7, **{field: address})
-    fault = ReportChecker().find_fault(said)
-    assert fault is not None
+    fault = not_none(ReportChecker().find_fault(said))
     assert fault.code is Code.REPORT_INVALID
     assert f"{field} is " in fault.text
 

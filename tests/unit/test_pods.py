@@ -11,6 +11,7 @@ from distrun.kubernetes import manifest, pods
 from distrun.plan.placement import place
 from distrun.plan.replacement import place_again, room_of_hosts
 from distrun.spec.loader import load_mapping
+from harness.values import not_none
 
 Json = dict[str, Any]
 
@@ -131,8 +132,7 @@ def test_a_role_may_have_pods_of_its_own() -> None:
 
     names = [each.name for each in placed]
     rooms = {**room_of_hosts(spec), "pod4": 9}
-    again = place_again(spec, placed, names, rooms)
-    assert again is not None
+    again = not_none(place_again(spec, placed, names, rooms))
     assert {each.name: each.host.name for each in again} == hosts
     del rooms["pod1"]
     assert place_again(spec, placed, names, rooms) is None

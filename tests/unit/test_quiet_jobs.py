@@ -98,8 +98,7 @@ def test_its_stop_shows_where_the_tasks_were(world: World) -> None:
         agent.end_tasks(None, signal.SIGABRT)
     world.settle()
     world.wait(30.0)
-    outcome = world.state.outcome
-    assert outcome is not None
+    outcome = not_none(world.state.outcome)
     assert outcome.exit_code == 137
     assert outcome.verdict is not None
     assert outcome.verdict.kind is Kind.STALLED
@@ -114,8 +113,7 @@ def test_other_stops_are_as_ever(world: World, seconds: float, grace: float) -> 
     world.wait(seconds)
     world.stop(grace)
     world.wait(30.0)
-    outcome = world.state.outcome
-    assert outcome is not None
+    outcome = not_none(world.state.outcome)
     timed_out = [each.timer.kind for each in world.of(events.TimedOut)]
     assert events.TimerKind.ABORT not in timed_out
     assert (outcome.verdict is None) == (seconds < 100.0)

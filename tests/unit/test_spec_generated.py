@@ -1,6 +1,7 @@
 """Whatever is valid loads and the JSON Schema accepts it; whatever is not is told, in time.
 
-What `distrun run` writes is read again, and the schema says everything there is to say.
+What `distrun run` writes is read again, and the schema says everything there is to say. Huge, tiny
+and odd numbers are valid, or an error with their position.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from distrun.codec import from_json, to_json
+from distrun.errors import InvalidSpecError
+from distrun.spec.loader import load
 from distrun.spec.model import HostSpec, ProgramSpec, RestartSpec, Spec, SshSpec, Timeouts
 from distrun.spec.nodes import Entry, Mapping, Node, Scalar, Sequence
 from distrun.spec.problems import Mark, Problems, SpecProblemsError
@@ -30,6 +34,7 @@ from distrun.spec.schema import keys_of
 from distrun.spec.yamlnodes import MAX_BYTES, parse
 from distrun.spec.yamltext import yaml_text
 from harness.examples import examples
+from harness.values import not_none
 
 from .specs import load_text
 from .test_spec_load import EVERYTHING, SMALL
@@ -265,8 +270,7 @@ def test_every_default_in_the_reference_is_what_the_key_reads_as(kind: type) -> 
         if defaults.get(name) in (None, dataclasses.MISSING):
             continue
         problems = Problems()
-        node = parse(key.default.strip("`"), "", problems, whole=Mark(""))
-        assert node is not None
+        node = not_none(parse(key.default.strip("`"), "", problems, whole=Mark("")))
         read = key.schema.read(node, name, problems)
         assert problems or read == defaults[name], name
 
@@ -288,3 +292,61 @@ def test_every_default_in_the_reference_is_what_the_key_reads_as(kind: type) -> 
 )
 def test_an_editor_sees_what_is_plainly_wrong(document: dict[str, Any]) -> None:
     assert not jsonschema.Draft202012Validator(json_schema()).is_valid(document)
+
+
+# Numbers ------------------------------------------------------------------------------------------
+
+
+SPEC = "name: j\nstrategy: multi_worker_mirrored\ncluster: {worker: 1}\nprogram: {script: x.py}\n"
+HOST = "hosts: [{name: localhost}]\n"
+
+
+def paths(schema: Any, path: str = "") -> Iterator[str]:
+    """The paths of all keys that have no keys below them, and of lists' first items."""
+    for each in schema.get("anyOf", ()):
+        yield from paths(each, path)
+    for each in schema.get("patternProperties", {}).values():
+        yield from paths(each, f"{path}.dispatcher")
+    for name, each in schema.get("properties", {}).items():
+        yield from paths(each, f"{path}.{name}".strip("."))
+    if "items" in schema:
+        yield from paths(schema["items"], f"{path}[0]")
+    yield path
+
+
+KEYS = sorted({*paths(json_schema())} - {"", "name", "vars", "hostfile"})
+VALUES = [
+    *("0", "-1", "-0.0", "1.5", "1e400", "-1e400", ".nan", ".inf", "9" * 400, "1" + "0" * 400),
+    *("0x" + "f" * 400, "999999999TB", "999999999.999999999TiB", "9" * 400 + "TB", "-5GB"),
+    *("999999999d", "999999999.999999999d", "0.000000001ms", "9" * 400 + "s", "-1s", "nan s"),
+    *("010", "0o17", "1_000", "1:30", "190:20:30", "2001-01-01", "'5'", "\u0663", "[]", "{}"),
+    *("9" * 5000, "1e308", "-1e308", "1e-320", "+.inf", "false", "''", "'\\ud800'", "5 s", "5S"),
+    *("2147483648", "4294967296", "9223372036854775808", "true", "null", "1-999999999999"),
+    *("{x: 1}", "[[]]", "[{}]", "x"),
+]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_value_is_valid_or_refused_with_its_position(tmp_path: Path, key: str) -> None:
+    (tmp_path / "x.py").write_text("")
+    path = tmp_path / "job.yaml"
+    path.write_text(SPEC + HOST * key.startswith("hosts["))
+    refusals = []
+    for value in VALUES:
+        try:
+            spec = load(str(path), overrides=(f"{key}={value}",))
+        except InvalidSpecError as error:
+            refusals.append(str(error))
+        else:  # a supervisor reads it again, and so does a resume
+            assert from_json(Spec, json.loads(json.dumps(to_json(spec), allow_nan=False))), value
+    assert refusals, "no value is odd"
+    assert [each for each in refusals if re.split(r"s?[.\[]", key)[0] not in each] == []
+
+
+def test_a_script_that_is_larger_than_any_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "x.py").open("w") as script:
+        script.truncate(1 << 40)
+    path = tmp_path / "job.yaml"
+    path.write_text(SPEC)
+    with pytest.raises(InvalidSpecError, match=r"job.yaml:4:19: .*x.py' is larger than 100 MB"):
+        load(str(path))

@@ -20,6 +20,7 @@ from distrun.lifecycle.chunked_map import ChunkedMap
 from distrun.strategies import Role
 from distrun.supervisor.stack_collector import StackCollector, Stacks
 from harness.loops import SimulatedLoop
+from harness.values import not_none
 
 LIBRARY = "/opt/venv/lib/python3.11/site-packages/tensorflow/python/ops.py"
 
@@ -48,8 +49,7 @@ def test_the_task_that_stands_elsewhere_comes_first() -> None:
             "all_reduce, called from train, train.py:41",
         ),
     ]
-    odd = stacks.odd_one(stacks.places(stacks.decode(json.dumps(tasks))))
-    assert odd is not None
+    odd = not_none(stacks.odd_one(stacks.places(stacks.decode(json.dumps(tasks)))))
     assert odd.tasks == ("worker:5",)
     assert odd.frames[0] == "load (data.py:12)"
 

@@ -24,6 +24,7 @@ from distrun.kubernetes import batch_job, in_pod, kubectl, manifest, pods, submi
 from distrun.spec.loader import load
 from distrun.spec.model import Spec
 from distrun.supervisor.file_fetch import KeptFetch
+from harness.values import not_none
 
 TEXT = """\
 strategy: multi_worker_mirrored
@@ -253,8 +254,7 @@ def test_a_copy_has_files_with_the_longest_names_and_takes_no_more_time_than_it_
     _refresh(folder, monkeypatch, more)
     _refresh(folder, monkeypatch, _part("logs/a") + more, seconds=-1)
     assert time.monotonic() - began < 10
-    batch = folder.batch_job()
-    assert batch is not None
+    batch = not_none(folder.batch_job())
     assert not batch.is_released
 
 
@@ -283,8 +283,7 @@ def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(
     assert sorted(os.listdir(folder.results)) == ["a"]
     assert len(os.listdir(folder.results / "a")) == 1
     assert "secret" not in (folder.path / "token").read_text()
-    batch = folder.batch_job()
-    assert batch is not None
+    batch = not_none(folder.batch_job())
     assert batch.is_released
 
 

@@ -24,6 +24,7 @@ from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Kind, Verdict
 from distrun.words import causes as words
 from distrun.words.verdicts import evidence_text
+from harness.values import not_none
 from table import HERE, failures, rows, shares
 
 from .histories import Job
@@ -130,8 +131,7 @@ def test_a_collective_mismatch_has_the_words_of_each_side_and_blames_nobody() ->
     found = [each for each in judged_once("rules") if each.kind == Kind.COLLECTIVE_MISMATCH]
     assert len(found) >= 6
     for each in found:
-        verdict = each.verdict
-        assert verdict is not None
+        verdict = not_none(each.verdict)
         assert {evidence.task for evidence in verdict.evidence} == {"worker:0", "worker:1"}
         text = verdict.cause.text
         assert text.count("data_type") == 2 or text.count("expected shape [") == 2
@@ -140,8 +140,7 @@ def test_a_collective_mismatch_has_the_words_of_each_side_and_blames_nobody() ->
 
 def test_who_came_too_late_to_a_collective_is_named_and_by_how_much() -> None:
     (found,) = (each for each in judged_once("rules") if each.name == "disagree_waits")
-    verdict = found.verdict
-    assert verdict is not None
+    verdict = not_none(found.verdict)
     assert verdict.echoes == ("worker:0",)
     limit = Cause(Code.COLLECTIVE_LIMIT, seconds=6.0, path="train.py:3")
     cause = verdict.cause._replace(within=(*verdict.cause.within, limit))
@@ -167,8 +166,7 @@ def test_the_advice_on_code_for_keras_2_names_the_key_of_the_spec() -> None:
 
 @pytest.mark.parametrize("name", ["wrapped_gather_run", "wrapped_raised_in_function"])
 def test_two_that_failed_of_the_same_error_are_alike(name: str) -> None:
-    verdict = table.row(HERE / "rules" / f"{name}.json").verdict
-    assert verdict is not None
+    verdict = not_none(table.row(HERE / "rules" / f"{name}.json").verdict)
     assert ({verdict.task, *verdict.alike}, verdict.echoes) == ({"worker:0", "worker:1"}, ())
 
 
@@ -181,8 +179,7 @@ LIBRARY = re.compile(r"__autograph_generated_file|traceback_utils|execute\.py")
 
 def _check_traceback(part: str, row: table.Row) -> None:
     """A verdict on a traceback has the user's own line, and the message itself."""
-    verdict = row.verdict
-    assert verdict is not None
+    verdict = not_none(row.verdict)
     if verdict.cause.code is Code.EXCEPTION_RAISED:
         assert not any(each in verdict.cause.text for each in WRAPPERS), row.name
         logs = json.loads((HERE / part / f"{row.name}.json").read_text())["logs"]
