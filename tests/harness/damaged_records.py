@@ -20,7 +20,6 @@ from distrun.errors import DistrunError
 from distrun.job import events, record
 from distrun.words.events import EventFormatter
 from harness.command import Distrun, write_spec
-from harness.values import not_none
 
 AT = 1.7e9
 MISSING, DEEP, HUGE = "@missing", "@deep", "@huge"
@@ -111,7 +110,8 @@ class Record:
     @staticmethod
     def _text(line: bytes) -> str:
         """What `events` shows of an event, without its time; empty if that depends on others."""
-        event = not_none(_decode_line(line))
+        event = _decode_line(line)
+        assert event is not None
         formatter = EventFormatter()
         text = formatter.line(event) or ""
         return text[formatter.indent :]

@@ -627,7 +627,8 @@ class World:
         if cause is None:
             return True
         fault = events.encode(events.HostFault(at=NOW, host=EVIL, cause=cause))
-        decoded = not_none(_decode_line(json.dumps(fault).encode("ascii")))
+        decoded = _decode_line(json.dumps(fault).encode("ascii"))
+        assert decoded is not None
         line = not_none(EventFormatter().line(decoded))
         assert line.isprintable()
         return False

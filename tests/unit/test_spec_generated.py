@@ -34,7 +34,6 @@ from distrun.spec.schema import keys_of
 from distrun.spec.yamlnodes import MAX_BYTES, parse
 from distrun.spec.yamltext import yaml_text
 from harness.examples import examples
-from harness.values import not_none
 
 from .specs import load_text
 from .test_spec_load import EVERYTHING, SMALL
@@ -270,7 +269,8 @@ def test_every_default_in_the_reference_is_what_the_key_reads_as(kind: type) -> 
         if defaults.get(name) in (None, dataclasses.MISSING):
             continue
         problems = Problems()
-        node = not_none(parse(key.default.strip("`"), "", problems, whole=Mark("")))
+        node = parse(key.default.strip("`"), "", problems, whole=Mark(""))
+        assert node is not None
         read = key.schema.read(node, name, problems)
         assert problems or read == defaults[name], name
 
