@@ -69,7 +69,7 @@ def on_exit(state: JobState, task: TaskState, at: float) -> Transition:
     outcome = _failure(state, task, restarted)
     is_refused = restarted is not None and restarted.code in _REFUSALS
     refused = refuse_restart(state, task, cause, outcome, at) if is_refused else None
-    return refused or end_job(state, outcome, at, grace=grace_after(state, task))
+    return refused or end_job(state, outcome, grace=grace_after(state, task))
 
 
 def _on_exit_0(state: JobState, task: TaskState, at: float) -> Transition:
@@ -78,7 +78,7 @@ def _on_exit_0(state: JobState, task: TaskState, at: float) -> Transition:
         again = plan_restart(state, task, Cause(Code.TASK_EXITED, task=task.name, status=0), at)
         if again is not None and not isinstance(again, Cause):
             return again
-    return _succeed_if_done(state, at)
+    return _succeed_if_done(state)
 
 
 def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Transition:
@@ -89,11 +89,11 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
     """
     if state.has_finished(task):
         if not state.undone:
-            return _succeed_if_done(state, at)
+            return _succeed_if_done(state)
         leader = state.leader
         if leader is None or leader.name != task.name:
             return leave_restart(state, task), []
-        return end_job(state, _failure_without_leader(state, leader), at)
+        return end_job(state, _failure_without_leader(state, leader))
     failed = task.has_failed_exit and not task.stopped_by_us
     restart = state.restarts.get(-1 if task.restart is None else task.restart)
     if restart is not None and (restart.refusal or restart.cause.code is Code.HOST_LOST):
@@ -101,11 +101,11 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
     if failed and task.exit_status in state.policy_of(task).never_on:
         outcome = _failure(state, task, why_excluded(state, task))
         refused = refuse_restart(state, task, exit_cause(state, task), outcome, at)
-        return refused or end_job(state, outcome, at)
+        return refused or end_job(state, outcome)
     return state, []
 
 
-def decide_restarts(state: JobState, at: float) -> Transition:
+def decide_restarts(state: JobState) -> Transition:
     """Begin the planned restarts whose time has come, or end the job by the failure.
 
     Nothing is decided before all attempts have ended and all links to their hosts are restored or
@@ -121,7 +121,7 @@ def decide_restarts(state: JobState, at: float) -> Transition:
             state, more = wait_for_link(state, restart, why)
         elif restart.refusal is not None:
             grace = grace_after(state, state.tasks[restart.refusal.task or ""])
-            state, more = end_job(state, restart.refusal, at, grace=grace)
+            state, more = end_job(state, restart.refusal, grace=grace)
             return state, actions + more
         else:
             state, more = begin_or_plan(state, restart)
@@ -136,7 +136,7 @@ def may_recur(state: JobState) -> bool:
     )
 
 
-def end_recurring(state: JobState, verdict: Verdict, at: float) -> Transition:
+def end_recurring(state: JobState, verdict: Verdict) -> Transition:
     """End the job after a failure that has come again, and would come a third time.
 
     The attempts between did nothing else. On another host it might not come.
@@ -152,7 +152,7 @@ def end_recurring(state: JobState, verdict: Verdict, at: float) -> Transition:
         return state, []
     why = Cause(Code.FAILURE_RECURS, count=early.count)
     outcome = job_failure(status, with_reason(last, why), task.name, Origin.TASK)
-    state, actions = end_job(state, outcome, at)
+    state, actions = end_job(state, outcome)
     return apply_verdict(state, verdict), actions
 
 
@@ -160,7 +160,7 @@ def on_start_timeout(state: JobState, event: TimedOut) -> Transition:
     """Fail the job if tasks or hosts are still starting after `timeouts.start`."""
     why = _why_no_host(state, event.within)
     if why is not None:
-        return end_job(state, host_failure(why), event.at)
+        return end_job(state, host_failure(why))
     phases = (TaskPhase.STARTING, TaskPhase.WAITING)
     late = tuple(task.name for task in state.tasks.values() if task.phase in phases)
     if state.phase is not JobPhase.PREPARING and not late:
@@ -168,7 +168,7 @@ def on_start_timeout(state: JobState, event: TimedOut) -> Transition:
     seconds, within = state.timeouts.start or 0.0, (*unready(state), *event.within)
     cause = Cause(Code.START_TIMED_OUT, seconds=seconds, tasks=late, within=within)
     outcome = job_failure(StartTimeoutError.exit_code, without_restart(state, cause))
-    return end_job(state, outcome, event.at)
+    return end_job(state, outcome)
 
 
 def _why_no_host(state: JobState, within: tuple[Cause, ...] = ()) -> Cause | None:
@@ -187,11 +187,11 @@ def _why_no_host(state: JobState, within: tuple[Cause, ...] = ()) -> Cause | Non
     return None
 
 
-def on_run_timeout(state: JobState, at: float) -> Transition:
+def on_run_timeout(state: JobState) -> Transition:
     """Fail a job that runs longer than `timeouts.run`."""
     cause = Cause(Code.RUN_TIMED_OUT, seconds=state.timeouts.run or 0.0)
     outcome = job_failure(StartTimeoutError.exit_code, without_restart(state, cause))
-    return end_job(state, outcome, at, grace=state.timeouts.grace)
+    return end_job(state, outcome, grace=state.timeouts.grace)
 
 
 def on_stall(state: JobState, at: float) -> Transition:
@@ -209,17 +209,15 @@ def on_stall(state: JobState, at: float) -> Transition:
     if restarted is not None and not isinstance(restarted, Cause):
         return restarted
     outcome = job_failure(StartTimeoutError.exit_code, with_reason(cause, restarted))
-    return end_job(state, outcome, at, signal=SIGABRT)
+    return end_job(state, outcome, signal=SIGABRT)
 
 
-def stop_quiet_job(
-    state: JobState, outcome: Outcome, at: float, signal: int, grace: float
-) -> Transition:
+def stop_quiet_job(state: JobState, outcome: Outcome, signal: int, grace: float) -> Transition:
     """Stop a job whose tasks do nothing, so that their logs end with where they were.
 
     A task that handles the signal has most of the grace time before it gets SIGABRT, too.
     """
-    state, actions = end_job(state, outcome, at, signal, grace)
+    state, actions = end_job(state, outcome, signal, grace)
     actions = [
         each._replace(with_stacks=True) if isinstance(each, StopTask) else each for each in actions
     ]
@@ -340,16 +338,12 @@ def enter_running(state: JobState) -> Transition:
 
 
 def end_job(
-    state: JobState,
-    outcome: Outcome,
-    at: float,
-    signal: int = SIGTERM,
-    grace: float = KILL_GRACE,
+    state: JobState, outcome: Outcome, signal: int = SIGTERM, grace: float = KILL_GRACE
 ) -> Transition:
     """Set the outcome, if it is not set yet, and stop the remaining tasks."""
     if state.outcome is not None:
         return finish_if_ended(state)
-    state = replace(state, outcome=outcome, decided_at=at, phase=JobPhase.STOPPING)
+    state = replace(state, outcome=outcome, phase=JobPhase.STOPPING)
     state, canceled = cancel_restarts(state, set(state.restarts))
     if state.timeouts.stall is not None:
         canceled.append(CancelTimer(STALL))
@@ -392,12 +386,12 @@ def finish_if_ended(state: JobState) -> Transition:
     return replace(state, finishing=True), [Finish(state.outcome)]
 
 
-def _succeed_if_done(state: JobState, at: float) -> Transition:
+def _succeed_if_done(state: JobState) -> Transition:
     if state.undone:
         return state, []
     cause = Cause(Code.JOB_SUCCEEDED)
     outcome = Outcome(result=Result.SUCCEEDED, exit_code=0, origin=Origin.TASK, cause=cause)
-    return end_job(state, outcome, at)
+    return end_job(state, outcome)
 
 
 def _failure_without_leader(state: JobState, leader: TaskState) -> Outcome:

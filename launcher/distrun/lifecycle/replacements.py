@@ -53,7 +53,7 @@ def leave_host(
     actions: list[Action] = []
     if state.phase is JobPhase.PREPARING:
         is_spare = name in state.hosts and state.hosts[name].spare
-        return (state, actions) if is_spare else outcomes.end_job(state, impossible, at)
+        return (state, actions) if is_spare else outcomes.end_job(state, impossible)
     there = [task for task in state.tasks.values() if task.host == name and _is_missing(task)]
     for each in sorted(there, key=lambda task: not task.is_in_group):
         task = state.tasks[each.name]
@@ -62,7 +62,7 @@ def leave_host(
             actions += more
             continue
         if not can_move:
-            state, more = outcomes.end_job(state, impossible, at)
+            state, more = outcomes.end_job(state, impossible)
             return state, actions + more
         pending = state.restarts.get(-1 if task.restart is None else task.restart)
         echo = _explained_restart(state, task)
@@ -75,7 +75,7 @@ def leave_host(
             actions += more
         elif state.needs(task):
             outcome = outcomes.host_failure(outcomes.with_reason(cause, planned))
-            state, more = outcomes.end_job(state, outcome, at)
+            state, more = outcomes.end_job(state, outcome)
             return state, actions + more
     return state, actions
 
@@ -150,7 +150,7 @@ def _leave_out(state: JobState, task: TaskState, cause: Cause, at: float) -> Tra
     planned = restarts.plan_restart(left, task, cause, at)
     if planned is None or isinstance(planned, Cause):
         outcome = outcomes.host_failure(outcomes.with_reason(cause, planned), task.name)
-        return outcomes.end_job(state, outcome, at)
+        return outcomes.end_job(state, outcome)
     left_out = Announce(HostLeftOut(at=at, host=host.name, cause=cause))
     return planned[0], [left_out, *planned[1]]
 

@@ -88,7 +88,6 @@ def queue(state: JobState, event: JobQueued) -> JobState:
         batch_id=event.batch_id,
         outcome=None,
         ended_at=None,
-        decided_at=None,
         killing=False,
         finishing=False,
     )

@@ -457,7 +457,6 @@ class JobState(Frozen, kw_only=True):
     """The verdict on the last failure: one that was restarted, or the one that ended the job."""
     outcome: Outcome | None = None
     """Set by the first event that ends the job; it may change until `phase` is final."""
-    decided_at: float | None = None
     killing: bool = False
     finishing: bool = False
 

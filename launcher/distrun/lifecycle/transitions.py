@@ -83,7 +83,7 @@ def step(state: JobState, event: Event) -> restarts.Transition:
         if event.attempt < task.attempt or task.has_ended:
             return state, []  # that attempt has ended already
     state, actions = _step(event, state)
-    state, more = outcomes.decide_restarts(state, event.at)
+    state, more = outcomes.decide_restarts(state)
     return state, [*actions, *more]
 
 
@@ -166,7 +166,7 @@ def _(event: events.Aborted, state: JobState) -> restarts.Transition:
     if event.exit_code == InternalError.exit_code and state.outcome is not None:
         # Whatever the result would have been, it is not known whether it is right.
         state = replace(state, outcome=outcome)
-    return outcomes.end_job(state, outcome, event.at)
+    return outcomes.end_job(state, outcome)
 
 
 @_step.register
@@ -174,7 +174,7 @@ def _(event: events.ClusterMismatched, state: JobState) -> restarts.Transition:
     # It would happen again after a restart.
     exit_code, cause = StartTimeoutError.exit_code, event.cause
     outcome = outcomes.job_failure(exit_code, cause, cause.task)
-    return outcomes.end_job(state, outcome, event.at)
+    return outcomes.end_job(state, outcome)
 
 
 @_step.register
@@ -219,7 +219,7 @@ def _(event: events.TaskNotStarted, state: JobState) -> restarts.Transition:
         )
     cause = Cause(Code.TASK_NOT_STARTED, task=event.task, within=(event.cause,))
     cause = outcomes.without_restart(state, cause)
-    return outcomes.end_job(state, outcomes.host_failure(cause, event.task), event.at)
+    return outcomes.end_job(state, outcomes.host_failure(cause, event.task))
 
 
 @_step.register
@@ -324,7 +324,7 @@ def _(event: events.StopRequested, state: JobState) -> restarts.Transition:
     if state.outcome is None:
         is_quiet = state.quiet is not None and event.grace > 0
         stop = outcomes.stop_quiet_job if is_quiet else outcomes.end_job
-        return stop(state, outcome, event.at, event.signal, event.grace)
+        return stop(state, outcome, event.signal, event.grace)
     if state.killing:
         return state, []
     # The second request, or the job is ending already: stop at once.
@@ -345,11 +345,8 @@ def _(event: events.TimedOut, state: JobState) -> restarts.Transition:
         return restarts.reset_budget(state, key), []
     if kind is TimerKind.START:
         return outcomes.on_start_timeout(state, event)
-    handlers = {
-        TimerKind.RUN: outcomes.on_run_timeout,
-        TimerKind.STALL: outcomes.on_stall,
-    }
-    return handlers[kind](state, event.at)
+    is_run = kind is TimerKind.RUN
+    return outcomes.on_run_timeout(state) if is_run else outcomes.on_stall(state, event.at)
 
 
 @_step.register
@@ -358,7 +355,7 @@ def _(event: events.VerdictReached, state: JobState) -> restarts.Transition:
     if not event.before_restart:
         return outcomes.apply_verdict(state, event.verdict), []
     if before is not None and before.recurs_in(event.verdict):
-        return outcomes.end_recurring(state, event.verdict, event.at)
+        return outcomes.end_recurring(state, event.verdict)
     return state, []
 
 
