@@ -1,4 +1,4 @@
-"""What speaks against the success of a job whose tasks all exited 0; see unit/test_success.py."""
+"""What speaks against the success of a job whose tasks all exited 0; see unit/test_verdict.py."""
 
 from __future__ import annotations
 

@@ -85,15 +85,6 @@ worker:0 gone 1
 stop ->+ cancel restart:2; finish
 = verdict exit worker:0
 
-# who has finished does not start again with the group
-ps chief worker:2 ps | max=3 workers=independent
-worker:1 gone 0
-ps:0 exit 1
-again chief:0 worker:0 ps:0
-= attempts chief:0=1 worker:0=1 worker:1=0 ps:0=1
-chief:0 exit 0
-= succeeded 0 task
-
 # a server that fails after the chief has finished cannot be restarted
 ps chief worker:2 ps | max=3 workers=independent success=ALL
 chief:0 gone 0
@@ -146,11 +137,6 @@ evaluator:0 gone 0 -> nothing
 worker:0 gone 0
 = succeeded 0 task
 
-# without a restart in the spec nothing starts again
-mwm worker:3
-worker:0 exit 42 after 3600 -> stop worker:0 worker:1 worker:2 grace 10
-= failed 42 task
-
 # the last failure decides and the outcome says how often it was tried
 mwm worker:3 | max=2
 worker:1 exit 3
@@ -161,12 +147,6 @@ worker:2 exit 5
 = failed 5 task
 = words worker:2 exited 5, after 2 restarts; not restarted: restart.max allows 2 restarts
 = left 1 0
-
-# what the spec never restarts fails at once
-mwm worker:3 | max=3 never_on=2,137
-worker:1 exit 2
-= failed 2 task
-= mentions restart.never_on
 
 # what the spec never restarts ends a restart that its echo has begun
 mwm worker:3 | max=3 never_on=3
@@ -240,7 +220,7 @@ worker:1 exit 42 after 4
 
 # where there are no restarts a preemption gives none
 mwm worker:3 | max=0
-worker:1 exit 42 after 3600
+worker:1 exit 42 after 3600 -> stop worker:0 worker:1 worker:2 grace 10
 = failed 42 task
 
 # stopped while it waits to start again it ends at once

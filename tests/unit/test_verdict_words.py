@@ -1,8 +1,12 @@
-"""What one task says of its end, replayed as a history: which of its words count."""
+"""What one task says of its end, replayed as a history: which of its words count.
+
+Also errors as loggers, pretty printers and native code write them: the cause, and the user's line.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 
 import pytest
 
@@ -10,7 +14,9 @@ from distrun.agent.protocol import Cause, Code
 from distrun.job import events
 from distrun.strategies import Role
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
+from distrun.verdict.lone_calls import find_lone_call
 from distrun.verdict.model import Kind, Verdict
+from distrun.verdict.task_failures import missing_checkpoint
 from distrun.words.causes import cause_advice, cause_text
 from harness.values import not_none
 
@@ -203,3 +209,456 @@ def test_a_message_that_is_longer_than_what_was_read_asks_for_more() -> None:
     assert not long.is_enough
     assert LogTail(long.raw).is_enough
     assert LogTail(b"cut\nwhole\n", is_whole=False).is_enough
+
+
+# Errors as loggers, pretty printers and native code write them ------------------------------------
+
+
+PLAIN = (
+    'Traceback (most recent call last):\n  File "/u/t.py", line 12, in <module>\n    main()\n'
+    '  File "/u/t.py", line 6, in load\n    return rows["target"]\nKeyError: \'target\'\n'
+)
+RICH = """\
+{0}──── Traceback (most recent call last) ────{1}
+│ /u/t.py:12 in <module>                    │
+│                                           │
+│ ❱ 12 main()                               │
+│ /usr/lib/python3.11/json/decoder.py:6 in raw │
+│ /u/t.py:6 in load                         │
+│ ❱  6 │   return rows["target"]            │
+│ ╭─ locals ─╮                              │
+╰───────────────────────────────────────────╯
+KeyError: 'target'
+"""
+LOGURU = """\
+2026-11-25 10:00:00.123 | ERROR    | __main__:<module>:12 - An error has been caught
+Traceback (most recent call last):
+
+> File "/u/t.py", line 12, in <module>
+    main()
+    └ <function main at 0x7f>
+
+  File "/u/t.py", line 6, in load
+    return rows["target"]
+           └ {'label': 3}
+
+KeyError: 'target'
+"""
+IPYTHON = """\
+---------------------------------------------------------------------------
+KeyError                                  Traceback (most recent call last)
+File /u/t.py:12
+     10 def main():
+---> 12 main()
+
+File /u/t.py:6, in load(rows)
+      4 def load(rows):
+----> 6     return rows["target"]
+
+KeyError: 'target'
+"""
+TF = "tensorflow.python.framework.errors_impl."
+PREFIXED = "".join(f"[1,0]<stderr>: {line}\n" for line in PLAIN.splitlines())
+LATER = "".join(f"wandb: summary {number}\n" for number in range(120))
+IPYTHON_7 = """\
+KeyError                                  Traceback (most recent call last)
+~/u/t.py in <module>
+     10 def main():
+---> 12 main()
+
+~/u/t.py in load(rows)
+      4 def load(rows):
+----> 6     return rows["target"]
+
+KeyError: 'target'
+"""
+REMOTE = (
+    'multiprocessing.pool.RemoteTraceback:\n"""\n' + PLAIN + '"""\n\n'
+    "The above exception was the direct cause of the following exception:\n\n"
+    'Traceback (most recent call last):\n  File "/u/main.py", line 3, in <module>\n'
+    "    pool.map(load, rows)\nKeyError: 'target'\n"
+)
+GROUP = """\
+  + Exception Group Traceback (most recent call last):
+  |   File "/u/main.py", line 3, in <module>
+  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/u/t.py", line 6, in load
+    |     return rows["target"]
+    | KeyError: 'target'
+    +------------------------------------
+"""
+PYTEST = """\
+_________________________________ test_a _________________________________
+
+    def load(rows):
+>       return rows["target"]
+E       KeyError: 'target'
+
+t.py:6: KeyError
+========================= short test summary info =========================
+FAILED t.py::test_a - KeyError: 'target'
+"""
+FORMS = {
+    "plain": PLAIN,
+    "rich": RICH.format("╭", "╮"),
+    "rich without letters": RICH.translate(str.maketrans("╭╮╰╯─│", "++++-|")).format("+", "+"),
+    "one JSON object a line": "start\n"
+    + json.dumps({"severity": "CRITICAL", "exception": PLAIN})
+    + "\n",
+    "JSON in JSON": json.dumps({"log": {"exc": [PLAIN]}}) + "\n",
+    "logfmt": 'level=error msg="crash" exc="' + PLAIN.replace("\n", "\\n") + '"\n',
+    "loguru": LOGURU,
+    "IPython": IPYTHON,
+    "a prefix for each line": PREFIXED,
+    "set in by a logger": "".join(f"    {line}\n" for line in PLAIN.splitlines()),
+    "followed by 120 lines": PLAIN + LATER,
+    "the time before each line": "".join(
+        f"2026-11-25 10:00:0{second}.5 {line}\n" for second, line in enumerate(PLAIN.splitlines())
+    ),
+    "Python's repr": f"ERROR training failed: {PLAIN!r}\n",
+    "structlog's frames": json.dumps({"event": "boom", "exception": [{
+        "exc_type": "KeyError", "exc_value": "'target'", "frames": [
+            {"filename": "/u/t.py", "lineno": 12, "name": "<module>"},
+            {"filename": "/u/t.py", "lineno": 6, "name": "load"}]}]}) + "\n",
+    "IPython 7": IPYTHON_7,
+    "another process's": REMOTE,
+    "a terminal's links": PLAIN.replace(
+        "/u/t.py", "\x1b]8;id=1;file:///u/t.py\x1b\\/u/t.py\x1b]8;;\x1b\\"),
+    "a group": GROUP,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_traceback_in_any_form(form: str) -> None:
+    verdict = alone(FORMS[form])
+    assert verdict.kind is Kind.EXCEPTION
+    assert verdict.cause.text == "KeyError: 'target'"
+    assert verdict.cause.name == "t.py:6 in load"
+    assert [each.text for each in verdict.evidence][-1] == "KeyError: 'target'"
+
+
+def test_a_line_of_the_log_is_quoted_by_its_own_number() -> None:
+    log = "start\n" + json.dumps({"exception": PLAIN}) + "\nend\n"
+    assert {each.line for each in alone(log).evidence} == {2}
+
+
+def aborted(why: str) -> tuple[str, None, int]:
+    return f"step 3\n{why}\n", None, 6
+
+
+def opens(error: str) -> str:
+    return "".join(
+        f"OpenBLAS blas_thread_init: pthread_create failed for thread {number} of 64: {error}\n"
+        "OpenBLAS blas_thread_init: RLIMIT_NPROC 4096 current, 513046 max\n"
+        for number in range(1, 9)
+    )
+
+
+def py(error: str, above: str = "") -> str:
+    return PLAIN.replace("KeyError: 'target'", f"{above}{error}")
+
+
+EAGAIN = "Resource temporarily unavailable"
+FORKED = '  File "/usr/lib/python3.11/multiprocessing/popen_fork.py", line 6, in _launch\n'
+THREADS, MEMORY, PORT = "process or thread", "out of memory", "found a port taken"
+FULL_GRPC = (
+    'E1002 06:05:36.396187488 1574 ev_poll.cc:9] pollset: {"description":"Too many open files",'
+    '"errno":24,"syscall":"eventfd"}\n'
+)
+NATIVE = {
+    what: (log, code, signal, kind, said)
+    for kind, said, logs in (
+        (Kind.LIMIT, THREADS, {
+            "OpenBLAS interrupts its program": (opens(EAGAIN) + py("KeyboardInterrupt"), None, 2),
+            "OpenBLAS, and a shell": (opens(EAGAIN) + py("KeyboardInterrupt"), 130, None),
+            "OpenBLAS in Chinese": (opens("资源暂时不可用"), None, 11),
+            "libstdc++'s thread": aborted(f"  what():  thread constructor failed: {EAGAIN}"),
+            "libc++": aborted("libc++abi: terminating due to uncaught exception of type std::"
+                              f"system_error: thread constructor failed: {EAGAIN}"),
+            "Intel's OpenMP": aborted("OMP: Error #34: System unable to allocate necessary "
+                                      "resources for OMP thread:\nOMP: System error #11: x"),
+            "Rust": (py('Panic: ThreadPoolBuildError { kind: IOError(Os { code: 11 }) }'), 1, None),
+            "Java": ("java.lang.OutOfMemoryError: unable to create new native thread\n", 1, None),
+            "os.fork of one's own": (
+                py(f"BlockingIOError: [Errno 11] {EAGAIN}",
+                   '  File "/u/t.py", line 7, in f\n    os.fork()\n'), 1, None),
+        }),
+        (Kind.LIMIT, "too many files", {
+            "gRPC, then an abort": aborted(FULL_GRPC + "F1002 06:05:36.3 1 x.cc:9] Check failed"),
+            "gRPC, then lost peers": (
+                FULL_GRPC + py(f"{TF}UnavailableError: Socket closed"), 1, None),
+            "gRPC, then no server": (
+                FULL_GRPC + py(f"{TF}UnknownError: Could not start gRPC server"), 1, None),
+            "accept": aborted("E0809 07:14:29.02 1 tcp.cc:2] Failed accept4: Too many open files"),
+            "descriptors that do not arrive": (
+                py("RuntimeError: received 0 items of ancdata"), 1, None),
+        }),
+        (Kind.LIMIT, "a limit of its host", {
+            "a file's size": (py("OSError: [Errno 27] File too large"), 1, None),
+            "SIGXFSZ": ("step 3\n", None, 25),
+            "processor time": ("step 3\n", 152, None),
+            "watches": (py("OSError: [Errno 28] inotify watch limit reached"), 1, None),
+        }),
+        (Kind.PERMISSION, "may not create threads", {
+            "seccomp": (opens("Operation not permitted") + py("RuntimeError: can't start new "
+                                                              "thread"), 1, None),
+        }),
+        (Kind.HOST_MEMORY, MEMORY, {
+            "absl": aborted("[low_level_alloc.cc : 575] RAW: mmap error: 12"),
+            "tcmalloc": aborted("tcmalloc.cc:6] MmapAligned() failed (size, alignment) 1073741"),
+            "tcmalloc's null": ("tcmalloc: large alloc 8589934592 bytes == (nil) @\n", 1, None),
+            "libc++'s bad_alloc": aborted("libc++abi: terminating due to uncaught exception of "
+                                          "type std::bad_alloc: std::bad_alloc"),
+            "Python itself": (
+                "Fatal Python error: _PyRuntimeState_Init: memory error\n", 1, None),
+            "a fork": (py("OSError: [Errno 12] Cannot allocate memory", FORKED), 1, None),
+            "shared memory": (py("RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus "
+                                 "error. It is possible that workers are out of shared memory"),
+                              1, None),
+        }),
+        (Kind.DISK_FULL, "disk full", {
+            "TensorFlow's own words": (
+                py(f"{TF}ResourceExhaustedError: /m/p-0; No space left on device [Op:SaveV2]"),
+                1, None),
+            "a quota": (
+                py(f"{TF}ResourceExhaustedError: disk quota exceeded [Op:SaveV2]"), 1, None),
+        }),
+        (Kind.PORT_TAKEN, PORT, {
+            "TensorBoard": (
+                "ERROR: TensorBoard could not bind to port 6006, it was already in use\n", 1, None),
+            "gRPC, then a crash": (
+                "E0727 11:38:35.7 2 tcp.c:2] bind [::]:2223: Address already in use\n", None, 11),
+            "gloo": aborted("  what():  [enforce fail at d.cc] . bind: Address already in use"),
+            "Flask": (
+                "Address already in use\nPort 5000 is in use by another program. Stop\n", 1, None),
+        }),
+        (Kind.PORT_TAKEN, "could not bind its port", {
+            "gRPC of Python": (
+                py("RuntimeError: Failed to bind to address [::]:50051; set GRPC"), 1, None),
+        }),
+        (Kind.NETWORK, "could not use an address", {
+            "another host's address": (
+                py("OSError: [Errno 99] Cannot assign requested address"), 1, None),
+        }),
+        (Kind.KILLED, "process 9 was killed by SIGKILL", {
+            "a loader's process": (
+                py("RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed."),
+                1, None),
+        }),
+        (Kind.EXIT, "exited 3 by itself", {
+            "a large allocation that went well": (
+                "tcmalloc: large alloc 8589934592 bytes == 0x5581e6 @ 0x7f\nbad loss\n", 3, None),
+            "files that were retried": (
+                "warning: Too many open files, waiting\nbad loss\n", 3, None),
+        }),
+    )
+    for what, (log, code, signal) in logs.items()
+}  # fmt: skip
+"""As libraries say what they lack: public reports have these lines."""
+CAUSES = {
+    "threads in C++": (
+        *aborted("terminate called after throwing an instance of 'std::system_error'\n"
+                 "  what():  Resource temporarily unavailable"), Kind.LIMIT, "process or thread"),
+    "OpenBLAS": (
+        "OpenBLAS blas_thread_init: pthread_create failed for thread 3 of 4\n", 1, None,
+        Kind.LIMIT, "process or thread"),
+    "TensorFlow's allocator": (
+        *aborted("F1125 10:00:00.123 139 mem.cc:9] Check failed: ptr != nullptr Failed to allocate "
+                 "8589934592 bytes"), Kind.HOST_MEMORY, "out of memory"),
+    "two writers of an HDF5 file": (
+        PLAIN.replace("KeyError: 'target'", '  File "h5py/h5f.pyx", line 122, in h5py.h5f.create\n'
+                      "BlockingIOError: [Errno 11] Unable to create file (unable to lock file)"),
+        1, None, Kind.EXCEPTION, "lock file), at t.py:6 in load"),
+    "conda": (
+        "\nCommandNotFoundError: Your shell has not been properly configured to use 'conda'."
+        "\nTo initialize your shell, run\n\n    $ conda init <SHELL_NAME>\n" + "  - bash\n" * 6
+        + "IMPORTANT: You may need to close and restart your shell after running 'conda init'.\n",
+        1, None, Kind.SCRIPT_NOT_FOUND, "configured to use 'conda'"),
+    "module": (
+        "t.sh: line 3: module: command not found\n", 127, None, Kind.SCRIPT_NOT_FOUND,
+        "only an interactive shell has: t.sh: line 3: module"),
+    "an error before its hint": (
+        "config error: no key 'lr'\nerror: bad config\nSee the help\nGood luck\n", 4, None,
+        Kind.EXIT, "exited 4 by itself"),
+    **NATIVE,
+    "pytest": (PYTEST, 1, None, Kind.EXCEPTION, "failed with KeyError: 'target', at t.py:6"),
+    "click, after its hint": (
+        "Usage: t.py [OPTIONS]\nTry 't.py --help' for help.\n\nError: Invalid value for '--lr'\n",
+        2, None, Kind.ARGUMENTS, "Error: Invalid value for '--lr'"),
+    "an exit after an exception": (
+        PLAIN, 3, None, Kind.EXCEPTION, "exited 3 by itself, after it had printed KeyError"),
+    "a typo that Python corrects": (
+        PLAIN.replace("KeyError: 'target'", "AttributeError: 'Adam' object has no attribute "
+                      "'aply_gradients'. Did you mean: 'apply_gradients'?"), 1, None,
+        Kind.EXCEPTION, "Did you mean: 'apply_gradients'?"),
+    "Keras 2's class": (
+        PLAIN.replace("KeyError: 'target'",
+                      "AttributeError: 'Sequential' object has no attribute 'reset_states'"), 1,
+        None, Kind.KERAS3, "'Sequential' object"),
+    "Keras 2's module": (
+        PLAIN.replace("KeyError: 'target'", "ImportError: `keras.optimizers.legacy` is not "
+                      "supported in Keras 3. When using `tf.keras`, install tf_keras"), 1, None,
+        Kind.KERAS3, "keras.optimizers.legacy"),
+    "Estimator": (
+        PLAIN.replace("KeyError: 'target'",
+                      "ModuleNotFoundError: No module named 'tensorflow.python.estimator'"), 1,
+        None, Kind.TENSORFLOW1, "tensorflow.python.estimator"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CAUSES)
+def test_the_cause_in_native_and_other_words(what: str) -> None:
+    log, code, signal, kind, said = CAUSES[what]
+    verdict = alone(log, code, signal)
+    assert (verdict.kind, said in cause_text(verdict.cause)) == (kind, True), verdict
+
+
+IN_CODE = """\
+
+in user code:
+
+    File "/u/net.py", line 9, in call  *
+        x + y
+
+    TypeError: no operand +: 'int'
+"""
+NODE = """\
+Detected at node 'loss/Sub' defined at (most recent call last):
+    File "/u/train.py", line 3, in <module>
+      model.fit(x, y)
+Node: 'loss/Sub'
+"""
+CALLED = "Exception encountered when calling N.call()."
+OP_ERROR = "tensorflow.python.framework.errors_impl.InvalidArgumentError: "
+FULL = "[Errno 28] No space left on device"
+WRAPPED = {
+    "several errors of a graph": (
+        (f"{OP_ERROR}Graph execution error:\n\n{NODE}2 root error(s) found.\n"
+         "  (0) INVALID_ARGUMENT:  required broadcastable shapes\n\t [[{{node loss/Sub}}]]\n"
+         "  (1) CANCELLED:  Function was cancelled before it was started"),
+        "InvalidArgumentError: required broadcastable shapes"),
+    "a dataset": (
+        (f"{OP_ERROR}Error in user-defined function passed to MapDataset:7 transformation with "
+         "iterator: Iterator::Root::Map: not a valid float: two\n\t [[{{node DecodeCSV}}]]"),
+        "InvalidArgumentError: not a valid float: two"),
+    "Keras": (
+        f"ValueError: {CALLED}\n\nIt has rank 1\n\nArguments received by N.call():\n  • x='{FULL}'",
+        "ValueError: It has rank 1"),
+    "a KeyError of Keras": (
+        rf"KeyError: '{CALLED}\n\n\x1b[1mscales\x1b[0m\n\nAr'", "KeyError: 'scales'"),
+    "a model that Keras builds": (
+        ("RuntimeError: Unable to automatically build the model. Please build it yourself.\n"
+         f"Exception encountered:\n'{CALLED}\\n\\nno bias\\n'"), "RuntimeError: no bias"),
+    "a shape that is inferred": (
+        f"RuntimeError: {CALLED}\n\nCould not infer the shape. Error encountered:\n{IN_CODE}",
+        "TypeError: no operand +: 'int'"),
+    "a function of one's own in a dataset": (
+        (f"{OP_ERROR}Error in user-defined function passed to MapDataset:2 transformation with "
+         "iterator: Iterator::Root::Shard::Map: ValueError: label 1 is none\n"
+         f"{TB}\nValueError: label 1 is none\n\n\n\t [[EagerPyFunc]]"),
+        "ValueError: label 1 is none"),
+    "a wrapper of nothing": ("ValueError: in user code:", "ValueError: in user code:"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRAPPED)
+def test_what_tensorflow_and_keras_wrap_is_found(what: str) -> None:
+    log, message = WRAPPED[what]
+    verdict = alone(f"{TB}{log}\n")
+    assert (verdict.kind, verdict.cause.text) == (Kind.EXCEPTION, message)
+
+
+@pytest.mark.parametrize(
+    ("said", "successor"),
+    [
+        ("'MirroredStrategy' object has no attribute 'experimental_run_v2'", "strategy.run"),
+        ("'Sequential' object has no attribute 'predict_classes'", "np.argmax("),
+        ("'Adam' object has no attribute 'get_updates'", "optimizers.legacy"),
+        ("module 'x' has no attribute 'CollectiveHints'", "CommunicationOptions"),
+    ],
+)
+def test_a_name_that_was_replaced_gets_its_successor(said: str, successor: str) -> None:
+    verdict = alone(PLAIN.replace("KeyError: 'target'", f"AttributeError: {said}"))
+    assert successor in (cause_advice(verdict.cause) or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("if chief:\n    model.evaluate(data)\n", "2 calls evaluate"),
+        ("if rank == 0:\n    x = 1\nelse:\n    s.reduce(x)\n", "4 calls reduce"),
+        ("if task_id:\n    m.save('a')\nelse:\n    m.save('b')\n", ""),
+        ("if epochs > 3:\n    m.save('a')\n", ""),
+        ("if chief:\n    print('saved')\n", ""),
+        ("if chief:\n  (", ""),
+        ("me = int(environ['DISTRUN_RANK'])\nif me == 0:\n    s.gather(x)\n", "3 calls gather"),
+        ("def f():\n    s.reduce(x)\nif chief:\n    f()\n", "4 calls f"),
+        ("def f():\n    if not chief: return\n    m.save(p)\n", "3 calls save"),
+        ("for x in y:\n    if rank: continue\n    strategy.run(f)\n", "3 calls run"),
+        ("chief and m.save(p)\nm.save(q) if step > 3 else None", "1 calls save"),
+        ("if random.random() < 0.5:\n    strategy.run(f)\n", "2 calls run"),
+        ("if chief:\n    np.save(p, a); subprocess.run(c); fig.save(q)\n", ""),
+        ("n = len(cluster['worker'])\nif n > 1:\n    m.fit(d)\n", ""),
+        ("if batch_index % 100 == 0 or num_workers > 1:\n    m.save(p)\n", ""),
+    ],
+)
+def test_a_call_of_one_task_alone_is_found(text: str, found: str) -> None:
+    assert find_lone_call(text) == found
+
+
+@pytest.mark.parametrize("text", ["x = " + "-" * 200_000 + "1", "x = " + "1 + " * 100_000 + "1"])
+def test_a_script_that_nests_too_deeply_has_no_lone_call(text: str) -> None:
+    assert find_lone_call(text) == ""
+
+
+def test_children_that_were_forked_are_told_in_a_stall() -> None:
+    dump = (
+        "Fatal Python error: Aborted\n\nCurrent thread 0x01 (most recent call first):\n"
+        '  File "/u/t.py", line 12 in main\nFatal Python error: Aborted\n\n'
+        "Current thread 0x01 (most recent call first):\n"
+        '  File "/usr/lib/python3.11/multiprocessing/pool.py", line 114 in worker\n'
+        '  File "/usr/lib/python3.11/multiprocessing/popen_fork.py", line 71 in _launch\n'
+        '  File "/u/t.py", line 11 in main\n'
+    )
+    assert LogAnalysis(LogTail(dump.encode())).forks_at == "t.py:11 in main"
+    assert LogAnalysis(LogTail(dump.replace("_launch", "poll").encode())).forks_at == ""
+
+
+def test_a_remedy_is_not_cut() -> None:
+    said = "Could not apply FILE based sharding: the dataset only has 1 file(s), which is not " + (
+        "enough. " * 30 + "Consider setting the auto sharding policy to DATA or OFF."
+    )
+    assert "to DATA or OFF" in cause_text(
+        alone(PLAIN.rpartition("KeyError")[0] + f"ValueError: {said}\n").cause
+    )
+
+
+def test_the_evidence_is_the_error_and_not_the_hint_after_it() -> None:
+    log, code, *_ = CAUSES["an error before its hint"]
+    assert alone(log, code).evidence[0].text == "error: bad config"
+
+
+MERGE = "[Op:MergeV2Checkpoints]"
+
+
+@pytest.mark.parametrize(
+    ("error", "path"),
+    [
+        ("NotFoundError: Failed to find any matching files for /t/m.ckpt-13", "/t/m.ckpt-13"),
+        ("NotFoundError: /run/m.ckpt-0_temp_5f/part-0.index; No such file or directory "
+         + MERGE, "/run/m.ckpt-0_temp_5f/part-0.index"),
+        ("NotFoundError: ./m/variables/variables_temp/part-0.index; No such file or directory "
+         + MERGE, "./m/variables/variables_temp/part-0.index"),
+        ("NotFoundError: when restoring from checkpoint at /x/ckpt-3: not found", "/x/ckpt-3"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/u/my checkpoints/a'",
+         "/u/my checkpoints/a"),
+        ("NotFoundError: /x/checkpoint; No such file or directory", "/x/checkpoint"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'", ""),
+        (f"NotFoundError: no data {MERGE}", ""),
+        ("ValueError: the checkpoint /x/ckpt-3 has another shape", ""),
+    ],
+)  # fmt: skip
+def test_a_checkpoint_that_is_missing(error: str, path: str) -> None:
+    assert missing_checkpoint(error) == path

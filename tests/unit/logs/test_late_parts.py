@@ -1,17 +1,20 @@
-"""A log with parts that arrived late reads as if they had arrived in time."""
+"""A log with parts that arrived late, or from several hosts, reads as if it was written here."""
 
 from __future__ import annotations
 
 import os
 import random
+import struct
 from pathlib import Path
 
 import pytest
 
 from distrun.agent.linux import syscalls
-from distrun.agent.protocol import INDEX_RECORD
+from distrun.agent.protocol import INDEX_RECORD, LogData
+from distrun.job.chosen_logs import joined_logs
 from distrun.job.folder import JobFolder, late_log_name, task_of_log
 from distrun.logs import JoinedLog, LatePart, TaskLog, View, merged
+from distrun.supervisor.hosts.log_mirror import LogMirror
 from harness.logs import T0, Job
 
 WHOLE = "".join(f"line {number}\n" for number in range(60)).encode()
@@ -122,3 +125,88 @@ def test_other_files_are_no_parts(folder: JobFolder) -> None:
     assert list(found) == [folder.log_of("worker:1")]
     assert [offset for offset, _, _ in found[folder.log_of("worker:1")]] == [20, 900, 1000]
     assert task_of_log("my-role-12.log") == "my-role:12"
+
+
+# Copies -------------------------------------------------------------------------------------------
+
+
+LOG, INDEX = "worker-0.log", "worker-0.idx"
+
+
+class Sender:
+    """A host that prints lines, and sends them and its index in parts of odd sizes."""
+
+    def __init__(self, mirror: LogMirror) -> None:
+        self.mirror = mirror
+        self._log = self._index = b""
+        self._sent = 0
+
+    def print(self, line: bytes, at: float) -> None:
+        self._log += line + b"\n"
+        self._index += struct.pack("<dQ", at, len(self._log))
+
+    def send(self, keep: int = 0) -> None:
+        """Send what is printed, without the last `keep` bytes of the log and of the index."""
+        end, end_of_index = len(self._log) - keep, len(self._index) - keep
+        sizes = self.mirror.sizes
+        assert self.mirror.write(LogData(LOG, sizes[LOG], self._log[sizes[LOG] : end]))
+        while sizes[INDEX] < end_of_index:
+            part = self._index[sizes[INDEX] : min(sizes[INDEX] + 7, end_of_index)]
+            assert self.mirror.write(LogData(INDEX, sizes[INDEX], part))
+
+
+def shown(folder: Path, *, since: float | None = None) -> list[bytes]:
+    job = JobFolder(folder)
+    logs = joined_logs(job, [TaskLog("worker:0", str(job.logs / LOG), str(job.logs / INDEX))])
+    return b"".join(merged(logs, View(["worker:0"], raw=True), since=since)).splitlines()
+
+
+@pytest.mark.parametrize("keep", [0, 3])
+@pytest.mark.parametrize("limit", [None, 1_000_000])
+def test_output_of_a_task_that_moves_and_returns_stands_in_its_order(
+    tmp_path: Path, keep: int, limit: int | None
+) -> None:
+    """`keep` bytes arrive only after the task has started on the next host."""
+    (tmp_path / "logs").mkdir()
+    first, second = LogMirror(tmp_path / "logs", limit), LogMirror(tmp_path / "logs", limit)
+    here, there = Sender(first), Sender(second)
+    first.add(LOG)
+    here.print(b"one", 100.0)
+    here.send(keep)
+    first.set_aside(LOG, 110.0)
+    second.add(LOG)
+    there.print(b"two", 200.0)
+    there.send()
+    here.send()
+    assert first.is_complete is second.is_complete is False
+    second.set_aside(LOG, 210.0)
+    first.add(LOG)
+    here.print(b"three", 300.0)
+    here.send()
+    assert shown(tmp_path) == [b"one", b"two", b"three"]
+    torn = [b"one"] if keep else []  # its start had no time yet when the next host continued
+    assert shown(tmp_path, since=150.0) == [*torn, b"two", b"three"]
+    assert shown(tmp_path, since=250.0) == [b"three"]
+
+
+def test_where_an_attempt_begins_is_counted_in_the_copy(tmp_path: Path) -> None:
+    """The host's log begins anew on each host, the copy does not."""
+    mirror = LogMirror(tmp_path)
+    assert mirror.offset_in_copy("worker:0", 7) == 7, "a host that writes into the job's folder"
+    (tmp_path / LOG).write_bytes(b"of another host\n")
+    mirror.add(LOG)
+    assert mirror.offset_in_copy("worker:0", 0) == 16
+    assert mirror.write(LogData(LOG, 0, b"attempt 1\n"))
+    mirror.add(LOG)
+    assert mirror.offset_in_copy("worker:0", 10) == 26
+
+
+def test_a_part_that_comes_after_a_gap_is_a_failure_and_one_that_came_before_is_none(
+    tmp_path: Path,
+) -> None:
+    mirror = LogMirror(tmp_path)
+    mirror.add(LOG)
+    for _ in range(2):
+        assert mirror.write(LogData(LOG, 0, b"one\n"))
+    assert not mirror.write(LogData(LOG, 9, b"three\n"))
+    assert (tmp_path / LOG).read_bytes() == b"one\n"
