@@ -51,11 +51,11 @@ from distrun.agent.protocol.framing import ChecksummedSender
 from distrun.agent.tasks import runner
 from distrun.codec import to_json
 from distrun.job import folder as job_folder
+from distrun.job import py_spy
 from distrun.job.folder import JobFolder, JobStore
 from distrun.lifecycle import JobState
 from distrun.spec import loader
 from distrun.spec.model import Spec
-from distrun.supervisor import stack_collector
 from distrun.supervisor.hosts import bootstrap, ssh
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.reach import Connection as HostConnection
@@ -115,7 +115,7 @@ class World:
             (ssh, "make_reach", lambda host, spec: _Reach(host.name, spec, self)),
             (runner, "NotifySocket", self._notify_socket),
             (importlib.import_module("distrun.agent.agent"), "PortHolder", machines.Ports),
-            (stack_collector, "find_program", lambda: None),  # stacks would be dumped in a fork
+            (py_spy, "find", lambda: None),  # stacks would be dumped in a fork
             (former, "sys", types.SimpleNamespace(stderr=self)),
             (agent_main, "move_stdio", self._take_streams),
             (JobFolder, "_lock_holder", lambda _: os.getpid() if self.is_running else None),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from harness import tfjobs
 from harness.command import Distrun
 from harness.kubernetes import Cluster
 from harness.waiting import wait_until
@@ -24,6 +25,14 @@ def test_tasks_run_in_pods_and_find_each_other(
     workers = configurations[0]["cluster"]["worker"]
     assert sorted(each.rpartition(".")[0] for each in workers) == ["10.92.1", "10.92.2"]
     assert not any("shm 65536" in " ".join(line.split()) for line in lines)
+
+
+def test_a_converted_tfjob_runs_in_pods(pods: Cluster, distrun: Distrun) -> None:
+    (distrun.cwd / "tfjob.yaml").write_text(tfjobs.manifest("local/tensorflow:1"))
+    distrun.checked("import", "tfjob.yaml", "-o", "job.yaml")
+    done = distrun.checked("launch", "job.yaml")
+    assert sorted(done.stdout.splitlines()) == tfjobs.OUTPUT
+    assert not pods.objects()
 
 
 def test_what_keeps_pods_from_running_is_told_in_the_words_of_kubernetes(

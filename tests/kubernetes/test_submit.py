@@ -10,6 +10,7 @@ import pytest
 
 from harness.command import Distrun
 from harness.kubernetes import Cluster
+from harness.values import not_none
 from harness.waiting import wait_until
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/kubernetes.md"
@@ -78,7 +79,13 @@ def test_a_submitted_job_is_seen_from_anywhere_and_leaves_nothing(
     assert job in listed.stdout, listed.stderr
     wait_until(lambda: "step 3 " in distrun("logs", job).stdout, what="its logs are seen")
     assert distrun.status(job)["kubernetes"]["namespace"] == "default"
+    attached = distrun.start("attach", job, stdout=-1, text=True)
+    # py-spy came with the job.
+    assert "it is no Python program" in distrun("stacks", job).stdout
+    assert " | step " in not_none(attached.stdout).readline()
     distrun.checked("kill", job, timeout=60)
+    attached.communicate(timeout=60)
+    assert attached.returncode == 137
     assert (distrun.status(job)["state"], distrun.status(job)["exit_code"]) == ("stopped", 137)
 
 

@@ -30,13 +30,19 @@ def test_a_job_is_followed_from_the_login_node_to_its_end(
     listed = distrun("ps")
     assert job_id in listed.stdout
     assert "running" in listed.stdout
-    followed = distrun.start("logs", "-f", job_id, stdout=-1, text=True)
+    followed, attached = (
+        distrun.start(*command, job_id, stdout=-1, text=True)
+        for command in (("logs", "-f"), ("attach",))
+    )
+    assert "it is no Python program" in distrun("stacks", job_id).stdout  # by srun, on its node
     timed_out = distrun("wait", job_id, "--timeout", "500ms")
     assert timed_out.returncode == 124
     gate.touch()
     distrun.checked("wait", job_id)
-    out, _ = followed.communicate(timeout=SOON)
-    assert sorted(out.splitlines()) == ["worker:0 | on h1", "worker:1 | on h2"]
+    for each in (followed, attached):
+        out, _ = each.communicate(timeout=SOON)
+        assert sorted(out.splitlines()) == ["worker:0 | on h1", "worker:1 | on h2"]
+        assert each.returncode == 0
     kinds = [event["event"] for event in recorded_events(distrun, job_id)]
     assert kinds[:2] == ["JobQueued", "JobCreated"]
     assert kinds[-1] == "JobEnded"

@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from distrun.supervisor.stack_collector import find_program
+from distrun.job import py_spy
 from harness.command import Distrun
 from harness.hanging import ACCEPTS, hanging_script
 from harness.host_fixtures import Ssh
@@ -77,7 +77,7 @@ def test_a_deadlock_on_three_hosts_is_found_in_one_command(ssh: Ssh, distrun: Di
         "worker:1": "load_batch, hang.py:6",
         "worker:2": "all_reduce, hang.py:11",
     }
-    digest = hashlib.sha256(Path(not_none(find_program())).read_bytes()).hexdigest()
+    digest = hashlib.sha256(Path(not_none(py_spy.find())).read_bytes()).hexdigest()
     for host in these:
         assert len(list(host.home.rglob(digest))) == 1
     these[2].cut()

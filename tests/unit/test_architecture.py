@@ -309,7 +309,7 @@ LAYERS = (
     {
         *("distrun.agent", "distrun.errors", "distrun.frozen"),
         *("distrun.job.held_package", "distrun.job.printed_progress", "distrun.job.progress_lines"),
-        "distrun.job.scheduler",
+        *("distrun.job.py_spy", "distrun.job.relay", "distrun.job.scheduler"),
         *("distrun.spec.regular_file", "distrun.spec.resources"),
         *("distrun.spec.tensorflow_versions", "distrun.strategies"),
         *("distrun.supervisor.forked_process", "distrun.supervisor.received_tree"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,8 +16,8 @@ import pytest
 from distrun.agent.protocol import Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.cli import kill
-from distrun.errors import UsageError
-from distrun.job import control
+from distrun.errors import HostError, UsageError
+from distrun.job import control, relay
 from distrun.job import folder as job_folder
 from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.job import read_job
@@ -299,10 +300,43 @@ def test_only_what_is_known_to_have_ended_counts_as_ended() -> None:
     assert batch_job._entry(NAME, [{"kind": "Pod", **pod}]).is_active
 
 
-def test_a_job_of_another_machine_is_not_said_to_have_ended(folder: JobFolder) -> None:
-    """By a key of `watch`, or a button of the live page, it cannot be stopped."""
-    with pytest.raises(UsageError, match="to stop the job: distrun kill"):
+@pytest.mark.parametrize(
+    ("status", "exec_says", "said"),
+    [
+        ({"phase": "Pending"}, "", "does not run yet"),
+        (RUNNING, "echo error: upgrade failed >&2", "cannot be reached: error: upgrade failed"),
+        (RUNNING, "exec >&-", "cannot be reached: it has not answered"),
+        (RUNNING, f"printf '{relay.MARK.decode()}no frame of ours'", "no message of distrun"),
+        (RUNNING, f"printf '{relay.MARK.decode()}'", "was lost"),
+    ],
+)
+def test_a_job_whose_supervisor_cannot_be_asked_is_not_said_to_have_ended(
+    folder: JobFolder, answer: Path, status: dict[str, Any], exec_says: str, said: str
+) -> None:
+    items = [_object("Job", NAME, status={}), _object("Pod", f"{NAME}-1", status=status)]
+    answer.write_text(json.dumps({"items": items}))
+    program = Path(str(shutil.which("kubectl")))
+    is_relay = f'case "$*" in *connected*) {exec_says or ":"}; exit;; esac'
+    program.write_text(f"#!/bin/sh\n{is_relay}\nexec cat '{answer}'\n")
+    with pytest.raises(HostError, match=said):
+        control.take_stacks(folder, None, [])
+    with pytest.raises(HostError, match=said):  # by a key of `watch`, or a button of the live page
         control.stop(folder, "distrun watch", 15)
+
+
+def test_a_supervisor_finds_what_was_sent_with_it(tmp_path: Path) -> None:
+    """The image of its pod may have no kubectl, or another one."""
+    (tmp_path / "home/jobs/x").mkdir(parents=True)
+    sent = tmp_path / "bin/kubectl"
+    sent.parent.mkdir()
+    sent.touch(0o755)
+    code = (
+        "import signal; from distrun.kubernetes import guard; "
+        "signal.pthread_sigmask(signal.SIG_BLOCK, guard.SIGNALS); "
+        f"guard.run({str(tmp_path)!r}, ('sh', '-c', 'command -v kubectl', 'x'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{sent}\n"
 
 
 def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder) -> None:

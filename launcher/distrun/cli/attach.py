@@ -16,7 +16,7 @@ from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli.job_faults import find_job
 from distrun.cli.launched_job import ShownJob
 from distrun.cli.options import all_output_option, job_argument, task_option
-from distrun.errors import EXIT_KILLED, UsageError
+from distrun.errors import EXIT_KILLED
 from distrun.job.chosen_logs import check_choice
 from distrun.job.folder import JobFolder
 from distrun.job.session import AttachedJob
@@ -43,9 +43,6 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
       distrun attach mnist -t chief
     """
     folder = find_job(job)
-    if folder.is_elsewhere:
-        what = f"the supervisor of job {folder.job_id} is not on this machine"
-        raise UsageError(what, hint=f"to follow it: distrun logs -f {folder.job_id}")
     names = folder.state().task_names
     if names:
         check_choice([names], tasks)

@@ -215,6 +215,7 @@ class ShownJob(Listener):
             view,
             starts=self._log_starts(logs, view),
             fold=self._startup is not None and self._output.is_terminal,
+            polls=self.folder.is_elsewhere,
             watch_after=_WATCH_SECONDS,
         )
         self._session.watch(self._follower.fileno(), self._show_output)

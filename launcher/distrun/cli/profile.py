@@ -22,10 +22,11 @@ from distrun.cli.output_file import write_file
 from distrun.cli.stacks import problems, take
 from distrun.codec import to_json
 from distrun.errors import HostError
+from distrun.job import py_spy
 from distrun.job.folder import JobStore, replace_file
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
-from distrun.supervisor.stack_collector import Stacks, find_program
+from distrun.supervisor.stack_collector import Stacks
 from distrun.words.advice import link_text, reason_text
 from distrun.words.table import Column, make_table
 
@@ -80,7 +81,7 @@ def command(
         shown |= {"traffic": to_json(traffic), "slow_link": to_json(slow_link)}
         console.print_json({"job_id": folder.job_id, "seconds": seconds, **shown})
     else:
-        has_program = find_program() is not None
+        has_program = folder.is_elsewhere or py_spy.find() is not None
         view = profile_view(
             profiles, straggler, found, console.rich_console().width, has_program=has_program
         )

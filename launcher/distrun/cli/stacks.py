@@ -13,12 +13,12 @@ from distrun.cli import console
 from distrun.cli.options import job_argument, json_option, task_option
 from distrun.codec import to_json
 from distrun.errors import HostError, UsageError
-from distrun.job import control, stacks
+from distrun.job import control, py_spy, stacks
 from distrun.job.chosen_logs import check_choice, chosen_tasks
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.stacks import Entry, Frame, Thread
 from distrun.spec.problems import printable
-from distrun.supervisor.stack_collector import Stacks, find_program
+from distrun.supervisor.stack_collector import Stacks
 from distrun.words.formats import format_count, format_task_names
 
 _MOST_FRAMES = 12
@@ -69,25 +69,15 @@ def take(
     `seconds`: record for so long, also without py-spy.
 
     Raises:
-        DistrunError: it has ended, or they cannot be taken from here.
+        DistrunError: it has ended, or they cannot be taken.
     """
-    command = "profile" if seconds else "stacks"
-    if folder.is_elsewhere:
-        number, batch = folder.state().batch_id, folder.batch_job()
-        is_in_pod = batch is not None and batch.namespace
-        how = f"srun --jobid {number} --overlap distrun {command} {folder.job_id}"
-        where = "in a pod" if is_in_pod else "not on this machine"
-        raise HostError(
-            f"the supervisor of job {folder.job_id} is {where}",
-            hint=None if is_in_pod else f"run it there: {how}",
-        )
-    program = find_program()
-    if program is None and not seconds:
+    program = None if folder.is_elsewhere else py_spy.find() or ""
+    if program == "" and not seconds:
         raise HostError("py-spy is not installed here", hint=console.install_command("py-spy"))
     names = list(folder.state().tasks)
     check_choice([names], tasks)
     names = chosen_tasks(names, tasks) if tasks else []
-    found = control.take_stacks(folder, program or "", names, native=native, seconds=seconds)
+    found = control.take_stacks(folder, program, names, native=native, seconds=seconds)
     if found is None:
         raise UsageError(
             f"job {folder.job_id} has ended: nothing of it runs",

@@ -15,7 +15,6 @@ from distrun.errors import (
     DistrunError,
     HostError,
     InternalError,
-    UsageError,
     WaitTimeoutError,
 )
 from distrun.job import events, leftovers, record
@@ -49,7 +48,12 @@ def connect(
 
     Raises:
         InternalError: the supervisor lives and has not answered for `patience` seconds.
+        HostError: it is on another machine, and cannot be reached.
     """
+    if folder.is_elsewhere:
+        from distrun.job import queued_job
+
+        return queued_job.connect(folder)
     deadline = clock() + patience
     while True:
         connection = folder.connect()
@@ -123,12 +127,8 @@ def stop(folder: JobFolder, command: str, signum: int) -> bool:
     """Ask a job's supervisor to stop its job, and do not wait; return whether there is one.
 
     Raises:
-        DistrunError: the supervisor does not answer, or does not understand the request, or is on
-            another machine.
+        DistrunError: the supervisor does not answer, or does not understand the request.
     """
-    if folder.is_elsewhere and not folder.state().phase.is_final:
-        what = f"the supervisor of job {folder.job_id} is not on this machine"
-        raise UsageError(f"{what}; to stop the job: distrun kill {folder.argument}")
     resume_supervisor(folder)
     channel = connect(folder)
     if channel is None:
@@ -136,6 +136,7 @@ def stop(folder: JobFolder, command: str, signum: int) -> bool:
     with contextlib.closing(channel), contextlib.suppress(WaitTimeoutError):
         request_stop(channel, command, grace=None, signum=signum)
         wait_for_end(channel, folder.job_id, _REFUSAL_SECONDS)
+        require_supervisor_ended(folder)
     return True
 
 
@@ -200,6 +201,11 @@ def require_supervisor_ended(folder: JobFolder) -> None:
     Raises:
         HostError: it lives.
     """
+    if folder.is_elsewhere:
+        from distrun.job import queued_job
+
+        queued_job.require_ended(folder)
+        return
     supervisor = _living(folder, _EXIT_SECONDS)
     if supervisor is not None:
         raise HostError(
@@ -265,8 +271,10 @@ def removed_error(folder: JobFolder) -> HostError:
 
 
 def progress(folder: JobFolder) -> dict[str, protocol.Progress]:
-    """Return what each task of a running job has reported or printed last."""
+    """Return what each task of a running job has reported or printed last, if it is near."""
     found: dict[str, protocol.Progress] = {}
+    if folder.is_elsewhere:  # its record and its samples have to do
+        return found
     try:
         channel = connect(folder, _ANSWER_SECONDS)
     except InternalError:
@@ -285,7 +293,7 @@ def progress(folder: JobFolder) -> dict[str, protocol.Progress]:
 
 def take_stacks(
     folder: JobFolder,
-    program: str,
+    program: str | None,
     tasks: Sequence[str],
     *,
     native: bool = False,
@@ -295,7 +303,7 @@ def take_stacks(
 
     Args:
         folder: the job's.
-        program: the path of py-spy; '': there is none.
+        program: the path of py-spy; '': there is none; None: the supervisor's own.
         tasks: the names of those that are asked for; none means all.
         native: whether to show frames of C and C++ functions, too.
         seconds: record for so long; 0: look once.

@@ -9,14 +9,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
+import subprocess
 import time
 from typing import TYPE_CHECKING, Protocol
 
 from distrun import lifecycle
-from distrun.agent.protocol import KILL_GRACE, Cause, Code
+from distrun.agent.protocol import KILL_GRACE, Cause, Code, Notice, Request
+from distrun.agent.protocol.channel import Channel, ProtocolError
 from distrun.codec import from_json, to_json
 from distrun.errors import EXIT_KILLED, HostError, UsageError, WaitTimeoutError
 from distrun.frozen import Frozen, replace
+from distrun.job import held_package, relay
 from distrun.job.events import JobEnded, JobQueued, Origin, Outcome, Result, StopRequested
 from distrun.job.folder import BatchJob, replace_file
 from distrun.job.record import EventLog
@@ -38,6 +42,9 @@ _COPY_SECONDS = 10.0
 """How long the files of one job may take, where many are looked at."""
 _PATIENCE = 300.0
 """How long a scheduler may not answer before `wait` gives up."""
+_CONNECT_SECONDS = 30.0
+"""How long it may take to reach a supervisor: a busy slurmctld lets srun wait."""
+_DISCONNECT_SECONDS = 5.0
 _ENDED_BY_SIGNAL = 143
 _CANCEL_SECONDS = 60.0
 """How long a job may take to end once it is cancelled, until `kill` says that it has not."""
@@ -59,6 +66,12 @@ class Scheduler(Protocol):
 
     def refresh(self, folder: JobFolder, batch: BatchJob, seconds: float | None = None) -> None:
         """Bring here what is new in the files of a job, or what comes in so many seconds."""
+
+    def python_beside(self, folder: JobFolder, batch: BatchJob, code: str) -> list[str]:
+        """Return a command that runs a program in Python where a job's supervisor is.
+
+        The program's argument is the job's folder there.
+        """
 
     def signal(self, folder: JobFolder, batch: BatchJob) -> None:
         """Have a running job stopped as `stop_file` says."""
@@ -252,6 +265,75 @@ class QueuedJobWatch:
     def wait(self, timeout: float | None = None) -> None:
         """Wait a moment, for so many seconds at most."""
         time.sleep(_POLL_SECONDS if timeout is None else max(0.0, min(_POLL_SECONDS, timeout)))
+
+
+class RemoteChannel(Channel[Notice, Request]):
+    """A channel to the supervisor of a submitted job, by a process that its scheduler started."""
+
+    def __init__(self, connection: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        descriptor = connection.detach()
+        super().__init__(descriptor, descriptor, Notice)
+        self._process = process
+
+    def receive(self) -> list[tuple[int, Notice]]:
+        """Do the same, with messages whose fields are checked. Raises HostError."""
+        try:
+            return [(seq, from_json(type(each), each)) for seq, each in super().receive()]
+        except (ProtocolError, ValueError, TypeError) as error:
+            raise HostError("the supervisor has sent what is no message of distrun") from error
+
+    def close(self) -> None:
+        super().close()
+        with self._process:  # it ends by that, once all has arrived that was sent
+            try:
+                self._process.wait(_DISCONNECT_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+
+
+def connect(folder: JobFolder) -> RemoteChannel | None:
+    """Return a channel to the supervisor of a submitted job; None: the job has ended.
+
+    Raises:
+        HostError: the job waits, or its supervisor cannot be reached.
+    """
+    job, batch, name = look(folder), folder.batch_job(), f"the supervisor of job {folder.job_id}"
+    if job.problem is not None:
+        raise job.problem
+    if job.is_over or batch is None:
+        return None
+    if job.is_pending:
+        hint = f"to see what it waits for: distrun status {folder.job_id}"
+        raise HostError(f"{name} does not run yet", hint=hint)
+    code = held_package.read(relay.__file__).decode()
+    command = scheduler_of(batch).python_beside(folder, batch, code)
+    connection, theirs = socket.socketpair()
+    with theirs:
+        end, errors = theirs.fileno(), subprocess.PIPE
+        process = subprocess.Popen(
+            command, stdin=end, stdout=end, stderr=errors, start_new_session=True
+        )
+    connection.settimeout(_CONNECT_SECONDS)
+    received = b""
+    with contextlib.suppress(OSError):
+        while not received.endswith(relay.MARK) and (byte := connection.recv(1)):
+            received += byte
+    if received.endswith(relay.MARK):
+        return RemoteChannel(connection, process)
+    connection.close()
+    process.kill()
+    said = process.communicate()[1].decode("utf-8", "replace").strip()
+    if look(folder).is_over:  # since just now
+        return None
+    words = " | ".join(said.splitlines()) or "it has not answered"
+    raise HostError(f"{name} cannot be reached: {words}")
+
+
+def require_ended(folder: JobFolder) -> None:
+    """Check that a job whose channel has ended has ended. Raises HostError: its link is lost."""
+    if look(folder).is_active:
+        text = f"the connection to the supervisor of job {folder.job_id} was lost"
+        raise HostError(text, hint="the job goes on; call this command again")
 
 
 def wait_for_end(folder: JobFolder, timeout: float | None = None) -> JobState:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _EXIT_SECONDS = 10.0
+_COPY_SECONDS = 0.5
+"""How often what is new in the folder of a job on another machine is brought here."""
 
 
 class Listener:
@@ -155,6 +157,8 @@ class AttachedJob(FollowedJob):
     def __init__(self, folder: JobFolder, listener: Listener) -> None:
         super().__init__(folder, listener)
         self._record = EventReader(str(folder.events_file))
+        self._is_copy = folder.is_elsewhere
+        """Whether the record and the logs are to be brought here again and again."""
         channel = control.connect(folder)
         self.has_supervisor = channel is not None
         """False: the job has ended."""
@@ -163,6 +167,8 @@ class AttachedJob(FollowedJob):
             self._follow(channel)
             with contextlib.suppress(FileNotFoundError):
                 self.state = lifecycle.replay(self._record.read_new())
+            if self._is_copy:
+                self._copy_later()
         else:
             self.state = control.wait_for_final_state(folder)
 
@@ -180,7 +186,18 @@ class AttachedJob(FollowedJob):
         else:
             super()._on_message(message)
 
+    def _copy_later(self) -> None:
+        self._loop.call_at(self._loop.now() + _COPY_SECONDS, self._copy)
+
+    def _copy(self) -> None:
+        self._read_events()
+        self._copy_later()
+
     def _read_events(self) -> None:
+        if self._is_copy:
+            from distrun.job import queued_job
+
+            queued_job.refresh(self.folder)
         with contextlib.suppress(FileNotFoundError):
             for event in self._record.read_new():
                 self._step(event)

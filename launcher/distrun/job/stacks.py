@@ -19,7 +19,6 @@ _LONGEST_TEXT = 1 << 21
 _MOST_PROCESSES = 4096
 _MOST_PLACES, _MOST_FRAMES, _MOST_TASKS, _LONGEST_PLACE = 8, 12, 64, 300
 """Of what is recorded."""
-PY_SPY = "py-spy"
 
 
 class Frame(Frozen):

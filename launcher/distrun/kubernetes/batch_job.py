@@ -68,9 +68,17 @@ def run(command: list[str], given: str = "", seconds: float = kubectl.SECONDS) -
 def in_pod(batch: BatchJob, what: str, *args: str) -> list[str]:
     """Return a command that does something in the supervisor's pod, see :mod:`.in_pod`."""
     code = held_package.read(str(Path(__file__).with_name("in_pod.py"))).decode()
-    python = ["python3", "-I", "-S", "-c", code, what, *args]
+    return _python(batch, code, what, *args)
+
+
+def python_beside(folder: JobFolder, batch: BatchJob, code: str) -> list[str]:
+    """Return a command that runs a program in the supervisor's pod. Its argument is the folder."""
+    return _python(batch, code, folder_in_pod(folder.job_id))
+
+
+def _python(batch: BatchJob, code: str, *args: str) -> list[str]:
     options = ["--pod-running-timeout=1s", "-i", "-c", pods.CONTAINER, f"job/{batch.id}"]
-    return [*words(batch), "exec", *options, "--", *python]
+    return [*words(batch), "exec", *options, "--", "python3", "-I", "-S", "-c", code, *args]
 
 
 def folder_in_pod(job_id: str) -> str:

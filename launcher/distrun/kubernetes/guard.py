@@ -117,10 +117,12 @@ def supervise(seconds, base, kept, *command):
 def run(base, command):
     # type: (str, tuple[str, ...]) -> bool
     """Run a supervisor to its end. Returns whether it was asked to end by SIGTERM."""
+    path = base + "/bin:" + os.environ.get("PATH", os.defpath)  # kubectl came with it
     with open(base + "/home/jobs/" + command[-1] + "/batch.log", "ab") as log:
         child = subprocess.Popen(
             command,
             stderr=log,
+            env=dict(os.environ, PATH=path),
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS),  # noqa: PLW1509 - there are no threads
         ).pid
     with open(base + "/pid", "w") as file:

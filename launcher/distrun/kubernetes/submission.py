@@ -1,7 +1,7 @@
 """Leaves a job to Kubernetes: its supervisor runs in a pod, with all that it needs.
 
-The pod is given distrun, what distrun imports, this machine's kubectl, the program's files and the
-job's folder, as one archive. So its image needs only a python3.
+The pod is given distrun, what distrun imports, this machine's kubectl and py-spy, the program's
+files and the job's folder, as one archive. So its image needs only a python3.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from distrun.codec import to_json
 from distrun.errors import UsageError
 from distrun.frozen import replace
 from distrun.job import folder as job_folder
-from distrun.job import queued_job
+from distrun.job import py_spy, queued_job
 from distrun.job.folder import NOT_COPIED, BatchJob
 from distrun.job.scheduler import SchedulerError
 from distrun.kubernetes import batch_job, keeper, kubectl, manifest, pods
@@ -206,6 +206,9 @@ def _write(archive: tarfile.TarFile, folder: JobFolder, spec: Spec, files: Manif
                     inside = str(path.relative_to(Path(place).parent))
                     archive.add(str(path), f"package/{inside}")
     archive.add(os.path.realpath(kubectl.words("", "")[0]), "bin/kubectl")
+    program = py_spy.find()
+    if program is not None:
+        archive.add(program, f"bin/{py_spy.NAME}")
     if files is not None:
         _write_files(archive, files)
     inside = f"home/jobs/{folder.job_id}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,7 @@ def convert(text: str, entry_point: Sequence[str] = ()) -> str:
         InvalidSpecError: it is no TFJob, or it has what distrun cannot do.
     """
     try:
-        documents = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
+        documents = [_copied(each) for each in yaml.safe_load_all(text) if isinstance(each, dict)]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         first = printable(str(error).partition("\n")[0])
         raise InvalidSpecError(f"this is no YAML: {first}") from None
@@ -57,7 +56,7 @@ def convert(text: str, entry_point: Sequence[str] = ()) -> str:
     if len(jobs) != 1:
         found = f"{len(jobs)} TFJobs are in it" if jobs else "no TFJob is in it"
         raise InvalidSpecError(found, hint="give one manifest with `kind: TFJob`")
-    converted = _Conversion(copy.deepcopy(jobs[0]), entry_point)
+    converted = _Conversion(jobs[0], entry_point)
     try:
         spec = converted.convert()
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -348,6 +347,13 @@ class _Conversion:
             raise _refused("spec.successPolicy", f"{policy} is no policy of a TFJob")
         by_default = "chief" if "chief" in self._roles else "worker0"
         self._spec["success"] = "all" if policy else by_default
+
+
+def _copied(value: Any) -> Any:
+    """Return a value in which nothing is shared: an alias of YAML stands for a value of its own."""
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
 def _common_beginning(lists: list[list[str]]) -> list[str]:

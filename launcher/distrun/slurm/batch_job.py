@@ -7,6 +7,7 @@ SchedulerError.
 from __future__ import annotations
 
 import re
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,13 @@ def _time(text: str) -> float | None:
         return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
     except (ValueError, OverflowError):
         return None
+
+
+def python_beside(folder: JobFolder, batch: BatchJob, code: str) -> list[str]:
+    """Return a command that runs a program beside the batch script. Its argument is the folder."""
+    node = commands.run("squeue", "-h", "-j", batch.id, "-o", "%B")
+    options = [f"--jobid={batch.id}", f"--nodelist={node}", *commands.STEP_OPTIONS]
+    return ["srun", *options, sys.executable, "-I", "-S", "-c", code, str(folder.path)]
 
 
 def signal(folder: JobFolder, batch: BatchJob) -> None:  # noqa: ARG001 - all schedulers have it

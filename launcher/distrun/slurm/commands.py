@@ -13,6 +13,19 @@ from distrun.job.scheduler import MissingCommandError, SchedulerError
 
 LIMIT = 20.0
 """Seconds that a command may take. A busy slurmctld needs some."""
+STEP_OPTIONS = (
+    "--overlap",  # beside the steps that the user starts
+    "--nodes=1",
+    "--ntasks=1",
+    "--mem=0",  # all that the job has on the node
+    "--cpu-bind=none",  # all cores that the job has there
+    "--mpi=none",
+    "--chdir=/",
+    "--unbuffered",
+    "--kill-on-bad-exit=0",
+    "--job-name=distrun",
+)
+"""Of srun, for a process of distrun on one node of an allocation."""
 _ANSWER_CHARACTERS = 300
 
 

@@ -56,7 +56,7 @@ class Advisor:
             self._next.cancel()
 
     def _look(self) -> None:
-        from distrun.supervisor.stack_collector import find_program
+        from distrun.job import py_spy
 
         state = self._job.state
         self._next.move(self._job.loop.now() + _FIRST)  # if it is no time to look
@@ -69,7 +69,7 @@ class Advisor:
         if not names:
             return
         is_here = not any(map(self._job.has_own_logs, {state.tasks[name].host for name in names}))
-        program = (find_program() if is_here else None) or ""
+        program = (py_spy.find() if is_here else None) or ""
         self._next.cancel()
         then = partial(self._on_look, names, self._looks)
         self._running.stacks.ask(names, program, then, recorded=_SECONDS)

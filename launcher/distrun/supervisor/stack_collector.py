@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +16,7 @@ from distrun.agent.protocol.stack_messages import (
 )
 from distrun.codec import to_json
 from distrun.frozen import Frozen, field, replace
-from distrun.job import stacks
+from distrun.job import py_spy, stacks
 from distrun.lifecycle import TaskPhase
 
 if TYPE_CHECKING:
@@ -47,15 +46,6 @@ class _Question(NamedTuple):
     """Those that have not answered."""
     on_answer: Callable[[Stacks], None]
     answer: Stacks
-
-
-def find_program() -> str | None:
-    """Return the path of py-spy: beside this interpreter, or in PATH; None: it is not installed."""
-    import shutil
-
-    beside = os.path.join(os.path.dirname(sys.executable), stacks.PY_SPY)
-    found = beside if os.access(beside, os.X_OK) else shutil.which(stacks.PY_SPY)
-    return None if found is None else os.path.realpath(found)
 
 
 class StackCollector:
@@ -124,11 +114,16 @@ class StackCollector:
 
         names = set(request.tasks or self._job.state.tasks)
         native, recorded = request.native, request.seconds
-        self.ask(names, request.program, answer, native=native, recorded=recorded)
+        program = py_spy.find() or "" if request.program is None else request.program
+        if not (program or recorded):
+            why = "py-spy is not installed where the job was submitted"
+            answer(Stacks(silent=dict.fromkeys(self._job.state.hosts, why)))
+        else:
+            self.ask(names, program, answer, native=native, recorded=recorded)
 
     def ask_stalled(self, on_answer: Callable[[Stacks], None]) -> None:
         """Ask where all tasks stand, of a job that is to be stopped: it waits for little."""
-        program = find_program()
+        program = py_spy.find()
         if program is None:
             on_answer(Stacks())
         else:

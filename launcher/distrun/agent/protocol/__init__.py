@@ -450,12 +450,13 @@ class Watch(Request):
 
 
 class TakeStacks(Request):
-    """Answer with :class:`StacksTaken`. `program`: the path of py-spy. `tasks`: none means all.
+    """Answer with :class:`StacksTaken`. `tasks`: none means all.
 
+    `program`: the path of py-spy; empty: there is none; None: the supervisor's own.
     `seconds`: record for so long, also without a program; 0: look once.
     """
 
-    program: str
+    program: Optional[str]
     tasks: Sequence[str]
     native: bool
     seconds: int

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.linux.same_files import ANSWER, fingerprint
 from distrun.agent.protocol import Cause, Code
-from distrun.slurm import step_end
+from distrun.slurm import commands, step_end
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.inquiry import Question
@@ -32,18 +32,6 @@ _COMMAND = (
     *("-I", "-S", "-c", "exec(open(0,'rb',0,closefd=False).readline())"),
 )
 """The interpreter of the launching side is on the nodes, too, where they share its file system."""
-_OPTIONS = (
-    "--overlap",  # beside the steps that the user starts
-    "--nodes=1",
-    "--ntasks=1",
-    "--mem=0",  # all that the job has on the node
-    "--cpu-bind=none",  # all cores that the job has there
-    "--mpi=none",
-    "--chdir=/",
-    "--unbuffered",
-    "--kill-on-bad-exit=0",
-    "--job-name=distrun",
-)
 _TERMINATED = (Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.SUPERVISOR_SIGNALLED)
 """Slurm sends SIGTERM to end a step or a job."""
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
@@ -62,7 +50,7 @@ class SrunReach(Reach):
         self.connect_timeout: float = _CONNECT_SECONDS
 
     def open(self, job_id: str, login: Login) -> Connection:
-        command = ["srun", f"--jobid={self._given.job}", *_OPTIONS]
+        command = ["srun", f"--jobid={self._given.job}", *commands.STEP_OPTIONS]
         command += [f"--cpus-per-task={self._given.cores}", f"--nodelist={self._host}", *_COMMAND]
         environ = _environment(self._given)
         connection = open_connection(command, job_id, Code.SRUN_NOT_STARTED, environ)

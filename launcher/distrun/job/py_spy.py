@@ -1,0 +1,17 @@
+"""The program py-spy, which shows where Python programs stand: where it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+NAME = "py-spy"
+
+
+def find() -> str | None:
+    """Return its path: beside this interpreter, or in PATH; None: it is not installed."""
+    import shutil
+
+    beside = os.path.join(os.path.dirname(sys.executable), NAME)
+    found = beside if os.access(beside, os.X_OK) else shutil.which(NAME)
+    return None if found is None else os.path.realpath(found)

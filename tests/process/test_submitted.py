@@ -1,0 +1,107 @@
+"""A job whose supervisor is elsewhere is watched, sampled and stopped as one that is here.
+
+It runs on this machine, and a program in kubectl's place says that it is in a pod: it runs there
+what `kubectl exec` is given. tests/kubernetes and tests/slurm have real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from distrun.kubernetes import manifest
+from harness.command import Distrun
+from harness.terminal import OpenTerminal, Terminal
+from harness.waiting import wait_until
+
+KUBECTL = """\
+#!{python}
+import os, sys
+words = sys.argv[1:]
+if "exec" in words:
+    there = words[words.index("--") + 1:]
+    here = [each.replace("{base}/home", "{home}").replace("{base}", "{home}") for each in there]
+    os.execvp(here[0], here)
+print({answer!r})
+"""
+PROGRAM = """\
+import itertools, os, time
+for step in itertools.count(1):
+    print(f"step {step} loss 0.5", flush=True)
+    if os.path.exists("go"):
+        raise SystemExit(3)
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def job(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A job that ends with 3 once there is a file `go`. It is known here by its namespace."""
+    (distrun.cwd / "train.py").write_text(PROGRAM)
+    job = distrun.detached(f"exec {sys.executable} train.py")
+    labels = {manifest.LABEL: "distrun-x", "job-name": "distrun-x"}
+    metadata = {"name": "distrun-x", "labels": labels, "annotations": {"distrun/job": job}}
+    container = {"name": "distrun", "state": {"running": {}}}
+    running = {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [container]}
+    of_job = {"kind": "Job", "spec": {"template": {"spec": {}}}, "status": {}}
+    items = [
+        {"metadata": metadata, **of_job},
+        {"metadata": metadata, "kind": "Pod", "spec": {}, "status": running},
+    ]
+    kubectl = distrun.cwd / "bin/kubectl"
+    kubectl.parent.mkdir()
+    base, home, answer = manifest.base_of(job), str(distrun.home), json.dumps({"items": items})
+    kubectl.write_text(KUBECTL.format(python=sys.executable, base=base, home=home, answer=answer))
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(kubectl.parent), prepend=os.pathsep)
+    monkeypatch.setenv("DISTRUN_HOME", str(distrun.cwd / "elsewhere"))
+    assert job in distrun("ps", "--namespace", "n").stdout
+    yield job
+    monkeypatch.setenv("DISTRUN_HOME", str(distrun.home))
+    distrun("kill", job)
+
+
+def shows(window: Terminal, *texts: str) -> None:
+    wait_until(lambda: all(text in window.text() for text in texts), what=str(texts))
+
+
+def test_its_tasks_are_looked_at_and_attach_shows_them_to_their_end(
+    distrun: Distrun, job: str, terminal: OpenTerminal
+) -> None:
+    stacks = json.loads(distrun.checked("stacks", "--json").stdout)
+    assert stacks["hosts_without_answer"] == {}
+    assert {each["place"].partition(",")[0] for each in stacks["entries"]} == {"<module>"}
+    profile = json.loads(distrun.checked("profile", "--seconds", "1", "--json").stdout)
+    assert [each["task"] for each in profile["tasks"]] == ["worker:0", "worker:1"]
+    assert all(each["kinds"] for each in profile["tasks"])
+
+    window = terminal("attach", job, columns=100)
+    shows(window, "worker:0 | step", "worker:1 | step", "2/2 tasks up", "loss 0.5")
+    left = distrun.start("attach", stdin=-3, stdout=-3, stderr=-1, text=True)
+    wait_until(lambda: distrun.status()["state"] == "running")
+    (distrun.cwd / "go").touch()
+    wait_until(window.ended)
+    assert window.process.returncode == left.wait(60) == 3
+    assert f"job {job} failed" in window.text()
+    ended = distrun("stacks")
+    assert (ended.returncode, "has ended: nothing of it runs" in ended.stderr) == (2, True)
+    assert distrun("attach").returncode == 3
+
+
+def test_watch_shows_and_stops_it(distrun: Distrun, job: str, terminal: OpenTerminal) -> None:
+    pytest.importorskip("textual")
+    window = terminal("watch", columns=80)
+    shows(window, job, "worker:0", "loss 0.5")
+    window.type("s")
+    shows(window, "where worker:0 stands", "train.py:6")
+    window.type("k")
+    shows(window, "y stops it")
+    window.type("y")
+    shows(window, "stopped by distrun watch")
+    window.type("q")
+    wait_until(window.ended)
+    assert distrun.status(job)["exit_code"] == 137
