@@ -31,7 +31,10 @@ OUTPUT = [f"worker:{index} | worker {index} of 2 --steps=3 $(HOME) /data" for in
 
 
 def manifest(image: str) -> str:
-    """Two parameter servers, which never end, and two workers, of which both must succeed."""
+    """Two parameter servers, which never end, and two workers, of which both must succeed.
+
+    The template of both is one, by an alias of YAML.
+    """
     container: dict[str, Any] = {
         "name": "tensorflow",
         "image": image,
