@@ -315,12 +315,7 @@ class Fetch:
             source, number = self._places[each.label]
             if source.failure is not None:
                 continue
-            try:
-                part = self._tree.open_part(
-                    each.target, f"{each.label}\0{each.path}", each.found.size, each.found.changed
-                )
-            except OSError as error:
-                self._left_out.append((each.label, each.path, error.strerror or ""))
+            if (part := self._open_part(each)) is None:
                 continue
             self._parts.append(part)
             self._done += min(part.received, each.found.used)
@@ -330,6 +325,14 @@ class Fetch:
             while len(self._parts) >= MAX_CONNECTING and not source.is_idle:
                 self._turn()
         self._wait()
+
+    def _open_part(self, file: File) -> Part | None:
+        source, found = f"{file.label}\0{file.path}", file.found
+        try:
+            return self._tree.open_part(file.target, source, found.size, found.changed)
+        except OSError as error:
+            self._left_out.append((file.label, file.path, error.strerror or ""))
+            return None
 
     def _write(self, file: File, part: Part, data: FileRead) -> None:
         size = len(data.data)
@@ -379,9 +382,10 @@ def _places(workdir: str, agent: str, kept: str) -> list[tuple[str, str]]:
 class KeptFetch(Fetch):
     """One fetch of the results that a submitted job has brought into its folder."""
 
-    def run(self) -> Fetched:
-        """Bring the files. Raises what :meth:`Fetch.run` raises."""
-        self._loop.close()
+    def _list(self) -> list[FileSource]:
+        return []
+
+    def _placed(self) -> list[File]:
         files, folder = [], self._folder.results
         for each in sorted(folder.rglob("*")):
             path = str(each.relative_to(folder))
@@ -393,25 +397,15 @@ class KeptFetch(Fetch):
                 files.append(
                     File("", path, Found(found.st_size, found.st_mtime_ns, found.st_size), path)
                 )
-        needed = self._check(files)
+        return files
+
+    def _read(self, needed: Sequence[File]) -> None:
         for file in needed:
-            size, changed = file.found.size, file.found.changed
-            try:
-                part = self._tree.open_part(file.target, file.path, size, changed)
-            except OSError as error:
-                self._left_out.append((file.label, file.path, error.strerror or ""))
+            if (part := self._open_part(file)) is None:
                 continue
-            with open(folder / file.path, "rb") as source:
+            with open(self._folder.results / file.path, "rb") as source:
                 source.seek(part.received)
                 while block := source.read(1 << 20):
                     part.write(part.received, block)
             part.finish()
             self._new.add(file.target)
-        left_out = tuple(self._left_out)
-        return Fetched(
-            folder=self._tree.path,
-            files=self._here(files, needed),
-            new=frozenset(self._new),
-            left_out=left_out,
-            failures={},
-        )
