@@ -7,13 +7,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol import Struct
 from distrun.agent.protocol.causes import Cause
 from distrun.codec import field_names, to_json
 from distrun.job import events
-from distrun.lifecycle import HostState
 from distrun.preflight import Check
 from distrun.verdict.model import Evidence, Verdict
 from distrun.words.causes import cause_advice, cause_text, check_text
@@ -36,9 +35,10 @@ _NAMES = {
     "received": "received_bytes_by_task",
     "sizes": "size_bytes_by_task",
 }
-_OPTIONAL_CAUSES = {"cause", "oom", "proxied", "lost", "link_lost", "left_out", "fault"}
+_CAUSES = ("Cause", "Cause | None", "Optional[Cause]")
+"""The annotations of fields with a cause."""
 _HIDDEN = {"token", "folder", "pid_namespace", "found_as"}
-"""Fields of hosts that identify an agent to distrun alone."""
+"""Fields of HostReady that identify an agent to distrun alone."""
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
@@ -73,14 +73,12 @@ def output_json(value: Any) -> Any:
 
 def event_fields(kind: type[events.Event]) -> list[str]:
     """Return the names of the fields of a kind of events as `--json` prints them, without `at`."""
-    hints = get_type_hints(kind)
     names: list[str] = []
     for name in field_names(kind):
         if name == "at" or (name in _HIDDEN and kind is events.HostReady):
             continue
         key = _output_name(name)
-        is_cause = hints[name] in (Cause, Cause | None)
-        names += [key, f"{key}_code"] if is_cause else [key]
+        names += [key, f"{key}_code"] if _is_cause(kind, name) else [key]
     more = ("text", "advice", "dialled_from", "addresses")
     return [*names, *more] if kind is events.PreflightFound else names
 
@@ -88,18 +86,20 @@ def event_fields(kind: type[events.Event]) -> list[str]:
 def _field_json(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Yield what stands for a field: name and value; causes as text and as code."""
     inner, key = getattr(value, name), _output_name(name)
-    if name in _HIDDEN and isinstance(value, (HostState, events.HostReady)):
+    if name in _HIDDEN and isinstance(value, events.HostReady):
         return
-    if isinstance(inner, Cause):
-        yield key, cause_text(inner)
+    if _is_cause(type(value), name):
+        yield key, None if inner is None else cause_text(inner)
         yield f"{key}_code", to_json(inner)
-    elif inner is None and name in _OPTIONAL_CAUSES:
-        yield key, None
-        yield f"{key}_code", None
     elif isinstance(inner, tuple):
         yield key, [output_json(each) for each in inner]
     else:
         yield key, output_json(inner)
+
+
+def _is_cause(kind: Any, name: str) -> bool:
+    fields = kind.__annotations__ if issubclass(kind, Struct) else kind.__dataclass_fields__
+    return getattr(fields[name], "type", fields[name]) in _CAUSES
 
 
 def _output_name(name: str) -> str:

@@ -105,18 +105,14 @@ def running_error(folder: JobFolder, supervisor: int | None) -> UsageError:
     process = None if supervisor is None else processes.find(supervisor)
     if supervisor is None or (process is None and supervisor > 0):
         return UsageError(f"job {job_id} is being resumed or removed by another command")
-    if process is None:
-        return UsageError(
-            f"job {job_id} is running (supervisor: in another process namespace)",
-            hint=f"to follow it: distrun logs -f {job_id}; to end it: distrun kill {job_id}",
-        )
-    if process.is_suspended:
+    if process is not None and process.is_suspended:
         return UsageError(
             f"job {job_id} is running: its supervisor (process {supervisor}) is suspended",
             hint=f"to let it continue: kill -CONT {supervisor}; to end it: distrun kill {job_id}",
         )
+    place = "in another process namespace" if process is None else f"process {supervisor}"
     return UsageError(
-        f"job {job_id} is running (supervisor: process {supervisor})",
+        f"job {job_id} is running (supervisor: {place})",
         hint=f"to follow it: distrun logs -f {job_id}; to end it: distrun kill {job_id}",
     )
 
