@@ -23,7 +23,7 @@ GROUPS = {
     "kubernetes": ("tests/kubernetes/",),
     "wheel": ("tests/process/test_wheel.py",),
     "a page in a browser": ("tests/process/test_report_in_a_browser.py",),
-    "parsed code": ("tests/unit/test_architecture.py", "tests/unit/test_sent_sources.py"),
+    "parsed code": ("tests/unit/test_architecture.py",),
 }
 """Tests of one process each: what they share takes long to make. The first group counts."""
 _GROUP_OF_WAY = {"ssh": "hosts that return", "srun": "slurm", "kubernetes": "kubernetes"}
