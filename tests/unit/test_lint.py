@@ -115,6 +115,10 @@ BAD = [
      "with tf.train.MonitoredTrainingSession(s.target): pass", "5:6",
      "tf.compat.v1.train.MonitoredTrainingSession is for workers that train by themselves"),
     (MWM, "import os\nprint(os.environ['DISTRUN_ADDRESS'])", "2:18", "keeps that port bound"),
+    # nothing runs
+    (MWM, "def main():\n  print(1)\nif __name__ == 'main':\n  main()", "3:4", "nothing of this runs"),
+    (MWM, "import os\ndef main():\n  print(1)\nif __name__ == '__main__':\n  main", "2:1",
+     "defines main() and calls nothing"),
     # TensorFlow 1
     (MWM, TF + "x = tf.placeholder(tf.float32)", "2:5", "tf.placeholder is of TensorFlow 1"),
     (MWM, TF + "tf.logging.set_verbosity(1)", "2:1", "tf.compat.v1.logging"),
@@ -159,7 +163,11 @@ GOOD = [
     (MWM, TF + "import sys\nif '-m' in sys.argv:\n  s = tf.distribute.MirroredStrategy()"),
     (MWM, TF + "s = getattr(tf.distribute, 'MultiWorker' + 'MirroredStrategy')()\n"
      "t = tf.distribute.MirroredStrategy()"),
-    (MWM, TF + "def unused():\n  return tf.distribute.MirroredStrategy()"),
+    (MWM, TF + "def unused():\n  return tf.distribute.MirroredStrategy()\nprint()"),
+    # what may run something, or is right in a module
+    (MWM, "import helper\ndef f():\n  pass"),
+    (MWM, "import atexit\n@atexit.register\ndef main():\n  print(1)"),
+    (MWM, "if __name__ == 'train':\n  print(1)"),
     (MWM, "from elsewhere import tf\ns = tf.distribute.MirroredStrategy()"),
     (MWM, "class tf:\n  class distribute:\n    MirroredStrategy = int\n"
      "s = tf.distribute.MirroredStrategy()"),

@@ -30,7 +30,15 @@ FORMS = {
     "{{'loss': {L}, 'learning_rate': 4e-05, 'epoch': {E}.5}}": "EPOCH LOSS LEARNING_RATE",
     "iter {S}: loss {L}, time 12.5ms, mfu 5.1%": "STEP LOSS",
     "step {S}: train loss {L}, val loss 10.9": "STEP TRAIN_LOSS VAL_LOSS",
+    "2026-01-01 10:00:0{E} | INFO | train_inner | epoch 00{E}:    {S} / 1102 loss={L}, ppl=38.5":
+        "EPOCH STEP STEPS LOSS PPL",
+    " iteration      {S}/  500000 | elapsed time: 812.3 | lm loss: {L} | loss scale: 1.0 |":
+        "STEP STEPS LOSS",
+    "08/21 02:58:4{E} - mmengine - INFO - Epoch(train) [{E}][{S}/25] lr: 1.0000e-02 loss: {L}":
+        "EPOCH STEP STEPS LOSS",
+    "{{'loss': '{L}', 'grad_norm': '2.1', 'epoch': '0.{E}8', 'step': {S}}}": "EPOCH STEP LOSS",
     # everybody's
+    "| epoch |   {E} | step |   {S} | loss  | {L} |": "EPOCH STEP LOSS",
     "epoch {E}/10 step {S}/500 loss={L}": "EPOCH EPOCHS STEP STEPS LOSS",
     "step {S} | loss {L}": "STEP LOSS",
     "[{S}/500] loss: {L}": "STEP STEPS LOSS",
@@ -55,6 +63,8 @@ FORMS = {
 }  # fmt: skip
 BARE = {
     # without a metric
+    "train | step:    {S} | steps/sec:   12.3 | output: ": "STEP",
+    "step: {S}/1000, 12.{E} it/s, eta 00:1{E}": "STEP STEPS",
     "iter {S}/5000": "STEP STEPS",
     "Epoch {E}/10 took 5 s": "EPOCH EPOCHS",
     "Epoch {E} of 10 (3.2 sec)": "EPOCH EPOCHS",
@@ -89,6 +99,7 @@ OTHERS = (
     "[predict] batch {E}/10",
     "INFO - Resuming from: epoch {E}",
     "eval step {S}/100",
+    "08/21 02:58:4{E} - mmengine - INFO - Epoch(val) [1][{S}/300] accuracy: 0.5 time: 0.1",
     "Evaluating: step {S}/100",
     "10{E}% done",
     "| {E}            | 5.2557       | 1.36s        |",

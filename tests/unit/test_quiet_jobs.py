@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -71,15 +72,13 @@ def test_a_task_that_only_computes_ends_in_the_same_words(world: World) -> None:
     (event,) = world.of(events.TasksQuiet)
     assert event.busy == (spins,)
     assert event.usual >= HEARTBEAT
-    said = (
-        f"or reported progress, which came every {HEARTBEAT:.1f} s before; {spins} computes while"
-    )
+    said = f"or reported progress, which came every {HEARTBEAT:.1f} s before; {spins} is at work "
     assert said in (event_text(event) or "")
     world.stop(10.0)
     world.wait(30.0)
     verdict = not_none(not_none(world.state.outcome).verdict)
     assert (verdict.kind, verdict.cause.code) == (Kind.STALLED, Code.TASKS_STOPPED)
-    assert f"{spins} computed while the others waited" in cause_text(verdict.cause)
+    assert f"{spins} was at work while the others waited" in cause_text(verdict.cause)
 
 
 def test_its_stop_shows_where_the_tasks_were(world: World) -> None:
@@ -124,6 +123,14 @@ def test_with_timeouts_stall_that_decides(tmp_path: Path) -> None:
     world.settle()
     world.wait(600.0)
     assert not world.of(events.TasksQuiet)
+    works, now = world.good_tasks[0], time.time()
+    for number in range(20):
+        used = (7.0 * number, 1, 1, 1, 1, 1, None, None)
+        sample = protocol.UsageSampled(works, 0, now - 900.0 + 10 * number, *used, {})
+        world._supervisor._running.receive(GOOD, sample)
+    world.wait(900.0)
+    (stalled,) = (each for each in world.of(events.TimedOut) if "stall" in str(each))
+    assert stalled.busy == (works,)
     world.close()
 
 

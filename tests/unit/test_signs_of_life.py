@@ -190,7 +190,7 @@ SIXTY_STEPS = [0.5] * 60
     [
         (SIXTY_STEPS, ONE, 120.0, ("worker:1",)),
         (SIXTY_STEPS, ALL, 300.0, ()),  # an evaluation that prints nothing?
-        (SIXTY_STEPS, {"worker:1": 0.05}, 300.0, ()),  # it writes a checkpoint?
+        (SIXTY_STEPS, {"worker:1": 0.05}, 300.0, ("worker:1",)),  # it writes a checkpoint?
         ([20.0] * 30, ONE, 200.0, ("worker:1",)),  # ten times the usual interval
         ([0.5] * 50 + [100.0] + [0.5] * 50, ONE, 300.0, ("worker:1",)),  # it evaluated before
     ],

@@ -17,7 +17,7 @@ from distrun.spec.model import HostSpec, Spec, Sync
 from distrun.sync import file_selection
 from distrun.sync.file_selection import FileSelection, select_files
 from distrun.sync.manifest import Manifest
-from distrun.sync.unsent_files import find_unsent_reads, missing_file
+from distrun.sync.unsent_files import file_beside_script, find_unsent_reads, missing_file
 
 from .plans import script_in, spec_of
 
@@ -279,3 +279,17 @@ def test_an_error_names_the_file_that_is_missing_on_a_host(
     error: str, name: str, spec: Spec
 ) -> None:
     assert missing_file(spec, error) == name
+
+
+def test_a_file_that_is_missing_where_tasks_work_may_be_beside_the_script(tmp_path: Path) -> None:
+    source = tmp_path / "src"
+    source.mkdir()
+    for name in ("train.py", "data.csv", "both.csv"):
+        (source / name).touch()
+    (tmp_path / "both.csv").touch()
+    spec = spec_of(program=script_in(source, workdir=str(tmp_path)))
+    error = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
+    assert file_beside_script(spec, error.format("data.csv")) == str(source / "data.csv")
+    for name in ("none.csv", "both.csv", "/data.csv"):
+        assert file_beside_script(spec, error.format(name)) == ""
+    assert file_beside_script(spec, "ValueError: data.csv") == ""

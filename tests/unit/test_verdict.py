@@ -5,13 +5,20 @@ And what speaks against a success, found in events and in the ends of logs.
 
 from __future__ import annotations
 
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from distrun.agent.protocol import Cause, Code
 from distrun.job import events
+from distrun.job.stacks import Place
+from distrun.lifecycle import STALL
 from distrun.spec.model import RestartSpec
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
-from distrun.verdict.model import Kind
+from distrun.verdict.model import Kind, Verdict
 from distrun.verdict.success import success_verdict
 from distrun.words.causes import cause_advice, cause_text
 from distrun.words.verdicts import evidence_text
@@ -228,6 +235,47 @@ def test_the_first_cause(scenario: list[str]) -> None:
         check(job, line)
 
 
+LIMIT = Cause(Code.RESOURCE_LIMIT, name="RLIMIT_NPROC", total=60, count=9)
+WITHOUT_THREAD = "Exception in thread Thread-1:\n" + raised("RuntimeError: can't start new thread")
+LOST_CHILD = Cause(Code.CHILD_KILLED, pid=5, signal=9)
+OF_HANGS: dict[str, tuple[str, dict[str, Any], Kind, str]] = {
+    "a limit": (WITHOUT_THREAD, {"found": (LIMIT,)}, Kind.LIMIT, "thread, at t.py:9; `ulimit -u`"),
+    "a child": ("", {"child": LOST_CHILD}, Kind.KILLED, "process 5 was killed by SIGKILL"),
+    "interrupted children": (
+        "Process Fork-1:\n" + raised("KeyboardInterrupt"), {}, Kind.STALLED, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+@pytest.mark.parametrize("what", OF_HANGS)
+def test_what_a_task_waits_for_without_end_is_the_cause(what: str, is_stopped: bool) -> None:
+    """Whether `timeouts.stall` ends the job, or a person who sees that it is quiet."""
+    log, exit_fields, kind, said = OF_HANGS[what]
+    job = play(["mwm worker:2 | stall=9"])
+    if is_stopped:
+        job(events.TasksQuiet, since=0.0)
+        job.stop()
+    else:
+        job.timed_out("stall")
+    job.gone("worker:0", None, 6)
+    job(events.TaskExited, task="worker:1", attempt=0, code=None, signal=6, **exit_fields)
+    job.ended("worker:1")
+    (verdict,) = verdicts(job, worker1=log + LOGS["STACK"])
+    assert (verdict.kind, said in cause_text(verdict.cause)) == (kind, True), verdict
+
+
+def test_who_was_at_work_in_a_stall_is_named() -> None:
+    job = play(["mwm worker:2 | stall=9"])
+    job(events.TimedOut, timer=STALL, busy=("worker:0",),
+        places=(Place(tasks=("worker:0",), place="evaluate, t.py:3"),
+                Place(tasks=("worker:1",), place="all_reduce, t.py:9")))  # fmt: skip
+    job.gone("worker:0", None, 6)
+    job.gone("worker:1", None, 6)
+    (verdict,) = verdicts(job)
+    said = "; worker:0 was at work (evaluate, t.py:3) while the others waited"
+    assert cause_text(verdict.cause).endswith(said)
+
+
 def test_all_hosts_that_were_lost_are_named() -> None:
     (verdict,) = verdicts(play(["mwm worker:2 | worker:1@h2", "lost h2", "lost localhost"]))
     assert verdict_words(verdict) == "host_lost nobody"
@@ -333,15 +381,26 @@ HIDDEN = (
 RAISED = raised("ValueError: batch size 0")
 
 
-def found(*scenario: str, script: str = "", **logs: str) -> str:
+def judged(*scenario: str, script: str = "", program: str = "", **logs: str) -> Verdict | None:
     """What speaks against the success of a scenario whose tasks run a shell script."""
     texts = {name: text.encode() for name, text in logs.items()}
-    verdict = success_verdict(
+    return success_verdict(
         play(scenario).state,
         lambda name: LogTail(texts.get(name.replace(":", ""), b"")),
         ("sh -c", script) if script else ("", ""),
+        [program] if program else (),
     )
+
+
+def found(*scenario: str, script: str = "", **logs: str) -> str:
+    """The same in words; empty: nothing does."""
+    verdict = judged(*scenario, script=script, **logs)
     return "" if verdict is None else cause_text(verdict.cause)
+
+
+def bash(script: str, folder: Path) -> int:
+    command = ["bash", "-c", script]
+    return subprocess.run(command, check=False, cwd=folder, capture_output=True).returncode
 
 
 @pytest.mark.parametrize(
@@ -353,11 +412,25 @@ def found(*scenario: str, script: str = "", **logs: str) -> str:
         ("python own.py\necho finished with $?", "finished with 1\n", "2: echo finished"),
         ("if ! python own.py; then\n  echo 'no luck'\nfi", "no luck\n", "1: if ! "),
         ("python own.py &\nwait", "", "2: wait"),
+        ('(python own.py; echo "exit: $?") | cat', "exit: 1\n", '1: (python own.py; echo "exit'),
+        ("set -euo pipefail\npython own.py || true", "", "2: python own.py || true"),
+        ("python own.py\npython -c '1'", "", "2: python -c '1'"),
+        ("trap 'exit 0' EXIT\npython own.py", "", "1: trap 'exit 0' EXIT"),
     ],
 )
-def test_the_line_that_hides_an_exception_is_named(script: str, after: str, hider: str) -> None:
-    said = found("mwm worker", "worker:0 gone 0", script=script, worker0=RAISED + after)
-    assert f"{HIDDEN}; its exit code is hidden at sh -c:{hider}" in said
+def test_the_line_that_hides_an_exception_is_named_and_the_advice_shows_the_code(
+    script: str, after: str, hider: str, tmp_path: Path
+) -> None:
+    verdict = judged("mwm worker", "worker:0 gone 0", script=script, worker0=RAISED + after)
+    assert verdict is not None
+    (cause,) = verdict.cause.within
+    assert f"{HIDDEN}; its exit code is hidden at sh -c:{hider}" in cause_text(cause)
+    advice = cause_advice(cause) or ""
+    failing = script.replace("python own.py", "false")
+    assert bash(failing, tmp_path) == 0
+    option = re.search(r"write `(set -.*?)`", advice)
+    is_told = "let the shell script exit with the program's code" in advice
+    assert bash(f"{option[1]}\n{failing}", tmp_path) if option else is_told
 
 
 @pytest.mark.parametrize("echo", ["", "\necho $?"])
@@ -365,6 +438,37 @@ def test_the_line_that_hides_an_exception_is_named(script: str, after: str, hide
 def test_an_exception_after_which_it_went_on_is_none(log: str, echo: str) -> None:
     log += "0\n" if echo else ""
     assert not found("mwm worker", "worker:0 gone 0", script=f"python own.py{echo}", worker0=log)
+
+
+@pytest.mark.parametrize(("script", "is_told"), [("launch.py", True), ("t.py", False)])
+def test_an_exception_that_ended_another_script_is_told(script: str, is_told: bool) -> None:
+    """The program runs it, does not look at its code, and goes on."""
+    log = f"{RAISED}all experiments finished\n"
+    verdict = judged("mwm worker", "worker:0 gone 0", program=script, worker0=log)
+    assert (verdict is not None) is is_told
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        ({"contact": "silent"}, "worker:0 never listened on a port: it ran by itself"),
+        ({"contact": "met"}, ""),
+        (
+            {"child": Cause(Code.CHILD_KILLED, pid=5, signal=11)},
+            "worker:0 exited 0 although SIGSEGV killed one of its processes",
+        ),
+        ({"child": Cause(Code.CHILD_KILLED, pid=5, signal=9)}, ""),
+    ],
+)
+def test_what_a_host_has_seen_of_a_task_that_exited_0(seen: dict[str, Any], said: str) -> None:
+    """The other task has ended before anything could be seen of it."""
+    job = play(["mwm worker:2"])
+    for name, more in (("worker:0", seen), ("worker:1", {})):
+        job(events.TaskExited, task=name, attempt=0, code=0, signal=None, **more)
+        job.ended(name)
+    verdict = success_verdict(job.state, lambda _: LogTail(b""), ("", ""))
+    told = "" if verdict is None else cause_text(verdict.cause)
+    assert said in told if said else not told
 
 
 @pytest.mark.parametrize(
@@ -415,7 +519,12 @@ PREEMPTED = "worker:1 was preempted: it exited 0 at step 20 after a SIGTERM that
             *[steps(20, said="caught SIGTERM, saved\n")] * 2,
             "worker:0, worker:1 were preempted: they exited 0 at step 20 of 100 after a SIGTERM",
         ),
-        # A handler that is installed is no signal, and training may stop early.
+        # Children that say so after each epoch, a handler that is installed, and an early end.
+        (
+            [KNOWN],
+            *["".join(f"step {n}\nCaught signal 15. Terminating.\n" for n in (9, 20))] * 2,
+            "",
+        ),
         ([KNOWN], *["Installed a SIGTERM handler\n" + steps(20)] * 2, ""),
         (
             [],

@@ -14,7 +14,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.job import events
 from distrun.strategies import Role
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
-from distrun.verdict.lone_calls import find_lone_call
+from distrun.verdict.lone_calls import find_lone_calls
 from distrun.verdict.model import Kind, Verdict
 from distrun.verdict.task_failures import missing_checkpoint
 from distrun.words.causes import cause_advice, cause_text
@@ -483,6 +483,28 @@ CAUSES = {
         "config error: no key 'lr'\nerror: bad config\nSee the help\nGood luck\n", 4, None,
         Kind.EXIT, "exited 4 by itself"),
     **NATIVE,
+    "a checkpoint that is none": (
+        py(f"{TF}DataLossError: Unable to open table file /r/m-1.data-00000-of-00001: DATA_LOSS: "
+           "not an sstable (bad magic number)"), 1, None, Kind.EXCEPTION, "or of another format"),
+    "weights that are cut off": (
+        py("OSError: Unable to synchronously open file (truncated file: eof = 100, base = 0)"), 1,
+        None, Kind.EXCEPTION, "is incomplete or of another format"),
+    "a message that begins with a new line": (
+        py("papermill.exceptions.PapermillExecutionError: \n-------\nno cell 3"), 1, None,
+        Kind.EXCEPTION, "failed with PapermillExecutionError: no cell 3, at t.py:6"),
+    "a script that each of its processes runs": (
+        py("RuntimeError: \n        An attempt has been made to start a new process before the\n"
+           "        current process has finished its bootstrapping phase."), 1, None,
+        Kind.EXCEPTION, "starts processes that run the whole script again: RuntimeError: An att"),
+    "shared memory that is full": (
+        py("OSError: [Errno 28] No space left on device: '/psm_8c0b4f21'"), 1, None,
+        Kind.HOST_MEMORY, "out of memory"),
+    "cuDNN's memory": (
+        py(f"{TF}InternalError: Dst tensor is not initialized. [Op:_EagerConst]"), 1, None,
+        Kind.GPU_MEMORY, "out of GPU memory"),
+    "a child's own exception": (
+        "Process Feeder-1:\n" + py("FileNotFoundError: shard-3") + py("_queue.Empty"), 1, None,
+        Kind.EXCEPTION, "failed with FileNotFoundError: shard-3, at t.py:6 in load"),
     "pytest": (PYTEST, 1, None, Kind.EXCEPTION, "failed with KeyError: 'target', at t.py:6"),
     "click, after its hint": (
         "Usage: t.py [OPTIONS]\nTry 't.py --help' for help.\n\nError: Invalid value for '--lr'\n",
@@ -605,12 +627,12 @@ def test_a_name_that_was_replaced_gets_its_successor(said: str, successor: str) 
     ],
 )
 def test_a_call_of_one_task_alone_is_found(text: str, found: str) -> None:
-    assert find_lone_call(text) == found
+    assert [*map(str, find_lone_calls(text))][:1] == [found][: bool(found)]
 
 
 @pytest.mark.parametrize("text", ["x = " + "-" * 200_000 + "1", "x = " + "1 + " * 100_000 + "1"])
 def test_a_script_that_nests_too_deeply_has_no_lone_call(text: str) -> None:
-    assert find_lone_call(text) == ""
+    assert find_lone_calls(text) == []
 
 
 def test_children_that_were_forked_are_told_in_a_stall() -> None:

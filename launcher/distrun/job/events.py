@@ -368,7 +368,7 @@ class TasksQuiet(OwnEvent):
 
     Attributes:
         usual: if tasks still use it, the seconds that passed between steps or lines before.
-        busy: then the tasks that compute while the others wait; none: all compute.
+        busy: then the tasks that are at work while the others wait; none: all are.
     """
 
     since: float
@@ -512,11 +512,13 @@ class TimedOut(OwnEvent):
         within: what kept the hosts from being prepared until then.
         places: where the tasks stood, if they made no progress and py-spy is there: the rarest
             place first.
+        busy: the tasks that were at work then while the others waited; none: it was not so.
     """
 
     timer: Timer
     within: tuple[Cause, ...] = ()
     places: tuple[Place, ...] = ()
+    busy: tuple[str, ...] = ()
 
 
 class VerdictReached(OwnEvent):

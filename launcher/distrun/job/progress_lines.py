@@ -21,8 +21,8 @@ _MOST_CHARACTERS = 512
 _MOST_FORMS = 32
 _NUMBER = r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
 _ANY_NUMBER = re.compile(rf"{_NUMBER}|\b(?:nan|inf)\b", _FLAGS)
-_TOTAL = r"(?:\s?(?:/|\bof\b)\s?(?P<total>\d{1,15}))?"
-_BETWEEN = r"['\"]?[\s:=#\[(]{0,8}"
+_TOTAL = r"(?:\s?(?:/|\bof\b)\s{0,8}(?P<total>\d{1,15}))?"
+_BETWEEN = r"['\"]?(?:\(train\))?[\s:=#\[(|]{0,8}['\"]?"
 _EPOCH = re.compile(
     rf"(?<![a-z_])epoch{_BETWEEN}(?P<count>\d{{1,9}})(?:\.\d{{1,9}})?{_TOTAL}", _FLAGS
 )
@@ -36,13 +36,17 @@ _STEP = re.compile(
     rf"(?P<count>\d{{1,15}}){_TOTAL}",
     _FLAGS,
 )
-_FRACTION = re.compile(r"epoch['\"]?[\s:=]{1,3}\d{1,9}(\.\d{1,9})", _FLAGS)
+_FRACTION = re.compile(r"epoch['\"]?[\s:=]{1,3}['\"]?\d{1,9}(\.\d{1,9})", _FLAGS)
 _COUNTS = re.compile(
     r"(?:\[|\|)\s{0,8}(?P<count>\d{1,15})\s?/\s{0,8}(?P<total>\d{1,15})"
     r"(?:\s?\(\s{0,3}\d{1,3}(?:\.\d{1,4})?%\))?\s{0,3}(?:\]|(?:batch|step|iter)\w{0,6}\s{0,3}\|)",
     _FLAGS,
 )
 """`[640/60000 (1%)]`, and `| 200/2928 batches |`."""
+_AFTER_EPOCH = re.compile(
+    r"epoch[\s:=]{0,3}\d{1,9}[:,]\s{1,8}(?P<count>\d{1,15})\s?/\s?(?P<total>\d{1,15})", _FLAGS
+)
+"""`epoch 001:    100 / 1102`, as in fairseq."""
 _PAIR = re.compile(r"\A\s{0,3}\[(?P<epoch>\d{1,6}),\s{1,8}(?P<step>\d{1,9})\]")
 """`[2,  4000] loss: 1.3`, as in PyTorch's tutorial."""
 _AT_STEP = re.compile(
@@ -54,20 +58,23 @@ _METRIC = re.compile(
     r"(?<![\w@])(?:(?:mean|avg|average|running|total)[ _])?"
     r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval)[ _])?[\w-]{0,24}?"
     r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1|lr|learning_rate)(?:@\d)?)"
-    rf"['\"]?\s{{0,4}}[:=]?\s{{0,6}}(?:(?:tf\.)?tensor\(|np\.float\d\d\()?"
+    rf"['\"]?\s{{0,4}}[:=|]?\s{{0,6}}(?:(?:tf\.)?tensor\(|np\.float\d\d\(|['\"])?"
     rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
     _FLAGS,
 )
+_RATE = r"(?:it|step|batch|example|sample|image)\w{0,3}/s\w{0,5}"
 _BARE = re.compile(
     r"(?P<logger>.{0,80}[\]:|-]\s{1,4})?[\[(|\s]{0,3}(?:global[_ ])?"
     r"(?:epoch|step|iter|iteration|batch)[\s:=#\[(]{0,8}\d{1,15}"
     r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}"
     r"(?P<rest>[\s,|\[(]{0,4}(?:step|iter|batch)[\s:=#]{0,4}\d{1,15}(?:/\d{1,15})?[\])]?"
-    r"|[\s,(]{0,3}(?:(?:(?:per-step )?time|took|in)[\s:=]{1,3}|\()[\d.:]{1,12}\s?\w{0,7}\)?)?"
+    r"|[\s,(]{0,3}(?:(?:(?:per-step )?time|took|in)[\s:=]{1,3}|\()[\d.:]{1,12}\s?\w{0,7}\)?"
+    rf"|(?:[\s,|]{{1,4}}(?:{_RATE}[:=\s]{{1,4}}[\d.]{{1,12}}|[\d.]{{1,12}}\s?{_RATE}"
+    r"|eta[:=\s]{1,3}[\d:.]{1,12}s?|output\s?:)){1,3})?"
     r"\s{0,3}\Z",
     _FLAGS,
 )
-"""Only an epoch or a step, and how long it took."""
+"""Only an epoch or a step, and how long it took, or how fast it goes."""
 _OTHER_WORK = re.compile(
     r"\b(?:best|calibrat|config|(?:down|pre)?load|eval|export|generat|infer|patience|pipeline|predict"
     r"|prepar|preproc|profil|quanti|resum|restor|retry|sampl|sav|stop|test|token|trac|valid|warm)",
@@ -75,7 +82,8 @@ _OTHER_WORK = re.compile(
 )
 """What a logger says where the number is none of the training's."""
 _OF_TEST = re.compile(
-    r"[^a-z]{0,80}(?:[a-z]{1,12}[^a-z]{1,20})?(?:eval\w{0,6}|valid\w{0,5}|val|test(?:ing)?|dev)\b",
+    r"[^a-z]{0,80}(?:[a-z]{1,12}[^a-z]{1,20})?(?:eval\w{0,6}|valid\w{0,5}|val|test(?:ing)?|dev)\b"
+    r"|.{0,80}\bepoch ?\((?:val|test)\)",
     _FLAGS,
 )
 """The steps of a test would be taken for those of the training."""
@@ -96,7 +104,7 @@ def read_values(line: str) -> dict[str, str] | None:
     values = {} if pair is None else {"EPOCH": pair["epoch"], "STEP": pair["step"]}
     for key, forms in (
         ("EPOCH", (_EPOCH, _NUMBERED_EPOCH)),
-        ("STEP", (_STEP, _COUNTS, _NUMBERED_STEP)),
+        ("STEP", (_STEP, _AFTER_EPOCH, _COUNTS, _NUMBERED_STEP)),
     ):
         count = next(filter(None, (form.search(line) for form in forms)), None)
         if count is not None and key not in values:

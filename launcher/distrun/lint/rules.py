@@ -264,6 +264,7 @@ def imported_modules(program: Program) -> dict[str, Use]:
     return found
 
 
+_MISSPELT_GUARD = re.compile(r"\s*if __name__ == (['\"])(?!__main__['\"])_*main_*\1")
 _MAKES_MODULES = {"__import__", "importlib", "pip", "subprocess", "system"}
 """Words of programs that may install a module before they import it."""
 
@@ -294,6 +295,25 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
             yield use.problem(message, as_module if top == package else hint, is_certain=is_certain)
 
 
+def no_start(program: Program, _: Spec) -> Iterator[Problem]:
+    """A script that only defines functions ends at once, and succeeds."""
+    main = program.modules["__main__"]
+    outside = main.blocks.get(None, [])
+    for use in outside:
+        line = main.lines[use.node.lineno - 1].decode("utf-8", "replace")
+        if use.name == "builtins.__name__" and _MISSPELT_GUARD.match(line):
+            message = "the __name__ of a script is '__main__': nothing of this runs"
+            yield use.problem(message, "write if __name__ == '__main__':")
+            return
+    runs = any(isinstance(use.node, ast.Call) or use.top in program.beside for use in outside)
+    functions = {each.name: each for each in main.functions.values()}
+    if functions and not runs and not any(each.decorator_list for each in functions.values()):
+        name = "main" if "main" in functions else [*functions][-1]
+        message = f"the script defines {name}() and calls nothing: a run of it does nothing"
+        place = Use(name, functions[name], Sure.ALL, (), main)
+        yield place.problem(message, f"end it with: if __name__ == '__main__': {name}()")
+
+
 # All rules ---------------------------------------------------------------------------------
 
 
@@ -309,7 +329,7 @@ def short(use: Use) -> str:
 
 
 Rule: TypeAlias = "Callable[[Program, Spec], Iterator[Problem]]"
-PROGRAM_RULES: tuple[Rule, ...] = (tensorflow_1, keras_2, missing_module)
+PROGRAM_RULES: tuple[Rule, ...] = (tensorflow_1, keras_2, missing_module, no_start)
 """Rules that hold for every program, whatever its role."""
 RULES: tuple[Rule, ...] = (
     *(another_strategy, late_strategy, another_resolver, own_cluster, early_connection),

@@ -16,6 +16,7 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import DistrunError
 from distrun.frozen import replace
 from distrun.job.events import Result, VerdictReached
+from distrun.spec.model import ProgramKind
 from distrun.spec.regular_file import data_start, open_regular_file
 from distrun.supervisor.hosts.inquiry import Question
 from distrun.verdict.model import Kind, Verdict
@@ -217,7 +218,7 @@ class FailureAnalyzer:
         from distrun.verdict.success import may_be_behind, without_contact
 
         tasks = [task for task in state.tasks.values() if task.code == 0]
-        if any(task.end.left for task in tasks) or may_be_behind(tasks):
+        if any(task.end.left or task.exit.child for task in tasks) or may_be_behind(tasks):
             return True
         if without_contact(state) or any(task.attempt for task in tasks):
             return True
@@ -227,7 +228,11 @@ class FailureAnalyzer:
     def _judge_success(self, state: JobState, logs: _Logs) -> Verdict | None:
         from distrun.verdict.success import success_verdict
 
-        return success_verdict(state, logs.read, self._shell_text())
+        programs = (self._spec.program, *map(self._spec.program_of, self._spec.roles))
+        are_scripts = all(each.kind is ProgramKind.SCRIPT for each in programs)
+        scripts = [os.path.basename(each) for each in self._spec.scripts if are_scripts]
+        are_python = all(each.endswith(".py") for each in scripts)
+        return success_verdict(state, logs.read, self._shell_text(), scripts if are_python else ())
 
     def _shell_text(self) -> tuple[str, str]:
         """Return the name and the text of the shell script that tasks run; empty for another."""
@@ -246,7 +251,6 @@ class FailureAnalyzer:
 
     def _analyze(self, failure: Failure, logs: _Logs) -> Verdict:
         from distrun.verdict.analysis import analyze
-        from distrun.verdict.task_failures import missing_checkpoint
 
         verdict = analyze(failure, logs.read)
         cause = verdict.cause
@@ -261,17 +265,29 @@ class FailureAnalyzer:
                 cause = cause._replace(within=(*cause.within, *self._find_limit()))
         elif verdict.kind is Kind.STALLED:
             cause = cause._replace(expected=self._call_of_one(verdict.evidence))
-        elif cause.code is Code.EXCEPTION_RAISED and (path := self._unsent_file(cause.text)):
-            cause = cause._replace(code=Code.FILE_NOT_SENT, path=path)
-            verdict = replace(verdict, kind=Kind.FILE_NOT_SENT)
-        elif cause.code is Code.EXCEPTION_RAISED and (path := missing_checkpoint(cause.text)):
-            hosts = {task.host for task in failure.tasks.values()}
-            if len(hosts) > 1:
-                host, within = failure.tasks[cause.task].host, failure.unshared
-                missing = {"path": path, "host": host, "within": within}
-                cause = cause._replace(code=Code.CHECKPOINT_NOT_FOUND, **missing)
+        elif cause.code is Code.EXCEPTION_RAISED:
+            return self._with_missing_file(verdict, failure)
         elif verdict.kind is Kind.CLUSTER_MISMATCH and not cause.path:
             cause = cause._replace(path=self.find_tf_config_line()[0])
+        return replace(verdict, cause=cause)
+
+    def _with_missing_file(self, verdict: Verdict, failure: Failure) -> Verdict:
+        """Return a verdict on an exception; if it misses a file, with where that is, or is not."""
+        from distrun.sync.unsent_files import file_beside_script
+        from distrun.verdict.task_failures import missing_checkpoint
+
+        cause = verdict.cause
+        hosts = {task.host for task in failure.tasks.values()}
+        if path := self._unsent_file(cause.text):
+            cause = cause._replace(code=Code.FILE_NOT_SENT, path=path)
+            return replace(verdict, kind=Kind.FILE_NOT_SENT, cause=cause)
+        if path := file_beside_script(self._spec, cause.text):
+            folder = self._spec.program.workdir
+            cause = cause._replace(code=Code.FILE_ELSEWHERE, path=path, expected=folder)
+        elif (path := missing_checkpoint(cause.text)) and len(hosts) > 1:
+            host, within = failure.tasks[cause.task].host, failure.unshared
+            missing = {"path": path, "host": host, "within": within}
+            cause = cause._replace(code=Code.CHECKPOINT_NOT_FOUND, **missing)
         return replace(verdict, cause=cause)
 
     def _unsent_file(self, error: str) -> str:
@@ -289,13 +305,16 @@ class FailureAnalyzer:
         Args:
             stands: lines of a traceback, one of which must be there.
         """
-        from distrun.verdict.lone_calls import find_lone_call
+        from distrun.verdict.lone_calls import find_lone_calls
 
         for path, text in self._scripts():
-            found = find_lone_call(text)
-            frame = f'{os.path.basename(path)}", line {found.partition(" ")[0]} '
-            if found and (stands is None or any(frame in f"{each.text} " for each in stands)):
-                return f"{os.path.basename(path)}:{found}"
+            name = os.path.basename(path)
+            frame = re.compile(rf'[/"]{re.escape(name)}", line (\d+)')
+            stood = [frame.search(each.text) for each in stands or ()]
+            lines = [int(found[1]) for found in stood if found]
+            for call in find_lone_calls(text):
+                if stands is None or any(map(call.contains, lines)):
+                    return f"{name}:{call}"
         return ""
 
     def _scripts(self) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from distrun.agent.protocol import Cause, Code, Progress
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _MOST_VALUES = 100
 """How many keys of a task are kept: those that it reported last."""
+_MOST_LOADS = 64
+"""How many samples of the processor time are kept."""
 _LATENESS = 2.0
 """Seconds by which the time of printed progress may be late: it is that of reading the log."""
 
@@ -59,6 +62,8 @@ class RunningTask:
         """All that is known of its progress. Times are by this machine's clock."""
         self.step_at: float | None = None
         """When its step changed last (Unix time)."""
+        self._loads: deque[tuple[float, float]] = deque(maxlen=_MOST_LOADS)
+        """When it was sampled (Unix time), and the processor seconds that it had used by then."""
         self.attempt = 0
         self._search: LineSearch | None = None
         self._is_awaited = False
@@ -141,11 +146,19 @@ class RunningTask:
 
     def sample(self, report: protocol.UsageSampled) -> Sample:
         """Return what it uses, with the progress that it had reported or printed by then."""
+        if report.cpu_seconds is not None:
+            self._loads.append((report.at, report.cpu_seconds))
         values = report._asdict()
         del values["task"]
         is_known = self.latest is not None and self.latest.at <= report.at + _LATENESS
         values["progress"] = numbers({**(self._printed if is_known else {}), **report.progress})
         return Sample(**values)
+
+    def load_since(self, at: float) -> float:
+        """Return how much of a core it has used since then (Unix time); 0: it was idle, or new."""
+        loads = [each for each in self._loads if each[0] >= at]
+        passed = loads[-1][0] - loads[0][0] if loads else 0.0
+        return (loads[-1][1] - loads[0][1]) / passed if passed > 0 else 0.0
 
     def _on_printed(self, values: dict[str, str], is_moving: bool) -> None:
         step = f"{values.get('EPOCH')} {values.get('STEP')}"

@@ -15,7 +15,12 @@ from distrun.supervisor.cluster_check import ClusterCheck
 from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.log_tails import LogTails
 from distrun.supervisor.running_task import RunningTask
-from distrun.supervisor.signs_of_life import SUSPECT_SECONDS, SignsOfLife
+from distrun.supervisor.signs_of_life import (
+    IDLE_SHARE,
+    SPINNING_SHARE,
+    SUSPECT_SECONDS,
+    SignsOfLife,
+)
 from distrun.supervisor.stack_collector import StackCollector
 from distrun.supervisor.training_gap import TrainingGap
 
@@ -258,7 +263,19 @@ class RunningTasks:
 
         def go_on(found: Stacks) -> None:
             if self._signs.are_silent and self._job.state.outcome is None:
-                where = places(found.processes)
-                self._emit(events.TimedOut(at=time.time(), timer=lifecycle.STALL, places=where))
+                where, busy = places(found.processes), self._list_busy()
+                timed_out = events.TimedOut(
+                    at=time.time(), timer=lifecycle.STALL, places=where, busy=busy
+                )
+                self._emit(timed_out)
 
         self.stacks.ask_stalled(go_on)
+
+    def _list_busy(self) -> tuple[str, ...]:
+        """Return the tasks that are at work since the last step while the others wait."""
+        since = time.time() - (self._job.loop.now() - self._signs.silent_since)
+        training = self._job.state.training
+        loads = {name: task.load_since(since) for name, task in self._tasks.items()
+                 if name in training}  # fmt: skip
+        busy = tuple(name for name, load in loads.items() if load >= SPINNING_SHARE)
+        return busy if any(load <= IDLE_SHARE for load in loads.values()) else ()

@@ -18,9 +18,9 @@ SUSPECT_SECONDS = 20.0
 _CHECKS = 8
 """How many checks there are in that time, or in `timeouts.stall`. Silence is noticed at most two
 checks late."""
-_IDLE_SHARE = 0.01
+IDLE_SHARE = 0.01
 """Of a core. A TensorFlow task that waits for others uses 0.002 (measured, version 2.21)."""
-_SPINNING_SHARE = 0.1
+SPINNING_SHARE = 0.1
 """Of a core, of a task in an endless loop, which may have to share the core with other programs."""
 _UNUSUAL, _LONGER_THAN_EVER = 10.0, 3.0
 """How many usual intervals between steps or lines are a stop, and how many times the longest."""
@@ -39,7 +39,7 @@ class Stop(NamedTuple):
 
     Attributes:
         usual: the usual seconds between two steps or lines.
-        busy: the tasks that compute while the others wait; none: all compute.
+        busy: the tasks that are at work while the others wait; none: all are.
     """
 
     usual: float
@@ -178,7 +178,7 @@ class SignsOfLife:
         for task, used in seconds.items():
             before, measured_at = self._used.setdefault(task, (used, now))
             passed = now - measured_at
-            is_busy |= abs(used - before) > _IDLE_SHARE * passed
+            is_busy |= abs(used - before) > IDLE_SHARE * passed
             if passed >= self._seconds / 2:
                 self._used[task] = used, now
                 self._shares[task] = abs(used - before) / passed
@@ -188,7 +188,7 @@ class SignsOfLife:
                 self._change(are_silent=False)
         is_long = now - self.last >= self._seconds
         shares = [self._shares.get(task, 1.0) for task in self._sizes]
-        if is_long and shares and max(shares) <= _IDLE_SHARE:
+        if is_long and shares and max(shares) <= IDLE_SHARE:
             self.stop_found = None
             self._change(are_silent=True)
 
@@ -198,8 +198,8 @@ class SignsOfLife:
         if len(self._intervals) < fewest or not self._shares.keys() >= {*self._sizes}:
             return None
         training = [task for task in self._list_training() if task in self._sizes] or self._sizes
-        busy = [task for task in training if self._shares[task] >= _SPINNING_SHARE]
-        waits = [task for task in training if self._shares[task] <= _IDLE_SHARE]
+        busy = [task for task in training if self._shares[task] >= SPINNING_SHARE]
+        waits = [task for task in training if self._shares[task] <= IDLE_SHARE]
         usual = median(self._intervals)
         least = max(QUIET_SECONDS, _UNUSUAL * usual, _LONGER_THAN_EVER * self._longest)
         if self._is_between():
@@ -210,7 +210,8 @@ class SignsOfLife:
             least = max(least, _PATIENT_SECONDS)
         if self._now() - self._last_output < least:
             return None
-        return Stop(usual, tuple(busy) if waits else ())
+        working = busy or [task for task in training if task not in waits]
+        return Stop(usual, tuple(working) if waits else ())
 
     def _check(self) -> None:
         now, sizes = self._now(), self._read_sizes()

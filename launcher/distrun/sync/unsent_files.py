@@ -48,9 +48,23 @@ def find_unsent_reads(spec: Spec) -> list[UnsentRead]:
 
 def missing_file(spec: Spec, error: str) -> str:
     """Return the file that is missing on a host by an error, if it exists here; else ''."""
-    found = _MISSING.search(error) if spec.sends_files else None
-    name = next(filter(None, found.groups()), "") if found is not None else ""
+    name = _missing_name(error) if spec.sends_files else ""
     return next(_unsent(spec, [name] if name else ()), "")
+
+
+def file_beside_script(spec: Spec, error: str) -> str:
+    """Return the file that is missing by an error where tasks work, and beside a script exists."""
+    name = _missing_name(error)
+    for script in spec.scripts if name and not os.path.isabs(name) else ():
+        path = os.path.normpath(os.path.join(os.path.dirname(script), name))
+        if os.path.exists(path) and not os.path.exists(os.path.join(spec.program.workdir, name)):
+            return path
+    return ""
+
+
+def _missing_name(error: str) -> str:
+    found = _MISSING.search(error)
+    return "" if found is None else next(filter(None, found.groups()), "")
 
 
 def _unsent(spec: Spec, names: Iterable[str]) -> Iterator[str]:

@@ -27,6 +27,7 @@ from distrun.verdict.task_failures import (
     failure_in_log,
     signal_of,
     task_failure,
+    with_limit,
 )
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ class _Analysis:
             quiet = self._failure.quiet or events.TasksQuiet(at=trigger.at, since=trigger.at)
             code = Code.TASKS_STOPPED if quiet.usual else Code.TASKS_QUIET
             cause = Cause(code, seconds=trigger.at - quiet.since, tasks=quiet.busy)
-            return self._where_tasks_were(cause)
+            child = self._child_of_stalled()
+            return self._where_tasks_were(cause) if child is None else self._of_task(child)
         # Whatever tasks and hosts say after a defect of distrun is an echo.
         return _defect(trigger) or self._first_failure(trigger)
 
@@ -274,7 +276,8 @@ class _Analysis:
         log = self._log(task.name)
         if not log.ends_with_exception or _follows_sigterm(log, log.exception):
             return None
-        return failure_in_log(task, log)
+        found = failure_in_log(task, log)
+        return None if found is None else with_limit(found, task, log)
 
     def _other_cluster(self) -> TaskFailure | None:
         """Blame a task that served at another's address, or waited for a wrong number of tasks."""
@@ -425,6 +428,9 @@ class _Analysis:
             odd = odd_one(trigger.places)
             if odd is not None:  # stood elsewhere than the others
                 cause = cause._replace(tasks=odd.tasks, name=", ".join(odd.tasks), text=odd.place)
+            elif trigger.busy:
+                stood = (each.place for each in trigger.places if each.tasks == trigger.busy)
+                cause = cause._replace(tasks=trigger.busy, text=next(stood, ""))
             return self._where_tasks_were(cause)
         is_start = timer is TimerKind.START
         code = Code.JOB_DID_NOT_START if is_start else Code.JOB_DID_NOT_END
@@ -447,9 +453,12 @@ class _Analysis:
             where = () if index is None else (log.evidence(index),)
             if task.exit.child is not None:
                 return child_failure(task, where)
-            found = failure_in_log(task, log) if log.raised and log.raised.aside else None
-            if found is not None and not found.is_echo:
-                return replace(found, evidence=(*found.evidence, *where))
+            is_aside = log.raised is not None and log.raised.is_uncaught_aside
+            found = failure_in_log(task, log) if is_aside else None
+            # Children that distrun has interrupted print a traceback, too.
+            if found is not None and not found.is_echo and found.cause.code is not Code.INTERRUPTED:
+                limited = with_limit(found, task, log)
+                return replace(limited, evidence=(*found.evidence, *where))
         return None
 
     def _where_tasks_were(self, cause: Cause) -> Verdict:

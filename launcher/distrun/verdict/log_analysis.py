@@ -48,6 +48,12 @@ _ERROR = re.compile(
     r"|: (?:fatal )?error: "
     r"|\bcommand not found$|: not found$|\| (?:ERROR|CRITICAL) +\||\b(?:ERROR|CRITICAL)\b[ :\]-]"
 )
+OF_CHILD = re.compile(
+    r"BrokenProcessPool|\bEmpty$|exited unexpectedly|terminated abruptly|died (?:unexpectedly|with)"
+    r"|unexpectedly terminated"
+    r"|killed by signal|EOFError|BrokenPipeError|ConnectionResetError|exit ?code:? -\d"
+)
+"""What a program says if one of its own processes has gone."""
 _SIGTERM = re.compile(
     r"(?i)\bsigterm\b|\bsignal (?:15|term)\b|\bpreempt(?:ed|ion)\b"
     r"|\bterminat(?:e|ion) (?:signal|request|notice)|\breceived? termination"
@@ -176,8 +182,11 @@ class LogAnalysis:
         """The traceback of the exception that ended the program, else of one in another thread."""
         latest = reversed(self._tracebacks)
         ends = list(itertools.takewhile(self._may_be_end, latest))
-        main = (each for each in ends if not each.aside)
-        return next(main, ends[0] if ends else None)
+        main = next((each for each in ends if not each.aside), None)
+        child = next((each for each in ends if each.is_uncaught_aside), None)
+        if main is None or (child is not None and OF_CHILD.search(str(main.message))):
+            return child or (ends[0] if ends else None)
+        return main
 
     def _may_be_end(self, which: Traceback) -> bool:
         """Whether the lines after a traceback may come from a program that ends by it."""
@@ -434,7 +443,9 @@ class LogAnalysis:
         """Return the index of the last line that is not empty and not TensorFlow's log."""
         for index in range(len(self.lines) - 1, -1, -1):
             line = self.lines[index]
-            if not (LOGGED.match(line) or _CONTINUED.match(line) or line.startswith(_NOISE)):
+            if not (
+                LOGGED.match(line) or _CONTINUED.match(line) or line.startswith((*_NOISE, _MODULES))
+            ):
                 return index
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,8 +27,23 @@ _ELSEWHERE = re.compile(r"(?i)(?:np|numpy|torch|plt|joblib|wandb|\w*(?:im(?:age|
 _JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
-def find_lone_call(text: str) -> str:
-    """Return the line of such a call and its name, as `12 calls evaluate`; empty if there is none.
+class LoneCall(NamedTuple):
+    """Such a call: its line, what it calls, and the lines of that if the program defines it."""
+
+    line: int
+    name: str
+    inside: range = range(0)
+
+    def __str__(self) -> str:
+        return f"{self.line} calls {self.name}"
+
+    def contains(self, line: int) -> bool:
+        """Whether a line of the program is that of the call, or of what it calls."""
+        return line == self.line or line in self.inside
+
+
+def find_lone_calls(text: str) -> list[LoneCall]:
+    """Return such calls of a program, in the order of its lines.
 
     A call that both branches make is not one. Functions of the program that make such a call, and
     variables that say which task it is, are followed.
@@ -37,7 +52,7 @@ def find_lone_call(text: str) -> str:
         tree = ast.parse(text)
         return _Program(tree).find()
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last: it nests too deeply
-        return ""
+        return []
 
 
 class _Program:
@@ -45,12 +60,13 @@ class _Program:
         self._nodes = list(ast.walk(tree))
         self._known: dict[ast.AST, list[tuple[str, int]]] = {}
         """The calls of each statement."""
-        self._own = set[str]()
-        """The functions of the program that make such a call."""
+        self._own: dict[str, range] = {}
+        """The functions of the program that make such a call, and their lines."""
         self._own = {
-            each.name for each in self._nodes
+            each.name: range(each.lineno, (each.end_lineno or each.lineno) + 1)
+            for each in self._nodes
             if isinstance(each, ast.FunctionDef) and any(self._calls(each.body))
-        }  # fmt: skip
+        }
         self._known.clear()  # now with the calls of these
         self._variables = {
             target.id for each in self._nodes
@@ -58,14 +74,14 @@ class _Program:
             for target in each.targets if isinstance(target, ast.Name)
         }  # fmt: skip
 
-    def find(self) -> str:
-        lone = [
+    def find(self) -> list[LoneCall]:
+        lone = {
             (line, name)
             for here, there in self._branches()
             for name, line in (here | there).items()
             if (name in here) != (name in there)
-        ]
-        return "{} calls {}".format(*min(lone)) if lone else ""
+        }
+        return [LoneCall(*each, self._own.get(each[1], range(0))) for each in sorted(lone)]
 
     def _branches(self) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
         """Yield the calls of both branches of each condition that differs from task to task."""

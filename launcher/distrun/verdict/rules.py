@@ -228,6 +228,8 @@ _SETUP = (
              r"NotInstalledError\b", r"\b(?:is|are) not installed\b", r"\bpip3? install [`'\"\w-]",
              r"\b(?:must|need to|[Pp]lease) install\b", r"Could not import [\w.]+\. The use of ",
          )),
+    Rule(Kind.EXCEPTION, Code.MAIN_NOT_GUARDED,
+         any_of=("attempt has been made to start a new process before the",)),
     Rule(Kind.NO_INPUT, Code.INPUT_EMPTY,
          types=("bdb.BdbQuit", "click.exceptions.Abort"),
          patterns=(
@@ -278,7 +280,9 @@ _RESOURCES = (
     Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
          any_of=(
              "CUDA_ERROR_OUT_OF_MEMORY", "CUDA out of memory", "cudaErrorMemoryAllocation",
-             "Failed to allocate memory for GPU", "failed to allocate memory on GPU",
+             "CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED",
+             "Dst tensor is not initialized", "Failed to allocate memory for GPU",
+             "failed to allocate memory on GPU",
          )),
     Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
          any_of=("OOM when allocating tensor", "Out of memory while trying to allocate"),
@@ -289,6 +293,11 @@ _RESOURCES = (
              "File too large",
          ),
          line_patterns=(r".*\bFile size limit exceeded\b.*",)),
+    Rule(Kind.HOST_MEMORY, Code.MEMORY_EXHAUSTED,  # of /dev/shm
+         patterns=(
+             r"No space left on device: '/(?:psm_|wnsm_|dev/shm/|sem\.)",
+             r"\b(?:torch_\d|dev/shm/).{0,200}No space left on device",
+         )),
     Rule(Kind.DISK_FULL, Code.DISK_EXHAUSTED,
          any_of=(
              "[Errno 28]", "No space left on device", "[Errno 122]", "isk quota exceeded",
@@ -312,7 +321,8 @@ _RESOURCES = (
          line_patterns=(
              r"\S+: (?:line )?\d+: Cannot fork$",  # dash
              r"\S+: (?:.*: )?fork: (?:retry: )?Resource temporarily unavailable$",  # bash
-             r"OpenBLAS blas_thread_init: pthread_create.*", r"libgomp: Thread creation failed.*",
+             r".*\bpthread_create\b.{0,40}(?:\bfail|\b11\b).*",
+             r"libgomp: Thread creation failed.*",
              r"OMP: Error #3[45]: System unable to allocate necessary resources.*",
              r".*\b[Uu]nable to create (?:new )?native thread\b.*",  # Java
          )),
@@ -338,6 +348,12 @@ _RESOURCES = (
          patterns=(
              r"^BlockingIOError: \[Errno 11\].*(?:lock|\.h5|hdf5)",
              r"^(?:filelock\.)?_?Timeout: The file lock '",
+         )),
+    Rule(Kind.EXCEPTION, Code.FILE_DAMAGED,
+         types=("errors_impl.DataLossError", "BadGzipFile", "BadZipFile", "UnpicklingError"),
+         any_of=(
+             "not an sstable", "too short to be an sstable", "truncated file: eof",
+             "file signature not found", "Ran out of input", "ensure the file is an accessible",
          )),
     Rule(Kind.PORT_TAKEN, Code.PORT_IN_USE,
          any_of=(

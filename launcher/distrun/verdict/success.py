@@ -10,10 +10,10 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.strategies import Role, Scope
 from distrun.verdict.log_analysis import LogAnalysis
 from distrun.verdict.model import Evidence, Kind, Verdict
-from distrun.verdict.task_failures import exception_cause
+from distrun.verdict.task_failures import CRASH_SIGNALS, exception_cause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from distrun.lifecycle import JobState, TaskState
     from distrun.verdict.log_analysis import LogTail
@@ -36,17 +36,25 @@ _RESTORED = re.compile(
 _FEWEST = 2
 _REPORT_SECONDS = 1.0
 _EXITS = ("SystemExit", "KeyboardInterrupt")
-_ECHO = re.compile(r"\b(?:echo|printf) (?:-\w+ )?([^;&|\n]{1,200})")
+_ECHO = re.compile(
+    r"\b(?:echo|printf) (?:-\w+ )?(\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'|[^;&|)\n]{1,200})"
+)
 _EXPANDED = re.compile(r"\$\([^)]*\)|\$\{[^}]*\}|\$[\w?#$!*@]+|`[^`]*`|%\w|\\n")
-_HIDES = re.compile(r"(?<!>)\||^(?:if|while|until|!)\s")
+_IGNORES = re.compile(r"\|\||^(?:if|while|until|!)\s")
+_TRAP = re.compile(r"trap\b.*\bexit\b.*\bEXIT\b")
+_HIDES = re.compile(rf"(?<!>)\||{_IGNORES.pattern}")
 _STOPS_AT_ERROR = re.compile(r"\bset -\w*e|^#!.* -\w*e")
 _SEVERAL = re.compile(r";|&(?!>|\d)")
+_MODULE = re.compile(r'\s+File "(?:[^"]*/)?([^"/]+)", line \d+, in <module>$')
 _INNER = re.compile(r"\$\([^)]*\)|`[^`]*`|'[^']*'|\"[^\"]*\"")
 """The parts of a line whose exit code is another's: of substitutions and quoted texts."""
 
 
 def success_verdict(
-    state: JobState, read_log: Callable[[str], LogTail], shell_text: tuple[str, str]
+    state: JobState,
+    read_log: Callable[[str], LogTail],
+    shell_text: tuple[str, str],
+    scripts: Collection[str] = (),
 ) -> Verdict | None:
     """Return what speaks against a job's success; None: nothing does.
 
@@ -54,6 +62,7 @@ def success_verdict(
         state: of the job, at its end.
         read_log: returns the end of a task's log.
         shell_text: the name and the text of the shell script that each task runs, or empty texts.
+        scripts: the names of the files of Python that tasks run; none: others, too, may run.
     """
     done = [task for task in state.tasks.values() if task.code == 0 and not task.stopped_by_us]
     logs: dict[str, LogAnalysis] = {}
@@ -65,7 +74,8 @@ def success_verdict(
 
     found = [
         *_left_at_work(done),
-        *_hidden_exceptions(done, log_of, shell_text),
+        *_crashed_children(done),
+        *_hidden_exceptions(done, log_of, shell_text, scripts),
         *_left_behind(state, done, log_of),
         *_without_contact(state),
         *_uneven_starts(state, log_of),
@@ -89,8 +99,19 @@ def _left_at_work(done: list[TaskState]) -> Iterator[Found]:
             yield cause._replace(text=task.end.left_command), ()
 
 
+def _crashed_children(done: list[TaskState]) -> Iterator[Found]:
+    """Find tasks whose processes crashed or ran out of memory: nobody sends them that."""
+    for task in done:
+        child = task.exit.child
+        if child is not None and (child.signal in CRASH_SIGNALS or child.within):
+            yield Cause(Code.CHILD_CRASHED, task=task.name, signal=child.signal), ()
+
+
 def _hidden_exceptions(
-    done: list[TaskState], log_of: Callable[[TaskState], LogAnalysis], shell_text: tuple[str, str]
+    done: list[TaskState],
+    log_of: Callable[[TaskState], LogAnalysis],
+    shell_text: tuple[str, str],
+    scripts: Collection[str],
 ) -> Iterator[Found]:
     for task in done:
         log = log_of(task)
@@ -99,7 +120,8 @@ def _hidden_exceptions(
             continue
         rest = log.lines[message.index + 1 :]
         code, path = Code.EXCEPTION_HIDDEN, ""
-        if raised.is_uncaught_aside and log.frame is not None and not _printed(rest):
+        is_aside = raised.is_uncaught_aside or _is_of_another_script(log, scripts)
+        if is_aside and log.frame is not None and not _printed(rest):
             code = Code.EXCEPTION_ASIDE
         elif log.ends_with_exception or (
             not raised.is_ignored and _only_echoes(rest, shell_text[1])
@@ -109,6 +131,18 @@ def _hidden_exceptions(
             continue
         cause = exception_cause(task, log)._replace(code=code, path=path)
         yield cause, (log.evidence(message.index),)
+
+
+def _is_of_another_script(log: LogAnalysis, scripts: Collection[str]) -> bool:
+    """Whether another program than the task's own ended with the exception.
+
+    The traceback of an exception that a program catches begins where it is caught.
+    """
+    raised = log.raised
+    if raised is None or raised.linked or not scripts:
+        return False
+    begins = _MODULE.match(log.lines[raised.first + 1])
+    return begins is not None and begins[1] not in scripts
 
 
 def _only_echoes(rest: list[str], text: str) -> bool:
@@ -141,17 +175,21 @@ def _has_parts(line: str, parts: list[str]) -> bool:
 
 def _hider(name: str, text: str) -> str:
     """Return the line of a shell script that hides an exit code, as `train.sh:2: ...`, or ''."""
-    if "pipefail" in text:
-        return ""
     lines = [
         (number, line.strip())
         for number, line in enumerate(text.splitlines(), 1)
         if line.strip() and not line.lstrip().startswith("#")
     ]
-    found = [each for each in lines if _HIDES.search(_INNER.sub("", each[1]))]
-    found = [each for each in found if "py" in each[1]] or found
+    hides = _IGNORES if "pipefail" in text else _HIDES
+    found = [
+        each for each in lines
+        if hides.search(_INNER.sub("", each[1])) or _TRAP.match(each[1])
+    ]  # fmt: skip
+    found = [each for each in found if "py" in each[1] or each[1].startswith("trap")] or found
     if not found and not _STOPS_AT_ERROR.search(text):  # the last command's code counts
-        found = [each for each in lines[-1:] if _SEVERAL.search(each[1]) or "py" not in each[1]]
+        is_one = sum("py" in line for _, line in lines) == 1
+        found = [each for each in lines[-1:]
+                 if _SEVERAL.search(each[1]) or "py" not in each[1] or not is_one]  # fmt: skip
     return "{}:{}: {}".format(name, *found[-1]) if found else ""
 
 
@@ -169,7 +207,7 @@ def _left_behind(
     first = max(training, key=lambda task: _place_of(reached[task.name]))
     for task in training:
         own, log = reached[task.name], log_of(task)
-        at = log.sigterm
+        at = None if _is_of_children(log) else log.sigterm
         if not _is_far_behind(own, reached[first.name]):
             goal = {key: own[f"{key}S"] for key in ("EPOCH", "STEP") if f"{key}S" in own}
             told = "" if at is None else log.lines[at].lower()
@@ -191,10 +229,18 @@ def _left_behind(
         yield cause, (() if at is None else (log.evidence(at),))
 
 
+def _is_of_children(log: LogAnalysis) -> bool:
+    """Whether the program trained on after it had printed the line on a signal before."""
+    at = log.sigterm
+    first = None if at is None else log.lines.index(log.lines[at])
+    return first != at and any(map(_COUNT.match, log.lines[first:at]))
+
+
 def without_contact(state: JobState) -> str:
     """Return `silent` if no task of a cluster ever listened, `alone` if none reached another."""
     training = [task for task in state.tasks.values() if task.role in _TRAINS]
-    contacts = {task.exit.contact for task in training if not task.owns_tf_config}
+    # What exits within seconds is not looked at: the others tell.
+    contacts = {task.exit.contact for task in training if not task.owns_tf_config} - {""}
     if len(training) < _FEWEST or not state.row.tf_config or len(contacts) != 1:
         return ""
     # Who trains with parameter servers may connect to those alone.
@@ -208,7 +254,7 @@ def _without_contact(state: JobState) -> Iterator[Found]:
     contact = without_contact(state)
     if contact:
         for task in state.tasks.values():
-            if task.role in _TRAINS:
+            if task.role in _TRAINS and task.exit.contact == contact:
                 yield Cause(codes[contact], task=task.name), ()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, replace
 from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED
+from distrun.verdict.log_analysis import OF_CHILD
 from distrun.verdict.model import Evidence, Kind, Source
 from distrun.verdict.old_names import SUCCESSORS, SUCCESSORS_IN_KERAS
 from distrun.verdict.rules import RULES
@@ -29,12 +30,6 @@ _PORTS_TAKEN = (
     *(Code.PORT_IN_USE, Code.OWN_PORT_IN_USE, Code.SOME_PORT_IN_USE, Code.PORT_NOT_BOUND),
 )
 _TENSORFLOW_ERROR = "errors_impl."
-_OF_CHILD = re.compile(
-    r"BrokenProcessPool|\bEmpty$|exited unexpectedly|terminated abruptly|died (?:unexpectedly|with)"
-    r"|unexpectedly terminated"
-    r"|killed by signal|EOFError|BrokenPipeError|ConnectionResetError|exit ?code:? -\d"
-)
-"""What a program says if one of its own processes has gone."""
 _MISSING = re.compile(
     r"find any matching files for|No such file or directory|(?:NotFoundError|FileNotFoundError):"
 )
@@ -54,8 +49,10 @@ _SIGNALS = {"K": SIGKILL, "B": 7, "S": 11, "A": 6}
 _NATIVE = (Kind.HOST_MEMORY, Kind.LIMIT, Kind.PORT_TAKEN, Kind.DISK_FULL, Kind.PERMISSION)
 """Kinds of which libraries tell in a line before they end a program, or before it fails."""
 _LIMITS = {
-    Code.PROCESSES_EXHAUSTED: ("pids.max", "RLIMIT_NPROC", "RLIMIT_AS"),
-    Code.FILES_EXHAUSTED: ("RLIMIT_NOFILE",),
+    Code.PROCESSES_EXHAUSTED: (
+        *("pids.max", "RLIMIT_NPROC", "kernel.pid_max", "kernel.threads-max", "RLIMIT_AS"),
+    ),
+    Code.FILES_EXHAUSTED: ("fs.file-max", "RLIMIT_NOFILE"),
     Code.MEMORY_EXHAUSTED: ("/dev/shm", "RLIMIT_AS", "RLIMIT_DATA", "MemTotal"),  # noqa: S108
     Code.KILLED_FOR_MEMORY: ("memory.max", "memory.limit_in_bytes", "MemTotal"),
     Code.LIMIT_HIT: ("RLIMIT_FSIZE", "RLIMIT_CPU"),
@@ -105,7 +102,11 @@ class TaskFailure(Frozen):
 
 def task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
     """Return why a task failed that distrun did not stop, and by which limit or whose port."""
-    found = _task_failure(task, log)
+    return with_limit(_task_failure(task, log), task, log)
+
+
+def with_limit(found: TaskFailure, task: TaskState, log: LogAnalysis) -> TaskFailure:
+    """Return a failure with the limit that was hit, or with who has the port, if that is known."""
     shown = _found_on_host(found.cause.code, task, log)
     if not shown:
         return found
@@ -150,7 +151,7 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
         oom = tuple(each for each in task.exit.found if each.code in _OOM)
         child = told._replace(within=oom if told.signal == SIGKILL else ())
         return _child_failure(task, child, found.evidence)
-    if task.exit.child is not None and (found is None or _OF_CHILD.search(found.cause.text)):
+    if task.exit.child is not None and (found is None or OF_CHILD.search(found.cause.text)):
         return child_failure(task, () if found is None else found.evidence)
     if found is not None and found.cause.code is Code.EXCEPTION_RAISED and (task.code or 1) > 1:
         # An exception that nothing catches exits 1.

@@ -31,8 +31,8 @@ _PYTEST_ERROR = re.compile(r"E {3,}(\S.*)$")
 _PYTEST_PLACE = re.compile(r"(\S+\.py):(\d{1,9}): ")
 _MOST_PYTEST_LINES = 40
 """From the error to its place."""
-_FRAMES = '"exc_type":'
-"""A key of structlog's JSON, whose frames are objects."""
+_FRAMES = ('"exc_type":', '"stack_trace":', '"lineno":')
+"""Keys of JSON objects whose frames are objects, or a text without its first line."""
 _IPYTHON_CODE = re.compile(r"-+> *\d+ |\s*\d+ |-+>")
 _GROUP = re.compile(r"\s*[|+]")
 _MOST_DEPTH = 6
@@ -40,9 +40,8 @@ _MOST_DEPTH = 6
 
 def plain_lines(lines: Sequence[str]) -> tuple[list[str], list[int]]:
     """Return lines with each traceback in Python's form, and the index that each had."""
-    if not any(
-        any(mark in line for mark in (_HEAD, _FRAMES)) or line.startswith("E   ") for line in lines
-    ):
+    marks = (_HEAD, *_FRAMES)
+    if not any(any(mark in line for mark in marks) or line.startswith("E   ") for line in lines):
         return list(lines), list(range(len(lines)))
     found = list(_plain(lines))
     return [line for line, _ in found], [index for _, index in found]
@@ -64,7 +63,7 @@ def _plain(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
             text, frame = _of_ipython(line, frame)
             inside = inside if text[0].isspace() else ""
             yield text, index
-        elif line.startswith("E   ") or _FRAMES in line or ("\\n" in line and _HEAD in line):
+        elif line.startswith("E   ") or _may_be_escaped(line):
             is_pytest = line.startswith("E   ")
             found = _of_pytest(lines, index) if is_pytest else _escaped(line)
             yield from ((each, index) for each in found)
@@ -78,6 +77,10 @@ def _plain(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
                 prefix = re.compile("")
             text = prefix.sub("", line, count=1)
             yield f"  {text[2:]}" if text.startswith("> File ") else text, index
+
+
+def _may_be_escaped(line: str) -> bool:
+    return any(mark in line for mark in _FRAMES) or ("\\n" in line and _HEAD in line)
 
 
 def _frame(path: Any, line: Any, name: Any) -> str:
@@ -141,10 +144,25 @@ def _texts(value: Any, depth: int = 0) -> Iterator[str]:
     if isinstance(value, str):
         if _HEAD in value:
             yield value
-    elif isinstance(value, dict) and "exc_type" in value and isinstance(value.get("frames"), list):
-        frames = (each for each in value["frames"] if isinstance(each, dict))
-        lines = [_frame(e.get("filename"), e.get("lineno"), e.get("name")) for e in frames]
-        yield "\n".join([START, *lines, f"{value['exc_type']}: {value.get('exc_value')}"])
+    elif isinstance(value, dict) and (lines := _lines_of_frames(value)):
+        kind, said = (value.get(key) for key in ("exc_type", "exc_value"))
+        kind, said = kind or value.get("type"), said or value.get("message")
+        error = f"{kind}: {said}" if kind else value.get("exception")
+        yield "\n".join([START, *lines, str(error)])
     elif depth < _MOST_DEPTH and isinstance(value, (dict, list)):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _texts(each, depth + 1)
+
+
+def _lines_of_frames(value: dict[str, Any]) -> list[str]:
+    """Return the frames of an exception in a JSON object; none: it has none."""
+    text = value.get("stack_trace")
+    if isinstance(text, str) and text.lstrip().startswith('File "'):
+        return text.rstrip("\n").split("\n")
+    for items in value.values():
+        frames = [each for each in items if isinstance(each, dict)] if type(items) is list else []
+        if frames and all("filename" in each and "lineno" in each for each in frames):
+            names = (each.get("name") or each.get("func") for each in frames)
+            pairs = zip(frames, names, strict=True)
+            return [_frame(each["filename"], each["lineno"], name) for each, name in pairs]
+    return []

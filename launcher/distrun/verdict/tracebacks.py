@@ -255,6 +255,8 @@ def _without_operation(text: str) -> str:
 
 def _after_wrapper(lines: Sequence[str], index: int, stop: int, text: str) -> int | None:
     """Return the line that says more than the one at `index`; None if that says it itself."""
+    if not text and lines[index].rstrip().endswith(":"):  # a message that begins with a new line
+        return next((i for i in range(index + 1, stop) if re.search(r"\w", lines[i])), None)
     if text.startswith(_NODE):
         depth = _depth(lines[index])
         rest = (i for i in range(index + 1, stop) if lines[i].strip())

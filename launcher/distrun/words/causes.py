@@ -55,11 +55,12 @@ _DISK_USES = {
     "logs": "for logs",
     "record": "for the job's record",
 }
-_CODE_IGNORED = re.compile(r"\|\||: (?:if|while|until|wait|!)(?: |$)|(?<!&)&(?: |$)")
+_CODE_IGNORED = re.compile(r"\|\||: (?:if|trap|while|until|wait|!)(?: |$)|(?<!&)&(?: |$)")
 """A line of a shell script that ignores an exit code, with `set -e`, too."""
 _RAISE = "raise it: `ulimit -{0} {{hard}}` in the shell that launches, and for logins by ssh in "
 _RAISE += "/etc/security/limits.conf"
 _OF_CGROUP = "raise it there (docker run --{}, {} of systemd, {})"
+_OF_HOST = "have root raise it (sysctl -w {name}=NUMBER), or end other programs there"
 _LIMITS = {
     "pids.max": (
         "{path}/pids.max is {total}, and has refused {count}",
@@ -69,6 +70,8 @@ _LIMITS = {
         "`ulimit -u` is {total} for all processes of its user, who has {count} without it",
         _RAISE.format("u"),
     ),
+    "kernel.pid_max": ("{name} is {total}, and its host had {count} threads without it", _OF_HOST),
+    "fs.file-max": ("{name} is {total}, and its host had {count} files open without it", _OF_HOST),
     "RLIMIT_NOFILE": ("`ulimit -n` is {total}", _RAISE.format("n")),
     "RLIMIT_AS": ("`ulimit -v` is {size}", _RAISE.format("v")),
     "RLIMIT_DATA": ("`ulimit -d` is {size}", _RAISE.format("d")),
@@ -81,11 +84,22 @@ _LIMITS = {
     ),
 }
 """What is said of a limit, and how it is raised."""
+_LIMITS["kernel.threads-max"] = _LIMITS["kernel.pid_max"]
 for _name in ("memory.max", "memory.limit_in_bytes"):
     _LIMITS[_name] = (
         f"{{path}}/{_name} is {{size}}",
         _OF_CGROUP.format("memory", "MemoryMax", "`kubernetes.memory`, --mem of Slurm"),
     )
+_FAULTS = {
+    int(signal.SIGILL): (
+        "this CPU lacks instructions that a library was built for: use another build of it"
+    ),
+    int(signal.SIGBUS): (
+        "memory that belongs to a file has no more of it: /dev/shm or the disk is full (df -h; "
+        "docker run --shm-size), or another process has cut the file off"
+    ),
+}
+"""What to do about a crash, by its signal."""
 _NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
 _COLLECTIVES = dict(
     enumerate(("reduce", "broadcast", "gather", "permute", "all-to-all", "reduce-scatter"))
@@ -354,6 +368,13 @@ def _resource_limit(cause: Cause, part: int = 0) -> str:
     )
 
 
+def _at_work(cause: Cause) -> str:
+    """Who was at work while the others waited, and where, if that is known."""
+    were = "was" if len(cause.tasks) == 1 else "were"
+    place = _if(cause.text, f" ({cause.text})")
+    return f"{format_names(cause.tasks)} {were} at work{place} while the others waited"
+
+
 def _raise(cause: Cause, usual: str, instead: str) -> str:
     """The advice to raise the limit that was hit, if it is known, or to do something else."""
     advice = _inner_advice(cause) or usual
@@ -363,7 +384,8 @@ def _raise(cause: Cause, usual: str, instead: str) -> str:
 def _unhidden(line: str) -> str:
     if _CODE_IGNORED.search(line):
         return f"let the shell script exit with the program's code at {line}; "
-    return f"in the shell script, write `set -eo pipefail` above {line}; "
+    option = "`set -eo pipefail`, which bash has," if "|" in line else "`set -e`"
+    return f"in the shell script, write {option} above {line}; "
 
 
 def _lone_call(call: str) -> str:
@@ -842,16 +864,13 @@ TEXTS: dict[Code, Words] = {
     Code.STALLED: lambda c: (
         f"no progress within timeouts.stall, {c.seconds:g} s"
         + _if(c.name and c.text, f"; unlike the others, {c.name} stood at {c.text}")
+        + _if(c.tasks and not c.name, f"; {_at_work(c)}")
     ),
     Code.TASKS_QUIET: """for {seconds:.0f} s, no task had printed, reported progress or used the
         processor""",
     Code.TASKS_STOPPED: lambda c: (
         f"for {c.seconds:.0f} s, no task had printed or reported progress, and "
-        + (
-            f"{format_names(c.tasks)} computed while the others waited"
-            if c.tasks
-            else "they used the processor"
-        )
+        + (_at_work(c) if c.tasks else "they used the processor")
     ),
     Code.COLLECTIVES_LATE: "{subject}created its strategy after TensorFlow was in use{quote}",
     Code.COLLECTIVES_MISMATCHED: lambda c: (
@@ -880,6 +899,7 @@ TEXTS: dict[Code, Words] = {
     Code.MODULE_NOT_RUNNABLE: "{subject}has no program to run{quote}",
     Code.MODULE_NOT_IMPORTED: "{subject}could not import a module{quote}",
     Code.NAME_NOT_IN_MODULE: "{subject}uses a name that a module does not have{quote}",
+    Code.MAIN_NOT_GUARDED: "{subject}starts processes that run the whole script again{quote}",
     Code.INPUT_EMPTY: "{subject}asked for input, but a task's standard input is empty{quote}",
     Code.LIBRARY_NOT_LOADED: "{subject}could not load a library{quote}",
     Code.SCRIPT_NOT_FOUND: "{subject}has no program to run{quote}",
@@ -891,6 +911,8 @@ TEXTS: dict[Code, Words] = {
     Code.FILES_EXHAUSTED: "{subject}had too many files open{quote}",
     Code.NAME_REPLACED: "{subject}uses a name that TensorFlow has no more{quote}",
     Code.FILE_LOCKED: "{subject}could not lock a file, which another process has open{quote}",
+    Code.FILE_DAMAGED: """{subject}could not read a file, which is incomplete or of another
+        format{quote}""",
     Code.SHELL_NOT_SET_UP: "{subject}ran a command that only an interactive shell has{quote}",
     Code.PROCESSES_EXHAUSTED: "{subject}could create no further process or thread{quote}",
     Code.THREADS_FORBIDDEN: "{subject}may not create threads{quote}",
@@ -909,6 +931,8 @@ TEXTS: dict[Code, Words] = {
         {host}{because}""",
     Code.FILE_NOT_SENT: """{subject}failed with {text}{place}: {path} exists on this machine and is
         not sent to the hosts""",
+    Code.FILE_ELSEWHERE: """{subject}failed with {text}{place}: it is looked for in {expected},
+        where the tasks work, and it is {path}""",
     Code.INTERRUPTED: "{subject}was interrupted by SIGINT{quote}",
     Code.CHILD_KILLED: lambda c: (
         f"{_subject(c)}lost a child process: "
@@ -935,6 +959,10 @@ TEXTS: dict[Code, Words] = {
         f"{'1 process' if c.count == 1 else f'{c.count} processes'} still at work, which distrun "
         f"ended: {c.text}"
     ),
+    Code.CHILD_CRASHED: lambda c: (
+        f"{format_task_names(c.tasks)} exited 0 although {signal_name(c.signal)} killed one of its "
+        "processes"
+    ),
     Code.EXCEPTION_HIDDEN: lambda c: (
         f"{format_task_names(c.tasks)} exited 0 although the log ends in an exception: {c.text}"
         f"{_place(c)}{_if(c.path, f'; its exit code is hidden at {c.path}')}"
@@ -952,9 +980,14 @@ TEXTS: dict[Code, Words] = {
         f"distrun did not send"
         f"{_if(c.name, f', and {c.name} came to {c.expected}')}"
     ),
-    Code.NEVER_LISTENED: """{task_names} never listened on a port: each ran by itself, without the
-        others""",
-    Code.TRAINED_ALONE: "{task_names} were never connected: each trained alone",
+    Code.NEVER_LISTENED: lambda c: (
+        f"{format_task_names(c.tasks)} never listened on a port: "
+        f"{'each' if len(c.tasks) > 1 else 'it'} ran by itself, without the others"
+    ),
+    Code.TRAINED_ALONE: lambda c: (
+        f"{format_task_names(c.tasks)} {'were' if len(c.tasks) > 1 else 'was'} never connected: "
+        f"{'each' if len(c.tasks) > 1 else 'it'} trained alone"
+    ),
     Code.LISTENS_ON_LOOPBACK: lambda c: (
         f"{_subject(c)}listens at {format_names(c.addresses)} only"
         + _if(c.name, f", and the others look for it at {c.name}")
@@ -1217,6 +1250,7 @@ ADVICE: dict[Code, Words] = {
     Code.NAME_NOT_IN_MODULE: """the module is there: check the spelling of the name, and the version
         of the package that has the module; a file of your own with the package's name hides the
         package""",
+    Code.MAIN_NOT_GUARDED: """put what starts processes under `if __name__ == "__main__":`""",
     Code.INPUT_EMPTY: """give the answer with `program.args`, `env` or a file, and remove `input()`,
         `breakpoint()` and `pdb` from the script; `{logs}` shows what it printed""",
     Code.LIBRARY_NOT_LOADED: """install the library where the tasks run, or name its folder in
@@ -1250,6 +1284,9 @@ ADVICE: dict[Code, Words] = {
     Code.FILE_LOCKED: """each task needs a file of its own, or one task writes it: two workers that
         save to the same path (`best.h5`) lock each other out; put DISTRUN_TASK or DISTRUN_RANK into
         the path""",
+    Code.FILE_DAMAGED: """remove it, so that an older checkpoint is restored, or copy or download it
+        again (`git lfs pull` for a file that is a few lines of text); a checkpoint's path ends
+        before `.index` or `.data-`; let one task write it, under another name until it is whole""",
     Code.SHELL_NOT_SET_UP: """name the environment's Python instead: `program.python:
         /path/to/env/bin/python` (`conda env list` shows the path); or begin the script with `source
         /path/to/conda/etc/profile.d/conda.sh`, or `source /etc/profile` for `module`""",
@@ -1286,12 +1323,16 @@ ADVICE: dict[Code, Words] = {
         program's arguments and in `program.shared`, so that the hosts are checked for it""",
     Code.FILE_NOT_SENT: """take it out of .gitignore, list it in `program.sync`, or put it where all
         hosts see it""",
+    Code.FILE_ELSEWHERE: """build the path from that of the script
+        (`pathlib.Path(__file__).parent`), or name the script's folder in `program.workdir`""",
     Code.INTERRUPTED: "somebody sent it SIGINT: a scheduler, a shell, a person",
     Code.CHILD_KILLED: lambda c: (
         f"memory ran out{'' if c.within else ', perhaps (see dmesg)'}: use fewer worker processes, "
         "a smaller batch or cache"
         if c.signal == signal.SIGKILL
-        else "a fault in native code of the child: see the lines that it printed last"
+        else _FAULTS.get(
+            c.signal, "a fault in native code of the child: see the lines that it printed last"
+        )
     ),
     Code.KILLED_FOR_MEMORY: lambda c: _raise(
         c,
@@ -1309,10 +1350,9 @@ ADVICE: dict[Code, Words] = {
     Code.PREEMPTED: """somebody sent it SIGTERM, perhaps a scheduler that needs the machine; with
         `restart` in the spec, the restart is not counted if the task had lived for 60 s or reported
         a step through DISTRUN_NOTIFY""",
-    Code.CRASHED: lambda c: (
-        "this CPU lacks instructions that a library was built for: use another build of it"
-        if (c.signal or (c.status or 0) - 128) == signal.SIGILL
-        else "a fault in native code: of a library, its build, or the driver; see its last lines"
+    Code.CRASHED: lambda c: _FAULTS.get(
+        c.signal or (c.status or 0) - 128,
+        "a fault in native code: of a library, its build, or the driver; see its last lines",
     ),
     Code.SHELL_FAILED: "check `program` in the spec, and the commands in the script",
     Code.EXITED_BY_ITSELF: "see what it printed last: {logs} -t {task}",
@@ -1329,6 +1369,7 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.LEFT_AT_WORK: """start the program so that its script waits for it: without `&`, or with
         `wait` at the end""",
+    Code.CHILD_CRASHED: lambda c: cause_advice(c._replace(code=Code.CHILD_KILLED)) or "",
     Code.EXCEPTION_HIDDEN: lambda c: (
         f"{_if(c.path, _unhidden(c.path))}a program should not exit 0 after an exception: raise "
         "it again, or sys.exit(1)"

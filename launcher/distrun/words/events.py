@@ -99,8 +99,8 @@ def quiet_text(quiet: events.TasksQuiet, at: float) -> str:
     lasts = f"for {format_duration(max(0.0, at - quiet.since))}, no task has printed"
     if not quiet.usual:
         return f"{lasts}, reported progress or used the processor"
-    compute = "computes" if len(quiet.busy) == 1 else "compute"
-    who = f"{format_names(quiet.busy)} {compute} while the others wait" if quiet.busy else ""
+    work = "is" if len(quiet.busy) == 1 else "are"
+    who = f"{format_names(quiet.busy)} {work} at work while the others wait" if quiet.busy else ""
     often = format_duration(quiet.usual) if quiet.usual >= 1 else "second"
     return f"{lasts} or reported progress, which came every {often} before; " + (
         who or "the tasks use the processor"

@@ -1,7 +1,8 @@
 """The limits that bind a process which has failed, as the host has them when it exits.
 
 The kernel counts what pids.max of a cgroup refuses, so that limit is known to be hit. It does not
-count what RLIMIT_NPROC refuses: that is told only where little is left of it.
+count what RLIMIT_NPROC, kernel.pid_max and kernel.threads-max refuse: these are told only where
+little is left of them.
 """
 
 from __future__ import annotations
@@ -27,8 +28,16 @@ _OF_PROCESS = {
 }
 """By their names in proc_pid_limits(5): those in getrlimit(2), and what a log says, in small
 letters, if they were hit."""
+_OF_HOST = ("kernel.pid_max", "kernel.threads-max")
+"""Each thread of a host has an id of its own, also within other containers."""
+_FILES_OF_HOST = rb"too many open files in system|errno 23\b"
 _OF_SIGNALS = {9: b"memory", 24: b"cpu time", 25: b"too large"}
 """SIGKILL, SIGXCPU, SIGXFSZ: of what they speak without a word in the log."""
+_WORDS = (
+    *(b"thread", b"fork", b"unavailable", b"errno", b"error #34", b"alloc", b"memory", b"mmap"),
+    *(b"too many open", b"ancdata", b"too large", b"cpu time"),
+)
+"""Each log that speaks of a limit has one of these. To search for them is faster."""
 _PRIVILEGED = 1 << 24 | 1 << 21
 """CAP_SYS_RESOURCE and CAP_SYS_ADMIN: RLIMIT_NPROC does not bind a process that has one."""
 _MOST_ROOM = 5000
@@ -60,11 +69,14 @@ def read(
     """
     log = log.lower() + _OF_SIGNALS.get(signum or 0, b"")
     found: List[Cause] = []
+    if not any(word in log for word in _WORDS):
+        return found
     now = refusals(pid, proc) if re.search(_THREADS, log) else {}
     refused = max([count - before.get(folder, 0) for folder, count in now.items()], default=0)
     if refused > 0:  # until Linux 6.11, a cgroup counts what those above it refuse
         found += [each._replace(count=refused) for each in _smallest([*now], "pids.max")]
     found += _of_process(pid, log, proc)
+    found += _of_host(log, proc)
     if re.search(_MEMORY, log):
         folders = _folders(pid, "memory", proc)
         found += _smallest(folders, "memory.max") + _smallest(folders, "memory.limit_in_bytes")
@@ -108,6 +120,19 @@ def _of_process(pid: int, log: bytes, proc: str) -> Iterator[Cause]:
             if cause.total > cause.count + _MOST_ROOM:
                 continue
         yield cause
+
+
+def _of_host(log: bytes, proc: str) -> Iterator[Cause]:
+    if re.search(_THREADS, log):
+        running = content(proc + "/loadavg").partition(b"/")[2].split()
+        count = _number(running[0]) if running else 0
+        for name in _OF_HOST:
+            total = _number(content("{}/sys/{}".format(proc, name.replace(".", "/"))))
+            if total <= count + _MOST_ROOM:
+                yield _limit(name, total, count)
+    if re.search(_FILES_OF_HOST, log):
+        count, _, total = [*map(_number, content(proc + "/sys/fs/file-nr").split()), 0, 0, 0][:3]
+        yield _limit("fs.file-max", total, count)
 
 
 def _threads_besides(pid: int, proc: str) -> int:

@@ -312,7 +312,7 @@ class Code(StrEnum):
     # that waits for its children has forked them
     STALLED = "stalled"
     TASKS_QUIET = "tasks_quiet"  # seconds; expected: a call as in COLLECTIVES_MISMATCHED's path
-    # seconds; expected: likewise; tasks: those that compute while the others wait, or none
+    # seconds; expected: likewise; tasks: those at work while the others wait, or none
     TASKS_STOPPED = "tasks_stopped"
 
     # What a verdict has found. `task` is the task; `text` is quoted from its log; `name` is the
@@ -334,6 +334,7 @@ class Code(StrEnum):
     MODULE_NOT_RUNNABLE = "module_not_runnable"  # text, name
     MODULE_NOT_IMPORTED = "module_not_imported"  # text, name
     NAME_NOT_IN_MODULE = "name_not_in_module"  # text, name
+    MAIN_NOT_GUARDED = "main_not_guarded"  # text, name
     INPUT_EMPTY = "input_empty"  # text, name
     LIBRARY_NOT_LOADED = "library_not_loaded"  # text, name
     SCRIPT_NOT_FOUND = "script_not_found"  # text, name
@@ -345,6 +346,7 @@ class Code(StrEnum):
     FILES_EXHAUSTED = "files_exhausted"  # text, name
     NAME_REPLACED = "name_replaced"  # text, name; expected: what stands in its place
     FILE_LOCKED = "file_locked"  # text, name
+    FILE_DAMAGED = "file_damaged"  # text, name
     SHELL_NOT_SET_UP = "shell_not_set_up"  # text, name
     PROCESSES_EXHAUSTED = "processes_exhausted"  # text, name
     THREADS_FORBIDDEN = "threads_forbidden"  # text, name
@@ -362,6 +364,7 @@ class Code(StrEnum):
     EXCEPTION_RAISED = "exception_raised"  # text, name
     CHECKPOINT_NOT_FOUND = "checkpoint_not_found"  # text, name, path, host; within: a FOLDER_...
     FILE_NOT_SENT = "file_not_sent"  # text, name, path: the file
+    FILE_ELSEWHERE = "file_elsewhere"  # text, name, path: of the file, expected: the tasks' folder
     INTERRUPTED = "interrupted"  # name
     CHILD_KILLED = "child_killed"  # task, pid, signal; within: what shows that memory ran out
     KILLED_FOR_MEMORY = "killed_for_memory"  # host
@@ -374,6 +377,7 @@ class Code(StrEnum):
     EXITED_WHILE_NEEDED = "exited_while_needed"  # name: the role, if its tasks may be independent
     SUCCESS_QUALIFIED = "success_qualified"  # within: what speaks against the success
     LEFT_AT_WORK = "left_at_work"  # tasks, count: processes of each, text: the command of one
+    CHILD_CRASHED = "child_crashed"  # tasks, signal
     EXCEPTION_HIDDEN = "exception_hidden"  # tasks, text, name; path: what hides the exit code
     EXCEPTION_ASIDE = "exception_aside"  # tasks, text, name
     # tasks; text: where it was then, name: the task that came furthest, expected: to where

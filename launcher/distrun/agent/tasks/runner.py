@@ -342,9 +342,12 @@ class TaskRunner:
     def _found(self, task: Task, code: Optional[int], signum: Optional[int]) -> List[Cause]:
         """What the host shows that may explain a task's exit, or that of its peers."""
         found = [] if task.loopback is None else [task.loopback]
+        log = read_end(task.log, _END_BYTES) if code != 0 else b""
+        if code != 0:
+            # It may have hung since it hit a limit; a signal of this agent speaks of none.
+            ended_by = None if task.is_stopping else signum
+            found += limits.read(task.pid, log, ended_by, self._refusals)
         if code != 0 and not task.is_stopping:
-            log = read_end(task.log, _END_BYTES)
-            found += limits.read(task.pid, log, signum, self._refusals)
             if self._deaths is None and re.search(rb"SIGKILL|killed|code:? -9\b", log):
                 oom_kill = self._oom.find_kill(task.pid, True)
                 found += [] if oom_kill is None else [oom_kill]
