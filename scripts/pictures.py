@@ -1,7 +1,8 @@
-"""Makes the pictures of README.md, docs/watching.md and docs/report.md.
+"""Makes the pictures of README.md, docs/watching.md, docs/report.md and docs/performance.md.
 
-Runs a job in a terminal, watches one, and runs three whose reports it opens in Chromium. It needs
-Chromium and its driver, and py-spy, which the development tools have.
+Runs a job in a terminal, watches one, runs three whose reports it opens in Chromium, and compares a
+slow job with a faster one. It needs Chromium and its driver, and py-spy, which the development
+tools have.
 """
 
 from __future__ import annotations
@@ -20,16 +21,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "launcher"), str(ROOT / "tests")]
 
+from PIL import Image  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.text import Text  # noqa: E402
 from selenium.webdriver import Chrome  # noqa: E402
 
+from distrun.job.events import JobAdvised  # noqa: E402
 from distrun.job.folder import JobStore  # noqa: E402
+from distrun.job.job import read_job  # noqa: E402
 from harness.browser import browser, open_page, run  # noqa: E402
 from harness.terminal import Terminal  # noqa: E402
 from harness.waiting import wait_until  # noqa: E402
 
 WIDTH, HEIGHT = 1000, 1500
+NARROW_AND_WIDE = (400, 1400)
+COLOURS = 64
+"""Of a picture in a file: enough for text and curves, and a third of the size."""
 TRAINING = ["--epochs", "4", "--steps-per-epoch", "150", "--checkpoint-every", "100"]
 STALLING = """\
 import os, socket, threading, time
@@ -105,6 +112,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         watching(Path(temporary))
     reports()
+    with tempfile.TemporaryDirectory() as temporary:
+        slow_job(Path(temporary))
 
 
 def terminal(folder: Path) -> None:
@@ -123,7 +132,7 @@ def terminal(folder: Path) -> None:
 
 def without_live_line(seen: str) -> str:
     """Return what a terminal has shown without the states of the live line, but for a last one."""
-    return re.sub(r"\x1b\[1m[^\n]*\r\r\x1b\[J|\r", "", seen)
+    return re.sub(r"\x1b\[1m[^\n]*\r\r\x1b\[K|\r", "", seen)
 
 
 def draw(text: str, columns: int, file: Path) -> None:
@@ -171,7 +180,7 @@ def watching(folder: Path) -> None:
         ):
             assert served.stdout is not None
             url = served.stdout.readline().strip()
-            for width in (400, 1400):
+            for width in NARROW_AND_WIDE:
                 open_page(driver, url, width)
                 time.sleep(3)  # it refreshes itself
                 screenshot(driver, width, pictures / f"live-{width}.png")
@@ -195,18 +204,54 @@ def reports() -> None:
         stalls = ("run", "-n", "4", "--set", "timeouts.stall=8s", str(folder / "hang.py"))
         launch("stall", folder, *stalls)
         with browser(folder / "profile") as driver:
-            for name in ("success", "restart", "stall"):
+            for name in ("success", "stall"):
                 open_page(driver, folder / f"{name}.html", WIDTH)
                 screenshot(driver, WIDTH, pictures / f"{name}.png")
+            for width in NARROW_AND_WIDE:
+                open_page(driver, folder / "restart.html", width)
+                screenshot(driver, width, pictures / f"restart-{width}.png")
 
 
-def screenshot(driver: Chrome, width: int, file: Path) -> None:
-    """Draw the beginning of a page that is open."""
-    height = min(HEIGHT, run(driver, "return document.body.scrollHeight"))
-    clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+def slow_job(folder: Path) -> None:
+    """Draw the slow job of docs/performance.md, what says why, and the same job with a cache."""
+    page, pictures = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance"
+    pictures.mkdir(exist_ok=True)
+    program = page.read_text().partition("```python\n")[2].partition("```")[0]
+    (folder / "slow.py").write_text(program)
+    (folder / "cached.py").write_text(program.replace(".repeat()", ".cache().repeat()"))
+    os.environ["DISTRUN_HOME"] = str(folder / "distrun")
+    distrun = [sys.executable, "-m", "distrun"]
+    subprocess.run([*distrun, "run", "-n", "2", "-d", "slow.py"], cwd=folder, check=True)
+    job = JobStore.default().find(None)
+    wait_until(lambda: any(isinstance(each, JobAdvised) for each in read_job(job).history), 300)
+    screens = []
+    for command in ("status", "profile"):
+        shown = Terminal([*distrun, command], str(folder), COLUMNS, 40)
+        wait_until(shown.ended, timeout=60)
+        screens.append(f"$ distrun {command}\n{shown.seen}")
+    draw("\n".join(screens), COLUMNS, pictures / "profile.svg")
+    subprocess.run([*distrun, "wait"], check=True)
+    subprocess.run([*distrun, "run", "-n", "2", "cached.py"], cwd=folder, check=True)
+    for line in ("report slow -o slow.html", "compare slow cached -o compare.html"):
+        subprocess.run([*distrun, *line.split()], cwd=folder, check=True)
+    with browser(folder / "profile") as driver:
+        open_page(driver, folder / "slow.html", WIDTH)
+        run(driver, "for (const each of document.querySelectorAll('details')) each.open = true")
+        screenshot(driver, WIDTH, pictures / "flames.png", "#profile")
+        for width in NARROW_AND_WIDE:
+            open_page(driver, folder / "compare.html", width)
+            screenshot(driver, width, ROOT / "docs" / "report" / f"compare-{width}.png")
+
+
+def screenshot(driver: Chrome, width: int, file: Path, part: str = "body") -> None:
+    """Draw the beginning of a part of a page that is open."""
+    box = f"document.querySelector('{part}').getBoundingClientRect()"
+    top, high = run(driver, f"const box = {box}; return [box.top + scrollY, box.height]")
+    clip = {"x": 0, "y": top, "width": width, "height": min(HEIGHT, high), "scale": 1}
     options = {"clip": clip, "captureBeyondViewport": True}
     taken = driver.execute_cdp_cmd("Page.captureScreenshot", options)
-    file.write_bytes(base64.b64decode(taken["data"]))
+    with Image.open(io.BytesIO(base64.b64decode(taken["data"]))) as image:
+        image.convert("RGB").quantize(COLOURS).save(file, optimize=True)
 
 
 def launch(name: str, folder: Path, *args: str, kills: bool = False) -> None:

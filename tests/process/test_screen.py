@@ -37,7 +37,7 @@ def printing(*lines: str) -> str:
 def lines_of(window: Terminal) -> list[str]:
     """The lines that a person sees, without the live line."""
     lines = window.text().rstrip("\n").split("\n")
-    return [line.rpartition("\x1b[J")[2] for line in lines]
+    return [line.rpartition("\x1b[K")[2] for line in lines]
 
 
 def last(text: str) -> str:
@@ -179,7 +179,7 @@ def test_it_is_on_stderr_while_the_output_goes_elsewhere(
     assert sorted(output.splitlines()) == [f"worker:{n} | reported" for n in (0, 1)]
     assert " succeeded in " in last(window.text())
     assert "reported" not in window.seen
-    assert "\x1b[J" in window.seen
+    assert "\x1b[K" in window.seen
     window.close()
 
 

@@ -14,7 +14,7 @@ from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
 VALUES = "STEP=120 EPOCH=1 EPOCHS=1 LOSS=0.123456 EXAMPLES_PER_SEC=1800"
-LIVE = re.compile("\x1b\\[1m[^\n\x1b]*\x1b\\[0m\r|\r\x1b\\[J")
+LIVE = re.compile("\x1b\\[1m[^\n\x1b]*\x1b\\[0m\r|\r\x1b\\[[JK]")
 LONG = "a job with a name that is rather longer than any that one would give it by hand"
 
 
@@ -75,11 +75,12 @@ def test_the_status_line_shows_progress_and_damages_no_output(
     wait_until(lambda: said in window.read())
     window.resize(24, 10)
     wait_until(lambda: "\x1b[1m2/2 tasks up  epoch 1/1\x1b[0m\r" in window.read())
+    assert window.seen.count("\x1b[J") == 1, "where it was folded; else tmux keeps each of its states"
     (distrun.cwd / "go").touch()
     wait_until(window.ended)
     assert window.process.returncode == 0
     live = LIVE.findall(window.seen)
-    assert live[-1] == "\r\x1b[J", "it is still there at the end"
+    assert live[-1] == "\r\x1b[K", "it is still there at the end"
     left = LIVE.sub("", window.seen).replace("\r\n", "\n")
     lines = re.sub("\x1b\\[[0-9;]*m", "", left).splitlines()
     assert sorted(lines[:-1]) == ["worker:0 | reported", "worker:1 | reported"]

@@ -35,7 +35,7 @@ def test_a_terminal_shows_a_bar_that_disappears_at_the_end(monkeypatch: pytest.M
         assert "sending files to 2 hosts  30 MB of 120 MB  25%" in shown
         bar.update("sending files to 2 hosts", 120_000_000, 120_000_000)
         assert bar.text == ""
-        read_until(screen, "\x1b[J")
+        read_until(screen, "\x1b[K")
     os.close(screen)
 
 

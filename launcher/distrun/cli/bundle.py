@@ -31,7 +31,7 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
 
     The archive has the record, the plan, the spec, the ends of the logs, what the tasks used, the
     report and the versions. Secrets, and the names and addresses of users and hosts, are replaced:
-    each name by the same one everywhere. What is a secret can only be guessed: look through the
+    a name by the same word everywhere. What is a secret can only be guessed: look through the
     archive before you send it.
 
     \b

@@ -34,9 +34,9 @@ _WIDEST_VALUE = 32
 def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
     """Show two to six jobs side by side: key figures, and what differs in specs and versions.
 
-    Loss and other metrics, step and rate are those that the task which reports most has reported
-    last; "steps/s" is the mean while the job was sampled. Values that look like secrets are shown
-    as ***. Jobs may still run, or may have failed; an empty cell is not known.
+    Loss, other metrics, step and rate are the last ones of the task that reports most; "steps/s" is
+    the mean while the job was sampled. Values that look like secrets are shown as ***. Jobs may
+    still run, or may have failed; an empty cell is not known.
 
     \b
       distrun compare mnist night

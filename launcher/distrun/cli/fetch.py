@@ -41,7 +41,7 @@ _NEXT_TIME = "what program.results of the spec names comes by itself before the 
     metavar="DIR",
     help="Where to. Default: distrun-JOB; for what program.results names, the working folder here.",
 )
-@click.option("--force", is_flag=True, help="Replace files in DIR that are newer.")
+@click.option("--force", is_flag=True, help="Replace newer files in DIR, too.")
 @json_option
 def command(
     job: str | None, pattern: str | None, output: str | None, force: bool, as_json: bool
@@ -49,14 +49,14 @@ def command(
     """Bring back what tasks wrote under their working folders on other hosts.
 
     PATTERN is a path below the working folder, or has * and ?; a folder means all in it. Without
-    it, program.results of the spec counts, else everything comes that tasks wrote since the job
-    began. The job may run or have ended. Hosts that ssh reaches keep their files; nodes of a Slurm
-    allocation are reached until it ends, and pods while the job runs.
+    PATTERN, it fetches what program.results of the spec names, else all that tasks wrote since the
+    job began. The job may run or have ended. Hosts that ssh reaches keep their files; nodes of a
+    Slurm allocation are reached until it ends, and pods while the job runs.
 
-    Only what changed comes, and what was interrupted goes on with the next call. A file that
+    Only files that changed are copied, and the next call continues an interrupted copy. A file that
     several hosts have is DIR/NAME if it is the same everywhere, else DIR/HOST/NAME for each of them
-    (DIR/HOST-TASK/NAME if tasks of a host have folders of their own). Files in DIR that are newer
-    are replaced only if you say so. Links, named pipes and devices are left out, and told.
+    (DIR/HOST-TASK/NAME if tasks of a host have folders of their own). Newer files in DIR are
+    replaced only if you say so. Links, named pipes and devices are left out; a message names them.
 
     \b
       distrun fetch

@@ -51,8 +51,8 @@ def signal_number(value: str) -> int:
 def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum: int) -> int:
     """Stop jobs, and return when all their processes have ended.
 
-    What is left of a job that was lost, or has ended, is ended, too, also on other hosts. The exit
-    code is not 0 if it is not known that nothing is left.
+    It also ends what is left of a job that was lost or has ended, on all its hosts. If something
+    may still be left, the exit code is not 0.
 
     JOB is an id, a name (the newest job of that name) or a unique prefix. Without JOB, exactly
     one job must be running.

@@ -75,8 +75,8 @@ def command(
     In the foreground, each line of output has its task as prefix, and the exit code is the
     job's: 0, or the code of the task that failed first. TensorFlow's harmless start-up lines are
     left out. On a terminal, a line that several workers print at the same time is shown once.
-    Ctrl-C stops the job gracefully, a
-    second Ctrl-C kills it at once. Everything after `--` is passed to your program.
+    Ctrl-C stops the job gracefully, a second Ctrl-C kills it at once. Everything after `--` is
+    passed to your program.
 
     \b
       distrun launch job.yaml

@@ -129,8 +129,8 @@ no_preflight_option = click.option(
 strict_option = click.option(
     "--strict",
     is_flag=True,
-    help="Make warnings about the program errors (exit code 65), and a success that is told with a "
-    "warning a failure (exit code 75).",
+    help="Treat warnings about the program as errors (exit code 65), and a success with a warning as "
+    "a failure (exit code 75).",
 )
 
 task_option = click.option(
@@ -208,4 +208,12 @@ def job_argument(*, many: bool = False, running: bool = False) -> Callable[[Any]
         argument = click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete)
     else:
         argument = click.argument("job", metavar="[JOB]", required=False, shell_complete=complete)
-    return lambda function: argument(namespace_options(function))
+
+    def decorated(function: Any) -> Any:
+        parameters = argument(function).__click_params__  # in the reverse order of the help
+        before = len(parameters)
+        namespace_options(function)
+        parameters[:] = [*parameters[before:], *parameters[:before]]  # the last ones in the help
+        return function
+
+    return decorated

@@ -42,7 +42,11 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 @job_argument(running=True)
 @task_option
 @click.option(
-    "--seconds", type=click.IntRange(1, 300), default=10, help="How long to look. Default: 10."
+    "--seconds",
+    type=click.IntRange(1, 300),
+    metavar="N",
+    default=10,
+    help="How long to look. Default: 10.",
 )
 @output_option(
     "Write the stacks of all tasks, too, for https://www.speedscope.app (a flame graph)."
@@ -51,15 +55,15 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 def command(
     job: str | None, tasks: tuple[str, ...], seconds: int, output: str | None, as_json: bool
 ) -> int:
-    """Show where the time of each task goes, not stopping it. Default: the running job.
+    """Show where each task's time goes, without stopping it. Default: the running job.
 
     All tasks are sampled at the same time, on all hosts: what part of the time each one spends in
     its step, waits in it for others, waits for input, saves, evaluates, prints or runs its own
     Python, with the line of your program. If the others wait for one task, it is named, with what
     sets it apart: a longer step, less of a core, a generator that is slow, a checkpoint.
 
-    With py-spy here (pip install py-spy), and nothing on the hosts; without it, only busy and idle
-    times are known.
+    It needs py-spy here, and nothing on the hosts: pip install py-spy
+    Without py-spy, only busy and idle times are known.
 
     \b
       distrun profile mnist --seconds 2 -o mnist.json

@@ -38,7 +38,7 @@ _STACKS_WIDTH = 200
     "--port",
     type=click.IntRange(1, 65535),
     metavar="PORT",
-    help="Of 127.0.0.1, with --serve. Default: any that is free.",
+    help="With --serve: the port on 127.0.0.1. Default: any free one.",
 )
 @click.option("--allow-stop", is_flag=True, help="With --serve: the page may stop the job.")
 def command(
@@ -53,14 +53,14 @@ def command(
 
     The page has the outcome and its cause, a timeline of the tasks, curves of metrics, processor,
     memory and GPUs over the same time, restarts and what they cost, the tasks that differ from the
-    others, hosts, versions, the spec, the ends of the logs and the events. It makes no request to
-    anywhere, so that it can be sent or kept. Values that look like secrets are shown as ***.
+    others, hosts, versions, the spec, the ends of the logs and the events. It makes no
+    network request: it can be sent or kept. Values that look like secrets are shown as ***.
 
     In place of a job, name an archive of `distrun bundle`, of this machine or of another one.
 
-    With --serve, nothing is written: the page is at the address that is printed, only for those who
-    know it and only on this machine. It follows the job without a reload, and shows where the tasks
-    stand at a click. From another machine, forward its port: ssh -L PORT:127.0.0.1:PORT HOST.
+    With --serve, it writes no file and prints an address. Only those who know the address see the
+    page, and only on this machine. The page follows the job without a reload, and shows where the
+    tasks stand at a click. From another machine, forward its port: ssh -L PORT:127.0.0.1:PORT HOST.
 
     \b
       distrun report

@@ -39,7 +39,7 @@ _PTRACE_ADVICE = (
 def command(
     job: str | None, tasks: tuple[str, ...], native: bool, all_threads: bool, as_json: bool
 ) -> int:
-    """Show what each task of a running job executes, not stopping it. Default: the running job.
+    """Show where each task of a running job stands, without stopping it. Default: the running job.
 
     Each Python thread is shown with its calls, the innermost first. Tasks whose main threads have
     the same stack are one entry; the entry with the fewest tasks comes first: in a job that hangs,

@@ -53,9 +53,9 @@ def command(
     folder see the job, too. The script that --dry-run prints can be kept, and given to sbatch by
     hand.
 
-    With `hosts: kubernetes`, the supervisor runs in a pod, as docs/kubernetes.md explains. This
-    command returns once it runs; its machine is not needed any more. Other machines see the job
-    with --namespace, as in `distrun ps --namespace team`.
+    With `hosts: kubernetes`, the supervisor runs in a pod, as docs/kubernetes.md explains. Once the
+    pod runs, this command returns, and its machine is not needed any more. Other machines see the
+    job with --namespace, as in `distrun ps --namespace team`.
 
     \b
       id=$(distrun submit job.yaml) && distrun logs -f "$id"

@@ -13,7 +13,8 @@ from distrun.words.formats import clip
 
 _DEFAULT_COLUMNS = 80
 _ABSENT_SECONDS = 0.5
-_ERASE = b"\r\x1b[J"
+_ERASE, _ERASE_ROWS = b"\r\x1b[K", b"\r\x1b[J"
+"""Of the line; of all rows below, too. tmux keeps a screen that is erased from its first row on."""
 _BOLD, _RESET = b"\x1b[1m", b"\x1b[0m"
 
 
@@ -49,6 +50,8 @@ class Terminal:
         self._absent_until = 0.0
         """When the line may be drawn again (monotonic)."""
         self._drawn = b""
+        self._drawn_columns = 0
+        """The terminal's width then."""
         self._status = ""
 
     def write(self, blocks: Iterable[bytes]) -> None:
@@ -72,18 +75,20 @@ class Terminal:
     def clear_status(self) -> None:
         """Erase the status line until the next write, so that something else can be printed."""
         if self._drawn:
-            self._write(_ERASE)
+            is_folded = _columns(self._stream) < self._drawn_columns
+            self._write(_ERASE_ROWS if is_folded else _ERASE)
             self._drawn = b""
 
     def _draw(self) -> None:
-        text = clip(self._status, _columns(self._stream) - 1)
+        columns = _columns(self._stream)
+        text = clip(self._status, columns - 1)
         line = text.rstrip().encode(errors="replace")
         if line == self._drawn:
             return
         self.clear_status()
         if line:
             self._write(_BOLD + line + _RESET + b"\r" if self._bold else line + b"\r")
-            self._drawn = line
+            self._drawn, self._drawn_columns = line, columns
 
     def _write(self, block: bytes) -> None:
         self._line.write(block)

@@ -180,7 +180,7 @@ class Report:
         if peak := highest(each.peak_memory_bytes for each in used):
             found.append(("peak memory of a task", format_bytes(peak)))
         if words_told := progress_words(job.progress, at_end=True):
-            found.append(("last told", ", ".join(words_told)))
+            found.append(("last progress", ", ".join(words_told)))
         if job.outcome is not None:
             found.append(("exit code", str(job.outcome.exit_code)))
         return found
@@ -288,7 +288,7 @@ def outlier_text(outlier: Outlier) -> str:
     value, usual = outlier.value, outlier.usual
     match outlier.measure:
         case None:
-            return f"odd: it stood at {outlier.place} when the job stalled"
+            return f"unusual: it stood at {outlier.place} when the job stalled"
         case Measure.START:
             took = format_duration(value)
             words = f"{took} until its first step; usual: {format_duration(usual)}"
@@ -301,7 +301,7 @@ def outlier_text(outlier: Outlier) -> str:
                 outlier.measure, "written"
             )
             words = f"{format_bytes(int(value))} {noun}; usual: {format_bytes(int(usual))}"
-    return f"{'slowest' if outlier.is_slow else 'odd'}: {words}"
+    return f"{'slowest' if outlier.is_slow else 'unusual'}: {words}"
 
 
 @functools.cache

@@ -71,15 +71,15 @@ _LOOKS: dict[Symptom, str] = {
 _TO_DO: dict[Symptom, str] = {
     Symptom.BEHIND: """`distrun profile` while it runs; compare its host, its share of the data, its
         input""",
-    Symptom.WAITED_FOR: """what is said behind it: fewer cores, a quota, another program on its
-        host, more work; `distrun profile` names the line""",
+    Symptom.WAITED_FOR: """remove the reason that is given: fewer cores, a quota, another program on
+        its host, more work; `distrun profile` names the line""",
     Symptom.RETRACING: """pass tensors instead of Python numbers, batches of one shape, and define
         `tf.function`s once, outside of the loop""",
     Symptom.INPUT: """`cache`, `prefetch` and `map(..., num_parallel_calls=tf.data.AUTOTUNE)`; no
         generator in Python; files on a local disk""",
     Symptom.TRACING: "as for `retracing`",
     Symptom.PRINTING: "print every hundredth step; a loss that is printed waits for its step",
-    Symptom.SAVING: "save more seldom, or to a faster disk",
+    Symptom.SAVING: "save less often, or to a faster disk",
     Symptom.SLOW_LINK: """another host, or a host in the same network as the others; `ping` shows
         the same; larger batches need fewer all-reduces""",
     Symptom.SMALL_STEPS: """larger batches, so that there are fewer all-reduces for each image; a
