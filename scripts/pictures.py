@@ -26,16 +26,14 @@ from rich.console import Console  # noqa: E402
 from rich.text import Text  # noqa: E402
 from selenium.webdriver import Chrome  # noqa: E402
 
-from distrun.job.events import JobAdvised  # noqa: E402
 from distrun.job.folder import JobStore  # noqa: E402
-from distrun.job.job import read_job  # noqa: E402
 from harness.browser import browser, open_page, run  # noqa: E402
 from harness.terminal import Terminal  # noqa: E402
 from harness.waiting import wait_until  # noqa: E402
 
 WIDTH, HEIGHT = 1000, 1500
 NARROW_AND_WIDE = (400, 1400)
-COLOURS = 64
+COLOURS = 256
 """Of a picture in a file: enough for text and curves, and a third of the size."""
 TRAINING = ["--epochs", "4", "--steps-per-epoch", "150", "--checkpoint-every", "100"]
 STALLING = """\
@@ -221,17 +219,19 @@ def slow_job(folder: Path) -> None:
     (folder / "cached.py").write_text(program.replace(".repeat()", ".cache().repeat()"))
     os.environ["DISTRUN_HOME"] = str(folder / "distrun")
     distrun = [sys.executable, "-m", "distrun"]
-    subprocess.run([*distrun, "run", "-n", "2", "-d", "slow.py"], cwd=folder, check=True)
-    job = JobStore.default().find(None)
-    wait_until(lambda: any(isinstance(each, JobAdvised) for each in read_job(job).history), 300)
-    screens = []
-    for command in ("status", "profile"):
-        shown = Terminal([*distrun, command], str(folder), COLUMNS, 40)
+    try:
+        subprocess.run([*distrun, "run", "-n", "2", "-d", "slow.py"], cwd=folder, check=True)
+        job = JobStore.default().find(None)
+        tasks = job.state().tasks
+        wait_until(lambda: all(job.state().tasks[each].first_step_at for each in tasks), 300)
+        shown = Terminal([*distrun, "profile"], str(folder), COLUMNS, 40)
         wait_until(shown.ended, timeout=60)
-        screens.append(f"$ distrun {command}\n{shown.seen}")
-    draw("\n".join(screens), COLUMNS, pictures / "profile.svg")
-    subprocess.run([*distrun, "wait"], check=True)
-    subprocess.run([*distrun, "run", "-n", "2", "cached.py"], cwd=folder, check=True)
+        text = without_live_line(shown.seen)
+        draw(f"$ distrun profile\n{text}", COLUMNS, pictures / "profile.svg")
+        subprocess.run([*distrun, "wait"], check=True)
+        subprocess.run([*distrun, "run", "-n", "2", "cached.py"], cwd=folder, check=True)
+    finally:
+        subprocess.run([*distrun, "kill", "--all"], check=True)
     for line in ("report slow -o slow.html", "compare slow cached -o compare.html"):
         subprocess.run([*distrun, *line.split()], cwd=folder, check=True)
     with browser(folder / "profile") as driver:
@@ -251,7 +251,7 @@ def screenshot(driver: Chrome, width: int, file: Path, part: str = "body") -> No
     options = {"clip": clip, "captureBeyondViewport": True}
     taken = driver.execute_cdp_cmd("Page.captureScreenshot", options)
     with Image.open(io.BytesIO(base64.b64decode(taken["data"]))) as image:
-        image.convert("RGB").quantize(COLOURS).save(file, optimize=True)
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
 
 
 def launch(name: str, folder: Path, *args: str, kills: bool = False) -> None:

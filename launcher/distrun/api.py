@@ -382,7 +382,7 @@ class Job:
 
         Raises:
             UsageError: there is no such signal, `grace` is no time, or the job is lost.
-            HostError: it is not known that nothing is left, for example on a host out of reach.
+            HostError: something may be left, for example on a host out of reach.
             InternalError: its supervisor does not answer.
         """
         from distrun.job.queued_job import StopOrder

@@ -1,4 +1,4 @@
-"""`distrun profile` of the job of docs/performance.md, whose threads tell nobody who waits for whom."""
+"""`distrun profile` of TensorFlow, whose threads tell nobody for whom a step waits."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import termios
@@ -41,7 +42,9 @@ def test_tasks_and_the_log_of_the_chosen_one(
     window.type("\x1b[B")  # down
     shows(window, "log of worker:1", "begun worker:1")
     window.type(f"/:{tasks - 1}\r")
-    shows(window, f"log of worker:{tasks - 1}", f"begun worker:{tasks - 1}")
+    shows(window, f"log of worker:{tasks - 1}", f"begun worker:{tasks - 1}", "Show all")
+    whole = rf"worker:{tasks - 1} +running"
+    wait_until(lambda: re.search(whole, window.text()), what="cells that are not cut")
     window.type("\x1b")
     window.resize(60, 12)
     window.process.send_signal(signal.SIGWINCH)

@@ -93,6 +93,8 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
         (LOADS, Kind.INPUT),
         ((EXECUTE, ("Model.evaluate", f"{KERAS}engine/training.py", 9), TRAIN), Kind.EVALUATION),
         ((EXECUTE, ("distributed_test_step", "/home/u/train.py", 9)), Kind.EVALUATION),
+        ((EXECUTE, ("run_validation", "/home/u/train.py", 9)), Kind.EVALUATION),
+        ((("Model._validate_and_get_metrics_result", f"{KERAS}engine/training.py", 9),), Kind.STEP),
         (TRACES, Kind.TRACING),
         ((("OwnedIterator.__next__", f"{TF}data/iterator_ops.py", 7), TRAIN, MODULE), Kind.INPUT),
         (PRINTS, Kind.PRINTING),

@@ -37,7 +37,8 @@ _LEAST_TRIP, _SLOWER_TRIP = 0.002, 5.0
 _NAMED = (
     (Kind.SERVING, r"(?:^|\.)join [^ ]*/server_lib\.py$"),
     (Kind.SAVING, r"(?:^|\.)_*(?:save(?:_[a-z_]+)?|(?:write_|make_)?checkpoint) "),
-    (Kind.EVALUATION, r"(?:^|[._])(?:evaluat(?:e|ion)|validat(?:e|ion)|test)(?:_[a-z_]+)? "),
+    (Kind.EVALUATION, r"(?:^|[._])(?:evaluat(?:e|ion)|test)(?:_[a-z_]+)? "),
+    (Kind.EVALUATION, r"(?:^|[._])validat(?:e|ion)(?:_[a-z_]+)? (?![^ ]*/(?:keras|tf_keras)/)"),
     (Kind.TRACING, r"(?:func_graph_from_py_func|trace_function|converted_call) [^ ]*/tensorflow/"),
     (Kind.INPUT, r"__next__ [^ ]*/(?:iterator_ops|input_lib|data_adapter|dataloader)\.py$"),
     (Kind.INPUT, r"(?:_next_internal|get_next\w*) [^ ]*/(?:gen_dataset_ops|iterator_ops)\.py$"),

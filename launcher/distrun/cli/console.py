@@ -89,10 +89,10 @@ def print_text(text: str, indent: int = 0) -> None:
     """Print a line of a command's result. A terminal wraps it with this indent."""
     if indent and sys.stdout.isatty():
         import shutil
-        import textwrap
 
-        columns = max(shutil.get_terminal_size().columns, indent + 20)
-        text = textwrap.fill(text, columns, subsequent_indent=" " * indent, break_on_hyphens=False)
+        from distrun.words.formats import wrapped
+
+        text = wrapped(text, shutil.get_terminal_size().columns, indent)
     print(text)  # noqa: T201
 
 

@@ -69,6 +69,7 @@ _Lines = list[tuple[str, int]]
 def _new_events(record: EventReader, formatter: EventFormatter | None) -> Iterator[_Lines]:
     """Yield the events since the last call, as JSON without a formatter."""
     from distrun.spec.problems import printable
+    from distrun.words.verdicts import LABEL_INDENT
 
     try:
         found = record.read_new()
@@ -82,7 +83,7 @@ def _new_events(record: EventReader, formatter: EventFormatter | None) -> Iterat
         if text is not None:
             indent = formatter.indent
             details = [" " * indent + printable(line) for line in formatter.details]
-            yield [(text, indent), *((line, indent + 9) for line in details)]
+            yield [(text, indent), *((line, indent + LABEL_INDENT) for line in details)]
 
 
 def _as_json(event: Event) -> str:

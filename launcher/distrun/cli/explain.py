@@ -99,7 +99,7 @@ def _paths(topic: str) -> list[str]:
     found = found or [path for path in keys if path.rpartition(".")[2] == topic]
     if found:
         return found
-    near = " or ".join(_near(topic, [*keys, *_kinds(), *_advice()]))
+    near = " or ".join(_near(topic, [*keys, *_kinds(), *_advice(), *_OTHER_NAMES]))
     hint = f"did you mean {near}?" if near else "`distrun explain` lists what there is"
     raise UsageError(f"there is nothing to explain about {quoted(topic)}", hint=hint)
 

@@ -18,10 +18,10 @@ from distrun.errors import UsageError
 from distrun.spec.problems import printable, suggestion
 from distrun.spec.resources import examples, templates
 
-_START_FROM = (
-    "start from script if you have a script",
-    "start from multi_worker to write one for several machines, from custom_loop for one",
-    "start from multi_worker_mirrored to try a job that comes with distrun, MNIST",
+_START_HERE = (
+    "start here, with your script: distrun init script",
+    "to write a new script: distrun init multi_worker, or custom_loop for one machine",
+    "to try MNIST: distrun init multi_worker_mirrored",
 )
 
 
@@ -55,9 +55,10 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
     """
     known = templates()
     if template is None or only_list:
+        width = max(map(len, known))
         for name, path in known.items():
-            console.print_text(f"{name:<{max(map(len, known))}}  {describe(path)}")
-        for advice in _START_FROM:
+            console.print_text(f"{name:<{width}}  {describe(path)}", indent=width + 2)
+        for advice in _START_HERE:
             console.print_message(advice)
         return 0
     if template not in known:

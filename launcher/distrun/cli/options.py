@@ -129,8 +129,8 @@ no_preflight_option = click.option(
 strict_option = click.option(
     "--strict",
     is_flag=True,
-    help="Treat warnings about the program as errors (exit code 65), and a success with a warning as "
-    "a failure (exit code 75).",
+    help="Treat warnings about the program as errors (exit code 65), and a success with a warning "
+    "as a failure (exit code 75).",
 )
 
 task_option = click.option(

@@ -314,7 +314,10 @@ def _tf_config_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
         for task, end in zip(members, ends, strict=True):
             yield f' "task": {end + "}":<{width + 1}}  for {task.name}'
     if all(task.cluster is None and task.tf_config is None for task in tasks):
-        yield "not set: the strategy runs in one process"
+        if any(task.owns_tf_config for task in tasks):
+            yield "not set: the program sets it (program.tf_config)"
+        else:
+            yield "not set: the strategy runs in one process"
 
 
 def _cluster_lines(cluster: dict[str, Any], begin: str, last: str) -> Iterator[str]:

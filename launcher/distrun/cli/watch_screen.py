@@ -97,7 +97,7 @@ class WatchApp(App[int]):
         Binding("s", "stacks", "Stacks"),
         Binding("l", "log", "Log"),
         Binding("k", "stop", "Stop job"),
-        Binding("escape", "clear", "Clear filter", show=False),
+        Binding("escape", "clear", "Show all"),
     ]
     ENABLE_COMMAND_PALETTE = False
 
@@ -115,6 +115,8 @@ class WatchApp(App[int]):
         self._rates: dict[str, str] = {}
         self._steps: dict[tuple[str, int], list[tuple[float, float]]] = {}
         """By task and attempt: when it reported which step."""
+        self._is_filtered = False
+        """Whether the field for the filter is open."""
         self._shown: list[str] = []
         """The titles of the table's columns."""
         self._follower: Follower | None = None
@@ -227,6 +229,8 @@ class WatchApp(App[int]):
             for name, row in rows.items():
                 table.add_row(*(_cell(row, each) for each in columns), key=name)
             self._shown = titles
+            # Once the widths are known: rows that were drawn before stay as they are, cut.
+            self.call_after_refresh(table.notify_style_update)
             if chosen in rows:
                 table.move_cursor(row=list(rows).index(chosen))
         for name, row in rows.items():
@@ -282,18 +286,25 @@ class WatchApp(App[int]):
 
     # Keys ----------------------------------------------------------------------------------
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """Offer Escape while the field for the filter is open."""
+        return action != "clear" or self._is_filtered
+
     def action_filter(self) -> None:
         """Ask for a text that tasks must have."""
         if len(self.screen_stack) == 1:  # no question is open
             field = self._filter
-            field.display = True
+            field.display = self._is_filtered = True
             self.set_focus(field)
+            self.refresh_bindings()
 
     def action_clear(self) -> None:
         """Show all tasks again."""
         field = self._filter
         field.value, field.display = "", False
+        self._is_filtered = False
         self._table.focus()
+        self.refresh_bindings()
 
     def on_input_changed(self) -> None:
         self._show()

@@ -1,4 +1,4 @@
-"""The job's last profile as flame graphs: where the main thread of each task spent its time."""
+"""The job's last profile as flame graphs: where threads that run the program spent their time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 64 << 20
 _MOST_TASKS, _MOST_DEPTH = 16, 60
-_LEAST_PERCENT = 0.2
+_LEAST_PERCENT = 1.0
+"""Of the width: what is narrower cannot be read."""
 _MOST_TIME = 1e9
 """Milliseconds."""
 
@@ -32,7 +33,7 @@ class Box(NamedTuple):
 
 
 class Flame(NamedTuple):
-    """One task's calls. `seconds`: how long it was looked at."""
+    """The calls of one thread. `seconds`: how long it was looked at."""
 
     task: str
     seconds: float
@@ -65,8 +66,13 @@ def read_flames(path: Path) -> list[Flame]:
         saved = json.loads(read_regular_file(str(path), largest=_MOST_BYTES) or b"{}")
         listed = saved.get("shared", {}).get("frames", ())
         frames = [Frame(each["name"], each["file"], each["line"]) for each in listed]
-        mains = [each for each in saved.get("profiles", ()) if " thread " not in each["name"]]
-        return [_flame(each, frames) for each in mains[:_MOST_TASKS]]
+        own = {number for number, each in enumerate(frames) if not each.is_of_library}
+        shown = [
+            each
+            for each in saved.get("profiles", ())
+            if " thread " not in each["name"] or any(own & {*stack} for stack in each["samples"])
+        ]
+        return [_flame(each, frames) for each in shown[:_MOST_TASKS]]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return []
 

@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Callable, Iterable
 
 _MOST_NAMES = 8
+_NARROWEST = 20
+"""Columns of a row behind its indent."""
 _LATEST = 1e11
 """Unix time in seconds: the year 5138."""
 
@@ -98,6 +100,16 @@ def _numbered(name: str) -> tuple[str, str]:
     """A name and the digits at its end."""
     stem = name.rstrip("0123456789")
     return stem, name[len(stem) :]
+
+
+def wrapped(text: str, columns: int, indent: int) -> str:
+    """Return a line in rows of so many columns, all but the first with an indent."""
+    if len(text) <= columns:
+        return text
+    import textwrap
+
+    columns = max(columns, indent + _NARROWEST)
+    return textwrap.fill(text, columns, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def clip(text: str, columns: int) -> str:

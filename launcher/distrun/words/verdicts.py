@@ -21,6 +21,8 @@ _PLACES = {
     Source.DISTRUN: "distrun",
 }
 _LABEL_WIDTH = len("also stopped")
+LABEL_INDENT = 2 + _LABEL_WIDTH + 2
+"""Columns before the text of a line of a report."""
 _TRACED = re.compile(r'File "(?:.*/)?([^"/]+)", line (\d+)')
 
 
