@@ -290,12 +290,14 @@ def test_many_warnings_of_a_kind_are_counted(lint: Any) -> None:
     assert "and 2 more like this" in found[-1]
 
 
-def test_a_misspelt_module_has_a_suggestion(lint: Any) -> None:
+def test_a_missing_module_has_a_suggestion(lint: Any) -> None:
     found = lint("import helpr\nimport helper\n", beside={"helper": ""}, lacks="helpr")
     assert found == [
         "1:1: there is no module 'helpr': neither beside the script, nor in python; did you mean "
         "'helper'?"
     ]
+    (found,) = lint("import tensorflow\n", lacks="tensorflow")
+    assert found.endswith("run python -m pip install tensorflow")
 
 
 def test_what_the_environment_or_the_spec_makes_right_is_not_warned_about(lint: Any) -> None:

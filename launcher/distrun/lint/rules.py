@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
+import shlex
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -265,6 +266,8 @@ def imported_modules(program: Program) -> dict[str, Use]:
 
 
 _MISSPELT_GUARD = re.compile(r"\s*if __name__ == (['\"])(?!__main__['\"])_*main_*\1")
+_NAMED_AS_PACKAGES = {"keras", "matplotlib", "numpy", "pandas", "tensorflow", "tf_keras"}
+"""Modules that pip installs by the same name."""
 _MAKES_MODULES = {"__import__", "importlib", "pip", "subprocess", "system"}
 """Words of programs that may install a module before they import it."""
 
@@ -286,7 +289,9 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
     for top, use in imported_modules(program).items():
         near = nearest(top, program.beside)
         hint = "install it for this interpreter, or correct the name"
-        if near is not None:
+        if top in _NAMED_AS_PACKAGES:
+            hint = f"run {shlex.quote(program.python)} -m pip install {top}"
+        elif near is not None:
             hint = f"did you mean {quoted(near)}?"
         if top in program.missing:
             where = f"neither beside the script, nor in {program.python}"
