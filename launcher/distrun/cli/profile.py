@@ -24,6 +24,7 @@ from distrun.codec import to_json
 from distrun.errors import HostError
 from distrun.job import py_spy
 from distrun.job.folder import JobStore, replace_file
+from distrun.report.flame import INPUT_MARK
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
 from distrun.supervisor.stack_collector import Stacks
@@ -35,6 +36,7 @@ _MOST_COLUMNS = 4
 _LEAST_SHOWN = 0.005
 _LEAST_SENT = 10_000
 """Bytes a second."""
+_MOSTLY = 0.5
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
@@ -208,16 +210,19 @@ def speedscope(profiles: Sequence[TaskProfile], name: str) -> dict[str, Any]:
             frames.setdefault((frame.function, frame.file, frame.line), len(frames))
             for frame in timeline.frames
         ]
+        waits_for_input = each.shares.get(Kind.INPUT, 0.0) >= _MOSTLY
         for number, thread in enumerate([timeline.main, *timeline.others]):
             if len(thread) < 2:
                 continue
+            is_input = waits_for_input and any(timeline.place(stack) for _, stack in thread)
+            name_of_thread = f" thread {number}{INPUT_MARK if is_input else ''}" if number else ""
             stacks = [each.recording.stacks[stack] for _, stack in thread[:-1]]
             moments = [moment for moment, _ in thread]
             weights = [end - start for start, end in pairwise(moments)]
             threads.append(
                 {
                     "type": "sampled",
-                    "name": f"{each.task}{f' thread {number}' if number else ''}",
+                    "name": f"{each.task}{name_of_thread}",
                     "unit": "milliseconds",
                     "startValue": moments[0],
                     "endValue": moments[-1],

@@ -116,14 +116,11 @@ class Run:
                 if task is None or task.first_step_at is None:
                     return None
                 first, last = history.numbers(task.first_step), history.numbers(event.values)
-                if STEP not in first or STEP not in last:
-                    return None
-                is_of_epoch = _is_of_epoch(first)
-                if first.get("EPOCH") != last.get("EPOCH") and not is_of_epoch:
-                    return None
-                steps = _steps_done(last, is_of_epoch) - _steps_done(first, is_of_epoch)
+                steps = last.get(STEP, 0.0) - first.get(STEP, math.inf)
                 seconds = event.step_at - task.first_step_at
-                return steps / seconds if steps > 0 and seconds >= _LEAST_SECONDS else None
+                is_long = steps > 0 and seconds >= _LEAST_SECONDS
+                is_known = is_long and first.get("EPOCH") == last.get("EPOCH")
+                return steps / seconds if is_known else None
         return None
 
     def over_time(self, values: Sequence[tuple[Sample, float]]) -> list[Point]:
@@ -176,21 +173,20 @@ def steps_of(samples: Sequence[Sample]) -> list[tuple[Sample, float]]:
     Keras counts from 1 in each epoch: STEP falls then, or its share of STEPS is not that of EPOCH.
     """
     told = [each for each in samples if STEP in each.progress]
-    is_of_epoch = any(_is_of_epoch(each.progress) for each in told) or any(
+    is_of_epoch = any(map(_is_of_epoch, told)) or any(
         one.attempt == next_.attempt and next_.progress[STEP] < one.progress[STEP]
         for one, next_ in itertools.pairwise(told)
     )
-    return [(each, _steps_done(each.progress, is_of_epoch)) for each in told]
+    found = []
+    for each in told:
+        step, epoch = each.progress[STEP], each.progress.get("EPOCH", 1.0)
+        before = (epoch - 1) * each.progress.get("STEPS", 0.0) if is_of_epoch else 0.0
+        found.append((each, before + step))
+    return found
 
 
-def _steps_done(told: Mapping[str, float], is_of_epoch: bool) -> float:
-    """Return the steps of all epochs; `is_of_epoch`: STEP counts from 1 in each."""
-    before = (told.get("EPOCH", 1.0) - 1) * told.get("STEPS", 0.0) if is_of_epoch else 0.0
-    return before + told[STEP]
-
-
-def _is_of_epoch(told: Mapping[str, float]) -> bool:
-    """Whether STEP's share of STEPS is not that of EPOCH."""
+def _is_of_epoch(sample: Sample) -> bool:
+    told = sample.progress
     steps, epochs, epoch = told.get("STEPS", 0.0), told.get("EPOCHS", 0.0), told.get("EPOCH", 0.0)
     if steps <= 0 or epochs <= 1 or not 1 <= epoch <= epochs:
         return False
@@ -236,12 +232,17 @@ def drawn(runs: Sequence[Run]) -> list[Plot]:
     by_time.append(Panel(title="Steps over time", unit="steps", curves=steps))
     found = []
     for panels, counts in ((by_steps, True), (by_time, False)):
-        shown = [each for each in panels if any(len(one) > 1 for one in each.curves.values())]
+        shown = [each for each in panels if any(map(_is_curve, each.curves.values()))]
         lines = sum(len(each.curves) for each in shown)
         places = [at for each in shown for points in each.curves.values() for at, _ in points]
         axis = plots.TimeAxis(0.0, max([1.0, *places]) * 1.01, counts)
         found += [plots.curves(each, numbers, (), axis, lines) for each in shown]
     return found
+
+
+def _is_curve(points: Sequence[Point]) -> bool:
+    """Whether they are at two places at least: of one, nothing would be seen."""
+    return len({at for at, _ in points}) > 1
 
 
 def _title(key: str) -> str:

@@ -1,4 +1,4 @@
-"""The job's last profile as flame graphs: where threads that run the program spent their time."""
+"""The job's last profile as flame graphs: where main threads and makers of input were."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _MOST_BYTES = 64 << 20
 _MOST_TASKS, _MOST_DEPTH = 16, 60
 _LEAST_PERCENT = 1.0
 """Of the width: what is narrower cannot be read."""
+INPUT_MARK = " (input)"
+"""Ends the name of a thread of the program that makes the input for which its task waits."""
 _MOST_TIME = 1e9
 """Milliseconds."""
 
@@ -66,11 +68,10 @@ def read_flames(path: Path) -> list[Flame]:
         saved = json.loads(read_regular_file(str(path), largest=_MOST_BYTES) or b"{}")
         listed = saved.get("shared", {}).get("frames", ())
         frames = [Frame(each["name"], each["file"], each["line"]) for each in listed]
-        own = {number for number, each in enumerate(frames) if not each.is_of_library}
         shown = [
             each
             for each in saved.get("profiles", ())
-            if " thread " not in each["name"] or any(own & {*stack} for stack in each["samples"])
+            if " thread " not in each["name"] or each["name"].endswith(INPUT_MARK)
         ]
         return [_flame(each, frames) for each in shown[:_MOST_TASKS]]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
