@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import file_messages, probe_messages
-from distrun.agent.protocol.channel import MAX_FRAME, Channel, ProtocolError, encode
+from distrun.agent.protocol.channel import MAX_FRAME, Channel, Outbox, ProtocolError, encode
 from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage
 from harness.examples import examples
@@ -165,6 +165,19 @@ def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair) -> N
         assert not loop.is_watched(pair.channel.writer), "nothing is waited for once all is sent"
         reader.close()
     assert received == sent
+
+
+def test_the_outbox_keeps_what_is_not_acknowledged() -> None:
+    outbox: Outbox[Any] = Outbox()
+    assert [outbox.add(f"report {number}") for number in (1, 2, 3)] == [1, 2, 3]
+    assert outbox.after(0) == [(1, "report 1"), (2, "report 2"), (3, "report 3")]
+    outbox.acknowledge(2)
+    outbox.acknowledge(1)
+    assert outbox.after(0) == [(3, "report 3")]
+    assert outbox.after(3) == []
+    assert outbox.add("report 4") == 4
+    outbox.acknowledge(99)
+    assert outbox.after(0) == []
 
 
 # A link into which a login's background processes print -------------------------------------------
