@@ -480,6 +480,26 @@ def test_a_real_one_compiles_it(version: str) -> None:
     run(python_of(version), ["-c", code], sources())
 
 
+def importing(names: list[str]) -> list[str]:
+    """The arguments for a Python that imports modules, and prints all that are loaded then."""
+    code = f"import importlib, sys; sys.path.insert(0, {str(LAUNCHER)!r})\n"
+    code += f"for name in {names}: importlib.import_module(name)\nprint(*sys.modules)"
+    return ["-B", "-S", "-c", code]
+
+
+def test_a_real_one_imports_the_agent() -> None:
+    paths = sorted(PACKAGE.joinpath("agent").rglob("*.py"))
+    names = [named(path, LAUNCHER) for path in paths if path.stem != "__main__"]
+    assert set(names) <= set(run(python_of("3.8"), importing(names), None).split())
+
+
+def test_a_launch_loads_for_its_last_lines_only_what_they_need() -> None:
+    argv = importing(["distrun.job.session", "distrun.job.end_report"])
+    loaded = set(run(sys.executable, [each for each in argv if each != "-S"], None).split())
+    assert "distrun.job.job" in loaded, "nothing was measured"
+    assert not loaded & {"distrun.redaction", "html", "rich"}
+
+
 @pytest.mark.parametrize("version", ["3.8", "3.9", "own"])
 def test_the_probe_answers(version: str, tmp_path: Path) -> None:
     python = sys.executable if version == "own" else python_of(version)
