@@ -260,7 +260,8 @@ class FailureAnalyzer:
             by_run = self._spec.origin.file == _BY_RUN
             cause = cause._replace(path=_BY_RUN if by_run else "")
         elif cause.code in _MADE_BY_SOME:
-            cause = cause._replace(path=self._call_of_one())
+            call = self._call_of_one(verdict.evidence) or self._call_of_one()
+            cause = cause._replace(path=call)
             if cause.code is Code.COLLECTIVE_TIMED_OUT:
                 cause = cause._replace(within=(*cause.within, *self._find_limit()))
         elif verdict.kind is Kind.STALLED:
@@ -313,7 +314,7 @@ class FailureAnalyzer:
             stood = [frame.search(each.text) for each in stands or ()]
             lines = [int(found[1]) for found in stood if found]
             for call in find_lone_calls(text):
-                if stands is None or any(map(call.contains, lines)):
+                if any(map(call.contains, lines)) or (stands is None and not call.is_unsure):
                     return f"{name}:{call}"
         return ""
 

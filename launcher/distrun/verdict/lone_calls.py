@@ -21,6 +21,10 @@ _OF_ALL = {
     *("fit", "evaluate", "predict", "save", "save_weights", "train_on_batch", "test_on_batch"),
     *("reduce", "all_reduce", "gather", "all_gather", "merge_call"),
 }
+_CALLBACKS = {"ModelCheckpoint", "BackupAndRestore"}
+"""They save in all tasks, or wait. Not every model waits in them."""
+_METRIC = re.compile(r"(?i)loss|acc|metric|mean|auc|ma[ep]\b|mse|precision|recall|f1|iou|perplex")
+"""Whose `result` is reduced over all replicas, if it was made in the strategy's scope."""
 _OF_STRATEGY = {"run", "experimental_run_v2"}
 _ELSEWHERE = re.compile(r"(?i)(?:np|numpy|torch|plt|joblib|wandb|\w*(?:im(?:age|g)|fig)\w*)$")
 """What has a `save` that has nothing to do with TensorFlow."""
@@ -37,13 +41,18 @@ class LoneCall(NamedTuple):
     def __str__(self) -> str:
         return f"{self.line} calls {self.name}"
 
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it may be right: it counts only where a task stands in it."""
+        return self.name == "result"
+
     def contains(self, line: int) -> bool:
         """Whether a line of the program is that of the call, or of what it calls."""
         return line == self.line or line in self.inside
 
 
 def find_lone_calls(text: str) -> list[LoneCall]:
-    """Return such calls of a program, in the order of its lines.
+    """Return such calls of a program, in the order of its lines, those that make callbacks last.
 
     A call that both branches make is not one. Functions of the program that make such a call, and
     variables that say which task it is, are followed.
@@ -81,7 +90,8 @@ class _Program:
             for name, line in (here | there).items()
             if (name in here) != (name in there)
         }
-        return [LoneCall(*each, self._own.get(each[1], range(0))) for each in sorted(lone)]
+        found = sorted(lone, key=lambda each: (each[1] in _CALLBACKS, each))
+        return [LoneCall(*each, self._own.get(each[1], range(0))) for each in found]
 
     def _branches(self) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
         """Yield the calls of both branches of each condition that differs from task to task."""
@@ -114,7 +124,13 @@ class _Program:
             if isinstance(called, ast.Attribute):
                 whose = ast.unparse(called.value)
                 is_of_all = called.attr in _OF_ALL and not _ELSEWHERE.match(whose)
-                if is_of_all or (called.attr in _OF_STRATEGY and "strateg" in whose.lower()):
+                is_metric = called.attr == "result" and _METRIC.search(whose)
+                if (
+                    is_of_all
+                    or is_metric
+                    or called.attr in _CALLBACKS
+                    or (called.attr in _OF_STRATEGY and "strateg" in whose.lower())
+                ):
                     yield called.attr, called.lineno
-            elif isinstance(called, ast.Name) and called.id in self._own:
+            elif isinstance(called, ast.Name) and called.id in {*self._own, *_CALLBACKS}:
                 yield called.id, called.lineno
