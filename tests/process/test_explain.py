@@ -54,6 +54,7 @@ def test_an_unknown_topic_gets_the_nearest_names(distrun: Distrun) -> None:
     for topic, near in {
         "backof": "restart.backoff",
         "out_of_memory": "host_memory",
+        "oomm": "did you mean oom?",
         "9" * 5000: "distrun explain",
         "\x1b[31m": "distrun explain",
     }.items():

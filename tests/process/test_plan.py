@@ -125,6 +125,10 @@ def test_a_plan_is_what_a_dry_run_shows_and_starts_nothing(distrun: Distrun) -> 
     assert "unset  TF_CONFIG" in planned.stdout
     assert distrun("ps", "-a", "--json").stdout == distrun("ps", "--json").stdout
     assert plan_of(distrun, spec)["tasks"][0]["tf_config"] is None
+    own = distrun(
+        "plan", spec, "--set", "strategy=multi_worker_mirrored", "--set", "program.tf_config=mine"
+    )
+    assert "not set: the program sets it (program.tf_config)" in own.stdout, own.stderr
 
 
 def test_secrets_are_masked_in_output_and_real_in_the_task(distrun: Distrun) -> None:
