@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 
@@ -74,13 +75,16 @@ def test_its_tasks_are_looked_at_and_attach_shows_them_to_their_end(
 ) -> None:
     stacks = json.loads(distrun.checked("stacks", "--json").stdout)
     assert stacks["hosts_without_answer"] == {}
-    assert {each["place"].partition(",")[0] for each in stacks["entries"]} == {"<module>"}
+    assert {each["task"] for each in stacks["processes"]} == {"worker:0", "worker:1"}
+    assert all("train.py:" in each["place"] for each in stacks["entries"]), stacks
     profile = json.loads(distrun.checked("profile", "--seconds", "1", "--json").stdout)
     assert [each["task"] for each in profile["tasks"]] == ["worker:0", "worker:1"]
-    assert all(each["kinds"] for each in profile["tasks"])
+    assert not any(each["error"] for each in profile["tasks"]), profile
 
     window = terminal("attach", job, columns=100)
     shows(window, "worker:0 | step", "worker:1 | step", "2/2 tasks up", "loss 0.5")
+    last = max(map(int, re.findall(r"step (\d+)", window.text())))
+    shows(window, f" | step {last + 10} ")  # the record has no event of it
     left = distrun.start("attach", stdin=-3, stdout=-3, stderr=-1, text=True)
     wait_until(lambda: distrun.status()["state"] == "running")
     (distrun.cwd / "go").touch()
@@ -97,7 +101,7 @@ def test_watch_shows_and_stops_it(distrun: Distrun, job: str, terminal: OpenTerm
     window = terminal("watch", columns=80)
     shows(window, job, "worker:0", "loss 0.5")
     window.type("s")
-    shows(window, "where worker:0 stands", "train.py:6")
+    shows(window, "where worker:0 stands", "train.py:")
     window.type("k")
     shows(window, "y stops it")
     window.type("y")
