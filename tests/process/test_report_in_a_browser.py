@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distrun.cli.report import make_page
+from distrun.report.comparison import Run, render
 from distrun.report.server import LivePage, PageServer
 from harness.long_job import write_long_job
 from harness.waiting import wait_until
@@ -33,6 +34,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     job = write_long_job(folder / "jobs" / "long-aaaaaa", hosts=16)
     (folder / "page.html").write_text(make_page(job))
+    long = [("program.script", ["/home/somebody/" * 9, "/data/" * 9])]
+    (folder / "compare.html").write_text(render([Run(job), Run(job)], {"What differs": long}))
     return folder / "page.html"
 
 
@@ -61,6 +64,7 @@ def test_it_is_right_in_a_browser(chromium: Chrome, page: Path) -> None:
     """One browser for all: its start takes seconds."""
     for width in WIDTHS:
         check_that_it_opens_without_an_error_and_fits(chromium, page, width)
+        check_that_jobs_side_by_side_fit(chromium, page.parent / "compare.html", width)
     check_that_plots_are_zoomed_together(chromium, page)
     check_that_tasks_can_be_switched_off(chromium, page)
     check_that_it_is_complete_without_javascript_and_on_paper(chromium, page)
@@ -95,6 +99,18 @@ def check_that_it_opens_without_an_error_and_fits(chromium: Chrome, page: Path, 
         "1 d 0 h",
     ):
         assert words in text, words
+
+
+def check_that_jobs_side_by_side_fit(chromium: Chrome, page: Path, width: int) -> None:
+    from harness.browser import complaints, open_page, run
+
+    open_page(chromium, page, width)
+    assert complaints(chromium) == []
+    assert run(chromium, "return document.documentElement.scrollWidth") <= width
+    cells = (
+        "return [...document.querySelectorAll('td')].map((td) => td.getBoundingClientRect().right)"
+    )
+    assert all(right <= width for right in run(chromium, cells)), "a path is cut"
 
 
 def check_that_plots_are_zoomed_together(chromium: Chrome, page: Path) -> None:
