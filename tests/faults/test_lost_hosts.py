@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from harness import host_fixtures
 from harness.command import Distrun, Status
 from harness.host_fixtures import Ssh
 from harness.network import Host, pid_on_host
@@ -20,8 +21,8 @@ from harness.preloaded import PreloadedPython
 from harness.training import DEADLINE, MAIN
 from harness.waiting import wait_until
 
-pytest_plugins = ["harness.host_fixtures"]
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+network, ssh = host_fixtures.network, host_fixtures.ssh
 SEED = int(os.environ.get("SEED", "1"))
 EPOCHS, STEPS, SAVE_EVERY = 3, 12, 5
 LEASE = 10.0
