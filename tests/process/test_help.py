@@ -190,7 +190,7 @@ def test_a_typing_error_gets_a_suggestion(distrun: Distrun) -> None:
 
 
 SLOW = {"distrun.agent", "distrun.job.events", "distrun.job.folder", "distrun.spec.model", "psutil"}
-SLOW |= {"rich", "subprocess", "tensorflow", "yaml"}
+SLOW |= {"asyncio", "rich", "subprocess", "tensorflow", "yaml"}
 QUICK = [
     *("run", "launch", "plan", "validate", "doctor", "ps", "status", "logs", "kill", "wait"),
     *("events", "init", "schema", "explain", "clean", "completion", ""),
