@@ -17,10 +17,11 @@ from distrun.agent.protocol import Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.cli import kill
 from distrun.errors import HostError, UsageError
-from distrun.job import control, relay
+from distrun.job import control, events, relay
 from distrun.job import folder as job_folder
 from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.job import read_job
+from distrun.job.record import EventLog
 from distrun.job.scheduler import SchedulerError
 from distrun.kubernetes import batch_job, in_pod, kubectl, manifest, pods, submission
 from distrun.plan.placement import place
@@ -29,6 +30,8 @@ from distrun.spec.loader import load, load_mapping
 from distrun.spec.model import Spec
 from distrun.supervisor.file_fetch import KeptFetch
 from harness.values import not_none
+
+from .histories import MWM, Job, because
 
 TEXT = """\
 strategy: multi_worker_mirrored
@@ -322,6 +325,24 @@ def test_a_job_whose_supervisor_cannot_be_asked_is_not_said_to_have_ended(
         control.take_stacks(folder, None, [])
     with pytest.raises(HostError, match=said):  # by a key of `watch`, or a button of the live page
         control.stop(folder, "distrun watch", 15)
+
+
+def test_a_job_that_ends_while_it_is_asked_has_ended_though_its_pod_is_still_there(
+    folder: JobFolder, answer: Path, tmp_path: Path
+) -> None:
+    job, ended = Job(), EventLog(str(tmp_path / "ended"))
+    job.created(MWM)
+    job(events.JobEnded, outcome=events.Outcome.stopped(143, because("a signal")))
+    for each in job.history:
+        ended.append(each)
+    ended.close()
+    items = [_object("Job", NAME, status={}), _object("Pod", f"{NAME}-1", status=RUNNING)]
+    answer.write_text(json.dumps({"items": items}))
+    ends = f"printf '{relay.MARK.decode()}'; cp '{tmp_path}/ended' '{folder.events_file}'"
+    is_relay = f'case "$*" in *connected*) {ends}; exit;; esac'
+    program = Path(str(shutil.which("kubectl")))
+    program.write_text(f"#!/bin/sh\n{is_relay}\nexec cat '{answer}'\n")
+    assert control.take_stacks(folder, None, []) is None
 
 
 def test_a_supervisor_finds_what_was_sent_with_it(tmp_path: Path) -> None:

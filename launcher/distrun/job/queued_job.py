@@ -331,7 +331,9 @@ def connect(folder: JobFolder) -> RemoteChannel | None:
 
 def require_ended(folder: JobFolder) -> None:
     """Check that a job whose channel has ended has ended. Raises HostError: its link is lost."""
-    if look(folder).is_active:
+    job = look(folder)
+    # The scheduler still knows a job that has just ended, or queues it again.
+    if job.is_active and not job.state.phase.is_final:
         text = f"the connection to the supervisor of job {folder.job_id} was lost"
         raise HostError(text, hint="the job goes on; call this command again")
 
