@@ -13,8 +13,9 @@ import pytest
 
 from distrun.agent.linux.same_files import fingerprint
 from distrun.agent.protocol import Code
+from distrun.job.folder import BatchJob, JobFolder
 from distrun.job.scheduler import MissingCommandError, SchedulerError
-from distrun.slurm import allocation, commands, step_end
+from distrun.slurm import allocation, batch_job, commands, step_end
 
 Provide = Callable[[str, str], None]
 STEP = "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-01-01T00:00:00"
@@ -71,6 +72,19 @@ def test_the_order_is_that_of_slurm(provide: Provide) -> None:
     found = allocation.of_job("7").nodes
     assert [(node.name, node.given.cores) for node in found] == [("b2", 1), ("a1", 2)]
     assert found[0].given.memory is None  # Slurm does not count it
+
+
+def test_the_supervisor_is_reached_without_options_of_the_shell(
+    provide: Provide, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provide("squeue", "echo n1")
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "99")  # in the shell of an allocation
+    monkeypatch.setenv("SLURM_CONF", "/slurm.conf")
+    command = batch_job.python_beside(JobFolder(tmp_path), BatchJob(id="7"), "")
+    unset = command[: command.index("srun")]
+    assert "-uSLURM_CPUS_PER_TASK" in unset
+    assert "-uSLURM_CONF" not in unset
+    assert {"--jobid=7", "--nodelist=n1"} < {*command}
 
 
 @pytest.mark.parametrize("answer", ["", "<html>busy</html>", "JobId=7 NodeList=(null)"])

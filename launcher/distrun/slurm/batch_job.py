@@ -97,7 +97,9 @@ def python_beside(folder: JobFolder, batch: BatchJob, code: str) -> list[str]:
     """Return a command that runs a program beside the batch script. Its argument is the folder."""
     node = commands.run("squeue", "-h", "-j", batch.id, "-o", "%B")
     options = [f"--jobid={batch.id}", f"--nodelist={node}", *commands.STEP_OPTIONS]
-    return ["srun", *options, sys.executable, "-I", "-S", "-c", code, str(folder.path)]
+    unset = [f"-u{each}" for each in commands.option_variables()]  # of another job, perhaps
+    python = [sys.executable, "-I", "-S", "-c", code, str(folder.path)]
+    return ["env", *unset, "srun", *options, *python]
 
 
 def signal(folder: JobFolder, batch: BatchJob) -> None:  # noqa: ARG001 - all schedulers have it

@@ -26,6 +26,7 @@ STEP_OPTIONS = (
     "--job-name=distrun",
 )
 """Of srun, for a process of distrun on one node of an allocation."""
+_NO_OPTIONS = ("SLURM_CONF", "SLURM_CLUSTERS")
 _ANSWER_CHARACTERS = 300
 
 
@@ -134,6 +135,12 @@ def unexpected(command: str, answer: str) -> SchedulerError:
 def _quoted(text: str) -> str:
     text = " | ".join(line.strip() for line in text.splitlines() if line.strip())
     return text if len(text) <= _ANSWER_CHARACTERS else text[:_ANSWER_CHARACTERS] + "..."
+
+
+def option_variables() -> list[str]:
+    """Return the variables of this environment that are options of srun: they are of a shell."""
+    slurm = ("SLURM_", "SRUN_")
+    return [each for each in os.environ if each.startswith(slurm) and each not in _NO_OPTIONS]
 
 
 def _environment() -> dict[str, str]:

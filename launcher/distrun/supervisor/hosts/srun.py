@@ -34,7 +34,6 @@ _COMMAND = (
 """The interpreter of the launching side is on the nodes, too, where they share its file system."""
 _TERMINATED = (Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.SUPERVISOR_SIGNALLED)
 """Slurm sends SIGTERM to end a step or a job."""
-_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
 _NO_GPUS = "NoDevFiles"
 """What some versions of Slurm set CUDA_VISIBLE_DEVICES to where a step has no GPUs."""
 
@@ -131,11 +130,11 @@ def _environment(given: SlurmNode) -> dict[str, str]:
 
     Slurm's variables are options of srun, too: those of the shell are for the job as a whole.
     """
-    slurm = ("SLURM_", "SRUN_")
+    options = commands.option_variables()
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name in _KEPT or not name.startswith((*slurm, "DISTRUN_"))
+        if name not in options and not name.startswith("DISTRUN_")
     }
     if given.gpus is not None:
         kept.pop("CUDA_VISIBLE_DEVICES", None)  # each step has its own
