@@ -133,6 +133,9 @@ def test_the_entry_point_of_an_image_can_be_given() -> None:
     assert spec["program"]["command"] == ["python", "/m.py", "--steps=1"]
 
 
+ALIASES = "a0: &a0 x\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
+)
 OTHER_IMAGE = replicas(image="other")
 NO_COMMAND = replicas()
 del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
@@ -142,6 +145,9 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
     ("text", "said"),
     [
         ("a: [", "no YAML"),
+        ("- &a [*a]\n", "no TFJob"),
+        ("a: &a [*a]\n", "no YAML"),
+        (ALIASES, "with its aliases it has more than 100,000 values"),
         ("kind: Job", "no TFJob"),
         (tfjob({"Worker": replicas()}) + "---\n" + tfjob({"Worker": replicas()}), "2 TFJobs"),
         (tfjob({"Worker": replicas()}, version="kubeflow.org/v2"), "apiVersion"),

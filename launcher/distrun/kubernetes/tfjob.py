@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -15,7 +16,7 @@ from distrun.spec.yamltext import dump
 from distrun.strategies import STRATEGIES, USUAL, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v1beta2")
 _ROLES = {
@@ -31,6 +32,7 @@ _CONTAINER = "tensorflow"
 _GPU = "nvidia.com/gpu"
 _VARIABLE = re.compile(r"\$(\$\(\w[\w.-]*\))|\$\((\w[\w.-]*)\)")
 """As Kubernetes expands them in `command` and `args`; the first form stands for itself."""
+_MOST_VALUES = 100_000
 _MANY = 100
 """Restarts, where the TFJob has no limit."""
 
@@ -48,7 +50,8 @@ def convert(text: str, entry_point: Sequence[str] = ()) -> str:
         InvalidSpecError: it is no TFJob, or it has what distrun cannot do.
     """
     try:
-        documents = [_copied(each) for each in yaml.safe_load_all(text) if isinstance(each, dict)]
+        documents = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
+        documents = [_copied(each, count()) for each in documents]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         first = printable(str(error).partition("\n")[0])
         raise InvalidSpecError(f"this is no YAML: {first}") from None
@@ -349,11 +352,13 @@ class _Conversion:
         self._spec["success"] = "all" if policy else by_default
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: Any, values: Iterator[int]) -> Any:
     """Return a value in which nothing is shared: an alias of YAML stands for a value of its own."""
+    if next(values) == _MOST_VALUES:
+        raise ValueError(f"with its aliases it has more than {_MOST_VALUES:,} values")
     if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
-    return [_copied(each) for each in value] if isinstance(value, list) else value
+        return {key: _copied(each, values) for key, each in value.items()}
+    return [_copied(each, values) for each in value] if isinstance(value, list) else value
 
 
 def _common_beginning(lists: list[list[str]]) -> list[str]:
