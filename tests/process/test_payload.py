@@ -53,8 +53,9 @@ def own_modules() -> bytes:
     return inflate.unused_data
 
 
-def test_it_is_one_payload_of_less_than_220_kb() -> None:
-    assert len(bootstrap.start_agent(MARK)) < 220_000
+def test_it_is_one_payload_of_less_than_225_kb() -> None:
+    """The code of Python 3.11 is the largest: 222,700 bytes, of 3.10 201,000."""
+    assert len(bootstrap.start_agent(MARK)) < 225_000
     assert len(shlex.split(bootstrap.COMMAND)) == 6
 
 
