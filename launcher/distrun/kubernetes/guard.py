@@ -119,20 +119,21 @@ def run(base, command):
     """Run a supervisor to its end. Returns whether it was asked to end by SIGTERM."""
     path = base + "/bin:" + os.environ.get("PATH", os.defpath)  # kubectl came with it
     with open(base + "/home/jobs/" + command[-1] + "/batch.log", "ab") as log:
-        child = subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stderr=log,
             env=dict(os.environ, PATH=path),
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS),  # noqa: PLW1509 - there are no threads
-        ).pid
+        )
     with open(base + "/pid", "w") as file:
-        file.write(str(child))
+        file.write(str(process.pid))
     is_asked = False
-    while child not in reap():
+    # Without the object that is `process`, subprocess might reap the child, and nobody know of it.
+    while process.pid not in reap():
         received = signal.sigtimedwait(SIGNALS, INTERVAL)
         if received and received.si_signo == signal.SIGTERM:
             is_asked = True
-            os.kill(child, signal.SIGTERM)
+            os.kill(process.pid, signal.SIGTERM)
     os.unlink(base + "/pid")
     return is_asked
 

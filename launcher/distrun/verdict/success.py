@@ -240,12 +240,10 @@ def without_contact(state: JobState) -> str:
     """Return `silent` if no task of a cluster ever listened, `alone` if none reached another."""
     training = [task for task in state.tasks.values() if task.role in _TRAINS]
     contacts = {task.exit.contact for task in training if not task.owns_tf_config}
-    has_servers = any(task.role is Role.PS for task in state.tasks.values())
-    if not has_servers:  # else workers are stopped, and the chief alone tells nothing
-        contacts.discard("")  # of what exits within seconds nothing is known
     if len(training) < _FEWEST or not state.row.tf_config or len(contacts) != 1:
         return ""
     # Who trains with parameter servers may connect to those alone.
+    has_servers = any(task.role is Role.PS for task in state.tasks.values())
     known = ("silent",) if has_servers else ("silent", "alone")
     return next((each for each in contacts if each in known), "")
 
@@ -255,7 +253,7 @@ def _without_contact(state: JobState) -> Iterator[Found]:
     contact = without_contact(state)
     if contact:
         for task in state.tasks.values():
-            if task.role in _TRAINS and task.exit.contact == contact:
+            if task.role in _TRAINS:
                 yield Cause(codes[contact], task=task.name), ()
 
 
