@@ -167,6 +167,22 @@ def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair) -> N
     assert received == sent
 
 
+def test_a_closed_channel_leaves_the_file_that_has_its_number_now(pair: Pair) -> None:
+    """An agent's lost link; it would hear no new one whose socket has the number."""
+    loop, (reader, writer) = Loop(), os.pipe()
+    number = pair.channel.writer
+    pair.channel.close()
+    os.dup2(reader, number)
+    loop.watch(number, lambda: None)
+    pair.channel.watch_writing(loop)
+    is_watched = loop.is_watched(number)
+    pair.channel.close = lambda: None  # type: ignore[method-assign]
+    for each in (reader, writer, number):
+        os.close(each)
+    loop.close()
+    assert is_watched
+
+
 def test_the_outbox_keeps_what_is_not_acknowledged() -> None:
     outbox: Outbox[Any] = Outbox()
     assert [outbox.add(f"report {number}") for number in (1, 2, 3)] == [1, 2, 3]

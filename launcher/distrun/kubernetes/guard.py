@@ -43,9 +43,7 @@ def main(seconds):
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     while True:
         received = signal.sigtimedwait(SIGNALS, INTERVAL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        reap()
         number = 0 if received is None else received.si_signo
         if number == signal.SIGUSR1 and status is None:
             status = 0

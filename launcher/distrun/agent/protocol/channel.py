@@ -184,6 +184,8 @@ class Channel(Generic[Received, Sent]):
 
         It calls :meth:`flush`, or `on_ready`, once the link does.
         """
+        if self.is_closed:  # its descriptors may be those of others by now
+            return
         self.flush()
         if not self.pending:
             loop.unwatch(self.writer)
