@@ -42,7 +42,8 @@ LOGS = {
     "HANDLED": HANDLED, "ASKED": raised("RuntimeError: asked to end"),
     "CAUGHT_ASKED": "epoch 1\n" + CAUGHT + raised("RuntimeError: asked to end"), "DUMP": DUMP,
     "CAUGHT_ABORTED": CAUGHT + ABORTED, "OWN_RPC": OWN + FAILED_RPC,
-    "ABORTED": ABORTED, "STACK": DUMP.replace("Segmentation fault", "Aborted"),
+    "REPLACED": ("Process ForkPoolWorker-9:\n" + OWN) * 9, "ABORTED": ABORTED,
+    "STACK": DUMP.replace("Segmentation fault", "Aborted"),
 }  # fmt: skip
 SCENARIOS = """
 # an independent worker that has finished has not left early
@@ -134,6 +135,12 @@ mwm worker:2 | run=60
 timer run
 worker:0 worker:1 gone -15
 ? worker1=HANDLED -> timeout nobody
+
+# unless its children fail without end
+mwm worker:2 | run=60
+timer run
+worker:0 worker:1 gone -15
+? worker1=REPLACED -> exception worker:1
 
 # nor does one that stalls
 mwm worker:2 | stall=9
@@ -431,6 +438,74 @@ def test_the_line_that_hides_an_exception_is_named_and_the_advice_shows_the_code
     option = re.search(r"write `(set -.*?)`", advice)
     is_told = "let the shell script exit with the program's code" in advice
     assert bash(f"{option[1]}\n{failing}", tmp_path) if option else is_told
+
+
+OF_MAKE = "make: [Makefile:2: train] Error 1 (ignored)"
+
+
+@pytest.mark.parametrize("after", ["", "training finished\n"])
+def test_an_error_that_make_ignores_is_told(after: str) -> None:
+    log = f"{RAISED}{OF_MAKE}\n{after}"
+    verdict = judged("mwm worker", "worker:0 gone 0", script="make train", worker0=log)
+    assert verdict is not None
+    assert cause_text(verdict.cause).endswith(f"; its exit code is hidden at {OF_MAKE}")
+    assert "remove the `-` before that command" in (cause_advice(verdict.cause.within[0]) or "")
+
+
+LOGGED = f"{RAISED}cleaning up\nwriting the summary\nbye\ntotal time 3 s\n"
+RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.\n"
+
+
+@pytest.mark.parametrize(
+    ("reached", "log", "said"),
+    [
+        ("EPOCH=3 EPOCHS=10", LOGGED, "0 at epoch 3 of 10, after an error: ValueError: batch size"),
+        ("EPOCH=3 EPOCHS=10 STEP=5 STEPS=5", RAN_OUT, "0 at epoch 3 of 10: ran out of data"),
+        (
+            "STEP=40 STEPS=100",
+            LOGGED,
+            "0 at step 40 of 100, after an error: ValueError: batch size",
+        ),
+        ("", "Found 0 files\nsaved\n", "worker:0 exited 0 without a step: found no data: Found 0"),
+        ("STEP=9", "Found 0 files\nsaved\n", ""),
+        # It came to its end, perhaps counted from 0, or went on; what Python ignores.
+        ("EPOCH=9 EPOCHS=10", LOGGED, ""),
+        ("EPOCH=3", LOGGED, ""),
+        ("EPOCH=3 EPOCHS=10", f"{LOGGED}epoch 4: loss 0.1\n", ""),
+        ("EPOCH=3 EPOCHS=10", f"Exception ignored in: <function f>\n{LOGGED}", ""),
+        ("EPOCH=3 EPOCHS=10", "early stopping\n", ""),
+    ],
+)
+def test_who_gives_up_after_an_error_is_told(reached: str, log: str, said: str) -> None:
+    reports = [f"worker:0 reports {reached}"] if reached else []
+    told = found("mwm worker", *reports, "worker:0 gone 0", worker0=log)
+    assert said in told if said else not told
+
+
+@pytest.mark.parametrize(
+    ("log", "script", "is_told"),
+    [
+        (
+            "t.sh: line 2:  4242 Killed                  python own.py\ndone\n",
+            "python own.py",
+            True,
+        ),
+        ("t.sh: line 2:  4242 Killed                  python own.py\n", "kill -9 $!", False),
+        ("t.sh: line 2:  4242 Killed                  timeout -s 9 9 python own.py\n", "", False),
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\n", "", True),
+        ("reader has ended, exitcode -9\n", "reader.join()", True),
+        ("reader has ended, exitcode -9\n", "reader.kill(); reader.join()", False),
+        (
+            "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\nstep 9\n",
+            "",
+            False,
+        ),
+    ],
+)
+def test_a_process_that_was_killed_is_told_by_words(log: str, script: str, is_told: bool) -> None:
+    said = found("mwm worker", "worker:0 gone 0", script=script, worker0=log)
+    told = "worker:0 exited 0 although SIGKILL killed one of its processes"
+    assert (told in said) == is_told == bool(said)
 
 
 @pytest.mark.parametrize("echo", ["", "\necho $?"])

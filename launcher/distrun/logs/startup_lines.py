@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING
-
-from distrun.frozen import Frozen
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -20,7 +18,7 @@ _NEEDED = (b"]", b"W", b"T", b"Extension m")
 """A block without any of these contains no such line. To find one byte is fast."""
 
 
-class StartupLine(Frozen, kw_only=True):
+class StartupLine(NamedTuple):
     """One form of line that says nothing about the program or the machine that a user could use.
 
     Some have lines below them that belong to the same message.
@@ -29,15 +27,11 @@ class StartupLine(Frozen, kw_only=True):
         file: the source file that the line names; empty if it names none.
         text: a regular expression for the rest of the line. It takes linear time: repetitions that
             could match the same characters are limited.
-        reason: why the line is harmless.
-        source: where that form was seen, or what confirms the reason.
-        without_gpu: the line is harmless only on a host without a GPU.
+        without_gpu: the line is harmless only on a host without a GPU: there none is missing.
     """
 
-    file: str = ""
+    file: str
     text: str
-    reason: str
-    source: str
     without_gpu: bool = False
 
     @property
@@ -47,81 +41,68 @@ class StartupLine(Frozen, kw_only=True):
         return before + self.text.encode()
 
 
-_SEEN = "printed by TensorFlow 2.21 on a CPU"
-_NO_GPU = "there is no GPU on this host, so none is missing"
+# Why a line is harmless, and what confirms it, if TensorFlow 2.21 does not print it on a CPU.
 STARTUP_LINES = (
+    # Python's TensorFlow never calls InitializeLog; the messages themselves follow
     StartupLine(
-        text=r"WARNING: All log messages before absl::InitializeLog\(\) is called are written "
+        "",
+        r"WARNING: All log messages before absl::InitializeLog\(\) is called are written "
         r"to STDERR",
-        reason="Python's TensorFlow never calls InitializeLog; the messages themselves follow",
-        source=_SEEN,
     ),
+    # After a crash, Python lists what was imported; the stacks above say where it was;
+    # faulthandler, Python/traceback.c
+    StartupLine("", r"Extension modules: [\w., -]{1,50000}\(total: \d{1,6}\)"),
+    # The default on x86 since TensorFlow 2.9; tensorflow/core/util/port.cc;
+    # https://github.com/tensorflow/tensorflow/issues/64809
     StartupLine(
-        text=r"Extension modules: [\w., -]{1,50000}\(total: \d{1,6}\)",
-        reason="after a crash, Python lists what was imported; the stacks above say where it was",
-        source="faulthandler, Python/traceback.c",
-    ),
-    StartupLine(
-        file="port.cc",
-        text=r"oneDNN custom operations are on\. You may see slightly different numerical results "
+        "port.cc",
+        r"oneDNN custom operations are on\. You may see slightly different numerical results "
         r"due to floating-point round-off errors from different computation orders\. To turn them "
         r"off, set the environment variable `TF_ENABLE_ONEDNN_OPTS=0`\.",
-        reason="the default on x86 since TensorFlow 2.9",
-        source="tensorflow/core/util/port.cc; https://github.com/tensorflow/tensorflow/issues/64809",
     ),
+    # The released packages support older processors, too
     StartupLine(
-        file="cpu_feature_guard.cc",
-        text=r"This TensorFlow binary is optimized (?:to use available CPU instructions|with "
+        "cpu_feature_guard.cc",
+        r"This TensorFlow binary is optimized (?:to use available CPU instructions|with "
         r"oneAPI Deep Neural Network Library \(oneDNN\) to use the following CPU instructions) in "
         r"performance-critical operations(?:\.|: [\w. ]{1,400})",
-        reason="the released packages support older processors, too",
-        source=_SEEN,
     ),
+    # The second line of the message of cpu_feature_guard.cc
     StartupLine(
-        text=r"To enable (?:the following instructions: [\w. ]{1,400},|them) in other operations, "
+        "",
+        r"To enable (?:the following instructions: [\w. ]{1,400},|them) in other operations, "
         r"rebuild TensorFlow with the appropriate compiler flags\.",
-        reason="the second line of the message of cpu_feature_guard.cc",
-        source=_SEEN,
     ),
     StartupLine(
-        file="cudart_stub.cc",
-        text=r"Could not find cuda drivers on your machine, GPU will not be used\.",
-        reason=_NO_GPU,
-        source=_SEEN,
-        without_gpu=True,
-    ),
-    StartupLine(
-        file="cuda_platform.cc",
-        text=r"failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: (?:UNKNOWN "
-        r"ERROR \(303\)|CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected)",
-        reason=_NO_GPU,
-        source=_SEEN,
-        without_gpu=True,
-    ),
-    StartupLine(
-        file="cuda_driver.cc",
-        text=r"failed call to cuInit: (?:UNKNOWN ERROR \(303\)|CUDA_ERROR_NO_DEVICE: no "
-        r"CUDA-capable device is detected)",
-        reason=_NO_GPU,
-        source="the form before TensorFlow 2.17: xla/stream_executor/cuda/cuda_driver.cc",
-        without_gpu=True,
-    ),
-    StartupLine(
-        file="cuda_diagnostics.cc",
-        text=r"(?:kernel driver does not appear to be running on this host \([\w.-]+\): "
-        r"/proc/driver/nvidia/version does not exist|retrieving CUDA diagnostic information for "
-        r"host: [\w.-]+|hostname: [\w.-]+)",
-        reason="follows cuInit's failure; " + _NO_GPU,
-        source="xla/stream_executor/cuda/cuda_diagnostics.cc",
+        "cudart_stub.cc",
+        r"Could not find cuda drivers on your machine, GPU will not be used\.",
         without_gpu=True,
     ),
     *(
+        # Before TensorFlow 2.17: xla/stream_executor/cuda/cuda_driver.cc
         StartupLine(
-            file=file,
-            text=rf"Unable to register {library} factory: Attempting to register factory for "
+            file,
+            r"failed call to cuInit: (?:INTERNAL: CUDA error: Failed call to cuInit: )?"
+            r"(?:UNKNOWN ERROR \(303\)|CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected)",
+            without_gpu=True,
+        )
+        for file in ("cuda_platform.cc", "cuda_driver.cc")
+    ),
+    # xla/stream_executor/cuda/cuda_diagnostics.cc
+    StartupLine(
+        "cuda_diagnostics.cc",
+        r"(?:kernel driver does not appear to be running on this host \([\w.-]+\): "
+        r"/proc/driver/nvidia/version does not exist|retrieving CUDA diagnostic information for "
+        r"host: [\w.-]+|hostname: [\w.-]+)",
+        without_gpu=True,
+    ),
+    *(
+        # Two parts of TensorFlow register the same library; the first one is used; with a GPU:
+        # https://github.com/tensorflow/tensorflow/issues/62075
+        StartupLine(
+            file,
+            rf"Unable to register {library} factory: Attempting to register factory for "
             rf"plugin {library} when one has already been registered",
-            reason="two parts of TensorFlow register the same library; the first one is used",
-            source="with a GPU: https://github.com/tensorflow/tensorflow/issues/62075",
         )
         for file, library in (
             ("cuda_dnn.cc", "cuDNN"),
@@ -129,102 +110,81 @@ STARTUP_LINES = (
             ("cuda_blas.cc", "cuBLAS"),
         )
     ),
+    # Two parts of TensorFlow register the same class; the first one is used; with a GPU:
+    # https://github.com/tensorflow/tensorflow/issues/90790
     StartupLine(
-        file="computation_placer.cc",
-        text=r"computation placer already registered\. Please check linkage and avoid linking the "
+        "computation_placer.cc",
+        r"computation placer already registered\. Please check linkage and avoid linking the "
         r"same target more than once\.",
-        reason="two parts of TensorFlow register the same class; the first one is used",
-        source="with a GPU: https://github.com/tensorflow/tensorflow/issues/90790",
     ),
-    StartupLine(
-        file="py_utils.cc",
-        text=r"TF-TRT Warning: Could not find TensorRT",
-        reason="TensorRT serves trained models; training does not use it",
-        source="https://github.com/tensorflow/tensorflow/issues/61468",
-    ),
+    # TensorRT serves trained models; training does not use it;
+    # https://github.com/tensorflow/tensorflow/issues/61468
+    StartupLine("py_utils.cc", r"TF-TRT Warning: Could not find TensorRT"),
     *(
+        # The kernel knows one NUMA node only, as in most virtual machines; with a GPU:
+        # https://github.com/tensorflow/tensorrt/issues/238
         StartupLine(
-            file=file,
-            text=r"successful NUMA node read from SysFS had negative value \(-1\), but there must "
+            file,
+            r"successful NUMA node read from SysFS had negative value \(-1\), but there must "
             r"be at least one NUMA node, so returning NUMA node zero\.?(?: See more at \S+)?",
-            reason="the kernel knows one NUMA node only, as in most virtual machines",
-            source="with a GPU: https://github.com/tensorflow/tensorrt/issues/238",
         )
         for file in ("cuda_gpu_executor.cc", "cuda_executor.cc")
     ),
+    # That pass is off by default; tensorflow/compiler/mlir/mlir_graph_optimization_pass.cc
+    StartupLine("mlir_graph_optimization_pass.cc", r"MLIR V1 optimization pass is not enabled"),
+    # The reproducer is for the developers of TensorFlow; with XLA:
+    # tensorflow/compiler/mlir/tensorflow/utils/dump_mlir_util.cc
     StartupLine(
-        file="mlir_graph_optimization_pass.cc",
-        text=r"MLIR V1 optimization pass is not enabled",
-        reason="that pass is off by default",
-        source="tensorflow/compiler/mlir/mlir_graph_optimization_pass.cc",
-    ),
-    StartupLine(
-        file="dump_mlir_util.cc",
-        text=r"disabling MLIR crash reproducer, set env var `MLIR_CRASH_REPRODUCER_DIRECTORY` to "
+        "dump_mlir_util.cc",
+        r"disabling MLIR crash reproducer, set env var `MLIR_CRASH_REPRODUCER_DIRECTORY` to "
         r"enable\.",
-        reason="the reproducer is for the developers of TensorFlow",
-        source="with XLA: tensorflow/compiler/mlir/tensorflow/utils/dump_mlir_util.cc",
     ),
+    # `distrun status` and `distrun plan` show the addresses
+    StartupLine("grpc_server_lib.cc", r"Started server with target: grpc://\S+"),
+    # Tasks start one after the other; if one never connects, an error names it
     StartupLine(
-        file="grpc_server_lib.cc",
-        text=r"Started server with target: grpc://\S+",
-        reason="`distrun status` and `distrun plan` show the addresses",
-        source=_SEEN,
-    ),
-    StartupLine(
-        file="coordination_service.cc",
-        text=r"(?:Initializing CoordinationService|Barrier\(WaitForAllTasks::\d+::\d+\) has passed "
+        "coordination_service.cc",
+        r"(?:Initializing CoordinationService|Barrier\(WaitForAllTasks::\d+::\d+\) has passed "
         r"with status: OK|Waiting for \d+/\d+ tasks to connect\.|Example stragglers:(?:\n/job:\w+"
         r"/replica:\d+/task:\d+)*)",
-        reason="tasks start one after the other; if one never connects, an error names it",
-        source=_SEEN,
     ),
+    # The cluster connects as it should
     StartupLine(
-        file="coordination_service.h",
-        text=r"/job:\w+/replica:\d+/task:\d+ has connected to coordination service\. Incarnation: "
+        "coordination_service.h",
+        r"/job:\w+/replica:\d+/task:\d+ has connected to coordination service\. Incarnation: "
         r"\d+",
-        reason="the cluster connects as it should",
-        source=_SEEN,
     ),
+    # The cluster connects as it should
     StartupLine(
-        file="coordination_service_agent.cc",
-        text=r"Coordination agent has successfully connected\.",
-        reason="the cluster connects as it should",
-        source=_SEEN,
+        "coordination_service_agent.cc", r"Coordination agent has successfully connected\."
     ),
+    # A parameter server's or worker's settings, which the chief has sent
     StartupLine(
-        file="eager_service_impl.cc",
-        text=r"(?:Creating sync eager service context with rendezvous_id on host \S+ /job:\w+/"
+        "eager_service_impl.cc",
+        r"(?:Creating sync eager service context with rendezvous_id on host \S+ /job:\w+/"
         r"replica:\d+/task:\d+|SessionOptions: goo\.gle/debug\w+ {0,9}(?:(?:\n {0,99}(?:(?:"
         r"device_count|gpu_options|experimental|pluggable_device_options) \{|(?:key|value|"
         r"allow_soft_placement|collective_group_leader): \S+|\}))+\n?)?)",
-        reason="a parameter server's or worker's settings, which the chief has sent",
-        source=_SEEN,
     ),
+    # `distrun status` and `distrun plan` show the addresses
     StartupLine(
-        file="server_lib.cc",
-        text=r"Started tf\.data (?:DispatchServer|WorkerServer) running at \S+",
-        reason="`distrun status` and `distrun plan` show the addresses",
-        source=_SEEN,
+        "server_lib.cc", r"Started tf\.data (?:DispatchServer|WorkerServer) running at \S+"
     ),
+    # A setting of the C library that TensorFlow makes for every generator
     StartupLine(
-        file="generator_dataset_op.cc",
-        text=r"Memory patch applied: M_TRIM_THRESHOLD=\d+ kb was set\.",
-        reason="a setting of the C library that TensorFlow makes for every generator",
-        source=_SEEN,
+        "generator_dataset_op.cc", r"Memory patch applied: M_TRIM_THRESHOLD=\d+ kb was set\."
     ),
+    # No generator can implement it
     StartupLine(
-        file="dataset.cc",
-        text=r"Input of GeneratorDatasetOp::Dataset will not be optimized because the dataset does "
+        "dataset.cc",
+        r"Input of GeneratorDatasetOp::Dataset will not be optimized because the dataset does "
         r"not implement the AsGraphDefInternal\(\) method needed to apply optimizations\.",
-        reason="no generator can implement it",
-        source=_SEEN,
     ),
+    # tensorflow/python/distribute/cross_device_ops.py
     StartupLine(
-        text=r"WARNING:tensorflow:There are non-GPU devices in `tf\.distribute\.Strategy`, not "
+        "",
+        r"WARNING:tensorflow:There are non-GPU devices in `tf\.distribute\.Strategy`, not "
         r"using nccl allreduce\.",
-        reason=_NO_GPU,
-        source="tensorflow/python/distribute/cross_device_ops.py",
         without_gpu=True,
     ),
 )

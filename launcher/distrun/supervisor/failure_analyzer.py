@@ -41,7 +41,7 @@ _TAIL_BYTES = (64 * 1024, 1024 * 1024)
 """How many bytes of a log's end are read. The second is used if the first holds no whole line."""
 _SUSPECT = re.compile(
     rb"(?i)Traceback \(most recent|Error\b|Exception\b|\xe2\x95\xad"
-    rb"|sigterm|signal |preempt|terminat"
+    rb"|sigterm|signal |preempt|terminat|killed|exit ?code|ran out of|\b0 (?:\w+ )?[a-z]+s\b"
 )
 """What the log of a task that has failed may have: a traceback in any form, or a signal."""
 _BY_RUN = "distrun run"
@@ -232,7 +232,9 @@ class FailureAnalyzer:
         are_scripts = all(each.kind is ProgramKind.SCRIPT for each in programs)
         scripts = [os.path.basename(each) for each in self._spec.scripts if are_scripts]
         are_python = all(each.endswith(".py") for each in scripts)
-        return success_verdict(state, logs.read, self._shell_text(), scripts if are_python else ())
+        text = "\n".join(text for _, text in self._scripts())
+        names = scripts if are_python else ()
+        return success_verdict(state, logs.read, self._shell_text(), names, text)
 
     def _shell_text(self) -> tuple[str, str]:
         """Return the name and the text of the shell script that tasks run; empty for another."""

@@ -420,10 +420,10 @@ class _Analysis:
     def _timed_out(self, trigger: events.TimedOut) -> Verdict:
         """Return the verdict on a job that took too long: what its tasks printed last."""
         timeouts, timer = self._failure.timeouts, trigger.timer.kind
+        child = None if timer is TimerKind.START else self._child_of_stalled(timer)
+        if child is not None:
+            return self._of_task(child)
         if timer is TimerKind.STALL:
-            child = self._child_of_stalled()
-            if child is not None:
-                return self._of_task(child)
             cause = Cause(Code.STALLED, seconds=timeouts.stall or 0.0)
             odd = odd_one(trigger.places)
             if odd is not None:  # stood elsewhere than the others
@@ -445,13 +445,16 @@ class _Analysis:
             or (nothing,),
         )
 
-    def _child_of_stalled(self) -> TaskFailure | None:
-        """Blame a process or a thread of a task that waits for it without end."""
+    def _child_of_stalled(self, timer: TimerKind = TimerKind.STALL) -> TaskFailure | None:
+        """Blame a process or a thread of a task that waits for it without end.
+
+        One that a signal killed may have been replaced since, if the tasks did not stall.
+        """
         for task in self._ended:
             log = self._log(task.name)
             index = log.interrupted_at
             where = () if index is None else (log.evidence(index),)
-            if task.exit.child is not None:
+            if task.exit.child is not None and timer is TimerKind.STALL:
                 return child_failure(task, where)
             is_aside = log.raised is not None and log.raised.is_uncaught_aside
             found = failure_in_log(task, log) if is_aside else None

@@ -38,6 +38,7 @@ _CONTINUED = re.compile(
 """The beginnings of the second and later lines of TensorFlow's messages."""
 _AT_EXIT = re.compile(
     r"Original exception was:|\S+/resource_tracker\.py:\d+: UserWarning:|  warnings\.warn\("
+    r"|g?make(?:\[\d+\])?: "
 )
 _ABORTS = (
     *("Check failed", "terminate called", "libc++abi: terminating", "pure virtual method"),
@@ -54,6 +55,8 @@ OF_CHILD = re.compile(
     r"|killed by signal|EOFError|BrokenPipeError|ConnectionResetError|exit ?code:? -\d"
 )
 """What a program says if one of its own processes has gone."""
+_OF_PROGRAM = re.compile(r"returned non-zero exit status|ChildFailedError")
+"""What a program says if one that it runs has failed."""
 _SIGTERM = re.compile(
     r"(?i)\bsigterm\b|\bsignal (?:15|term)\b|\bpreempt(?:ed|ion)\b"
     r"|\bterminat(?:e|ion) (?:signal|request|notice)|\breceived? termination"
@@ -186,16 +189,23 @@ class LogAnalysis:
         child = next((each for each in ends if each.is_uncaught_aside), None)
         if main is None or (child is not None and OF_CHILD.search(str(main.message))):
             return child or (ends[0] if ends else None)
+        if _OF_PROGRAM.search(str(main.message)) and main.linked is None:
+            # A launcher, such as torchrun, raises it just after its program has printed its own.
+            later = self._later_lines(main)
+            before = (e for e in ends if e is not main and not e.is_ignored)
+            return next((e for e in before if self._later_lines(e) == later), main)
         return main
 
     def _may_be_end(self, which: Traceback) -> bool:
         """Whether the lines after a traceback may come from a program that ends by it."""
         most = _MOST_LATER_LINES_EXIT_1 if self._code == 1 else _MOST_LATER_LINES
         later = self._later_lines(which)
-        if later <= most or self._code != 1:
-            return later <= most
-        rest = self.lines[which.exception + 1 :]
-        return later <= _MOST_LINES_AT_EXIT and not any(map(_COUNTED.search, rest))
+        is_at_exit = self._code == 1 and later <= _MOST_LINES_AT_EXIT
+        return later <= most or (is_at_exit and self.takes_no_step_after(which.exception))
+
+    def takes_no_step_after(self, index: int) -> bool:
+        """Whether no line after this one names a step or an epoch."""
+        return not any(map(_COUNTED.search, self.lines[index + 1 :]))
 
     @cached_property
     def _tracebacks(self) -> list[Traceback]:

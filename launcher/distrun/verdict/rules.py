@@ -256,7 +256,9 @@ _SETUP = (
     Rule(Kind.SCRIPT_NOT_FOUND, Code.SCRIPT_NOT_FOUND,
          line_patterns=(r"\S+: can't open file '.*", r"\S+: can't find '__main__' module.*")),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
-         line_patterns=(r"Error: .*",), all_of=("Usage: ",), exit_codes=(2,)),  # click
+         line_patterns=(r"(?:[\w./-]+(?: [\w./-]+)*: e|E)rror: .*",),  # of argparse, of click
+         all_of=("sage: ",),
+         exit_codes=(2,)),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
          line_patterns=(
              r".*: error: unrecognized arguments.*",
@@ -266,10 +268,6 @@ _SETUP = (
              r".*--help' for help\.?$",  # click
              r".*Flags parsing error.*",  # absl
          )),
-    Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
-         line_patterns=(r"[\w./-]+(?: [\w./-]+)*: error: .*",),  # any other error of argparse
-         all_of=("usage: ",),
-         exit_codes=(2,)),
 )
 """Mistakes in how a cluster is set up, and in what is installed."""
 
@@ -378,9 +376,18 @@ _RESOURCES = (
 """What ran out or was refused: memory, disk, limits, ports, permission."""
 
 _TRAINING = (
+    Rule(Kind.DATA_RAN_OUT, Code.DATA_MISSING,
+         any_of=("Input dataset is empty", "a non-empty array or dataset", "(Empty Logs)"),
+         patterns=(
+             r"\b[Nn]o (?:\w+ )?files? (?:\w+ )?match", r"doesn't contain any data files",
+             r"\b[Nn]o (?:\w+ )?(?:files?|images?|samples?|records?|data)(?: were)? found\b",
+             r"\bnum_samples=0\b", r"^ValueError: No objects to concatenate",
+             r"^ValueError: need at least one array to (?:concatenate|stack)",
+             r"\b[Dd]ata ?set (?:is|was) empty|\bempty data ?set\b",
+         )),
     Rule(Kind.DATA_RAN_OUT, Code.DATA_EXHAUSTED,
          types=("errors_impl.OutOfRangeError", "StopIteration"),
-         any_of=("End of sequence", "Input dataset is empty", "ran out of data"),
+         any_of=("End of sequence", "ran out of data"),
          tensorflows=("OUT_OF_RANGE", "OutOfRangeError")),
     Rule(Kind.NOT_FINITE, Code.VALUES_NOT_FINITE,
          any_of=(

@@ -10,7 +10,7 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.strategies import Role, Scope
 from distrun.verdict.log_analysis import LogAnalysis
 from distrun.verdict.model import Evidence, Kind, Verdict
-from distrun.verdict.task_failures import CRASH_SIGNALS, exception_cause
+from distrun.verdict.task_failures import CRASH_SIGNALS, OF_SIGNAL, child_in, exception_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -36,6 +36,12 @@ _RESTORED = re.compile(
 _FEWEST = 2
 _REPORT_SECONDS = 1.0
 _EXITS = ("SystemExit", "KeyboardInterrupt")
+_RAN_OUT = re.compile(r"\bran out of data\b")
+_NO_DATA = re.compile(
+    r"(?i)\b(?:found|loaded|read|using)\W{1,3}0 (?:(?:train|training|input|image|data|tfrecord) )?"
+    r"(?:files|images|samples|examples|records|shards)\b|\b0 (?:training )?batches\b"
+)
+_KILLS = re.compile(r"\b(?:p?kill|SIGKILL|terminate|timeout)\b")
 _ECHO = re.compile(
     r"\b(?:echo|printf) (?:-\w+ )?(\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'|[^;&|)\n]{1,200})"
 )
@@ -55,6 +61,7 @@ def success_verdict(
     read_log: Callable[[str], LogTail],
     shell_text: tuple[str, str],
     scripts: Collection[str] = (),
+    text: str = "",
 ) -> Verdict | None:
     """Return what speaks against a job's success; None: nothing does.
 
@@ -63,6 +70,7 @@ def success_verdict(
         read_log: returns the end of a task's log.
         shell_text: the name and the text of the shell script that each task runs, or empty texts.
         scripts: the names of the files of Python that tasks run; none: others, too, may run.
+        text: of all these.
     """
     done = [task for task in state.tasks.values() if task.code == 0 and not task.stopped_by_us]
     logs: dict[str, LogAnalysis] = {}
@@ -74,12 +82,14 @@ def success_verdict(
 
     found = [
         *_left_at_work(done),
-        *_crashed_children(done),
+        *_crashed_children(done, log_of, shell_text[1] + text),
         *_hidden_exceptions(done, log_of, shell_text, scripts),
         *_left_behind(state, done, log_of),
         *_without_contact(state),
         *_uneven_starts(state, log_of),
     ]
+    told = {cause.task for cause, _ in found}
+    found += _stopped_short(done, read_log, told)
     merged: defaultdict[Cause, list[str]] = defaultdict(list)
     for cause, _ in found:
         merged[cause._replace(task="")] += [cause.task] if cause.task else []
@@ -99,12 +109,21 @@ def _left_at_work(done: list[TaskState]) -> Iterator[Found]:
             yield cause._replace(text=task.end.left_command), ()
 
 
-def _crashed_children(done: list[TaskState]) -> Iterator[Found]:
-    """Find tasks whose processes crashed or ran out of memory: nobody sends them that."""
+def _crashed_children(
+    done: list[TaskState], log_of: Callable[[TaskState], LogAnalysis], text: str
+) -> Iterator[Found]:
+    """Find tasks whose processes crashed or ran out of memory, by the kernel or by their words."""
     for task in done:
-        child = task.exit.child
+        child, log = task.exit.child, log_of(task)
+        told = log.find_last(OF_SIGNAL)
+        cause = Cause(Code.CHILD_CRASHED, task=task.name)
         if child is not None and (child.signal in CRASH_SIGNALS or child.within):
-            yield Cause(Code.CHILD_CRASHED, task=task.name, signal=child.signal), ()
+            yield cause._replace(signal=child.signal), ()
+        elif told is not None and log.takes_no_step_after(told[0]):
+            found = child_in(told[1][0])
+            # A program may end its own processes.
+            if found is not None and not _KILLS.search(f"{text}\n{told[1].string}"):
+                yield cause._replace(signal=found.signal), (log.evidence(told[0]),)
 
 
 def _hidden_exceptions(
@@ -119,18 +138,53 @@ def _hidden_exceptions(
         if raised is None or message is None or message.type in _EXITS:
             continue
         rest = log.lines[message.index + 1 :]
+        after = next((line for line in rest if line[:1].strip()), "")
+        ignored = after if after.endswith("(ignored)") else ""  # make's words
         code, path = Code.EXCEPTION_HIDDEN, ""
         is_aside = raised.is_uncaught_aside or _is_of_another_script(log, scripts)
         if is_aside and log.frame is not None and not _printed(rest):
             code = Code.EXCEPTION_ASIDE
         elif log.ends_with_exception or (
-            not raised.is_ignored and _only_echoes(rest, shell_text[1])
+            not raised.is_ignored and (ignored or _only_echoes(rest, shell_text[1]))
         ):
-            path = _hider(*shell_text)
+            path = ignored or _hider(*shell_text)
         else:
             continue
         cause = exception_cause(task, log)._replace(code=code, path=path)
         yield cause, (log.evidence(message.index),)
+
+
+def _stopped_short(
+    done: list[TaskState], read_log: Callable[[str], LogTail], told: Collection[str]
+) -> Iterator[Found]:
+    """Find tasks that took no step after an error, or for want of data, although some were left."""
+    for task in done:
+        reached = _reached_of_total(task.reported)
+        if task.name in told or not (reached or _position(task.reported) is None):
+            continue
+        log = LogAnalysis(read_log(task.name), 1, task.name)  # as if it had failed of the error
+        raised = log.raised if reached else None
+        code, words = (Code.DATA_EXHAUSTED, _RAN_OUT) if reached else (Code.DATA_MISSING, _NO_DATA)
+        found = log.find_last(words)
+        if raised is not None and not raised.is_ignored and raised.message.type not in _EXITS:
+            at, cause = raised.message.index, exception_cause(task, log)
+            cause = cause._replace(code=Code.EXCEPTION_HIDDEN)
+        elif found is not None:
+            at, cause = found[0], Cause(code, task=task.name, text=log.quote(found[0]))
+        else:
+            continue
+        if log.takes_no_step_after(at):
+            yield cause._replace(expected=reached), (log.evidence(at),)
+
+
+def _reached_of_total(own: Mapping[str, str]) -> str:
+    """Return `epoch 3 of 10` if epochs, or without them steps, were left to do, else ''."""
+    key = "EPOCH" if "EPOCH" in own else "STEP"
+    reached, total = (_place_of({"STEP": own.get(each, "0")})[1] for each in (key, f"{key}S"))
+    least = 1 if key == "EPOCH" else _FEWEST_STEPS
+    left = total - reached - (key == "EPOCH")  # they may count from 0
+    is_short = left >= max(least, total * _FAR_BEHIND)
+    return f"{key.lower()} {own.get(key, '0')} of {own[f'{key}S']}" if is_short else ""
 
 
 def _is_of_another_script(log: LogAnalysis, scripts: Collection[str]) -> bool:
@@ -159,18 +213,13 @@ def _only_echoes(rest: list[str], text: str) -> bool:
 
 def _has_parts(line: str, parts: list[str]) -> bool:
     """Whether a line begins and ends with the first and last of these, the others between them."""
-    if len(parts) == 1:
-        return line == parts[0]
-    first, *between, last = parts
-    if len(line) < len(first) + len(last) or not (line.startswith(first) and line.endswith(last)):
-        return False
-    at, end = len(first), len(line) - len(last)
-    for part in between:
-        at = line.find(part, at, end)
-        if at < 0:
+    at = 0
+    for part in parts:
+        at = line.find(part, at) + len(part)
+        if at < len(part):
             return False
-        at += len(part)
-    return True
+    is_whole = len(parts) > 1 or line == parts[0]
+    return is_whole and line.startswith(parts[0]) and line.endswith(parts[-1])
 
 
 def _hider(name: str, text: str) -> str:

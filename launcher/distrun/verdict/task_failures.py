@@ -39,13 +39,14 @@ _CHECKPOINT = re.compile(
     r"[\w.~/=-]{0,200}|/[\w.~/=-]{0,200}ckpt\b",
     re.IGNORECASE,
 )
-_SIGNAL = re.compile(
-    r"(?:pid (\d{1,7})\) is killed by signal: |exit codes? of the workers .{0,9}SIG|Signals\.SIG)"
-    r"(KILL|SEGV|BUS|ABRT|Killed|Bus error|Segmentation fault|Aborted)"
+OF_SIGNAL = re.compile(
+    r"(?:pid (\d{1,7})\) is killed by signal: |exit codes? of the workers .{0,9}SIG|Signals\.SIG"
+    r"|: line \d{1,6}: {1,9}\d{1,7} |exit ?code\W{1,4}-)"
+    r"(KILL|SEGV|BUS|ABRT|Killed|Bus error|Segmentation fault|Aborted|(?:6|7|9|11)\b)"
 )
-"""What a program says of a signal that has killed its process."""
-_SIGNALS = {"K": SIGKILL, "B": 7, "S": 11, "A": 6}
-"""By the first letter of their names."""
+"""What a program or bash says of a signal that has killed its process."""
+_SIGNALS = {"K": SIGKILL, "B": 7, "S": 11, "A": 6, "9": SIGKILL, "7": 7, "1": 11, "6": 6}
+"""By the first letter of their names, or digit of their numbers."""
 _NATIVE = (Kind.HOST_MEMORY, Kind.LIMIT, Kind.PORT_TAKEN, Kind.DISK_FULL, Kind.PERMISSION)
 """Kinds of which libraries tell in a line before they end a program, or before it fails."""
 _LIMITS = {
@@ -146,7 +147,7 @@ def _task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
 def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
     """Return why a task exited by itself: by its log, and by what happened to its children."""
     found = failure_in_log(task, log)
-    told = None if task.exit.child or found is None else _child_in(log.text)
+    told = None if task.exit.child or found is None else child_in(log.text)
     if told is not None and found is not None and found.cause.code is Code.EXCEPTION_RAISED:
         oom = tuple(each for each in task.exit.found if each.code in _OOM)
         child = told._replace(within=oom if told.signal == SIGKILL else ())
@@ -166,9 +167,9 @@ def child_failure(task: TaskState, evidence: Sequence[Evidence] = ()) -> TaskFai
     return _child_failure(task, task.exit.child or Cause(Code.CHILD_KILLED), evidence)
 
 
-def _child_in(text: str) -> Cause | None:
+def child_in(text: str) -> Cause | None:
     """Return the death of a child of which a program tells, where the kernel does not."""
-    match = _SIGNAL.search(text)
+    match = OF_SIGNAL.search(text)
     if match is None:
         return None
     return Cause(Code.CHILD_KILLED, pid=int(match[1] or 0), signal=_SIGNALS[match[2][0]])

@@ -1,7 +1,7 @@
 """Tracebacks as loggers and pretty printers write them, in the plain form of Python.
 
-Known are rich, IPython, loguru, loggers that write one JSON object or one escaped text a line, and
-prefixes such as those of mpirun.
+Known are rich, IPython, loguru, stackprinter, pretty_errors, Ray, loggers that write one JSON
+object or one escaped text a line, and prefixes such as those of mpirun.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ _HEAD = "Traceback (most recent call last)"
 _RICH_START = re.compile(r"\s*[╭┌+]?[─━-]{2,} Traceback \(most recent call last\) [─━-]+[╮┐+]?\s*$")
 _RICH_LINE = re.compile(r"\s*[│┃|] (?P<text>.*?)\s*[│┃|]\s*$")
 _RICH_END = re.compile(r"\s*[╰└+][─━-]+[╯┘+]\s*$")
+_RICH_ERROR = re.compile(r"\s*[╭┌+]?[─-]+ Error [─-]+[╮┐+]?\s*$")
+"""Above what click refuses, in a box of typer or rich-click."""
 _RICH_FRAME = re.compile(r"(?P<path>\S.*?):(?P<line>\d{1,9})(?: in (?P<name>\S*))?$")
 _IPYTHON_START = re.compile(r"[\w.]+\s{3,}Traceback \(most recent call last\)$")
 _IPYTHON_FRAME = re.compile(
@@ -33,6 +35,13 @@ _MOST_PYTEST_LINES = 40
 """From the error to its place."""
 _FRAMES = ('"exc_type":', '"stack_trace":', '"lineno":')
 """Keys of JSON objects whose frames are objects, or a text without its first line."""
+_HEADLESS = re.compile(
+    r"\s{0,2}File \"([^\"]+)\", line (\d{1,9}), in (.+)$|(\S+\.py) (\d{1,9}) ([\w.<>]+)$"
+)
+"""A frame of stackprinter or Ray, or one of pretty_errors, which write no line above the first."""
+_RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Iteration|Warning)(?:: |:?$)")
+_MOST_HEADLESS_LINES = 100
+"""From the first frame to the exception."""
 _IPYTHON_CODE = re.compile(r"-+> *\d+ |\s*\d+ |-+>")
 _GROUP = re.compile(r"\s*[|+]")
 _MOST_DEPTH = 6
@@ -41,9 +50,8 @@ _MOST_DEPTH = 6
 def plain_lines(lines: Sequence[str]) -> tuple[list[str], list[int]]:
     """Return lines with each traceback in Python's form, and the index that each had."""
     marks = (_HEAD, *_FRAMES)
-    if not any(any(mark in line for mark in marks) or line.startswith("E   ") for line in lines):
-        return list(lines), list(range(len(lines)))
-    found = list(_plain(lines))
+    is_known = any(any(mark in line for mark in marks) or line[:4] == "E   " for line in lines)
+    found = list(_plain(lines) if is_known else _with_heads(lines))
     return [line for line, _ in found], [index for _, index in found]
 
 
@@ -77,6 +85,23 @@ def _plain(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
                 prefix = re.compile("")
             text = prefix.sub("", line, count=1)
             yield f"  {text[2:]}" if text.startswith("> File ") else text, index
+
+
+def _with_heads(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Yield lines with a first line above frames that have none and end in an exception."""
+    ends, stop = [at for at, line in enumerate(lines) if _RAISED.match(line)], 0
+    for index, line in enumerate(lines):
+        frame = _HEADLESS.match(line) if ends else None
+        if frame is not None and index >= stop:
+            stop = next((at for at in ends if 0 < at - index < _MOST_HEADLESS_LINES), 0)
+            yield from [(START, index)] if stop else []
+        boxed = _RICH_LINE.match(line) if index and _RICH_ERROR.match(lines[index - 1]) else None
+        if index >= stop:
+            yield (line if boxed is None else f"Error: {boxed['text']}"), index
+        elif frame is None:
+            yield f"    {line}", index
+        else:
+            yield _frame(*filter(None, frame.groups())), index
 
 
 def _may_be_escaped(line: str) -> bool:

@@ -41,7 +41,8 @@ _WRAPPERS = re.compile(
     r"|The above exception was raised while "
 )
 """Lines of which the next one that is not empty says more."""
-_OF_GROUP = re.compile(r"\(\d+ sub-exceptions?\)$")
+_OF_OTHERS = re.compile(r"\(\d+ sub-exceptions?\)$|\bRayTaskError\(")
+"""The exceptions of a group, or of a process of Ray, follow."""
 _FRAME = re.compile(r"File \"|\S+:\d+ \S+|relative to ")
 ARGUMENTS = re.compile(r"\s*(?:Call a|A)rguments received by |\s*Received: ")
 """What the failed call was given follows; the error is above."""
@@ -261,7 +262,7 @@ def _after_wrapper(lines: Sequence[str], index: int, stop: int, text: str) -> in
         depth = _depth(lines[index])
         rest = (i for i in range(index + 1, stop) if lines[i].strip())
         return next((i for i in rest if _depth(lines[i]) <= depth), None)
-    if _OF_GROUP.search(text):
+    if _OF_OTHERS.search(text):
         rest = (i for i in range(index + 1, stop) if _TYPED.match(lines[i]))
         return next(rest, None)
     if text.startswith(_BUILD):

@@ -310,6 +310,14 @@ def _subject(cause: Cause) -> str:
     return _if(cause.task, f"{cause.task} ")
 
 
+def _exited_0(cause: Cause) -> str:
+    """The task that a clause begins with, or the tasks and how far they came if they exited 0."""
+    place = f"at {cause.expected}" if cause.expected else "without a step"
+    return (
+        f"{format_task_names(cause.tasks)} exited 0 {place}: " if cause.tasks else _subject(cause)
+    )
+
+
 def _exit(cause: Cause) -> str:
     return exit_text(cause.status, cause.signal or None)
 
@@ -382,6 +390,8 @@ def _raise(cause: Cause, usual: str, instead: str) -> str:
 
 
 def _unhidden(line: str) -> str:
+    if line.endswith("(ignored)"):
+        return "remove the `-` before that command of make, or make's option -i; "
     if _CODE_IGNORED.search(line):
         return f"let the shell script exit with the program's code at {line}; "
     option = "`set -eo pipefail`, which bash has," if "|" in line else "`set -e`"
@@ -922,7 +932,8 @@ TEXTS: dict[Code, Words] = {
     Code.PORT_IN_USE: "{subject}found a port taken{quote}",
     Code.OWN_PORT_IN_USE: "{subject}found a port taken{quote}",
     Code.SOME_PORT_IN_USE: "{subject}found a port taken{quote}",
-    Code.DATA_EXHAUSTED: "{subject}ran out of data{quote}",
+    Code.DATA_EXHAUSTED: lambda c: f"{_exited_0(c)}ran out of data{_quote(c)}",
+    Code.DATA_MISSING: lambda c: f"{_exited_0(c)}found no data{_quote(c)}",
     Code.VALUES_NOT_FINITE: "{subject}got values that are not finite{quote}",
     Code.PROXY_ANSWERED: "{subject}reached its peers only through a proxy{quote}",
     Code.PEERS_LOST: "{subject}lost its peers{quote}",
@@ -959,18 +970,16 @@ TEXTS: dict[Code, Words] = {
         f"{'1 process' if c.count == 1 else f'{c.count} processes'} still at work, which distrun "
         f"ended: {c.text}"
     ),
-    Code.CHILD_CRASHED: lambda c: (
-        f"{format_task_names(c.tasks)} exited 0 although {signal_name(c.signal)} killed one of its "
-        "processes"
-    ),
+    Code.CHILD_CRASHED: """{task_names} exited 0 although {signal_name} killed one of its
+        processes""",
     Code.EXCEPTION_HIDDEN: lambda c: (
-        f"{format_task_names(c.tasks)} exited 0 although the log ends in an exception: {c.text}"
-        f"{_place(c)}{_if(c.path, f'; its exit code is hidden at {c.path}')}"
+        f"{format_task_names(c.tasks)} exited 0 "
+        f"{_if(c.expected, f'at {c.expected}, after an error')}"
+        f"{_if(not c.expected, 'although the log ends in an exception')}: {c.text}{_place(c)}"
+        f"{_if(c.path, f'; its exit code is hidden at {c.path}')}"
     ),
-    Code.EXCEPTION_ASIDE: lambda c: (
-        f"{format_task_names(c.tasks)} exited 0 although an exception ended a thread, a child, or "
-        f"what was called at the exit: {c.text}{_place(c)}"
-    ),
+    Code.EXCEPTION_ASIDE: """{task_names} exited 0 although an exception ended a thread, a child, or
+        what was called at the exit: {text}{place}""",
     Code.LEFT_BEHIND: """{task_names} exited 0 at {text}, long before {name}, which came to
         {expected}""",
     Code.PREEMPTED_SILENTLY: lambda c: (
@@ -1312,6 +1321,8 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.DATA_EXHAUSTED: """every worker needs as many batches as the others: repeat() the dataset
         and count steps, or check how it is sharded""",
+    Code.DATA_MISSING: """check the folder and the pattern of the data where the tasks run: a
+        relative path begins at `program.workdir`, and each worker needs a part of the files""",
     Code.VALUES_NOT_FINITE: """lower the learning rate, clip gradients, or inspect the sample that
         caused it""",
     Code.PROXY_ANSWERED: _NO_PROXY,

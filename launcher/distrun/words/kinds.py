@@ -41,7 +41,7 @@ _LOOKS: dict[Kind, str] = {
         ports](#tasks-that-serve-elsewhere), or join groups of different sizes; the script's own
         cluster lacks a role""",
     Kind.PROXY: "tasks wait without end because of `http_proxy` or `https_proxy`",
-    Kind.DATA_RAN_OUT: "`OutOfRangeError`, the end of a data set on one worker",
+    Kind.DATA_RAN_OUT: "`OutOfRangeError`, the end of a data set on one worker; no files",
     Kind.NOT_FINITE: "NaN or Inf, if the script checks for them",
     Kind.LEFT_EARLY: "a task exited 0 while others still needed it",
     Kind.UNRESPONSIVE: """a task did not run: SIGSTOP, a debugger, a sleeping machine; or it

@@ -357,7 +357,9 @@ class Code(StrEnum):
     ADDRESS_NOT_OWN = "address_not_own"  # text, name
     OWN_PORT_IN_USE = "own_port_in_use"  # text, name, port: the one held for the task
     SOME_PORT_IN_USE = "some_port_in_use"  # text, name, port: the task's; it may be another
-    DATA_EXHAUSTED = "data_exhausted"  # text, name
+    # text, name; tasks: those that exited 0, expected: at which step
+    DATA_EXHAUSTED = "data_exhausted"
+    DATA_MISSING = "data_missing"
     VALUES_NOT_FINITE = "values_not_finite"  # text, name
     PROXY_ANSWERED = "proxy_answered"  # text, name
     PEERS_LOST = "peers_lost"  # text, name
@@ -378,7 +380,8 @@ class Code(StrEnum):
     SUCCESS_QUALIFIED = "success_qualified"  # within: what speaks against the success
     LEFT_AT_WORK = "left_at_work"  # tasks, count: processes of each, text: the command of one
     CHILD_CRASHED = "child_crashed"  # tasks, signal
-    EXCEPTION_HIDDEN = "exception_hidden"  # tasks, text, name; path: what hides the exit code
+    # tasks, text, name; path: what hides the exit code, expected: the step at which it gave up
+    EXCEPTION_HIDDEN = "exception_hidden"
     EXCEPTION_ASIDE = "exception_aside"  # tasks, text, name
     # tasks; text: where it was then, name: the task that came furthest, expected: to where
     LEFT_BEHIND = "left_behind"
