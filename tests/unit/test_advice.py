@@ -26,6 +26,11 @@ RETRACES = (
     "tf.function retracing. Tracing is expensive"
 )
 
+FAILED = (
+    "Process ForkPoolWorker-{}:\nTraceback (most recent call last):\n"
+    '  File "t.py", line 2, in init\n    raise OSError("no data")\nOSError: no data\n'
+)
+
 
 def sampled(
     rate: float, *, cores: float = 0.5, seconds: int = 90, every: int = 1, epoch: int = 1000
@@ -53,6 +58,8 @@ def sampled(
         ([sampled(2), sampled(2, epoch=30)], "", None),
         ([sampled(2), sampled(2)], RETRACES, Symptom.RETRACING),
         ([[], []], RETRACES, Symptom.RETRACING),
+        ([[]], "".join(map(FAILED.format, range(1, 120))), Symptom.REPLACED),
+        ([[]], "".join(map(FAILED.format, range(1, 60))), None),
         ([sampled(2)], RETRACES.replace("5 out of the last 5", "2 out of the last 9"), None),
         ([sampled(2, cores=0.1), sampled(2, cores=0.2)], "", Symptom.IDLE),
         ([sampled(2, cores=0.1), sampled(2, cores=0.4)], "", None),

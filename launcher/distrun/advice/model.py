@@ -55,6 +55,7 @@ class Symptom(str, Enum):
 
     BEHIND = "behind"
     WAITED_FOR = "waited_for"
+    REPLACED = "replaced"
     RETRACING = "retracing"
     INPUT = "input"
     TRACING = "tracing"
@@ -72,10 +73,10 @@ class Advice(Frozen, kw_only=True):
     Attributes:
         symptom: what is slow.
         task: the one that is meant; '': all.
-        amount: steps a second, calls that were traced, cores that are used, seconds of a round
-            trip, or a share of the time.
+        amount: steps a second, calls that were traced, children that failed, cores that are used,
+            seconds of a round trip, or a share of the time.
         usual: the same of the others; of short steps, how many there are a second.
-        name: the function that is traced, or the user's line.
+        name: the function that is traced, the children's error, or the user's line.
         reasons: what sets the task apart.
     """
 

@@ -39,12 +39,15 @@ _RETRACING = re.compile(
     rb"\b([5-9]|[1-9]\d+) out of the last \d+ calls to (?:<(?:function|bound method) )?([\w.<>]+)"
     rb".{0,80}? triggered tf\.function retracing"
 )
+_REPLACED = re.compile(
+    rb"(?m)^Process \w*PoolWorker-\d{2,9}:\n(?:(?:Traceback)? .{0,999}\n|\n){1,99}(\w.{0,300})"
+)
+"""What a child of a pool of multiprocessing says at its end. It gets the next number."""
+_MANY_CHILDREN = 100
 
 
 def advise(
-    samples: Mapping[str, Sequence[Sample]],
-    logs: Mapping[str, bytes],
-    saving: Mapping[str, float],
+    samples: Mapping[str, Sequence[Sample]], logs: Mapping[str, bytes], saving: Mapping[str, float]
 ) -> Advice | None:
     """Return what costs most; None: nothing does.
 
@@ -54,13 +57,8 @@ def advise(
         saving: by task, the share of its present attempt's time in which it has reported to save.
     """
     rates = {task: rate for task, each in samples.items() if (rate := _steps_a_second(each))}
-    if (behind := find_behind(rates)) is not None:
-        return behind
-    for task, text in logs.items():
-        found = _RETRACING.search(text)
-        if found is not None:
-            name = found[2].decode("utf-8", "replace")
-            return Advice(symptom=Symptom.RETRACING, task=task, amount=int(found[1]), name=name)
+    if (found := find_behind(rates) or _find_printed(logs)) is not None:
+        return found
     slowest = max(saving, key=lambda task: saving[task], default="")
     if saving.get(slowest, 0.0) >= LEAST_GAIN:
         return Advice(symptom=Symptom.SAVING, task=slowest, amount=saving[slowest])
@@ -72,6 +70,19 @@ def advise(
     if used and all(each is not None and each < _IDLE for each in used):
         amount = max(each for each in used if each is not None)
         return Advice(symptom=Symptom.IDLE, task="", amount=amount)
+    return None
+
+
+def _find_printed(logs: Mapping[str, bytes]) -> Advice | None:
+    """Return what a task has printed again and again; None: nothing that costs much."""
+    for task, text in logs.items():
+        failed, traced = _REPLACED.findall(text), _RETRACING.search(text)
+        if len(failed) >= _MANY_CHILDREN:
+            name = failed[-1].decode("utf-8", "replace")
+            return Advice(symptom=Symptom.REPLACED, task=task, amount=len(failed), name=name)
+        if traced is not None:
+            name = traced[2].decode("utf-8", "replace")
+            return Advice(symptom=Symptom.RETRACING, task=task, amount=int(traced[1]), name=name)
     return None
 
 

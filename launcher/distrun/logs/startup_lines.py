@@ -100,15 +100,11 @@ STARTUP_LINES = (
         # Two parts of TensorFlow register the same library; the first one is used; with a GPU:
         # https://github.com/tensorflow/tensorflow/issues/62075
         StartupLine(
-            file,
-            rf"Unable to register {library} factory: Attempting to register factory for "
-            rf"plugin {library} when one has already been registered",
+            f"cuda_{name.lower()}.cc",
+            rf"Unable to register cu{name} factory: Attempting to register factory for "
+            rf"plugin cu{name} when one has already been registered",
         )
-        for file, library in (
-            ("cuda_dnn.cc", "cuDNN"),
-            ("cuda_fft.cc", "cuFFT"),
-            ("cuda_blas.cc", "cuBLAS"),
-        )
+        for name in ("DNN", "FFT", "BLAS")
     ),
     # Two parts of TensorFlow register the same class; the first one is used; with a GPU:
     # https://github.com/tensorflow/tensorflow/issues/90790
@@ -154,7 +150,6 @@ STARTUP_LINES = (
         r"/job:\w+/replica:\d+/task:\d+ has connected to coordination service\. Incarnation: "
         r"\d+",
     ),
-    # The cluster connects as it should
     StartupLine(
         "coordination_service_agent.cc", r"Coordination agent has successfully connected\."
     ),

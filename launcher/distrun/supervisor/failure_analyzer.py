@@ -41,7 +41,8 @@ _TAIL_BYTES = (64 * 1024, 1024 * 1024)
 """How many bytes of a log's end are read. The second is used if the first holds no whole line."""
 _SUSPECT = re.compile(
     rb"(?i)Traceback \(most recent|Error\b|Exception\b|\xe2\x95\xad"
-    rb"|sigterm|signal |preempt|terminat|killed|exit ?code|ran out of|\b0 (?:\w+ )?[a-z]+s\b"
+    rb"|sigterm|signal |preempt|terminat|killed|exit ?code|ran out of"
+    rb"|\b0 (?:\w+ )?(?:batch|file|image|sample|example|record|shard)"
 )
 """What the log of a task that has failed may have: a traceback in any form, or a signal."""
 _BY_RUN = "distrun run"

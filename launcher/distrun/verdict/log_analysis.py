@@ -12,14 +12,7 @@ from distrun.frozen import Frozen
 from distrun.verdict.model import Evidence, Source
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.traceback_forms import plain_lines
-from distrun.verdict.tracebacks import (
-    ARGUMENTS,
-    ASIDE,
-    LOGGED,
-    tracebacks,
-    type_of,
-    without_group,
-)
+from distrun.verdict.tracebacks import ARGUMENTS, ASIDE, LOGGED, tracebacks, type_of, without_group
 
 if TYPE_CHECKING:
     from distrun.verdict.tracebacks import Message, Traceback
@@ -443,11 +436,8 @@ class LogAnalysis:
 
     def find_last(self, pattern: re.Pattern[str]) -> tuple[int, re.Match[str]] | None:
         """Return the last line in which a pattern is found, and the match."""
-        for index in range(len(self.lines) - 1, -1, -1):
-            match = pattern.search(self.lines[index])
-            if match is not None:
-                return index, match
-        return None
+        searched = ((i, pattern.search(self.lines[i])) for i in reversed(range(len(self.lines))))
+        return next(((index, found) for index, found in searched if found is not None), None)
 
     def last_line(self) -> int | None:
         """Return the index of the last line that is not empty and not TensorFlow's log."""

@@ -125,12 +125,8 @@ class _Program:
                 whose = ast.unparse(called.value)
                 is_of_all = called.attr in _OF_ALL and not _ELSEWHERE.match(whose)
                 is_metric = called.attr == "result" and _METRIC.search(whose)
-                if (
-                    is_of_all
-                    or is_metric
-                    or called.attr in _CALLBACKS
-                    or (called.attr in _OF_STRATEGY and "strateg" in whose.lower())
-                ):
+                is_run = called.attr in _OF_STRATEGY and "strateg" in whose.lower()
+                if is_of_all or is_metric or is_run or called.attr in _CALLBACKS:
                     yield called.attr, called.lineno
             elif isinstance(called, ast.Name) and called.id in {*self._own, *_CALLBACKS}:
                 yield called.id, called.lineno

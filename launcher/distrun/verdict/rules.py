@@ -91,12 +91,10 @@ class Rule(Frozen):
     def _match_printed(self, excerpt: Excerpt) -> tuple[int, str] | None:
         if not all(any(each in line for line in excerpt.before) for each in self.all_of):
             return None
-        for pattern in self.line_patterns:
-            for index, line in excerpt.lines:
-                match = re.match(pattern, line)
-                if match is not None:
-                    return index, match[0]
-        return None
+        matched = (
+            (at, re.match(form, line)) for form in self.line_patterns for at, line in excerpt.lines
+        )
+        return next(((index, found[0]) for index, found in matched if found is not None), None)
 
     def _match_type(self, excerpt: Excerpt) -> tuple[int, str] | None:
         index, line = excerpt.lines[0]
@@ -124,11 +122,7 @@ class Rule(Frozen):
 
 
 def _find_first(lines: Sequence[tuple[int, str]], texts: tuple[str, ...]) -> tuple[int, str] | None:
-    for text in texts:
-        for index, line in lines:
-            if text in line:
-                return index, text
-    return None
+    return next(((index, text) for text in texts for index, line in lines if text in line), None)
 
 
 # fmt: off

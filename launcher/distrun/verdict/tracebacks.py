@@ -239,12 +239,7 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
         inner = unwrap(shown, 0, len(shown)).text
         text = repr(inner) if kind == "KeyError" else inner
     end = (each for each in range(last + 1, stop) if ARGUMENTS.match(lines[each]))
-    return Message(
-        index=last,
-        stop=next(end, stop),
-        type=kind,
-        text=_without_operation(text),
-    )
+    return Message(index=last, stop=next(end, stop), type=kind, text=_without_operation(text))
 
 
 def _without_operation(text: str) -> str:

@@ -32,6 +32,9 @@ _TEXTS = {
     Symptom.WAITED_FOR: (
         "the others wait for {task}: without that, the job would take {amount:.0%} less time"
     ),
+    Symptom.REPLACED: (
+        "{task} makes new child processes for those that fail: {amount:.0f} and more, of {name}"
+    ),
     Symptom.RETRACING: (
         "{task} makes a new graph at {amount:.0f} calls in a row of {name} (retracing): pass it "
         "tensors instead of Python numbers, batches of one shape, and define it once"
@@ -47,12 +50,13 @@ _TEXTS = {
     Symptom.GPU_IDLE: "no task's GPUs are busy for more than {amount:.0%} of the time",
     Symptom.IDLE: "no task uses more than {amount:.2f} of a core, though they take steps",
 }
-_WITHOUT_PROFILE = (Symptom.RETRACING, Symptom.SMALL_STEPS)
+_WITHOUT_PROFILE = (Symptom.REPLACED, Symptom.RETRACING, Symptom.SMALL_STEPS)
 """Of which a profile would say no more."""
 _LOOKS: dict[Symptom, str] = {
     Symptom.BEHIND: "a task takes less than 0.7 of the steps a second of the others of its role",
     Symptom.WAITED_FOR: """in a group that takes each step together, the others wait a fifth of the
         time for one task, at three times within a minute""",
+    Symptom.REPLACED: "a hundred children of a pool of `multiprocessing` have failed",
     Symptom.RETRACING: """TensorFlow printed "5 out of the last 5 calls ... triggered tf.function
         retracing\"""",
     Symptom.INPUT: """the step waits for the next batch, or a generator in Python never waits for
@@ -73,6 +77,8 @@ _TO_DO: dict[Symptom, str] = {
         input""",
     Symptom.WAITED_FOR: """remove the reason that is given: fewer cores, a quota, another program on
         its host, more work; `distrun profile` names the line""",
+    Symptom.REPLACED: """correct that error: `multiprocessing.Pool` replaces children that their
+        initializer ends, again and again; `ProcessPoolExecutor` raises BrokenProcessPool""",
     Symptom.RETRACING: """pass tensors instead of Python numbers, batches of one shape, and define
         `tf.function`s once, outside of the loop""",
     Symptom.INPUT: """`cache`, `prefetch` and `map(..., num_parallel_calls=tf.data.AUTOTUNE)`; no

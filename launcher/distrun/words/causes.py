@@ -1281,9 +1281,7 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.DISK_EXHAUSTED: "make room where it writes (df -h), or have it write elsewhere",
     Code.FILES_EXHAUSTED: lambda c: _raise(
-        c,
-        "raise the limit on open files (`ulimit -n`)",
-        "let it close files that it does not need",
+        c, "raise the limit on open files (`ulimit -n`)", "let it close files that it does not need"
     ),
     Code.LIMIT_HIT: lambda c: _raise(c, "raise that limit where it runs", "use less of it"),
     Code.THREADS_FORBIDDEN: """the container's seccomp profile does not know the call for new

@@ -232,10 +232,7 @@ def _plan_failed(event: events.PlanFailed) -> str:
 def _training_continued(event: events.TrainingContinued) -> str:
     step, former = (
         f"{'' if epoch is None else f'epoch {epoch}, '}step {step}"
-        for epoch, step in (
-            (event.epoch, event.step),
-            (event.former_epoch, event.former_step),
-        )
+        for epoch, step in ((event.epoch, event.step), (event.former_epoch, event.former_step))
     )
     cost = steps_text(event.repeated_steps)
     return (

@@ -76,8 +76,7 @@ def fitting(
     """The columns without those that must be dropped to fit into the width."""
     widths = {
         column.title: max(
-            len(column.title),
-            *(cell_len(printable(str(row[column.title]))) for row in rows),
+            len(column.title), *(cell_len(printable(str(row[column.title]))) for row in rows)
         )
         for column in columns
     }
