@@ -527,7 +527,12 @@ def launch(spec: Spec, *, preflight: bool = True, strict: bool = False, force: b
 def _launch(spec: Spec, **how: bool) -> Job:
     import warnings
 
-    chosen = _without_missing_tensorboard(spec._spec)  # noqa: SLF001 - the class is this module's
+    from distrun.supervisor import tensorboard
+
+    def tell(text: str) -> None:
+        warnings.warn(text, stacklevel=5)
+
+    chosen = tensorboard.without_missing(spec._spec, tell)  # noqa: SLF001 - the class is this module's
     answer = _ask("launch", chosen, **how)
     started = job(answer["job_id"])
     try:
@@ -544,6 +549,8 @@ def _launch(spec: Spec, **how: bool) -> Job:
 
 def job(name: str | None = None) -> Job:
     """Return a job by its id, its name (the newest job of that name) or a unique prefix.
+
+    None stands for the only running job; if none or several run, for the newest one.
 
     Raises:
         UsageError: there is no such job, or the prefix fits several.
@@ -630,18 +637,6 @@ def _filled(kind: type[_Filled], fields: Mapping[str, Any], **own: Any) -> _Fill
     """Return one of these whose fields are those of the same names, unless they are given."""
     names = kind.__dataclass_fields__
     return kind(**{name: own[name] if name in own else fields[name] for name in names})
-
-
-def _without_missing_tensorboard(spec: model.Spec) -> model.Spec:
-    from distrun.frozen import replace
-    from distrun.supervisor import tensorboard
-
-    if spec.tensorboard is None or tensorboard.is_installed():
-        return spec
-    import warnings
-
-    warnings.warn("TensorBoard is not installed; the job runs without it", stacklevel=4)
-    return replace(spec, tensorboard=None)
 
 
 def _failure(folder: JobFolder) -> DistrunError:

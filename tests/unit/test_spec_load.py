@@ -444,7 +444,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
         ({}, "#!{}/opt/python3.9", "opt/python3.9"),
         ({}, "#! {}/opt/python3.9 -u", "opt/python3.9"),
         ({}, "#!/usr/bin/env python3", "path/python3"),
-        ({}, "#!/usr/bin/env -S python3 -u", "path/python3"),
+        ({}, "#!/usr/bin/env -S A=1 python3 -u", "path/python3"),
         ({}, "#!/usr/bin/env python2", sys.executable),  # it is not there
         ({}, "#!/bin/sh", sys.executable),
         ({}, "\xff\xfe", sys.executable),

@@ -18,6 +18,7 @@ from distrun.verdict.lone_calls import find_lone_calls
 from distrun.verdict.model import Kind, Verdict
 from distrun.verdict.task_failures import missing_checkpoint
 from distrun.words.causes import cause_advice, cause_text
+from distrun.words.formats import clip, wrapped
 from harness.values import not_none
 
 from .histories import MWM, Job, running
@@ -742,3 +743,27 @@ MERGE = "[Op:MergeV2Checkpoints]"
 )  # fmt: skip
 def test_a_checkpoint_that_is_missing(error: str, path: str) -> None:
     assert missing_checkpoint(error) == path
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        "job j-1 goes on, and it is well; to return: [distrun attach j-1]",
+        "  logs          /a/path/of/it   [(distrun logs j-1);] and more",
+        "it has begun: it needs jinja2; run ['/my env/python' -m pip install jinja2]",
+        "it is not done, for a reason; see [`kubectl describe job j-1`]",
+        "Did you mean 'launch', or what? Use ['distrun launch job.yaml'.]",
+        "the number of a thing may be said by an option, as in [-n 2] here",
+        "a path is whole: [/a/very/long/path/that/is/wider/than/a/row] of it",
+        "任务任务 任务任务任务任务 任务任务任务 [任务任务任务任务] 任务任务",
+    ],
+)
+def test_a_row_ends_within_no_command_path_or_option(marked: str) -> None:
+    line = marked.replace("[", "").replace("]", "")
+    whole = marked.partition("[")[2].partition("]")[0]
+    for columns in range(30, 60):
+        rows = wrapped(line, columns).split("\n")
+        assert any(whole in row for row in rows), rows
+        assert " ".join(rows).split() == line.split()
+        assert all(clip(row, columns) == row or row.strip() == whole for row in rows), rows
+        assert wrapped(f"    | {line}", columns) == f"    | {line}"

@@ -12,7 +12,6 @@ from distrun.cli import console
 from distrun.cli.job_faults import tell_problem, tell_record_fault
 from distrun.cli.options import job_argument, json_option, output_option
 from distrun.cli.output_file import write_file
-from distrun.cli.report import require
 from distrun.errors import UsageError
 from distrun.job import queued_job
 from distrun.job.folder import JobStore
@@ -76,8 +75,7 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
 
 
 def _write_page(runs: Sequence[Run], found: Sequence[Row], path: Path) -> None:
-
-    require("jinja2")
+    console.require("a report", "jinja2")
     tables = {"Key figures": list(_figures(runs)), "What differs in spec and versions": found}
     with write_file(path) as file:
         file.write(render(runs, tables).encode("utf-8", "replace"))

@@ -8,6 +8,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from distrun.errors import HostError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -19,6 +21,7 @@ ITEMS = "\0items"
 """Stands for a list that is printed element by element, see :func:`print_json`."""
 _PIPE_WIDTH = 100_000
 _DUMB_TERMINALS = (None, "", "dumb", "unknown")
+_DEFAULT_COLUMNS = 80
 
 
 def print_message(text: str) -> None:
@@ -27,13 +30,18 @@ def print_message(text: str) -> None:
 
 
 def print_lines(lines: list[str], bold: int | None = None) -> None:
-    """Print lines on stderr. Control characters in them are escaped.
+    """Print lines on stderr. Control characters in them are escaped; a terminal wraps them.
 
     The line at index `bold` is printed in bold on a terminal.
     """
     from distrun.spec.problems import printable
 
     safe = list(map(printable, lines))
+    if can_redraw(sys.stderr):
+        from distrun.words.formats import wrapped
+
+        width = columns_of(sys.stderr)
+        safe = [wrapped(line, width) for line in safe]
     if bold is not None and uses_colour(sys.stderr):
         safe[bold] = f"\x1b[1m{safe[bold]}\x1b[0m"
     print("\n".join(safe), file=sys.stderr, flush=True)  # noqa: T201 - the place where it is allowed
@@ -88,11 +96,9 @@ def print_json(fields: dict[str, Any], items: Iterable[Any] = ()) -> None:
 def print_text(text: str, indent: int = 0) -> None:
     """Print a line of a command's result. A terminal wraps it with this indent."""
     if indent and sys.stdout.isatty():
-        import shutil
-
         from distrun.words.formats import wrapped
 
-        text = wrapped(text, shutil.get_terminal_size().columns, indent)
+        text = wrapped(text, columns_of(sys.stdout), indent)
     print(text)  # noqa: T201
 
 
@@ -121,6 +127,14 @@ def rich_console() -> Console:
     )
 
 
+def columns_of(stream: Any) -> int:
+    """The terminal's width now. COLUMNS has its width when the shell started."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _DEFAULT_COLUMNS
+    except OSError:  # the terminal is gone
+        return _DEFAULT_COLUMNS
+
+
 def can_redraw(stream: Any) -> bool:
     """Whether lines on a stream can be redrawn: only on a terminal that is not dumb."""
     return bool(stream.isatty()) and os.environ.get("TERM") not in _DUMB_TERMINALS
@@ -136,3 +150,14 @@ def install_command(*packages: str) -> str:
     import shlex
 
     return f"{shlex.quote(sys.executable)} -m pip install {' '.join(packages)}"
+
+
+def require(what: str, *packages: str) -> None:
+    """Raise HostError if the Python that runs distrun lacks packages that this needs."""
+    import importlib.util
+
+    if lacking := [name for name in packages if importlib.util.find_spec(name) is None]:
+        raise HostError(
+            f"{what} needs {' and '.join(lacking)}, which {sys.executable} does not have",
+            hint=install_command(*lacking),
+        )

@@ -33,7 +33,10 @@ class Checkup:
             (Subject.REACHED, made.unreachable),
             (Subject.PREPARATION, made.failures),
         ):
-            checks += [_failed(host, subject, cause) for host, cause in causes.items()]
+            checks += [
+                Check(host=host, subject=subject, grade=Grade.FAILED, cause=cause)
+                for host, cause in causes.items()
+            ]
         checks += made.checks or ()
         order = {host: number for number, host in enumerate(self.hosts)}
         self.checks = sorted(checks, key=lambda check: order.get(check.host, len(order)))
@@ -50,10 +53,6 @@ def _reached(host: str, hello: Hello) -> Check:
     cores, gpus = f"{hello.cores:g}", len(hello.gpus)
     cause = Cause(Code.HOST_REACHED, text=cores, count=gpus, version=hello.python)
     return Check(host=host, subject=Subject.REACHED, grade=Grade.OK, cause=cause)
-
-
-def _failed(host: str, subject: Subject, cause: Cause) -> Check:
-    return Check(host=host, subject=subject, grade=Grade.FAILED, cause=cause)
 
 
 @contextlib.contextmanager

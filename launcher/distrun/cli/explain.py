@@ -52,8 +52,8 @@ def command(topic: str | None) -> int:
         _print_overview()
     elif _EXIT_CODE.fullmatch(topic) and int(topic) <= _LAST_CODE:
         console.print_text(f"exit code {int(topic)}: {_code_text(int(topic))}", indent=_INDENT)
-    elif topic in _kinds() or topic in _OTHER_NAMES:
-        for kind in _OTHER_NAMES.get(topic, (topic,)):
+    elif (name := topic.lower()) in _kinds() or name in _OTHER_NAMES:
+        for kind in _OTHER_NAMES.get(name, (name,)):
             looks, advice = (_plain(text) for text in _kinds()[kind])
             console.print_text(f"{kind}: a kind of verdict, see docs/failures-reference.md")
             _print_rows({"looks": looks, "advice": advice})

@@ -80,7 +80,7 @@ def command(
         if force or not sys.stdin.isatty() or as_json:
             return force
         console.print_lines([f"  {name}" for name in names[:_MOST_NAMED]])
-        return console.confirm(f"replace {len(names)} files in {target} that are newer?")
+        return console.confirm(f"replace {format_count(len(names), 'newer file')} in {target}?")
 
     with contextlib.closing(TransferBar()) as bar:
         what = f"fetching into {target}"

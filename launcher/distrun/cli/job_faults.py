@@ -20,7 +20,7 @@ def find_job(job: str | None) -> JobFolder:
 
     folder = JobStore.default().find(job)
     refresh(folder)
-    advise_about(folder.argument)
+    advise_about(folder.job_id)
     tell_record_fault(folder)
     return folder
 

@@ -77,6 +77,7 @@ def _stop_all(folders: list[JobFolder], order: StopOrder) -> int:
     """
     from distrun.job.events import Result
     from distrun.job.stopping import StoppedJob
+    from distrun.words.causes import error_words
     from distrun.words.verdicts import verdict_lines
 
     codes = [0]
@@ -97,8 +98,7 @@ def _stop_all(folders: list[JobFolder], order: StopOrder) -> int:
                 tell(error)
             except OSError as error:
                 stops.remove(stop)
-                file = error.filename or ""
-                tell(HostError(f"job {stop.folder.job_id}: {file}: {error.strerror}"))
+                tell(HostError(f"job {stop.folder.job_id}: {error_words(error)}"))
             outcome = stop.folder.state().outcome if stop.has_ended_now else None
             if outcome is not None and outcome.verdict and outcome.result is Result.STOPPED:
                 console.print_lines(verdict_lines(outcome.verdict))  # where idle tasks were

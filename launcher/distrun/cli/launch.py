@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrun.cli import console
 from distrun.cli.options import (
     LaunchOptions,
     WithProgramArguments,
@@ -102,7 +103,6 @@ def _resume_lost() -> int:
     """
     import subprocess
 
-    from distrun.cli import console
     from distrun.job.folder import JobStore
     from distrun.job.resumption import was_broken_off
     from distrun.supervisor.hosts.local import python_with_packages
@@ -125,11 +125,12 @@ def _resume_lost() -> int:
 
 def launch(spec: Spec, options: LaunchOptions) -> int:
     """Run a job, and return the exit code: the job's, or 0 if it was left running."""
-    from distrun.cli.launched_job import LaunchedJob, without_missing_tensorboard
+    from distrun.cli.launched_job import LaunchedJob
     from distrun.cli.program_check import ProgramCheck, require_keras_2
     from distrun.cli.spec_warnings import find_warnings, print_success
     from distrun.cli.transfer_bar import read_files
     from distrun.spec.target import find_target
+    from distrun.supervisor import tensorboard
 
     strict = options.strict
     print_success(spec)
@@ -153,7 +154,8 @@ def launch(spec: Spec, options: LaunchOptions) -> int:
         manifest = read_files(spec)
         if check is not None:
             check.refuse(strict=strict)
-        job = LaunchedJob(without_missing_tensorboard(spec), options, manifest)
+        spec = tensorboard.without_missing(spec, console.print_message)
+        job = LaunchedJob(spec, options, manifest)
         if not strict:
             job.check_program(check)
         return job.run()

@@ -19,7 +19,6 @@ from distrun.cli.program_check import ProgramCheck
 from distrun.cli.spec_warnings import warning_lines
 from distrun.cli.streams import discard, discard_when_stalled, failure_text, text_stream
 from distrun.errors import DistrunError, OutputError
-from distrun.frozen import replace
 from distrun.job.chosen_logs import chosen_tasks
 from distrun.job.events import Event, JobPlanned
 from distrun.job.folder import JobFolder, JobStore
@@ -27,7 +26,6 @@ from distrun.job.session import FollowedJob, Listener, Session, all_executed
 from distrun.lifecycle import JobState
 from distrun.logs import Follower, StartupFilter, TaskLog, View
 from distrun.spec.model import Spec
-from distrun.supervisor import tensorboard
 from distrun.sync.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -47,17 +45,6 @@ _OUTPUT_SECONDS = 2.0
 """How long the reader may take for the rest of the output of a job that a signal has stopped."""
 _REPORT_SECONDS = 0.5
 """The same for the report after it."""
-
-
-def without_missing_tensorboard(spec: Spec) -> Spec:
-    """Return the spec without TensorBoard if that is not installed, and say so."""
-    if spec.tensorboard is None or tensorboard.is_installed():
-        return spec
-    console.print_message(
-        f"TensorBoard is not installed ({console.install_command('tensorboard')}); the job runs "
-        "without it"
-    )
-    return replace(spec, tensorboard=None)
 
 
 class ShownJob(Listener):
@@ -253,13 +240,11 @@ class ShownJob(Listener):
         from distrun.job.job import Job
 
         left_out = left_out_text(0 if self._startup is None else self._startup.count)
-        lines = closing_lines(Job(self.folder, state), shown=self._shown_tasks(), left_out=left_out)
+        is_seen = self._has_shown_all and self._output.shares(self._messages)
+        shown = self._chosen if is_seen else []  # their last lines are not repeated
+        lines = closing_lines(Job(self.folder, state), shown=shown, left_out=left_out)
         console.print_lines(lines, bold=None if len(lines) == 1 else 1)
         return outcome.exit_code
-
-    def _shown_tasks(self) -> list[str]:
-        """The tasks whose last lines the reader of the report has seen."""
-        return self._chosen if self._has_shown_all and self._output.shares(self._messages) else []
 
     # What the two commands do differently ----------------------------------------------------
 

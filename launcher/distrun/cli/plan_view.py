@@ -28,7 +28,13 @@ from distrun.supervisor import tensorboard
 from distrun.supervisor.dry_run import make_plan
 from distrun.sync.file_selection import select_files, sent_folders
 from distrun.words.causes import cause_text
-from distrun.words.formats import format_count, format_duration, format_names, format_task_names
+from distrun.words.formats import (
+    format_codes,
+    format_count,
+    format_duration,
+    format_names,
+    format_task_names,
+)
 from distrun.words.table import Column, make_table
 
 _COLUMNS = (
@@ -144,23 +150,8 @@ def _restarts(policy: RestartSpec) -> str:
         healthy = format_duration(policy.reset_after)
         words.append(f"counted from 0 again after {healthy} without a failure")
     if policy.never_on:
-        words.append(f"none after exit code {', '.join(_ranges(policy.never_on))}")
+        words.append(f"none after exit code {format_codes(policy.never_on)}")
     return "; ".join(words)
-
-
-def _ranges(codes: Sequence[int]) -> list[str]:
-    """Exit codes in ascending order, three and more in a row as a range."""
-    rows: list[list[int]] = []
-    for code in codes:
-        if rows and rows[-1][-1] == code - 1:
-            rows[-1].append(code)
-        else:
-            rows.append([code])
-    return [
-        text
-        for row in rows
-        for text in ([f"{row[0]}-{row[-1]}"] if len(row) > 2 else map(str, row))
-    ]
 
 
 def _plan_as_json(plan: Plan, spec: Spec, left_out: Mapping[str, Cause]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from distrun.cli.job_faults import find_job, tell_problem
 from distrun.cli.options import job_argument, output_option, task_option
 from distrun.cli.output_file import write_file
 from distrun.cli.stacks import stacks_view, take
-from distrun.errors import HostError, UsageError
+from distrun.errors import UsageError
 from distrun.job.chosen_logs import check_choice, chosen_tasks
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.history import HistoryReader
@@ -138,7 +137,7 @@ def make_page(
     """
     from distrun.report.page import Report, render
 
-    require("jinja2")
+    console.require("a report", "jinja2")
 
     if tasks:
         names = list(folder.state().tasks)
@@ -149,12 +148,3 @@ def make_page(
     tell_problem([report.job])
     page = render(report, redactor, refresh=refresh, may_stop=may_stop)
     return page.encode("utf-8", "replace").decode()  # without lone surrogates
-
-
-def require(*names: str) -> None:
-    """Raise HostError if this interpreter lacks one of these packages."""
-    if lacking := [name for name in names if importlib.util.find_spec(name) is None]:
-        raise HostError(
-            f"a report needs {' and '.join(lacking)}, which {sys.executable} does not have",
-            hint=console.install_command(*lacking),
-        )

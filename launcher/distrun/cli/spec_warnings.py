@@ -103,9 +103,8 @@ def refuse_if(warnings: tuple[Problem, ...], *, strict: bool) -> tuple[Problem, 
 
 def print_warnings(warnings: tuple[Problem, ...]) -> None:
     """Print warnings on stderr."""
-    lines = warning_lines(warnings)
-    if lines:
-        console.print_lines(lines)
+    if warnings:
+        console.print_lines(warning_lines(warnings))
 
 
 def warning_lines(warnings: tuple[Problem, ...]) -> list[str]:

@@ -108,7 +108,7 @@ def stacks_view(found: Stacks, *, all_threads: bool) -> Group:
         if lines:
             lines.append(Text())
         lines += _entry(entry, all_threads=all_threads)
-    lines += [_note(text) for text in problems(found)]
+    lines += [Text(printable(text)) for text in problems(found)]
     return Group(*lines)
 
 
@@ -151,10 +151,6 @@ def _frame(frame: Frame) -> Text:
     place = frame.place if frame.is_of_library else f"{frame.file}:{frame.line}"
     text = f"    {mark}{printable(frame.function)}  {printable(place)}"
     return Text(text, "" if frame.is_of_library else "bold")
-
-
-def _note(text: str) -> Text:
-    return Text(printable(text))
 
 
 def problems(found: Stacks) -> list[str]:

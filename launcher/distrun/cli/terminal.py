@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 import time
 from collections.abc import Iterable
 from typing import BinaryIO, TextIO
 
-from distrun.cli.console import can_redraw, uses_colour
+from distrun.cli.console import can_redraw, columns_of, uses_colour
 from distrun.words.formats import clip
 
-_DEFAULT_COLUMNS = 80
 _ABSENT_SECONDS = 0.5
 _ERASE, _ERASE_ROWS = b"\r\x1b[K", b"\r\x1b[J"
 """Of the line; of all rows below, too. tmux keeps a screen that is erased from its first row on."""
@@ -75,12 +73,12 @@ class Terminal:
     def clear_status(self) -> None:
         """Erase the status line until the next write, so that something else can be printed."""
         if self._drawn:
-            is_folded = _columns(self._stream) < self._drawn_columns
+            is_folded = columns_of(self._stream) < self._drawn_columns
             self._write(_ERASE_ROWS if is_folded else _ERASE)
             self._drawn = b""
 
     def _draw(self) -> None:
-        columns = _columns(self._stream)
+        columns = columns_of(self._stream)
         text = clip(self._status, columns - 1)
         line = text.rstrip().encode(errors="replace")
         if line == self._drawn:
@@ -93,11 +91,3 @@ class Terminal:
     def _write(self, block: bytes) -> None:
         self._line.write(block)
         self._line.flush()
-
-
-def _columns(stream: TextIO) -> int:
-    """The terminal's width now. COLUMNS has its width when the shell started."""
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or _DEFAULT_COLUMNS
-    except OSError:  # the terminal is gone
-        return _DEFAULT_COLUMNS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import job_argument
-from distrun.errors import HostError, UsageError
+from distrun.errors import UsageError
 
 if TYPE_CHECKING:
     from distrun.job.folder import JobFolder
@@ -44,11 +43,7 @@ def watch(folder: JobFolder) -> int:
         HostError: there is no textual.
         UsageError: there is no terminal.
     """
-    if importlib.util.find_spec("textual") is None:
-        raise HostError(
-            f"watch needs textual, which {sys.executable} does not have",
-            hint=console.install_command("textual"),
-        )
+    console.require("watch", "textual")
     if not (sys.stdin.isatty() and all(map(console.can_redraw, (sys.stdout, sys.stderr)))):
         raise UsageError(
             "watch needs a terminal", hint=f"without one: distrun status {folder.job_id}"

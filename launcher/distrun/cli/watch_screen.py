@@ -28,7 +28,7 @@ from distrun.job.status_view import headline, task_row
 from distrun.logs import Follower, TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.spec.problems import printable
-from distrun.words.causes import cause_text
+from distrun.words.causes import error_words
 from distrun.words.progress import number, progress_words
 from distrun.words.table import Column, fitting
 
@@ -161,7 +161,7 @@ class WatchApp(App[int]):
             rates = {task.state.name: self._rate(task) for task in job.tasks}
             notes = job_notes(job, has_times=False)[:_MOST_NOTES]
         except (DistrunError, OSError) as error:
-            self.call_from_thread(self.notify, _words(error), severity="error")
+            self.call_from_thread(self.notify, error_words(error), severity="error")
             return
         self.call_from_thread(self._take, job, rates, notes)
 
@@ -325,7 +325,7 @@ class WatchApp(App[int]):
         try:
             found: Group | Text = stacks_view(take(self.folder, (task,)), all_threads=False)
         except DistrunError as error:
-            found = Text(_words(error))
+            found = Text(error_words(error))
         self.call_from_thread(self._show_stacks, task, found)
 
     def _show_stacks(self, task: str, found: Group | Text) -> None:
@@ -347,22 +347,15 @@ class WatchApp(App[int]):
     @work(thread=True, exclusive=True, group="stop")
     def _stop(self) -> None:
         try:
-            has_asked = control.stop(self.folder, "distrun watch", signal.SIGTERM)
-            text = "the job is stopping" if has_asked else "the job has ended"
+            text = control.stop(self.folder, "distrun watch", signal.SIGTERM)
         except DistrunError as error:
-            text = _words(error)
+            text = error_words(error)
         self.call_from_thread(self.notify, text)
 
 
 def _used() -> float:
     """Return the processor time of this process and of the commands it has run, in seconds."""
     return sum(os.times()[:4])
-
-
-def _words(error: DistrunError | OSError) -> str:
-    if isinstance(error, DistrunError) and error.cause is not None:
-        return cause_text(error.cause)
-    return printable(str(error))
 
 
 def _row(task: TaskView, rate: str) -> dict[str, str | Text]:

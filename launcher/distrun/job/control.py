@@ -123,8 +123,8 @@ def request_stop(
     channel.send(protocol.StopJob(cause, signum, grace, EXIT_KILLED))
 
 
-def stop(folder: JobFolder, command: str, signum: int) -> bool:
-    """Ask a job's supervisor to stop its job, and do not wait; return whether there is one.
+def stop(folder: JobFolder, command: str, signum: int) -> str:
+    """Ask a job's supervisor to stop its job, and do not wait; return what the job does now.
 
     Raises:
         DistrunError: the supervisor does not answer, or does not understand the request.
@@ -132,12 +132,12 @@ def stop(folder: JobFolder, command: str, signum: int) -> bool:
     resume_supervisor(folder)
     channel = connect(folder)
     if channel is None:
-        return False
+        return "the job has ended"
     with contextlib.closing(channel), contextlib.suppress(WaitTimeoutError):
         request_stop(channel, command, grace=None, signum=signum)
         wait_for_end(channel, folder.job_id, _REFUSAL_SECONDS)
         require_supervisor_ended(folder)
-    return True
+    return "the job is stopping"
 
 
 def _notices(

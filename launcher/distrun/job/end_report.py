@@ -60,7 +60,7 @@ def failure_report(job: Job, *, shown: Container[str] = (), left_out: str = "") 
     folder, state, outcome = job.folder, job.state, job.state.outcome
     if outcome is None:
         return []
-    advise_about(folder.argument)
+    advise_about(folder.job_id)
     cause, *more = cause_text(_failure(outcome)).split("\n")
     verdict = outcome.verdict
     first = state.tasks.get((verdict.task if verdict is not None else outcome.task) or "")

@@ -149,12 +149,6 @@ class JobFolder:
         return None if self._opened is self.path else int(self._opened.name)
 
     @property
-    def argument(self) -> str:
-        """The id that commands need to mean this job: none for the newest."""
-        newest = JobStore(self.path.parent.parent).folders()[-1:]
-        return "" if [each.job_id for each in newest] == [self.job_id] else self.job_id
-
-    @property
     def is_a_job(self) -> bool:
         """Whether it has a job's lock, or nothing but files of a job.
 

@@ -23,7 +23,6 @@ from distrun.words.formats import age_text, format_duration, format_time, format
 from distrun.words.progress import progress_words
 from distrun.words.table import Column, make_table, styled
 from distrun.words.timing import timing_title
-from distrun.words.verdicts import LABEL_INDENT
 
 _COLUMNS = (
     Column("TASK"),
@@ -45,7 +44,9 @@ _HTML_COLUMNS = 120
 
 def status_view(job: Job, width: int) -> Group:
     """Return a job as text of so many columns."""
-    parts: list[Any] = [headline(job, width), *(_note(each, width) for each in job_notes(job))]
+    notes = (wrapped(printable(each), width) for each in job_notes(job))
+    parts: list[Any] = [headline(job, width)]
+    parts += (Text(each, no_wrap=True, overflow="ignore") for each in notes)
     if job.tasks:
         parts.append(make_table(_columns(job.tasks), list(map(task_row, job.tasks)), width))
     return Group(*parts)
@@ -78,12 +79,6 @@ def _count_phases(tasks: Sequence[TaskView]) -> str:
     """Return `62 running, 2 failed`."""
     counts = Counter(task.phase for task in tasks)
     return ", ".join(f"{count} {phase}" for phase, count in counts.most_common())
-
-
-def _note(text: str, width: int) -> Text:
-    """Return a note; the rows of one with a label, such as `cause`, begin below each other."""
-    indent = LABEL_INDENT if text.startswith("  ") else 0
-    return Text(wrapped(printable(text), width, indent))
 
 
 def _columns(tasks: Sequence[TaskView]) -> list[Column]:

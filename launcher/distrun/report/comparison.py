@@ -9,6 +9,7 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from distrun.frozen import replace
 from distrun.job import events, history
 from distrun.job.job import read_job
 from distrun.job.json_output import progress_json
@@ -49,7 +50,11 @@ class Run:
         self.id = folder.job_id
         self.folder = folder
         self.job = read_job(folder)
-        self._history, self._samples = self.job.history, self.job.samples
+        self._history, tasks = self.job.history, self.job.state.tasks
+        self._samples = {
+            task: with_whole_epochs(each, tasks[task].first_step)
+            for task, each in self.job.samples.items()
+        }
         self.metrics = metrics(self._samples)
 
     @cached_property
@@ -116,11 +121,12 @@ class Run:
                 if task is None or task.first_step_at is None:
                     return None
                 first, last = history.numbers(task.first_step), history.numbers(event.values)
-                steps = last.get(STEP, 0.0) - first.get(STEP, math.inf)
+                is_of_epoch = _is_of_epoch(first) or _is_of_epoch(last)
+                steps = _steps_done(last, is_of_epoch) - _steps_done(first, is_of_epoch)
                 seconds = event.step_at - task.first_step_at
                 is_long = steps > 0 and seconds >= _LEAST_SECONDS
-                is_known = is_long and first.get("EPOCH") == last.get("EPOCH")
-                return steps / seconds if is_known else None
+                is_known = is_of_epoch or first.get("EPOCH") == last.get("EPOCH")
+                return steps / seconds if is_long and is_known else None
         return None
 
     def over_time(self, values: Sequence[tuple[Sample, float]]) -> list[Point]:
@@ -173,24 +179,38 @@ def steps_of(samples: Sequence[Sample]) -> list[tuple[Sample, float]]:
     Keras counts from 1 in each epoch: STEP falls then, or its share of STEPS is not that of EPOCH.
     """
     told = [each for each in samples if STEP in each.progress]
-    is_of_epoch = any(map(_is_of_epoch, told)) or any(
+    is_of_epoch = any(_is_of_epoch(each.progress) for each in told) or any(
         one.attempt == next_.attempt and next_.progress[STEP] < one.progress[STEP]
         for one, next_ in itertools.pairwise(told)
     )
-    found = []
-    for each in told:
-        step, epoch = each.progress[STEP], each.progress.get("EPOCH", 1.0)
-        before = (epoch - 1) * each.progress.get("STEPS", 0.0) if is_of_epoch else 0.0
-        found.append((each, before + step))
-    return found
+    return [(each, _steps_done(each.progress, is_of_epoch)) for each in told]
 
 
-def _is_of_epoch(sample: Sample) -> bool:
-    told = sample.progress
+def _steps_done(told: Mapping[str, float], is_of_epoch: bool) -> float:
+    before = (told.get("EPOCH", 1.0) - 1) * told.get("STEPS", 0.0) if is_of_epoch else 0.0
+    return before + told.get(STEP, math.nan)
+
+
+def _is_of_epoch(told: Mapping[str, float]) -> bool:
     steps, epochs, epoch = told.get("STEPS", 0.0), told.get("EPOCHS", 0.0), told.get("EPOCH", 0.0)
-    if steps <= 0 or epochs <= 1 or not 1 <= epoch <= epochs:
+    if STEP not in told or steps <= 0 or epochs <= 1 or not 1 <= epoch <= epochs:
         return False
     return not (epoch - 1) / epochs <= told[STEP] / steps <= epoch / epochs
+
+
+def with_whole_epochs(samples: list[Sample], first: Mapping[str, str]) -> list[Sample]:
+    """Add the steps to samples of a program that prints its step only when an epoch ends.
+
+    When the next epoch begins, it has no step until that ends.
+    """
+    steps = history.numbers(first).get("STEPS", 0.0)
+    if steps <= 0 or steps != history.numbers(first).get(STEP):
+        return samples
+    begun = {STEP: 0.0, "STEPS": steps}
+    return [
+        replace(each, progress=begun | each.progress) if "EPOCH" in each.progress else each
+        for each in samples
+    ]
 
 
 def _flattened(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

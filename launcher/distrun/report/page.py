@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from distrun.agent.protocol import Cause
     from distrun.bundle.reader import About
     from distrun.job.folder import JobFolder
-    from distrun.job.job import TaskView
-    from distrun.lifecycle import TaskState
     from distrun.report.plots import Plot
 
 _MOST_TASKS = 48
@@ -81,7 +79,7 @@ class Report:
         about: About | None = None,
         samples: history.HistoryReader | None = None,
     ) -> None:
-        advise_about(folder.argument)
+        advise_about(folder.job_id)
         self.folder, self._about = folder, about
         self.job = read_job(folder)
         self.made_at = time.time() if about is None else about.made_at
@@ -91,9 +89,9 @@ class Report:
         self.history = self.job.history
         until = self.job.state.ended_at or self._last_known()
         self.spans = self.job.spans(until)
-        self.outliers = outliers(
-            [self._with_all_used(task) for task in self.job.tasks], self.spans, self.history
-        )
+        # With what their present attempts have used, too.
+        tasks_now = [replace(task.state, used=task.used) for task in self.job.tasks]
+        self.outliers = outliers(tasks_now, self.spans, self.history)
         self.axis = self._time_axis(until)
         self.all_tasks = self._all_tasks()
         self.tasks = [each for each in self.all_tasks if each in tasks] or self._most_important()
@@ -108,11 +106,6 @@ class Report:
         for each in self.outliers:
             before = [self.marks[each.task]] if each.task in self.marks else []
             self.marks[each.task] = "; ".join([*before, outlier_text(each)])
-
-    @staticmethod
-    def _with_all_used(task: TaskView) -> TaskState:
-        """Return a task's state with what its present attempt has used, too."""
-        return replace(task.state, used=task.used)
 
     def _last_known(self) -> float:
         """Return now if the job runs; else when the last of it happened that is known."""
@@ -190,6 +183,7 @@ class Report:
         rows: list[dict[str, Any]] = []
         last: dict[str, Any] = {}
         """The last restart or resume."""
+        had_tasks = {*self.job.hosts_in_use, *(span.host for span in self.spans)}
 
         def add(at: float, what: str, why: str, tasks: Sequence[str] = ()) -> dict[str, Any]:
             row = {"at": at, "what": what, "why": why, "tasks": tasks, "verdict": "", "cost": ""}
@@ -203,9 +197,7 @@ class Report:
                 case events.JobResumed():
                     why = f"the job had ended {format_duration(event.down)} before"
                     last = add(event.at, "resume", why)
-                case events.HostLost() if event.host in self.job.hosts_in_use or self._ran_on(
-                    event.host
-                ):
+                case events.HostLost() if event.host in had_tasks:
                     add(event.at, "host lost", f"{event.host}: {_first_line(event.cause)}")
                 case events.VerdictReached() if event.verdict.task is not None:
                     if last and not last["verdict"]:
@@ -215,9 +207,6 @@ class Report:
                     cost = steps_text(event.repeated_steps)
                     last["cost"] = f"{format_duration(event.seconds)} without a step, {cost}"
         return rows[:_MOST_ROWS]
-
-    def _ran_on(self, host: str) -> bool:
-        return any(span.host == host for span in self.spans)
 
     def hosts(self) -> list[tuple[events.HostReady, str]]:
         """Return the job's hosts, and what each of them is to it."""

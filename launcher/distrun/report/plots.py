@@ -153,7 +153,8 @@ def curves(
 
     def draw(canvas: _Canvas) -> None:
         for value in _value_ticks(low, high):
-            text = _bytes(value) if panel.unit == "bytes" else _number(value)
+            is_size = panel.unit == "bytes"
+            text = format_bytes(max(0, round(value))) if is_size else _number(value)
             canvas.label(canvas.y(value, low, high) - _TOP, text, has_line=True)
         fewer = max(most * canvas.size.width // SIZES[0].width, _FEWEST_POINTS_A_LINE)
         for task, points in shown.items():
@@ -320,10 +321,6 @@ def _value_ticks(low: float, high: float) -> Iterator[float]:
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10, 20) if factor * power >= least)
     first = math.ceil(low / step)
     return (number * step for number in range(first, math.floor(high / step) + 1))
-
-
-def _bytes(value: float) -> str:
-    return format_bytes(max(0, round(value)))
 
 
 def _number(value: float) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from distrun.errors import DistrunError, HostError
 from distrun.job import control
 from distrun.job.history import HistoryReader
-from distrun.words.causes import cause_text
+from distrun.words.causes import error_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,8 +61,8 @@ class LivePage:
     ) -> None:
         self.actions: dict[str, Callable[[], str]] = {"stacks": take_stacks}
         if may_stop:
-            self.actions["stop"] = self._stop
-        self._folder, self._make = folder, make
+            self.actions["stop"] = lambda: control.stop(folder, "distrun report", signal.SIGTERM)
+        self._make = make
         self._samples = HistoryReader(folder)
         self._lock = threading.Lock()
         self._page, self._made_at, self._refresh = "", -1e9, _SHORTEST_REFRESH
@@ -84,10 +84,6 @@ class LivePage:
         """Do what a button of the page says, one at a time; returns what to show."""
         with self._lock:
             return self.actions[name]()
-
-    def _stop(self) -> str:
-        has_asked = control.stop(self._folder, "distrun report", signal.SIGTERM)
-        return "the job is stopping" if has_asked else "the job has ended"
 
 
 class PageServer(ThreadingHTTPServer):
@@ -159,12 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             try:
                 self._send(HTTPStatus.OK, make(), kind)
-            except DistrunError as error:
-                text = str(error) if error.cause is None else cause_text(error.cause)
-                self._send(HTTPStatus.SERVICE_UNAVAILABLE, text)
-            except OSError as error:
-                text = f"{error.filename or ''}: {error.strerror}"
-                self._send(HTTPStatus.SERVICE_UNAVAILABLE, text)
+            except (DistrunError, OSError) as error:
+                self._send(HTTPStatus.SERVICE_UNAVAILABLE, error_words(error))
 
     def _send(self, status: HTTPStatus, text: str, kind: str = "text/plain") -> None:
         content = text.encode()

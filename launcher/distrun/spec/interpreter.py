@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
-_FIRST_LINE = re.compile(rb"#!\s*(?:\S*/env\s+(?:-S\s*)?)?(\S*?python[0-9.]*)\s")
+_FIRST_LINE = re.compile(
+    rb"#!\s*(?:\S*/env\s+(?:-S\s*)?(?:(?:-\S+|\w+=\S*)\s+)*)?(\S*?python[0-9.]*)\s"
+)
 _LONGEST_LINE = 256
 
 
@@ -32,7 +34,7 @@ def find(script: str, environ: Mapping[str, str]) -> Interpreter:
         folder = environ.get(name, "")
         if folder and os.path.realpath(folder) == os.path.realpath(sys.prefix):
             return OWN
-        path = os.path.join(folder, "bin", "python")
+        path = os.path.abspath(os.path.join(folder, "bin", "python"))
         if folder and os.access(path, os.X_OK):
             return Interpreter(path, f"of the active environment ({name})")
     word = _first_line(script) if script and os.access(script, os.X_OK) else ""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import socket
+import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
 from distrun.agent.linux import job_processes, port_owners
 from distrun.agent.protocol import Cause, Code
+from distrun.frozen import replace
 from distrun.job import events
 from distrun.supervisor import forked_process
 from distrun.supervisor.hosts.local import python_with_packages
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distrun.agent.protocol import Report
-    from distrun.spec.model import TensorBoardSpec
+    from distrun.spec.model import Spec, TensorBoardSpec
     from distrun.supervisor.running_job import RunningJob
 
 NAME = "tensorboard"
@@ -98,6 +101,15 @@ def _start_failure(port: int, error: OSError) -> Cause:
     else:
         return Cause(Code.TENSORBOARD_NOT_STARTED, errno=error.errno or 0)
     return Cause(Code.TENSORBOARD_NOT_STARTED, within=(why,))
+
+
+def without_missing(spec: Spec, tell: Callable[[str], None]) -> Spec:
+    """Return the spec without TensorBoard if that is not installed, and tell so."""
+    if spec.tensorboard is None or is_installed():
+        return spec
+    install = f"{shlex.quote(sys.executable)} -m pip install tensorboard"
+    tell(f"TensorBoard is not installed ({install}); the job runs without it")
+    return replace(spec, tensorboard=None)
 
 
 def is_installed() -> bool:

@@ -117,7 +117,7 @@ def cause_text(cause: Cause) -> str:
 
 
 def advise_about(job: str) -> None:
-    """From now on, commands in advice name this job; with an empty id, none."""
+    """From now on, commands in advice name this job."""
     _job_in_advice.set(job)
 
 
@@ -127,6 +127,14 @@ def cause_advice(cause: Cause) -> str | None:
     if own or cause.code is Code.PREFLIGHT_FAILED:  # each check has been shown with its advice
         return own
     return next(filter(None, map(cause_advice, cause.within)), None)
+
+
+def error_words(error: Exception) -> str:
+    """Return what happened, without advice, on one line: of a DistrunError or an OSError."""
+    if isinstance(error, OSError):
+        return printable(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
+    cause = getattr(error, "cause", None)
+    return printable(str(error)) if cause is None else cause_text(cause)
 
 
 def error_text(number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import unicodedata
 from collections.abc import Callable, Iterable
@@ -11,6 +12,19 @@ _NARROWEST = 20
 """Columns of a row behind its indent."""
 _LATEST = 1e11
 """Unix time in seconds: the year 5138."""
+_WHOLE = re.compile(
+    r"`[^`]*`|'(?:distrun |/)[^']*'(?! -m )"
+    r"|(?:(?<=: )|(?<=; )|(?<=\()|(?<=run )|(?<=  )|^)"
+    r"(?:distrun (?:logs|ps|status|stacks|events|[a-z]+(?<!s)(?= |$))|kill -|rm -|tar -"
+    r"|(?:'[^']*'|\S+) -m pip )(?:'[^']*'|[^';,)·]|,(?! ))*(?<! )"
+    r"|(?<!\S)--?[a-z][\w-]*(?: [A-Z]{2,}\b| \d+\b)"
+)
+"""What a reader copies: commands, and an option with its value. A row ends within none of them."""
+_HANGING = re.compile(r"  [a-z ]{1,16}  +|  +")
+_QUOTED = re.compile(r" {4}\S| {4,}\^")
+"""Begins a line of a log or of a source, or the caret below it."""
+_GLUE, _SECOND_CELL = "\0", "\1"
+"""In place of a blank within them, and behind a wide character: `printable` leaves neither."""
 
 
 def one_line(text: str) -> str:
@@ -62,6 +76,12 @@ def format_task_names(names: Iterable[str]) -> str:
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
 
 
+def format_codes(codes: Iterable[int]) -> str:
+    """`1, 137-139`: exit codes in ascending order, three and more in a row as a range."""
+    runs = _runs(map(str, codes))
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+
+
 def format_names(names: Iterable[str]) -> str:
     """The first eight names, each once, and how many more there are."""
     distinct = list(dict.fromkeys(names))
@@ -102,14 +122,28 @@ def _numbered(name: str) -> tuple[str, str]:
     return stem, name[len(stem) :]
 
 
-def wrapped(text: str, columns: int, indent: int) -> str:
-    """Return a line in rows of so many columns, all but the first with an indent."""
-    if len(text) <= columns:
+def wrapped(text: str, columns: int, indent: int | None = None) -> str:
+    """Return a line in rows of so many columns, all but the first with an indent.
+
+    A row is wider rather than that a word or a command is broken. Without an indent, it is that of
+    the line, or below what follows its label; a quoted line stays as it is.
+    """
+    if clip(text, columns) == text or (indent is None and _QUOTED.match(text)):
         return text
+    if indent is None:
+        hanging = _HANGING.match(text)
+        indent = len(hanging[0]) if hanging is not None else 2
     import textwrap
 
-    columns = max(columns, indent + _NARROWEST)
-    return textwrap.fill(text, columns, subsequent_indent=" " * indent, break_on_hyphens=False)
+    whole = _WHOLE.sub(lambda found: found[0].replace(" ", _GLUE), text)
+    rows = textwrap.fill(
+        "".join(each + _SECOND_CELL if _is_wide(each) else each for each in whole),
+        max(columns, indent + _NARROWEST),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return rows.replace(_GLUE, " ").replace(_SECOND_CELL, "")
 
 
 def clip(text: str, columns: int) -> str:
@@ -118,7 +152,11 @@ def clip(text: str, columns: int) -> str:
         return text[: max(0, columns)]
     left = columns
     for at, each in enumerate(text):
-        left -= 2 if unicodedata.east_asian_width(each) in "WF" else 1
+        left -= 2 if _is_wide(each) else 1
         if left < 0:
             return text[:at]
     return text
+
+
+def _is_wide(character: str) -> bool:
+    return unicodedata.east_asian_width(character) in "WF"
