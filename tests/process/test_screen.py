@@ -83,7 +83,7 @@ def test_startup_lines_are_left_out_and_counted(
 ) -> None:
     text = printing(INITIALIZE, NOTICE, f"my own: {NOTICE}", "ready")
     spec = write_spec(text, 1)
-    window = terminal("launch", spec, columns=80)
+    window = terminal("launch", spec, columns=200)
     wait_until(window.ended)
     shown = window.text()
     assert f"worker:0 | my own: {NOTICE}\n" in shown

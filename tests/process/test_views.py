@@ -76,6 +76,7 @@ def test_the_status_line_shows_progress_and_damages_no_output(
     window.resize(24, 10)
     wait_until(lambda: "\x1b[1m2/2 tasks up  epoch 1/1\x1b[0m\r" in window.read())
     assert window.seen.count("\x1b[J") == 1, "only of a folded line: tmux keeps each such screen"
+    window.resize(200, 10)
     (distrun.cwd / "go").touch()
     wait_until(window.ended)
     assert window.process.returncode == 0

@@ -755,6 +755,7 @@ def test_a_checkpoint_that_is_missing(error: str, path: str) -> None:
         "Did you mean 'launch', or what? Use ['distrun launch job.yaml'.]",
         "the number of a thing may be said by an option, as in [-n 2] here",
         "a path is whole: [/a/very/long/path/that/is/wider/than/a/row] of it",
+        "  cause         it is a notebook; convert it: [jupyter nbconvert --to script note.ipynb]",
         "任务任务 任务任务任务任务 任务任务任务 [任务任务任务任务] 任务任务",
     ],
 )

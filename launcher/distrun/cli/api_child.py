@@ -58,11 +58,11 @@ def main() -> None:
     except SpecProblemsError as error:
         answer = {"exit_code": error.exit_code, "problems": to_json(error.problems)}
     except DistrunError as error:
-        cause = error.cause
+        cause, hint = error.cause, error.hint and error.hint.replace("--force", "force=True")
         answer = {
             "exit_code": error.exit_code,
             "message": error.message if cause is None else cause_text(cause),
-            "hint": error.hint if cause is None else cause_advice(cause),
+            "hint": hint if cause is None else cause_advice(cause),
         }
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()

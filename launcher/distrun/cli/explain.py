@@ -31,7 +31,11 @@ _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 def complete_topics(ctx: Any, param: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
     """The keys of the spec, the kinds of verdicts and the advice that begin with `incomplete`."""
-    return [each for each in (*_spec_keys(), *_kinds(), *_advice()) if each.startswith(incomplete)]
+    return [each for each in _topics() if each.startswith(incomplete)]
+
+
+def _topics() -> list[str]:
+    return [*_spec_keys(), *_kinds(), *_advice(), *_OTHER_NAMES]
 
 
 @click.command("explain")
@@ -99,7 +103,7 @@ def _paths(topic: str) -> list[str]:
     found = found or [path for path in keys if path.rpartition(".")[2] == topic]
     if found:
         return found
-    near = " or ".join(_near(topic, [*keys, *_kinds(), *_advice(), *_OTHER_NAMES]))
+    near = " or ".join(_near(topic, _topics()))
     hint = f"did you mean {near}?" if near else "`distrun explain` lists what there is"
     raise UsageError(f"there is nothing to explain about {quoted(topic)}", hint=hint)
 

@@ -29,6 +29,7 @@ from distrun.logs import Follower, TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.spec.problems import printable
 from distrun.words.causes import error_words
+from distrun.words.formats import wrapped
 from distrun.words.progress import number, progress_words
 from distrun.words.table import Column, fitting
 
@@ -85,7 +86,7 @@ class WatchApp(App[int]):
     """Shows one job until a key or a signal ends it; returns the exit code after a signal."""
 
     CSS = """
-    #head { height: auto; max-height: 4; }
+    #head { height: auto; max-height: 8; }
     #tasks { height: auto; max-height: 50%; }
     #filter { display: none; height: 1; border: none; }
     #title { background: $panel; height: 1; }
@@ -111,7 +112,7 @@ class WatchApp(App[int]):
         self._stamp = -1
         """The size of its record when that was read."""
         self._look_due = self._advised_at = 0.0
-        self._spent = _used()
+        self._spent = sum(os.times()[:4])
         self._rates: dict[str, str] = {}
         self._steps: dict[tuple[str, int], list[tuple[float, float]]] = {}
         """By task and attempt: when it reported which step."""
@@ -154,8 +155,9 @@ class WatchApp(App[int]):
         """Read the job, in a thread: its supervisor may take time to answer."""
         if time.monotonic() < self._look_due:
             return
-        spent, self._spent = _used() - self._spent, _used()
-        self._look_due = time.monotonic() + min(spent / _MOST_CPU, _LONGEST_REFRESH)
+        spent, self._spent = self._spent, sum(os.times()[:4])  # with commands that it has run
+        due = (self._spent - spent) / _MOST_CPU
+        self._look_due = time.monotonic() + min(due, _LONGEST_REFRESH)
         try:
             job = self._read()
             rates = {task.state.name: self._rate(task) for task in job.tasks}
@@ -207,9 +209,10 @@ class WatchApp(App[int]):
         job = self._job
         if job is None or not self.is_running:
             return
-        notes = [Text(printable(each), no_wrap=True) for each in self._notes]
-        is_taller = self._head.size.height != 1 + len(notes)
-        self._head.update(Group(headline(job, self.size.width), *notes), layout=is_taller)
+        notes = [wrapped(printable(each), self.size.width) for each in self._notes]
+        lines = "\n".join(notes).splitlines()
+        head = Group(headline(job, self.size.width), *(Text(each, no_wrap=True) for each in lines))
+        self._head.update(head, layout=self._head.size.height != 1 + len(lines))
         wanted = self._filter.value.lower()
         rows = {
             task.state.name: _row(task, self._rates.get(task.state.name, ""))
@@ -351,11 +354,6 @@ class WatchApp(App[int]):
         except DistrunError as error:
             text = error_words(error)
         self.call_from_thread(self.notify, text)
-
-
-def _used() -> float:
-    """Return the processor time of this process and of the commands it has run, in seconds."""
-    return sum(os.times()[:4])
 
 
 def _row(task: TaskView, rate: str) -> dict[str, str | Text]:

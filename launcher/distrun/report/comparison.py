@@ -52,7 +52,7 @@ class Run:
         self.job = read_job(folder)
         self._history, tasks = self.job.history, self.job.state.tasks
         self._samples = {
-            task: with_whole_epochs(each, tasks[task].first_step)
+            task: with_whole_epochs(each, history.numbers(tasks[task].first_step))
             for task, each in self.job.samples.items()
         }
         self.metrics = metrics(self._samples)
@@ -120,7 +120,8 @@ class Run:
                 task = self.job.state.tasks.get(event.task)
                 if task is None or task.first_step_at is None:
                     return None
-                first, last = history.numbers(task.first_step), history.numbers(event.values)
+                last = history.numbers(event.values)
+                first = last | history.numbers(task.first_step)
                 is_of_epoch = _is_of_epoch(first) or _is_of_epoch(last)
                 steps = _steps_done(last, is_of_epoch) - _steps_done(first, is_of_epoch)
                 seconds = event.step_at - task.first_step_at
@@ -198,15 +199,15 @@ def _is_of_epoch(told: Mapping[str, float]) -> bool:
     return not (epoch - 1) / epochs <= told[STEP] / steps <= epoch / epochs
 
 
-def with_whole_epochs(samples: list[Sample], first: Mapping[str, str]) -> list[Sample]:
+def with_whole_epochs(samples: list[Sample], first: Mapping[str, float]) -> list[Sample]:
     """Add the steps to samples of a program that prints its step only when an epoch ends.
 
-    When the next epoch begins, it has no step until that ends.
+    When the next epoch begins, it has no step until that ends. `first`: when it had its first step.
     """
-    steps = history.numbers(first).get("STEPS", 0.0)
-    if steps <= 0 or steps != history.numbers(first).get(STEP):
+    begun = {STEP: 0.0, "STEPS": first.get(STEP, 0.0)}
+    told = {each.progress.get("STEPS") for each in samples if STEP in each.progress}
+    if begun["STEPS"] <= 1 or not told <= {begun["STEPS"]}:
         return samples
-    begun = {STEP: 0.0, "STEPS": steps}
     return [
         replace(each, progress=begun | each.progress) if "EPOCH" in each.progress else each
         for each in samples

@@ -12,6 +12,7 @@ import os
 import re
 from collections import abc
 from typing import TYPE_CHECKING, Any, NoReturn
+from unicodedata import east_asian_width
 
 import yaml
 
@@ -131,7 +132,8 @@ def _syntax_hint(text: str, place: Any) -> str:
         return "indent with spaces, not tabs"
     start = max(0, place.column - _WIDEST // 2)
     shown = printable(culprit[start : start + _WIDEST])
-    caret = " " * len(printable(culprit[start : place.column]))
+    before = printable(culprit[start : place.column])
+    caret = "".join("  " if east_asian_width(each) in "WF" else " " for each in before)
     return f"here:\n    {shown}\n    {caret}^" if shown else ""
 
 

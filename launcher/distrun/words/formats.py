@@ -16,6 +16,7 @@ _WHOLE = re.compile(
     r"`[^`]*`|'(?:distrun |/)[^']*'(?! -m )"
     r"|(?:(?<=: )|(?<=; )|(?<=\()|(?<=run )|(?<=  )|^)"
     r"(?:distrun (?:logs|ps|status|stacks|events|[a-z]+(?<!s)(?= |$))|kill -|rm -|tar -"
+    r"|(?:chmod|chattr|conda|iconv|jupyter|sed|sysctl|umount) "
     r"|(?:'[^']*'|\S+) -m pip )(?:'[^']*'|[^';,)·]|,(?! ))*(?<! )"
     r"|(?<!\S)--?[a-z][\w-]*(?: [A-Z]{2,}\b| \d+\b)"
 )
@@ -135,9 +136,11 @@ def wrapped(text: str, columns: int, indent: int | None = None) -> str:
         indent = len(hanging[0]) if hanging is not None else 2
     import textwrap
 
-    whole = _WHOLE.sub(lambda found: found[0].replace(" ", _GLUE), text)
+    text = _WHOLE.sub(lambda found: found[0].replace(" ", _GLUE), text)
+    text = "".join(each + _SECOND_CELL if _is_wide(each) else each for each in text)
+    indent = max(0, min(indent, columns - max(map(len, text.split()))))
     rows = textwrap.fill(
-        "".join(each + _SECOND_CELL if _is_wide(each) else each for each in whole),
+        text,
         max(columns, indent + _NARROWEST),
         subsequent_indent=" " * indent,
         break_long_words=False,
