@@ -45,7 +45,7 @@ def follow(distrun: Distrun, tool: Path) -> list[list[str]]:
     shown, codes = [], []
     for command in "".join(COMMANDS).splitlines():
         argv = ["bash", "-c", f"PATH={shlex.quote(str(tool.parent))}:$PATH; {command}"]
-        terminal = Terminal(argv, str(distrun.cwd), 80, 24)
+        terminal = Terminal(argv, str(distrun.cwd), 200, 24)
         wait_until(terminal.ended, 120)
         shown.append(screen(terminal))
         codes.append(terminal.process.returncode)

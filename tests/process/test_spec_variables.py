@@ -74,7 +74,7 @@ def test_what_nothing_expands_is_warned_of(distrun: Distrun, terminal: OpenTermi
         "env": {"CACHE": "~/cache", "PRICE": "$5"},
     }
     write(distrun.cwd, program=program)
-    window = terminal("validate", "job.yaml", columns=80)
+    window = terminal("validate", "job.yaml", columns=200)
     wait_until(window.ended)
     warnings = [line for line in window.text().splitlines() if ": warning: " in line]
     keys = [line.partition(":")[0] for line in warnings]
