@@ -67,17 +67,21 @@ class Module:
         return within(self.name, *packages)
 
     @functools.cached_property
+    def nodes(self) -> list[ast.AST]:
+        return [*ast.walk(self.tree)]
+
+    @functools.cached_property
     def imports(self) -> list[tuple[int, str]]:
         """Return (line, dotted name) of every import, wherever it stands in the module."""
-        return [found for node in ast.walk(self.tree) for found in self._imported_by(node)]
+        return [found for node in self.nodes for found in self._imported_by(node)]
 
     @functools.cached_property
     def lines_for_types(self) -> set[int]:
         """Lines that run for type checkers alone."""
         return {
             line
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for node in self.nodes
+            if isinstance(node, ast.If) and dotted(node.test) == "TYPE_CHECKING"
             for inside in node.body
             for line in range(inside.lineno, (inside.end_lineno or inside.lineno) + 1)
         }
@@ -109,14 +113,20 @@ class Module:
         return ".".join([*parts, *([node.module] if node.module else [])])
 
     def texts(self) -> Iterator[tuple[int, str]]:
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.lineno, node.value
 
 
-@functools.cache
 def called(node: ast.Call) -> str:
-    return ast.unparse(node.func)
+    return dotted(node.func)
+
+
+def dotted(node: ast.AST) -> str:
+    """Return a name with its attributes; of anything else, only the attributes."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def top(name: str) -> str:
@@ -195,7 +205,7 @@ def only_the_command_line_exits(module: Module) -> Iterator[Violation]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
         for inner in ast.walk(node)
     }
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if node in entry:
             continue
         if isinstance(node, ast.Call) and called(node) in {"sys.exit", "exit", "quit"}:
@@ -210,7 +220,7 @@ def only_the_hosts_package_asks_for_the_kind(module: Module) -> Iterator[Violati
     """How a host is reached is one module's knowledge; others read the facts of its reach."""
     if not module.within("distrun") or module.within("distrun.supervisor.hosts", "distrun.spec"):
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         named = getattr(node, "attr", None) or getattr(node, "id", None) or getattr(node, "arg", "")
         if isinstance(node, ast.alias):
             named = node.name
@@ -219,10 +229,13 @@ def only_the_hosts_package_asks_for_the_kind(module: Module) -> Iterator[Violati
         if isinstance(node, ast.Attribute) and node.attr in KIND_ATTRIBUTES:
             yield node.lineno, f"reads {ast.unparse(node)}"
         for each in examined(node):
-            text = ast.unparse(each)
             is_label = isinstance(each, ast.Constant) and each.value in KIND_LABELS
-            if is_label or re.search(r"(host|reach)\S*\.kind$", text):
-                yield each.lineno, f"examines {text}"
+            attributes = {getattr(inner, "attr", None) for inner in ast.walk(each)}
+            is_kind = "kind" in attributes and re.search(
+                r"(host|reach)\S*\.kind$", ast.unparse(each)
+            )
+            if is_label or is_kind:
+                yield each.lineno, f"examines {ast.unparse(each)}"
 
 
 def examined(node: ast.AST) -> list[ast.expr]:
@@ -297,7 +310,7 @@ def impure_imports(packages: set[str], found: dict[str, Module]) -> list[str]:
     left, impure = list(ways), []
     while left:
         name = left.pop()
-        calls = (each for each in ast.walk(found[name].tree) if isinstance(each, ast.Call))
+        calls = (each for each in found[name].nodes if isinstance(each, ast.Call))
         impure += [f"{ways[name]}: {called(e)}()" for e in calls if called(e) in IMPURE_CALLS]
         for imported in imported_at_run_time(name, found):
             if imported in found and imported not in ways:
@@ -435,11 +448,13 @@ def module_run_by_its_file(node: ast.AST, beside: Path) -> Path | None:
 def sources() -> dict[str, str]:
     """All of them. Not made while tests are collected: every pytest process does that."""
     texts = {}
-    for path in PACKAGE.rglob("*.py"):
-        name, text = str(path.relative_to(LAUNCHER)), path.read_text()
-        if PACKAGE / "agent" in path.parents:
-            texts[name] = text
-        for node in ast.walk(ast.parse(text)):
+    for path, parsed in modules():
+        if not parsed.within("distrun"):
+            continue
+        name = str(path.relative_to(LAUNCHER))
+        if parsed.within("distrun.agent"):
+            texts[name] = path.read_text()
+        for node in parsed.nodes:
             module = module_run_by_its_file(node, path.parent)
             if module is not None:
                 texts[str(module.relative_to(LAUNCHER))] = module.read_text()
@@ -448,6 +463,7 @@ def sources() -> dict[str, str]:
     return texts
 
 
+@functools.cache
 def python_of(version: str) -> str:
     """The path of such a Python, as scripts/pythons.sh finds it; skips where there is none."""
     asked = ["sh", str(ROOT / "scripts" / "pythons.sh"), version]
