@@ -1,11 +1,9 @@
 """The example scripts, started by hand with TF_CONFIG, and by `distrun init` and `launch`."""
 
-import json
 import re
-import shutil
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -13,12 +11,14 @@ import pytest
 from distrun.spec.resources import examples
 from harness.command import Distrun
 from harness.preloaded import PreloadedPython
-from harness.training import Process, environment, held_port
+from harness.training import Process, cluster
 from harness.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 SHORT = ("--epochs", "1", "--steps-per-epoch", "4")
+SYNTHETIC = ("--synthetic",)
+EVALUATOR = ("cluster.evaluator=1", "timeouts.grace=60s")
 LOSS_AND_ACCURACY = r"(?i)(?=.*\baccuracy: \d\.\d)(?=.*loss: \d+\.\d)"
 TWO_REPLICAS = """
 import runpy, sys
@@ -49,25 +49,12 @@ ByHand = Callable[..., AbstractContextManager[list[Process]]]
 @pytest.fixture
 def by_hand(preloaded: PreloadedPython, small_mnist: Path, tmp_path: Path) -> ByHand:
     """Start a script once for each task, as a user does who writes each TF_CONFIG."""
+    mnist = ("--data-dir", str(small_mnist))
 
-    @contextmanager
     def start(
-        argv: Sequence[str], tasks: Sequence[str], *more: str, has_data: bool = True
-    ) -> Iterator[list[Process]]:
-        with ExitStack() as stack:
-            cluster: dict[str, list[str]] = {}
-            for task in tasks:
-                address = f"localhost:{stack.enter_context(held_port())}"
-                cluster.setdefault(task.partition(":")[0], []).append(address)
-            processes = []
-            for task in tasks:
-                role, _, index = task.partition(":")
-                config = {"cluster": cluster, "task": {"type": role, "index": int(index)}}
-                env = environment(TF_GRPC_REUSE_PORT="true", TF_CONFIG=json.dumps(config))
-                data = ["--data-dir", str(small_mnist)] if has_data else []
-                processes.append(Process(preloaded, [*argv, *data, *more], env, tmp_path))
-                stack.callback(processes[-1].close)
-            yield processes
+        argv: Sequence[str], tasks: Sequence[str], *more: str, data: Sequence[str] = mnist
+    ) -> AbstractContextManager[list[Process]]:
+        return cluster(preloaded, [*argv, *data], tasks, *more, cwd=tmp_path)
 
     return start
 
@@ -75,14 +62,16 @@ def by_hand(preloaded: PreloadedPython, small_mnist: Path, tmp_path: Path) -> By
 @pytest.fixture
 def launch(distrun: Distrun, preloaded: PreloadedPython, small_mnist: Path) -> Callable[..., str]:
     """Write an example with `distrun init`, launch it, and return the output of its tasks."""
+    mnist = ("--data-dir", str(small_mnist))
 
-    def run(name: str, *arguments: str, settings: Sequence[str] = ()) -> str:
+    def run(
+        name: str, *arguments: str, settings: Sequence[str] = (), data: Sequence[str] = mnist
+    ) -> str:
         if not Path(distrun.cwd, f"{name}.yaml").exists():
             assert distrun("init", name).returncode == 0
         settings = [f"program.python={preloaded.interpreter}", *settings]
         options = [word for setting in settings for word in ("--set", setting)]
-        arguments = ("--data-dir", str(small_mnist), *arguments)
-        done = distrun("launch", f"{name}.yaml", *options, "--", *arguments, timeout=200)
+        done = distrun("launch", f"{name}.yaml", *options, "--", *data, *arguments, timeout=200)
         assert done.returncode == 0, done.stdout + done.stderr
         return str(done.stdout)
 
@@ -101,7 +90,7 @@ def epochs(output: str, first_word: str = "Epoch") -> list[str]:
 
 def test_custom_loop_by_hand_on_two_replicas(by_hand: ByHand, tmp_path: Path) -> None:
     argv = ["-c", TWO_REPLICAS, path_of("custom_loop")]
-    with by_hand(argv, ["worker:0"], *SHORT) as (process,):
+    with by_hand(argv, ["worker:0"], *SHORT, data=SYNTHETIC) as (process,):
         assert process.finish() == 0, process.output
     assert "Number of devices: 2" in process.lines
     (line,) = epochs(process.output)
@@ -124,19 +113,13 @@ def test_custom_loop_resumes_and_tests_the_restored_model(launch: Callable[..., 
     assert epochs(whole)[1] == second
 
 
-def test_multi_worker_alone(by_hand: ByHand, tmp_path: Path) -> None:
-    with by_hand([path_of("multi_worker")], ["worker:0"], *SHORT) as (process,):
-        assert process.finish() == 0, process.output
-    (line,) = epochs(process.output)
-    assert re.search(LOSS_AND_ACCURACY, line)
-
-
-def test_multi_worker_resumes_in_mid_epoch(
+def test_multi_worker_resumes_in_mid_epoch_and_is_evaluated(
     by_hand: ByHand, launch: Callable[..., str], tmp_path: Path
 ) -> None:
     saved = tmp_path / "checkpoints"
-    endless = ("--steps-per-epoch", "1000000", "--checkpoint-every", "3")
-    with by_hand([path_of("multi_worker")], ["worker:0", "worker:1"], *endless) as pair:
+    argv, endless = [path_of("multi_worker")], ("--steps-per-epoch", "1000000")
+    every = ("--checkpoint-every", "3")
+    with by_hand(argv, ["worker:0", "worker:1"], *endless, *every, data=SYNTHETIC) as pair:
         wait_until((saved / "checkpoint").exists, 200)
         for process in pair:
             process.send(signal.SIGKILL)
@@ -146,84 +129,64 @@ def test_multi_worker_resumes_in_mid_epoch(
     assert match
     steps = 3 * int(match[1])
 
-    output = launch("multi_worker", "--epochs", "1", "--steps-per-epoch", str(steps + 2))
+    short = ("--epochs", "1", "--steps-per-epoch", str(steps + 2))
+    output = launch("multi_worker", *short, settings=EVALUATOR, data=SYNTHETIC)
     resumed = f"Resumed from checkpoints/ckpt-{match[1]}: 0 epochs, {steps} steps"
-    assert [f"worker:{index} | {resumed}" in output for index in range(2)] == [True, True]
+    assert {*re.findall(rf"(worker:\d) +\| {resumed}", output)} == {"worker:0", "worker:1"}
     first, second = epochs(output)
     assert first == second
     assert re.search(LOSS_AND_ACCURACY, first)
-    assert {path.name.partition(".")[0] for path in saved.iterdir()} == {
-        "checkpoint",
-        f"ckpt-{int(match[1]) + 1}",
-    }, "the other worker has not removed its files"
-
-
-def test_keras_fit_by_hand_and_launched(
-    by_hand: ByHand, launch: Callable[..., str], tmp_path: Path
-) -> None:
-    saved = tmp_path / "checkpoints"
-    with by_hand([path_of("keras_fit")], ["worker:0", "worker:1"], *SHORT) as pair:
-        assert [process.finish() for process in pair] == [0, 0], pair[0].output
-    for process in pair:
-        assert re.search(r"4/4 - .* loss: [\d.]+ - accuracy: [\d.]+", process.output)
-    names = {path.name for path in saved.iterdir()}
-    assert {"checkpoint", "weights-1.index"} <= names
-    assert not [name for name in names if "temp" in name]
-    shutil.rmtree(saved)
-
-    output = launch("keras_fit", *SHORT)
-    for worker in ("worker:0", "worker:1"):
-        assert re.search(rf"{worker} \| 4/4 - .* loss: [\d.]+ - accuracy: [\d.]+", output)
+    last = f"ckpt-{int(match[1]) + 1}"
+    assert re.search(rf"evaluator:0 +\| Evaluated checkpoints/{last}: 1 epoch", output), output
+    assert "Traceback" not in output
+    assert {path.name.partition(".")[0] for path in saved.iterdir()} == {"checkpoint", last}, (
+        "the other worker has not removed its files, or the evaluator has saved"
+    )
 
 
 def test_keras_fit_continues_with_the_batches_that_are_next(
-    by_hand: ByHand, tmp_path: Path
+    by_hand: ByHand, launch: Callable[..., str], tmp_path: Path
 ) -> None:
-    workers = ["worker:0", "worker:1"]
+    """By hand without a break, and killed by hand and launched with an evaluator."""
+    workers, argv = ["worker:0", "worker:1"], [path_of("keras_fit")]
     more = ("--epochs", "2", "--steps-per-epoch", "4")
-    argv = [path_of("keras_fit")]
 
-    def last_numbers(process: Process) -> str:
+    def last_numbers(output: str) -> str:
         numbers = r"loss: [\d.]+ - accuracy: [\d.]+ - val_loss: [\d.]+ - val_accuracy: [\d.]+"
-        return str(re.findall(numbers, process.output)[-1])
+        return str(re.findall(rf"4/4 - .* ({numbers})", output)[-1])
 
     with by_hand(argv, workers, *more, "--checkpoint-dir", "whole") as pair:
         assert [process.finish() for process in pair] == [0, 0], pair[0].output
-        whole = [last_numbers(process) for process in pair]
-    backup = tmp_path / "checkpoints" / "backup" / "chief" / "checkpoint"
+        whole = [last_numbers(process.output) for process in pair]
+    names = {path.name for path in (tmp_path / "whole").iterdir()}
+    assert {"checkpoint", "weights-1.index", "weights-2.index"} <= names
+    assert not [name for name in names if "temp" in name]
+    saved = tmp_path / "checkpoints"
     with by_hand(argv, workers, "--epochs", "3", "--steps-per-epoch", "4") as pair:
-        wait_until(backup.exists, 200)
+        wait_until((saved / "backup" / "chief" / "checkpoint").exists, 200)
         for process in pair:
             process.send(signal.SIGKILL)
         for process in pair:
             process.finish()
-    with by_hand(argv, workers, *more) as pair:
-        assert [process.finish() for process in pair] == [0, 0], pair[0].output
-        resumed = [last_numbers(process) for process in pair]
-    assert "Epoch 1/2" not in pair[0].lines, "it has begun anew"
-    assert resumed == whole
-
-
-@pytest.mark.parametrize("name", ["multi_worker", "keras_fit", "parameter_server"])
-def test_an_evaluator_evaluates_up_to_the_last_epoch(
-    name: str, launch: Callable[..., str], tmp_path: Path
-) -> None:
-    folder = ("program.workdir=.", "cluster.evaluator=1", "timeouts.grace=60s")
-    saved = ("--checkpoint-dir", "saved")
-    output = launch(name, *SHORT, *saved, settings=folder)
-    by_keras, own = r"\d+/\d+ - .* - accuracy: [\d.]+", "Evaluated saved/ckpt-1: 1 epoch"
-    expected = by_keras if name == "keras_fit" else own
-    assert re.search(rf"evaluator:0 +\| {expected}", output), output
+    output = launch("keras_fit", *more, settings=EVALUATOR)
+    assert "Epoch 1/2" not in output, "it has begun anew"
+    lines = output.splitlines()
+    resumed = ["\n".join(each for each in lines if each.startswith(worker)) for worker in workers]
+    assert [last_numbers(each) for each in resumed] == whole
+    assert re.search(r"evaluator:0 +\| \d+/\d+ - .* - accuracy: [\d.]+", output), output
     assert "Traceback" not in output
-    assert not list((tmp_path / "saved").glob("*evaluator*")), "an evaluator saves nothing"
+    assert not list(saved.glob("*evaluator*")), "an evaluator saves nothing"
 
 
-def test_parameter_server_resumes(launch: Callable[..., str]) -> None:
-    launch("parameter_server", *SHORT, settings=["program.workdir=."])
-    output = launch("parameter_server", *SHORT, "--epochs", "2", settings=["program.workdir=."])
+def test_parameter_server_resumes_and_is_evaluated(launch: Callable[..., str]) -> None:
+    assert len(epochs(launch("parameter_server", *SHORT), "Finished epoch")) == 1
+    settings = ("cluster.worker=1", *EVALUATOR)
+    output = launch("parameter_server", *SHORT, "--epochs", "2", settings=settings)
     assert "Resumed from checkpoints/ckpt-1: 1 epochs" in output
     (line,) = epochs(output, "Finished epoch")
     assert line.startswith("Finished epoch 1, ")
+    assert re.search(r"evaluator:0 +\| Evaluated checkpoints/ckpt-2: 2 epoch", output), output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("name", sorted(examples()))
@@ -233,13 +196,16 @@ def test_an_example_without_data_says_what_to_do(
     """Nobody trains on something else than MNIST by mistake."""
     monkeypatch.setenv("HOME", str(tmp_path))
     tasks = ["chief:0", "worker:0", "ps:0"] if name == "parameter_server" else ["worker:0"]
-    with by_hand([path_of(name)], tasks, "--data-dir", "nowhere", *SHORT) as (process, *_):
+    with by_hand([path_of(name)], tasks, *SHORT, data=("--data-dir", "nowhere")) as (process, *_):
         assert process.finish() == 1, process.output
     assert "--data-dir DIR" in process.lines[-1]
     assert "--synthetic" in process.lines[-1]
-    with by_hand([path_of(name)], tasks, "--synthetic", *SHORT, has_data=False) as (process, *_):
+
+
+def test_keras_fit_without_data(by_hand: ByHand) -> None:
+    with by_hand([path_of("keras_fit")], ["worker:0"], *SHORT, data=SYNTHETIC) as (process,):
         assert process.finish() == 0, process.output
-    assert re.search(r"(?i)loss", process.output)
+    assert re.search(r"4/4 - .* loss: [\d.]+ - accuracy: [\d.]+", process.output)
 
 
 def test_a_torn_download_is_never_read(
@@ -251,7 +217,7 @@ def test_a_torn_download_is_never_read(
     cache.mkdir(parents=True)
     (cache / "mnist.npz").write_bytes(b"PK")  # what another task's killed download has left
     argv = ["-c", WITH_DOWNLOAD, str(small_mnist / "mnist.npz"), path_of("multi_worker")]
-    with by_hand(argv, ["worker:0"], *SHORT, has_data=False) as (process,):
+    with by_hand(argv, ["worker:0"], *SHORT, data=()) as (process,):
         assert process.finish() == 0, process.output
     (line,) = epochs(process.output)
     assert re.search(LOSS_AND_ACCURACY, line)
@@ -260,19 +226,15 @@ def test_a_torn_download_is_never_read(
 
 def test_parameter_server_by_hand(by_hand: ByHand) -> None:
     tasks = ["chief:0", "worker:0", "worker:1", "ps:0"]
-    with by_hand([path_of("parameter_server")], tasks, *SHORT) as (chief, *_):
+    with by_hand([path_of("parameter_server")], tasks, *SHORT, data=SYNTHETIC) as (chief, *_):
         assert chief.finish() == 0, chief.output
     (line,) = epochs(chief.output, "Finished epoch")
     assert re.search(LOSS_AND_ACCURACY, line)
     assert re.search(r"Evaluation accuracy: \d", chief.lines[-1])
 
 
-def test_parameter_server_launched(launch: Callable[..., str]) -> None:
-    assert len(epochs(launch("parameter_server", *SHORT), "Finished epoch")) == 1
-
-
 def test_data_service_launched(launch: Callable[..., str], distrun: Distrun) -> None:
-    output = launch("data_service", *SHORT)
+    output = launch("data_service", *SHORT, data=SYNTHETIC)
     assert re.search(r"worker:0 +\| 4/4 - .* loss: [\d.]+ - accuracy: [\d.]+", output)
     for server in ("dispatcher:0", "data_worker:0", "data_worker:1"):
         assert re.search(rf"{server} +\| {server[:-2]} serves at localhost:\d+", output)

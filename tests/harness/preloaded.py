@@ -165,6 +165,9 @@ def serve(requests: socket.socket, listener: socket.socket, modules: Sequence[st
     gc.disable()
     for module in modules:
         importlib.import_module(module)
+    if tensorflow := sys.modules.get("tensorflow"):
+        # Optimizing its graphs takes a quarter of a short training. Real interpreters do it.
+        tensorflow.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no fork of this process leaves a zombie
     while True:
