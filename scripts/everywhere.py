@@ -2,7 +2,8 @@
 
 A cell of the matrix is a Python, a user and an environment. Each begins with a walk: launch,
 status, ps, logs, kill, plan, report, bundle. After it, the plain environment has all tests of
-tests/process and of tests/unit (without the checks of style and types), the others have `SELECTED`.
+tests/process and of tests/unit without `SAME_EVERYWHERE` and those that generate their examples,
+the others have `SELECTED`.
 Prints a line for each cell: `ok`, `red` (with the end of its output), or `not run` and why. Exits
 with 1 if a cell is red, with 2 if there is nothing to run.
 
@@ -48,6 +49,13 @@ SELECTED = (
     "tests/process/test_what_others_see.py",
 )
 """The tests of what a user, a shell or a path changes: half a minute."""
+SAME_EVERYWHERE = (
+    "tests/unit/test_architecture.py",
+    "tests/unit/test_spec_generated.py",
+    "tests/unit/test_style.py",
+    "tests/process/test_report_in_a_browser.py",
+)
+"""The tests of what neither a Python nor a user changes: `make test` has them."""
 ENVIRONMENTS = {
     "walk": "the shell as it is, without tests",
     "plain": "the shell as it is",
@@ -99,7 +107,7 @@ class Cell(NamedTuple):
 
     @property
     def tests(self) -> tuple[str, ...]:
-        everything = ("tests/unit", "tests/process", "--ignore=tests/unit/test_style.py")
+        everything = ("tests/unit", "tests/process", *(f"--ignore={e}" for e in SAME_EVERYWHERE))
         return {"walk": (), "plain": everything}.get(self.environment, SELECTED)
 
 
@@ -108,8 +116,12 @@ class Matrix:
 
     def __init__(self, folder: Path, pythons: dict[str, Path], cells: list[Cell]) -> None:
         self._folder, self._pythons = folder, pythons
+        name = os.environ.get("SUDO_USER") or "nobody"
+        self._account = pwd.getpwnam(name) if name != "root" else pwd.getpwnam("nobody")
         installed = folder / "installed"
         _copy_checkout(installed)
+        if not os.geteuid():  # else each command of the user would compile it again
+            _give(installed, self._account.pw_uid, self._account.pw_gid)
         # They mostly wait for the package registry.
         pool = ThreadPoolExecutor()
         self._venvs = {
@@ -123,8 +135,6 @@ class Matrix:
             if version in pythons
         }
         self._copies: dict[str, Path] = {}
-        name = os.environ.get("SUDO_USER") or "nobody"
-        self._account = pwd.getpwnam(name) if name != "root" else pwd.getpwnam("nobody")
 
     def why_not(self, cell: Cell) -> str | None:
         if cell.python not in self._pythons:
@@ -149,11 +159,14 @@ class Matrix:
         for each in (folder, folder / "walk"):
             os.chown(each, *self._ids(cell))
         test = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        test += [f"--basetemp={folder}/t", "-m", "not e2e and not network and not hypothesis"]
+        test += cell.tests
+        # Else each process that runs tests would compile all of them.
+        compile_all = [*test, "--collect-only"]
         test += ["-n", "auto", "--hypothesis-profile=quick"]
-        test += [f"--basetemp={folder}/t", "-m", "not e2e and not network", *cell.tests]
         walk = ["bash", "-c", WALK, "walk", str(folder / "walk"), str(python), "-m", "distrun"]
         output = ""
-        for command in (walk, test) if cell.tests else (walk,):
+        for command in (walk, compile_all, test) if cell.tests else (walk,):
             try:
                 done = subprocess.run(
                     self._wrapped(cell, command),
@@ -271,7 +284,7 @@ def _readable(python: Path, copy: Path) -> Path:
         return python
     asked = [python, "-c", "import sys; print(sys.base_prefix)"]
     prefix = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    ignored = shutil.ignore_patterns("test", "__pycache__", "site-packages", "*.a")
+    ignored = shutil.ignore_patterns("test", "site-packages", "*.a")
     shutil.copytree(prefix, copy, symlinks=True, ignore=ignored)
     program = copy / "bin" / python.resolve().name
     # It looks for its library where it was installed. The new text must not be longer than the old
