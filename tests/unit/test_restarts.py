@@ -407,7 +407,7 @@ def test_each_attempt_knows_what_it_follows_and_nothing_of_the_last() -> None:
     job(events.TaskReported, task="worker:0", values={"STEP": "12"})
     job.gone("worker:0", signal=SIGKILL)
     assert job.state.tasks["worker:0"].signal == SIGKILL, "shown until it starts again"
-    restart = job.state.restarts[1]
+    restart = job.state.incidents[1]
     assert restart.due_at == pytest.approx(
         restarts_planned(job)[0].at + restarts_planned(job)[0].delay
     )

@@ -211,11 +211,11 @@ def _verdict_messages(verdict: Verdict, text: str, state: JobState) -> list[str]
 
 def _restarting(state: JobState) -> str:
     """What the job waits for before a restart: `restarting in 4 s`, or `waiting for a host`."""
-    if not state.restarts:
+    if not state.incidents:
         return ""
-    if any(state.requires(each) and each.waits_for_host for each in state.restarts.values()):
+    if any(state.requires(each) and each.waits_for_host for each in state.incidents.values()):
         return "waiting for a host"
-    if any(restart.refusal for restart in state.restarts.values()):
+    if any(restart.refusal for restart in state.incidents.values()):
         return "stopping"
-    wait = min(restart.due_at for restart in state.restarts.values()) - time.time()
+    wait = min(restart.due_at for restart in state.incidents.values()) - time.time()
     return f"restarting in {format_duration(wait)}" if wait > 0 else "restarting"

@@ -189,7 +189,7 @@ class Job:
         return [self._task(task) for task in self.state.tasks.values()]
 
     def _task(self, task: TaskState) -> TaskView:
-        restart = self.state.restarts.get(-1 if task.restart is None else task.restart)
+        restart = self.state.incident_of(task)
         is_restarting = restart is not None and task.has_ended and not self.is_lost
         values, at = self._reports[task.name]
         return TaskView(

@@ -86,13 +86,13 @@ def _notes_while_running(job: Job) -> list[str]:
     limit = "" if most is None else f", at most {format_duration(most)} (timeouts.start)"
     notes += [
         f"{cause_text(restart.waits_for_host)}; waiting for a host{limit}"
-        for restart in job.state.restarts.values()
+        for restart in job.state.incidents.values()
         if restart.waits_for_host is not None
     ]
     notes += [
         f"the exit of {restart.refusal.task} ends the job, unless the loss of a host explains it: "
         "waiting until all other hosts have stopped their tasks"
-        for restart in job.state.restarts.values()
+        for restart in job.state.incidents.values()
         if restart.refusal is not None
     ]
     notes += [

@@ -40,10 +40,10 @@ from distrun.lifecycle.state import JOB as JOB
 from distrun.lifecycle.state import SAME_TIME as SAME_TIME
 from distrun.lifecycle.state import SIGKILL as SIGKILL
 from distrun.lifecycle.state import HostState as HostState
+from distrun.lifecycle.state import Incident as Incident
 from distrun.lifecycle.state import JobPhase as JobPhase
 from distrun.lifecycle.state import JobState as JobState
 from distrun.lifecycle.state import LostAgent as LostAgent
-from distrun.lifecycle.state import Restart as Restart
 from distrun.lifecycle.state import TaskPhase as TaskPhase
 from distrun.lifecycle.state import TaskState as TaskState
 from distrun.lifecycle.state import Used as Used

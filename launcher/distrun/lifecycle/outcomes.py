@@ -16,17 +16,17 @@ from distrun.lifecycle.restarts import (
     START,
     Transition,
     begin_or_plan,
-    cancel_restarts,
+    cancel_incidents,
+    decide,
     early_failures,
     grace_after,
     leave_restart,
     lost_link,
     made_progress,
-    plan_restart,
-    refuse_restart,
+    may_be_explained,
+    open_incident,
     start_health_timers,
     wait_for_link,
-    why_excluded,
 )
 from distrun.lifecycle.starts import unready
 from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
@@ -34,6 +34,7 @@ from distrun.strategies import Role, Scope
 from distrun.verdict.model import Kind
 
 if TYPE_CHECKING:
+    from distrun.lifecycle.restarts import Decision
     from distrun.verdict.model import Verdict
 
 _REFUSALS = (Code.STATUS_EXCLUDED, Code.STATUS_NOT_INCLUDED)
@@ -60,24 +61,32 @@ def on_exit(state: JobState, task: TaskState, at: float) -> Transition:
     early = state.rule(task).serves and task.code == 0 and not is_named
     if not task.has_failed_exit and not early:
         return _on_exit_0(state, task, at)
-    cause = exit_cause(state, task)
-    restarted = plan_restart(state, task, cause, at)
-    if restarted is not None and not isinstance(restarted, Cause):
-        return restarted
+    decision = decide(state, task, exit_cause(state, task))
+    if decision.is_allowed:
+        return open_incident(state, decision, at)
     if not state.needs(task):
         return state, []
-    outcome = _failure(state, task, restarted)
-    is_refused = restarted is not None and restarted.code in _REFUSALS
-    refused = refuse_restart(state, task, cause, outcome, at) if is_refused else None
-    return refused or end_job(state, outcome, grace=grace_after(state, task))
+    return _end_by(state, decision, at, grace_after(state, task))
+
+
+def _end_by(state: JobState, decision: Decision, at: float, grace: float) -> Transition:
+    """End the job by an exit that leads to no restart, unless the loss of a host may explain it."""
+    task, why = decision.failed, decision.why_not
+    outcome = _failure(state, task, why)
+    is_refused = why is not None and why.code in _REFUSALS
+    if not is_refused or not may_be_explained(state, task):
+        return end_job(state, outcome, grace=grace)
+    pending = state.incident_of(task)
+    of_group = replace(decision, scope=Scope.GROUP, joined=pending)
+    return open_incident(state, of_group, at, refusal=outcome)
 
 
 def _on_exit_0(state: JobState, task: TaskState, at: float) -> Transition:
     """Handle an exit 0 that is no failure: the job has succeeded, or the task starts again."""
     if state.undone and state.repeats(task):
-        again = plan_restart(state, task, Cause(Code.TASK_EXITED, task=task.name, status=0), at)
-        if again is not None and not isinstance(again, Cause):
-            return again
+        again = decide(state, task, Cause(Code.TASK_EXITED, task=task.name, status=0))
+        if again.is_allowed:
+            return open_incident(state, again, at)
     return _succeed_if_done(state)
 
 
@@ -94,37 +103,34 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
         if leader is None or leader.name != task.name:
             return leave_restart(state, task), []
         return end_job(state, _failure_without_leader(state, leader))
-    failed = task.has_failed_exit and not task.stopped_by_us
-    restart = state.restarts.get(-1 if task.restart is None else task.restart)
-    if restart is not None and (restart.refusal or restart.cause.code is Code.HOST_LOST):
+    incident = state.incident_of(task)
+    if incident is not None and (incident.refusal or incident.cause.code is Code.HOST_LOST):
         return state, []  # it may have failed only because it lost its peers there
-    if failed and task.exit_status in state.policy_of(task).never_on:
-        outcome = _failure(state, task, why_excluded(state, task))
-        refused = refuse_restart(state, task, exit_cause(state, task), outcome, at)
-        return refused or end_job(state, outcome)
-    return state, []
+    failed = task.has_failed_exit and not task.stopped_by_us
+    if not failed or task.exit_status not in state.policy_of(task).never_on:
+        return state, []
+    return _end_by(state, decide(state, task, exit_cause(state, task)), at, KILL_GRACE)
 
 
-def decide_restarts(state: JobState) -> Transition:
+def settle_incidents(state: JobState) -> Transition:
     """Begin the planned restarts whose time has come, or end the job by the failure.
 
     Nothing is decided before all attempts have ended and all links to their hosts are restored or
     the hosts lost: until then, the loss of a host may explain a failure.
     """
     actions: list[Action] = []
-    for restart in list(state.restarts.values()):
-        is_decided = restart.is_planning or restart.waits_for_host is not None
-        if restart.attempts_left or not restart.is_due or is_decided:
+    for incident in list(state.incidents.values()):
+        if incident.attempts_left or not incident.is_due or incident.is_settled:
             continue
-        why = lost_link(state, restart)
+        why = lost_link(state, incident)
         if why is not None:
-            state, more = wait_for_link(state, restart, why)
-        elif restart.refusal is not None:
-            grace = grace_after(state, state.tasks[restart.refusal.task or ""])
-            state, more = end_job(state, restart.refusal, grace=grace)
+            state, more = wait_for_link(state, incident, why)
+        elif incident.refusal is not None:
+            grace = grace_after(state, state.tasks[incident.refusal.task or ""])
+            state, more = end_job(state, incident.refusal, grace=grace)
             return state, actions + more
         else:
-            state, more = begin_or_plan(state, restart)
+            state, more = begin_or_plan(state, incident)
         actions += more
     return state, actions
 
@@ -176,14 +182,14 @@ def _why_no_host(state: JobState, within: tuple[Cause, ...] = ()) -> Cause | Non
 
     `within` says why the start takes so long.
     """
-    for restart in state.restarts.values():
-        if restart.needs_host and state.requires(restart):
-            why = restart.waits_for_host or restart.waits_for_link
-            why = why or Cause(Code.NO_ROOM, tasks=restart.tasks)
+    for incident in state.incidents.values():
+        if incident.needs_host and state.requires(incident):
+            why = incident.waits_for_host or incident.waits_for_link
+            why = why or Cause(Code.NO_ROOM, tasks=incident.tasks)
             silent = [each for each in within if each.code is Code.HOST_NOT_PREPARED]
-            if restart.is_planning and silent:
+            if incident.is_planning and silent:
                 why = silent[0]
-            return with_reason(restart.cause, why)
+            return with_reason(incident.cause, why)
     return None
 
 
@@ -199,16 +205,16 @@ def on_stall(state: JobState, at: float) -> Transition:
 
     The tasks are stopped by SIGABRT, at which Python prints where each thread is.
     """
-    if any(restart.scope is Scope.GROUP for restart in state.restarts.values()):
+    if any(each.scope is Scope.GROUP for each in state.incidents.values()):
         return state, []
     cause = Cause(Code.STALLED, seconds=state.timeouts.stall or 0.0)
     training = [task for task in state.tasks.values() if task.is_in_group]
     # One that takes the whole group along, if there is a group.
     training.sort(key=lambda task: state.rule(task).restarts is not Scope.GROUP)
-    restarted = plan_restart(state, training[0], cause, at, SIGABRT)
-    if restarted is not None and not isinstance(restarted, Cause):
-        return restarted
-    outcome = job_failure(StartTimeoutError.exit_code, with_reason(cause, restarted))
+    decision = decide(state, training[0], cause)
+    if decision.is_allowed:
+        return open_incident(state, decision, at, SIGABRT)
+    outcome = job_failure(StartTimeoutError.exit_code, with_reason(cause, decision.why_not))
     return end_job(state, outcome, signal=SIGABRT)
 
 
@@ -328,7 +334,7 @@ def enter_running(state: JobState) -> Transition:
     if state.timeouts.start is not None:
         actions.append(CancelTimer(START))
     state, health = start_health_timers(state)
-    if any(restart.scope is Scope.GROUP for restart in state.restarts.values()):
+    if any(each.scope is Scope.GROUP for each in state.incidents.values()):
         return state, actions + health
     if state.timeouts.stall is not None and state.phase is not JobPhase.RUNNING:
         actions += [CancelTimer(STALL), SetTimer(STALL, state.timeouts.stall)]
@@ -344,7 +350,7 @@ def end_job(
     if state.outcome is not None:
         return finish_if_ended(state)
     state = replace(state, outcome=outcome, phase=JobPhase.STOPPING)
-    state, canceled = cancel_restarts(state, set(state.restarts))
+    state, canceled = cancel_incidents(state, set(state.incidents))
     if state.timeouts.stall is not None:
         canceled.append(CancelTimer(STALL))
     evaluators = {
@@ -396,7 +402,7 @@ def _succeed_if_done(state: JobState) -> Transition:
 
 def _failure_without_leader(state: JobState, leader: TaskState) -> Outcome:
     """Return the outcome if the leader finishes while its group is about to restart."""
-    cause = state.restarts[leader.restart or 0].cause
+    cause = state.incidents[leader.restart or 0].cause
     why = Cause(Code.LEADER_FINISHED, task=leader.name)
     failed = state.tasks.get(cause.task)
     if failed is None:

@@ -17,7 +17,7 @@ from distrun.job import events
 from distrun.job.events import HostLeftOut
 from distrun.lifecycle import outcomes, restarts
 from distrun.lifecycle.actions import Action, Announce
-from distrun.lifecycle.state import JobPhase, JobState, Restart, TaskPhase, TaskState
+from distrun.lifecycle.state import Incident, JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import Scope
 
 if TYPE_CHECKING:
@@ -58,41 +58,41 @@ def leave_host(
     for each in sorted(there, key=lambda task: not task.is_in_group):
         task = state.tasks[each.name]
         if not state.needs(task) and not (can_move and _free_room(state, name)):
-            state, more = restarts.cancel_restarts(state, state.restarts.keys() & {task.restart})
+            state, more = restarts.cancel_incidents(state, state.incidents.keys() & {task.restart})
             actions += more
             continue
         if not can_move:
             state, more = outcomes.end_job(state, impossible)
             return state, actions + more
-        pending = state.restarts.get(-1 if task.restart is None else task.restart)
-        echo = _explained_restart(state, task)
+        pending = state.incident_of(task)
+        explained = _explained(state, task)
         is_planned = pending is not None and (pending.scope is Scope.GROUP or not task.is_in_group)
-        if is_planned and echo is None:
+        if is_planned and explained is None:
             continue
-        planned = restarts.plan_restart(state, task, cause, at, explained=echo)
-        if planned is not None and not isinstance(planned, Cause):
-            state, more = planned
+        decision = restarts.decide(state, task, cause, explained)
+        if decision.is_allowed:
+            state, more = restarts.open_incident(state, decision, at)
             actions += more
         elif state.needs(task):
-            outcome = outcomes.host_failure(outcomes.with_reason(cause, planned))
+            outcome = outcomes.host_failure(outcomes.with_reason(cause, decision.why_not))
             state, more = outcomes.end_job(state, outcome)
             return state, actions + more
     return state, actions
 
 
-def _explained_restart(state: JobState, task: TaskState) -> Restart | None:
-    """Return the planned restart after an exit that the loss of a task's host explains."""
+def _explained(state: JobState, task: TaskState) -> Incident | None:
+    """Return the incident by an exit that the loss of a task's host explains."""
     host = state.hosts[task.host]
     if not host.has_ended_with(task):
         return None
-    for _, restart in sorted(state.restarts.items()):
-        failed = state.tasks.get(restart.cause.task)
-        if restart.cause.code not in _EXITS or restart.is_settled or failed is None:
+    for _, incident in sorted(state.incidents.items()):
+        failed = state.tasks.get(incident.cause.task)
+        if incident.cause.code not in _EXITS or incident.is_settled or failed is None:
             continue
         is_same = failed.name == task.name or (failed.is_in_group and task.is_in_group)
         behind = state.hosts[failed.host].behind if failed.host in state.hosts else 0.0
         if is_same and host.explains_exit((failed.exited_at or 0.0) + behind):
-            return restart
+            return incident
     return None
 
 
@@ -147,12 +147,13 @@ def on_not_started(state: JobState, task: TaskState, at: float) -> Transition | 
 def _leave_out(state: JobState, task: TaskState, cause: Cause, at: float) -> Transition:
     host = state.hosts[task.host]
     left = replace(state, hosts={**state.hosts, host.name: replace(host, left_out=cause)})
-    planned = restarts.plan_restart(left, task, cause, at)
-    if planned is None or isinstance(planned, Cause):
-        outcome = outcomes.host_failure(outcomes.with_reason(cause, planned), task.name)
+    decision = restarts.decide(left, task, cause)
+    if not decision.is_allowed:
+        outcome = outcomes.host_failure(outcomes.with_reason(cause, decision.why_not), task.name)
         return outcomes.end_job(state, outcome)
     left_out = Announce(HostLeftOut(at=at, host=host.name, cause=cause))
-    return planned[0], [left_out, *planned[1]]
+    state, actions = restarts.open_incident(left, decision, at)
+    return state, [left_out, *actions]
 
 
 def has_room_beside(state: JobState, name: str) -> bool:
@@ -173,22 +174,22 @@ def _free_room(state: JobState, name: str) -> int:
 
 def on_plan_failed(state: JobState, event: events.PlanFailed) -> Transition:
     """Wait for a host. An evaluator stays down: it must not delay the job."""
-    restart = state.restarts.get(event.restart)
-    if restart is None:
+    incident = state.incidents.get(event.restart)
+    if incident is None:
         return state, []
-    if not state.requires(restart):
-        state, actions = restarts.cancel_restarts(state, {restart.number})
+    if not state.requires(incident):
+        state, actions = restarts.cancel_incidents(state, {incident.number})
         state, more = outcomes.enter_running(state)
         return state, actions + more
-    waiting = replace(restart, is_planning=False, waits_for_host=event.cause)
-    return replace(state, restarts={**state.restarts, restart.number: waiting}), []
+    waiting = replace(incident, is_planning=False, waits_for_host=event.cause)
+    return state.with_incident(waiting), []
 
 
 def on_host_ready(state: JobState) -> Transition:
     """Ask for a plan again for the restarts that wait for a host."""
     actions: list[Action] = []
-    for restart in list(state.restarts.values()):
-        if restart.waits_for_host is not None and not restart.is_planning:
-            state, more = restarts.request_plan(state, restart)
+    for incident in list(state.incidents.values()):
+        if incident.waits_for_host is not None and not incident.is_planning:
+            state, more = restarts.request_plan(state, incident)
             actions += more
     return state, actions

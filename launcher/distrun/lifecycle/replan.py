@@ -10,9 +10,9 @@ from distrun.lifecycle import outcomes, restarts, starts
 from distrun.lifecycle.actions import Action, CancelTimer, SetTimer
 from distrun.lifecycle.state import (
     Budget,
+    Incident,
     JobPhase,
     JobState,
-    Restart,
     TaskPhase,
     TaskState,
 )
@@ -168,9 +168,9 @@ def apply_plan(state: JobState, event: JobPlanned) -> restarts.Transition:
     return state, actions
 
 
-def _begin_restarts(state: JobState, numbers: set[int | None]) -> tuple[JobState, list[Restart]]:
+def _begin_restarts(state: JobState, numbers: set[int | None]) -> tuple[JobState, list[Incident]]:
     """Return a state without restarts that begin now, and these."""
-    begun = [each for number, each in sorted(state.restarts.items()) if number in numbers]
+    begun = [each for number, each in sorted(state.incidents.items()) if number in numbers]
     for each in begun:
         state = restarts.begin(state, each)
     return state, begun

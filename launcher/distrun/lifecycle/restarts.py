@@ -1,7 +1,8 @@
-"""Restarts after a failure: whether to restart, which tasks, and when.
+"""What follows from a failure: whether tasks restart, which, and when.
 
-A restart is planned when a task has failed. The tasks that it includes are stopped if they still
-run. When nothing of their attempts is left and the backoff has passed, it is certain why they have
+A failure opens an incident. The tasks that restart with it are stopped at once if they still run.
+The loss of a host that explains the failure joins the incident. When nothing of their attempts is
+left, all links are restored or lost, and the backoff has passed, it is certain why they have
 failed, and what that counts against: all of them start together, or the job ends.
 """
 
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import KILL_GRACE, StopTask
 from distrun.agent.protocol.causes import Cause, Code
@@ -21,17 +21,14 @@ from distrun.lifecycle.state import (
     JOB,
     Budget,
     EarlyFailures,
+    Incident,
     JobPhase,
     JobState,
-    Restart,
     TaskPhase,
     TaskState,
 )
 from distrun.spec.model import RestartSpec
 from distrun.strategies import Role, Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Container
 
 Transition = tuple[JobState, list[Action]]
 SIGTERM = 15
@@ -76,134 +73,170 @@ def _grace_in_group(state: JobState, failed: TaskState, stopped: TaskState) -> f
     return grace_after(state, failed) if is_of_use else LOST_GRACE
 
 
-def plan_restart(
-    state: JobState,
-    failed: TaskState,
-    cause: Cause,
-    at: float,
-    signal: int = SIGTERM,
-    *,
-    explained: Restart | None = None,
-) -> Transition | Cause | None:
-    """Stop what the strategy restarts after a failure, so that it can restart.
+class Decision(Frozen, kw_only=True):
+    """What a policy makes of a failure: a restart, or the reason why there is none."""
 
-    Returns why there is no restart for it; None if nothing of the job restarts. `explained`: a
-    planned restart after a failure that `cause` explains. The new one takes its place.
-    """
-    scope = _scope(state, failed)
-    members = [failed] if scope is Scope.TASK else _group(state)
-    former = {task.restart for task in members} | {explained.number if explained else None}
-    is_free = is_taken(cause) or (explained is not None and explained.is_free)
-    allowed = _allow(state, failed, cause, former, is_free=is_free)
-    if allowed is None or isinstance(allowed, Cause):
-        return allowed
-    number = state.last_restart + 1 if explained is None else explained.number
-    told = explained if explained is not None and explained.refusal is None else None
-    delay = _backoff(state.job_id, allowed.policy, allowed.after, number)
-    if told is not None:
-        delay = max(0.0, told.due_at - at)
-    restart = _restart(number, allowed.budget, scope, failed, members, cause, at + delay)
-    early = _early_failures(state, failed, cause, number, former)
-    restart = replace(restart, is_free=allowed.is_free, early=early)
-    is_lost = scope is Scope.GROUP and signal == SIGTERM
-    actions: list[Action] = []
-    if allowed.before.is_timed:
-        actions.append(CancelTimer(_health_timer(allowed.budget)))
-        untimed = replace(state.budgets[allowed.budget], is_timed=False)
-        state = replace(state, budgets={**state.budgets, allowed.budget: untimed})
-    for task in members:
-        if not task.has_ended and (explained is None or task.name not in explained.tasks):
-            own = _grace_in_group(state, failed, task) if is_lost else grace_after(state, failed)
-            actions.append(StopTask(task.name, signal, own))
-    state, actions = _open(state, restart, actions, delay)
-    planned = RestartPlanned(
-        at=at,
-        number=number,
-        tasks=restart.tasks,
+    failed: TaskState
+    cause: Cause
+    scope: Scope
+    policy: RestartSpec
+    budget: str
+    """The name of the budget that a restart counts against."""
+    before: Budget
+    """That budget as it is once the restarts that this one does not replace have begun."""
+    is_free: bool
+    joined: Incident | None = None
+    """The incident that it joins, such as one that the loss of a host explains."""
+    is_allowed: bool = False
+    why_not: Cause | None = None
+    """Why there is no restart. None, too, if nothing of the job restarts."""
+
+
+def decide(
+    state: JobState, failed: TaskState, cause: Cause, joined: Incident | None = None
+) -> Decision:
+    """Decide what restarts after a failure, and what that counts against."""
+    is_stall, scope = cause.code is Code.STALLED, _scope(state, failed)
+    replaced = _replaced(_members(state, failed, scope), joined)
+    others = {key: each for key, each in state.incidents.items() if key not in replaced}
+    budget = JOB if is_stall else state.budget_of(failed)
+    before = replace(state, incidents=others).budget(budget)
+    was_taken = is_taken(cause) or (joined is not None and joined.is_free)
+    is_free = was_taken or (is_preempted(failed) and made_progress(failed))
+    decision = Decision(
+        failed=failed,
         cause=cause,
-        delay=delay,
-        is_free=allowed.is_free if told is None else told.is_free or not is_taken(cause),
-        left=allowed.policy.max - allowed.after.counted,
+        scope=scope,
+        policy=state.policy if is_stall else state.policy_of(failed),
+        budget=budget,
+        before=before,
+        is_free=is_free and before.free_in_a_row < MOST_FREE_IN_A_ROW,
+        joined=joined,
     )
-    return state, [Announce(planned), *actions]
+    why_not = _why_not(state, decision) if state.has_restarts else None
+    return replace(decision, is_allowed=state.has_restarts and why_not is None, why_not=why_not)
 
 
-def _group(state: JobState) -> list[TaskState]:
-    """Return the tasks that restart with the group."""
+def _why_not(state: JobState, decision: Decision) -> Cause | None:
+    """Return why a policy allows no restart."""
+    failed, policy, name = decision.failed, decision.policy, decision.budget
+    is_stall = decision.cause.code is Code.STALLED
+    status = None if is_stall else failed.exit_status
+    if decision.cause.code not in _HOST_CODES:
+        if status in policy.never_on:
+            key = _key(state, name, "never_on")
+            return Cause(Code.STATUS_EXCLUDED, name=key, status=status)
+        if not policy.includes(status, is_preempted=not is_stall and is_preempted(failed)):
+            key, text = _key(state, name, "on"), ", ".join(policy.on)
+            return Cause(Code.STATUS_NOT_INCLUDED, name=key, status=status, text=text)
+    leader = state.leader
+    if decision.scope is Scope.GROUP and leader is not None and state.has_finished(leader):
+        return Cause(Code.LEADER_FINISHED, task=leader.name)
+    is_used_up = not decision.is_free and decision.before.counted >= policy.max
+    if policy.max == 0 or is_used_up:
+        return Cause(Code.RESTART_MAX_REACHED, name=_key(state, name, "max"), count=policy.max)
+    return None
+
+
+def _members(state: JobState, failed: TaskState, scope: Scope) -> list[TaskState]:
+    """Return the tasks that restart after a failure."""
+    if scope is Scope.TASK:
+        return [failed]
     group = (task for task in state.tasks.values() if task.is_in_group)
     return [task for task in group if not state.has_finished(task)]
 
 
-def _restart(
-    number: int,
-    budget: str,
-    scope: Scope,
-    failed: TaskState,
-    members: list[TaskState],
-    cause: Cause,
-    due_at: float,
-) -> Restart:
-    return Restart(
+def _replaced(members: list[TaskState], joined: Incident | None) -> set[int | None]:
+    """Return the numbers of the incidents whose place a further one takes."""
+    return {task.restart for task in members} | {None if joined is None else joined.number}
+
+
+def open_incident(
+    state: JobState,
+    decision: Decision,
+    at: float,
+    signal: int = SIGTERM,
+    refusal: Outcome | None = None,
+) -> Transition:
+    """Stop at once what a failure takes along. When that has ended, it restarts.
+
+    `refusal`: how the job ends instead, unless the loss of a host explains the failure until then.
+    """
+    failed, policy, joined = decision.failed, decision.policy, decision.joined
+    members = _members(state, failed, decision.scope)
+    after = decision.before.after(decision.is_free)
+    number = state.last_restart + 1 if joined is None else joined.number
+    told = joined if joined is not None and joined.refusal is None else None
+    delay = _backoff(state.job_id, policy, after, number)
+    if refusal is not None:
+        # The other processes of a host whose task was killed may be killed at this moment.
+        delay = KILL_GRACE if any(each.was_killed for each in members) else 0.0
+    elif told is not None:
+        delay = max(0.0, told.due_at - at)
+    replaced = state.incidents.keys() & _replaced(members, joined)
+    state, actions = cancel_incidents(state, replaced)
+    last = max(state.last_restart, number)
+    incident = Incident(
         number=number,
-        budget=budget,
-        scope=scope,
+        budget=decision.budget,
+        scope=decision.scope,
         failed=failed.name,
         tasks=tuple(task.name for task in members),
-        cause=cause,
-        due_at=due_at,
+        cause=decision.cause,
+        due_at=at + delay,
         attempts_left=sum(not task.has_ended for task in members),
+        is_free=decision.is_free,
+        early=_with_failure(state, failed, decision.cause, last),
+        refusal=refusal,
     )
-
-
-def _open(state: JobState, restart: Restart, actions: list[Action], delay: float) -> Transition:
-    """Let a restart wait for its time and the end of attempts, in place of its tasks' others."""
-    members = [state.tasks[name] for name in restart.tasks]
-    former = {task.restart for task in members} | {restart.number}
-    state, canceled = cancel_restarts(state, state.restarts.keys() & former)
-    if restart.scope is Scope.GROUP:
+    if refusal is not None and joined is not None:
+        incident = replace(joined, refusal=refusal, is_due=False, due_at=at + delay)
+    if incident.scope is Scope.GROUP:
         state = replace(state, phase=JobPhase.RESTARTING)
         if state.timeouts.stall is not None:
-            canceled.append(CancelTimer(STALL))
-    restarts = {**state.restarts, restart.number: restart}
-    last = max(state.last_restart, restart.number)
-    state = replace(state, restarts=restarts, last_restart=last)
-    state = state.with_tasks(_awaiting_restart(task, restart.number) for task in members)
-    return state, [*canceled, *actions, SetTimer(_backoff_timer(restart), delay)]
+            actions.append(CancelTimer(STALL))
+    if refusal is None and decision.before.is_timed:
+        actions.append(CancelTimer(_health_timer(decision.budget)))
+        untimed = replace(state.budgets[decision.budget], is_timed=False)
+        state = replace(state, budgets={**state.budgets, decision.budget: untimed})
+    is_lost = decision.scope is Scope.GROUP and signal == SIGTERM and refusal is None
+    for task in members:
+        if not task.has_ended and (joined is None or task.name not in joined.tasks):
+            own = _grace_in_group(state, failed, task) if is_lost else grace_after(state, failed)
+            actions.append(StopTask(task.name, signal, own))
+    actions.append(SetTimer(_backoff_timer(incident), delay))
+    state = replace(state.with_incident(incident), last_restart=last)
+    state = state.with_tasks(_awaiting_restart(task, number) for task in members)
+    if refusal is not None:
+        return state, actions
+    planned = RestartPlanned(
+        at=at,
+        number=number,
+        tasks=incident.tasks,
+        cause=decision.cause,
+        delay=delay,
+        is_free=decision.is_free if told is None else told.is_free or not is_taken(decision.cause),
+        left=policy.max - after.counted,
+    )
+    return state, [Announce(planned), *actions]
 
 
-def refuse_restart(
-    state: JobState, failed: TaskState, cause: Cause, refusal: Outcome, at: float
-) -> Transition | None:
-    """Stop the group after an exit that ends the job, unless the loss of a host explains the exit.
-
-    That is known once all other hosts have answered the order to stop, or are lost. Returns None if
-    no host can explain the exit. `refusal`: how the job ends by it.
-    """
-    members = _group(state)
-    hosts = {each.host: state.hosts.get(each.host) for each in members}
-    is_doubtful = any(host is not None and host.may_explain(failed) for host in hosts.values())
-    if not (is_doubtful and failed.is_in_group and state.replaces_hosts):
-        return None
-    pending = None if failed.restart is None else state.restarts[failed.restart]
+def may_be_explained(state: JobState, failed: TaskState) -> bool:
+    """Whether a host may be lost that explains an exit: all must have stopped to know that."""
+    pending = state.incident_of(failed)
     if pending is not None and (pending.scope is not Scope.GROUP or pending.needs_host):
-        return None
-    # The other processes of a host whose task was killed may be killed at this moment.
-    delay = KILL_GRACE if any(each.was_killed for each in members) else 0.0
-    number, budget = state.last_restart + 1, state.budget_of(failed)
-    new = _restart(number, budget, Scope.GROUP, failed, members, cause, at + delay)
-    restart = replace(pending or new, refusal=refusal, is_due=False, due_at=at + delay)
-    grace, stops = grace_after(state, failed), [] if pending else members
-    actions: list[Action] = [
-        StopTask(each.name, SIGTERM, grace) for each in stops if not each.has_ended
-    ]
-    return _open(state, restart, actions, delay)
+        return False
+    hosts = {each.host for each in _members(state, failed, Scope.GROUP)}
+    known = [state.hosts[name] for name in hosts if name in state.hosts]
+    is_open = failed.is_in_group and state.replaces_hosts
+    return is_open and any(host.may_explain(failed) for host in known)
 
 
-def early_failures(state: JobState, excluded: Container[int | None] = ()) -> EarlyFailures:
+def early_failures(state: JobState) -> EarlyFailures:
     """Return the early failures in a row, with those before planned restarts."""
-    for number, restart in reversed(state.restarts.items()):
-        if number not in excluded and restart.refusal is None:
-            return _later(restart.early, state.early)
+    for incident in reversed(state.incidents.values()):
+        if incident.refusal is None:
+            return _later(incident.early, state.early)
     return state.early
 
 
@@ -211,11 +244,9 @@ def _later(*found: EarlyFailures) -> EarlyFailures:
     return max(found, key=lambda each: each.restart)
 
 
-def _early_failures(
-    state: JobState, failed: TaskState, cause: Cause, number: int, excluded: Container[int | None]
-) -> EarlyFailures:
-    """Return the early failures in a row, with this one. `number`: of its restart."""
-    last, before = max(state.last_restart, number), early_failures(state, excluded)
+def _with_failure(state: JobState, failed: TaskState, cause: Cause, last: int) -> EarlyFailures:
+    """Return the early failures in a row, with this one. `last`: the number of the last restart."""
+    before = early_failures(state)
     if made_progress(failed):
         return EarlyFailures(restart=last)
     if is_taken(cause):
@@ -223,10 +254,10 @@ def _early_failures(
     return EarlyFailures(before.count + 1, cause, last)
 
 
-def _settle(state: JobState, restart: Restart) -> JobState:
+def _settle(state: JobState, incident: Incident) -> JobState:
     """Count the failure before a restart: no loss of a host can explain it any more."""
-    failed, cause = state.tasks[restart.failed], restart.cause
-    state = replace(state, early=_later(restart.early, state.early))
+    failed, cause = state.tasks[incident.failed], incident.cause
+    state = replace(state, early=_later(incident.early, state.early))
     if cause.code in (*_HOST_CODES, Code.STALLED) or is_preempted(failed):
         return state
     in_a_row = state.failures_in_a_row + 1 if failed.host == state.failing_host else 1
@@ -237,57 +268,46 @@ def why_not_restarted(state: JobState, failed: TaskState) -> Cause | None:
     """Return why a task that has failed is not restarted; None if nothing of the job restarts."""
     if failed.reason is not None:
         return Cause(Code.RESTART_NOT_APPLICABLE) if state.has_restarts else None
-    found = _allow(state, failed, Cause(Code.TASK_EXITED))
-    return found if isinstance(found, Cause) else None
-
-
-def why_excluded(state: JobState, failed: TaskState) -> Cause:
-    """Return the reason if `never_on` has the exit code of a task."""
-    name = _key(state, state.budget_of(failed), "never_on")
-    return Cause(Code.STATUS_EXCLUDED, name=name, status=failed.exit_status)
+    return decide(state, failed, Cause(Code.TASK_EXITED)).why_not
 
 
 def on_backoff_over(state: JobState, number: int) -> JobState:
     """Note that a restart's tasks may start as soon as their last attempts have ended."""
-    restart = state.restarts.get(number)
-    return state if restart is None else _with_restart(state, replace(restart, is_due=True))
+    incident = state.incidents.get(number)
+    return state if incident is None else state.with_incident(replace(incident, is_due=True))
 
 
 def on_attempt_ended(state: JobState, task: TaskState) -> JobState:
     """Note for a task's restart that nothing of its last attempt is left."""
-    if task.restart is None:
+    incident = state.incident_of(task)
+    if incident is None:
         return state
-    restart = state.restarts[task.restart]
-    return _with_restart(state, replace(restart, attempts_left=restart.attempts_left - 1))
+    return state.with_incident(replace(incident, attempts_left=incident.attempts_left - 1))
 
 
 def leave_restart(state: JobState, task: TaskState) -> JobState:
     """Have the others of its group restart without a task that has finished meanwhile."""
     state = on_attempt_ended(state, task)
-    restart = state.restarts[task.restart or 0]
-    left = tuple(name for name in restart.tasks if name != task.name)
+    incident = state.incidents[task.restart or 0]
+    left = tuple(name for name in incident.tasks if name != task.name)
     state = state.with_tasks([replace(task, restart=None)])
-    return _with_restart(state, replace(restart, tasks=left))
+    return state.with_incident(replace(incident, tasks=left))
 
 
-def _with_restart(state: JobState, restart: Restart) -> JobState:
-    return replace(state, restarts={**state.restarts, restart.number: restart})
-
-
-def cancel_restarts(state: JobState, numbers: set[int]) -> Transition:
+def cancel_incidents(state: JobState, numbers: set[int]) -> Transition:
     """Cancel restarts that have not begun. Tasks that have ended keep the result of that end."""
-    canceled = [state.restarts[number] for number in sorted(numbers)]
-    left = {number: each for number, each in state.restarts.items() if number not in numbers}
-    state = replace(state, restarts=left).with_tasks(
-        _without_restart(state.tasks[name]) for restart in canceled for name in restart.tasks
+    canceled = [state.incidents[number] for number in sorted(numbers)]
+    left = {number: each for number, each in state.incidents.items() if number not in numbers}
+    state = replace(state, incidents=left).with_tasks(
+        _without_restart(state.tasks[name]) for incident in canceled for name in incident.tasks
     )
-    return state, [CancelTimer(_backoff_timer(restart)) for restart in canceled]
+    return state, [CancelTimer(_backoff_timer(incident)) for incident in canceled]
 
 
 def start_health_timers(state: JobState) -> Transition:
     """Start the timers of `restart.reset_after` once everything that restarted runs again."""
     actions: list[Action] = []
-    restarting = {restart.budget for restart in state.restarts.values()}
+    restarting = {incident.budget for incident in state.incidents.values()}
     if state.unstarted:
         return state, actions
     for name, budget in state.budgets.items():
@@ -307,8 +327,8 @@ def reset_budget(state: JobState, name: str) -> JobState:
     return replace(state, budgets={**state.budgets, name: healthy})
 
 
-def _backoff_timer(restart: Restart) -> Timer:
-    return Timer(TimerKind.RESTART, str(restart.number))
+def _backoff_timer(incident: Incident) -> Timer:
+    return Timer(TimerKind.RESTART, str(incident.number))
 
 
 def _health_timer(budget: str) -> Timer:
@@ -319,57 +339,6 @@ def _key(state: JobState, budget: str, name: str) -> str:
     """The key of the spec that decides for a budget, as `restart.max`."""
     is_own = budget in state.role_policies
     return f"cluster.{budget}.restart.{name}" if is_own else f"restart.{name}"
-
-
-class _Allowance(Frozen, kw_only=True):
-    """A restart that a policy allows, and the name of its budget."""
-
-    policy: RestartSpec
-    budget: str
-    before: Budget
-    is_free: bool
-
-    @property
-    def after(self) -> Budget:
-        return self.before.after(self.is_free)
-
-
-def _allow(
-    state: JobState,
-    failed: TaskState,
-    cause: Cause,
-    excluded: Container[int | None] = (),
-    *,
-    is_free: bool = False,
-) -> _Allowance | Cause | None:
-    """Return what allows a restart, or why there is none; None if nothing of the job restarts.
-
-    `excluded`: the planned restarts that it replaces.
-    """
-    if not state.has_restarts:
-        return None
-    is_stall, is_of_host = cause.code is Code.STALLED, cause.code in _HOST_CODES
-    name = JOB if is_stall else state.budget_of(failed)
-    policy = state.policy if is_stall else state.policy_of(failed)
-    status = None if is_stall else failed.exit_status
-    was_preempted = not is_stall and is_preempted(failed)
-    if not is_of_host and status in policy.never_on:
-        return why_excluded(state, failed)
-    if not is_of_host and not policy.includes(status, is_preempted=was_preempted):
-        text = ", ".join(policy.on)
-        return Cause(
-            Code.STATUS_NOT_INCLUDED, name=_key(state, name, "on"), status=status, text=text
-        )
-    leader = state.leader
-    is_group = _scope(state, failed) is Scope.GROUP
-    if is_group and leader is not None and state.has_finished(leader):
-        return Cause(Code.LEADER_FINISHED, task=leader.name)
-    before = state.budget(name, excluded)
-    is_free = is_free or (is_preempted(failed) and made_progress(failed))
-    is_free = is_free and before.free_in_a_row < MOST_FREE_IN_A_ROW
-    if policy.max == 0 or (not is_free and before.counted >= policy.max):
-        return Cause(Code.RESTART_MAX_REACHED, name=_key(state, name, "max"), count=policy.max)
-    return _Allowance(policy=policy, budget=name, before=before, is_free=is_free)
 
 
 def _scope(state: JobState, failed: TaskState) -> Scope:
@@ -415,43 +384,42 @@ def _without_restart(task: TaskState) -> TaskState:
     return replace(task, restart=None, phase=task.final_phase if ended else task.phase)
 
 
-def request_plan(state: JobState, restart: Restart) -> Transition:
+def request_plan(state: JobState, incident: Incident) -> Transition:
     """Have the supervisor find hosts. It may take `timeouts.start`, with waiting for a host."""
     actions: list[Action] = []
-    is_first = restart.waits_for_host is None
-    if is_first and state.timeouts.start is not None and state.requires(restart):
+    is_first = incident.waits_for_host is None
+    if is_first and state.timeouts.start is not None and state.requires(incident):
         actions += [CancelTimer(START), SetTimer(START, state.timeouts.start)]
     avoid = state.host_to_avoid
     avoided = () if avoid is None else (avoid,)
-    actions.append(MakePlan(restart=restart.number, tasks=restart.tasks, avoid=avoided))
-    restart = replace(restart, is_planning=True)
-    return replace(state, restarts={**state.restarts, restart.number: restart}), actions
+    actions.append(MakePlan(restart=incident.number, tasks=incident.tasks, avoid=avoided))
+    return state.with_incident(replace(incident, is_planning=True)), actions
 
 
-def lost_link(state: JobState, restart: Restart) -> Cause | None:
+def lost_link(state: JobState, incident: Incident) -> Cause | None:
     """Return why it is not known yet whether a task can start on its host; None if it is."""
-    for name in restart.tasks:
+    for name in incident.tasks:
         host = state.hosts.get(state.tasks[name].host)
         if host is not None and host.is_usable and host.link_lost is not None:
             return Cause(Code.HOST_NOT_PREPARED, host=host.name, within=(host.link_lost,))
     return None
 
 
-def wait_for_link(state: JobState, restart: Restart, why: Cause) -> Transition:
+def wait_for_link(state: JobState, incident: Incident, why: Cause) -> Transition:
     """Start no task on a host that may be gone. It may take `timeouts.start`."""
-    state = _with_restart(state, replace(restart, waits_for_link=why))
-    is_first = restart.waits_for_link is None
-    if not is_first or state.timeouts.start is None or not state.requires(restart):
+    state = state.with_incident(replace(incident, waits_for_link=why))
+    is_first = incident.waits_for_link is None
+    if not is_first or state.timeouts.start is None or not state.requires(incident):
         return state, []
     return state, [CancelTimer(START), SetTimer(START, state.timeouts.start)]
 
 
-def _needs_plan(state: JobState, restart: Restart) -> bool:
+def _needs_plan(state: JobState, incident: Incident) -> bool:
     """Whether a restart's tasks need other hosts, or there may be more workers again."""
     if not state.replaces_hosts:
         return False
-    tasks = [state.tasks[name] for name in restart.tasks]
-    is_group = restart.scope is Scope.GROUP
+    tasks = [state.tasks[name] for name in incident.tasks]
+    is_group = incident.scope is Scope.GROUP
     return (
         any(state.why_unusable(task) is not None or state.has_new_agent(task) for task in tasks)
         or any(task.host == state.host_to_avoid for task in tasks)
@@ -459,22 +427,22 @@ def _needs_plan(state: JobState, restart: Restart) -> bool:
     )
 
 
-def begin_or_plan(state: JobState, restart: Restart) -> Transition:
+def begin_or_plan(state: JobState, incident: Incident) -> Transition:
     """Start a restart's tasks, all of whose last attempts have ended, or find hosts for them."""
-    state = _settle(state, restart)
-    restart = replace(restart, waits_for_link=None, is_settled=True)
-    if _needs_plan(state, restart):
-        return request_plan(state, restart)
-    fresh = [state.tasks[name].next_attempt() for name in restart.tasks]
-    state, starts = start(begin(state, restart), fresh, restart.cause)
+    state = _settle(state, incident)
+    incident = replace(incident, waits_for_link=None)
+    if _needs_plan(state, incident):
+        return request_plan(state, incident)
+    fresh = [state.tasks[name].next_attempt() for name in incident.tasks]
+    state, starts = start(begin(state, incident), fresh, incident.cause)
     actions: list[Action] = []
-    if state.timeouts.start is not None and restart.budget != Role.EVALUATOR.value:
+    if state.timeouts.start is not None and incident.budget != Role.EVALUATOR.value:
         actions += [CancelTimer(START), SetTimer(START, state.timeouts.start)]
     return state, actions + starts
 
 
-def begin(state: JobState, restart: Restart) -> JobState:
+def begin(state: JobState, incident: Incident) -> JobState:
     """Count a restart that begins, and plan it no more."""
-    left = {n: each for n, each in state.restarts.items() if n != restart.number}
-    budget = state.budgets.get(restart.budget, Budget()).after(restart.is_free)
-    return replace(state, restarts=left, budgets={**state.budgets, restart.budget: budget})
+    left = {n: each for n, each in state.incidents.items() if n != incident.number}
+    budget = state.budgets.get(incident.budget, Budget()).after(incident.is_free)
+    return replace(state, incidents=left, budgets={**state.budgets, incident.budget: budget})

@@ -13,7 +13,7 @@ from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Success, Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Iterable
 
     from distrun.job.events import Outcome, TasksQuiet
     from distrun.verdict.model import Replacement, Verdict
@@ -118,7 +118,7 @@ class TaskState(TaskRecord, kw_only=True):
     has_only_waited: bool = False
     """Whether it is about to restart although its present attempt has not started."""
     restart: int | None = None
-    """The number of the restart that includes it, until that has begun."""
+    """The number of the incident after which it restarts, until it has."""
     pid: int | None = None
     output_start: int | None = None
     """Where its attempt's output begins in its log, in bytes; None: that is not known."""
@@ -314,27 +314,29 @@ class EarlyFailures(Frozen):
     """The number of the last restart that this takes into account."""
 
 
-class Restart(Frozen, kw_only=True):
-    """A restart that was planned and has not begun. Only its begin counts against the budget."""
+class Incident(Frozen, kw_only=True):
+    """A failure, and what follows once the attempts that it takes along have ended.
+
+    Only then it is certain whose fault it was, and only then a restart counts.
+    """
 
     number: int
     failed: str
     """The task whose failure it follows, or the first of those that a lost host ran."""
     budget: str
-    """The name of the budget that it counts against: :data:`JOB`, or a role's."""
+    """The name of the budget that a restart counts against: :data:`JOB`, or a role's."""
     scope: Scope
     tasks: tuple[str, ...]
+    """The tasks that restart."""
     cause: Cause
     due_at: float
     """Unix seconds, to show; the timer decides."""
     attempts_left: int
     """How many attempts of its tasks have not ended."""
     is_free: bool = False
-    """Whether it does not count against `restart.max`."""
+    """Whether a restart does not count against `restart.max`."""
     early: EarlyFailures = EarlyFailures()
     """Those in a row, with the failure that it follows."""
-    is_settled: bool = False
-    """Whether no loss of a host can explain the failure any more."""
     is_due: bool = False
     is_planning: bool = False
     """Whether the supervisor is asked for a plan."""
@@ -346,11 +348,14 @@ class Restart(Frozen, kw_only=True):
     """How the job ends instead, unless the loss of a host explains the exit of that task."""
 
     @property
+    def is_settled(self) -> bool:
+        """Whether no loss of a host can explain the failure any more."""
+        return self.is_planning or self.waits_for_host is not None
+
+    @property
     def needs_host(self) -> bool:
-        """Whether it will begin as soon as there is a plan, or a link."""
-        return (
-            self.is_planning or self.waits_for_host is not None or self.waits_for_link is not None
-        )
+        """Whether a restart will begin as soon as there is a plan, or a link."""
+        return self.is_settled or self.waits_for_link is not None
 
 
 class Budget(Frozen, kw_only=True):
@@ -433,8 +438,8 @@ class JobState(Frozen, kw_only=True):
     """The number of tasks that must still exit 0 for success."""
     has_run: bool = False
     """Whether all tasks have run at the same time."""
-    restarts: dict[int, Restart] = field(default_factory=dict)
-    """The planned restarts by their numbers."""
+    incidents: dict[int, Incident] = field(default_factory=dict)
+    """Those of which it is not decided yet what follows, by their numbers."""
     last_restart: int = 0
     """The number of the restart that was planned last."""
     budgets: dict[str, Budget] = field(default_factory=lambda: {JOB: Budget()})
@@ -540,12 +545,20 @@ class JobState(Frozen, kw_only=True):
         """Return what decides whether a failure of a task leads to a restart."""
         return self.role_policies.get(task.role.value, self.policy)
 
-    def budget(self, name: str, excluded: Container[int | None] = ()) -> Budget:
-        """Return a budget as it is once all planned restarts have begun, except for `excluded`."""
+    def with_incident(self, incident: Incident) -> JobState:
+        """Return this state with an incident added or changed."""
+        return replace(self, incidents={**self.incidents, incident.number: incident})
+
+    def incident_of(self, task: TaskState) -> Incident | None:
+        """Return the incident after which a task is to restart."""
+        return None if task.restart is None else self.incidents.get(task.restart)
+
+    def budget(self, name: str) -> Budget:
+        """Return a budget as it is once all planned restarts have begun."""
         are_free = (
             each.is_free
-            for each in self.restarts.values()
-            if each.budget == name and each.refusal is None and each.number not in excluded
+            for each in self.incidents.values()
+            if each.budget == name and each.refusal is None
         )
         return self.budgets.get(name, Budget()).after(*are_free)
 
@@ -563,7 +576,7 @@ class JobState(Frozen, kw_only=True):
     @property
     def restarts_made(self) -> int:
         """How often the job was restarted; restarts of an evaluator do not count."""
-        names = {*self.budgets, *(each.budget for each in self.restarts.values())}
+        names = {*self.budgets, *(each.budget for each in self.incidents.values())}
         return sum(self.budget(name).total for name in names - {Role.EVALUATOR.value})
 
     @property
@@ -590,9 +603,9 @@ class JobState(Frozen, kw_only=True):
         """The names of the tasks that train: all but evaluators and custom roles."""
         return [task.name for task in self.tasks.values() if task.is_in_group]
 
-    def requires(self, restart: Restart) -> bool:
+    def requires(self, incident: Incident) -> bool:
         """Whether the job fails if a restart cannot begin."""
-        return any(self.needs(self.tasks[name]) for name in restart.tasks)
+        return any(self.needs(self.tasks[name]) for name in incident.tasks)
 
     @property
     def replaces_hosts(self) -> bool:

@@ -83,7 +83,7 @@ def step(state: JobState, event: Event) -> restarts.Transition:
         if event.attempt < task.attempt or task.has_ended:
             return state, []  # that attempt has ended already
     state, actions = _step(event, state)
-    state, more = outcomes.decide_restarts(state)
+    state, more = outcomes.settle_incidents(state)
     return state, [*actions, *more]
 
 
@@ -368,7 +368,7 @@ def _(event: events.JobEnded, state: JobState) -> restarts.Transition:
         for name, host in state.hosts.items()
     }
     # After the death of a supervisor, nobody has recorded how its tasks ended.
-    state = replace(state, restarts={})
+    state = replace(state, incidents={})
     state = state.with_tasks(
         replan.ended(task, event.at) for task in state.tasks.values() if not task.phase.is_final
     )

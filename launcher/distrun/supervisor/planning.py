@@ -212,7 +212,7 @@ class Planning:
         """Begin the next round that was requested, if there is none."""
         while self._requests and self._round is None and self._job.state.outcome is None:
             request, state = self._requests.pop(0), self._job.state
-            if request.restart not in state.restarts or self._plan is None:
+            if request.restart not in state.incidents or self._plan is None:
                 continue
             renewed = {task.name for task in state.tasks.values() if state.has_new_agent(task)}
             lost = {task.name for task in state.tasks.values() if state.why_unusable(task)}
@@ -235,7 +235,7 @@ class Planning:
         if self._job.state.outcome is not None:
             return
         if isinstance(made, NextRound):
-            if made.request.restart in self._job.state.restarts:  # no other has taken its tasks
+            if made.request.restart in self._job.state.incidents:  # no other has taken its tasks
                 self._finish_next(made)
         else:
             self._finish_first(made)

@@ -99,17 +99,17 @@ class FailureTracker:
     def on_event(self, before: JobState, event: events.Event, after: JobState) -> Failure | None:
         """Note an event. Returns the failure that can be analyzed now, if there is one."""
         self._note(before, event, after)
-        for number in after.restarts.keys() - before.restarts.keys():
+        for number in after.incidents.keys() - before.incidents.keys():
             self._triggers[number] = event
         if before.outcome is None and after.outcome is not None:
-            refusals = [each.refusal.task for each in before.restarts.values() if each.refusal]
+            refusals = [each.refusal.task for each in before.incidents.values() if each.refusal]
             name = after.outcome.task or ""
             self._final = self._ends[name] if name in refusals else event
             self._unreported += self._without_restart(before, after)
         elif isinstance(self._final, events.TaskExited) and is_by_slurm(event):
             self._final = event  # Slurm signals a node's tasks before, or after, its agent
-        for number in before.restarts.keys() - after.restarts.keys():
-            names = before.restarts[number].tasks
+        for number in before.incidents.keys() - after.incidents.keys():
+            names = before.incidents[number].tasks
             trigger = self._triggers.pop(number, None)
             has_begun = any(
                 name in after.tasks and after.tasks[name].attempt > before.tasks[name].attempt
@@ -117,7 +117,7 @@ class FailureTracker:
             )
             # An evaluator stays down if it has no host.
             has_begun = has_begun or isinstance(event, events.PlanFailed)
-            if has_begun and trigger is not None and not _is_success(before.restarts[number]):
+            if has_begun and trigger is not None and not _is_success(before.incidents[number]):
                 failure = self._failure(before, trigger, names)
                 self._sent.clear()
                 return failure
@@ -125,7 +125,7 @@ class FailureTracker:
 
     def _early_failure(self, state: JobState) -> Failure | None:
         """Return a failure whose attempts have ended, and after which no restart may begin."""
-        for number, restart in state.restarts.items() if lifecycle.may_recur(state) else ():
+        for number, restart in state.incidents.items() if lifecycle.may_recur(state) else ():
             if not restart.attempts_left:
                 trigger = self._triggers.pop(number, None)
                 if trigger is not None and not _is_success(restart):
@@ -158,7 +158,7 @@ class FailureTracker:
         If the job fails, the verdict on that covers all tasks except evaluators.
         """
         has_failed = after.outcome is not None and after.outcome.result is Result.FAILED
-        for number, restart in before.restarts.items():
+        for number, restart in before.incidents.items():
             if _is_success(restart) or number not in self._triggers:  # it was reported early
                 continue
             if restart.budget == Role.EVALUATOR.value or not has_failed:
@@ -229,6 +229,6 @@ class FailureTracker:
         )
 
 
-def _is_success(restart: lifecycle.Restart) -> bool:
+def _is_success(restart: lifecycle.Incident) -> bool:
     """Whether it follows no failure: a task that exited 0 starts again, by `restart.on: always`."""
     return restart.cause.code is Code.TASK_EXITED and restart.cause.status == 0
