@@ -60,7 +60,14 @@ from distrun.spec.model import (
 from distrun.strategies import STRATEGIES, Role
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.pool import HostPool
-from distrun.supervisor.hosts.reach import Connection, Login, Purpose, Reach
+from distrun.supervisor.hosts.reach import (
+    Connection,
+    Lifetime,
+    Login,
+    Purpose,
+    Reach,
+    agent_exited,
+)
 from distrun.supervisor.supervisor import Supervisor
 from distrun.sync.manifest import FileEntry, Manifest
 from distrun.words.causes import cause_text
@@ -347,7 +354,7 @@ class Agent:
 class EmulatedReach(Reach):
     """Leads to an emulated agent."""
 
-    can_reattach = True
+    lifetime = Lifetime.LEASE
     connect_timeout = 10.0
 
     def __init__(self, agent: Agent) -> None:
@@ -363,8 +370,10 @@ class EmulatedReach(Reach):
     def address(self, hello: Any, hellos: Any) -> str | None:
         return str(hello.address) or None
 
-    def diagnose(self, connection: Connection, status: int | None) -> Cause:
-        return Cause(Code.SSH_TIMED_OUT)
+    def diagnose(
+        self, connection: Connection, status: int | None, *, was_up: bool
+    ) -> tuple[Cause, bool]:
+        return agent_exited(status or 0) if was_up else Cause(Code.SSH_TIMED_OUT), False
 
 
 class InstantSelector(selectors.EpollSelector):
@@ -491,7 +500,7 @@ class World:
         file = FileEntry(path="main.py", mode=0o644, size=len(FILE), digest=DIGEST)
         return Manifest(base=str(source), files=(file,))
 
-    def _make_reach(self, host: HostSpec, _: Spec) -> EmulatedReach:
+    def _make_reach(self, host: HostSpec, *_: Any) -> EmulatedReach:
         return EmulatedReach(self.agents[host.name])
 
     @property

@@ -112,7 +112,7 @@ class World:
         self.machines.pumps.append(self._read_notices)
         self._patches = contextlib.ExitStack()
         for target, name, value in (
-            (ssh, "make_reach", lambda host, spec: _Reach(host.name, spec, self)),
+            (ssh, "make_reach", lambda host, spec, *_: _Reach(host.name, spec, self)),
             (runner, "NotifySocket", self._notify_socket),
             (importlib.import_module("distrun.agent.agent"), "PortHolder", machines.Ports),
             (py_spy, "find", lambda: None),  # stacks would be dumped in a fork

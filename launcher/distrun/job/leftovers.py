@@ -166,12 +166,14 @@ def _is_incomplete(folder: JobFolder) -> bool:
 def _may_use_hosts(folder: JobFolder) -> bool:
     """Whether the spec has hosts with agents that can outlive their supervisor."""
     from distrun.supervisor.hosts.former_agents import make_former_reach
+    from distrun.supervisor.hosts.reach import Lifetime
 
     try:
         spec = resumption.spec_of(folder, ())
     except DistrunError:
         return True
-    return not all(make_former_reach(h.name, spec).is_below_supervisor for h in spec.hosts)
+    reaches = (make_former_reach(host.name, spec) for host in spec.hosts)
+    return any(reach.lifetime is not Lifetime.SUPERVISOR for reach in reaches)
 
 
 def _unknown_hosts(folder: JobFolder) -> HostError:

@@ -20,6 +20,7 @@ from distrun.spec.regular_file import read_regular_file
 from distrun.supervisor.hosts.file_source import Arguments, FileSource, Found, Wanted, is_plain
 from distrun.supervisor.hosts.former_agents import make_former_reach
 from distrun.supervisor.hosts.link import MAX_CONNECTING, Links
+from distrun.supervisor.hosts.reach import Lifetime
 from distrun.supervisor.received_tree import ReceivedTree
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class Fetch:
         for host in dict.fromkeys(str(task["host"]) for task in tasks):
             agent = agents.get(host)
             reach = make_former_reach(host, self._spec, "" if agent is None else agent.found_as)
-            if reach.is_below_supervisor:
+            if reach.lifetime is Lifetime.SUPERVISOR:
                 continue
             own = [task for task in tasks if task["host"] == host]
             workdirs = list(dict.fromkeys(str(task["workdir"]) for task in own))

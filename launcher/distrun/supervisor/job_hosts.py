@@ -17,7 +17,7 @@ from distrun.job import events
 from distrun.job import folder as job_folder
 from distrun.spec.model import Ready
 from distrun.supervisor import forked_process
-from distrun.supervisor.hosts.reach import Logins, make_reach
+from distrun.supervisor.hosts.reach import Lifetime, Logins, make_reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from distrun.agent.protocol.file_messages import TransferProgress
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.file_delivery import FileDelivery, FileSender
-    from distrun.supervisor.hosts.reach import Reach
+    from distrun.supervisor.hosts.reach import HostView, Reach
     from distrun.sync.manifest import Manifest
 
 _UNASSIGNED = range(20000, 32768)
@@ -60,6 +60,7 @@ class JobHosts:
         spec: Spec,
         order: Callable[[str, Order], None],
         folder: Path,
+        manifest: Manifest | None = None,
         *,
         emit: Callable[[events.Event], None] = lambda _: None,
         has_preflight: bool = False,
@@ -82,10 +83,10 @@ class JobHosts:
         self.specs = hosts | {host.name: host for host in others}
         self.names = tuple(self.specs)
         """In the order of the spec, spares last."""
-        self.reaches = {name: make_reach(host, spec) for name, host in self.specs.items()}
+        self._manifest = manifest
+        self.reaches = {name: make_reach(host, spec, manifest) for name, host in self.specs.items()}
         self.delivery: FileDelivery | None = None
         """Sends the program's files, if any are sent."""
-        self._manifest: Manifest | None = None
         self.hellos: dict[str, protocol.Hello] = {}
         self.left_out: dict[str, Cause] = {}
         """Why spares cannot be used."""
@@ -100,7 +101,10 @@ class JobHosts:
     @property
     def hosts_without_files(self) -> list[str]:
         """The hosts that must be sent the program's files."""
-        return [name for name, reach in self.reaches.items() if not reach.sees("files")]
+        return [name for name in self.reaches if not self._view(name).has_files]
+
+    def _view(self, host: str) -> HostView:
+        return self.reaches[host].describe(self.hellos.get(host, _UNKNOWN_HOST))
 
     @property
     def has_all_logs_here(self) -> bool:
@@ -109,7 +113,7 @@ class JobHosts:
 
     def has_own_logs(self, host: str) -> bool:
         """Whether the tasks on a host write their logs there."""
-        return not self.reaches[host].is_below_supervisor
+        return self.reaches[host].lifetime is not Lifetime.SUPERVISOR
 
     def deliver(
         self,
@@ -122,14 +126,12 @@ class JobHosts:
 
         lacking = self.hosts_without_files
         self.delivery = FileDelivery(manifest, lacking, send_list, self.emit, show_progress)
-        self._manifest = manifest
-        for reach in self.reaches.values():
-            reach.files = manifest
 
     def add_hello(self, host: str, hello: protocol.Hello) -> None:
         """Note that a host's agent has answered; send it the files."""
         reach, is_only = self.reaches[host], len(self.names) == 1
-        self.hellos[host] = hello = reach.usable(hello)
+        view = reach.describe(hello)
+        self.hellos[host] = hello = view.hello
         was_left_out = self.left_out.pop(host, None) is not None
         self.held_ports[host] = []
         self.emit(
@@ -144,17 +146,19 @@ class JobHosts:
                 kind=self.specs[host].kind,
                 pid_namespace=hello.pid_namespace,
                 address=hello.address or None,
-                found_as=reach.found_as,
+                found_as=view.found_as,
                 behind=round(time.time() - hello.at, 3),
                 token=hello.token,
                 folder=hello.folder,
                 spare=self.specs[host].spare,
                 # If this machine is the only host and its agent dies, the job ends.
-                room=None if is_only and reach.is_below_supervisor else self._rooms[host],
+                room=None
+                if is_only and reach.lifetime is Lifetime.SUPERVISOR
+                else self._rooms[host],
             )
         )
         if self.delivery is not None:
-            if reach.sees("files"):
+            if view.has_files:
                 self.delivery.forget(host)  # only now it is known that it has them
             elif was_left_out:
                 self.delivery.add(host)
@@ -162,9 +166,8 @@ class JobHosts:
 
     def reconnect(self, host: str) -> Reach:
         """Return how to connect to a host anew; what it had before is gone."""
-        self.reaches[host] = make_reach(self.specs[host], self.spec)
-        self.reaches[host].files = self._manifest
-        if self.delivery is not None and not self.reaches[host].sees("files"):
+        self.reaches[host] = make_reach(self.specs[host], self.spec, self._manifest)
+        if self.delivery is not None and not self._view(host).has_files:
             self.delivery.add(host)
         return self.reaches[host]
 
@@ -219,16 +222,17 @@ class JobHosts:
 
     def _facts(self, host: str, hello: protocol.Hello, logins: Logins) -> plan.HostFacts:
         reach = self.reaches[host]
-        environ = dict(os.environ) if reach.is_below_supervisor else hello.environ
-        is_sent = not reach.sees("files") and bool(self.spec.program.sync_base)
+        environ = dict(os.environ) if reach.lifetime is Lifetime.SUPERVISOR else hello.environ
+        view = reach.describe(hello)
+        is_sent = not view.has_files and bool(self.spec.program.sync_base)
         return plan.HostFacts(
             cores=hello.cores,
             gpus=plan.visible_gpus(environ, hello.gpus),
-            python=sys.executable if reach.sees("python") else "python3",
+            python=sys.executable if view.has_python else "python3",
             environ=environ,
             address=reach.address(hello, logins),
             files=hello.files if is_sent else None,
-            has_launch_folders=reach.sees("files"),
+            has_launch_folders=view.has_files,
             libc=hello.libc,
         )
 
@@ -243,7 +247,7 @@ class JobHosts:
 
         They are sent over the link and are written nowhere.
         """
-        if self.reaches[host].is_below_supervisor:
+        if self.reaches[host].lifetime is Lifetime.SUPERVISOR:
             return {}
         names = self.spec.program.pass_env
         return {name: os.environ[name] for name in names if name in os.environ}

@@ -159,7 +159,7 @@ class Planning:
         wait = min(wait * 2, _LAST_RETURN)
         handle = handle or self._loop.call_at(None, partial(self._reconnect, host))
         is_silent = cause.code is Code.HOST_SILENT_TOO_LONG
-        is_new = is_first and not is_silent and self.hosts.reaches[host].is_replaced
+        is_new = is_first and not is_silent and self.hosts.reaches[host].release is not None
         handle.move(self._loop.now() + (0.0 if is_new else wait))
         self._returns[host] = handle, wait
 

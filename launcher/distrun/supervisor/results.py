@@ -16,6 +16,7 @@ from distrun.job import events
 from distrun.job.scheduler import SUBMITTED
 from distrun.supervisor.file_fetch import Fetch
 from distrun.supervisor.hosts.former_agents import make_former_reach
+from distrun.supervisor.hosts.reach import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,7 +49,7 @@ class Results:
     def start(self, hosts: Iterable[str]) -> bool:
         """Start to fetch them from the hosts of the tasks. Returns whether that takes time."""
         reaches = [make_former_reach(host, self._spec) for host in dict.fromkeys(hosts)]
-        self._hosts = sum(not each.is_below_supervisor for each in reaches)
+        self._hosts = sum(each.lifetime is not Lifetime.SUPERVISOR for each in reaches)
         if not self._hosts:
             return False
         self._progress, writer = os.pipe()

@@ -241,7 +241,9 @@ class Supervisor:
         try:
             folder, has_preflight = self._folder.path, self._has_preflight
             hosts = JobHosts(
-                self._spec, self._hosts.order, folder, emit=self.emit, has_preflight=has_preflight
+                *(self._spec, self._hosts.order, folder, self._manifest),
+                emit=self.emit,
+                has_preflight=has_preflight,
             )
         except DistrunError as error:
             self._job.abort(error)

@@ -142,14 +142,10 @@ class FileSource(LinkUser):
 
     def on_exit(self, connection: Connection, status: int) -> None:
         has_begun = self.is_listed or any(self.files)
-        why = self._reach.loss if has_begun else self._reach.diagnose
-        cause = why(connection, status)
+        cause = self._reach.diagnose(connection, status, was_up=has_begun)[0]
         question = self._reach.question(connection, status, cause)
-        if question is None:
-            self.fail(cause)
-        else:
-            self.link.limit(_SILENT_SECONDS)
-            self.link.ask(question, lambda answer: self.fail(question.cause(cause, answer)))
+        self.link.limit(_SILENT_SECONDS)
+        self.link.ask(question, cause, self.fail)
 
     def _receive(self, message: object) -> bool:
         """Handle a message; returns whether it was to come."""

@@ -204,7 +204,7 @@ class FormerAgent(LinkUser):
             self._on_cleared()
             return
         alive = tasks_alive(status, connection.stderr_text)
-        cause = self.reach.loss(connection, status)
+        cause = self.reach.diagnose(connection, status, was_up=True)[0]
         self._is_alive = bool(alive)
         if alive:
             cause = Cause(Code.FORMER_TASKS_ALIVE, host=self.name, text=alive)
@@ -314,10 +314,8 @@ class FormerAgents:
 
 def make_former_reach(name: str, spec: Spec, found_as: str = "") -> Reach:
     """Return how to reach a host of earlier attempts, which the spec may not have any more."""
-    reach = make_reach(next((h for h in spec.hosts if h.name == name), HostSpec(name=name)), spec)
-    if found_as:
-        reach.found_as = found_as
-    return reach
+    host = next((each for each in spec.hosts if each.name == name), HostSpec(name=name))
+    return make_reach(host, spec, found_as=found_as)
 
 
 def find_former_agents(

@@ -22,7 +22,7 @@ from distrun.supervisor.hosts.bootstrap import NO_COPY, tasks_alive
 from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
 from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, LinkState, LinkUser
 from distrun.supervisor.hosts.log_mirror import LogMirror
-from distrun.supervisor.hosts.reach import Login, Purpose, folder_variable
+from distrun.supervisor.hosts.reach import Lifetime, Login, Purpose, folder_variable
 from distrun.supervisor.hosts.report_receiver import ReportReceiver
 from distrun.supervisor.hosts.sent_agents import sent_agents
 
@@ -108,7 +108,7 @@ class Host(LinkUser):
         self.has_announced_exit = False
         """Whether the agent has announced its exit: it has nothing left to report."""
         lease, self._log_limit = spec.timeouts.link, spec.log_max_size
-        self._lease = 0.0 if reach.is_below_supervisor else lease
+        self._lease = 0.0 if reach.lifetime is Lifetime.SUPERVISOR else lease
         self._links, self._observer = links, observer
         self._logs, self._variables = logs, variables
         self.link = Link(links, self, reach.connect_timeout, lease)
@@ -151,7 +151,7 @@ class Host(LinkUser):
         self.link.touch()
         if isinstance(message, protocol.StartTask):
             self._has_tasks = True
-            if not self.reach.is_below_supervisor:
+            if self.reach.lifetime is not Lifetime.SUPERVISOR:
                 self.mirror.add(message.log)
         elif isinstance(message, protocol.Shutdown):
             message = self._shutdown = protocol.Shutdown(
@@ -160,10 +160,11 @@ class Host(LinkUser):
         # An agent below this process may be suspended with it, and ends with its link. Its tasks
         # may have processes that do not die.
         is_end = type(message).__name__ in ENDS
-        if self.reach.can_reattach or (self.reach.is_below_supervisor and is_end):
+        is_leased = self.reach.lifetime is Lifetime.LEASE
+        if is_leased or (self.reach.lifetime is Lifetime.SUPERVISOR and is_end):
             self._deadlines.record_order(message)
         self.reports.checker.record_order(message)
-        number = self._outbox.add(message) if self.reach.can_reattach else 0
+        number = self._outbox.add(message) if is_leased else 0
         if state in (LinkState.CONNECTING, LinkState.UP) and connection is not None:
             connection.channel.send(message, number)
             self._follow_logs(connection)
@@ -283,7 +284,7 @@ class Host(LinkUser):
         self._copy_key, connection.agent_size = connection.copy_key, len(agent)
         if agent:
             connection.channel.send_bytes(agent)
-        is_here = self.reach.is_below_supervisor
+        is_here = self.reach.lifetime is Lifetime.SUPERVISOR
         folder = os.path.realpath(self._logs) if is_here else ""
         variables = () if is_here else self._variables
         configuration = protocol.Configure(
@@ -304,9 +305,9 @@ class Host(LinkUser):
     def on_end(self, connection: Connection) -> None:  # noqa: ARG002 - it is the only one
         if self._violation is not None or self.has_announced_exit:
             return
-        if self.reach.can_reattach:
+        if self.reach.lifetime is Lifetime.LEASE:
             self.link.limit(_EXIT_SECONDS)
-        elif self.reach.is_below_supervisor:
+        elif self.reach.lifetime is Lifetime.SUPERVISOR:
             # Its guard ends what it has left, unless that does not die.
             self.link.limit(protocol.KILL_GRACE + processes.DEATH_SECONDS)
 
@@ -318,34 +319,21 @@ class Host(LinkUser):
             is_first = self._attempts < _MAX_FIRST_ATTEMPTS
             if self._has_no_copy(connection):
                 self._connect_again(0.0)
-            elif is_first and reach.is_transient(connection, status):
+            elif is_first and reach.diagnose(connection, status, was_up=False)[1]:
                 # Hosts that were refused together must not try again at the same time.
                 delay = _FIRST_RETRY_SECONDS * 2 ** (self._attempts - 1)
                 self._connect_again(random.uniform(delay / 2, delay * 3 / 2))  # noqa: S311 - no secret
             else:
                 self._fail_to_connect(status)
         elif state is LinkState.UP:
-            self._ask(connection, status, reach.loss(connection, status), self._on_death)
+            cause = reach.diagnose(connection, status, was_up=True)[0]
+            self.link.ask(reach.question(connection, status, cause), cause, self._on_death)
         elif connection.agent_is_gone(status):
             self._mark_agent_gone()
         else:
             alive = tasks_alive(status, connection.stderr_text)
             left = Cause(Code.FORMER_TASKS_ALIVE, host=self.name, text=alive)
-            self._retry(left if alive else reach.loss(connection, status))
-
-    def _ask(
-        self,
-        connection: Connection,
-        status: int | None,
-        cause: Cause,
-        follow: Callable[[Cause], None],
-    ) -> None:
-        """Call `follow` with a cause, once more is known of it if that is to be found out."""
-        question = self.reach.question(connection, status, cause)
-        if question is None:
-            follow(cause)
-        else:
-            self.link.ask(question, lambda answer: follow(question.cause(cause, answer)))
+            self._retry(left if alive else reach.diagnose(connection, status, was_up=True)[0])
 
     def _has_no_copy(self, connection: Connection) -> bool:
         """Whether the host says for the first time that it has not kept the agent's modules.
@@ -368,10 +356,11 @@ class Host(LinkUser):
         if self._is_unneeded:
             self._mark_gone(Cause(Code.AGENT_NOT_NEEDED))
         elif connection is not None:
-            cause = self.reach.diagnose(connection, status)
+            cause = self.reach.diagnose(connection, status, was_up=False)[0]
             self.link.close()
             self.link.limit(None)
-            self._ask(connection, status, cause, self._mark_unreachable)
+            question = self.reach.question(connection, status, cause)
+            self.link.ask(question, cause, self._mark_unreachable)
 
     def _retry(self, cause: Cause) -> None:
         self._loss = cause
@@ -418,7 +407,7 @@ class Host(LinkUser):
             self._fail_to_connect(None)
         elif self.link.state is LinkState.RECONNECTING:
             self._retry(Cause(Code.NOT_ANSWERED))
-        elif self.reach.is_below_supervisor:
+        elif self.reach.lifetime is Lifetime.SUPERVISOR:
             self._handle_link_loss(Cause(Code.AGENT_GONE))
         else:
             self._handle_link_loss(Cause(Code.SSH_NOT_ENDED))
@@ -426,7 +415,7 @@ class Host(LinkUser):
     @property
     def _lost_at(self) -> float | None:
         """When the link counts as lost unless a heartbeat comes first."""
-        if self._last_heartbeat is None or not self.reach.can_reattach:
+        if self._last_heartbeat is None or self.reach.lifetime is not Lifetime.LEASE:
             return None
         return self._last_heartbeat + _MISSED_HEARTBEATS * protocol.heartbeat_interval(self._lease)
 
@@ -472,11 +461,11 @@ class Host(LinkUser):
         if self.link.state is LinkState.CONNECTING:
             self._mark_unreachable(cause)
             return
-        if self.reach.is_below_supervisor:
+        if self.reach.lifetime is Lifetime.SUPERVISOR:
             self._mark_gone(cause)  # the pool ends what it leaves, or names it
             return
         self._dismiss(connection)
-        if self.reach.can_reattach:
+        if self.reach.lifetime is Lifetime.LEASE:
             self.link.limit(_EXIT_SECONDS)
 
     def _dismiss(self, connection: Connection) -> None:
@@ -495,7 +484,7 @@ class Host(LinkUser):
 
     def handle(self, connection: Connection, message: Report) -> None:
         """Handle a report that was checked."""
-        if self.reach.can_reattach or self.reach.is_below_supervisor:
+        if self.reach.lifetime is not Lifetime.LINK:
             self._deadlines.record_report(message)
         handler = self._handlers.get(type(message))
         if handler is not None:
@@ -543,7 +532,8 @@ class Host(LinkUser):
             return
         if cause.is_disk_full:
             cause = cause._replace(name=variable)
-        self._ask(connection, None, cause, partial(self._report_fault, connection, message))
+        question = self.reach.question(connection, None, cause)
+        self.link.ask(question, cause, partial(self._report_fault, connection, message))
 
     def _report_fault(self, connection: Connection, fault: protocol.Fault, cause: Cause) -> None:
         """Report why the agent cannot continue; messages that have waited for that follow."""
@@ -585,7 +575,8 @@ class Host(LinkUser):
     def _follow_logs(self, connection: Connection) -> None:
         """Have the agent send its logs: with the first order, before which there is no log."""
         is_up = self.link.state is LinkState.UP
-        if not self.reach.is_below_supervisor and is_up and not connection.follows_logs:
+        is_elsewhere = self.reach.lifetime is not Lifetime.SUPERVISOR
+        if is_elsewhere and is_up and not connection.follows_logs:
             connection.follows_logs = True
             connection.channel.send(protocol.FollowLogs(self.mirror.sizes, connection.log_window))
 
@@ -610,7 +601,7 @@ class Host(LinkUser):
         if self._is_unneeded:
             self._mark_gone(Cause(Code.AGENT_NOT_NEEDED))
             return
-        if self.reach.can_reattach:
+        if self.reach.lifetime is Lifetime.LEASE:
             self.link.lose(was_silent=cause.code is Code.HEARTBEAT_MISSING)
             self._deadlines.pause()
             self._heartbeat_to_acknowledge = 0

@@ -25,13 +25,23 @@ from distrun.kubernetes import keeper, kubectl, manifest, pods
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.hosts.local import isolated_python
-from distrun.supervisor.hosts.reach import Connection, Login, Logins, Purpose, Reach, agent_exited
+from distrun.supervisor.hosts.reach import (
+    Connection,
+    HostView,
+    Lifetime,
+    Login,
+    Logins,
+    Purpose,
+    Reach,
+    agent_exited,
+)
 from distrun.supervisor.hosts.ssh import open_connection
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
     from distrun.supervisor.forked_process import Process
+    from distrun.sync.manifest import Manifest
 
 _NO_LIMIT = 1e8
 _EXIT_NO_POD = 71
@@ -129,13 +139,12 @@ def _keeper_of(spec: Spec, job_id: str) -> _Keeper:
 class KubernetesReach(Reach):
     """A pod. Its agent outlives a lost link for `timeouts.link`."""
 
-    can_reattach = True
-    is_replaced = True
+    lifetime = Lifetime.LEASE
 
-    def __init__(self, host: HostSpec, spec: Spec) -> None:
+    def __init__(self, host: HostSpec, spec: Spec, found_as: str) -> None:
         self._host, self._shape, self._spec = host.name, host.role, spec
         self._connection: Connection | None = None
-        self._former_pod = ""
+        self._former_pod = found_as
         start = spec.timeouts.start
         self.connect_timeout: float = _NO_LIMIT if start is None else start
 
@@ -147,7 +156,7 @@ class KubernetesReach(Reach):
         if login.purpose is Purpose.FILES:
             return self._open_for_files(words, job_id, login)
         is_new, is_former = login.purpose is Purpose.AGENT, login.purpose is Purpose.FORMER
-        pod = "" if is_new or is_former else self.found_as
+        pod = "" if is_new or is_former else self._pod
         reader, writer = os.pipe()
         try:
             keeper = _keeper_of(self._spec, job_id)
@@ -171,64 +180,61 @@ class KubernetesReach(Reach):
         finally:
             os.close(reader)
             os.close(writer)
-        if login.purpose is Purpose.AGENT:
-            connection.agent = partial(bootstrap.start_agent, connection.mark, in_pod=True)
+        if is_new:
             self._connection = connection
-        elif login.purpose is Purpose.REATTACH:
-            connection.begin(login)  # of what is left, the keeper ends the pod
+        if not is_former:  # of what is left, the keeper ends the pod
+            start = partial(bootstrap.start_agent, connection.mark, in_pod=True)
+            connection.begin(login, start)
         return connection
 
     def _open_for_files(self, words: list[str], job_id: str, login: Login) -> Connection:
         """Start a process in the pod that the host has or had, whoever keeps it."""
-        exec_ = ("exec", "-i", "-c", pods.CONTAINER, f"pod/{self.found_as}")  # it is no option
+        exec_ = ("exec", "-i", "-c", pods.CONTAINER, f"pod/{self._pod}")  # it is no option
         command = [*words, *exec_, "--", *_PYTHON]
         connection = open_connection(command, job_id, Code.KUBECTL_NOT_STARTED)
         connection.begin(login)
         return connection
 
     @property
-    def found_as(self) -> str:
+    def _pod(self) -> str:
         return self._facts.get("pod", "") or self._former_pod
-
-    @found_as.setter
-    def found_as(self, pod: str) -> None:
-        self._former_pod = pod
 
     @property
     def _facts(self) -> dict[str, str]:
         """Which pod the host is, from what its connection said first."""
         return {} if self._connection is None else self._connection.answer(_FACTS)
 
+    def describe(self, hello: Hello) -> HostView:
+        return HostView(hello, found_as=self._pod)
+
     def address(self, hello: Hello, logins: Logins) -> str | None:
         return "localhost" if len(logins) == 1 else self._facts.get("ip")
 
-    def diagnose(self, connection: Connection, status: int | None) -> Cause:
+    def diagnose(
+        self, connection: Connection, status: int | None, *, was_up: bool
+    ) -> tuple[Cause, bool]:
         text = connection.stderr_text
         said = _said_cause(text)
         if said is not None:
-            return said
+            return said, False
+        is_of_agent = _ENDED.search(text) is not None
+        if not was_up:
+            return self._failure(text, status or 0), not is_of_agent
+        if is_of_agent:
+            return agent_exited(status or 0, kubectl.last_words(text)), False
+        return kubectl.failure(status or 0, text, Code.KUBECTL_ENDED), False
+
+    def _failure(self, text: str, status: int) -> Cause:
+        """Return why a first connection failed."""
         old = re.search(rf"{bootstrap.TOO_OLD} (\S+)", text)
         if old is not None:
             return Cause(Code.PYTHON_TOO_OLD, name=old[1])
         if "python3" in text and ("not found" in text or "no such file" in text):
             return Cause(Code.PYTHON_MISSING, text=kubectl.last_words(text))
-        return kubectl.failure(status or 0, text)
-
-    def is_transient(self, connection: Connection, status: int) -> bool:
-        text = connection.stderr_text
-        return _said_cause(text) is None and not _ENDED.search(text)
-
-    def loss(self, connection: Connection, status: int) -> Cause:
-        text = connection.stderr_text
-        said = _said_cause(text)
-        if said is not None:
-            return said
-        if _ENDED.search(text):
-            return agent_exited(status, kubectl.last_words(text))
-        return kubectl.failure(status, text, Code.KUBECTL_ENDED)
+        return kubectl.failure(status, text)
 
     def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
-        pod = self.found_as
+        pod = self._pod
         if not pod or cause.code not in _TERMINATED:
             return None
         return Question(pod, partial(self._ask, pod))
@@ -256,6 +262,6 @@ def _said_cause(text: str) -> Cause | None:
     return None
 
 
-def make_reach(host: HostSpec, spec: Spec) -> Reach:
+def make_reach(host: HostSpec, spec: Spec, _files: Manifest | None, found_as: str) -> Reach:
     """Return the reach of a host of the spec."""
-    return KubernetesReach(host, spec)
+    return KubernetesReach(host, spec, found_as)

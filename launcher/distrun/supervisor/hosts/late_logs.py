@@ -19,6 +19,7 @@ from distrun.job.folder import log_name
 from distrun.supervisor import forked_process
 from distrun.supervisor.hosts.former_agents import FormerAgent, make_former_reach
 from distrun.supervisor.hosts.log_mirror import LogMirror
+from distrun.supervisor.hosts.reach import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -79,7 +80,7 @@ class LateLogs:
         Returns how many bytes of its logs have arrived, by the task; nothing if it keeps none.
         """
         has_removed_all = host.has_announced_exit and not host.preserved_folder
-        if not host.reach.can_reattach or not host.token or has_removed_all:
+        if host.reach.lifetime is not Lifetime.LEASE or not host.token or has_removed_all:
             return {}
         mirror = LogMirror(self._logs, self._limit)
         mirror.add_late_of(host.mirror, at)

@@ -25,6 +25,8 @@ from distrun.supervisor.hosts.inquiry import Inquiries
 from distrun.supervisor.hosts.reach import Attempt
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distrun.agent.loop import Loop
     from distrun.agent.protocol import Report
     from distrun.supervisor.hosts.inquiry import OnAnswer, Question
@@ -246,11 +248,14 @@ class Link:
         """Whether a question about this connection waits for its answer."""
         return self._asked is not None
 
-    def ask(self, question: Question, follow: OnAnswer) -> None:
-        """Call `follow` with the answer, unless the connection is closed before.
+    def ask(self, question: Question | None, cause: Cause, follow: Callable[[Cause], None]) -> None:
+        """Call `follow` with a cause, once the answer is known, unless it is closed before.
 
         Nothing more is received until then, and the exit of the login waits.
         """
+        if question is None:
+            follow(cause)
+            return
         connection, has_waited = self.connection, False
 
         def on_answer(answer: Any) -> None:
@@ -258,7 +263,7 @@ class Link:
                 return
             self._asked = None
             self.touch()
-            follow(answer)
+            follow(question.cause(cause, answer))
             if has_waited and connection is not None and connection is self.connection:
                 if not self.is_asking:
                     self._watch(connection)

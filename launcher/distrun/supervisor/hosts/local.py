@@ -24,6 +24,8 @@ from distrun.supervisor.hosts.host_channel import HostChannel
 from distrun.supervisor.hosts.reach import (
     FORK_ERRORS,
     Connection,
+    HostView,
+    Lifetime,
     Login,
     Logins,
     Reach,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
     from distrun.supervisor.forked_process import Process
+    from distrun.sync.manifest import Manifest
 
 SOURCES = str(Path(__file__).resolve().parents[3])
 """The folder of the package."""
@@ -121,7 +124,7 @@ class LocalReach(Reach):
             :func:`isolated_python`, or a fork of a supervisor.
     """
 
-    is_below_supervisor = True
+    lifetime = Lifetime.SUPERVISOR
 
     def __init__(self, command: Callable[..., list[str]] | None = None) -> None:
         self._command = command
@@ -157,17 +160,17 @@ class LocalReach(Reach):
             env={**os.environ, "DISTRUN_JOB_ID": job_id},
         )
 
-    def sees(self, what: str) -> bool:  # noqa: ARG002
-        return True
+    def describe(self, hello: Hello) -> HostView:
+        return HostView(hello, has_files=True, has_python=True)
 
     def address(self, hello: Hello, logins: Logins) -> str | None:  # noqa: ARG002
         # A job on one machine stays on localhost.
         return None if len(logins) == 1 else logins.find_own_address()
 
-    def diagnose(self, connection: Connection, status: int | None) -> Cause:  # noqa: ARG002
-        if status in FORK_ERRORS:
-            return Cause(Code.AGENT_NOT_STARTED, errno=status)
-        return agent_exited(status or 0)
+    def diagnose(self, _: Connection, status: int | None, *, was_up: bool) -> tuple[Cause, bool]:
+        if status in FORK_ERRORS and not was_up:
+            return Cause(Code.AGENT_NOT_STARTED, errno=status), False
+        return agent_exited(status or 0), False
 
 
 def _connection(process: Process, stream: socket.socket) -> Connection:
@@ -215,6 +218,6 @@ def _take_job() -> None:
     syscalls.live_without_parent()
 
 
-def make_reach(_host: HostSpec, _spec: Spec) -> Reach:
+def make_reach(_host: HostSpec, _spec: Spec, _files: Manifest | None, _found_as: str) -> Reach:
     """Return the reach of a host of the spec."""
     return LocalReach()

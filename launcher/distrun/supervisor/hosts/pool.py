@@ -17,6 +17,7 @@ from distrun.supervisor.hosts.host import Host
 from distrun.supervisor.hosts.late_logs import LateLogs
 from distrun.supervisor.hosts.link import Links
 from distrun.supervisor.hosts.local import end_unused_agent
+from distrun.supervisor.hosts.reach import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -107,7 +108,7 @@ class HostPool:
             about = (self._spec, self._logs, self._variables, self._former.get(name, {}))
             self._hosts[name] = host = Host(name, reach, self.links, self, *about)
             host.link.connect()
-        if not any(reach.is_below_supervisor for reach in reaches.values()):
+        if all(reach.lifetime is not Lifetime.SUPERVISOR for reach in reaches.values()):
             end_unused_agent()
 
     def order(self, host: str, message: Order) -> None:
@@ -143,7 +144,7 @@ class HostPool:
     def _give_up_hosts(self) -> None:
         """Once the job ends and all hosts are gone, remove those that it has created."""
         if self._is_ending and not self._hosts:
-            found = [each.release() for each in self._reaches.values()]
+            found = [each.release() for each in self._reaches.values() if each.release is not None]
             self._removals += [each for each in found if each is not None]
 
     def deliver(self, host: str, sender: FileSender, parts: list[Order]) -> None:
@@ -165,7 +166,8 @@ class HostPool:
     def below_supervisor(self) -> str | None:
         """A host whose agent and tasks are processes below this one; None: there is none."""
         hosts = self._hosts.values()
-        return next((host.name for host in hosts if host.reach.is_below_supervisor), None)
+        here = (host.name for host in hosts if host.reach.lifetime is Lifetime.SUPERVISOR)
+        return next(here, None)
 
     def abandon_lost(self) -> None:
         """Stop waiting for hosts that are out of reach: the job must end at once."""
@@ -212,13 +214,13 @@ class HostPool:
         `grace`: seconds from now on, after which they get SIGKILL.
         """
         for host in self._hosts.values():
-            if host.reach.is_below_supervisor:
+            if host.reach.lifetime is Lifetime.SUPERVISOR:
                 host.limit_ends(grace)
 
     def resume_suspended(self) -> None:
         """Resume agents below this process: a suspended agent could not end its tasks."""
         for host in self._hosts.values():
-            if host.reach.is_below_supervisor and host.link.pid is not None:
+            if host.reach.lifetime is Lifetime.SUPERVISOR and host.link.pid is not None:
                 processes.resume(host.link.pid)
 
     def find_interruption(self, cause: Cause, follow: Callable[[Cause], None]) -> None:
@@ -237,7 +239,7 @@ class HostPool:
         """
         for host in list(self._hosts.values()):
             pid = host.link.pid
-            if host.reach.is_below_supervisor and pid is not None and _is_stopped(pid):
+            if host.reach.lifetime is Lifetime.SUPERVISOR and pid is not None and _is_stopped(pid):
                 processes.resume(pid)
         self.links.check_exits()
         self._removals = [each for each in self._removals if each.poll() is None]
@@ -305,7 +307,7 @@ class HostPool:
         """
         del self._hosts[host.name]
         self.note_former(host.name, host.attempts)
-        if not host.reach.is_below_supervisor and self._hosts:
+        if host.reach.lifetime is not Lifetime.SUPERVISOR and self._hosts:
             follow([])
             return
         self._give_up_hosts()
@@ -325,7 +327,7 @@ class HostPool:
         if not left:
             return cause
         pids = " ".join(map(str, left[:_MOST_NAMED]))
-        if host.reach.is_below_supervisor:
+        if host.reach.lifetime is Lifetime.SUPERVISOR:
             return Cause(Code.PROCESSES_NOT_ENDED, text=pids, within=(cause,))
         print(f"processes that do not die: {pids}", file=sys.stderr)  # noqa: T201 - its log
         return cause

@@ -113,8 +113,11 @@ class Connection:
         """
         return bootstrap.NO_AGENT in self.stderr_text or status == bootstrap.EXIT_NO_AGENT
 
-    def begin(self, login: Login) -> None:
-        """Send the program that a login runs instead of an agent."""
+    def begin(self, login: Login, agent: Callable[[], bytes] = bytes) -> None:
+        """Note what starts the agent, or send the program that a login runs instead of one."""
+        if login.purpose is Purpose.AGENT:
+            self.agent = agent
+            return
         programs: dict[Purpose, Callable[..., bytes]] = {
             Purpose.REATTACH: bootstrap.reattach,
             Purpose.FORMER: bootstrap.end_former,
@@ -211,6 +214,35 @@ class Login(NamedTuple):
     attempt: Attempt | None = None
 
 
+class Lifetime(Enum):
+    """With what an agent ends that it does not end by itself."""
+
+    SUPERVISOR = "supervisor"
+    """It and its tasks are processes below the supervisor, which inherits what a dead agent leaves
+    behind and can resume a suspended one. Tasks have the launch command's environment, and their
+    logs are in the job's folder. Other agents have a lease."""
+    LINK = "link"
+    LEASE = "lease"
+    """Only with its lease: a lost link can be reconnected."""
+
+
+class HostView(NamedTuple):
+    """What the job may use of a host.
+
+    Attributes:
+        hello: its facts, without what is not for the job.
+        has_files: whether it has this machine's files at the same path.
+        has_python: the same of the interpreter that runs distrun.
+        found_as: how a later login finds this very host, such as the name of a pod; empty: by its
+            name.
+    """
+
+    hello: Hello
+    has_files: bool = False
+    has_python: bool = False
+    found_as: str = ""
+
+
 class Reach:
     """How one host is reached.
 
@@ -218,20 +250,13 @@ class Reach:
     elsewhere never asks for the kind.
     """
 
-    is_below_supervisor: bool = False
-    """Whether the agent and its tasks are processes below the supervisor, which inherits what a
-    dead agent leaves behind and can resume a suspended one. Tasks have the launch command's
-    environment, and their logs are in the job's folder. Other agents have a lease."""
-    is_replaced: bool = False
-    """Whether another machine takes the place of a lost host at once."""
-    can_reattach: bool = False
-    """Whether a lost link can be reconnected. If not, a host with a lost link is gone."""
-    found_as: str = ""
-    """How a later login finds this very host, such as the name of a pod; empty: by its name."""
+    lifetime: Lifetime = Lifetime.LINK
     connect_timeout: float | None = None
     """Seconds for a connection, the login not counted; None: no limit."""
-    files: Manifest | None = None
-    """The program's files, if any are sent to hosts that lack them."""
+    release: Callable[[], Process | None] | None = None
+    """Gives up all hosts of this kind, which the job has made: it needs them no more. Returns the
+    process that removes them, if any; the job has ended once that has. Another host takes the place
+    of a lost one at once. None: the job has not made them."""
 
     def open(self, job_id: str, login: Login) -> Connection:
         """Start the process of a connection, without waiting for it, and begin the login.
@@ -241,13 +266,9 @@ class Reach:
         """
         raise NotImplementedError
 
-    def sees(self, what: str) -> bool:
-        """Return whether the host has this machine's `files` or `python` at the same path."""
-        return False
-
-    def usable(self, hello: Hello) -> Hello:
-        """Return the facts of the host with what the job may use of it."""
-        return hello
+    def describe(self, hello: Hello) -> HostView:
+        """Return what the job may use of a host, by what it has said of itself."""
+        return HostView(hello)
 
     def address(self, hello: Hello, logins: Logins) -> str | None:
         """Return the address by which other hosts reach this one; None: its name in the spec.
@@ -258,21 +279,19 @@ class Reach:
         """
         raise NotImplementedError
 
-    def diagnose(self, connection: Connection, status: int | None) -> Cause:
-        """Return why the first connection to the host failed, without waiting for anything.
+    def diagnose(
+        self, connection: Connection, status: int | None, *, was_up: bool
+    ) -> tuple[Cause, bool]:
+        """Return why a connection ended, and whether a first one should be tried again.
+
+        Nothing is waited for.
 
         Args:
             status: how the process exited, as Popen has it; None: it ran for too long.
+            was_up: whether the link was established: then the cause is AGENT_EXITED if the agent
+                ended it. If not, it says why the first connection to the host failed.
         """
         raise NotImplementedError
-
-    def is_transient(self, connection: Connection, status: int) -> bool:
-        """Return whether a failed first connection should be tried again."""
-        return False
-
-    def loss(self, connection: Connection, status: int) -> Cause:
-        """Return why an established link ended: AGENT_EXITED if the agent did, else the link."""
-        return agent_exited(status)
 
     def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
         """Return what would tell more than a cause does; None: nothing.
@@ -285,23 +304,23 @@ class Reach:
         """
         return None
 
-    def release(self) -> Process | None:
-        """Give up all hosts of this kind: the job needs them no more.
-
-        Returns the process that removes them, if any; the job has ended once that has.
-        """
-        return None
-
 
 def folder_variable(reach: Reach) -> str:
     """Return the variable that moves the folder of a host's logs to another disk."""
-    return "DISTRUN_HOME" if reach.is_below_supervisor else "XDG_STATE_HOME"
+    return "DISTRUN_HOME" if reach.lifetime is Lifetime.SUPERVISOR else "XDG_STATE_HOME"
 
 
-def make_reach(host: HostSpec, spec: Spec) -> Reach:
-    """Return how a host is reached: by the module of this package that its spec names."""
+def make_reach(
+    host: HostSpec, spec: Spec, files: Manifest | None = None, found_as: str = ""
+) -> Reach:
+    """Return how a host is reached: by the module of this package that its spec names.
+
+    Args:
+        files: the program's files, if any are sent to hosts that lack them.
+        found_as: :attr:`HostView.found_as` of a host that an earlier process was connected to.
+    """
     module = importlib.import_module(f"distrun.supervisor.hosts.{host.reach}")
-    reach: Reach = module.make_reach(host, spec)
+    reach: Reach = module.make_reach(host, spec, files, found_as)
     return reach
 
 

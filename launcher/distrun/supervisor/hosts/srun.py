@@ -17,12 +17,13 @@ from distrun.slurm import commands, step_end
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.inquiry import Question
-from distrun.supervisor.hosts.reach import Connection, Login, Logins, Purpose, Reach, agent_exited
+from distrun.supervisor.hosts.reach import Connection, HostView, Login, Logins, Reach, agent_exited
 from distrun.supervisor.hosts.ssh import open_connection
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, SlurmNode, Spec
+    from distrun.sync.manifest import Manifest
 
 _CONNECT_SECONDS = 60.0
 """A busy slurmctld lets srun wait, and srun tries again by itself."""
@@ -41,10 +42,12 @@ _NO_GPUS = "NoDevFiles"
 class SrunReach(Reach):
     """A node by its name in Slurm."""
 
-    def __init__(self, host: str, given: SlurmNode, spec: Spec) -> None:
+    def __init__(
+        self, host: str, given: SlurmNode, scripts: tuple[str, ...], files: Manifest | None
+    ) -> None:
         self._host = host
         self._given = given
-        self._spec = spec
+        self._scripts, self._files = scripts, files
         self._connection: Connection | None = None
         self.connect_timeout: float = _CONNECT_SECONDS
 
@@ -53,11 +56,8 @@ class SrunReach(Reach):
         command += [f"--cpus-per-task={self._given.cores}", f"--nodelist={self._host}", *_COMMAND]
         environ = _environment(self._given)
         connection = open_connection(command, job_id, Code.SRUN_NOT_STARTED, environ)
-        if login.purpose is Purpose.AGENT:
-            connection.agent = partial(self._start_agent, connection.mark)
-            self._connection = connection
-        else:
-            connection.begin(login)
+        connection.begin(login, partial(self._start_agent, connection.mark))
+        self._connection = connection
         return connection
 
     def _start_agent(self, mark: bytes) -> bytes:
@@ -67,34 +67,38 @@ class SrunReach(Reach):
 
     def _names(self) -> tuple[str, list[str]]:
         """The files that tasks need, relative to a folder."""
-        if self.files is None:
-            return "/", list(self._spec.scripts)
-        files, links = self.files.files, self.files.links
-        return self.files.base, [each.path for each in files] + [each.path for each in links]
+        if self._files is None:
+            return "/", list(self._scripts)
+        files, links = self._files.files, self._files.links
+        return self._files.base, [each.path for each in files] + [each.path for each in links]
 
-    def sees(self, what: str) -> bool:
-        """Return what the node has said of itself before its agent started."""
-        connection = self._connection
-        return connection is not None and connection.answer(ANSWER).get(what) is True
+    def describe(self, hello: Hello) -> HostView:
+        """Return a node's facts without what Slurm has not given to the job.
 
-    def usable(self, hello: Hello) -> Hello:
-        """Return a node's facts without what Slurm has not given to the job."""
+        What it sees it has said before its agent started.
+        """
+        seen = {} if self._connection is None else self._connection.answer(ANSWER)
         environ = dict(hello.environ)
         if environ.get("CUDA_VISIBLE_DEVICES") == _NO_GPUS:
             environ["CUDA_VISIBLE_DEVICES"] = ""
         cores = min(hello.cores, float(self._given.cores))
-        return hello._replace(cores=cores, environ=environ)
+        usable = hello._replace(cores=cores, environ=environ)
+        return HostView(usable, seen.get("files") is True, seen.get("python") is True)
 
     def address(self, hello: Hello, logins: Logins) -> str | None:
         if len(logins) == 1:
             return "localhost"
         return login_address(hello, len(logins), logins.find_own_address)
 
-    def diagnose(self, connection: Connection, status: int | None) -> Cause:
+    def diagnose(
+        self, connection: Connection, status: int | None, *, was_up: bool
+    ) -> tuple[Cause, bool]:
         text = connection.stderr_text
+        if was_up:
+            return self._loss(text, status or 0), False
         if "python3" in text and ("No such file" in text or "not found" in text):
-            return Cause(Code.PYTHON_MISSING, text=step_end.last_words(text))
-        return step_end.cause(text, status, self._given.job)
+            return Cause(Code.PYTHON_MISSING, text=step_end.last_words(text)), False
+        return step_end.cause(text, status, self._given.job), False
 
     def question(
         self,
@@ -113,14 +117,11 @@ class SrunReach(Reach):
 
         return Question(job, partial(step_end.ask, job), join=join)
 
-    def loss(self, connection: Connection, status: int) -> Cause:
-        text = connection.stderr_text
+    def _loss(self, text: str, status: int) -> Cause:
         found = step_end.find(text, self._given.job)
         if found is not None:
             return found
-        if step_end.is_from_slurm(text):
-            return step_end.cause(text, status, self._given.job)
-        if status < 0:
+        if status < 0 or step_end.is_from_slurm(text):
             return step_end.cause(text, status, self._given.job)
         return agent_exited(status, step_end.last_words(text))
 
@@ -141,7 +142,7 @@ def _environment(given: SlurmNode) -> dict[str, str]:
     return kept
 
 
-def make_reach(host: HostSpec, spec: Spec) -> Reach:
+def make_reach(host: HostSpec, spec: Spec, files: Manifest | None, _found_as: str) -> Reach:
     """Return the reach of a host of the spec."""
     assert host.slurm is not None  # noqa: S101 - only such hosts are reached by srun
-    return SrunReach(host.name, host.slurm, spec)
+    return SrunReach(host.name, host.slurm, spec.scripts, files)

@@ -23,9 +23,9 @@ from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.hosts.link import LOGIN_SECONDS
 from distrun.supervisor.hosts.reach import (
     Connection,
+    Lifetime,
     Login,
     Logins,
-    Purpose,
     Reach,
     agent_exited,
 )
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
+    from distrun.sync.manifest import Manifest
 
 _PIPE_BYTES = 512 * 1024
 _PIPE_RESERVE = 32 * 1024
@@ -56,7 +57,7 @@ _ALIVE_SECONDS = 10
 class SshReach(Reach):
     """A host by its name in the spec. Its agent outlives a lost link for `timeouts.link`."""
 
-    can_reattach = True
+    lifetime = Lifetime.LEASE
 
     def __init__(self, host: str, spec: Spec) -> None:
         lease = spec.timeouts.link
@@ -75,10 +76,7 @@ class SshReach(Reach):
             is_separate=attempt is not None and attempt.is_separate,
         )
         connection = open_connection(command, job_id, Code.SSH_NOT_STARTED)
-        if login.purpose is Purpose.AGENT:
-            connection.agent = partial(self._start_agent, connection)
-        else:
-            connection.begin(login)
+        connection.begin(login, partial(self._start_agent, connection))
         return connection
 
     def _start_agent(self, connection: Connection) -> bytes:
@@ -88,9 +86,15 @@ class SshReach(Reach):
     def address(self, hello: Hello, logins: Logins) -> str | None:
         return login_address(hello, len(logins), logins.find_own_address)
 
-    def diagnose(self, connection: Connection, status: int | None) -> Cause:
+    def diagnose(
+        self, connection: Connection, status: int | None, *, was_up: bool
+    ) -> tuple[Cause, bool]:
+        if was_up:
+            return _loss(connection, status or 0), False
         names = frozenset({self._host.rpartition("@")[2]})
-        return self._diagnose(connection, status, lambda: KnownHosts(names, ""))
+        cause = self._diagnose(connection, status, lambda: KnownHosts(names, ""))
+        printed = connection.stderr_text
+        return cause, ssh_diagnosis.is_transient(status or 0, printed)
 
     def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
         codes = {each.code for each in (cause, *cause.within)}
@@ -117,16 +121,14 @@ class SshReach(Reach):
             *(self._host, self._settings, status, printed, noise, seconds), find_known=find_known
         )
 
-    def is_transient(self, connection: Connection, status: int) -> bool:
-        return ssh_diagnosis.is_transient(status, connection.stderr_text)
 
-    def loss(self, connection: Connection, status: int) -> Cause:
-        text = ssh_diagnosis.last_line(connection.stderr_text)
-        if 0 <= status != ssh_diagnosis.SSH_FAILED:
-            return agent_exited(status, text)  # ssh passes on the exit code of what it ran
-        if status < 0:
-            return Cause(Code.SSH_ENDED, signal=-status)
-        return Cause(Code.SSH_ENDED, status=status, text=text)
+def _loss(connection: Connection, status: int) -> Cause:
+    text = ssh_diagnosis.last_line(connection.stderr_text)
+    if 0 <= status != ssh_diagnosis.SSH_FAILED:
+        return agent_exited(status, text)  # ssh passes on the exit code of what it ran
+    if status < 0:
+        return Cause(Code.SSH_ENDED, signal=-status)
+    return Cause(Code.SSH_ENDED, status=status, text=text)
 
 
 def is_shared_connection(pid: object) -> bool:
@@ -235,6 +237,6 @@ def _enlarge(pipe: int) -> int:
     return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
 
 
-def make_reach(host: HostSpec, spec: Spec) -> Reach:
+def make_reach(host: HostSpec, spec: Spec, _files: Manifest | None, _found_as: str) -> Reach:
     """Return the reach of a host of the spec."""
     return SshReach(host.name, spec)
