@@ -367,7 +367,7 @@ class EmulatedReach(Reach):
             self.agent.close()
         return self.agent.connect()
 
-    def address(self, hello: Any, hellos: Any) -> str | None:
+    def address(self, hello: Any, *_: Any) -> str | None:
         return str(hello.address) or None
 
     def diagnose(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from distrun.agent.protocol import PROTOCOL, Code, Hello
 from distrun.spec.addresses import is_loopback
 from distrun.supervisor.hosts.addresses import login_address, own_address
 from distrun.supervisor.hosts.local import LocalReach
-from distrun.supervisor.hosts.reach import Logins
 from distrun.supervisor.hosts.report_checker import ReportChecker
 from harness.values import not_none
 
@@ -31,11 +31,11 @@ TOLD = hello("gpu3", "198.18.0.3", "198.18.0.9")
 
 
 def dialled(**hellos: Hello) -> dict[str, str | None]:
-    every = Logins(hellos.values())
+    own = partial(own_address, hellos.values())
     return {
-        name: LocalReach().address(said, every)
+        name: LocalReach().address(said, len(hellos), own)
         if name == "local"
-        else login_address(said, len(every), every.find_own_address)
+        else login_address(said, len(hellos), own)
         for name, said in hellos.items()
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -17,7 +18,7 @@ from distrun.job import events
 from distrun.job import folder as job_folder
 from distrun.spec.model import Ready
 from distrun.supervisor import forked_process
-from distrun.supervisor.hosts.reach import Lifetime, Logins, make_reach
+from distrun.supervisor.hosts.reach import Lifetime, make_reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -112,7 +113,7 @@ class JobHosts:
         return not any(map(self.has_own_logs, self.reaches))
 
     def has_own_logs(self, host: str) -> bool:
-        """Whether the tasks on a host write their logs there."""
+        """Whether the tasks on a host write their logs there; others have this environment."""
         return self.reaches[host].lifetime is not Lifetime.SUPERVISOR
 
     def deliver(
@@ -129,8 +130,7 @@ class JobHosts:
 
     def add_hello(self, host: str, hello: protocol.Hello) -> None:
         """Note that a host's agent has answered; send it the files."""
-        reach, is_only = self.reaches[host], len(self.names) == 1
-        view = reach.describe(hello)
+        view, has_others = self.reaches[host].describe(hello), len(self.names) > 1
         self.hellos[host] = hello = view.hello
         was_left_out = self.left_out.pop(host, None) is not None
         self.held_ports[host] = []
@@ -152,9 +152,7 @@ class JobHosts:
                 folder=hello.folder,
                 spare=self.specs[host].spare,
                 # If this machine is the only host and its agent dies, the job ends.
-                room=None
-                if is_only and reach.lifetime is Lifetime.SUPERVISOR
-                else self._rooms[host],
+                room=self._rooms[host] if has_others or self.has_own_logs(host) else None,
             )
         )
         if self.delivery is not None:
@@ -216,21 +214,30 @@ class JobHosts:
             for host in self.names
             if host in used or host in self.hellos
         }
-        logins = Logins(hellos.values())
-        facts = {host: self._facts(host, hellos[host], logins) for host in used}
+
+        @functools.cache
+        def own() -> str | None:
+            # Imported here because a job on one machine needs no address.
+            from distrun.supervisor.hosts.addresses import own_address
+
+            return own_address(hellos.values())
+
+        facts = {}
+        for host in used:
+            address = self.reaches[host].address(hellos[host], len(hellos), own)
+            facts[host] = self._facts(host, hellos[host], address)
         return plan.make(self.spec, placement, facts, free_ports)
 
-    def _facts(self, host: str, hello: protocol.Hello, logins: Logins) -> plan.HostFacts:
-        reach = self.reaches[host]
-        environ = dict(os.environ) if reach.lifetime is Lifetime.SUPERVISOR else hello.environ
-        view = reach.describe(hello)
+    def _facts(self, host: str, hello: protocol.Hello, address: str | None) -> plan.HostFacts:
+        environ = hello.environ if self.has_own_logs(host) else dict(os.environ)
+        view = self.reaches[host].describe(hello)
         is_sent = not view.has_files and bool(self.spec.program.sync_base)
         return plan.HostFacts(
             cores=hello.cores,
             gpus=plan.visible_gpus(environ, hello.gpus),
             python=sys.executable if view.has_python else "python3",
             environ=environ,
-            address=reach.address(hello, logins),
+            address=address,
             files=hello.files if is_sent else None,
             has_launch_folders=view.has_files,
             libc=hello.libc,
@@ -247,7 +254,7 @@ class JobHosts:
 
         They are sent over the link and are written nowhere.
         """
-        if self.reaches[host].lifetime is Lifetime.SUPERVISOR:
+        if not self.has_own_logs(host):
             return {}
         names = self.spec.program.pass_env
         return {name: os.environ[name] for name in names if name in os.environ}

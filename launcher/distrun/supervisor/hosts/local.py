@@ -27,7 +27,6 @@ from distrun.supervisor.hosts.reach import (
     HostView,
     Lifetime,
     Login,
-    Logins,
     Reach,
     agent_exited,
 )
@@ -163,9 +162,8 @@ class LocalReach(Reach):
     def describe(self, hello: Hello) -> HostView:
         return HostView(hello, has_files=True, has_python=True)
 
-    def address(self, hello: Hello, logins: Logins) -> str | None:  # noqa: ARG002
-        # A job on one machine stays on localhost.
-        return None if len(logins) == 1 else logins.find_own_address()
+    def address(self, _: Hello, hosts: int, own: Callable[[], str | None]) -> str | None:
+        return None if hosts == 1 else own()  # a job on one machine stays on localhost
 
     def diagnose(self, _: Connection, status: int | None, *, was_up: bool) -> tuple[Cause, bool]:
         if status in FORK_ERRORS and not was_up:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
 import importlib
 import json
 import os
@@ -28,7 +27,7 @@ from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
@@ -155,27 +154,6 @@ class Connection:
             os.close(self.stderr)
 
 
-class Logins:
-    """What the hosts of a job said of their logins. All hosts are asked for one plan."""
-
-    def __init__(self, hellos: Iterable[Hello]) -> None:
-        self._hellos = tuple(hellos)
-
-    def __len__(self) -> int:
-        return len(self._hellos)
-
-    def find_own_address(self) -> str | None:
-        """Return this machine's address as other hosts reach it; None if there is none."""
-        return self._own_address
-
-    @functools.cached_property
-    def _own_address(self) -> str | None:
-        # Imported here because a job on one machine needs no address.
-        from distrun.supervisor.hosts.addresses import own_address
-
-        return own_address(self._hellos)
-
-
 class Purpose(Enum):
     """What a login is for."""
 
@@ -270,12 +248,13 @@ class Reach:
         """Return what the job may use of a host, by what it has said of itself."""
         return HostView(hello)
 
-    def address(self, hello: Hello, logins: Logins) -> str | None:
+    def address(self, hello: Hello, hosts: int, own: Callable[[], str | None]) -> str | None:
         """Return the address by which other hosts reach this one; None: its name in the spec.
 
         Args:
             hello: the host's own facts.
-            logins: those of all hosts of the job.
+            hosts: the number of all hosts of the job.
+            own: returns this machine's address as other hosts reach it; None if there is none.
         """
         raise NotImplementedError
 

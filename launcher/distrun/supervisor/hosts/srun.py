@@ -17,10 +17,12 @@ from distrun.slurm import commands, step_end
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.inquiry import Question
-from distrun.supervisor.hosts.reach import Connection, HostView, Login, Logins, Reach, agent_exited
+from distrun.supervisor.hosts.reach import Connection, HostView, Login, Reach, agent_exited
 from distrun.supervisor.hosts.ssh import open_connection
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, SlurmNode, Spec
     from distrun.sync.manifest import Manifest
@@ -85,10 +87,8 @@ class SrunReach(Reach):
         usable = hello._replace(cores=cores, environ=environ)
         return HostView(usable, seen.get("files") is True, seen.get("python") is True)
 
-    def address(self, hello: Hello, logins: Logins) -> str | None:
-        if len(logins) == 1:
-            return "localhost"
-        return login_address(hello, len(logins), logins.find_own_address)
+    def address(self, hello: Hello, hosts: int, own: Callable[[], str | None]) -> str | None:
+        return "localhost" if hosts == 1 else login_address(hello, hosts, own)
 
     def diagnose(
         self, connection: Connection, status: int | None, *, was_up: bool

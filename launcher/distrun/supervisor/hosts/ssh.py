@@ -25,7 +25,6 @@ from distrun.supervisor.hosts.reach import (
     Connection,
     Lifetime,
     Login,
-    Logins,
     Reach,
     agent_exited,
 )
@@ -83,8 +82,8 @@ class SshReach(Reach):
         connection.copy_key = key = sent_agents().key(self._host, self._settings)
         return bootstrap.start_agent(connection.mark, sent_agents().path(key))
 
-    def address(self, hello: Hello, logins: Logins) -> str | None:
-        return login_address(hello, len(logins), logins.find_own_address)
+    def address(self, hello: Hello, hosts: int, own: Callable[[], str | None]) -> str | None:
+        return login_address(hello, hosts, own)
 
     def diagnose(
         self, connection: Connection, status: int | None, *, was_up: bool
