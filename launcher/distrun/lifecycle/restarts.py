@@ -279,9 +279,9 @@ def on_backoff_over(state: JobState, number: int) -> JobState:
 
 def on_attempt_ended(state: JobState, task: TaskState) -> JobState:
     """Note for a task's restart that nothing of its last attempt is left."""
-    incident = state.incident_of(task)
-    if incident is None:
+    if task.restart is None:
         return state
+    incident = state.incidents[task.restart]
     return state.with_incident(replace(incident, attempts_left=incident.attempts_left - 1))
 
 
