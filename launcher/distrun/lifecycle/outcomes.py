@@ -76,8 +76,7 @@ def _end_by(state: JobState, decision: Decision, at: float, grace: float) -> Tra
     is_refused = why is not None and why.code in _REFUSALS
     if not is_refused or not may_be_explained(state, task):
         return end_job(state, outcome, grace=grace)
-    pending = state.incident_of(task)
-    of_group = replace(decision, scope=Scope.GROUP, joined=pending)
+    of_group = replace(decision, scope=Scope.GROUP, joined=state.incident_of(task))
     return open_incident(state, of_group, at, refusal=outcome)
 
 

@@ -181,8 +181,8 @@ def on_plan_failed(state: JobState, event: events.PlanFailed) -> Transition:
         state, actions = restarts.cancel_incidents(state, {incident.number})
         state, more = outcomes.enter_running(state)
         return state, actions + more
-    waiting = replace(incident, is_planning=False, waits_for_host=event.cause)
-    return state.with_incident(waiting), []
+    incident = replace(incident, is_planning=False, waits_for_host=event.cause)
+    return state.with_incident(incident), []
 
 
 def on_host_ready(state: JobState) -> Transition:

@@ -315,10 +315,7 @@ class EarlyFailures(Frozen):
 
 
 class Incident(Frozen, kw_only=True):
-    """A failure, and what follows once the attempts that it takes along have ended.
-
-    Only then it is certain whose fault it was, and only then a restart counts.
-    """
+    """A failure, and what follows, and counts, once the attempts that it takes along have ended."""
 
     number: int
     failed: str

@@ -143,9 +143,8 @@ class FileSource(LinkUser):
     def on_exit(self, connection: Connection, status: int) -> None:
         has_begun = self.is_listed or any(self.files)
         cause = self._reach.diagnose(connection, status, was_up=has_begun)[0]
-        question = self._reach.question(connection, status, cause)
         self.link.limit(_SILENT_SECONDS)
-        self.link.ask(question, cause, self.fail)
+        self.link.ask(self._reach.question(connection, status, cause), cause, self.fail)
 
     def _receive(self, message: object) -> bool:
         """Handle a message; returns whether it was to come."""

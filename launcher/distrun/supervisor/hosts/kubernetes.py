@@ -184,8 +184,7 @@ class KubernetesReach(Reach):
         if is_new:
             self._connection = connection
         if not is_former:  # of what is left, the keeper ends the pod
-            start = partial(bootstrap.start_agent, connection.mark, in_pod=True)
-            connection.begin(login, start)
+            connection.begin(login, partial(bootstrap.start_agent, connection.mark, in_pod=True))
         return connection
 
     def _open_for_files(self, words: list[str], job_id: str, login: Login) -> Connection:

@@ -92,8 +92,7 @@ class SshReach(Reach):
             return _loss(connection, status or 0), False
         names = frozenset({self._host.rpartition("@")[2]})
         cause = self._diagnose(connection, status, lambda: KnownHosts(names, ""))
-        printed = connection.stderr_text
-        return cause, ssh_diagnosis.is_transient(status or 0, printed)
+        return cause, ssh_diagnosis.is_transient(status or 0, connection.stderr_text)
 
     def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
         codes = {each.code for each in (cause, *cause.within)}
