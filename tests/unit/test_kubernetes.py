@@ -129,6 +129,7 @@ QUEUE = {"kueue.x-k8s.io/queue-name": "team"}
         (RUNNING, {}, {"phase": "Pending"}, ("admitted", True, "none runs yet")),
         (RUNNING, {}, RUNNING, ("running", False, "")),
         ({"phase": "Running"}, {}, None, ("pending", True, "")),
+        ({"phase": "Succeeded"}, None, None, ("ending", False, "")),
     ],
 )
 def test_a_job_waits_until_its_pods_are_admitted_and_run(
@@ -282,9 +283,16 @@ def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(
     (pod / "ended").touch()
     of_pod = [sys.executable, "-I", "-S", in_pod.__file__, "send", str(pod), str(pod / "job")]
     monkeypatch.setattr(batch_job, "in_pod", lambda *given: [*of_pod, *given[4:]])
-    monkeypatch.setattr(batch_job, "cancel", lambda _: None)
+
+    def refuse(_: BatchJob) -> None:
+        raise SchedulerError("forbidden")
+
+    commands: list[list[str]] = []  # without the right to delete the Job, its pod is to complete
+    monkeypatch.setattr(batch_job, "cancel", refuse)
+    monkeypatch.setattr(batch_job, "run", commands.append)
     monkeypatch.setattr(batch_job, "_sources", {})
     batch_job.refresh(folder, folder.batch_job() or BatchJob(id=""))
+    assert len(commands) == 1
     for each, data in wanted.items():
         assert (folder.path / each).read_bytes() == data
     assert sorted(os.listdir(folder.results)) == ["a"]
@@ -310,7 +318,8 @@ def test_only_what_is_known_to_have_ended_counts_as_ended() -> None:
         (RUNNING, "echo error: upgrade failed >&2", "cannot be reached: error: upgrade failed"),
         (RUNNING, "exec >&-", "cannot be reached: it has not answered"),
         (RUNNING, f"printf '{relay.MARK.decode()}no frame of ours'", "no message of distrun"),
-        (RUNNING, f"printf '{relay.MARK.decode()}'", "was lost"),
+        (RUNNING, f"printf '{relay.MARK.decode()}'; echo shut down >&2", "was lost: shut down"),
+        ({"phase": "Succeeded"}, "echo error: completed pod >&2", "is ending"),
     ],
 )
 def test_a_job_whose_supervisor_cannot_be_asked_is_not_said_to_have_ended(
@@ -497,6 +506,9 @@ NO_NODE = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu."
          Code.POD_IMAGE_MISSING, "Back-off pulling image", True),
         (pod({"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "s" not '
              "found"}}), Code.POD_NOT_STARTED, 'secret "s" not found', True),
+        (pod(phase="Failed", initContainerStatuses=[{"name": "first", "state": {"terminated": {
+             "exitCode": 3, "reason": "Error"}}}]), Code.POD_NOT_STARTED,
+         "its container first exited with 3: Error", False),
         (pod({"waiting": {"reason": "ContainerCreating"}}, phase="Pending"), Code.POD_PENDING,
          "Pending", False),
         (pod({"terminated": {"exitCode": 128, "reason": "StartError", "message": 'exec: "python3"'

@@ -47,10 +47,12 @@ def test_each_field_has_its_place() -> None:
     worker = replicas(
         2,
         "ExitCode",
-        args=["--steps", "$(STEPS)", "$$(HOME)", "{rank}"],
+        args=["--steps", "$(STEPS)", "$$(HOME)", "{rank}", "$(hostname)"],
         env=[
             {"name": "STEPS", "value": "100"},
             {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            {"name": "URL", "value": "https://$(KEY)@host"},
+            {"name": "LAST", "value": "step-$(STEPS)"},
         ],
         workingDir="/code",
         resources={"limits": {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1}},
@@ -75,14 +77,16 @@ def test_each_field_has_its_place() -> None:
             "volumes": [{"name": "data", "emptyDir": {}}],
             "containers": [{
                 "env": [{"name": "KEY",
-                         "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+                         "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                        {"name": "URL", "value": "https://$(KEY)@host"}],
                 "volumeMounts": [{"name": "data", "mountPath": "/data"}],
             }],
         }},
         "queue": "q", "priority_class": "low",
     }  # fmt: skip
-    words = ["python", "/t.py", "--steps", "100", "$(HOME)", "{{rank}}"]
-    program = {"command": words, "sync": "off", "workdir": "/code", "env": {"STEPS": "100"}}
+    words = ["python", "/t.py", "--steps", "100", "$(HOME)", "{{rank}}", "$(hostname)"]
+    env = {"STEPS": "100", "LAST": "step-100"}
+    program = {"command": words, "sync": "off", "workdir": "/code", "env": env}
     assert spec["program"] == program
     assert spec["restart"] == {"max": 4, "never_on": ["1-127"]}
     assert spec["timeouts"] == {"start": "60s", "run": "3600s"}
@@ -111,6 +115,34 @@ def test_roles_keep_their_own_arguments_variables_and_policies() -> None:
     assert spec["restart"] == {"max": 100}
     assert "Master: is the role chief" in comments
     assert "spec.runPolicy.backoffLimit" in comments or "spec.backoffLimit" in comments
+
+
+def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
+    """A manifest as `kubectl get -o yaml` prints it, in one file with a claim."""
+    resources = {"limits": {"cpu": 4}, "requests": {"cpu": 1}, "claims": [{"name": "c"}]}
+    worker, empty = replicas(resources=resources), replicas(0)
+    worker["template"]["spec"]["restartPolicy"] = "Always"
+    worker["template"]["metadata"] = {"labels": {"a": "b"}, "name": "x"}
+    document = yaml.safe_load(tfjob({"Worker": worker, "PS": empty}, runPolicy={}, suspend=True))
+    document["status"] = {"conditions": []}
+    document["metadata"] |= {
+        "uid": "1", "labels": {"kueue.x-k8s.io/queue-name": "team"}, "annotations": {"a": "b"}
+    }  # fmt: skip
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
+    spec, comments = converted(yaml.safe_dump_all([document, claim]))
+    assert spec["kubernetes"]["queue"] == "team"
+    pod = {"metadata": {"labels": {"a": "b"}}}
+    own = [{"resources": {"claims": [{"name": "c"}]}}]
+    assert spec["kubernetes"]["pod"] == {**pod, "spec": {"containers": own}}
+    at = "spec.tfReplicaSpecs."
+    for path in (
+        *("status", "metadata.uid", "metadata.annotations", "spec.suspend", f"{at}PS"),
+        *(f"{at}Worker.template.spec.restartPolicy", f"{at}Worker.template.metadata.name"),
+        f"{at}Worker.template.spec.containers[tensorflow].resources.requests",
+        "PersistentVolumeClaim data",
+    ):
+        assert f"# {path}: " in comments
+    assert "metadata.labels" not in comments.replace("template.metadata.labels", "")
 
 
 def test_parameter_servers_without_a_chief_have_independent_workers() -> None:
@@ -159,7 +191,9 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         (tfjob({"Worker": replicas(), "Chief": OTHER_IMAGE}), "i:1, other"),
         (tfjob({"Worker": NO_COMMAND}), "containers[tensorflow].command"),
         (tfjob({"Worker": replicas(name="main")}), "none has the name tensorflow"),
-        (tfjob({"Worker": replicas(args=["$(NO)"])}), "$(NO)"),
+        (tfjob({"Worker": replicas(args=["$(NO)"], envFrom=[{}])}), "$(NO)"),
+        (tfjob({"Worker": replicas(args=["$(A)"], env=[{"name": "A", "valueFrom": {}}])}), "$(A)"),
+        (tfjob({"Worker": replicas(0)}), "no role has replicas"),
         (tfjob({"Worker": replicas(), "PS": replicas(command=["sh"])}), "different programs"),
         (tfjob({"Worker": replicas(policy="Sometimes")}), "restartPolicy"),
         (tfjob({"Worker": {"replicas": 1}}), "Worker.template: it is missing"),

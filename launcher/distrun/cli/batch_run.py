@@ -100,8 +100,7 @@ def _stop_order(folder: JobFolder, number: str) -> StopJob:
         if SUBMITTED in os.environ:
             cause = Cause(Code.POD_DELETED, name=os.uname().nodename)
         else:
-            ends = Cause(Code.SLURM_ALLOCATION_ENDS, name=number)
-            cause = step_end.of_job(number) or ends
+            cause = step_end.of_job(number) or Cause(Code.SLURM_ALLOCATION_ENDS, name=number)
         return StopJob(cause, signal.SIGTERM, None, 128 + signal.SIGTERM)
     cause = Cause(Code.STOPPED_BY_COMMAND, name=order.command)
     return StopJob(cause, order.signal, order.grace, EXIT_KILLED)

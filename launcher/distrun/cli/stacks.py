@@ -155,7 +155,7 @@ def _frame(frame: Frame) -> Text:
 
 def problems(found: Stacks) -> list[str]:
     """Return what is not known, and why, one line each."""
-    notes = [f"{host}: {why}" for host, why in found.silent.items()]
+    notes = [f"{host}: {why}{_advice(why)}" for host, why in found.silent.items()]
     known = {
         process.task
         for process in found.processes
@@ -167,6 +167,11 @@ def problems(found: Stacks) -> list[str]:
             why = process.error if process.is_python else "it is no Python program"
             errors.setdefault(why, []).append(process.task)
     for why, tasks in errors.items():
-        advice = f"; {_PTRACE_ADVICE}" if any(word in why for word in _PTRACE) else ""
-        notes.append(f"{format_task_names(dict.fromkeys(tasks))}: {why}{advice}")
+        notes.append(f"{format_task_names(dict.fromkeys(tasks))}: {why}{_advice(why)}")
     return notes
+
+
+def _advice(why: str) -> str:
+    if why == py_spy.MISSING:
+        return f"; before the next one: {console.install_command(py_spy.NAME)}"
+    return f"; {_PTRACE_ADVICE}" if any(word in why for word in _PTRACE) else ""

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 from rich.console import Group
@@ -82,6 +83,15 @@ class StopQuestion(ModalScreen[bool]):
         yield Label(f"Stop job {self._job_id}? y stops it, n does not")
 
 
+class _Threads(ThreadPoolExecutor):
+    """What they do is not waited for at the end: a cluster may not answer."""
+
+    must_finish = False
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait and self.must_finish, cancel_futures=cancel_futures)
+
+
 class WatchApp(App[int]):
     """Shows one job until a key or a signal ends it; returns the exit code after a signal."""
 
@@ -122,6 +132,7 @@ class WatchApp(App[int]):
         """The titles of the table's columns."""
         self._follower: Follower | None = None
         """Of the log of the chosen task; None: its stacks are shown instead."""
+        self._threads = _Threads()
 
     def compose(self) -> ComposeResult:
         # Timers may fire when these are no more on the screen: so they are not looked for there.
@@ -138,6 +149,7 @@ class WatchApp(App[int]):
 
     def on_mount(self) -> None:
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(self._threads)
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(signum, self.exit, 128 + signum)
         self._table.focus()
@@ -345,6 +357,7 @@ class WatchApp(App[int]):
 
     def _answer(self, is_yes: bool | None) -> None:
         if is_yes:
+            self._threads.must_finish = True
             self._stop()
 
     @work(thread=True, exclusive=True, group="stop")

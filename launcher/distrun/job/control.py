@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
@@ -136,7 +136,7 @@ def stop(folder: JobFolder, command: str, signum: int) -> str:
     with contextlib.closing(channel), contextlib.suppress(WaitTimeoutError):
         request_stop(channel, command, grace=None, signum=signum)
         wait_for_end(channel, folder.job_id, _REFUSAL_SECONDS)
-        require_supervisor_ended(folder)
+        require_supervisor_ended(folder, channel)
     return "the job is stopping"
 
 
@@ -195,7 +195,7 @@ def require_accepted(message: protocol.Notice) -> None:
         raise error
 
 
-def require_supervisor_ended(folder: JobFolder) -> None:
+def require_supervisor_ended(folder: JobFolder, channel: Channel[Any, Any]) -> None:
     """Check that a supervisor that has closed a channel has done so because it ended.
 
     Raises:
@@ -204,7 +204,7 @@ def require_supervisor_ended(folder: JobFolder) -> None:
     if folder.is_elsewhere:
         from distrun.job import queued_job
 
-        queued_job.require_ended(folder)
+        queued_job.require_ended(folder, channel)
         return
     supervisor = _living(folder, _EXIT_SECONDS)
     if supervisor is not None:
@@ -324,7 +324,7 @@ def take_stacks(
                 found = [from_json(ProcessStacks, each) for each in message.processes]
                 return Stacks(processes=found, silent=dict(message.silent))
             require_accepted(message)
-    require_supervisor_ended(folder)
+        require_supervisor_ended(folder, channel)
     return None
 
 
@@ -367,7 +367,7 @@ class SupervisorWatch:
         for _, message in self._channel.receive():
             require_accepted(message)
         if self._channel.ended:
-            require_supervisor_ended(self._folder)
+            require_supervisor_ended(self._folder, self._channel)
         return self._channel.ended
 
     def wait(self, timeout: float | None = None) -> None:

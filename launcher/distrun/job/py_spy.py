@@ -6,6 +6,7 @@ import os
 import sys
 
 NAME = "py-spy"
+MISSING = "py-spy is not installed where the job was submitted"
 
 
 def find() -> str | None:

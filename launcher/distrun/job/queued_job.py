@@ -6,13 +6,15 @@ record's locks and sockets is used: a shared file system, or a copy, has only it
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
 import socket
 import subprocess
+import tempfile
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from distrun import lifecycle
 from distrun.agent.protocol import KILL_GRACE, Cause, Code, Notice, Request
@@ -57,9 +59,8 @@ class Scheduler(Protocol):
 
     NAME: str
     SHOW: str
-    """The command that shows a job, without its id."""
     END: str
-    """The command that ends one."""
+    """The commands that show a job, and that end one, without its id."""
 
     def find(self, batches: Iterable[BatchJob]) -> dict[str, QueueEntry]:
         """Return what it says of jobs, by its ids. Those that it does not know any more lack."""
@@ -270,10 +271,12 @@ class QueuedJobWatch:
 class RemoteChannel(Channel[Notice, Request]):
     """A channel to the supervisor of a submitted job, by a process that its scheduler started."""
 
-    def __init__(self, connection: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, connection: socket.socket, process: subprocess.Popen[bytes], errors: IO[bytes]
+    ) -> None:
         descriptor = connection.detach()
         super().__init__(descriptor, descriptor, Notice)
-        self._process = process
+        self._process, self.errors = process, errors
 
     def receive(self) -> list[tuple[int, Notice]]:
         """Do the same, with messages whose fields are checked. Raises HostError."""
@@ -289,6 +292,8 @@ class RemoteChannel(Channel[Notice, Request]):
                 self._process.wait(_DISCONNECT_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
+        atexit.unregister(self._process.kill)
+        self.errors.close()
 
 
 def connect(folder: JobFolder) -> RemoteChannel | None:
@@ -308,33 +313,47 @@ def connect(folder: JobFolder) -> RemoteChannel | None:
     code = held_package.read(relay.__file__).decode()
     command = scheduler_of(batch).python_beside(folder, batch, code)
     connection, theirs = socket.socketpair()
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - the channel reads it
     with theirs:
-        end, errors = theirs.fileno(), subprocess.PIPE
+        end = theirs.fileno()
         process = subprocess.Popen(
             command, stdin=end, stdout=end, stderr=errors, start_new_session=True
         )
+    atexit.register(process.kill)  # a signal may end this command before the channel is closed
     connection.settimeout(_CONNECT_SECONDS)
     received = b""
     with contextlib.suppress(OSError):
         while not received.endswith(relay.MARK) and (byte := connection.recv(1)):
             received += byte
     if received.endswith(relay.MARK):
-        return RemoteChannel(connection, process)
+        return RemoteChannel(connection, process, errors)
     connection.close()
     process.kill()
-    said = process.communicate()[1].decode("utf-8", "replace").strip()
-    if look(folder).is_over:  # since just now
+    process.wait()
+    with errors:
+        said = _said(errors)
+    job = look(folder)
+    if job.is_over:  # since just now
         return None
-    words = " | ".join(said.splitlines()) or "it has not answered"
-    raise HostError(f"{name} cannot be reached: {words}")
+    if job.entry is not None and job.entry.state in ("ending", "COMPLETING"):
+        hint = f"to wait for its end: distrun wait {folder.job_id}"
+        raise HostError(f"{name} is ending", hint=hint)
+    raise HostError(f"{name} cannot be reached: {said or 'it has not answered'}")
 
 
-def require_ended(folder: JobFolder) -> None:
+def _said(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    return " | ".join(errors.read().decode("utf-8", "replace").strip().splitlines())
+
+
+def require_ended(folder: JobFolder, channel: Channel[Notice, Request]) -> None:
     """Check that a job whose channel has ended has ended. Raises HostError: its link is lost."""
     job = look(folder)
     # The scheduler still knows a job that has just ended, or queues it again.
     if job.is_active and not job.state.phase.is_final:
         text = f"the connection to the supervisor of job {folder.job_id} was lost"
+        if isinstance(channel, RemoteChannel) and (said := _said(channel.errors)):
+            text += f": {said}"
         raise HostError(text, hint="the job goes on; call this command again")
 
 

@@ -155,11 +155,12 @@ class AttachedJob(FollowedJob):
     """
 
     def __init__(self, folder: JobFolder, listener: Listener) -> None:
+        channel = control.connect(folder)  # it may take long, and signals end that
+        final = control.wait_for_final_state(folder) if channel is None else None
         super().__init__(folder, listener)
         self._record = EventReader(str(folder.events_file))
         self._is_copy = folder.is_elsewhere
         """Whether the record and the logs are to be brought here again and again."""
-        channel = control.connect(folder)
         self.has_supervisor = channel is not None
         """False: the job has ended."""
         if channel is not None:
@@ -169,8 +170,7 @@ class AttachedJob(FollowedJob):
                 self.state = lifecycle.replay(self._record.read_new())
             if self._is_copy:
                 self._copy_later()
-        else:
-            self.state = control.wait_for_final_state(folder)
+        self.state = final or self.state
 
     def stop(self, order: protocol.StopJob) -> None:
         super().stop(order)
@@ -205,7 +205,7 @@ class AttachedJob(FollowedJob):
     def _on_supervisor_exit(self) -> None:
         self._read_events()
         if not self.state.phase.is_final:
-            control.require_supervisor_ended(self.folder)
+            control.require_supervisor_ended(self.folder, self._channel)
             self.state = control.wait_for_final_state(self.folder)
 
 

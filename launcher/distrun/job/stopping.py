@@ -87,7 +87,7 @@ class StoppedJob:
         if self._channel is not None:
             with contextlib.closing(self._channel):
                 self._wait_for_end(self._channel)
-            control.require_supervisor_ended(self.folder)
+            control.require_supervisor_ended(self.folder, self._channel)
             _require_ended(self.folder)
         self._verify()
 

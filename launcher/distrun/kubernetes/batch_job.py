@@ -51,10 +51,8 @@ def words(batch: BatchJob) -> list[str]:
     """Return kubectl with a job's context and namespace. Raises MissingCommandError."""
     try:
         return kubectl.words(batch.context, batch.namespace)
-    except FileNotFoundError as error:
-        raise MissingCommandError(
-            cause=Cause(Code.KUBECTL_NOT_STARTED, errno=error.errno or 0)
-        ) from None
+    except CauseError as error:
+        raise MissingCommandError(cause=error.cause) from None
 
 
 def run(command: list[str], given: str = "", seconds: float = kubectl.SECONDS) -> str:
@@ -91,8 +89,6 @@ def folder_in_pod(job_id: str) -> str:
 def find(batches: Iterable[BatchJob]) -> dict[str, QueueEntry]:
     """Return what Kubernetes says of jobs of one namespace. Those of which nothing is left lack."""
     wanted = {each.id: each for each in batches}
-    if not wanted:
-        return {}
     found = objects(next(iter(wanted.values())))
     return {each: _entry(each, found[each]) for each in wanted if each in found}
 
@@ -161,6 +157,8 @@ def _entry(name: str, items: list[dict[str, Any]]) -> QueueEntry:
     state, why = "running", ""
     if own["spec"].get("suspend"):
         state, why = "suspended", "the Job of its supervisor is not admitted"
+    elif any(pods.has_ended(each) and not _is_replaced(each, own) for each in supervisors):
+        return QueueEntry(id=name, scheduler=NAME, state="ending")
     elif not any(map(pods.is_running, supervisors)):
         state = "pending"
         obstacles = [pods.obstacle(each)[0] for each in supervisors if not pods.is_ending(each)]
@@ -178,6 +176,10 @@ def _entry(name: str, items: list[dict[str, Any]]) -> QueueEntry:
     return QueueEntry(
         id=name, scheduler=NAME, state=state, reason=why, is_pending=state != "running"
     )
+
+
+def _is_replaced(pod: pods.Pod, job: dict[str, Any]) -> bool:
+    return bool(job["spec"].get("backoffLimit")) and pod["status"].get("phase") != "Succeeded"
 
 
 def _job(items: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
@@ -206,8 +208,9 @@ def adopt(store: JobStore, namespace: str, context: str) -> None:
         created = create(folder, b"")
         volumes = own["spec"]["template"]["spec"].get("volumes", ())
         is_kept = any("persistentVolumeClaim" in each for each in volumes[:1])
-        batch = BatchJob(id=name, namespace=namespace, context=context, requeues=is_kept)
-        batch = replace(batch, is_own=False)
+        batch = BatchJob(
+            id=name, namespace=namespace, context=context, requeues=is_kept, is_own=False
+        )
         created.note_batch_job(batch)
         created.release_lock()
         refresh(folder, batch, _ADOPT_SECONDS)
@@ -321,7 +324,10 @@ def refresh(folder: JobFolder, batch: BatchJob, seconds: float | None = None) ->
         os.close(lock)
     if has_ended:
         if batch.is_own:
-            cancel(batch)
+            try:
+                cancel(batch)
+            except SchedulerError:  # without the right to, have the pod complete
+                run(in_pod(batch, "end"))
         folder.note_batch_job(replace(batch, is_released=True))
 
 

@@ -194,6 +194,9 @@ def stop(base: str, folder: str) -> int:
 def main() -> int:
     if sys.argv[1] == "unpack":
         return unpack(sys.argv[2])
+    if sys.argv[1] == "end":  # process 1, which waits until the record is read
+        os.kill(1, signal.SIGTERM)
+        return 0
     return (send if sys.argv[1] == "send" else stop)(*sys.argv[2:])
 
 

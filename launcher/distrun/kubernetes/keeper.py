@@ -234,11 +234,8 @@ class Keeper:
             if job and not any(each["type"] in ("Complete", "Failed") for each in ended):
                 missing -= job["spec"]["parallelism"] - status.get("succeeded", 0)
         others = [name for host, name in self._of_host.items() if host not in hosts]
-        lives = (pods.is_running(self._pods.get(each, {})) for each in others)
-        missing += sum(
-            alive and pods.shape_of(self._pods[name]) == shape
-            for name, alive in zip(others, lives, strict=True)
-        )
+        alive = (each for each in map(self._pods.get, others) if each and pods.is_running(each))
+        missing += sum(pods.shape_of(each) == shape for each in alive)
         if missing > 0:
             number = next(n for n in itertools.count(2) if f"{self._name}-{n}" not in self._jobs)
             job = _again(self._manifests[shape], f"{self._name}-{number}", missing)
@@ -293,9 +290,8 @@ class Keeper:
             if not (pods.is_running(each) or pods.is_ending(each) or name in self._used)
             and each.get("status", {}).get("phase") != "Succeeded"
         ]
-        final = [each for each in found if each[1]]
-        if final or found:
-            return (final or found)[0]
+        if found:
+            return max(found, key=lambda each: each[1])
         return self._refusal or self._why_no_pods(), False
 
     def _why_no_pods(self) -> Cause:
@@ -355,6 +351,7 @@ def why_no_pods(words: list[str], name: str) -> Cause:
         job = json.loads(kubectl.run([*words, "get", "job", name, "-o", "json"]))
         if job["spec"].get("suspend"):
             return Cause(Code.POD_QUEUED, name=name)
+    with contextlib.suppress(CauseError):
         fields = f"involvedObject.name={name}"
         command = [*words, "get", "events", "--field-selector", fields, "-o", "json"]
         events = kubectl.items(command)
@@ -423,7 +420,6 @@ def _write(answer: int, line: str) -> None:
 def main() -> None:
     """Serve the supervisor whose socket is standard input."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     control = socket.socket(fileno=os.dup(0))
     packet = control.recv(MOST_BYTES)
     if packet:

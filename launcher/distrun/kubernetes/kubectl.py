@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import shutil
 import signal
@@ -26,22 +27,20 @@ def prefix(settings: KubernetesSpec | None) -> list[str]:
     """Return kubectl with the context and the namespace of a spec.
 
     Raises:
-        FileNotFoundError: it is not in PATH.
+        CauseError: KUBECTL_NOT_STARTED, it is not in PATH.
     """
-    if settings is None:
-        return words("", "")
-    return words(settings.context or "", settings.namespace or "")
+    return words("", "") if settings is None else words(settings.context, settings.namespace)
 
 
-def words(context: str, namespace: str) -> list[str]:
-    """Return kubectl with a context and a namespace; empty: the current one.
+def words(context: str | None, namespace: str | None) -> list[str]:
+    """Return kubectl with a context and a namespace; empty or None: the current one.
 
     Raises:
-        FileNotFoundError: it is not in PATH.
+        CauseError: KUBECTL_NOT_STARTED, it is not in PATH.
     """
     found = shutil.which("kubectl")
     if found is None:
-        raise FileNotFoundError(2, "kubectl")
+        raise CauseError(Cause(Code.KUBECTL_NOT_STARTED, errno=errno.ENOENT))
     command = [found]
     command += [f"--context={context}"] if context else []
     return command + ([f"--namespace={namespace}"] if namespace else [])
@@ -49,7 +48,7 @@ def words(context: str, namespace: str) -> list[str]:
 
 def current_context() -> str:
     """Return the name of the context that kubectl uses by default; '': it has none."""
-    with contextlib.suppress(CauseError, FileNotFoundError):
+    with contextlib.suppress(CauseError):
         return run([*words("", ""), "config", "current-context"]).strip()
     return ""
 

@@ -11,7 +11,6 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrun.frozen import replace
 from distrun.job import held_package
 from distrun.job.scheduler import SUBMITTED
 from distrun.kubernetes.pods import CONTAINER, LABEL_OF_JOB, LABEL_OF_SHAPE
@@ -67,16 +66,8 @@ def _job(spec: Spec, job_id: str, name: str, shape: str) -> dict[str, Any]:
     if shape:
         labels[LABEL_OF_SHAPE] = shape
     if SUBMITTED in os.environ:  # its end is that of these pods, too
-        owner = {
-            "ownerReferences": [
-                {
-                    "apiVersion": "batch/v1",
-                    "kind": "Job",
-                    "name": os.environ[SUBMITTED],
-                    "uid": os.environ["DISTRUN_JOB_UID"],
-                }
-            ]
-        }
+        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": os.environ[SUBMITTED]}
+        owner = {"ownerReferences": [{**reference, "uid": os.environ["DISTRUN_JOB_UID"]}]}
     queue = {} if settings.queue is None else {"kueue.x-k8s.io/queue-name": settings.queue}
     own = [role.pod for role in spec.roles if role.role.value == shape]
     template = _pod(spec, settings, labels)
@@ -127,9 +118,8 @@ def make_supervisor(spec: Spec, job_id: str, name: str) -> dict[str, Any]:
     """
     settings = spec.kubernetes
     assert settings is not None  # noqa: S101 - only such specs have pods
-    small = replace(settings, cpus=None, memory=None, gpus=None)
     labels, base = _labels(name), base_of(job_id)
-    pod = _merge(_pod(spec, small, labels), json.loads(settings.pod))
+    pod = _merge(_pod(spec, settings, labels), json.loads(settings.pod))
     inner = pod["spec"]
     container = next(each for each in inner["containers"] if each["name"] == CONTAINER)
     container.pop("resources", None)
@@ -185,10 +175,9 @@ def _pod(spec: Spec, settings: KubernetesSpec, labels: dict[str, str]) -> dict[s
             {"name": "distrun-shm", "mountPath": "/dev/shm"},  # noqa: S108 - the pod's own
         ],
     }
-    wanted = {"cpu": settings.cpus, "memory": settings.memory}
+    gpus = str(settings.gpus) if settings.gpus else None
+    wanted = {"cpu": settings.cpus, "memory": settings.memory, _GPU: gpus}
     limits = {name: value for name, value in wanted.items() if value is not None}
-    if settings.gpus:
-        limits[_GPU] = str(settings.gpus)
     if limits:
         container["resources"] = {"limits": limits, "requests": dict(limits)}
     pod: dict[str, Any] = {

@@ -90,6 +90,11 @@ def obstacle(pod: Pod) -> tuple[Cause, bool]:
             return cause, reason not in _MAY_PASS
         if reason and reason not in _MAY_PASS:
             return _cause(Code.POD_NOT_STARTED, name, words), True
+        ended = each.get("state", {}).get("terminated", {})
+        if each.get("name") != CONTAINER and ended.get("exitCode"):
+            said = ended.get("message") or ended.get("reason")
+            words = f"its container {each.get('name')} exited with {ended['exitCode']}: {said}"
+            return _cause(Code.POD_NOT_STARTED, name, words), False
     ended = _terminated(pod)
     if ended:
         return _not_started(name, ended), True
@@ -100,8 +105,7 @@ def _not_started(name: str, ended: dict[str, Any]) -> Cause:
     words = ended.get("message") or ended.get("reason") or ""
     if "python3" in words and ("not found" in words or "no such file" in words):
         return Cause(Code.PYTHON_MISSING, text=_cut(words))
-    cause = _cause(Code.POD_NOT_STARTED, name, words)
-    return cause._replace(status=ended.get("exitCode"))
+    return _cause(Code.POD_NOT_STARTED, name, words)._replace(status=ended.get("exitCode"))
 
 
 def end(pod: Pod | None, name: str) -> Cause | None:

@@ -118,8 +118,8 @@ def _begun(spec: Spec, job_id: str, say: Callable[[str], None]) -> Iterator[Batc
     settings = spec.kubernetes
     assert settings is not None  # noqa: S101 - only such jobs come here
     context = settings.context or kubectl.current_context()  # which may change later
-    wanted = BatchJob(id=manifest.job_name(job_id), context=context)
-    wanted = replace(wanted, requeues=settings.volume_claim is not None)
+    has_claim = settings.volume_claim is not None
+    wanted = BatchJob(id=manifest.job_name(job_id), context=context, requeues=has_claim)
     given = batch_job.words(replace(wanted, namespace=settings.namespace or ""))
     job = json.dumps(manifest.make_supervisor(spec, job_id, wanted.id))
     # The tasks' Jobs are refused now, if they are to be refused.
@@ -192,7 +192,7 @@ def _fill(folder: JobFolder, spec: Spec, batch: BatchJob, files: Manifest | None
 def _hint(words: str) -> str | None:
     if "service account" in words:
         return "its rights are in docs/kubernetes.md; its name is kubernetes.service_account"
-    return None
+    return "docs/kubernetes.md has a Role with all rights" if "orbidden" in words else None
 
 
 def _write(archive: tarfile.TarFile, folder: JobFolder, spec: Spec, files: Manifest | None) -> None:

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v1beta2")
-_ROLES = {
-    **{name: name for name in ("chief", "worker", "ps", "evaluator")},
-    "master": "chief",
-}
+_ROLES = {**{each.value: each.value for each in Role}, "master": "chief"}
 _POLICY = (
     *("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"),
     *("schedulingPolicy", "suspend", "managedBy"),
@@ -30,8 +27,9 @@ _POLICY = (
 _OPERATOR = "kubeflow.org/training-operator"
 _CONTAINER = "tensorflow"
 _GPU = "nvidia.com/gpu"
-_VARIABLE = re.compile(r"\$(\$\(\w[\w.-]*\))|\$\((\w[\w.-]*)\)")
-"""As Kubernetes expands them in `command` and `args`; the first form stands for itself."""
+_QUEUE = "kueue.x-k8s.io/queue-name"
+_VARIABLE = re.compile(r"\$(\$)|\$\(([^)]*)\)")
+"""As Kubernetes expands them in `command`, `args` and `env`; the first form stands for `$`."""
 _MOST_VALUES = 100_000
 _MANY = 100
 """Restarts, where the TFJob has no limit."""
@@ -60,6 +58,9 @@ def convert(text: str, entry_point: Sequence[str] = ()) -> str:
         found = f"{len(jobs)} TFJobs are in it" if jobs else "no TFJob is in it"
         raise InvalidSpecError(found, hint="give one manifest with `kind: TFJob`")
     converted = _Conversion(jobs[0], entry_point)
+    for each in (each for each in documents if each not in jobs):
+        name = f"{each.get('kind')} {(each.get('metadata') or {}).get('name')}"
+        converted.notes.append(f"{name}: dropped: create it with kubectl")
     try:
         spec = converted.convert()
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -79,12 +80,13 @@ class _Role:
 
     def __init__(self, name: str, path: str, fields: Json) -> None:
         self.name, self.path = name, path
-        count = fields.pop("replicas", 1)
+        count = fields.pop("replicas", None)
         self.count = 1 if count is None else count
         self.restart = fields.pop("restartPolicy", None) or "Never"
         self.template = _mapping(fields.pop("template", None), f"{path}.template")
         self.left = fields
-        self.pod = _mapping(self.template.get("spec"), f"{path}.template.spec")
+        self.pod = _mapping(self.template.pop("spec", None), f"{path}.template.spec")
+        self.metadata: Json = self.template.pop("metadata", None) or {}
         containers = self.pod.pop("containers", None) or []
         self.others = [each for each in containers if each.get("name") != _CONTAINER]
         own = [each for each in containers if each.get("name") == _CONTAINER]
@@ -92,12 +94,34 @@ class _Role:
             raise _refused(f"{path}.template.spec.containers", f"none has the name {_CONTAINER}")
         self.container_path = f"{path}.template.spec.containers[{_CONTAINER}]"
         self.container: Json = own[0]
-        self.env = {
-            each["name"]: str(each.get("value", ""))
-            for each in self.container.get("env") or []
-            if "valueFrom" not in each
-        }
         self.words: list[str] = []
+        self.env: dict[str, str] = {}
+        self._elsewhere: dict[str, Json] = {}
+        """The variables whose values only the cluster knows."""
+        for each in self.container.pop("env", None) or []:
+            value = str(each.get("value", ""))
+            names = {found[2] for found in _VARIABLE.finditer(value)}
+            is_elsewhere = names & self._elsewhere.keys() and not names & self.env.keys()
+            if "valueFrom" in each or is_elsewhere:
+                self._elsewhere[each["name"]] = each
+            else:
+                self.env[each["name"]] = self.expand(value)
+        if self._elsewhere:
+            self.container["env"] = list(self._elsewhere.values())
+
+    def expand(self, text: str) -> str:
+        """Expand variables; what is none of them stays as it is, as `$(...)` of a shell does."""
+
+        def value(found: re.Match[str]) -> str:
+            if found[1]:
+                return "$"
+            if found[2] in self.env:
+                return self.env[found[2]]
+            if found[2] in self._elsewhere or "envFrom" in self.container:
+                raise _refused(self.container_path, f"the value of {found[0]} is not known here")
+            return found[0]
+
+        return _VARIABLE.sub(value, text)
 
 
 class _Conversion:
@@ -110,36 +134,36 @@ class _Conversion:
         self._roles: dict[str, _Role] = {}
 
     def convert(self) -> Json:
-        version = self._job.get("apiVersion")
+        version, _ = self._job.pop("apiVersion", None), self._job.pop("kind")
         if version not in _VERSIONS:
             known = " and ".join(_VERSIONS)
             raise _refused("apiVersion", f"{version} is not known: distrun reads {known}")
-        metadata = _mapping(self._job.get("metadata", {}), "metadata")
-        name = metadata.get("name") or str(metadata.get("generateName", "job")).rstrip("-")
-        spec = _mapping(self._job.get("spec"), "spec")
+        metadata = _mapping(self._job.pop("metadata", {}), "metadata")
+        generated = str(metadata.pop("generateName", "job")).rstrip("-")
+        self._spec["name"] = metadata.pop("name", None) or generated
+        namespace, labels = metadata.pop("namespace", None), metadata.get("labels") or {}
+        settings = {"namespace": namespace, "queue": labels.pop(_QUEUE, None)}
+        self._note_left({key: value for key, value in metadata.items() if value}, "metadata.")
+        spec = _mapping(self._job.pop("spec", None), "spec")
+        self._note_left(self._job, "")
         if spec.pop("enableDynamicWorker", False):
             reason = "distrun replaces lost hosts by `restart`, and has no workers that come and go"
             raise _refused("spec.enableDynamicWorker", reason)
         self._read_roles(spec)
-        self._spec["name"] = name
         self._guess_strategy()
-        policy = {key: spec.pop(key) for key in _POLICY if key in spec}
-        at = "spec"
         if "runPolicy" in spec:
             at, policy = "spec.runPolicy", _mapping(spec.pop("runPolicy"), "spec.runPolicy")
-        self._spec["cluster"] = {
-            role: {"count": each.count} for role, each in self._roles.items() if each.count
-        }
+        else:
+            at, policy = "spec", {key: spec.pop(key) for key in _POLICY if key in spec}
+        self._spec["cluster"] = {role: {"count": each.count} for role, each in self._roles.items()}
         self._spec["hosts"] = "kubernetes"
-        self._spec["kubernetes"] = {}
-        if metadata.get("namespace"):
-            self._spec["kubernetes"]["namespace"] = metadata["namespace"]
+        self._spec["kubernetes"] = {key: value for key, value in settings.items() if value}
         self._convert_programs()
         self._convert_pods()
         self._convert_restarts(policy.pop("backoffLimit", None), f"{at}.backoffLimit")
         self._convert_policy(policy, at)
         self._convert_success(spec.pop("successPolicy", None) or "")
-        self._note_left(spec, "spec")
+        self._note_left(spec, "spec.")
         cluster = self._spec["cluster"]
         for role, fields in cluster.items():
             if fields.keys() == {"count"}:
@@ -151,7 +175,7 @@ class _Conversion:
 
     def _note_left(self, fields: Json, path: str) -> None:
         for key in fields:
-            self._note(f"{path}.{key}", "dropped: distrun has nothing like it")
+            self._note(f"{path}{key}", "dropped: distrun has nothing like it")
 
     def _read_roles(self, spec: Json) -> None:
         replicas = _mapping(spec.pop("tfReplicaSpecs", None), "spec.tfReplicaSpecs")
@@ -161,10 +185,22 @@ class _Conversion:
             if role is None or role in self._roles:
                 raise _refused(path, "no role of a TFJob has this name" if role is None
                                else "it is a second chief")  # fmt: skip
-            self._roles[role] = each = _Role(role, path, _mapping(fields, path))
+            each = _Role(role, path, _mapping(fields, path))
+            if each.count == 0:
+                self._note(path, "dropped: it has no replicas")
+                continue
+            self._roles[role] = each
             if str(written).lower() == "master":
                 self._note(path, "is the role chief")
-            self._note_left(each.left, path)
+            if each.pod.pop("restartPolicy", None):
+                why = f"dropped: {path}.restartPolicy counts"
+                self._note(f"{path}.template.spec.restartPolicy", why)
+            self._note_left(each.left, f"{path}.")
+            self._note_left(each.template, f"{path}.template.")
+            others = each.metadata.keys() - {"labels", "annotations"}
+            self._note_left(dict.fromkeys(sorted(others)), f"{path}.template.metadata.")
+        if not self._roles:
+            raise _refused("spec.tfReplicaSpecs", "no role has replicas")
 
     @property
     def _first(self) -> _Role:
@@ -172,7 +208,7 @@ class _Conversion:
         return self._roles.get("worker") or next(iter(self._roles.values()))
 
     def _guess_strategy(self) -> None:
-        has_ps = "ps" in self._roles and self._roles["ps"].count
+        has_ps = "ps" in self._roles
         served = (name for name, row in STRATEGIES.items() if Role.PS in row.roles)
         strategy = next(served) if has_ps else USUAL
         self._spec["strategy"] = strategy
@@ -194,7 +230,7 @@ class _Conversion:
             )
         for role in self._roles.values():
             rest = role.words[len(common) :]
-            if rest and role.count:
+            if rest:
                 self._spec["cluster"][role.name]["args"] = rest
         program = self._spec["program"] = {"command": common, "sync": "off"}
         folders = {role.container.pop("workingDir", None) for role in self._roles.values()}
@@ -218,23 +254,13 @@ class _Conversion:
                 hint="give that: --command 'python /app/train.py' (`docker inspect` shows it)",
             )
 
-        def expand(found: re.Match[str]) -> str:
-            if found[1]:
-                return found[1]
-            if found[2] not in role.env:
-                raise _refused(role.container_path, f"{found[0]} is not among its env")
-            return role.env[found[2]]
-
         words = [*command, *(role.container.pop("args", None) or [])]
-        return [literal(_VARIABLE.sub(expand, str(each))) for each in words]
+        return [literal(role.expand(str(each))) for each in words]
 
     def _convert_env(self, program: Json) -> None:
         for role in self._roles.values():
             if role.env.pop("TF_CONFIG", None) is not None:
                 self._note(f"{role.container_path}.env.TF_CONFIG", "dropped: distrun makes it")
-            left = [each for each in role.container.pop("env", None) or [] if "valueFrom" in each]
-            if left:
-                role.container["env"] = left
         common = {
             name: value
             for name, value in self._first.env.items()
@@ -244,7 +270,7 @@ class _Conversion:
             program["env"] = {name: literal(value) for name, value in common.items()}
         for role in self._roles.values():
             own = {n: literal(value) for n, value in role.env.items() if n not in common}
-            if own and role.count:
+            if own:
                 self._spec["cluster"][role.name]["env"] = own
 
     # Pods ----------------------------------------------------------------------------------
@@ -279,7 +305,11 @@ class _Conversion:
 
     def _convert_resources(self, first: _Role, settings: Json) -> None:
         resources = first.container.pop("resources", None) or {}
-        limits = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+        requests, limits = (resources.get(key) or {} for key in ("requests", "limits"))
+        if requests and requests != limits:
+            path = f"{first.container_path}.resources.requests"
+            self._note(path, "guessed: pods ask for as much as they may use")
+        limits = {**requests, **limits}
         for role in self._roles.values():
             if role is not first and role.container.get("resources", resources) != resources:
                 path = f"{role.container_path}.resources"
@@ -288,8 +318,9 @@ class _Conversion:
             if key in limits:
                 value = limits.pop(key)
                 settings[own] = int(value) if own == "gpus" else str(value)
-        if limits:
-            first.container["resources"] = {"limits": limits}
+        left = {key: value for key, value in resources.items() if key not in ("requests", "limits")}
+        if limits or left:
+            first.container["resources"] = {**left, **({"limits": limits} if limits else {})}
 
     # Policies ------------------------------------------------------------------------------
 
@@ -303,7 +334,7 @@ class _Conversion:
         if job is not None:
             self._spec["restart"] = job
         for name, own in found.items():
-            if own != job and self._roles[name].count:
+            if own != job:
                 self._spec["cluster"][name]["restart"] = "never" if own is None else own
 
     def _restart(self, name: str, kind: str, limit: int | None) -> Json | None:
@@ -319,20 +350,18 @@ class _Conversion:
     def _convert_policy(self, policy: Json, path: str) -> None:
         if policy.pop("suspend", False):
             raise _refused(f"{path}.suspend", "distrun starts a job at once; Kueue may hold it")
-        if policy.pop("managedBy", None) not in (None, _OPERATOR):
+        if policy.pop("managedBy", None) not in (None, "", _OPERATOR):
             raise _refused(f"{path}.managedBy", "another controller is to run it")
-        timeouts = {}
-        scheduling = _mapping(policy.pop("schedulingPolicy", None) or {}, path)
+        at = f"{path}.schedulingPolicy"
+        scheduling = _mapping(policy.pop("schedulingPolicy", None) or {}, at)
         for key, own, fields in (
             ("scheduleTimeoutSeconds", "start", scheduling),
             ("activeDeadlineSeconds", "run", policy),
         ):
             if fields.get(key) is not None:
-                timeouts[own] = f"{fields.pop(key)}s"
-        if timeouts:
-            self._spec["timeouts"] = timeouts
+                self._spec.setdefault("timeouts", {})[own] = f"{fields.pop(key)}s"
         for key, own in (("queue", "queue"), ("priorityClass", "priority_class")):
-            if scheduling.get(key):
+            if scheduling.get(key) and own not in self._spec["kubernetes"]:
                 self._spec["kubernetes"][own] = scheduling.pop(key)
         for fields, key, why in (
             (scheduling, "minAvailable", "distrun starts all tasks or none"),
@@ -340,10 +369,9 @@ class _Conversion:
             (policy, "ttlSecondsAfterFinished", "no pod outlives the job"),
         ):
             if fields.pop(key, None) is not None:
-                at = f"{path}.schedulingPolicy" if fields is scheduling else path
-                self._note(f"{at}.{key}", f"dropped: {why}")
-        self._note_left(scheduling, f"{path}.schedulingPolicy")
-        self._note_left(policy, path)
+                self._note(f"{at if fields is scheduling else path}.{key}", f"dropped: {why}")
+        self._note_left(scheduling, f"{at}.")
+        self._note_left(policy, f"{path}.")
 
     def _convert_success(self, policy: str) -> None:
         if policy not in ("", "AllWorkers"):
@@ -371,13 +399,10 @@ def _common_beginning(lists: list[list[str]]) -> list[str]:
 
 def _overlay(role: _Role) -> Json:
     """What the pods of a role have beside what has keys of its own in a spec."""
-    metadata = {
-        key: value
-        for key, value in (role.template.get("metadata") or {}).items()
-        if key in ("labels", "annotations") and value
-    }
+    own = ("labels", "annotations")
+    metadata = {key: role.metadata[key] for key in own if role.metadata.get(key)}
     container = {key: value for key, value in role.container.items() if key != "name"}
-    spec = {key: value for key, value in role.pod.items() if key != "restartPolicy"}
+    spec = dict(role.pod)
     if "serviceAccountName" in spec or "serviceAccount" in spec:
         spec.setdefault("automountServiceAccountToken", True)
     containers = [container] if container else []

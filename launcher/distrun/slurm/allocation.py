@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
-_SHOW_NODES = ("scontrol", "-o", "show", "node")
 _DETAIL = re.compile(r" Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+)(?: GRES=(\S*))?")
 """What `scontrol show job -d` says of nodes that were given the same; Mem is in MiB."""
 _GPU = re.compile(
@@ -54,37 +53,22 @@ def current(environ: Mapping[str, str]) -> Allocation | None:
             f"job {job} is a heterogeneous Slurm job, which distrun does not support",
             hint="use one component: with salloc or sbatch, write the options once, without ':'",
         )
-    return of_job(job, environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or "")
+    return of_job(job)
 
 
-def of_job(job: str, expected: str = "") -> Allocation:
+def of_job(job: str) -> Allocation:
     """Return the nodes of a running job.
-
-    Args:
-        job: its id.
-        expected: the list of its nodes, if that is known: Slurm is asked about both at once.
 
     Raises:
         SchedulerError: Slurm did not answer, or in an unexpected form.
     """
     command = ("scontrol", "-o", "show", "job", "-d", job)
-    asked = commands.Command(*command)
-    nodes_asked = commands.Command(*_SHOW_NODES, expected) if expected else None
-    try:
-        names = expand(expected) if expected else []
-        answer = asked.answer()
-        listed = re.search(r" NodeList=(\S+)", answer)
-        if listed is None or listed[1] == "(null)":
-            raise commands.unexpected(" ".join(command), answer)
-        if listed[1] == expected and nodes_asked is not None:
-            described = nodes_asked.answer()
-        else:  # a node has failed, or the job has shrunk
-            names = expand(listed[1])
-            described = commands.run(*_SHOW_NODES, listed[1])
-    finally:
-        asked.cancel()
-        if nodes_asked is not None:
-            nodes_asked.cancel()
+    answer = commands.run(*command)
+    listed = re.search(r" NodeList=(\S+)", answer)
+    if listed is None or listed[1] == "(null)":
+        raise commands.unexpected(" ".join(command), answer)
+    names = expand(listed[1])
+    described = commands.run("scontrol", "-o", "show", "node", listed[1])
     addresses, with_gpus = _addresses(described, names)
     given: dict[str, SlurmNode] = {}
     for nodes, cpus, memory, gres in _DETAIL.findall(answer):

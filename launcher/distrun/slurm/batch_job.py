@@ -62,23 +62,20 @@ def _read(*command: str, may_fail: bool = False) -> dict[str, QueueEntry]:
         number, state, starts, ends, reason = fields
         is_reason = reason not in ("None", "")
         state = state.split()[0].rstrip("+")  # `CANCELLED by 1000`
+        code = step_end.CODES.get(state, Code.SLURM_JOB_ENDED)
+        text = state if code is Code.SLURM_JOB_ENDED else ""
         entries[number] = QueueEntry(
             id=number,
             scheduler=NAME,
             state=state,
             is_pending=state in _PENDING,
             is_active=state not in _ENDED,
-            cause=_end_cause(number, state) if state in _ENDED else None,
+            cause=Cause(code, name=number, text=text) if state in _ENDED else None,
             reason=reason if is_reason else "",
             starts_at=_time(starts),
             ends_at=_time(ends),
         )
     return entries
-
-
-def _end_cause(number: str, state: str) -> Cause:
-    code = step_end.CODES.get(state, Code.SLURM_JOB_ENDED)
-    return Cause(code, name=number, text=state if code is Code.SLURM_JOB_ENDED else "")
 
 
 def refresh(folder: JobFolder, batch: BatchJob, seconds: float | None = None) -> None:

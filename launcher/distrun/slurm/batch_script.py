@@ -97,13 +97,10 @@ def _command(origin: SpecOrigin, job_id: str | None) -> str:
     path = [each for each in sys.path if each and os.path.realpath(each) not in working]
     words = [sys.executable, "-I", "-c", _PROGRAM.format(path=json.dumps(path)), "batch-run"]
     if job_id is not None:
-        return _joined([*words, "--job", job_id])
-    if origin.name is not None:
-        words.append(f"--name={origin.name}")
-    words += [f"--set={override}" for override in origin.overrides]
-    words.append(os.path.join(origin.folder, os.path.basename(origin.file)))
-    return _joined([*words, "--", *origin.extra_args] if origin.extra_args else words)
-
-
-def _joined(words: list[str]) -> str:
+        words += ["--job", job_id]
+    else:
+        words += [] if origin.name is None else [f"--name={origin.name}"]
+        words += [f"--set={override}" for override in origin.overrides]
+        words.append(os.path.join(origin.folder, os.path.basename(origin.file)))
+        words += ["--", *origin.extra_args] if origin.extra_args else []
     return " ".join(map(_word, words))

@@ -38,79 +38,6 @@ class FailedCommandError(SchedulerError):
         self.printed = printed
 
 
-class Command:
-    """A command that has been started. :meth:`answer` waits for it.
-
-    Args:
-        name: the command.
-        arguments: its arguments.
-        given: its standard input; None: there is none.
-
-    Raises:
-        SchedulerError: it is missing, or cannot be run.
-    """
-
-    def __init__(self, name: str, *arguments: str, given: str | None = None) -> None:
-        self._name, self._given = name, given
-        try:
-            # Slurm's own time zone and language stay: only its numbers are read.
-            self._process = subprocess.Popen(
-                [name, *arguments],
-                stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-                env=_environment(),
-            )
-        except FileNotFoundError:
-            raise MissingCommandError(
-                f"{name} was not found", hint="Is this a host of a Slurm cluster? Check PATH."
-            ) from None
-        except OSError as error:
-            raise SchedulerError(f"{name} cannot be run: {error.strerror}") from None
-
-    def answer(self, limit: float = LIMIT, *, errors: bool = False) -> str:
-        """Return what it printed, without the white space around it.
-
-        Args:
-            limit: in seconds, from now on.
-            errors: whether to return its standard error instead.
-
-        Raises:
-            SchedulerError: it took longer than `limit`, or failed.
-        """
-        name, process = self._name, self._process
-        with process:
-            try:
-                printed, said = process.communicate(self._given, limit)
-            except BaseException as error:
-                process.kill()
-                if not isinstance(error, subprocess.TimeoutExpired):
-                    raise
-                raise SchedulerError(
-                    f"{name} has not answered within {limit:g} s",
-                    hint="slurmctld may be down or busy; try again, or run: scontrol ping",
-                ) from None
-        code = process.returncode
-        if code:
-            complaint = said.strip() or printed.strip()
-            how = f"signal {-code}" if code < 0 else f"code {code}"
-            raise FailedCommandError(
-                f"{name} failed ({how}): {_quoted(complaint) or 'it printed nothing'}",
-                hint=None,
-                printed=complaint,
-            )
-        return (said if errors else printed).strip()
-
-    def cancel(self) -> None:
-        """End it, if it has not been waited for: its answer is not needed."""
-        if self._process.returncode is None:
-            self._process.kill()
-            self._process.communicate()
-
-
 def run(
     name: str,
     *arguments: str,
@@ -118,8 +45,51 @@ def run(
     given: str | None = None,
     errors: bool = False,
 ) -> str:
-    """Run a command and return what it printed: see :class:`Command`."""
-    return Command(name, *arguments, given=given).answer(limit, errors=errors)
+    """Run a command; return what it printed, without the white space around it.
+
+    Args:
+        name: the command.
+        arguments: its arguments.
+        limit: in seconds.
+        given: its standard input; None: there is none.
+        errors: whether to return its standard error instead.
+
+    Raises:
+        SchedulerError: it is missing, cannot be run, took longer than `limit`, or failed.
+    """
+    try:
+        # Slurm's own time zone and language stay: only its numbers are read.
+        done = subprocess.run(
+            [name, *arguments],
+            input=given or "",
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            env=_environment(),
+            timeout=limit,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise MissingCommandError(
+            f"{name} was not found", hint="Is this a host of a Slurm cluster? Check PATH."
+        ) from None
+    except OSError as error:
+        raise SchedulerError(f"{name} cannot be run: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise SchedulerError(
+            f"{name} has not answered within {limit:g} s",
+            hint="slurmctld may be down or busy; try again, or run: scontrol ping",
+        ) from None
+    code = done.returncode
+    if code:
+        complaint = done.stderr.strip() or done.stdout.strip()
+        how = f"signal {-code}" if code < 0 else f"code {code}"
+        raise FailedCommandError(
+            f"{name} failed ({how}): {_quoted(complaint) or 'it printed nothing'}",
+            hint=None,
+            printed=complaint,
+        )
+    return (done.stderr if errors else done.stdout).strip()
 
 
 def unexpected(command: str, answer: str) -> SchedulerError:

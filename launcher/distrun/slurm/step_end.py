@@ -63,10 +63,8 @@ def cause(text: str, status: int | None, job: str) -> Cause:
         job: the job's id.
     """
     found, words = find(text, job), last_words(text)
-    if found is not None:
-        return found
-    if status is None:
-        return Cause(Code.SRUN_TIMED_OUT, name=job, text=words)
+    if found is not None or status is None:
+        return found or Cause(Code.SRUN_TIMED_OUT, name=job, text=words)
     if status < 0:
         return Cause(Code.SRUN_FAILED, name=job, signal=-status, text=words)
     return Cause(Code.SRUN_FAILED, name=job, status=status, text=words)
@@ -114,25 +112,25 @@ def of_job(job: str) -> Cause | None:
 
 def _was_preempted(job: str) -> bool:
     """Whether Slurm needs the nodes of a job."""
-    try:
-        answer = commands.run("scontrol", "-o", "show", "job", job, limit=_STATE_SECONDS)
-    except SchedulerError:
-        return False
-    return re.search(r" PreemptTime=\d", answer) is not None
+    return re.search(r" PreemptTime=\d", _answer("scontrol", "-o", "show", "job", job)) is not None
 
 
 def _state(job: str) -> str:
     """Return a job's state: as slurmctld remembers it, else as the accounting has it; or ''."""
-    try:
-        answer = commands.run("scontrol", "-o", "show", "job", job, limit=_STATE_SECONDS)
-    except SchedulerError:
-        try:
-            answer = commands.run("sacct", "-nPX", "-j", job, "-o", "State", limit=_STATE_SECONDS)
-        except SchedulerError:
-            return ""
-        return answer.partition(" ")[0]  # `CANCELLED by 1000`
+    answer = _answer("scontrol", "-o", "show", "job", job)
+    if not answer:
+        state = _answer("sacct", "-nPX", "-j", job, "-o", "State")
+        return state.partition(" ")[0]  # `CANCELLED by 1000`
     found = re.search(r" JobState=(\w+)", answer)
     return "" if found is None else found[1]
+
+
+def _answer(*command: str) -> str:
+    """Return what a command prints; '': it fails."""
+    try:
+        return commands.run(*command, limit=_STATE_SECONDS)
+    except SchedulerError:
+        return ""
 
 
 def is_from_slurm(text: str) -> bool:

@@ -100,8 +100,7 @@ def note_requeue(folder: JobFolder, spec: Spec, number: str, cause: Cause | None
     """
     lock = folder.acquire_lock()
     try:
-        queued_job.record_queued(folder, spec, number, batch_job.NAME, cause)
-        folder.note_batch_job(BatchJob(id=number, requeues=True))
+        _note(folder, spec, number, cause)
     finally:
         os.close(lock)
 
@@ -147,6 +146,6 @@ def _queue(folder: JobFolder, spec: Spec, script: str) -> None:
         raise
 
 
-def _note(folder: JobFolder, spec: Spec, number: str) -> None:
-    queued_job.record_queued(folder, spec, number, batch_job.NAME)
+def _note(folder: JobFolder, spec: Spec, number: str, cause: Cause | None = None) -> None:
+    queued_job.record_queued(folder, spec, number, batch_job.NAME, cause)
     folder.note_batch_job(BatchJob(id=number, requeues=spec.slurm.requeue))

@@ -109,15 +109,16 @@ class StackCollector:
 
         def answer(found: Stacks) -> None:
             if not client.ended:
-                processes = [to_json(each) for each in found.processes]
-                client.send(StacksTaken(processes, found.silent))
+                processes = found.processes
+                if request.program is None and not program:
+                    processes = [replace(each, error=py_spy.MISSING) for each in processes]
+                client.send(StacksTaken([to_json(each) for each in processes], found.silent))
 
         names = set(request.tasks or self._job.state.tasks)
         native, recorded = request.native, request.seconds
         program = py_spy.find() or "" if request.program is None else request.program
         if not (program or recorded):
-            why = "py-spy is not installed where the job was submitted"
-            answer(Stacks(silent=dict.fromkeys(self._job.state.hosts, why)))
+            answer(Stacks(silent=dict.fromkeys(self._job.state.hosts, py_spy.MISSING)))
         else:
             self.ask(names, program, answer, native=native, recorded=recorded)
 

@@ -150,10 +150,7 @@ class KubernetesReach(Reach):
         self.connect_timeout: float = _NO_LIMIT if start is None else start
 
     def open(self, job_id: str, login: Login) -> Connection:
-        try:
-            words = kubectl.prefix(self._spec.kubernetes)
-        except FileNotFoundError as error:
-            raise CauseError(Cause(Code.KUBECTL_NOT_STARTED, errno=error.errno or 0)) from error
+        words = kubectl.prefix(self._spec.kubernetes)
         if login.purpose is Purpose.FILES:
             return self._open_for_files(words, job_id, login)
         is_new, is_former = login.purpose is Purpose.AGENT, login.purpose is Purpose.FORMER
@@ -245,7 +242,7 @@ class KubernetesReach(Reach):
             found = json.loads(kubectl.run(command, seconds=5.0))
         except CauseError as error:
             return pods.end(None, pod) if "NotFound" in error.cause.text else None
-        except (OSError, ValueError):
+        except ValueError:
             return None
         return pods.end(found, pod)
 

@@ -118,11 +118,9 @@ class SrunReach(Reach):
         return Question(job, partial(step_end.ask, job), join=join)
 
     def _loss(self, text: str, status: int) -> Cause:
-        found = step_end.find(text, self._given.job)
-        if found is not None:
-            return found
-        if status < 0 or step_end.is_from_slurm(text):
-            return step_end.cause(text, status, self._given.job)
+        job = self._given.job
+        if status < 0 or step_end.is_from_slurm(text) or step_end.find(text, job) is not None:
+            return step_end.cause(text, status, job)
         return agent_exited(status, step_end.last_words(text))
 
 
