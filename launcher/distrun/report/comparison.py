@@ -115,19 +115,19 @@ class Run:
 
     def _rate_of_ends(self) -> float | None:
         """Return the rate between the first and the last step of a job that is hardly sampled."""
-        for event in reversed(self._history):
-            if isinstance(event, events.TaskReported) and event.step_at is not None:
-                task = self.job.state.tasks.get(event.task)
-                if task is None or task.first_step_at is None:
-                    return None
-                last = history.numbers(event.values)
-                first = last | history.numbers(task.first_step)
-                is_of_epoch = _is_of_epoch(first) or _is_of_epoch(last)
-                steps = _steps_done(last, is_of_epoch) - _steps_done(first, is_of_epoch)
-                seconds = event.step_at - task.first_step_at
-                is_long = steps > 0 and seconds >= _LEAST_SECONDS
-                is_known = is_of_epoch or first.get("EPOCH") == last.get("EPOCH")
-                return steps / seconds if is_long and is_known else None
+        told = [(each.state.name, each.progress, each.progress_at) for each in self.job.tasks]
+        reports = [each for each in self._history if isinstance(each, events.TaskReported)]
+        told += [(each.task, each.values, each.step_at) for each in reversed(reports)]
+        for name, values, at in told:
+            task, last = self.job.state.tasks.get(name), history.numbers(values)
+            if at is None or task is None or task.first_step_at is None or STEP not in last:
+                continue
+            first = last | history.numbers(task.first_step)
+            is_of_epoch = _is_of_epoch(first) or _is_of_epoch(last)
+            steps = _steps_done(last, is_of_epoch) - _steps_done(first, is_of_epoch)
+            is_long = steps > 0 and at - task.first_step_at >= _LEAST_SECONDS
+            is_known = is_of_epoch or first.get("EPOCH") == last.get("EPOCH")
+            return steps / (at - task.first_step_at) if is_long and is_known else None
         return None
 
     def over_time(self, values: Sequence[tuple[Sample, float]]) -> list[Point]:
@@ -189,7 +189,7 @@ def steps_of(samples: Sequence[Sample]) -> list[tuple[Sample, float]]:
 
 def _steps_done(told: Mapping[str, float], is_of_epoch: bool) -> float:
     before = (told.get("EPOCH", 1.0) - 1) * told.get("STEPS", 0.0) if is_of_epoch else 0.0
-    return before + told.get(STEP, math.nan)
+    return before + told[STEP]
 
 
 def _is_of_epoch(told: Mapping[str, float]) -> bool:
