@@ -7,6 +7,7 @@ signal handler, and leaves no thread and no child process behind.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -529,10 +530,8 @@ def _launch(spec: Spec, **how: bool) -> Job:
 
     from distrun.supervisor import tensorboard
 
-    def tell(text: str) -> None:
-        warnings.warn(text, stacklevel=5)
-
-    chosen = tensorboard.without_missing(spec._spec, tell)  # noqa: SLF001 - the class is this module's
+    tell = functools.partial(warnings.warn, stacklevel=4)
+    chosen = tensorboard.without_missing(spec._spec, tell)  # noqa: SLF001 - the class is here
     answer = _ask("launch", chosen, **how)
     started = job(answer["job_id"])
     try:

@@ -107,6 +107,7 @@ def test_a_restart_is_told_with_its_cause_and_cost(
     assert kinds.count("SavingStarted") == kinds.count("SavingEnded") == 4
     assert "exit code" in text
     assert distrun.status()["state"] == "succeeded"
+    assert "\n  earlier       worker:1 " in distrun("status").stdout
 
 
 def test_a_record_that_is_damaged_or_missing_has_one(

@@ -155,7 +155,7 @@ def profile_view(
     return Group(*lines, *map(Text, map(printable, problems(found))))
 
 
-def network_lines(traffic: Sequence[Traffic], slow_link: SlowLink | None) -> list[str]:
+def network_lines(traffic: Sequence[Traffic], slow: SlowLink | None) -> list[str]:
     """Return what tasks send each other, and the task whose link is slow: two lines at most."""
     sent = sum(each.sent_bytes for each in traffic)
     if sent < _LEAST_SENT:
@@ -168,7 +168,6 @@ def network_lines(traffic: Sequence[Traffic], slow_link: SlowLink | None) -> lis
     words += [f"{resent:.0f} packets/s are sent again"] if resent >= 1 else []
     if most.limited >= profile.LEAST_GAIN:
         words.append(f"{most.peer} is not ready for them {most.limited:.0%} of the time")
-    slow = slow_link
     more = [] if slow is None else [link_text(slow.task, slow.round_trip, slow.usual)]
     return ["; ".join(words), *more]
 

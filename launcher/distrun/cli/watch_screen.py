@@ -159,6 +159,8 @@ class WatchApp(App[int]):
 
     def on_resize(self) -> None:
         self._show()
+        if self._follower is not None:  # its rows fit the former width
+            self.action_log()
 
     # The job -------------------------------------------------------------------------------
 

@@ -29,13 +29,14 @@ _TRACED = re.compile(r'File "(?:.*/)?([^"/]+)", line (\d+)')
 def verdict_lines(verdict: Verdict, *, is_past: bool = False) -> list[str]:
     """Return the lines below the headline of a report, and of `status`.
 
-    `is_past`: whether the job continued after that failure, so that advice is needless unless a
+    `is_past`: whether the job succeeded after that failure, so that advice is needless unless a
     task failed.
     """
+    label = "earlier" if is_past else "cause"
     is_past = is_past and verdict.task is None
     if verdict.repeats_outcome:
         return [] if is_past else _advice_lines(verdict)
-    cause = labelled("cause", f"{cause_text(verdict.cause)} ({verdict.kind.value})")
+    cause = labelled(label, f"{cause_text(verdict.cause)} ({verdict.kind.value})")
     lines = [cause, *evidence_lines(verdict)]
     return lines[: len(lines) - len(_advice_lines(verdict))] if is_past else lines
 
