@@ -92,6 +92,9 @@ def test_what_tasks_wrote_comes_back_and_goes_on(ssh: Ssh, distrun: Distrun) -> 
     trapped = distrun("fetch", "job", "out/same", "-o", "trap")
     assert "out/same is left out: " in trapped.stderr
     assert not os.path.lexists("/tmp/same")
+    no_folder = distrun("fetch", "job", "-o", "job/train.py/in")
+    assert no_folder.returncode == 69
+    assert "job/train.py/in cannot be written: Not a directory" in no_folder.stderr
 
 
 def test_results_come_by_themselves_also_when_the_job_fails(ssh: Ssh, distrun: Distrun) -> None:

@@ -45,9 +45,8 @@ def watch(folder: JobFolder) -> int:
     """
     console.require("watch", "textual")
     if not (sys.stdin.isatty() and all(map(console.can_redraw, (sys.stdout, sys.stderr)))):
-        raise UsageError(
-            "watch needs a terminal", hint=f"without one: distrun status {folder.job_id}"
-        )
+        hint = f"without one: distrun status {folder.job_id}"
+        raise UsageError("watch needs a terminal", hint=hint)
     from distrun.cli.watch_screen import WatchApp
 
     return WatchApp(folder).run() or 0

@@ -275,6 +275,7 @@ class Fetch:
     def _check(self, files: Sequence[File]) -> list[File]:
         """Return the files that must come. Raises an error before anything is written."""
         needed, newer = [], []
+        self._tree.find(".")  # raises OSError if it is no folder
         for each in files:
             try:
                 present = self._tree.find(each.target)
