@@ -16,8 +16,7 @@ def test_the_loss_is_the_same_to_the_last_digit(
     losses = {}
     for memory in ("keep", "system"):
         job = {
-            "strategy": "multi_worker_mirrored",
-            "cluster": {"worker": 2},
+            "strategy": "default",
             "program": {
                 "script": "mnist",
                 "memory": memory,
