@@ -20,8 +20,9 @@ sys.path[:0] = [os.getcwd(), str(Path(__file__).parents[2])]
 DATA, RESULTS = sys.argv[1:]
 TOLERANCE = 1e-3
 """The largest distance between the final weights of two runs, as a share of the distance that the
-weights have moved. On one replica, the weights are equal. Sums over replicas differ in the last
-bit: 1e-6 was measured, and more if a ReLU or a pooling near a tie amplifies it.
+weights of the reference move in its second epoch. On one replica, the weights are equal. Sums over
+replicas differ in the last bit: 1e-6 was measured, and more if a ReLU or a pooling near a tie
+amplifies it.
 """
 
 import main  # noqa: E402
@@ -75,6 +76,7 @@ def numbers(line):
 
 
 def weights(name):
+    """Those of a folder's newest checkpoint, or of one."""
     reader = tf.train.load_checkpoint(f"{RESULTS}/{name}")
     found = {
         key: reader.get_tensor(key)
@@ -90,8 +92,9 @@ def way(one, other):
 
 
 def apart(name, reference="reference"):
-    """The distance of a run's final weights from the reference's, as a share of its movement."""
-    return way(weights(name), weights(reference)) / way(weights("start"), weights(reference))
+    """The distance of a run's final weights from another's, as a share of TOLERANCE's distance."""
+    moved = way(weights("reference/ckpt-1"), weights("reference"))
+    return way(weights(name), weights(reference)) / moved
 
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -99,34 +102,13 @@ import tensorflow as tf  # noqa: E402
 
 keep_pipelines()
 
-# Optimizing the graphs takes a quarter of such short runs. The launched runs of other tests do it.
-tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
-code, _, errors = run(
-    *COMMON, "--learning-rate", "1e-30", "--epochs", "1", "--steps-per-epoch", "1",
-    "--checkpoint-dir", f"{RESULTS}/start",
-)  # fmt: skip
-assert code == 0, errors
 reference = train("reference", *EPOCHS, "--summary-dir", f"{RESULTS}/logs")
-assert apart("reference", "reference") == 0.0
-assert way(weights("start"), weights("reference")) > 0.1
-for name, argv in {
-    "epoch": ["--loop", "epoch", "--input", "distribute"],
-    "one-device-fit": ["--loop", "fit", "--strategy", "one_device"],
-    "two-for": [*TWO, "--loop", "for", "--input", "distribute"],
-    "two-fit": [*TWO, "--loop", "fit", "--input", "distribute"],
-    "central-two": [*TWO, "--strategy=central_storage", "--devices=CPU:0,CPU:1"],
-}.items():
-    said = train(name, *EPOCHS, *argv)
-    print(f"{name}: {apart(name):.1e} of the way apart", flush=True)
-    assert apart(name) <= TOLERANCE
-    for line, right in zip(said, reference, strict=True):
-        found, wanted = numbers(line), numbers(right)
-        assert np.allclose([float(x) for x in found], [float(x) for x in wanted], atol=2e-3), line
+assert way(weights("reference/ckpt-1"), weights("reference")) > 0.05
 
-# Saved by two replicas in the middle of the first epoch, and resumed by other loops.
+# Saved by two replicas in the middle of the first epoch, and resumed in all other ways.
 code, said, errors = run(
     *COMMON, *TWO, "--reduction", "one_device", "--epochs", "1",
     "--checkpoint-every", "2", "--loop", "epoch", "--checkpoint-dir", f"{RESULTS}/saved",
@@ -135,26 +117,30 @@ assert code == 0, errors
 assert np.allclose(
     [*map(float, numbers(said[-1]))], [*map(float, numbers(reference[0]))], atol=2e-3
 )
+# If TensorFlow's list of the checkpoints is lost or damaged, nothing is overwritten.
+DAMAGE = {"epoch": None, "one-device-fit": b"\xff{", "two-for": b""}
 kept = sorted(path.name for path in Path(RESULTS, "saved").glob("*.index"))
 assert kept == ["ckpt-2.index", "ckpt-3.index", "ckpt-4.index"], kept
 for name, argv in {
-    "by-one": ["--loop", "for"],
-    "by-two": [*TWO, "--reduction", "hierarchical_copy"],
-    "by-fit": ["--loop", "fit"],
+    "epoch": ["--loop", "epoch", "--input", "distribute"],
+    "one-device-fit": ["--loop", "fit", "--strategy", "one_device"],
+    "two-for": [*TWO, "--loop", "for", "--input=distribute", "--reduction=hierarchical_copy"],
+    "two-fit": [*TWO, "--loop", "fit", "--input", "distribute"],
+    "central-two": [*TWO, "--strategy=central_storage", "--devices=CPU:0,CPU:1"],
 }.items():
     shutil.copytree(
         f"{RESULTS}/saved",
         f"{RESULTS}/{name}",
         ignore=shutil.ignore_patterns("ckpt-4.*", "ckpt-3.*"),
     )
-    # If TensorFlow's list of the checkpoints is lost or damaged, nothing is overwritten.
-    saved_list = Path(RESULTS, name, "checkpoint")
-    saved_list.unlink()
-    if name != "by-one":
-        saved_list.write_bytes({"by-two": b"", "by-fit": b"\xff{"}[name])
-    code, said, errors = run(*COMMON, *argv, "--checkpoint-dir", f"{RESULTS}/{name}")
-    assert code == 65, errors
-    assert f"the list {saved_list} of ckpt-2 is lost" in errors[-1], errors
+    if name in DAMAGE:
+        saved_list = Path(RESULTS, name, "checkpoint")
+        saved_list.unlink()
+        if (left := DAMAGE[name]) is not None:
+            saved_list.write_bytes(left)
+        code, said, errors = run(*COMMON, *argv, "--checkpoint-dir", f"{RESULTS}/{name}")
+        assert code == 65, errors
+        assert f"the list {saved_list} of ckpt-2 is lost" in errors[-1], errors
     tf.compat.v1.train.update_checkpoint_state(f"{RESULTS}/{name}", f"{RESULTS}/{name}/ckpt-2")
     said = train(name, *EPOCHS, *argv)
     assert max(path.name for path in Path(RESULTS, name).glob("*.index")) == "ckpt-4.index"
@@ -199,23 +185,23 @@ def evaluate(*argv):
 
 
 wanted = f"test_accuracy {numbers(reference[-1])[-1]}"
-for path in ("two-for", "two-for/ckpt-2", "two-for/ckpt-2.index"):
+for path in ("two-for", "two-for/ckpt-4", "two-for/ckpt-4.index"):
     # An evaluation needs no learning rate: the table has none for its own batch.
     code, said, errors = evaluate(f"{RESULTS}/{path}", "--model", "cnn", "--learning-rate", "7:0.1")
     assert code == 0, errors
-    assert said[-1].startswith("ckpt-2 (epoch 2): test_accuracy 0."), said
+    assert said[-1].startswith("ckpt-4 (epoch 2): test_accuracy 0."), said
     assert float(said[-1].split()[4]) == float(wanted.split()[1]), (said, wanted)
     assert said[-1].endswith(f"data: mnist from {DATA}/mnist.npz, 101 images"), said
 tf.train.Checkpoint(model=tf.Variable(1.0)).save(f"{RESULTS}/foreign/ckpt")
 shutil.copytree(f"{RESULTS}/two-for", f"{RESULTS}/damaged")
-Path(f"{RESULTS}/damaged/ckpt-2.data-00000-of-00001").write_bytes(b"x" * 100)
+Path(f"{RESULTS}/damaged/ckpt-4.data-00000-of-00001").write_bytes(b"x" * 100)
 shutil.copytree(f"{RESULTS}/damaged", f"{RESULTS}/listless")
 Path(f"{RESULTS}/listless/checkpoint").write_text("{")
 Path(f"{RESULTS}/empty").mkdir()
 for path, model, says in (
     ("two-for", "small_cnn", "it was trained with --model cnn, not small_cnn"),
     ("foreign", "cnn", "cannot be restored: Key counters/"),
-    ("damaged", "cnn", "ckpt-2 cannot be restored"),
+    ("damaged", "cnn", "ckpt-4 cannot be restored"),
     ("listless", "cnn", "is lost: name one of them to --evaluate"),
     ("empty", "cnn", "there is no checkpoint at"),
     ("nowhere", "cnn", "there is no checkpoint"),
@@ -242,14 +228,14 @@ from tensorflow.python.training import checkpoint_utils  # noqa: E402
 
 growing = Path(RESULTS, "growing")
 shutil.copytree(f"{RESULTS}/two-for", growing, ignore=shutil.ignore_patterns("checkpoint"))
-(growing / "ckpt-2.index").write_bytes(b"")
+(growing / "ckpt-4.index").write_bytes(b"")
 looks = []
 
 
 def whole_after_a_look(_) -> None:
     looks.append(len(looks))
     assert looks == [0], "it was not evaluated when it was whole"
-    for name in ("ckpt-2.index", "checkpoint"):
+    for name in ("ckpt-4.index", "checkpoint"):
         shutil.copy(f"{RESULTS}/two-for/{name}", growing)
 
 
@@ -262,7 +248,7 @@ code, said, errors = run(
 del os.environ["TF_CONFIG"]
 assert code == 0, errors
 assert len(said) == 2, said
-assert said[1].startswith(f"ckpt-2 (epoch 2): {wanted}  "), said
+assert said[1].startswith(f"ckpt-4 (epoch 2): {wanted}  "), said
 
 
 def summaries(folder: Path):
