@@ -38,6 +38,7 @@ CAUGHT = "W0000 00:00:1.5 11 preemption_notifier.cc:90] SIGTERM caught at 2026-1
 IGNORED = "Exception ignored in: <function f at 0x7f>\n" + raised("KeyError: 'x'")
 FAILED_RPC = "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send RPC to coordination service.\n"
 LOGS = {
+    "REFUSED": raised("ConnectionRefusedError: [Errno 111] Connection refused"),
     "ECHO": ECHO, "OWN": OWN, "OWN_CAUGHT": OWN + CAUGHT, "OWN_IGNORED": OWN + IGNORED,
     "HANDLED": HANDLED, "ASKED": raised("RuntimeError: asked to end"),
     "CAUGHT_ASKED": "epoch 1\n" + CAUGHT + raised("RuntimeError: asked to end"), "DUMP": DUMP,
@@ -210,6 +211,11 @@ mwm worker:2
 worker:0 gone 0
 worker:1 gone 1
 ? worker1=OWN_RPC -> exception worker:1
+
+# a lone task has no peers to lose
+mwm worker
+worker:0 gone 1
+? worker0=REFUSED -> exception worker:0
 
 # a failed evaluator has its verdict though the job succeeds before its end
 mwm worker evaluator
@@ -466,6 +472,8 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
             LOGGED,
             "0 at step 40 of 100, after an error: ValueError: batch size",
         ),
+        ("EPOCH=2 EPOCHS=2", f"{RAN_OUT}Epoch 2/2\n", "0 without a step: found no data: WARN"),
+        ("EPOCH=2 EPOCHS=2 LOSS=1", f"{RAN_OUT}Epoch 2/2\n", ""),
         ("", "Found 0 files\nsaved\n", "worker:0 exited 0 without a step: found no data: Found 0"),
         ("STEP=9", "Found 0 files\nsaved\n", ""),
         # It came to its end, perhaps counted from 0, or went on; what Python ignores.

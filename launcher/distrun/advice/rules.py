@@ -36,11 +36,11 @@ _OF_KINDS = {
 }
 """The kinds of time that advice can make shorter."""
 _RETRACING = re.compile(
-    rb"\b([5-9]|[1-9]\d+) out of the last \d+ calls to (?:<(?:function|bound method) )?([\w.<>]+)"
-    rb".{0,80}? triggered tf\.function retracing"
+    r"\b([5-9]|[1-9]\d+) out of the last \d+ calls to (?:<(?:function|bound method) )?([\w.<>]+)"
+    r".{0,80}? triggered tf\.function retracing"
 )
 _REPLACED = re.compile(
-    rb"(?m)^Process \w*PoolWorker-\d{2,9}:\n(?:(?:Traceback)? .{0,999}\n|\n){1,99}(\w.{0,300})"
+    r"(?m)^Process \w*PoolWorker-\d{2,9}:\n(?:(?:Traceback)? .{0,999}\n|\n){1,99}(\w.{0,300})"
 )
 """What a child of a pool of multiprocessing says at its end. It gets the next number."""
 _MANY_CHILDREN = 100
@@ -75,14 +75,15 @@ def advise(
 
 def _find_printed(logs: Mapping[str, bytes]) -> Advice | None:
     """Return what a task has printed again and again; None: nothing that costs much."""
-    for task, text in logs.items():
+    for task, raw in logs.items():
+        text = raw.decode("utf-8", "replace")
         failed, traced = _REPLACED.findall(text), _RETRACING.search(text)
         if len(failed) >= _MANY_CHILDREN:
-            name = failed[-1].decode("utf-8", "replace")
-            return Advice(symptom=Symptom.REPLACED, task=task, amount=len(failed), name=name)
+            amount, name = len(failed), failed[-1]
+            return Advice(symptom=Symptom.REPLACED, task=task, amount=amount, name=name)
         if traced is not None:
-            name = traced[2].decode("utf-8", "replace")
-            return Advice(symptom=Symptom.RETRACING, task=task, amount=int(traced[1]), name=name)
+            name, amount = traced[2], int(traced[1])
+            return Advice(symptom=Symptom.RETRACING, task=task, amount=amount, name=name)
     return None
 
 

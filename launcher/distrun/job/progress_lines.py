@@ -47,8 +47,8 @@ _AFTER_EPOCH = re.compile(
     r"epoch[\s:=]{0,3}\d{1,9}[:,]\s{1,8}(?P<count>\d{1,15})\s?/\s?(?P<total>\d{1,15})", _FLAGS
 )
 """`epoch 001:    100 / 1102`, as in fairseq."""
-_PAIR = re.compile(r"\A\s{0,3}\[(?P<epoch>\d{1,6}),\s{1,8}(?P<step>\d{1,9})\]")
-"""`[2,  4000] loss: 1.3`, as in PyTorch's tutorial."""
+_PAIR = re.compile(r"\A\s{0,3}\[(\d{1,6})(?:,\s{1,8}|/(\d{1,6})\]\s?\[)(\d{1,9})(?:/(\d{1,9}))?\]")
+"""`[2,  4000] loss: 1.3` and `[2/25][400/782] Loss_D: 1.3`, as in PyTorch's tutorials."""
 _AT_STEP = re.compile(
     rf"(?P<name>loss|accuracy)\b.{{0,40}}?\bat (?:step|epoch|iteration) \d{{1,15}}\s?[:=]\s?"
     rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
@@ -57,18 +57,18 @@ _AT_STEP = re.compile(
 _METRIC = re.compile(
     r"(?<![\w@])(?:(?:mean|avg|average|running|total)[ _])?"
     r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval)[ _])?[\w-]{0,24}?"
-    r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1|lr|learning_rate)(?:@\d)?)"
+    r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1|lr|learning_rate)(?:@\d|_[dg]\b)?)"
     rf"['\"]?\s{{0,4}}[:=|]?\s{{0,6}}(?:(?:tf\.)?tensor\(|np\.float\d\d\(|['\"])?"
     rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
     _FLAGS,
 )
 _RATE = r"(?:it|step|batch|example|sample|image)\w{0,3}/s\w{0,5}"
 _BARE = re.compile(
-    r"(?P<logger>.{0,80}[\]:|-]\s{1,4})?[\[(|\s]{0,3}(?:global[_ ])?"
+    r"(?P<logger>.{0,80}[\]:|-]\s{1,4}|time (?:taken )?for )?[\[(|\s]{0,3}(?:global[_ ])?"
     r"(?:epoch|step|iter|iteration|batch)[\s:=#\[(]{0,8}\d{1,15}"
     r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}"
     r"(?P<rest>[\s,|\[(]{0,4}(?:step|iter|batch)[\s:=#]{0,4}\d{1,15}(?:/\d{1,15})?[\])]?"
-    r"|[\s,(]{0,3}(?:(?:(?:per-step )?time|took|in)[\s:=]{1,3}|\()[\d.:]{1,12}\s?\w{0,7}\)?"
+    r"|[\s,(]{0,3}(?:(?:(?:per-step )?time|took|in|is)[\s:=]{1,3}|\()[\d.:]{1,12}\s?\w{0,7}\)?"
     rf"|(?:[\s,|]{{1,4}}(?:{_RATE}[:=\s]{{1,4}}[\d.]{{1,12}}|[\d.]{{1,12}}\s?{_RATE}"
     r"|eta[:=\s]{1,3}[\d:.]{1,12}s?|output\s?:)){1,3})?"
     r"\s{0,3}\Z",
@@ -82,7 +82,7 @@ _OTHER_WORK = re.compile(
 )
 """What a logger says where the number is none of the training's."""
 _OF_TEST = re.compile(
-    r"[^a-z]{0,80}(?:[a-z]{1,12}[^a-z]{1,20})?(?:eval\w{0,6}|valid\w{0,5}|val|test(?:ing)?|dev)\b"
+    r"[^a-z]{0,80}(?:[a-z]{1,12}[^a-z]{1,20})?(?:eval\w{0,6}|valid\w{0,5}|val|test(?:ing)?|dev|best|(?:load|restor|resum)\w{0,5})\b"
     r"|.{0,80}\bepoch ?\((?:val|test)\)",
     _FLAGS,
 )
@@ -101,7 +101,8 @@ def read_values(line: str) -> dict[str, str] | None:
     for found in (*_METRIC.finditer(line), *_AT_STEP.finditer(line)):
         metrics.setdefault(re.sub(r"\W", "_", found["name"]).upper(), found["value"])
     pair = _PAIR.match(line)
-    values = {} if pair is None else {"EPOCH": pair["epoch"], "STEP": pair["step"]}
+    keys = ("EPOCH", "EPOCHS", "STEP", "STEPS")
+    values = {k: v for k, v in zip(keys, pair.groups() if pair else (), strict=False) if v}
     for key, forms in (
         ("EPOCH", (_EPOCH, _NUMBERED_EPOCH)),
         ("STEP", (_STEP, _AFTER_EPOCH, _COUNTS, _NUMBERED_STEP)),

@@ -22,6 +22,7 @@ from distrun.verdict.task_failures import (
     SIGTERM_CAUGHT,
     TaskFailure,
     child_failure,
+    exception_cause,
     exit_cause,
     exit_evidence,
     failure_in_log,
@@ -372,6 +373,11 @@ class _Analysis:
         """Return the verdict, with the tasks that have failed of it or like it."""
         if root.cause.code in _NO_SINGLE_TASK:
             return self._disagreement(root)
+        if root.is_echo and len(self._failure.tasks) == 1:  # it has no peers to lose
+            log = self._log(root.task)
+            if log.message is not None:
+                cause = exception_cause(self._failure.tasks[root.task], log)
+                root = replace(root, kind=Kind.EXCEPTION, cause=cause)
         failed = list(self._found)
         # Tasks that distrun stopped too late: the same error, or echoes.
         for task in (each for each in self._ended if each.stopped_by_us and each.code):
@@ -446,14 +452,12 @@ class _Analysis:
         )
 
     def _child_of_stalled(self, timer: TimerKind = TimerKind.STALL) -> TaskFailure | None:
-        """Blame a process or a thread of a task that waits for it without end.
-
-        One that a signal killed may have been replaced since, if the tasks did not stall.
-        """
+        """Blame a process or a thread of a task that waits for it without end."""
         for task in self._ended:
             log = self._log(task.name)
             index = log.interrupted_at
             where = () if index is None else (log.evidence(index),)
+            # One that was killed may have been replaced since, if the tasks did not stall.
             if task.exit.child is not None and timer is TimerKind.STALL:
                 return child_failure(task, where)
             is_aside = log.raised is not None and log.raised.is_uncaught_aside

@@ -441,11 +441,9 @@ class LogAnalysis:
 
     def last_line(self) -> int | None:
         """Return the index of the last line that is not empty and not TensorFlow's log."""
-        for index in range(len(self.lines) - 1, -1, -1):
-            line = self.lines[index]
-            if not (
-                LOGGED.match(line) or _CONTINUED.match(line) or line.startswith((*_NOISE, _MODULES))
-            ):
+        for index, line in reversed(list(enumerate(self.lines))):
+            is_logged = LOGGED.match(line) or _CONTINUED.match(line)
+            if not (is_logged or line.startswith((*_NOISE, _MODULES))):
                 return index
         return None
 

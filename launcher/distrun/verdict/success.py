@@ -88,8 +88,7 @@ def success_verdict(
         *_without_contact(state),
         *_uneven_starts(state, log_of),
     ]
-    told = {cause.task for cause, _ in found}
-    found += _stopped_short(done, read_log, told)
+    found += _stopped_short(done, read_log, {cause.task for cause, _ in found})
     merged: defaultdict[Cause, list[str]] = defaultdict(list)
     for cause, _ in found:
         merged[cause._replace(task="")] += [cause.task] if cause.task else []
@@ -159,21 +158,23 @@ def _stopped_short(
 ) -> Iterator[Found]:
     """Find tasks that took no step after an error, or for want of data, although some were left."""
     for task in done:
-        reached = _reached_of_total(task.reported)
-        if task.name in told or not (reached or _position(task.reported) is None):
+        own, reached = task.reported, _reached_of_total(task.reported)
+        is_bare = not own.keys() - {"EPOCH", "EPOCHS"}
+        if task.name in told or not (reached or is_bare):
             continue
         log = LogAnalysis(read_log(task.name), 1, task.name)  # as if it had failed of the error
         raised = log.raised if reached else None
-        code, words = (Code.DATA_EXHAUSTED, _RAN_OUT) if reached else (Code.DATA_MISSING, _NO_DATA)
-        found = log.find_last(words)
+        found = log.find_last(_RAN_OUT if "EPOCHS" in own or reached else _NO_DATA)
         if raised is not None and not raised.is_ignored and raised.message.type not in _EXITS:
             at, cause = raised.message.index, exception_cause(task, log)
             cause = cause._replace(code=Code.EXCEPTION_HIDDEN)
         elif found is not None:
+            code = Code.DATA_MISSING if is_bare else Code.DATA_EXHAUSTED
             at, cause = found[0], Cause(code, task=task.name, text=log.quote(found[0]))
         else:
             continue
-        if log.takes_no_step_after(at):
+        is_vain = cause.code is Code.DATA_MISSING and own  # Keras begins each epoch
+        if is_vain or log.takes_no_step_after(at):
             yield cause._replace(expected=reached), (log.evidence(at),)
 
 

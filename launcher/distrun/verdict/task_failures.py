@@ -26,9 +26,7 @@ SIGTERM_CAUGHT = re.compile("SIGTERM caught at")
 _PEER = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 _PORT = re.compile(r"(?<!\d)\d{4,5}(?!\d)")
 _NUMBER = re.compile(r"(?<!\d)\d{2,5}(?!\d)")
-_PORTS_TAKEN = (
-    *(Code.PORT_IN_USE, Code.OWN_PORT_IN_USE, Code.SOME_PORT_IN_USE, Code.PORT_NOT_BOUND),
-)
+_PORTS_TAKEN = (Code.PORT_IN_USE, Code.OWN_PORT_IN_USE, Code.SOME_PORT_IN_USE, Code.PORT_NOT_BOUND)
 _TENSORFLOW_ERROR = "errors_impl."
 _MISSING = re.compile(
     r"find any matching files for|No such file or directory|(?:NotFoundError|FileNotFoundError):"

@@ -181,11 +181,8 @@ def _exception(lines: Sequence[str], first: int, stop: int) -> int | None:
 
 
 def _line_above(lines: Sequence[str], first: int) -> str:
-    for index in range(first - 1, -1, -1):
-        line = lines[index].strip()
-        if line and not LOGGED.match(line):
-            return line
-    return ""
+    above = (lines[index].strip() for index in range(first - 1, -1, -1))
+    return next((line for line in above if line and not LOGGED.match(line)), "")
 
 
 def _end_of_message(lines: Sequence[str], exception: int, stop: int) -> int:

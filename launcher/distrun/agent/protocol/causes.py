@@ -357,9 +357,8 @@ class Code(StrEnum):
     ADDRESS_NOT_OWN = "address_not_own"  # text, name
     OWN_PORT_IN_USE = "own_port_in_use"  # text, name, port: the one held for the task
     SOME_PORT_IN_USE = "some_port_in_use"  # text, name, port: the task's; it may be another
-    # text, name; tasks: those that exited 0, expected: at which step
-    DATA_EXHAUSTED = "data_exhausted"
-    DATA_MISSING = "data_missing"
+    DATA_EXHAUSTED = "data_exhausted"  # text, name; tasks, expected: who exited 0 at which step
+    DATA_MISSING = "data_missing"  # the same
     VALUES_NOT_FINITE = "values_not_finite"  # text, name
     PROXY_ANSWERED = "proxy_answered"  # text, name
     PEERS_LOST = "peers_lost"  # text, name
