@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 COLLECTIVE = "MultiWorkerMirroredStrategy"
 _HERE = "Keras 3, which tf.keras is here,"
-_OLD_KERAS = "or use Keras 2: write program.keras: 2, and pip install tf_keras"
+_OLD_KERAS = {
+    "tensorflow": ", or use Keras 2: write program.keras: 2, and pip install tf_keras",
+    "keras": ", or use Keras 2: pip install tf_keras, and import that instead of keras",
+}
 
 
 def _references(program: Program, package: str) -> Iterator[tuple[Use, str]]:
@@ -44,9 +47,7 @@ def tensorflow_1(program: Program, _: Spec) -> Iterator[Problem]:
     package = rf"tensorflow(?:\.compat\.v1(?=\.(?:{'|'.join(GONE)})\b))?"
     for use, full in _references(program, package):
         for name in packages(full)[:2]:
-            module, last = "", name
-            if "." in name:
-                module, last = name.split(".")
+            module, last = name.rpartition(".")[::2]
             if name not in GONE and last not in TENSORFLOW_1.get(module, ()):
                 continue
             message = f"tf.{name} is of TensorFlow 1: TensorFlow 2 does not have it"
@@ -73,13 +74,13 @@ def keras_2(program: Program, spec: Spec) -> Iterator[Problem]:
             reported.add(key)
             verb = f"take {refused[0]}= in" if refused else "have"
             shown = _shown(key, "" if use.top == "keras" else "tf.")
-            message = f"{_HERE} does not {verb} {shown}"
-            yield use.problem(message, f"{removed.instead}, {_OLD_KERAS}")
+            old = _OLD_KERAS[use.top] if removed.is_in_keras_2 else ""
+            yield use.problem(f"{_HERE} does not {verb} {shown}", f"{removed.instead}{old}")
         elif called in FILE_ENDINGS and None not in use.arguments:
             yield from _file_ending(use, called)
         elif called == "Model().fit" and several and trains_together:
             message = f"Model.fit of {_HERE} fails under {COLLECTIVE} with several workers"
-            yield use.problem(message, f"write a training loop, {_OLD_KERAS}")
+            yield use.problem(message, f"write a training loop{_OLD_KERAS[use.top]}")
 
 
 def _removed(name: str, *, is_alone: bool) -> tuple[str, Removed | None]:
@@ -115,4 +116,4 @@ def _file_ending(use: Use, called: str) -> Iterator[Problem]:
     if isinstance(end, str) and not any(end.endswith(e) or e.endswith(end) for e in endings):
         name, ends = called.rpartition(".")[2], " or ".join(endings)
         message = f"{name} of {_HERE} takes only names that end in {ends}"
-        yield use.problem(message, f"name the file so, {_OLD_KERAS}")
+        yield use.problem(message, f"name the file so{_OLD_KERAS[use.top]}")

@@ -202,17 +202,18 @@ class Removed(Frozen):
     instead: str
     keywords: tuple[str, ...] = ()
     """Refused only as a call with one of these arguments."""
+    is_in_keras_2: bool = True
+    """Whether `tf_keras` has it."""
 
 
-_NO_EXPERIMENTAL = "Keras 3 has moved or removed what was experimental"
 KERAS_2: dict[str, Removed] = {
     "metrics.*().reset_states": Removed("write reset_state()"),
     "Model().reset_states": Removed("reset the states of its layers"),
     "Model().fit_generator": Removed("fit() takes generators, too"),
     "Model().evaluate_generator": Removed("evaluate() takes generators, too"),
     "Model().predict_generator": Removed("predict() takes generators, too"),
-    "Model().predict_classes": Removed("use the argmax of predict()"),
-    "Model().predict_proba": Removed("use predict()"),
+    "Model().predict_classes": Removed("use the argmax of predict()", is_in_keras_2=False),
+    "Model().predict_proba": Removed("use predict()", is_in_keras_2=False),
     "Model().to_yaml": Removed("use to_json()"),
     "Model().compile": Removed(
         "remove it",
@@ -227,33 +228,33 @@ KERAS_2: dict[str, Removed] = {
     ),
     "optimizers.*": Removed("write learning_rate=", ("lr",)),
     "optimizers.*().apply_gradients": Removed("remove it", ("experimental_aggregate_gradients",)),
-    "optimizers.*().get_weights": Removed("use its `variables`"),
+    "optimizers.*().get_weights": Removed("use its `variables`", is_in_keras_2=False),
     "optimizers.legacy.*()": Removed("use keras.optimizers"),
     "callbacks.ModelCheckpoint": Removed("use save_freq", ("period",)),
     "layers.LSTM": Removed("transpose the inputs", ("time_major",)),
-    "layers.CuDNNLSTM": Removed("use layers.LSTM"),
-    "layers.CuDNNGRU": Removed("use layers.GRU"),
+    "layers.CuDNNLSTM": Removed("use layers.LSTM", is_in_keras_2=False),
+    "layers.CuDNNGRU": Removed("use layers.GRU", is_in_keras_2=False),
     "layers.LocallyConnected1D": Removed("use another layer"),
     "layers.LocallyConnected2D": Removed("use another layer"),
     "layers.DenseFeatures": Removed("use preprocessing layers"),
-    "backend.get_session": Removed("use tf.compat.v1.Session"),
-    "backend.set_session": Removed("use tf.compat.v1.Session"),
+    "backend.get_session": Removed("use tf.compat.v1.Session", is_in_keras_2=False),
+    "backend.set_session": Removed("use tf.compat.v1.Session", is_in_keras_2=False),
     "backend.set_learning_phase": Removed("pass training= to the call"),
     "backend.learning_phase": Removed("pass training= to the call"),
     "backend.placeholder": Removed("use keras.Input"),
-    "utils.multi_gpu_model": Removed("use tf.distribute.MirroredStrategy"),
-    "utils.np_utils": Removed("use keras.utils"),
-    "utils.generic_utils": Removed("use keras.utils"),
+    "utils.multi_gpu_model": Removed("use tf.distribute.MirroredStrategy", is_in_keras_2=False),
+    "utils.np_utils": Removed("use keras.utils", is_in_keras_2=False),
+    "utils.generic_utils": Removed("use keras.utils", is_in_keras_2=False),
     "estimator": Removed("train with Model.fit"),
     "losses.Reduction.AUTO": Removed("leave reduction out"),
-    "engine": Removed("import from keras itself"),
-    "wrappers.scikit_learn": Removed("use the package scikeras"),
-    "experimental": Removed(_NO_EXPERIMENTAL),
-    "utils.experimental": Removed(_NO_EXPERIMENTAL),
+    "engine": Removed("import from keras itself", is_in_keras_2=False),
+    "wrappers.scikit_learn": Removed("use the package scikeras", is_in_keras_2=False),
+    "experimental": Removed("Keras 3 has moved or removed what was experimental"),
+    "utils.experimental": Removed("Keras 3 has moved or removed what was experimental"),
     "layers.experimental": Removed("use keras.layers"),
     "optimizers.experimental": Removed("use keras.optimizers"),
     "callbacks.experimental": Removed("use keras.callbacks"),
-    "mixed_precision.experimental": Removed("use keras.mixed_precision"),
+    "mixed_precision.experimental": Removed("use keras.mixed_precision", is_in_keras_2=False),
 }
 """What fails with Keras 3.15 in TensorFlow 2.21, by its name in `keras`.
 

@@ -38,6 +38,7 @@ SUCCESSORS = {
     "CollectiveCommunication": "tf.distribute.experimental.CommunicationImplementation",
     "CollectiveHints": "tf.distribute.experimental.CommunicationOptions",
     "experimental_list_devices": "tf.config.list_logical_devices",
+    "np_utils": "keras.utils, as in keras.utils.to_categorical",
     "export_saved_model": "tf.saved_model.save",
     "load_from_saved_model": "tf.saved_model.load",
 }

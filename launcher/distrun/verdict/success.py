@@ -349,10 +349,8 @@ def place_reached(task: TaskState, log: LogAnalysis) -> str:
 def may_be_behind(done: list[TaskState]) -> bool:
     """Whether the first of these tasks exited long before the last."""
     training = [task for task in done if task.role in _TRAINS]
-    if not training:
-        return False
     training.sort(key=lambda task: task.exited_at or 0.0)
-    return _left_early(training[0], training[-1])
+    return bool(training) and _left_early(training[0], training[-1])
 
 
 def _printed(lines: Iterable[str]) -> dict[str, str]:

@@ -204,7 +204,8 @@ def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
         return None
     evidence = _error_lines(log, message.index)
     if message.type == _INTERRUPT:
-        return TaskFailure(Kind.KILLED, _interrupted(task, log), evidence)
+        cause = Cause(Code.INTERRUPTED, task=task.name, name=log.place)
+        return TaskFailure(Kind.KILLED, cause, evidence)
     cause = exception_cause(task, log)
     peers = _peers(log.text, task.name) if _TENSORFLOW_ERROR in message.type else ()
     return TaskFailure(Kind.EXCEPTION, cause, evidence, peers=peers)
@@ -220,10 +221,6 @@ def missing_checkpoint(text: str) -> str:
     """Return the checkpoint that is missing by an exception's text; empty if that is not so."""
     path = _CHECKPOINT.search(text) if _MISSING.search(text) else None
     return "" if path is None else (path[1] or path[0]).rstrip(".,;:")
-
-
-def _interrupted(task: TaskState, log: LogAnalysis) -> Cause:
-    return Cause(Code.INTERRUPTED, task=task.name, name=log.place)
 
 
 def exit_cause(task: TaskState) -> Cause:
@@ -309,7 +306,8 @@ def _killed(task: TaskState, number: int, log: LogAnalysis) -> TaskFailure:
         return replace(known, evidence=(*known.evidence, exit_evidence(task)))
     if log.message is not None and log.message.type == _INTERRUPT:
         evidence = (*_error_lines(log, log.message.index), exit_evidence(task))
-        return TaskFailure(Kind.KILLED, _interrupted(task, log), evidence)
+        cause = Cause(Code.INTERRUPTED, task=task.name, name=log.place)
+        return TaskFailure(Kind.KILLED, cause, evidence)
     by_shell = task.signal is None
     status = task.code if by_shell else None
     how = Cause(Code.EXITED_AS_SIGNALLED, status=status, signal=number) if by_shell else None
