@@ -185,7 +185,7 @@ def open_incident(
         cause=decision.cause,
         due_at=at + delay,
         attempts_left=sum(not task.has_ended for task in members),
-        is_free=decision.is_free,
+        is_free=decision.is_free and refusal is None,
         early=_with_failure(state, failed, decision.cause, last),
         refusal=refusal,
     )
