@@ -371,7 +371,7 @@ _RESOURCES = (
 
 _TRAINING = (
     Rule(Kind.DATA_RAN_OUT, Code.DATA_MISSING,
-         any_of=("Input dataset is empty", "a non-empty array or dataset", "(Empty Logs)"),
+         any_of=("Input dataset is empty", "a non-empty array", "be non-empty.", "(Empty Logs)"),
          patterns=(
              r"\b[Nn]o (?:\w+ )?files? (?:\w+ )?match", r"doesn't contain any data files",
              r"\b[Nn]o (?:\w+ )?(?:files?|images?|samples?|records?|data)(?: were)? found\b",
