@@ -351,6 +351,18 @@ lost h2
 = codes HOST_LOST
 = left 0
 
+# a preemption that ends the job does not make a lost host's restart free
+mwm worker:2 | rooms worker:1@h2 never_on=42 max=1
+worker:0 exit 42 after 60
+timer restart:1
+worker:0 end
+link-lost h2
+lost h2
+= codes HOST_LOST
+= free 0
+= left 0
+= budget 1
+
 # a code that ends the job does once all other hosts have answered
 mwm worker:2 evaluator | rooms worker:1@h2 never_on=7
 worker:0 exit 7 unasked
