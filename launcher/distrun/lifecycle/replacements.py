@@ -81,7 +81,7 @@ def leave_host(
 
 
 def _explained(state: JobState, task: TaskState) -> Incident | None:
-    """Return the incident by an exit that the loss of a task's host explains."""
+    """Return the incident whose exit the loss of a task's host explains."""
     host = state.hosts[task.host]
     if not host.has_ended_with(task):
         return None

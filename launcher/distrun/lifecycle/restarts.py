@@ -83,7 +83,7 @@ class Decision(Frozen, kw_only=True):
     budget: str
     """The name of the budget that a restart counts against."""
     before: Budget
-    """That budget as it is once the restarts that this one does not replace have begun."""
+    """That budget after all other planned restarts, but for those that this one replaces."""
     is_free: bool
     joined: Incident | None = None
     """The incident that it joins, such as one that the loss of a host explains."""
@@ -158,7 +158,7 @@ def open_incident(
     signal: int = SIGTERM,
     refusal: Outcome | None = None,
 ) -> Transition:
-    """Stop at once what a failure takes along. When that has ended, it restarts.
+    """Stop at once the tasks that a failure takes along. They restart once they have ended.
 
     `refusal`: how the job ends instead, unless the loss of a host explains the failure until then.
     """
@@ -222,7 +222,7 @@ def open_incident(
 
 
 def may_be_explained(state: JobState, failed: TaskState) -> bool:
-    """Whether a host may be lost that explains an exit: all must have stopped to know that."""
+    """Whether an exit may follow from the loss of a host, which is known once all have stopped."""
     pending = state.incident_of(failed)
     if pending is not None and (pending.scope is not Scope.GROUP or pending.needs_host):
         return False

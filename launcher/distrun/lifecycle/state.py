@@ -315,7 +315,7 @@ class EarlyFailures(Frozen):
 
 
 class Incident(Frozen, kw_only=True):
-    """A failure, and what follows, and counts, once the attempts that it takes along have ended."""
+    """A failure, and what follows from it. That counts only once the tasks' attempts have ended."""
 
     number: int
     failed: str
@@ -436,7 +436,7 @@ class JobState(Frozen, kw_only=True):
     has_run: bool = False
     """Whether all tasks have run at the same time."""
     incidents: dict[int, Incident] = field(default_factory=dict)
-    """Those of which it is not decided yet what follows, by their numbers."""
+    """By their numbers, each until its restart begins or the job ends."""
     last_restart: int = 0
     """The number of the restart that was planned last."""
     budgets: dict[str, Budget] = field(default_factory=lambda: {JOB: Budget()})

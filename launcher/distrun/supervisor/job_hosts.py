@@ -46,6 +46,7 @@ class JobHosts:
     Args:
         order: sends a host an order.
         folder: where the job's record is, or would be.
+        manifest: the program's files, if any are sent.
         emit: called with the events for the record.
         has_preflight: whether hosts that need it are checked once there is a plan.
         checks_all: whether hosts are checked although others cannot be used, and although they
@@ -113,7 +114,7 @@ class JobHosts:
         return not any(map(self.has_own_logs, self.reaches))
 
     def has_own_logs(self, host: str) -> bool:
-        """Whether the tasks on a host write their logs there; others have this environment."""
+        """Whether the tasks on a host write their logs there, and have its environment."""
         return self.reaches[host].lifetime is not Lifetime.SUPERVISOR
 
     def deliver(

@@ -193,15 +193,16 @@ class Login(NamedTuple):
 
 
 class Lifetime(Enum):
-    """With what an agent ends that it does not end by itself."""
+    """How long an agent lives that nobody ends: as long as what is named here."""
 
     SUPERVISOR = "supervisor"
     """It and its tasks are processes below the supervisor, which inherits what a dead agent leaves
     behind and can resume a suspended one. Tasks have the launch command's environment, and their
     logs are in the job's folder. Other agents have a lease."""
     LINK = "link"
+    """A lost link is not reconnected: its host is lost, too."""
     LEASE = "lease"
-    """Only with its lease: a lost link can be reconnected."""
+    """A lost link can be reconnected until the lease ends."""
 
 
 class HostView(NamedTuple):
