@@ -768,3 +768,4 @@ def test_a_row_ends_within_no_command_path_or_option(marked: str) -> None:
         assert " ".join(rows).split() == line.split()
         assert all(clip(row, columns) == row or row.strip() == whole for row in rows), rows
         assert wrapped(f"    | {line}", columns) == f"    | {line}"
+        assert wrapped(" " * 99, columns) == " " * 99, "the name of a file, for example"

@@ -129,7 +129,9 @@ def wrapped(text: str, columns: int, indent: int | None = None) -> str:
     A row is wider rather than that a word or a command is broken. Without an indent, it is that of
     the line, or below what follows its label; a quoted line stays as it is.
     """
-    if clip(text, columns) == text or (indent is None and _QUOTED.match(text)):
+    if clip(text, columns) == text or text.isspace():
+        return text
+    if indent is None and _QUOTED.match(text):
         return text
     if indent is None:
         hanging = _HANGING.match(text)
