@@ -129,7 +129,8 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
         "uid": "1", "labels": {"kueue.x-k8s.io/queue-name": "team"}, "annotations": {"a": "b"}
     }  # fmt: skip
     claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
-    spec, comments = converted(yaml.safe_dump_all([document, claim]))
+    other = {"kind": "Values", "metadata": ["a"]}  # of another tool
+    spec, comments = converted(yaml.safe_dump_all([document, claim, other]))
     assert spec["kubernetes"]["queue"] == "team"
     pod = {"metadata": {"labels": {"a": "b"}}}
     own = [{"resources": {"claims": [{"name": "c"}]}}]
@@ -139,7 +140,7 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
         *("status", "metadata.uid", "metadata.annotations", "spec.suspend", f"{at}PS"),
         *(f"{at}Worker.template.spec.restartPolicy", f"{at}Worker.template.metadata.name"),
         f"{at}Worker.template.spec.containers[tensorflow].resources.requests",
-        "PersistentVolumeClaim data",
+        *("PersistentVolumeClaim data", "Values None"),
     ):
         assert f"# {path}: " in comments
     assert "metadata.labels" not in comments.replace("template.metadata.labels", "")

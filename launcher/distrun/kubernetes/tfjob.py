@@ -59,8 +59,9 @@ def convert(text: str, entry_point: Sequence[str] = ()) -> str:
         raise InvalidSpecError(found, hint="give one manifest with `kind: TFJob`")
     converted = _Conversion(jobs[0], entry_point)
     for each in (each for each in documents if each not in jobs):
-        name = f"{each.get('kind')} {(each.get('metadata') or {}).get('name')}"
-        converted.notes.append(f"{name}: dropped: create it with kubectl")
+        metadata = each.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        converted.notes.append(f"{each.get('kind')} {name}: dropped: create it with kubectl")
     try:
         spec = converted.convert()
     except (AttributeError, KeyError, TypeError, ValueError) as error:
