@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -16,13 +17,19 @@ import pytest
 
 from distrun.kubernetes import manifest
 from harness.command import Distrun
+from harness.processes import alive
 from harness.terminal import OpenTerminal, Terminal
 from harness.waiting import wait_until
 
 KUBECTL = """\
 #!{python}
-import os, sys
-words = sys.argv[1:]
+import os, signal, sys
+words, folder = sys.argv[1:], os.path.dirname(sys.argv[0])
+if os.path.exists(folder + "/hangs") and open(folder + "/hangs").read() in " ".join(words):
+    with open(folder + "/pids", "a") as file:
+        print(os.getpid(), file=file)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a shell, which stays, would send none
+    signal.pause()
 if "exec" in words:
     there = words[words.index("--") + 1:]
     here = [each.replace("{base}/home", "{home}").replace("{base}", "{home}") for each in there]
@@ -66,6 +73,19 @@ def job(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     distrun("kill", job)
 
 
+def hangs(distrun: Distrun, words: str) -> None:
+    """From now on, a kubectl with these words does not answer."""
+    (distrun.cwd / "bin/new").write_text(words)
+    (distrun.cwd / "bin/new").replace(distrun.cwd / "bin/hangs")
+
+
+def hanging(distrun: Distrun) -> list[int]:
+    """Those that run of them."""
+    file = distrun.cwd / "bin/pids"
+    pids = map(int, file.read_text().split()) if file.exists() else ()
+    return [each for each in pids if alive(each)]
+
+
 def shows(window: Terminal, *texts: str) -> None:
     wait_until(lambda: all(text in window.text() for text in texts), what=str(texts))
 
@@ -83,6 +103,14 @@ def test_its_tasks_are_looked_at_and_attach_shows_them_to_their_end(
 
     window = terminal("attach", job, columns=100)
     shows(window, "worker:0 | step", "worker:1 | step", "2/2 tasks up", "loss 0.5")
+    hangs(distrun, "connected")
+    for command, number in (("stacks", signal.SIGINT), ("attach", signal.SIGTERM)):
+        connecting = distrun.start(command, job, stdin=-3, stdout=-3, stderr=-3)
+        wait_until(lambda: hanging(distrun))
+        connecting.send_signal(number)
+        assert connecting.wait(60) == 128 + number
+        wait_until(lambda: not hanging(distrun))
+    (distrun.cwd / "bin/hangs").unlink()
     last = max(map(int, re.findall(r"step (\d+)", window.text())))
     shows(window, f" | step {last + 10} ")  # the record has no event of it
     left = distrun.start("attach", stdin=-3, stdout=-3, stderr=-1, text=True)
@@ -98,6 +126,15 @@ def test_its_tasks_are_looked_at_and_attach_shows_them_to_their_end(
 
 def test_watch_shows_and_stops_it(distrun: Distrun, job: str, terminal: OpenTerminal) -> None:
     pytest.importorskip("textual")
+    window = terminal("watch", columns=80)
+    shows(window, job, "worker:0", "loss 0.5")
+    hangs(distrun, "get jobs,pods")
+    wait_until(lambda: hanging(distrun))
+    window.type("q")
+    wait_until(window.ended)
+    assert window.process.returncode == 0
+    wait_until(lambda: not hanging(distrun))
+    (distrun.cwd / "bin/hangs").unlink()
     window = terminal("watch", columns=80)
     shows(window, job, "worker:0", "loss 0.5")
     window.type("s")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from distrun.agent.linux import processes
 from distrun.cli import console
 from distrun.cli.options import job_argument
 from distrun.errors import UsageError
@@ -49,4 +52,8 @@ def watch(folder: JobFolder) -> int:
         raise UsageError("watch needs a terminal", hint=hint)
     from distrun.cli.watch_screen import WatchApp
 
-    return WatchApp(folder).run() or 0
+    code = WatchApp(folder).run() or 0
+    # A scheduler may not answer: what asks it is not waited for, and would stay.
+    for each in [*processes.tree(os.getpid())][1:]:
+        processes.send(each, signal.SIGKILL)
+    return code
