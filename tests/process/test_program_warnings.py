@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import distrun as package
 from harness.command import Distrun
 
 SETS = "import os\n\nos.environ['TF_CONFIG'] = '{}'\nprint('it ran')\n"
@@ -132,6 +133,8 @@ def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distr
             assert (done.returncode, done.stdout) == (65, ""), (case, done.stderr)
             assert words in done.stderr
             assert done.stderr.endswith("nothing was started; to start it nevertheless: --force\n")
+    with pytest.raises(package.DistrunError, match="to start it nevertheless: force=True"):
+        package.launch(package.load(spec))
     assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == []
     assert distrun("launch", "--force", spec).returncode == 1
 

@@ -414,6 +414,10 @@ def test_a_hostile_setting_is_told(folder: Path, setting: str) -> None:
     assert all(str(problem).isprintable() for problem in problems)
 
 
+def test_the_caret_is_below_the_place_also_behind_wide_characters(folder: Path) -> None:
+    assert "here:\n    名: ]\n        ^" in str(refusal(folder, "名: ]\n"))
+
+
 # The interpreter ----------------------------------------------------------------------------------
 
 
@@ -456,10 +460,14 @@ def test_it_is_as_by_hand(
     expected: str,
     environ: dict[str, str],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     script = program(tmp_path / "train.py", f"{first_line.format(tmp_path)}\nprint(1)\n")
+    relative = environ | active
     environ |= {name: value and str(tmp_path / value) for name, value in active.items()}
     found = interpreter.find(str(script), environ)
+    assert interpreter.find(str(script), relative) == found
     assert found.path == str(tmp_path / expected)
     assert (found is interpreter.OWN) is (expected == sys.executable)
     script.chmod(0o644)  # by hand, its first line would mean nothing then
