@@ -108,7 +108,7 @@ _COLLECTIVES = dict(
 _DATA_TYPES = {1: "float32", 2: "float64", 3: "int32", 9: "int64", 14: "bfloat16", 19: "float16"}
 """Of TensorFlow's DataType (core/framework/types.proto), those that collectives reduce."""
 _job_in_advice: ContextVar[str] = ContextVar("_job_in_advice", default="")
-"""The id of the job that is shown, unless it is the newest one."""
+"""The id of the job that is shown; empty: none is."""
 
 
 def cause_text(cause: Cause) -> str:
