@@ -300,6 +300,17 @@ def test_a_missing_module_has_a_suggestion(lint: Any) -> None:
     assert found.endswith("run python -m pip install tensorflow")
 
 
+def test_keras_2_is_advised_only_for_what_it_has(lint: Any) -> None:
+    def warning(imports: str, name: str) -> str:
+        (found,) = lint(f"{imports}\nm = keras.Sequential([])\nm.{name}()\n")
+        return str(found)
+
+    inside = "from tensorflow import keras"
+    assert warning(inside, "fit_generator").endswith("program.keras: 2, and pip install tf_keras")
+    assert warning("import keras", "fit_generator").endswith("import that instead of keras")
+    assert all("or use" not in warning(inside, name) for name in ("to_yaml", "predict_classes"))
+
+
 def test_what_the_environment_or_the_spec_makes_right_is_not_warned_about(lint: Any) -> None:
     code = TF + "tf.keras.metrics.Mean().reset_states()\n"
     assert [len(lint(code, keras=keras)) for keras in (3, 2, None)] == [1, 0, 0]

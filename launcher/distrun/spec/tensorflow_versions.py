@@ -214,7 +214,7 @@ KERAS_2: dict[str, Removed] = {
     "Model().predict_generator": Removed("predict() takes generators, too"),
     "Model().predict_classes": Removed("use the argmax of predict()", is_in_keras_2=False),
     "Model().predict_proba": Removed("use predict()", is_in_keras_2=False),
-    "Model().to_yaml": Removed("use to_json()"),
+    "Model().to_yaml": Removed("use to_json()", is_in_keras_2=False),
     "Model().compile": Removed(
         "remove it",
         (
