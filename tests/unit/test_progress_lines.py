@@ -14,6 +14,7 @@ FORMS = {
     "Epoch {E} Batch {S} Loss {L}": "EPOCH STEP LOSS",
     "Epoch {E} Loss {L} Accuracy 0.6120": "EPOCH LOSS",
     "Epoch {E}: loss {L}": "EPOCH LOSS",
+    "Epoch {E} (best so far), loss: {L}": "EPOCH LOSS",
     "Training loss (for one batch) at step {S}: {L}": "STEP LOSS",
     "Loss at step {S}: {L}": "STEP LOSS",
     "step {S}: mean loss = {L}": "STEP LOSS",

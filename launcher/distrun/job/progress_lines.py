@@ -82,11 +82,13 @@ _OTHER_WORK = re.compile(
 )
 """What a logger says where the number is none of the training's."""
 _OF_TEST = re.compile(
-    r"[^a-z]{0,80}(?:[a-z]{1,12}[^a-z]{1,20})?(?:eval\w{0,6}|valid\w{0,5}|val|test(?:ing)?|dev|best|(?:load|restor|resum)\w{0,5})\b"
+    r"[^a-z]{0,80}(?:[a-z]{1,12}[^a-z]{1,20})?(?:eval\w{0,6}|valid\w{0,5}|val|test(?:ing)?|dev)\b"
+    r"|[^a-z]{0,80}(?:(?!epoch|step|iter|batch)[a-z]{1,12}[^a-z]{1,20})?"
+    r"(?:best|(?:load|restor|resum)\w{0,5})\b"
     r"|.{0,80}\bepoch ?\((?:val|test)\)",
     _FLAGS,
 )
-"""The steps of a test would be taken for those of the training."""
+"""The steps of a test, or of a former best, would be taken for those of the training."""
 
 
 def read_values(line: str) -> dict[str, str] | None:
