@@ -557,9 +557,26 @@ CAUSES = {
             "ValueError: Unexpected result of `train_function` (Empty Logs).",
             "ValueError: num_samples should be a positive integer value, but got num_samples=0",
             "ValueError: No objects to concatenate",
+            "ValueError: Expected input data to be non-empty.",
+            "ValueError: Expect x to be a non-empty array or dataset.",
             "ValueError: No images found in directory data. Allowed formats: ('.jpg',)",
         )
     },
+    **{
+        f"not of data: {error}": (py(error), 1, None, Kind.EXCEPTION, error)
+        for error in (
+            "FileNotFoundError: No config file found in /home/user",
+            "FileNotFoundError: No files found in /home/user/checkpoints",
+            "ValueError: the name of a layer must be non-empty.",
+            "ValueError: reduce() needs a non-empty array",
+        )
+    },
+    "of a program that another one runs": (
+        PLAIN + py("subprocess.CalledProcessError: Command '['python3', 'own.py']' returned "
+                   "non-zero exit status 1."), 1, None, Kind.EXCEPTION, "KeyError: 'target'"),
+    "a command that fails, after an exception that was handled": (
+        PLAIN + py("subprocess.CalledProcessError: Command '['make', 'data']' returned "
+                   "non-zero exit status 2."), 1, None, Kind.EXCEPTION, "CalledProcessError"),
     "click, in a box": (
         ("Usage: t.py [OPTIONS]\nTry 't.py --help' for help.\n╭─ Error ─────────────────╮\n"
          "│ No such option: --epoch │\n╰─────────────────────────╯\n"),

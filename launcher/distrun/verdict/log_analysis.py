@@ -48,8 +48,10 @@ OF_CHILD = re.compile(
     r"|killed by signal|EOFError|BrokenPipeError|ConnectionResetError|exit ?code:? -\d"
 )
 """What a program says if one of its own processes has gone."""
-_OF_PROGRAM = re.compile(r"returned non-zero exit status|ChildFailedError")
-"""What a program says if one that it runs has failed."""
+_OF_PROGRAM = re.compile(
+    r"(?:python|\.py\b|torchrun|accelerate).{0,2000}returned non-zero exit status|ChildFailedError"
+)
+"""What a program says if one of Python that it runs has failed."""
 _SIGTERM = re.compile(
     r"(?i)\bsigterm\b|\bsignal (?:15|term)\b|\bpreempt(?:ed|ion)\b"
     r"|\bterminat(?:e|ion) (?:signal|request|notice)|\breceived? termination"

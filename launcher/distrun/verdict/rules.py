@@ -369,12 +369,22 @@ _RESOURCES = (
 )
 """What ran out or was refused: memory, disk, limits, ports, permission."""
 
+_NO = (
+    r"\b[Nn]o (?:(?:train|training|input|data|tfrecord|image|audio|video|text|csv|json|parquet"
+    r"|matching|supported|valid) )?"
+)
+_OF_MODEL = r"(?!.*(?:[Cc]heckpoint|ckpt|[Ww]eights))"
+"""Files that a program does not find may be others than those of its data."""
+
 _TRAINING = (
     Rule(Kind.DATA_RAN_OUT, Code.DATA_MISSING,
-         any_of=("Input dataset is empty", "a non-empty array", "be non-empty.", "(Empty Logs)"),
+         any_of=(
+             "Input dataset is empty", "to be a non-empty array", "data to be non-empty.",
+             "(Empty Logs)",
+         ),
          patterns=(
-             r"\b[Nn]o (?:\w+ )?files? (?:\w+ )?match", r"doesn't contain any data files",
-             r"\b[Nn]o (?:\w+ )?(?:files?|images?|samples?|records?|data)(?: were)? found\b",
+             rf"{_NO}files? (?:\w+ )?match{_OF_MODEL}", r"doesn't contain any data files",
+             rf"{_NO}(?:files?|images?|samples?|records?|data)(?: were)? found\b{_OF_MODEL}",
              r"\bnum_samples=0\b", r"^ValueError: No objects to concatenate",
              r"^ValueError: need at least one array to (?:concatenate|stack)",
              r"\b[Dd]ata ?set (?:is|was) empty|\bempty data ?set\b",
