@@ -540,6 +540,19 @@ def test_an_exception_that_ended_another_script_is_told(script: str, is_told: bo
             {"child": Cause(Code.CHILD_KILLED, pid=5, signal=11)},
             "worker:0 exited 0 although SIGSEGV killed one of its processes",
         ),
+@pytest.mark.parametrize(
+    "log",
+    [
+        '  File "/home/user/t.py", line 5, in f\n    print_stack()\nKeyError: none\n',
+        'Stack (most recent call last):\n  File "/t.py", line 5, in f\n    g()\nOSError: slow\n',
+        "sizes:\nmodel.py 340 lines\nUserWarning: slow\n",
+        "\nmodel.py 340 lines\nError: 503, trying again\n",
+    ],
+)
+def test_a_stack_or_a_list_is_no_exception(log: str) -> None:
+    assert not found("mwm worker", "worker:0 gone 0", worker0=log)
+
+
         ({"child": Cause(Code.CHILD_KILLED, pid=5, signal=9)}, ""),
     ],
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import time
 
 import pytest
 
@@ -377,6 +378,12 @@ def test_a_traceback_in_any_form(form: str) -> None:
         "KeyError: 'target",
         "target",
     )
+
+
+def test_boxes_of_blanks_are_read_in_linear_time() -> None:
+    begin = time.process_time()
+    alone(f"── Error ──\n| {' ' * 7900}\n" * 6)
+    assert time.process_time() - begin < 4
 
 
 def test_a_line_of_the_log_is_quoted_by_its_own_number() -> None:

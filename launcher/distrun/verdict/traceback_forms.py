@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 START = "Traceback (most recent call last):"
 _HEAD = "Traceback (most recent call last)"
 _RICH_START = re.compile(r"\s*[╭┌+]?[─━-]{2,} Traceback \(most recent call last\) [─━-]+[╮┐+]?\s*$")
-_RICH_LINE = re.compile(r"\s*[│┃|] (?P<text>.*?)\s*[│┃|]\s*$")
+_RICH_LINE = re.compile(r"\s*[│┃|] (?P<text>(?:.*\S)?)\s*[│┃|]\s*$")
 _RICH_END = re.compile(r"\s*[╰└+][─━-]+[╯┘+]\s*$")
 _RICH_ERROR = re.compile(r"\s*[╭┌+]?[─-]+ Error [─-]+[╮┐+]?\s*$")
 """Above what click refuses, in a box of typer or rich-click."""
@@ -39,7 +40,10 @@ _HEADLESS = re.compile(
     r"\s{0,2}File \"([^\"]+)\", line (\d{1,9}), in (.+)$|(\S+\.py) (\d{1,9}) ([\w.<>]+)$"
 )
 """A frame of stackprinter or Ray, or one of pretty_errors, which write no line above the first."""
-_RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Iteration|Warning)(?:: |:?$)")
+_RAISED = re.compile(
+    r"(?:(?:(?:\w+\.)+\w*|\w+)(?:Error|Exit|Interrupt|Iteration|Warning)|(?:\w+\.)*\w*Exception)"
+    r"(?:: |:?$)"
+)
 _MOST_HEADLESS_LINES = 100
 """From the first frame to the exception."""
 _IPYTHON_CODE = re.compile(r"-+> *\d+ |\s*\d+ |-+>")
@@ -92,8 +96,9 @@ def _with_heads(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
     ends, stop = [at for at, line in enumerate(lines) if _RAISED.match(line)], 0
     for index, line in enumerate(lines):
         frame = _HEADLESS.match(line) if ends else None
-        if frame is not None and index >= stop:
-            stop = next((at for at in ends if 0 < at - index < _MOST_HEADLESS_LINES), 0)
+        if frame is not None and index >= stop and _may_be_first(lines, index):
+            end = ends[min(bisect(ends, index), len(ends) - 1)]
+            stop = end if 0 < end - index < _MOST_HEADLESS_LINES else 0
             yield from [(START, index)] if stop else []
         boxed = _RICH_LINE.match(line) if index and _RICH_ERROR.match(lines[index - 1]) else None
         if index >= stop:
@@ -102,6 +107,14 @@ def _with_heads(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
             yield f"    {line}", index
         else:
             yield _frame(*filter(None, frame.groups())), index
+
+
+def _may_be_first(lines: Sequence[str], index: int) -> bool:
+    """Whether a frame may be the first of an exception: other stacks, and lists, look alike."""
+    above = lines[index - 1].strip() if index else ""
+    if lines[index][0].isspace():  # Ray's
+        return "ray::" in above
+    return lines[index].startswith("File ") or not above
 
 
 def _may_be_escaped(line: str) -> bool:
