@@ -43,6 +43,7 @@ LOGS = {
     "HANDLED": HANDLED, "ASKED": raised("RuntimeError: asked to end"),
     "CAUGHT_ASKED": "epoch 1\n" + CAUGHT + raised("RuntimeError: asked to end"), "DUMP": DUMP,
     "CAUGHT_ABORTED": CAUGHT + ABORTED, "OWN_RPC": OWN + FAILED_RPC,
+    "THREAD": "Exception in thread Thread-1:\n" + OWN,
     "REPLACED": ("Process ForkPoolWorker-9:\n" + OWN) * 9, "ABORTED": ABORTED,
     "STACK": DUMP.replace("Segmentation fault", "Aborted"),
 }  # fmt: skip
@@ -136,6 +137,12 @@ mwm worker:2 | run=60
 timer run
 worker:0 worker:1 gone -15
 ? worker1=HANDLED -> timeout nobody
+
+# nor if one of its threads has failed
+mwm worker:2 | run=60
+timer run
+worker:0 worker:1 gone -15
+? worker1=THREAD -> timeout nobody
 
 # unless its children fail without end
 mwm worker:2 | run=60

@@ -460,7 +460,9 @@ class _Analysis:
             # One that was killed may have been replaced since, if the tasks did not stall.
             if task.exit.child is not None and timer is TimerKind.STALL:
                 return child_failure(task, where)
-            is_aside = log.raised is not None and log.raised.is_uncaught_aside
+            aside = log.raised.aside if log.raised and log.raised.is_uncaught_aside else ""
+            # Without a stall, only a pool that replaces its children without end takes long by it.
+            is_aside = aside and (timer is TimerKind.STALL or "PoolWorker-" in aside)
             found = failure_in_log(task, log) if is_aside else None
             # Children that distrun has interrupted print a traceback, too.
             if found is not None and not found.is_echo and found.cause.code is not Code.INTERRUPTED:
