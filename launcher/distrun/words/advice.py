@@ -33,7 +33,8 @@ _TEXTS = {
         "the others wait for {task}: without that, the job would take {amount:.0%} less time"
     ),
     Symptom.REPLACED: (
-        "{task} makes new child processes for those that fail: {amount:.0f} and more, of {name}"
+        "{task} starts a new child process for each one that fails, {amount:.0f} times or more: "
+        "{name}"
     ),
     Symptom.RETRACING: (
         "{task} makes a new graph at {amount:.0f} calls in a row of {name} (retracing): pass it "
