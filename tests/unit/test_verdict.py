@@ -465,7 +465,7 @@ def test_an_error_that_make_ignores_is_told(after: str) -> None:
     assert "remove the `-` before that command" in (cause_advice(verdict.cause.within[0]) or "")
 
 
-LOGGED = f"{RAISED}cleaning up\nwriting the summary\nbye\ntotal time 3 s\n"
+LOGGED = f"epoch 3: loss 0.2\n{RAISED}cleaning up\nwriting the summary\nbye\ntotal time 3 s\n"
 RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.\n"
 
 
@@ -473,7 +473,11 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
     ("reached", "log", "said"),
     [
         ("EPOCH=3 EPOCHS=10", LOGGED, "0 at epoch 3 of 10, after an error: ValueError: batch size"),
-        ("EPOCH=3 EPOCHS=10 STEP=5 STEPS=5", RAN_OUT, "0 at epoch 3 of 10: ran out of data"),
+        (
+            "EPOCH=3 EPOCHS=10 STEP=5 STEPS=5",
+            f"Epoch 3/10\n{RAN_OUT}",
+            "0 at epoch 3 of 10: ran out of data",
+        ),
         (
             "STEP=40 STEPS=100",
             LOGGED,
@@ -487,8 +491,19 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
         ("EPOCH=9 EPOCHS=10", LOGGED, ""),
         ("EPOCH=3", LOGGED, ""),
         ("EPOCH=3 EPOCHS=10", f"{LOGGED}epoch 4: loss 0.1\n", ""),
-        ("EPOCH=3 EPOCHS=10", f"Exception ignored in: <function f>\n{LOGGED}", ""),
+        ("EPOCH=3 EPOCHS=10", LOGGED.replace("Trace", "Exception ignored in: <f>\nTrace"), ""),
         ("EPOCH=3 EPOCHS=10", "early stopping\n", ""),
+        ("EPOCH=3 EPOCHS=10", f"{LOGGED}early stopping\n", ""),
+        ("EPOCH=2 EPOCHS=25", f"{LOGGED}[2/25][400/782] Loss_D: 1.3 Loss_G: 2\n", ""),
+        # Its log does not show when it took the steps that it has reported.
+        ("EPOCH=3 EPOCHS=10", f"{RAISED}trying again\ndownloaded\nsaved\nbye\n", ""),
+        # The data that ran out were those of a test.
+        ("EPOCH=3 EPOCHS=10", f"Epoch 1/10\n{RAN_OUT}Epoch 3/10\n{RAN_OUT}", ""),
+        ("EPOCH=2 EPOCHS=2", f"Epoch 1/2 took 5 s\nEpoch 2/2 took 5 s\n{RAN_OUT}", ""),
+        ("EPOCH=5", "Found 0 images\nTime for epoch 5 is 13 sec\n", ""),
+        ("", "Found 200 images\nFound 0 images\n", ""),
+        ("", "Found 0 images\ntrial 3 finished\n", ""),
+        ("", "Using 0 files for validation.\nskipped 0 batches\n12.0 batches/s\n", ""),
     ],
 )
 def test_who_gives_up_after_an_error_is_told(reached: str, log: str, said: str) -> None:
@@ -510,6 +525,8 @@ def test_who_gives_up_after_an_error_is_told(reached: str, log: str, said: str) 
         ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\n", "", True),
         ("reader has ended, exitcode -9\n", "reader.join()", True),
         ("reader has ended, exitcode -9\n", "reader.kill(); reader.join()", False),
+        ("reader has ended, exitcode -9: restarting it\n", "reader.join()", False),
+        ("reader has ended, exitcode -9\n", "", False),
         (
             "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\nstep 9\n",
             "",
@@ -521,6 +538,19 @@ def test_a_process_that_was_killed_is_told_by_words(log: str, script: str, is_to
     said = found("mwm worker", "worker:0 gone 0", script=script, worker0=log)
     told = "worker:0 exited 0 although SIGKILL killed one of its processes"
     assert (told in said) == is_told == bool(said)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        '  File "/home/user/t.py", line 5, in f\n    print_stack()\nKeyError: none\n',
+        'Stack (most recent call last):\n  File "/t.py", line 5, in f\n    g()\nOSError: slow\n',
+        "sizes:\nmodel.py 340 lines\nUserWarning: slow\n",
+        "\nmodel.py 340 lines\nError: 503, trying again\n",
+    ],
+)
+def test_a_stack_or_a_list_is_no_exception(log: str) -> None:
+    assert not found("mwm worker", "worker:0 gone 0", worker0=log)
 
 
 @pytest.mark.parametrize("echo", ["", "\necho $?"])
@@ -547,19 +577,6 @@ def test_an_exception_that_ended_another_script_is_told(script: str, is_told: bo
             {"child": Cause(Code.CHILD_KILLED, pid=5, signal=11)},
             "worker:0 exited 0 although SIGSEGV killed one of its processes",
         ),
-@pytest.mark.parametrize(
-    "log",
-    [
-        '  File "/home/user/t.py", line 5, in f\n    print_stack()\nKeyError: none\n',
-        'Stack (most recent call last):\n  File "/t.py", line 5, in f\n    g()\nOSError: slow\n',
-        "sizes:\nmodel.py 340 lines\nUserWarning: slow\n",
-        "\nmodel.py 340 lines\nError: 503, trying again\n",
-    ],
-)
-def test_a_stack_or_a_list_is_no_exception(log: str) -> None:
-    assert not found("mwm worker", "worker:0 gone 0", worker0=log)
-
-
         ({"child": Cause(Code.CHILD_KILLED, pid=5, signal=9)}, ""),
     ],
 )

@@ -37,11 +37,30 @@ _FEWEST = 2
 _REPORT_SECONDS = 1.0
 _EXITS = ("SystemExit", "KeyboardInterrupt")
 _RAN_OUT = re.compile(r"\bran out of data\b")
+_DATA = r"(?:files|images|samples|examples|records|shards)\b"
+_OF_DATA = rf"(?:(?:train|training|input|image|data|tfrecord) )?{_DATA}"
 _NO_DATA = re.compile(
-    r"(?i)\b(?:found|loaded|read|using)\W{1,3}0 (?:(?:train|training|input|image|data|tfrecord) )?"
-    r"(?:files|images|samples|examples|records|shards)\b|\b0 (?:training )?batches\b"
+    r"(?i)^(?!.*\b(?:val|eval|test|dev|predict|cach|corrupt|invalid|delet|remov|skip|drop|old))"
+    rf".*?(?:\b(?:found|loaded|read|using)\W{{1,3}}0 {_OF_DATA}"
+    r"|(?<![\d.,])0 (?:training )?batches\b(?! per))"
 )
+_SOME_DATA = re.compile(
+    rf"(?i)(?<![\d.,])[1-9][\d,]{{0,15}} (?:{_OF_DATA}|(?:training )?batches\b)"
+)
+_STEPS = re.compile(
+    r"(?i)(?<![a-z])(?:step|epoch|iter(?:ation)?|batch|trial|fold|episode|round)\b\W{1,9}\d"
+    r"|\d/\d+\]? ?\[|\depoch\b|^\s{0,3}\[\d+, +\d+\]|\d\w{0,9} \[\d\d:\d"
+)
+"""What a program prints that goes on: more forms than are read as progress."""
+_EPOCH_BEGINS = re.compile(r"Epoch \d+/\d+\s*$")
+"""Keras prints it also without any data."""
+_METRIC = re.compile(r"(?i)(?:loss|acc|accuracy)\b\W{1,4}\d")
+_STOPPED_EARLY = re.compile(
+    r"(?i)\bearly[ _-]?stop|\bstop\w* early\b|trainer to stop\b|\bstopped: |\bconverged\b"
+)
+_LINES_OF_STOP = 3
 _KILLS = re.compile(r"\b(?:p?kill|SIGKILL|terminate|timeout)\b")
+_AGAIN = re.compile(r"(?i)\bre-?(?:start|spawn|launch|try|tri|plac|queu|submit)")
 _ECHO = re.compile(
     r"\b(?:echo|printf) (?:-\w+ )?(\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'|[^;&|)\n]{1,200})"
 )
@@ -118,10 +137,13 @@ def _crashed_children(
         cause = Cause(Code.CHILD_CRASHED, task=task.name)
         if child is not None and (child.signal in CRASH_SIGNALS or child.within):
             yield cause._replace(signal=child.signal), ()
-        elif told is not None and log.takes_no_step_after(told[0]):
-            found = child_in(told[1][0])
-            # A program may end its own processes.
-            if found is not None and not _KILLS.search(f"{text}\n{told[1].string}"):
+        elif told is not None and not _goes_on(log.lines[told[0] + 1 :]):
+            found, line = child_in(told[1][0]), told[1].string
+            # A program may end its own processes, or start others in their place; a bare exit code
+            # is one of its processes only if its text is known, and has none end.
+            is_meant = _KILLS.search(f"{text}\n{line}") or _AGAIN.search(line)
+            is_sure = text.strip() or not told[1][2].isdigit()
+            if found is not None and is_sure and not is_meant:
                 yield cause._replace(signal=found.signal), (log.evidence(told[0]),)
 
 
@@ -164,18 +186,46 @@ def _stopped_short(
             continue
         log = LogAnalysis(read_log(task.name), 1, task.name)  # as if it had failed of the error
         raised = log.raised if reached else None
-        found = log.find_last(_RAN_OUT if "EPOCHS" in own or reached else _NO_DATA)
         if raised is not None and not raised.is_ignored and raised.message.type not in _EXITS:
-            at, cause = raised.message.index, exception_cause(task, log)
-            cause = cause._replace(code=Code.EXCEPTION_HIDDEN)
-        elif found is not None:
-            code = Code.DATA_MISSING if is_bare else Code.DATA_EXHAUSTED
-            at, cause = found[0], Cause(code, task=task.name, text=log.quote(found[0]))
+            at: int | None = raised.message.index
+            cause = exception_cause(task, log)._replace(code=Code.EXCEPTION_HIDDEN)
         else:
-            continue
-        is_vain = cause.code is Code.DATA_MISSING and own  # Keras begins each epoch
-        if is_vain or log.takes_no_step_after(at):
+            code = Code.DATA_EXHAUSTED if reached else Code.DATA_MISSING
+            at, cause = _want_of_data(log, own), Cause(code, task=task.name)
+            cause = cause if at is None else cause._replace(text=log.quote(at))
+        if at is not None and (not reached or _ends_at(log.lines, at)):
             yield cause._replace(expected=reached), (log.evidence(at),)
+
+
+def _want_of_data(log: LogAnalysis, own: Mapping[str, str]) -> int | None:
+    """Return the line that says that a task lacked data; what it reported may show the contrary."""
+    lines = log.lines
+    if _reached_of_total(own):  # training that went on after the first time did not end by it
+        return next((at for at, line in enumerate(lines) if _RAN_OUT.search(line)), None)
+    if "EPOCHS" in own:
+        found = log.find_last(_RAN_OUT)
+        others = (line for line in lines if not _EPOCH_BEGINS.match(line))
+        has_trained = any(_STEPS.search(line) or _METRIC.search(line) for line in others)
+    else:
+        found = log.find_last(_NO_DATA)
+        has_trained = bool(own) or any(map(_SOME_DATA.search, lines))
+        has_trained = has_trained or (found is not None and _goes_on(lines[found[0] + 1 :]))
+    return None if found is None or has_trained else found[0]
+
+
+def _goes_on(lines: Iterable[str]) -> bool:
+    return any(map(_STEPS.search, lines))
+
+
+def _ends_at(lines: list[str], at: int) -> bool:
+    """Whether the last steps are before that line, and none of them was to be the last.
+
+    A program whose log shows no step reports them in another way: when, the log does not tell.
+    """
+    last = next((i for i in range(len(lines) - 1, -1, -1) if _STEPS.search(lines[i])), None)
+    if last is None or last > at:
+        return False
+    return not any(map(_STOPPED_EARLY.search, lines[max(0, last - _LINES_OF_STOP) :]))
 
 
 def _reached_of_total(own: Mapping[str, str]) -> str:
