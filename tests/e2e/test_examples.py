@@ -130,7 +130,7 @@ def test_multi_worker_resumes_in_mid_epoch_and_is_evaluated(
     steps = 3 * int(match[1])
 
     short = ("--epochs", "1", "--steps-per-epoch", str(steps + 2))
-    output = launch("multi_worker", *short, settings=EVALUATOR, data=SYNTHETIC)
+    output = launch("multi_worker", *short, settings=EVALUATOR)
     resumed = f"Resumed from checkpoints/ckpt-{match[1]}: 0 epochs, {steps} steps"
     assert {*re.findall(rf"(worker:\d) +\| {resumed}", output)} == {"worker:0", "worker:1"}
     first, second = epochs(output)
@@ -202,8 +202,10 @@ def test_an_example_without_data_says_what_to_do(
     assert "--synthetic" in process.lines[-1]
 
 
-def test_keras_fit_without_data(by_hand: ByHand) -> None:
-    with by_hand([path_of("keras_fit")], ["worker:0"], *SHORT, data=SYNTHETIC) as (process,):
+@pytest.mark.parametrize("name", ["data_service", "keras_fit"])
+def test_without_data(name: str, by_hand: ByHand) -> None:
+    """Other tests train the other examples in this way."""
+    with by_hand([path_of(name)], ["worker:0"], *SHORT, data=SYNTHETIC) as (process,):
         assert process.finish() == 0, process.output
     assert re.search(r"4/4 - .* loss: [\d.]+ - accuracy: [\d.]+", process.output)
 
@@ -234,7 +236,7 @@ def test_parameter_server_by_hand(by_hand: ByHand) -> None:
 
 
 def test_data_service_launched(launch: Callable[..., str], distrun: Distrun) -> None:
-    output = launch("data_service", *SHORT, data=SYNTHETIC)
+    output = launch("data_service", *SHORT)
     assert re.search(r"worker:0 +\| 4/4 - .* loss: [\d.]+ - accuracy: [\d.]+", output)
     for server in ("dispatcher:0", "data_worker:0", "data_worker:1"):
         assert re.search(rf"{server} +\| {server[:-2]} serves at localhost:\d+", output)
