@@ -147,7 +147,7 @@ def test_multi_worker_resumes_in_mid_epoch_and_is_evaluated(
 def test_keras_fit_continues_with_the_batches_that_are_next(
     by_hand: ByHand, launch: Callable[..., str], tmp_path: Path
 ) -> None:
-    """By hand without a break, and killed by hand and launched with an evaluator."""
+    """Launched with an evaluator without a break, and killed and resumed by hand."""
     workers, argv = ["worker:0", "worker:1"], [path_of("keras_fit")]
     more = ("--epochs", "2", "--steps-per-epoch", "4")
 
@@ -155,27 +155,27 @@ def test_keras_fit_continues_with_the_batches_that_are_next(
         numbers = r"loss: [\d.]+ - accuracy: [\d.]+ - val_loss: [\d.]+ - val_accuracy: [\d.]+"
         return str(re.findall(rf"4/4 - .* ({numbers})", output)[-1])
 
-    with by_hand(argv, workers, *more, "--checkpoint-dir", "whole") as pair:
-        assert [process.finish() for process in pair] == [0, 0], pair[0].output
-        whole = [last_numbers(process.output) for process in pair]
+    output = launch("keras_fit", *more, "--checkpoint-dir", "whole", settings=EVALUATOR)
+    lines = output.splitlines()
+    launched = ["\n".join(each for each in lines if each.startswith(worker)) for worker in workers]
+    assert re.search(r"evaluator:0 +\| \d+/\d+ - .* - accuracy: [\d.]+", output), output
+    assert "Traceback" not in output
     names = {path.name for path in (tmp_path / "whole").iterdir()}
     assert {"checkpoint", "weights-1.index", "weights-2.index"} <= names
     assert not [name for name in names if "temp" in name]
-    saved = tmp_path / "checkpoints"
+    assert not [name for name in names if "evaluator" in name], "an evaluator saves nothing"
+    backup = tmp_path / "checkpoints" / "backup" / "chief" / "checkpoint"
     with by_hand(argv, workers, "--epochs", "3", "--steps-per-epoch", "4") as pair:
-        wait_until((saved / "backup" / "chief" / "checkpoint").exists, 200)
+        wait_until(backup.exists, 200)
         for process in pair:
             process.send(signal.SIGKILL)
         for process in pair:
             process.finish()
-    output = launch("keras_fit", *more, settings=EVALUATOR)
-    assert "Epoch 1/2" not in output, "it has begun anew"
-    lines = output.splitlines()
-    resumed = ["\n".join(each for each in lines if each.startswith(worker)) for worker in workers]
-    assert [last_numbers(each) for each in resumed] == whole
-    assert re.search(r"evaluator:0 +\| \d+/\d+ - .* - accuracy: [\d.]+", output), output
-    assert "Traceback" not in output
-    assert not list(saved.glob("*evaluator*")), "an evaluator saves nothing"
+    with by_hand(argv, workers, *more) as pair:
+        assert [process.finish() for process in pair] == [0, 0], pair[0].output
+    assert "Epoch 1/2" not in pair[0].lines, "it has begun anew"
+    resumed = [last_numbers(process.output) for process in pair]
+    assert resumed == [last_numbers(each) for each in launched]
 
 
 def test_parameter_server_resumes_and_is_evaluated(launch: Callable[..., str]) -> None:
