@@ -178,15 +178,19 @@ def test_keras_fit_continues_with_the_batches_that_are_next(
     assert resumed == [last_numbers(each) for each in launched]
 
 
-def test_parameter_server_resumes_and_is_evaluated(launch: Callable[..., str]) -> None:
-    assert len(epochs(launch("parameter_server", *SHORT), "Finished epoch")) == 1
+def test_parameter_server_resumes_and_is_evaluated(
+    launch: Callable[..., str], tmp_path: Path
+) -> None:
     settings = ("cluster.worker=1", *EVALUATOR)
     output = launch("parameter_server", *SHORT, "--epochs", "2", settings=settings)
-    assert "Resumed from checkpoints/ckpt-1: 1 epochs" in output
-    (line,) = epochs(output, "Finished epoch")
-    assert line.startswith("Finished epoch 1, ")
+    assert len(epochs(output, "Finished epoch")) == 2
     assert re.search(r"evaluator:0 +\| Evaluated checkpoints/ckpt-2: 2 epoch", output), output
     assert "Traceback" not in output
+    assert not list((tmp_path / "checkpoints").glob("*evaluator*")), "an evaluator saves nothing"
+    output = launch("parameter_server", *SHORT, "--epochs", "3")
+    assert "Resumed from checkpoints/ckpt-2: 2 epochs" in output
+    (line,) = epochs(output, "Finished epoch")
+    assert line.startswith("Finished epoch 2, ")
 
 
 @pytest.mark.parametrize("name", sorted(examples()))
