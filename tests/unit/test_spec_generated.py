@@ -314,7 +314,8 @@ def paths(schema: Any, path: str = "") -> Iterator[str]:
     yield path
 
 
-LIKE_WORKER = ("cluster.chief", "cluster.evaluator", "cluster.ps")
+LIKE_WORKER = ("cluster.chief", "cluster.evaluator.", "cluster.ps")
+"""Read as a worker's. The evaluator itself is not: it takes no addresses."""
 KEYS = sorted({*paths(json_schema())} - {"", "name", "vars", "hostfile"})
 KEYS = [key for key in KEYS if not key.startswith(LIKE_WORKER)]
 VALUES = [
