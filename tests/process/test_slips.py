@@ -66,7 +66,9 @@ def test_advice_names_the_job_also_the_newest(distrun: Distrun) -> None:
     assert f"distrun logs {job} -t worker:0" in done.stderr
     for shown in ("status", "events"):
         for as_json in ([], ["--json"]):
-            assert f"distrun logs {job} -t worker:0" in distrun(shown, job, *as_json).stdout
+            text = distrun(shown, job, *as_json).stdout
+            assert f"distrun logs {job} -t worker:0" in text
+            assert "distrun logs -t" not in text
 
 
 def test_a_misspelt_key_is_not_also_missing(distrun: Distrun) -> None:
