@@ -498,7 +498,7 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
         python=None if python is None else os.fspath(python),
         env=tuple(f"{key}={value}" for key, value in (env or {}).items()),
     )
-    spec, _ = run_spec.load(options, "# distrun.run()\n", overrides=overrides)
+    spec, _ = run_spec.load(options, "# distrun.run()\n", overrides=overrides, is_forced=force)
     return _launch(Spec(spec), preflight=preflight, strict=strict, force=force)
 
 

@@ -137,6 +137,10 @@ def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distr
         package.launch(package.load(spec))
     assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == []
     assert distrun("launch", "--force", spec).returncode == 1
+    (modules / "a.ipynb").write_text('{"cells": [{"outputs": null}], "nbformat": 4}')
+    assert distrun("run", "a.ipynb").returncode == 65
+    done = distrun("run", "--force", "a.ipynb")
+    assert (done.returncode, "name 'null' is not defined" in done.stderr) == (1, True), done.stderr
 
 
 def test_a_program_that_may_go_well_runs(modules: Path, distrun: Distrun) -> None:

@@ -164,6 +164,7 @@ def test_a_notebook_is_no_script(folder: Path, name: str) -> None:
     told = "job.yaml:2:19: program.script is a notebook, not a script: "
     assert error.startswith(told)
     assert f"nbconvert --to script {name}" in error
+    assert load("job.yaml", cwd=str(folder), is_forced=True).program.target == str(folder / name)
 
 
 ODD_SCRIPT = "strategy: mirrored\nprogram: {script: a b.py}\n"

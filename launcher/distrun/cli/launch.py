@@ -40,7 +40,8 @@ _OPTIONS = (
     click.option(
         "--force",
         is_flag=True,
-        help="Start a program that certainly fails: it cannot be parsed, or a module is missing.",
+        help="Start a program that certainly fails: it cannot be parsed, a module is missing, or "
+        "it is a notebook.",
     ),
     click.option("--dry-run", is_flag=True, help="Show what would run, like `distrun plan`."),
 )
@@ -92,7 +93,7 @@ def command(
         raise click.UsageError("Missing argument 'SPEC'.")
     from distrun.spec.loader import load
 
-    spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
+    spec = load(spec_path, overrides=overrides, extra_args=args, name=name, is_forced=how["force"])
     return launch(spec, LaunchOptions(**how))
 
 

@@ -132,6 +132,7 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
         f"# distrun {printable(shlex.join(words))}\n",
         overrides=overrides,
         absolute=print_spec and _is_file_elsewhere(sys.stdout),
+        is_forced=values["force"],
     )
     for choice in choices:
         console.print_message(choice)

@@ -146,7 +146,12 @@ def _host(item: str) -> str | dict[str, Any]:
 
 
 def load(
-    options: RunOptions, comment: str, *, overrides: Sequence[str], absolute: bool = False
+    options: RunOptions,
+    comment: str,
+    *,
+    overrides: Sequence[str],
+    absolute: bool = False,
+    is_forced: bool = False,
 ) -> tuple[Spec, list[str]]:
     """Choose what the options leave open, and read the spec.
 
@@ -155,6 +160,7 @@ def load(
         comment: the first lines of the spec's text.
         overrides: `PATH=VALUE` each, as for `--set`.
         absolute: write absolute paths, so that the text means the same in any folder.
+        is_forced: as for :func:`distrun.spec.loader.load`.
 
     Returns:
         The spec, and what was chosen because of the program, and why.
@@ -164,7 +170,7 @@ def load(
         SpecProblemsError: an InvalidSpecError. Each problem names the option that it is about.
     """
     _refuse_spec(options.program)
-    loader = _Loader(options, overrides)
+    loader = _Loader(options, overrides, is_forced=is_forced)
     return loader.load(comment, absolute=absolute), loader.choices
 
 
@@ -177,9 +183,10 @@ def _refuse_spec(program: str) -> None:
 
 
 class _Loader:
-    def __init__(self, options: RunOptions, overrides: Sequence[str]) -> None:
+    def __init__(self, options: RunOptions, overrides: Sequence[str], *, is_forced: bool) -> None:
         self._options = options
         self._overrides = overrides
+        self._is_forced = is_forced
         self.choices: list[str] = []
         self._marks = {key: Mark(option) for key, option in _OPTIONS.items()}
         passed = 0
@@ -209,7 +216,12 @@ class _Loader:
     def _read(self, root: Mapping, *, is_draft: bool = False) -> Spec:
         problems = Problems()
         document = SPEC.read(root, "", problems)
-        context = LoadContext(**vars(self._origin), environ=os.environ, is_draft=is_draft)
+        context = LoadContext(
+            **vars(self._origin),
+            environ=os.environ,
+            is_draft=is_draft,
+            is_forced=self._is_forced,
+        )
         return build(document, context, problems)
 
     def _draft(self, written: Mapping) -> Spec:

@@ -19,6 +19,8 @@ class LoadContext(SpecOrigin, kw_only=True):
     """Whether the tasks are not known yet, so that placeholders cannot be checked."""
     is_submitted: bool = False
     """Whether the job is to be queued: its hosts are nodes that Slurm has not chosen yet."""
+    is_forced: bool = False
+    """Whether a script is taken that Python certainly cannot run as it is written."""
 
     def resolve(self, path: str) -> str:
         """The absolute path of `path`, which is relative to the spec's folder; `~` is the home."""

@@ -46,6 +46,7 @@ def load(
     cwd: str | None = None,
     environ: Environ[str, str] | None = None,
     is_submitted: bool = False,
+    is_forced: bool = False,
 ) -> Spec:
     """Read the spec at `path` (`-`: standard input).
 
@@ -57,6 +58,7 @@ def load(
         cwd: the folder where launch was called. Default: the current folder.
         environ: the environment for `pass_env`. Default: this process's.
         is_submitted: whether the job is to be queued, so that its hosts are not known yet.
+        is_forced: take a notebook or the like as a script, too.
 
     Raises:
         UsageError: there is no such file.
@@ -77,6 +79,7 @@ def load(
         overrides=tuple(overrides),
         environ=os.environ if environ is None else environ,
         is_submitted=is_submitted,
+        is_forced=is_forced,
     )
     return _read(read_spec(whole, shown, problems), context, problems)
 

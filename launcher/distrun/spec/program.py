@@ -192,7 +192,9 @@ class _Reader(Frozen):
         path = self.context.resolve(name)
         written_python = str(section.get("python", ""))
         if os.path.isfile(path):
-            wrong = _unfit_script(path, name, is_for_python="ipython" not in written_python)
+            wrong = _unusable_file(path)
+            if wrong is None and not self.context.is_forced:
+                wrong = _unfit_script(path, name, is_for_python="ipython" not in written_python)
             if wrong is not None:
                 self.problems.add(place, f"{place}{wrong[0]}", wrong[1])
             return path
@@ -229,12 +231,17 @@ class _Reader(Frozen):
         return written if path == inside or (is_elsewhere and not os.path.exists(path)) else path
 
 
-def _unfit_script(path: str, name: str, *, is_for_python: bool) -> tuple[str, str] | None:
-    """What is wrong with a file as a script, and what to do; None: nothing."""
+def _unusable_file(path: str) -> tuple[str, str] | None:
+    """Why a file can be no script at all, and what to do; None: it may be one."""
     if is_kernel_file(path):
         return f" names a file of the kernel: {quoted_path(path)}", "name a script"
     if os.stat(path).st_size > LARGEST_SCRIPT:
         return f": {quoted_path(path)} is larger than 100 MB", "name a script"
+    return None
+
+
+def _unfit_script(path: str, name: str, *, is_for_python: bool) -> tuple[str, str] | None:
+    """What is wrong with the text of a script, and what to do; None: nothing."""
     text = _beginning(path, _MOST_BYTES)
     if text[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         q = shlex.quote(name)
