@@ -215,7 +215,7 @@ def _restarting(state: JobState) -> str:
         return ""
     if any(state.requires(each) and each.waits_for_host for each in state.incidents.values()):
         return "waiting for a host"
-    if any(restart.refusal for restart in state.incidents.values()):
+    if any(incident.refusal for incident in state.incidents.values()):
         return "stopping"
-    wait = min(restart.due_at for restart in state.incidents.values()) - time.time()
+    wait = min(incident.due_at for incident in state.incidents.values()) - time.time()
     return f"restarting in {format_duration(wait)}" if wait > 0 else "restarting"

@@ -189,13 +189,13 @@ class Job:
         return [self._task(task) for task in self.state.tasks.values()]
 
     def _task(self, task: TaskState) -> TaskView:
-        restart = self.state.incident_of(task)
-        is_restarting = restart is not None and task.has_ended and not self.is_lost
+        incident = self.state.incident_of(task)
+        is_restarting = incident is not None and task.has_ended and not self.is_lost
         values, at = self._reports[task.name]
         return TaskView(
             state=task,
             phase=LOST if self.is_lost and not task.has_ended else task.phase.value,
-            restarts_at=restart.due_at if restart is not None and is_restarting else None,
+            restarts_at=incident.due_at if incident is not None and is_restarting else None,
             log=str(self.folder.log_of(task.name)),
             usage=self._usage.get(task.name) or self._sampled(task),
             used=self._used_by(task),

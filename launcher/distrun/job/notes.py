@@ -85,15 +85,15 @@ def _notes_while_running(job: Job) -> list[str]:
     most = job.state.timeouts.start
     limit = "" if most is None else f", at most {format_duration(most)} (timeouts.start)"
     notes += [
-        f"{cause_text(restart.waits_for_host)}; waiting for a host{limit}"
-        for restart in job.state.incidents.values()
-        if restart.waits_for_host is not None
+        f"{cause_text(incident.waits_for_host)}; waiting for a host{limit}"
+        for incident in job.state.incidents.values()
+        if incident.waits_for_host is not None
     ]
     notes += [
-        f"the exit of {restart.refusal.task} ends the job, unless the loss of a host explains it: "
+        f"the exit of {incident.refusal.task} ends the job, unless the loss of a host explains it: "
         "waiting until all other hosts have stopped their tasks"
-        for restart in job.state.incidents.values()
-        if restart.refusal is not None
+        for incident in job.state.incidents.values()
+        if incident.refusal is not None
     ]
     notes += [
         _lost_link(host.name, host.link_lost, host.link_lost_at or 0.0)

@@ -206,6 +206,7 @@ class Removed(Frozen):
     """Whether `tf_keras` has it."""
 
 
+_NO_EXPERIMENTAL = "Keras 3 has moved or removed what was experimental"
 KERAS_2: dict[str, Removed] = {
     "metrics.*().reset_states": Removed("write reset_state()"),
     "Model().reset_states": Removed("reset the states of its layers"),
@@ -249,8 +250,8 @@ KERAS_2: dict[str, Removed] = {
     "losses.Reduction.AUTO": Removed("leave reduction out"),
     "engine": Removed("import from keras itself", is_in_keras_2=False),
     "wrappers.scikit_learn": Removed("use the package scikeras", is_in_keras_2=False),
-    "experimental": Removed("Keras 3 has moved or removed what was experimental"),
-    "utils.experimental": Removed("Keras 3 has moved or removed what was experimental"),
+    "experimental": Removed(_NO_EXPERIMENTAL),
+    "utils.experimental": Removed(_NO_EXPERIMENTAL),
     "layers.experimental": Removed("use keras.layers"),
     "optimizers.experimental": Removed("use keras.optimizers"),
     "callbacks.experimental": Removed("use keras.callbacks"),

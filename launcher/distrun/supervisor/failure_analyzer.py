@@ -39,12 +39,13 @@ if TYPE_CHECKING:
 
 _TAIL_BYTES = (64 * 1024, 1024 * 1024)
 """How many bytes of a log's end are read. The second is used if the first holds no whole line."""
-_SUSPECT = re.compile(
-    rb"(?i)Traceback \(most recent|Error\b|Exception\b|\xe2\x95\xad"
-    rb"|sigterm|signal |preempt|terminat|killed|exit ?code|ran out of"
-    rb"|\b0 (?:\w+ )?(?:batch|file|image|sample|example|record|shard)"
+_SUSPECT = (
+    *(b"traceback (most recent", b"error", b"exception", b"\xe2\x95\xad", b"sigterm", b"signal "),
+    *(b"preempt", b"terminat", b"killed", b"exit code", b"exitcode", b"ran out of"),
 )
-"""What the log of a task that has failed may have: a traceback in any form, or a signal."""
+"""What the log of a task that has failed may have, in lower case: a traceback in any form, or a
+signal. To find words takes a tenth of the time of one regular expression."""
+_NO_DATA = re.compile(rb"\b0 (?:\w+ )?(?:batch|file|image|sample|example|record|shard)")
 _BY_RUN = "distrun run"
 _COLLECTIVE_LIMIT = re.compile(r"\btimeout_seconds\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\b")
 _KERAS_CODES = (Code.KERAS_2_CODE, Code.KERAS_3_USED)
@@ -224,7 +225,8 @@ class FailureAnalyzer:
         if without_contact(state) or any(task.attempt for task in tasks):
             return True
         logs = _Logs(self._folder, state.tasks)
-        return any(_SUSPECT.search(logs.read(task.name).raw) for task in tasks)
+        texts = (logs.read(task.name).raw.lower() for task in tasks)
+        return any(_NO_DATA.search(text) or any(w in text for w in _SUSPECT) for text in texts)
 
     def _judge_success(self, state: JobState, logs: _Logs) -> Verdict | None:
         from distrun.verdict.success import success_verdict

@@ -125,12 +125,12 @@ class FailureTracker:
 
     def _early_failure(self, state: JobState) -> Failure | None:
         """Return a failure whose attempts have ended, and after which no restart may begin."""
-        for number, restart in state.incidents.items() if lifecycle.may_recur(state) else ():
-            if not restart.attempts_left:
+        for number, incident in state.incidents.items() if lifecycle.may_recur(state) else ():
+            if not incident.attempts_left:
                 trigger = self._triggers.pop(number, None)
-                if trigger is not None and not _is_success(restart):
+                if trigger is not None and not _is_success(incident):
                     self._sent.clear()
-                    return self._failure(state, trigger, restart.tasks)
+                    return self._failure(state, trigger, incident.tasks)
         for each in self._unreported:
             if all(state.tasks[name].phase.is_final for name in each[1]):
                 self._unreported.remove(each)
@@ -158,11 +158,11 @@ class FailureTracker:
         If the job fails, the verdict on that covers all tasks except evaluators.
         """
         has_failed = after.outcome is not None and after.outcome.result is Result.FAILED
-        for number, restart in before.incidents.items():
-            if _is_success(restart) or number not in self._triggers:  # it was reported early
+        for number, incident in before.incidents.items():
+            if _is_success(incident) or number not in self._triggers:  # it was reported early
                 continue
-            if restart.budget == Role.EVALUATOR.value or not has_failed:
-                yield self._triggers[number], restart.tasks
+            if incident.budget == Role.EVALUATOR.value or not has_failed:
+                yield self._triggers[number], incident.tasks
         for task in before.tasks.values():
             is_ending = task.phase is lifecycle.TaskPhase.EXITED and task.restart is None
             if is_ending and task.has_failed_exit and task.role is Role.EVALUATOR:
@@ -229,6 +229,6 @@ class FailureTracker:
         )
 
 
-def _is_success(restart: lifecycle.Incident) -> bool:
+def _is_success(incident: lifecycle.Incident) -> bool:
     """Whether it follows no failure: a task that exited 0 starts again, by `restart.on: always`."""
-    return restart.cause.code is Code.TASK_EXITED and restart.cause.status == 0
+    return incident.cause.code is Code.TASK_EXITED and incident.cause.status == 0
