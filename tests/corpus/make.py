@@ -1,6 +1,9 @@
 """Makes the corpus: runs real tasks into failures and stores their records, logs and labels.
 
-python tests/corpus/make.py rules [PATTERN]     # or held_out
+python tests/corpus/make.py rules [PATTERN]     # or a new part, with programs of its own
+
+The programs of the parts that are only judged (`second`, `held_out`, `held_out_2`) have served:
+they are in the history. What is new to the rules needs new ones.
 """
 
 from __future__ import annotations
