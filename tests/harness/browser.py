@@ -6,12 +6,12 @@ import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
+from typing import TYPE_CHECKING, Any
 
 from harness.requirements import missing
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 PROGRAMS = ("chromium", "chromedriver")
 
@@ -24,6 +24,9 @@ def lacking() -> str | None:
 @contextlib.contextmanager
 def browser(folder: Path) -> Iterator[Chrome]:
     """Start a browser; it ends with the context. `folder`: for its own files."""
+    from selenium.webdriver import Chrome, ChromeOptions
+    from selenium.webdriver.chrome.service import Service
+
     options = ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     for argument in (

@@ -3,7 +3,7 @@
 The HTML comment on the line before a fenced block says what is done with it:
 
 - `file: NAME`: written to NAME in one folder, beside the others of its document; a YAML file is
-  validated, by the command and against the schema.
+  validated, as by the command and against the schema.
 - `run: NAME`: run by bash in that folder; a command that fails fails the test.
 - `output: NAME`: each line is shown by the block `run: NAME`, in any order.
 - `copy of: PATH`: the text of that file; of a YAML file, without its comments.
@@ -16,21 +16,21 @@ Before a table, `commands`: it lists every command of distrun; `map`: its paths 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 
+import distrun as package
+from distrun.spec.reference import json_schema
+from harness.command import Distrun
 from harness.preloaded import PreloadedPython
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,14 +89,6 @@ def those(kind: str) -> list[Block]:
     return [block for block in BLOCKS if block.kind == kind]
 
 
-def named(kind: str, suffix: str = "") -> list[Any]:
-    found = [block for block in those(kind) if block.name.endswith(suffix)]
-    return [pytest.param(block, id=f"{block}-{block.name}") for block in found]
-
-
-Distrun = Callable[..., subprocess.CompletedProcess[str]]
-
-
 def section(text: str, mark: str) -> list[list[str]]:
     """Return the cells of the table after the comment `mark`, without its heading."""
     rows = []
@@ -108,14 +100,11 @@ def section(text: str, mark: str) -> list[list[str]]:
     return rows[2:]
 
 
-@pytest.fixture
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Return a folder with the files that the block's document shows."""
-    block = request.getfixturevalue("block")
+def write_files(block: Block, folder: Path) -> None:
+    """Write the files that the block's document shows."""
     for shown in those("file"):
         if shown.path == block.path:
-            tmp_path.joinpath(shown.name).write_text(shown.text)
-    return tmp_path
+            folder.joinpath(shown.name).write_text(shown.text)
 
 
 DISTRUN = """\
@@ -162,30 +151,36 @@ def test_every_block_says_what_becomes_of_it() -> None:
     assert fences == 2 * len(BLOCKS), "a fence that is not read as a block"
 
 
-@pytest.mark.parametrize("block", named("copy of"))
-def test_a_copy_is_that_of_its_file(block: Block) -> None:
-    text = ROOT.joinpath(block.name).read_text()
-    if block.language == "yaml":
-        assert yaml.safe_load(block.text) == yaml.safe_load(text)
-    else:
-        assert block.text == text
+def test_a_copy_is_that_of_its_file() -> None:
+    for block in those("copy of"):
+        text = ROOT.joinpath(block.name).read_text()
+        if block.language == "yaml":
+            assert yaml.safe_load(block.text) == yaml.safe_load(text), block
+        else:
+            assert block.text == text, block
 
 
-@pytest.mark.parametrize("block", named("file", ".yaml"))
-def test_yaml_is_valid(block: Block, folder: Path, distrun: Distrun) -> None:
-    done = distrun("validate", folder / block.name)
-    assert done.returncode == 0, done.stderr
-    schema = distrun("schema")
-    assert schema.returncode == 0, schema.stderr
-    jsonschema.validate(yaml.load(block.text, Yaml12), json.loads(schema.stdout))
+def test_yaml_is_valid(tmp_path: Path) -> None:
+    schema = json_schema()
+    validator = jsonschema.validators.validator_for(schema)
+    validator.check_schema(schema)
+    for number, block in enumerate(those("file")):
+        if block.name.endswith(".yaml"):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            write_files(block, folder)
+            package.load(folder / block.name)
+            validator(schema).validate(yaml.load(block.text, Yaml12))
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("block", named("run"))
+@pytest.mark.usefixtures("distrun_home")
+@pytest.mark.parametrize("block", those("run"), ids=lambda block: f"{block}-{block.name}")
 def test_shown_commands_do_what_is_shown(
-    block: Block, folder: Path, distrun_home: Path, preloaded: PreloadedPython
+    block: Block, tmp_path: Path, preloaded: PreloadedPython
 ) -> None:
-    stdout = run(block, folder, preloaded.interpreter)
+    write_files(block, tmp_path)
+    stdout = run(block, tmp_path, preloaded.interpreter)
     for shown in those("output"):
         if shown.name == block.name:
             for line in shown.text.splitlines():
