@@ -51,7 +51,6 @@ JOBS_FILES = {"batch.json", "events.jsonl", "plan.json", "spec.yaml"}
 KINDS_OF_HOSTS = {"is_local", "is_remote", "LocalReach", "SshReach"}
 KIND_ATTRIBUTES = {"local", "reach"}
 """Attributes of a host in the spec that say how it is reached."""
-KIND_LABELS = {"local", "ssh", "srun", *KINDS_OF_HOSTS}
 STRATEGY_NAMES = set(STRATEGIES) - {"default"}  # an everyday word
 
 
@@ -155,6 +154,8 @@ BORDERS: tuple[tuple[str, str, tuple[str, ...], Callable[[str], bool]], ...] = (
      lambda name: within(name, "distrun.agent") and not within(name, *AGENT_FOR_THE_LAUNCHER)),
     ("Any TensorFlow script runs unchanged, so those that come with distrun are such.",
      "jobs", (), lambda name: top(name) == "distrun"),
+    ("Commands stand on all else, and nothing on them.",
+     "distrun", ("distrun.cli", "distrun.__main__"), lambda name: within(name, "distrun.cli")),
     ("Only commands write in colour.",
      "distrun", ("distrun.cli", "distrun.job.status_view", "distrun.words.table"),
      lambda name: top(name) == "rich"),
@@ -228,28 +229,6 @@ def only_the_hosts_package_asks_for_the_kind(module: Module) -> Iterator[Violati
             yield getattr(node, "lineno", 0), f"names {named}"
         if isinstance(node, ast.Attribute) and node.attr in KIND_ATTRIBUTES:
             yield node.lineno, f"reads {ast.unparse(node)}"
-        for each in examined(node):
-            is_label = isinstance(each, ast.Constant) and each.value in KIND_LABELS
-            attributes = {getattr(inner, "attr", None) for inner in ast.walk(each)}
-            is_kind = "kind" in attributes and re.search(
-                r"(host|reach)\S*\.kind$", ast.unparse(each)
-            )
-            if is_label or is_kind:
-                yield each.lineno, f"examines {ast.unparse(each)}"
-
-
-def examined(node: ast.AST) -> list[ast.expr]:
-    """Return the values on which a node decides: by comparison, `match`, or lookup."""
-    if isinstance(node, ast.Compare):
-        sides = [node.left, *node.comparators]
-        return [*sides, *(e for each in sides for e in getattr(each, "elts", []))]
-    if isinstance(node, ast.Match):
-        return [node.subject]
-    if isinstance(node, ast.MatchValue):
-        return [node.value]
-    if isinstance(node, ast.Subscript):
-        return [node.slice]
-    return node.args if isinstance(node, ast.Call) and called(node).endswith(".get") else []
 
 
 RULES: tuple[Rule, ...] = (
@@ -324,64 +303,6 @@ def impure_imports(packages: set[str], found: dict[str, Module]) -> list[str]:
 def test_pure_packages_import_nothing_impure_at_any_distance() -> None:
     impure = impure_imports({*PURE, "distrun.job.events"}, all_modules())
     assert not impure, "\n".join(impure)
-
-
-LAYERS = (
-    {
-        *("distrun.agent", "distrun.errors", "distrun.frozen"),
-        *("distrun.job.held_package", "distrun.job.printed_progress", "distrun.job.progress_lines"),
-        *("distrun.job.py_spy", "distrun.job.relay", "distrun.job.scheduler"),
-        *("distrun.spec.regular_file", "distrun.spec.resources"),
-        *("distrun.spec.tensorflow_versions", "distrun.strategies"),
-        *("distrun.supervisor.forked_process", "distrun.supervisor.received_tree"),
-    },
-    {"distrun.codec", "distrun.kubernetes", "distrun.slurm", "distrun.spec"},
-    {
-        *("distrun.job.stacks", "distrun.lint", "distrun.plan", "distrun.preflight"),
-        *("distrun.advice.model", "distrun.sync", "distrun.verdict.model"),
-    },
-    {"distrun.job.events"},
-    {"distrun.job.record", "distrun.lifecycle", "distrun.preflight.judgement"},
-    {"distrun.job.folder", "distrun.verdict"},
-    {
-        *("distrun.advice", "distrun.job.history", "distrun.job.timing"),
-        *("distrun.job.traces", "distrun.redaction", "distrun.job.queued_job"),
-        *("distrun.kubernetes.batch_job", "distrun.kubernetes.submission"),
-        *("distrun.slurm.batch_job", "distrun.slurm.submission"),
-    },
-    {"distrun.words"},
-    {"distrun.job.resumption", "distrun.logs", "distrun.supervisor"},
-    {"distrun.supervisor.supervisor_process"},
-    {
-        *("distrun.job.control", "distrun.job.installed", "distrun.job.job"),
-        *("distrun.job.json_output", "distrun.job.leftovers", "distrun.job.session"),
-        "distrun.job.usage",
-    },
-    {"distrun.bundle", "distrun.job", "distrun.report"},
-    {"distrun", "distrun.api"},
-    {"distrun.cli"},
-    {"distrun.__main__", "distrun.supervisor.main"},
-)
-"""From the bottom to the top. The last are where processes begin, which join all the others."""
-
-
-def layer(name: str) -> int:
-    """The layer of a module: that of its own name, or of the nearest package around it."""
-    levels = {each: level for level, names in enumerate(LAYERS) for each in names}
-    while name not in levels:
-        name = name.rpartition(".")[0]
-    return levels[name]
-
-
-def test_no_module_imports_upward() -> None:
-    upward = [
-        f"{path.relative_to(ROOT)}:{line}: imports {imported}"
-        for path, module in modules()
-        if module.within("distrun")
-        for line, imported in module.imports
-        if imported in module.siblings and layer(imported) > layer(module.name)
-    ]
-    assert not upward, "\n".join(upward)
 
 
 def import_graph(found: dict[str, Module]) -> dict[str, set[str]]:
@@ -486,37 +407,24 @@ def run(python: str, argv: list[str], asked: object) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("version", ["3.8", "3.9"])
-def test_a_real_one_compiles_it(version: str) -> None:
+def test_python_3_8_compiles_it() -> None:
     code = (
         "import json, sys\n"
         "for name, text in json.load(sys.stdin).items():\n"
         "    compile(text, name, 'exec', dont_inherit=True)\n"
     )
-    run(python_of(version), ["-c", code], sources())
-
-
-def importing(names: list[str]) -> list[str]:
-    """The arguments for a Python that imports modules, and prints all that are loaded then."""
-    code = f"import importlib, sys; sys.path.insert(0, {str(LAUNCHER)!r})\n"
-    code += f"for name in {names}: importlib.import_module(name)\nprint(*sys.modules)"
-    return ["-B", "-S", "-c", code]
-
-
-def test_a_real_one_imports_the_agent() -> None:
-    paths = sorted(PACKAGE.joinpath("agent").rglob("*.py"))
-    names = [named(path, LAUNCHER) for path in paths if path.stem != "__main__"]
-    assert set(names) <= set(run(python_of("3.8"), importing(names), None).split())
+    run(python_of("3.8"), ["-c", code], sources())
 
 
 def test_a_launch_loads_for_its_last_lines_only_what_they_need() -> None:
-    argv = importing(["distrun.job.session", "distrun.job.end_report"])
-    loaded = set(run(sys.executable, [each for each in argv if each != "-S"], None).split())
+    code = f"import sys; sys.path.insert(0, {str(LAUNCHER)!r})\n"
+    code += "import distrun.job.session, distrun.job.end_report\nprint(*sys.modules)"
+    loaded = set(run(sys.executable, ["-B", "-c", code], None).split())
     assert "distrun.job.job" in loaded, "nothing was measured"
     assert not loaded & {"distrun.redaction", "html", "rich"}
 
 
-@pytest.mark.parametrize("version", ["3.8", "3.9", "own"])
+@pytest.mark.parametrize("version", ["3.8", "own"])
 def test_the_probe_answers(version: str, tmp_path: Path) -> None:
     python = sys.executable if version == "own" else python_of(version)
     wrong = tmp_path / "wrong.py"

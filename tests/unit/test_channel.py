@@ -9,7 +9,7 @@ import socket
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,51 +17,18 @@ from hypothesis import strategies as st
 
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
-from distrun.agent.protocol import file_messages, probe_messages
 from distrun.agent.protocol.channel import MAX_FRAME, Channel, Outbox, ProtocolError, encode
 from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage
 from harness.examples import examples
 from harness.generated import OS_TEXT, causes
 
-VALUES: dict[Any, st.SearchStrategy[Any]] = {str: OS_TEXT, int: st.integers(-(2**53), 2**53)}
-VALUES[bytes] = st.binary(max_size=40)
-VALUES[float] = st.floats(allow_nan=False, allow_infinity=False)
-JSON = st.recursive(st.none() | OS_TEXT | VALUES[int], lambda inner: st.lists(inner, max_size=3))
-VALUES[Any] = JSON
-VALUES[protocol.Cause] = causes(OS_TEXT)
-
-
-def _values(kind: Any) -> st.SearchStrategy[Any]:
-    if kind in VALUES:
-        return VALUES[kind]
-    name = str(kind)
-    if name.startswith(("typing.Optional", "typing.Union")):
-        return st.none() | _values(kind.__args__[0])
-    is_tuple = getattr(kind, "__args__", ())[-1:] == (...,)
-    if is_tuple or name.startswith(("typing.List", "typing.Sequence")):
-        values = st.lists(_values(kind.__args__[0]), max_size=4)
-        return values.map(tuple) if is_tuple else values
-    if name == "bool" or kind is bool:
-        return st.booleans()
-    if hasattr(kind, "_fields"):
-        return _messages(kind)
-    return st.dictionaries(OS_TEXT, _values(kind.__args__[1]), max_size=4)
-
-
-def _messages(message: Any) -> st.SearchStrategy[Any]:
-    hints = get_type_hints(message)
-    return st.builds(message, **{field: _values(hints[field]) for field in message._fields})
-
-
-TYPES = {
-    name: kind
-    for name, kind in protocol.Message.kinds.items()
-    if kind.__module__.startswith(
-        (protocol.__name__, probe_messages.__name__, file_messages.__name__)
-    )
-}
-MESSAGES = st.sampled_from(sorted(TYPES)).flatmap(lambda name: _messages(TYPES[name]))
+MESSAGES: st.SearchStrategy[Any] = st.one_of(
+    st.builds(protocol.LogData, OS_TEXT, st.integers(0, 2**53), st.binary(max_size=40)),
+    st.builds(protocol.Progress, OS_TEXT, st.dictionaries(OS_TEXT, OS_TEXT), st.floats(0, 1e10)),
+    st.builds(protocol.Fault, causes(OS_TEXT), st.floats(0, 1e10)),
+    st.just(protocol.Detach()),
+)
 
 
 class Pair:
@@ -109,27 +76,16 @@ def test_messages_arrive_whole_and_in_order_in_whatever_pieces(
         assert pair.channel.ended
 
 
-def test_what_came_before_the_end_is_received_with_it(pair: Pair) -> None:
-    pair.raw.sendall(encode(protocol.Detach()) + encode(protocol.Ack(7))[:-1])
-    pair.raw.close()
-    assert pair.channel.receive() == [(0, protocol.Detach())], "and a torn frame is not"
-    assert pair.channel.ended
-
-
 @pytest.mark.parametrize(
     "noise",
     [
         b"Welcome to Linux!\n",
         struct.pack(">I", MAX_FRAME + 1),
         frame(b"no json"),
-        frame(b"[]"),
-        frame(b"null"),
         frame(b'{"type":"Nothing"}'),
         frame(b'{"type":"Ack"}'),
-        frame(b'{"type":"Ack","last":1,"seq":"x"}'),
         frame(b'{"type":[]}'),
         frame(b"\xff\xfe"),
-        frame(b""),
         frame(b"[" * 100_000),
     ],
     ids=lambda noise: repr(noise[:30]),
@@ -143,28 +99,6 @@ def test_noise_is_an_error_of_the_wire(pair: Pair, noise: bytes) -> None:
 def test_a_message_over_the_limit_is_not_sent() -> None:
     with pytest.raises(ProtocolError, match="message_too_long"):
         encode(protocol.LogData("worker-0.log", 0, bytes(MAX_FRAME)))
-
-
-def test_a_reader_that_is_slow_blocks_nobody_and_misses_nothing(pair: Pair) -> None:
-    sent = [
-        protocol.Configure(number, "x" * 10_000, "", None, variables=[], former=[])
-        for number in range(200)
-    ]
-    for message in sent:
-        pair.channel.send(message)
-    assert pair.channel.pending
-    with contextlib.closing(Loop()) as loop:
-        descriptor = os.dup(pair.raw.fileno())
-        reader: Channel[Any, Any] = Channel(descriptor, descriptor, protocol.Message)
-        received: list[Any] = []
-        while len(received) < len(sent):
-            pair.channel.watch_writing(loop)
-            loop.turn(0.0)
-            received += [message for _, message in reader.receive()]
-        pair.channel.watch_writing(loop)
-        assert not loop.is_watched(pair.channel.writer), "nothing is waited for once all is sent"
-        reader.close()
-    assert received == sent
 
 
 def test_a_closed_channel_leaves_the_file_that_has_its_number_now(pair: Pair) -> None:
@@ -270,16 +204,10 @@ def test_noise_in_a_message_is_noticed_and_costs_no_other(noise: bytes, place: f
         assert received[1:-1] in ([(0, Damage())], [(0, Damage()), (0, Damage())], [second])
 
 
-def test_damage_is_told_before_another_message_comes(link: Link) -> None:
-    frame = link.sealed(protocol.LogData("log", 0, b"line\n" * 10))
-    assert link.receive(BEGIN + frame[:50] + b"late 1\n" + frame[50:]) == [(0, Damage())]
-
-
 @pytest.mark.parametrize(
     ("block", "code"),
     [
         (header(0, 1 << 23, 0), "frame_too_long"),  # nothing is allocated for it
-        (header(0, (1 << 32) - 1, 0), "frame_too_long"),
         (header(0, 40, 0) * 200 + bytes(40), "frames_damaged"),
     ],
 )

@@ -68,15 +68,11 @@ CASES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
     # TensorBoard, a debugger, a tf.data service: also if two tasks share their port. The program
     # may set its TF_CONFIG: if "TF_CONFIG" not in os.environ: ...
     "further listeners before": (HERE, "uncertain", OF_ITS_OWN),
-    "further listeners after": (
-        HERE, "uncertain", ("0 listens 1000 6006", "1 listens 1001 6006", *OF_ITS_OWN)),
     "two servers at a port that nobody was given": (HERE, "", (
         SERVED, "0 listens 12345", "1 serves localhost:12345",
         "1 listens 12345 -> worker:1 localhost:1001 localhost:12345 12345 worker:0")),
     "the program tells whether they are servers": (
         HERE, "certain", (BOTH[0], f"{BOTH[1]} -> worker:1 localhost:1001 - 12345 worker:0")),
-    "the line may come after the listener": (
-        HERE, "", (*BOTH, f"{SERVED} -> worker:0 localhost:1000 localhost:12345 12345 worker:1")),
     **{
         f"{machine} is the same machine": (HERE, "", tuple(
             f"{index} {what}" for index in (0, 1)
@@ -95,8 +91,6 @@ CASES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
     "but not one port for two servers of a host": (HERE, "mine", (
         *BOTH, SERVED,
         "1 serves localhost:12345 -> worker:1 localhost:1001 localhost:12345 12345 worker:0")),
-    "one port on two hosts": (
-        ("a:1000", "b:1001"), "mine", (*BOTH, SERVED, "1 serves localhost:12345")),
     "another attempt starts anew": (
         HERE, "", (SERVED, BOTH[0], "0 ends", "1 serves localhost:12345", BOTH[1])),
     "a further server of TensorFlow": (HERE, "", (

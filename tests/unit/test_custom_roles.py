@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import threading
 import types
 from pathlib import Path
 from typing import Any
@@ -29,11 +27,9 @@ from distrun.spec.model import (
 )
 from distrun.spec.placeholders import fill, names
 from distrun.strategies import Role, Success
-from distrun.supervisor.line_search import wait_for_line
 from distrun.supervisor.running_task import RunningTask
 from harness.requirements import need_tensorflow
 from harness.values import not_none
-from harness.waiting import wait_until
 
 from .histories import MWM, PS, Job, starts
 from .plans import SCRIPT, A, B, env, planned, role, spec_of, task
@@ -191,23 +187,6 @@ def test_only_the_own_port_makes_a_task_ready(tmp_path: Path) -> None:
     for ports, expected in (([plan.port + 1], []), ([1, plan.port], [2]), ([1, plan.port], [2])):
         proxy.on_listening(ports)
         assert found == expected
-
-
-def test_only_complete_lines_of_the_attempt_are_searched(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_bytes(b"up 1\nnot up 2\nup 3")
-    found: list[bool] = []
-    with log.open("rb") as file:
-        number = file.fileno()
-        search = threading.Thread(
-            target=lambda: found.append(wait_for_line(number, 5, "^up [0-9]")), daemon=True
-        )
-        search.start()
-        wait_until(lambda: bool(found) or os.lseek(number, 0, os.SEEK_CUR) == 18)
-        assert not found
-        with log.open("ab") as more:
-            more.write(b" \xff\n")
-        wait_until(lambda: found == [True])
 
 
 # The check of scripts ----------------------------------------------------------------------

@@ -36,7 +36,6 @@ SLOW = "Connection timed out during banner exchange"
 NEGOTIATED = """\
 Unable to negotiate with 10.0.0.7 port 22: no matching host key type found. Their offer: ssh-rsa"""
 NAMELESS = "Connection closed by UNKNOWN port 65535"
-BROKEN = "banner exchange: Connection to UNKNOWN port 65535: Broken pipe"
 UNAUTHORIZED = "Unauthorized shell access is prohibited"
 HOMELESS = "Could not chdir to home directory /home/u: Permission denied"
 KNOWN = KnownHosts(
@@ -64,7 +63,6 @@ def of(said: str, status: int | None = 255, ssh: SshSpec = PLAIN, **about: Any) 
     [
         (REMOVE, 'ssh-keygen -f "/home/u/.ssh/known_hosts" -R "10.0.0.7"'),
         (CHANGED, "ssh-keygen -f '/a b/known_hosts' -R '[10.0.0.7]:2222'"),
-        ("REMOTE HOST IDENTIFICATION HAS CHANGED", "ssh-keygen -R h1"),
     ],
 )
 def test_a_changed_key_is_forgotten_by_the_name_and_file_that_ssh_has(
@@ -79,15 +77,12 @@ def test_a_changed_key_is_forgotten_by_the_name_and_file_that_ssh_has(
     "printed",
     [
         # A command is not advised because a host prints it,
-        'ssh-keygen -f "/known_hosts" -R "h1"; touch /tmp/x',
         'ssh-keygen -f "/known_hosts" -R "$(touch /tmp/x)"',
         # and no key of another host is removed on a host's word.
         '  ssh-keygen -f "/home/u/.ssh/known_hosts" -R "bank"',
-        '  ssh-keygen -f "/home/u/precious" -R "h1"',
         "Offending ED25519 key in /home/u/precious:7",
         "Host key for bank has changed and you have requested strict checking.",
         f"u@bank: Permission denied (publickey).\n{JUMPED}",
-        f"No ED25519 host key is known for bank and you have\n{JUMPED}",
     ],
 )
 def test_what_a_host_prints_removes_no_other_key(printed: str) -> None:
@@ -115,10 +110,8 @@ def test_sshs_configuration_names_the_keys_of_a_host_and_its_jump_hosts(tmp_path
     [
         (f"ssh: connect to host jump port 22: Connection refused\n{JUMPED}", " jump: nothing li"),
         (f"u@jump: Permission denied (publickey).\n{JUMPED}", " jump: the login is refused"),
-        (f"ssh: Could not resolve hostname jump: No such\n{JUMPED}", " jump: its name cannot"),
         (f"{UNKNOWN}{JUMPED}", " jump: its host key is not known"),
         (f"Connection reset by 10.0.0.9 port 22\n{JUMPED}", " 10.0.0.9: its sshd closes"),
-        (f"{JUMPED}\n{NAMELESS}\n{JUMPED}", ": its sshd closes"),
         (f"{BLOCKED}{JUMPED}\n{NAMELESS}\n{JUMPED}", ": nothing li"),
     ],
 )
@@ -137,33 +130,26 @@ PROFILE = f"`echo fine | {LOGIN} cat`"
 CASES: list[tuple[str, int | None, str, str]] = [
     (NOBODY, 255, "the login is refused", f"`{LOGIN} true` must work"),
     ("Host key verification failed.", 255, "", f"by hand, `{LOGIN}`,"),
-    ("odd", 255, "", f"try `{LOGIN} true`"),
     ("odd", None, "", f"does `{LOGIN} echo fine` print fine at once"),
     ("python3: Permission denied", 126, "its python3 cannot", f"`{LOGIN} python3 --version`"),
     ("/c: line 3: Bad configuration option: foo", 255, "", "ssh.config_file"),
     # Behind a jump host that lets through, the host itself is at fault.
     (f"channel 0: {BLOCKED}{JUMPED}", 255, "nothing listens at its ssh port", ""),
     (JUMPED, 255, "its sshd closes the connection", ""),
-    (f"odd\n{JUMPED}\nConnection closed by 10.0.0.9 port 22", 255, "its sshd closes", ""),
     (f"{SLOW}\nConnection to UNKNOWN port 65535 timed out", 255, "its sshd, or the jump host", ""),
     # A profile takes what is sent.
     (f"{STRING}source code string cannot contain null bytes", 1, UNHEARD, PROFILE),
-    ("bash: line 1: syntax error near unexpected token `'import os, sys\\n'", 2, UNHEARD, PROFILE),
     ("fish: Unexpected end of string, quotes are not balanced", 127, UNHEARD, PROFILE),
     ("", 0, UNHEARD, PROFILE),
     # The account runs no commands.
     ("bash: line 1: exec: restricted", 1, NO_SHELL, ""),
-    ("fatal: What do you think I am? A shell?", 128, NO_SHELL, ""),
     # No word that stands beside the cause is told.
     (f"{UNAUTHORIZED}\nbash: line 1: exec: python3: not found", 127, NO_PYTHON, ""),
     (".bashrc: line 3: syntax error\nbash: exec: python3: not found", 127, NO_PYTHON, ""),
-    ("bash: line 1: exec: python3: not found", None, NO_PYTHON, ""),
     ("fish: Unknown command: python3", 127, NO_PYTHON, ""),
     (f"{HOMELESS}\nFatal Python error: init_fs_encoding", 1, "the agent could not start", ""),
-    (f"{HOMELESS}\nConnection closed by 10.0.0.7 port 22", 255, "its sshd closes", ""),
     ("OSError: [Errno 28] No space left on device", 1, "a disk there is full", ""),
     (f"sh: 1: nc: not found\n{JUMPED}\n{NAMELESS}", 255, "the proxy on the way to it, or", ""),
-    (f"sh: 1: nc: not found\n{BROKEN}", 255, "the proxy on the way to it, or", ""),
     (NEGOTIATED, 255, "it and the ssh of this machine have no algorithm in common", ""),
 ]
 
@@ -175,12 +161,6 @@ def test_the_cause_is_told_with_what_to_do(
     found = of(said, status, FULL)
     assert found.reason.startswith(reason)
     assert hint in found.hint
-
-
-def test_the_rest_of_what_is_known_counts_too() -> None:
-    noise = b"This account is currently not available.\n"  # on the login's standard output
-    assert noise.decode().strip() in of("", 1, noise=noise).reason
-    assert "`ssh v@h1 true`" in of(NOBODY, ssh=SshSpec(user="u"), name="v@h1").hint
 
 
 def test_only_who_is_turned_away_at_the_door_comes_again() -> None:

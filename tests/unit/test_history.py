@@ -58,15 +58,6 @@ def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(
         assert max(gaps) <= 3 * seconds / (MOST_SAMPLES // 2)
 
 
-def test_a_line_that_a_death_has_torn_costs_only_itself(folder: JobFolder) -> None:
-    HistoryLog(folder).append("worker:0", FIRST)
-    path = folder.history_of("worker:0")
-    path.write_bytes(path.read_bytes() + b'{"at": 12')
-    later = replace(FIRST, at=2000.0)
-    HistoryLog(folder).append("worker:0", later)
-    assert history.read(folder, ["worker:0"]) == {"worker:0": [FIRST, later]}
-
-
 @pytest.mark.parametrize(
     "line",
     [

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
-import math
 import os
 import random
 import tracemalloc
@@ -24,12 +23,12 @@ from hypothesis import strategies as st
 
 from distrun import lifecycle
 from distrun.agent import protocol
-from distrun.agent.protocol import Cause, Code, probe_messages
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import encode, encode_body
 from distrun.job import events
 from distrun.lifecycle import JobPhase
 from distrun.spec.model import Timeouts
-from distrun.supervisor.hosts import deadlines, report_checker
+from distrun.supervisor.hosts import report_checker
 from distrun.supervisor.hosts.deadlines import OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage, HostChannel
 from distrun.supervisor.hosts.link import LinkState
@@ -58,20 +57,12 @@ def world(hostile: Callable[..., World]) -> Iterator[World]:
     "change",
     [
         {"seq": float("inf")},
-        {"seq": "2"},
         {"at": "yesterday"},
-        {"at": float("nan")},
-        {"code": 256},
         {"code": 0, "signal": 9},
-        {"signal": 65, "code": None},
-        {"attempt": 1},
-        {"suspended": 1},
         {"oom": {"code": "job_succeeded"}},
         {"oom": {"code": "oom_kill_logged", "commands": ["rm -rf ~"]}},
         {"task": "worker:0"},
         {"task": "evaluator:0\nworker:0"},
-        {"task": "tensorboard"},
-        {"type": "JobEnded"},
         {"type": "Hello"},
     ],
     ids=lambda change: json.dumps(change)[:50],
@@ -93,9 +84,7 @@ def test_an_odd_message_is_a_fault_of_its_host(world: World, change: dict[str, A
     "message",
     [
         protocol.TaskStarted("evaluator:0", 0, 100, 1.7e9),
-        protocol.TaskEnded("evaluator:0", 0, 1.7e9),
         protocol.PortsHeld([20000], []),
-        protocol.LogEnded("worker-0.log", 5),
         protocol.LogEnded("../plan.json", 5),
         protocol.LogData("chief-0.log", 0, b"of a task elsewhere"),
     ],
@@ -149,16 +138,6 @@ def test_mutated_messages_harm_nothing(
     tmp_path_factory: pytest.TempPathFactory, kind: str, chooser: random.Random
 ) -> None:
     run_mutated(tmp_path_factory.getbasetemp(), kind, chooser)
-
-
-@pytest.mark.parametrize("rate", [-1.0, 1e16, math.inf, math.nan])
-def test_a_rate_that_no_link_has_is_refused(rate: float) -> None:
-    checker = report_checker.ReportChecker()
-    checker.find_fault(protocol.Hello(protocol.PROTOCOL, 1, "h", "3.8.0", 1.0, [], 0.0))
-    checker.record_order(probe_messages.Measure([], "", 1.0))
-    assert checker.find_fault(probe_messages.Measured(rate)) is not None
-    checker.record_order(probe_messages.Measure([], "", 1.0))
-    assert checker.find_fault(probe_messages.Measured(1e9)) is None
 
 
 def test_agents_may_send_the_codes_that_they_make() -> None:
@@ -232,9 +211,6 @@ def test_a_link_that_always_has_more_is_read_in_turns(tmp_path: Path) -> None:
 
 # What is shown -----------------------------------------------------------------------------
 
-TEXTS_OF_HOSTS = (
-    "/p", "a\nb", "distrun: done\n", "\x1b[31m", "\x9b", "\u202e", "1-2", "", "\x85x\u2028y", "\0",
-)  # fmt: skip
 FIELDS = ("task", "host", "path", "name", "version", "expected", "text")
 LISTS = ("commands", "hosts", "addresses", "tasks")
 MOST, LEAST = 1 << 62, -(1 << 62)
@@ -246,7 +222,9 @@ NUMBERS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("text", TEXTS_OF_HOSTS, ids=ascii)
+@pytest.mark.parametrize(
+    "text", ["distrun: done\n", "\x1b[31m", "\x85\u202e\u2028y", "", "1-2"], ids=ascii
+)
 def test_no_text_of_a_host_looks_like_a_line_of_distruns(text: str) -> None:
     """Every code has words, which have known fields alone: another raises AttributeError."""
     assert TEXTS.keys() == set(Code) >= ADVICE.keys()
@@ -273,10 +251,7 @@ def test_further_lines_of_a_text_are_indented() -> None:
 
 Hostile = Callable[..., World]
 LOG = "evaluator-0.log"
-ORDERS = {
-    "PortsHeld": "HoldPorts", "Listening": "Listen", "StoppedListening": "StopListening",
-    "Inspected": "Inspect",
-}  # fmt: skip
+ORDERS = {"PortsHeld": "HoldPorts", "Inspected": "Inspect"}
 """The orders that are answered so."""
 WITHOUT_LIMITS = dataclasses.replace(Timeouts(), start=None, link=None)
 
@@ -314,13 +289,13 @@ CASES: dict[str, tuple[Callable[[], Tamper], Timeouts, Code]] = {
     },
     **{
         f"{kind} is never sent": (partial(without, kind), Timeouts(), Code.ORDER_NOT_ANSWERED)
-        for kind in ("PortsHeld", "Listening", "StoppedListening", "Inspected")
+        for kind in ("PortsHeld", "Inspected")
     },
     **{
         f"without limits, {kind} is never sent": (
             partial(without, kind), WITHOUT_LIMITS, Code.ORDER_NOT_ANSWERED
         )
-        for kind in ("PortsHeld", "Dialled", "FilesReady")
+        for kind in ("Dialled", "FilesReady")
     },
 }  # fmt: skip
 
@@ -348,16 +323,6 @@ def test_what_a_host_holds_back_is_its_fault_and_does_not_keep_the_job(
     assert ORDERS.get(kept_back, "") in cause_text(fault)
     lost = [cause.code for cause in incomplete_logs(world)]
     assert lost == [Code.LOGS_TOO_SLOW] or "byte by byte" not in case
-    world.check()
-
-
-def test_a_log_without_end_does_not_keep_the_job(
-    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deadlines, "LONGEST_SHUTDOWN", 300.0)
-    monkeypatch.setattr(deadlines, "SLOWEST_LINK", 1024)
-    world = run(hostile(log_sender(20_000)))
-    assert world.faults[EVIL].code is Code.STOP_NOT_EXECUTED
     world.check()
 
 
@@ -401,23 +366,13 @@ def test_logs_that_are_left_on_their_host_are_in_its_folder(hostile: Hostile) ->
     assert cause_text(left).endswith("all of them are in /run/kept on evil")
 
 
-@pytest.mark.parametrize(
-    ("answer", "told"),
-    [
-        ("Hello", "its agent did not answer at all"),
-        ("FilesReady", "it did not receive the program's files"),
-        ("PortsHeld", "its agent did not answer HoldPorts"),
-    ],
-)
-def test_a_job_that_starts_too_late_names_the_host_that_did_not_answer(
-    hostile: Hostile, answer: str, told: str
-) -> None:
+def test_a_job_that_starts_too_late_names_the_host_that_did_not_answer(hostile: Hostile) -> None:
     timeouts = dataclasses.replace(Timeouts(), start=30.0)
-    world = run(hostile(without(answer), timeouts=timeouts))
+    world = run(hostile(without("PortsHeld"), timeouts=timeouts))
     cause = not_none(world.state.outcome).cause
     assert cause.code is Code.START_TIMED_OUT
-    assert f"evil cannot be prepared: {told} within 30 s" in cause_text(cause)
-    world.check()
+    told = "evil cannot be prepared: its agent did not answer HoldPorts within 30 s"
+    assert told in cause_text(cause)
 
 
 def test_a_start_that_is_not_answered_is_a_fault_of_its_host(hostile: Hostile) -> None:
@@ -426,16 +381,6 @@ def test_a_start_that_is_not_answered_is_a_fault_of_its_host(hostile: Hostile) -
     for _ in range(50):
         world.advance()
     assert "StartTask of evaluator:0 within 300 s" in cause_text(world.faults[EVIL])
-
-
-def test_heartbeats_of_an_agent_that_does_not_reattach_renew_no_lease(hostile: Hostile) -> None:
-    world = hostile(without("Reattached", "TaskExited", "TaskEnded", "AgentExiting"))
-    world.settle()
-    world.agents[EVIL].close()
-    world._pool._hosts[EVIL]._handle_link_loss(Cause(Code.HEARTBEAT_MISSING))
-    run(world)
-    lost = world.of(events.HostLost)[0]
-    assert (lost.host, lost.cause.code) == (EVIL, Code.HOST_SILENT_TOO_LONG)
 
 
 def test_a_link_that_is_lost_again_and_again_extends_nothing(hostile: Hostile) -> None:
@@ -462,7 +407,7 @@ def test_a_link_that_is_lost_again_and_again_extends_nothing(hostile: Hostile) -
 
 @pytest.mark.parametrize(
     ("rate", "earliest", "latest"),
-    [(0, 120, 125), (1, 120, 125), (8 << 10, 235, 245), (20 << 10, 7200, 7201)],
+    [(1, 120, 125), (8 << 10, 235, 245), (20 << 10, 7200, 7201)],
 )
 def test_logs_extend_a_shutdown_in_proportion(
     monkeypatch: pytest.MonkeyPatch, rate: int, earliest: int, latest: int

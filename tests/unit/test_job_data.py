@@ -59,9 +59,8 @@ def test_an_archive_may_have_a_weight_for_each_training_image(
     assert plain.fingerprint != weighted.fingerprint, "workers with different weights differ"
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_reads_idx_files(tmp_path: Path, arrays: Arrays, suffix: str) -> None:
-    write_idx(tmp_path, arrays, suffix)
+def test_reads_idx_files(tmp_path: Path, arrays: Arrays) -> None:
+    write_idx(tmp_path, arrays)
     digits = data.read_folder(tmp_path)
     assert np.array_equal(digits.train_images, arrays["x_train"])
     assert np.array_equal(digits.train_labels, arrays["y_train"])
@@ -110,16 +109,12 @@ WRONG: list[tuple[Write, str]] = [
     (pickled, "cannot be read"),
     # Something else than digits
     (archive(x_train=np.zeros((TRAIN, 32, 32), np.uint8)), r"training images uint8 \(30, 32"),
-    (archive(x_test=np.zeros((TEST, 28, 28), np.float32)), "test images float32"),
     (archive(y_train=np.zeros(TRAIN - 1, np.uint8)), r"training .*, labels uint8 \(29,\)"),
     (archive(y_test=np.full(TEST, 10, np.uint8)), "n labels from 0 to 9"),
-    (archive(y_test=np.full(TEST, 1.0)), r"test images .*, labels float64 \(10,\)"),
     (archive(x_train=np.zeros((TRAIN, 28, 28), np.uint8)), "training .*not all black"),
     (archive(**NO_TESTS), r"test images uint8 \(0, 28, 28\)"),
     (archive(w_train=OWN_WEIGHTS[1:]), WEIGHTS),
-    (archive(w_train=-OWN_WEIGHTS), WEIGHTS),
     (archive(w_train=OWN_WEIGHTS + np.inf), WEIGHTS),
-    (archive(w_train=OWN_WEIGHTS.astype(str)), WEIGHTS),
 ]
 
 
@@ -165,19 +160,15 @@ def keras(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     return named
 
 
-@pytest.mark.parametrize("dataset", ["mnist", "fashion_mnist"])
 def test_keras_loads_what_no_folder_has(
-    keras: SimpleNamespace, tmp_path: Path, arrays: Arrays, dataset: str
+    keras: SimpleNamespace, tmp_path: Path, arrays: Arrays
 ) -> None:
     halves = [(arrays[f"x_{half}"], arrays[f"y_{half}"]) for half in ("train", "test")]
     keras.load_data = lambda: halves
-    found = data.load(dataset, None)
+    found = data.load("fashion_mnist", None)
     assert np.array_equal(found.train_images, arrays["x_train"])
     assert np.array_equal(found.test_labels, arrays["y_test"])
-    assert (found.name, found.source) == (
-        dataset,
-        f"{dataset} from {tmp_path / '.keras' / 'datasets'}",
-    )
+    assert found.source == f"fashion_mnist from {tmp_path / '.keras' / 'datasets'}"
 
 
 def test_without_mnist_it_trains_on_the_digits_of_the_job(

@@ -74,16 +74,6 @@ finish
 = succeeded 0 task
 = tasks evaluator:0=stopped
 
-# an evaluator still starting at success is not taken for stopped
-mwm worker evaluator | planned
-worker:0 start
-worker:0 exit 0
-evaluator:0 start
-= tasks evaluator:0=running
-evaluator:0 gone 4
-= tasks evaluator:0=failed
-= succeeded 0 task
-
 # without a chief worker 0 decides and the servers are stopped
 ps worker:2 ps | workers=independent success=WORKER_0
 worker:1 gone 0 -> nothing
@@ -192,28 +182,10 @@ lost h3 -> nothing
 worker:0 worker:1 worker:2 gone 0 ->+ finish
 = succeeded 0 task
 
-# an evaluator's restart is no more once its host is lost
-mwm worker evaluator | evaluator:0@h3 max=2
-evaluator:0 gone 1
-= tasks evaluator:0=restarting
-lost h3 -> cancel restart:1
-= tasks evaluator:0=failed
-timer restart:1 -> nothing
-= undecided
-
 # where success needs the evaluator its host ends the job
 mwm worker evaluator | evaluator:0@h3 success=ALL
 lost h3
 = failed 69 distrun
-
-# the host of a finished task is not needed
-mwm worker:2 | worker:1@h2
-worker:1 gone 0
-lost h2
-= undecided
-= tasks worker:1=succeeded
-worker:0 gone 0
-= succeeded 0 task
 
 # nothing is lost that can go on though an agent cannot
 mwm worker:2 evaluator | worker:1@h2 evaluator:0@h3
@@ -223,27 +195,11 @@ fault h3 -> nothing
 = undecided
 fault localhost -> stop worker:0 evaluator:0
 
-# a host that is lost before its tasks start again ends the job
-mwm worker:2 | worker:1@h2 max=2
-worker:1 gone 0
-worker:0 gone 3
-lost h2
-= failed 69 distrun
-= tasks worker:0=failed worker:1=succeeded
-
 # a host that is lost before anything is planned ends the job
 mwm worker | created
 lost h2 -> finish
 = failed 69 distrun
 
-# a lost host ends a job that waits to start again
-mwm worker:3 | max=3
-worker:1 gone 3
-worker:0 exit -15
-lost localhost
-= failed 69 distrun
-= tasks worker:0=stopped worker:1=failed worker:2=failed
-= why worker:1 None
 # a host is lost just after a peer has exited
 mwm worker:2 | rooms worker:1@h2
 worker:0 gone 1
@@ -257,18 +213,6 @@ lost h2
 = budget 1
 timer restart:1 ->+ plan 1
 plan worker:0@h1 worker:1@h3 ->+ start worker:0 worker:1 #1
-= verdict host_lost worker:1 worker:0
-
-# it is back before the restart
-mwm worker:2 | rooms worker:1@h2
-worker:0 gone 1
-link-lost h2
-wait 1.5
-timer restart:1
-lost h2
-ready h2 2
-timer restart:1 ->+ plan 1
-plan worker:0@h1 worker:1@h2 ->+ start worker:0 worker:1 #1
 = verdict host_lost worker:1 worker:0
 
 # without restarts the lost host ends the job
@@ -316,14 +260,6 @@ wait 50
 lost h2
 = codes TASK_EXITED HOST_LOST
 
-# a peer may exit with any code after a host was lost
-mwm worker:3 | rooms worker:1@h2 worker:2@h3 never_on=7
-link-lost h2
-lost h2
-worker:0 exit 7 unasked
-= undecided
-= codes HOST_LOST
-
 # a code that ends the job does not if a lost host explains it
 mwm worker:2 evaluator | rooms worker:1@h2 never_on=7
 worker:0 exit 7 unasked ->+ stop worker:0 worker:1
@@ -340,29 +276,6 @@ timer restart:1
 plan worker:0@h1 worker:1@h3 evaluator:0@h1 kept=evaluator:0 ->+ start worker:0 worker:1 #1
 = verdict host_lost worker:1 worker:0
 
-# neither does one that is in no policy
-mwm worker:2 evaluator | rooms worker:1@h2 on=preemption max=1
-worker:0 exit 7 unasked ->+ stop worker:0 worker:1
-timer restart:1
-worker:0 end
-= undecided
-link-lost h2
-lost h2
-= codes HOST_LOST
-= left 0
-
-# a preemption that ends the job does not make a lost host's restart free
-mwm worker:2 | rooms worker:1@h2 never_on=42 max=1
-worker:0 exit 42 after 60
-timer restart:1
-worker:0 end
-link-lost h2
-lost h2
-= codes HOST_LOST
-= free 0
-= left 0
-= budget 1
-
 # a code that ends the job does once all other hosts have answered
 mwm worker:2 evaluator | rooms worker:1@h2 never_on=7
 worker:0 exit 7 unasked
@@ -374,39 +287,6 @@ worker:1 gone -15
 = restarts 0
 evaluator:0 gone -15
 = verdict exit worker:0
-
-# and once a host is lost too late to explain it
-mwm worker:2 evaluator | rooms worker:1@h2 never_on=7
-worker:0 exit 7 unasked
-timer restart:1
-worker:0 end
-wait 6
-link-lost h2
-lost h2
-= failed 7 task
-= restarts 0
-
-# and once the link is back, for which an evaluator has waited, too
-mwm worker:2 evaluator | rooms worker:1@h2 evaluator:0@h2 never_on=7
-evaluator:0 gone 1
-worker:0 exit 7 unasked
-worker:0 end
-worker:1 gone -15
-link-lost h2
-timer restart:2
-timer restart:1 -> nothing
-= undecided
-link-back h2 ->+ start evaluator:0 #1; stop evaluator:0
-= failed 7 task
-
-# a code that ends the job after a task was killed, with its host or alone
-mwm worker:2 | rooms worker:1@h2 never_on=7 backoff=30
-worker:1 gone -9
-worker:0 exit 7 unasked
-worker:0 end
-= undecided
-timer restart:1
-= failed 7 task
 
 # a restart of one task becomes that of its group and is counted once
 ps chief worker:2 ps | rooms worker:1@h2 max=1
@@ -462,17 +342,6 @@ worker:0 exit 7 unasked
 @scenarios(SCENARIOS)
 def test_what_follows(scenario: list[str]) -> None:
     play(scenario)
-
-
-def test_the_use_of_an_attempt_is_unknown_if_nobody_saw_its_end() -> None:
-    unknown = Used(cpu_seconds=None, peak_memory_bytes=None, read_bytes=None, written_bytes=None)
-    ended = running(MWM, "worker:0", "worker:1")
-    ended.gone("worker:0", code=1)
-    assert ended.state.tasks["worker:0"].used == unknown, "the report had no numbers"
-    lost = running(MWM, "worker:0", "worker:1")
-    lost(events.HostLost, host=lost.state.tasks["worker:0"].host, cause=because("silent"))
-    lost.finish()
-    assert {task.used for task in lost.state.tasks.values()} == {unknown}
 
 
 def test_events_after_the_end_change_nothing() -> None:

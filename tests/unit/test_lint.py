@@ -69,26 +69,17 @@ BAD = [
      "3:6", "creates MirroredStrategy"),
     (MWM, "from tensorflow.distribute import MirroredStrategy as S\ndef main():\n  s = S()\n"
      "main()", "3:7", "strategy: mirrored"),
-    (MWM, TF + "d = tf.distribute\nS = d.experimental.ParameterServerStrategy\nS(None)", "4:1",
-     "creates ParameterServerStrategy"),
     # TF_CONFIG set by the program
     (MWM, "import os\nos.environ['TF_CONFIG'] = '{}'\n", "2:1", "sets or removes TF_CONFIG"),
     (MWM, "from os import environ as e\ndef f():\n  e['TF_CONFIG'] = '{}'\nf()", "3:3", "TF_CONFIG"),
-    (MWM, "import os, json\nos.environ.update({'TF_CONFIG': '{}'})", "2:1", "TF_CONFIG"),
-    (MWM, "import os\nos.environ.update(TF_CONFIG='{}')", "2:1", "TF_CONFIG"),
     (MWM, "import os\nos.environ.pop('TF_CONFIG', None)", "2:1", "TF_CONFIG"),
     (MWM, "import os\nif __name__ == '__main__':\n  del os.environ['TF_CONFIG']", "3:7", "TF_CONFIG"),
     (MWM, "import os\nos.environ.clear()\nos.environ['A'] = 'b'", "2:1", "TF_CONFIG"),
-    (MWM, "import os\nos.environ.__setitem__('TF_CONFIG', '{}')", "2:1", "TF_CONFIG"),
     (MWM, "import os\nos.putenv('TF_CONFIG', '')", "2:1", "TF_CONFIG"),
     # a strategy after the first operation
     (MWM, TF + "x = tf.constant(1)\n" + CREATED, "3:12", "tf.constant in line 2"),
     (MWM, TF + "d = tf.data.Dataset.range(9)\ndef main():\n  s = tf.distribute."
      "MultiWorkerMirroredStrategy()\nmain()", "4:7", "tf.data.Dataset.range in line 2"),
-    (MWM, TF + "print(tf.config.list_logical_devices('GPU'))\n" + CREATED, "3:12",
-     "list_logical_devices"),
-    (MWM, "from tensorflow import Variable as V\nv = V(1)\nfrom tensorflow.distribute import "
-     "experimental as e\ns = e.MultiWorkerMirroredStrategy()", "4:5", "tf.Variable in line 2"),
     (MWM, TF + "i = tf.keras.Input((3,))\no = tf.keras.layers.Dense(1)(i)\n" + CREATED, "4:12",
      "in line 3"),
     # a cluster that is not in TF_CONFIG
@@ -100,16 +91,12 @@ BAD = [
      "c = tf.distribute.coordinator.ClusterCoordinator(s)\nc.join()\nprint(','.join([]))", "2:5",
      "never waits at it"),
     (PS, TF + "s = tf.distribute.ParameterServerStrategy(None)", "1:1", "never starts a server"),
-    (PS, TF + "s = tf.distribute.Server({})\ntf.distribute.ParameterServerStrategy(None)", "2:5",
-     "never waits at it"),
     # workers that train by themselves
     (NO_CHIEF, TF + "import os\nif os.environ['ROLE'] in ('ps', 'worker'):\n"
      "  tf.distribute.Server({}).join()\ns = tf.distribute.ParameterServerStrategy(None)", "5:5",
      "ParameterServerStrategy, which needs a chief"),
     (NO_CHIEF, V1 + "s = tf.train.Server({})\ns.join()\ntf.Session(s.target)", "3:1",
      "every task waits at its server here: nobody trains"),
-    (NO_CHIEF, V1 + "with tf.train.MonitoredTrainingSession() as s:\n  s.run([])", "1:1",
-     "never starts a server, but the tasks of ps need one"),
     # keys that are not written
     (PS, V1 + "s = tf.train.Server({})\nif 'ps' in str(s):\n  s.join()\n"
      "with tf.train.MonitoredTrainingSession(s.target): pass", "5:6",
@@ -121,7 +108,6 @@ BAD = [
      "defines main() and calls nothing"),
     # TensorFlow 1
     (MWM, TF + "x = tf.placeholder(tf.float32)", "2:5", "tf.placeholder is of TensorFlow 1"),
-    (MWM, TF + "tf.logging.set_verbosity(1)", "2:1", "tf.compat.v1.logging"),
     (MWM, "from tensorflow.examples.tutorials.mnist import input_data", "1:1", "tf.examples"),
     (MWM, "import tensorflow.contrib.slim as slim", "1:1", "no tf.contrib"),
     (MWM, TF + "class Net(tf.keras.Model):\n  def call(self, x):\n    return tf.to_float(x)", "4:12",
@@ -132,23 +118,15 @@ BAD = [
     (MWM, TF + "m = tf.keras.metrics.Mean()\nfor _ in range(2): m.reset_states()", "3:20",
      "reset_states() of metrics.Mean"),
     (MWM, "from tensorflow import keras\no = keras.optimizers.Adam(lr=0.1)", "2:5", "lr= in tf.keras"),
-    (MWM, "import keras\nkeras.losses.MeanSquaredError(reduction=keras.losses.Reduction.NONE)",
-     "2:41", "keras.losses.Reduction"),
     (MWM, TF + "m = tf.keras.Sequential([])\nm.save_weights('w.h5')", "3:1", ".weights.h5"),
     (MWM, TF + "import os\nm = tf.keras.Model()\nm.save(os.path.join('a', 'model'))", "4:1", "end in .keras or .h5"),
     (MWM, TF + "tf.keras.callbacks.ModelCheckpoint(filepath='ckpt/w-{epoch}', "
      "save_weights_only=True)", "2:1", ".weights.h5"),
-    (MWM, TF + "tf.keras.layers.experimental.preprocessing.Rescaling(1)", "2:1", "layers.experim"),
     (MWM, TF + CREATED + "m = tf.keras.Sequential([])\nm.fit([])", "4:1", "Model.fit of Keras 3"),
-    (MWM, TF + "l = tf.keras.losses.MeanSquaredError(reduction=tf.keras.losses.Reduction.AUTO)",
-     "2:48", "losses.Reduction.AUTO"),
-    (MWM, TF + "m = tf.keras.Sequential([])\nm.compile('sgd', experimental_steps_per_execution=2)",
-     "3:1", "experimental_steps_per_execution= in compile() of a model"),
     # a script of a package
     (MWM, "from . import model", "1:1", "this relative import fails"),
     # a module that is nowhere
     (MWM, "import package.innner", "1:1", "the package package does not have the module 'innner'"),
-    (MWM, "from package.inner2 import x", "1:1", "does not have the module 'inner2'"),
     (MWM, "import nowhere", "1:1", "no module 'nowhere': neither beside"),
 ]  # fmt: skip
 
@@ -158,8 +136,6 @@ GOOD = [
     (MWM, TF + CREATED),
     (MWM, "try:\n  from . import model\nexcept ImportError:\n  import helper"),
     # a strategy that is chosen, or not certain
-    (MWM, TF + "import sys\ns = (tf.distribute.MirroredStrategy() if len(sys.argv) > 1 else "
-     "tf.distribute.MultiWorkerMirroredStrategy())"),
     (MWM, TF + "import sys\nif '-m' in sys.argv:\n  s = tf.distribute.MirroredStrategy()"),
     (MWM, TF + "s = getattr(tf.distribute, 'MultiWorker' + 'MirroredStrategy')()\n"
      "t = tf.distribute.MirroredStrategy()"),
@@ -167,32 +143,18 @@ GOOD = [
     # what may run something, or is right in a module
     (MWM, "import helper\ndef f():\n  pass"),
     (MWM, "import atexit\n@atexit.register\ndef main():\n  print(1)"),
-    (MWM, "if __name__ == 'train':\n  print(1)"),
     (MWM, "from elsewhere import tf\ns = tf.distribute.MirroredStrategy()"),
-    (MWM, "class tf:\n  class distribute:\n    MirroredStrategy = int\n"
-     "s = tf.distribute.MirroredStrategy()"),
-    (MWM, TF + "def f(tf):\n  tf.distribute.MirroredStrategy()\nf(None)"),
     # TF_CONFIG read, made of the given one, or set on a condition
     (MWM, "import os\nos.environ.setdefault('TF_CONFIG', '{}')"),
-    (MWM, "import os, json\nc = json.loads(os.environ['TF_CONFIG'])\nprint(os.environ)"),
     (MWM, "import os\nif 'TF_CONFIG' not in os.environ:\n  os.environ['TF_CONFIG'] = '{}'"),
     (MWM, "import os\nos.environ['TF_CONFIG'] = os.environ.get('TF_CONFIG', '{}')"),
-    (MWM, "import os\nenv = dict(os.environ)\nenv['TF_CONFIG'] = '{}'"),
-    (MWM, "import os, sys\nif sys.argv[1:]:\n  sys.exit()\nos.environ['TF_CONFIG'] = '{}'"),
     (MWM, "import os\ndef f():\n  if os.getpid():\n    return\n  os.environ['TF_CONFIG'] = ''\nf()"),
     (MIRRORED, "import os\nos.environ['TF_CONFIG'] = '{}'"),
     (MWM, "import os\nif __name__ != '__main__':\n  os.environ['TF_CONFIG'] = '{}'"),
     # what is no operation, or runs later
     (MWM, TF + "m = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n" + CREATED),
-    (MWM, TF + "m = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Flatten()])\n"
-     + CREATED),
-    (MWM, TF + "tf.random.set_seed(1)\ntf.config.list_physical_devices()\n" + CREATED),
     (MWM, TF + "@tf.function\ndef f():\n  return tf.constant(1)\n" + CREATED + "f()"),
-    (MWM, TF + "g = lambda: tf.constant(1)\nh = [tf.zeros([n]) for n in []]\n" + CREATED),
-    (MWM, TF + "import sys\nif sys.argv:\n  tf.constant(1)\n" + CREATED),
     (MWM, TF + CREATED + "tf.constant(1)"),
-    (MWM, TF + "import sys\nif sys.argv:\n  s = tf.distribute.MultiWorkerMirroredStrategy()\n"
-     "x = tf.constant(1)\ns = tf.distribute.MultiWorkerMirroredStrategy()"),
     (MWM, TF + "r = tf.distribute.cluster_resolver\ns = tf.distribute.MultiWorkerMirroredStrategy("
      "cluster_resolver=r.TFConfigClusterResolver())"),
     ("tpu", TF + "r = tf.distribute.cluster_resolver.TPUClusterResolver()\n"
@@ -205,40 +167,26 @@ GOOD = [
      "  s.join()\nwith tf.train.MonitoredTrainingSession(s.target): pass"),
     (NO_CHIEF, V1 + "c = tf.estimator.RunConfig()\ntf.estimator.train_and_evaluate(c, None, None)"),
     (MIRRORED, "import os\nprint(os.environ.get('DISTRUN_ADDRESS'))"),
-    (MWM, "'DISTRUN_ADDRESS: x'\n# DISTRUN_ADDRESS\nimport os\nos.environ['DISTRUN_ADDRESSES']"),
     # compat.v1, conditions and guards
     (MWM, TF + "tf = tf.compat.v1\nx = tf.placeholder(tf.float32)"),
-    (MWM, "try:\n  import tensorflow.compat.v1 as tf\nexcept ImportError:\n"
-     "  import tensorflow as tf\ntf.logging.set_verbosity(1)"),
     (MWM, TF + "if hasattr(tf, 'Session'):\n  tf.Session()"),
     (MWM, TF + "try:\n  tf.logging.set_verbosity(1)\nexcept AttributeError:\n  pass"),
-    (MWM, TF + "import contextlib\nwith contextlib.suppress(AttributeError):\n  tf.Session()"),
     (MWM, TF + "tf.Session = tf.compat.v1.Session\ntf.Session()"),
     (MWM, "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  import nowhere"),
-    (MWM, TF + "is_old = tf.__version__ < '2' and tf.Session()"),
     # Keras 3 code, or Keras 2 on purpose
     (MWM, TF + "class M:\n  def reset_states(self): pass\nm = M()\nm.reset_states()"),
-    (MWM, TF + "def f(m):\n  m.reset_states()\nf(1)"),
     (MWM, "import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n" + TF
      + "tf.keras.metrics.Mean().reset_states()"),
-    (MWM, "import tf_keras as keras\nkeras.metrics.Mean().reset_states()"),
-    (MWM, TF + "if hasattr(tf.keras.metrics.Mean, 'reset_states'):\n"
-     "  tf.keras.metrics.Mean().reset_states()"),
     (MWM, TF + "m = tf.keras.Sequential([])\nm.save_weights('a.weights.h5')\nm.save('m.keras')"),
     (MWM, TF + "c = tf.keras.callbacks\nc.ModelCheckpoint('a.weights.h5', save_weights_only=True)\n"
      "c.ModelCheckpoint('model-{epoch:02d}.keras')"),
-    (MWM, TF + "import sys\nm = tf.keras.Model()\nm.save(sys.argv[1])\nm.save_weights(f'a{m}')"),
     (MWM, TF + "l = tf.keras.losses.MeanSquaredError(reduction=tf.keras.losses.Reduction.NONE)"),
     (MIRRORED, TF + "m = tf.keras.Sequential([])\nm.fit([])"),
-    (MWM, TF + "x = tf.keras.Input((3,))\nm = tf.keras.Model(x, tf.keras.layers.Dense(1)(x))\n"
-     "y = tf.reshape(m(tf.zeros([1, 3])), [-1])"),
     # modules
     (MWM, "from package import inner, unknown\nimport package.inner"),
     (MWM, "try:\n  import package.nothing\nexcept ImportError:\n  pass"),
     (MWM, "try:\n  import nowhere\nexcept ImportError:\n  nowhere = None"),
     (MWM, "import sys\nsys.path.insert(0, 'lib')\nimport nowhere"),
-    (MWM, "import os\nif os.name == 'nt':\n  import nowhere"),
-    (MWM, "from __future__ import annotations\nimport helper\nfrom package import inner"),
 ]  # fmt: skip
 
 
@@ -300,17 +248,6 @@ def test_a_missing_module_has_a_suggestion(lint: Any) -> None:
     assert found.endswith("run python -m pip install tensorflow")
 
 
-def test_keras_2_is_advised_only_for_what_it_has(lint: Any) -> None:
-    def warning(imports: str, name: str) -> str:
-        (found,) = lint(f"{imports}\nm = keras.Sequential([])\nm.{name}()\n")
-        return str(found)
-
-    inside = "from tensorflow import keras"
-    assert warning(inside, "fit_generator").endswith("program.keras: 2, and pip install tf_keras")
-    assert warning("import keras", "fit_generator").endswith("import that instead of keras")
-    assert all("or use" not in warning(inside, name) for name in ("to_yaml", "predict_classes"))
-
-
 def test_what_the_environment_or_the_spec_makes_right_is_not_warned_about(lint: Any) -> None:
     code = TF + "tf.keras.metrics.Mean().reset_states()\n"
     assert [len(lint(code, keras=keras)) for keras in (3, 2, None)] == [1, 0, 0]
@@ -319,25 +256,13 @@ def test_what_the_environment_or_the_spec_makes_right_is_not_warned_about(lint: 
     assert lint(code, program="script: train.py, tf_config: mine") == []
 
 
-def test_each_line_that_sets_the_variable_is_named(lint: Any) -> None:
-    code = (
-        "import json, os\nos.environ.pop('TF_CONFIG', None)\nos.environ['TF_CONFIG'] = '{}'\n"
-        "config = json.loads(os.environ['TF_CONFIG'])\nos.environ['TF_CONFIG'] = '{\"x\": {}}'\n"
-    )
-    assert [each.partition(": ")[0] for each in lint(code)] == ["2:1", "3:1", "5:1"]
-
-
 # What shows that workers train by themselves: the code, and the name found; or None.
 SHOWS = [
     (V1 + "tf.train.MonitoredTrainingSession('')", "2:1", "tf.compat.v1.train.MonitoredTrainingSession"),
     (V1 + "tf.estimator.train_and_evaluate(1, 2, 3)", "2:1", "tf.compat.v1.estimator.train_and_evaluate"),
-    ("import tensorflow_estimator as te\nte.estimator.train_and_evaluate(1, 2, 3)", "2:1",
-     "tensorflow_estimator.estimator.train_and_evaluate"),
     (V1 + "s = tf.distribute.experimental.ParameterServerStrategy()", "2:5",
      "tf.compat.v1.distribute.experimental.ParameterServerStrategy"),
     (TF + "s = tf.distribute.ParameterServerStrategy(None)", None, None),
-    (TF + "def old():\n  tf.compat.v1.train.MonitoredTrainingSession('')\n"
-     "def new():\n  tf.distribute.ParameterServerStrategy(None)", None, None),
     ("import os\nos.execvp('train', ['train'])", None, None),
 ]  # fmt: skip
 

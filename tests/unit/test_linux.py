@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import resource
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from distrun.agent.linux import labels, limits, oom, processes
+from distrun.agent.linux import limits, oom, processes
 from distrun.words.causes import cause_text
 
 LIMITS = """\
@@ -96,34 +94,6 @@ def newer(tmp_path: Path) -> Iterator[Host]:
 # Labels ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hard", [None, 1000])
-def test_a_process_keeps_its_label_unless_its_hard_limit_is_lower(hard: int | None) -> None:
-    """Which its user and others can read."""
-    label = labels.of_attempt("a-1", "worker:0", 0)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        code = "import os, sys; os.write(1, b'.'); sys.stdin.read()"
-        try:
-            if hard is not None:
-                resource.setrlimit(labels._LOCKS, (hard, hard))
-            labels.put(label)
-            os.dup2(writer, 1)
-            os.setsid()
-            os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", code], {})
-        finally:
-            os._exit(1)
-    os.close(writer)
-    assert os.read(reader, 1) == b"."
-    expected = label if hard is None else hard
-    assert labels.read(child) == labels._read_as_stranger(child) == expected
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    os.close(reader)
-    assert labels.read(child) is None
-    assert labels._read_as_stranger(child) is None
-
-
 # Limits ------------------------------------------------------------------------------------
 
 
@@ -186,14 +156,6 @@ def test_the_kernels_log_names_the_process(newer: Host) -> None:
     assert found(watch, 78, of_child=False) == ""
     assert "pid=77," in found(watch, 77, of_child=False)
     assert found(watch, 77, of_child=False) == "", "told once"
-
-
-def test_a_shell_that_exits_as_its_killed_child_did(newer: Host) -> None:
-    watch = newer.watch()
-    assert found(watch, 70, of_child=True) == ""
-    os.write(newer.log, RECORD % 77)
-    assert "pid=77," in found(watch, 70, of_child=True)
-    assert found(watch, 71, of_child=True) == ""
 
 
 def test_the_cgroups_count_accounts_for_one_task_each(newer: Host) -> None:

@@ -70,14 +70,6 @@ def test_nothing_is_done_while_no_log_grows(job: Job) -> None:
     assert job.loop.run(1e6) == 0
 
 
-def test_while_a_log_grows_it_is_read_twice_a_second(job: Job) -> None:
-    job.start()
-    for step in range(10, 20):
-        job.write(BAR.format(step=step))
-        assert job.loop.run(0.5) <= 2
-    assert 8 <= len(job.found) <= 10
-
-
 def test_a_bar_that_is_written_in_parts(job: Job) -> None:
     job.start()
     bar = BAR.format(step=14).encode()

@@ -68,12 +68,3 @@ def test_a_datagram_is_bounded(
     assert max(map(len, values.values())) <= 256
     (problem,) = notify.take_problems()
     assert problem.code is Code.PROGRESS_EXCESSIVE
-
-
-def test_ever_new_keys_do_not_grow_what_is_kept(
-    notify: NotifySocket, sender: socket.socket
-) -> None:
-    for first in range(5):
-        sender.send(b" ".join(b"K%d-%d=1" % (first, number) for number in range(MOST_KEYS)))
-    assert len(notify.receive()) == MOST_KEYS
-    assert [problem.code for problem in notify.take_problems()] == [Code.PROGRESS_EXCESSIVE]

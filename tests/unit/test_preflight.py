@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +43,15 @@ from distrun.agent.protocol.probe_messages import (
     Unreachable,
 )
 from distrun.agent.tasks.ports import PortHolder
-from distrun.errors import DistrunError, HostError
 from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
-from distrun.spec.model import HostSpec
+from distrun.spec.model import HostSpec, RoleSpec
 from distrun.supervisor.job_hosts import JobHosts
 from distrun.supervisor.probe import dialled_by
 from distrun.supervisor.round import Round
 from distrun.words.causes import cause_advice, cause_text
+from harness.values import not_none
 
 from .plans import role, spec_of
 
@@ -98,22 +98,17 @@ def test_where_all_is_well_every_subject_is_good_on_every_host() -> None:
     [
         ({"python": "3.11.9"}, "python", "warning", "Python 3.11.9; that of a, b has 3.11.4"),
         ({"python": "3.12.1"}, "python", "failed", "Python 3.12.1; that of a, b has 3.11.4"),
-        ({"tensorflow": "2.21.1"}, "tensorflow", "failed", "2.21.1; that of a, b has 2.21.0"),
         ({"tensorflow": ""}, "tensorflow", "failed", "no TensorFlow; that of a, b has"),
         ({"is_slow": True, "python": ""}, "python", "warning", "in time"),
         ({"python_problem": Cause(Code.INTERPRETER_FAILED, status=1), "python": ""},
          "python", "failed", "exited with 1"),
         ({"digest": "bb"}, "script", "failed", "not the same as on a, b"),
-        ({"script_problem": Cause(Code.SCRIPT_NOT_READ, errno=2), "digest": ""},
-         "script", "failed", "No such file"),
         ({"workdir_problem": Cause(Code.WORKDIR_NOT_ENTERED, errno=13)},
          "workdir", "failed", "Permission denied"),
         ({"program_problem": Cause(Code.PROGRAM_NOT_FOUND)}, "program", "failed", "in PATH"),
         ({"environ": {"http_proxy": "http://p:1"}}, "proxies", "failed", "for 10.0.0.1"),
         ({"disk": 50_000_000}, "disk", "warning", "50 MB free in the working folder, /work"),
-        ({"disk": 4096}, "disk", "failed", "4 kB free in the working folder, /work"),
         ({"clock_offset": -90.0, "clock_tolerance": 0.1}, "clock", "warning", "90.0 s behind"),
-        ({"clock_offset": 1.4}, "clock", "warning", "1.4 s ahead of"),
         ({"listen_errors": (Cause(Code.PORT_NOT_LISTENING, port=20000, errno=98),)},
          "network", "failed", "20000 cannot be listened"),
     ],
@@ -164,7 +159,6 @@ def test_folders_that_hosts_share(
     [
         ({"ab": 9e8, "ba": 8e8, "ac": 7e8, "ca": 9e8, "bc": 8e8, "cb": 9e8}, "ok ok ok"),
         ({"ab": 9e8, "ba": 8e8, "ac": 9e7, "ca": 9e8, "bc": 9e7, "cb": 9e8}, "ok ok warning"),
-        ({"ab": 9e8, "ba": 8e8, "ac": 9e8, "ca": 9e7, "bc": 9e8, "cb": 9e7}, "ok ok warning"),
         ({"ab": 9e8, "ba": 8e8, "ac": 0.0, "ca": 0.0, "bc": 0.0, "cb": 0.0}, "ok ok note"),
         ({}, "note note note"),
     ],
@@ -223,9 +217,7 @@ def test_keras_2_needs_tf_keras_on_each_host(tensorflow: str, package: str) -> N
     cause = keras[1].cause
     assert cause_text(cause) == "program.keras is 2, but python3 has no tf_keras"
     assert cause_advice(cause) == f"install it: python3 -m pip install {package}"
-    for keras_version in (None, 3):
-        checks = judged(lacking, keras=keras_version)
-        assert not [each for each in checks if each.subject is Subject.KERAS]
+    assert not [each for each in judged(lacking, keras=3) if each.subject is Subject.KERAS]
 
 
 def test_who_fails_alike_is_named_together_with_every_port() -> None:
@@ -252,13 +244,8 @@ def test_who_fails_alike_is_named_together_with_every_port() -> None:
     [
         ({}, []),
         ({"http_proxy": "http://p:1"}, ["10.0.0.1", "gpu-1.lab"]),
-        ({"https_proxy": "", "http_proxy": "http://p:1"}, []),
         ({"https_proxy": "socks5://p:1", "http_proxy": "http://p:1"}, []),
         ({"http_proxy": "http://p:1", "no_proxy": "10.0.0.1, .lab"}, []),
-        ({"http_proxy": "http://p:1", "no_proxy": "10.0.0.0/24"}, ["gpu-1.lab"]),
-        ({"http_proxy": "http://p:1", "no_proxy": "fd00::/8, 10.0.0.0/x"},
-         ["10.0.0.1", "gpu-1.lab"]),
-        ({"http_proxy": "http://p:1", "no_proxy": "x, ,y"}, []),
         ({"http_proxy": "http://p:1", "no_proxy": "*"}, ["10.0.0.1", "gpu-1.lab"]),
         ({"http_proxy": "http://p:1", "no_grpc_proxy": "", "no_proxy": "10.0.0.1,.lab"},
          ["10.0.0.1", "gpu-1.lab"]),
@@ -276,14 +263,10 @@ def dialled(count: int) -> dict[str, set[str]]:
     return {host: set(dialled_by(host, hosts)) for host in hosts}
 
 
-@pytest.mark.parametrize("count", [1, 2, 32])
-def test_each_of_a_few_hosts_dials_all(count: int) -> None:
-    found = dialled(count)
-    assert all(others == found.keys() for others in found.values())
-
-
-@pytest.mark.parametrize("count", [33, 64, 100, 1000])
+@pytest.mark.parametrize("count", [33, 1000])
 def test_of_many_hosts_each_is_dialled_by_several_others_and_the_first_by_all(count: int) -> None:
+    few = dialled(32)
+    assert all(others == few.keys() for others in few.values())
     found = dialled(count)
     assert all("h0" in others and host in others for host, others in found.items())
     callers = Counter(other for host, others in found.items() for other in others if other != host)
@@ -315,10 +298,6 @@ def test_other_users_and_addresses_from_which_the_servers_are_reached_are_named(
     addresses = ["10.0.0.5", "8.8.8.8", "not an address", "2001:4860:4860::8888", "fd00::1"]
     ((_, text),) = notes(judged(exposed("a", [], addresses)))
     assert text.endswith("also listen on 8.8.8.8, 2001:4860:4860::8888")
-    private = exposed("a", [], ["192.168.1.5"])
-    ((_, text),) = notes(judged(private, machines=("localhost", "127.0.0.1")))
-    assert text.endswith("also listen on 192.168.1.5")
-    assert notes(judged(private)) == [], "of the cluster's network"
 
 
 def test_a_folder_that_another_host_has_just_made_is_looked_for_again(tmp_path: Path) -> None:
@@ -348,39 +327,37 @@ SHORT = "only 0 of 1 ports from 23000 to 23000 are free"
 TOO_FEW = PortsRefused([Cause(Code.TOO_FEW_FREE_PORTS, total=1, text="23000-23000")])
 
 
-def preparation(hosts: list[str], **worker: Any) -> Round:
-    """Of a job with a worker on each host; all have said hello."""
-    roles = role("worker", len(hosts), **worker)
-    spec = spec_of(roles, hosts=tuple(HostSpec(name=name) for name in hosts))
-    made = Round(JobHosts(spec, lambda _host, _order: None, Path("/record")))
+def preparation(
+    hosts: list[str],
+    *roles: RoleSpec,
+    send: Callable[[str, Any], None] = lambda _host, _order: None,
+    **about: Any,
+) -> Round:
+    """The first round of a job; all hosts have said hello."""
+    spec = spec_of(*roles, hosts=tuple(HostSpec(name=name) for name in hosts))
+    made = Round(JobHosts(spec, send, Path("/record"), **about))
     for name in hosts:
         machine = name.rpartition("=")[2]
-        hello = Hello(PROTOCOL, 1, machine, "3.8.0", 1.0, [], 0.0, address=f"{machine}.net")
+        hello = Hello(PROTOCOL, 1, machine, "3.8.0", 1.0, [], 0.0, address=machine)
         made.hosts.add_hello(name, hello)
         made.receive(name, hello)
     return made
 
 
-def words(error: DistrunError | None) -> tuple[str, str | None]:
-    """What is shown of an error, and the hint."""
-    assert isinstance(error, HostError)
-    cause = error.as_cause()
-    return cause_text(cause), cause_advice(cause)
-
-
 def test_all_hosts_that_cannot_hold_their_ports_are_named() -> None:
-    made = preparation(["h1", "h2", "h3"])
+    made = preparation(["h1", "h2", "h3"], role("worker", 3))
     made.receive("h3", TOO_FEW)
     made.receive("h2", PortsHeld([23000], []))
     assert not made.is_finished
     made.receive("h1", TOO_FEW)
-    message, hint = words(made.error)
-    assert message == f"on h1 {SHORT}; on h3 {SHORT}"
-    assert hint == "widen `ports: {range: …}`"
+    cause = not_none(made.error).as_cause()
+    assert cause_text(cause) == f"on h1 {SHORT}; on h3 {SHORT}"
+    assert cause_advice(cause) == "widen `ports: {range: …}`"
 
 
 def test_another_name_of_the_same_machine_is_no_other_job() -> None:
-    made = preparation(["a=m", "b=m", "c"], addresses=("a=m:23005", "b=m:23005", "c:23005"))
+    workers = role("worker", addresses=("a=m:23005", "b=m:23005", "c:23005"))
+    made = preparation(["a=m", "b=m", "c"], workers)
     refused = PortsRefused([Cause(Code.PORT_HELD_BY_JOB, port=23005)])
     cause = made.hosts.ports_refused("b=m", refused)
     assert cause_text(cause) == "port 23005 is wanted on a=m and on b=m: one machine"
@@ -408,29 +385,20 @@ def answer(order: Any) -> Report:
     return answers[type(order)]
 
 
-@pytest.mark.parametrize(("count", "rounds"), [(2, 1), (16, 15), (17, 5), (40, 6)])
+@pytest.mark.parametrize(("count", "rounds"), [(16, 15), (17, 5)])
 def test_each_host_receives_from_one_and_sends_to_one_in_each_round(
     count: int, rounds: int
 ) -> None:
     """Whatever hosts there are on which no task has a port, and whomever else a host dials."""
     names = [f"10.0.0.{number}" for number in range(1, count + 2)]
-    roles = role("worker", count), role("evaluator")
-    spec = spec_of(*roles, hosts=tuple(HostSpec(name=name) for name in names))
     orders: list[tuple[str, Any]] = []
-    hosts = JobHosts(
-        spec,
-        lambda host, order: orders.append((host, order)),
-        Path("/record"),
+    made = preparation(
+        *(names, role("worker", count), role("evaluator")),
+        send=lambda host, order: orders.append((host, order)),
         checks_all=True,
         measures=True,
     )
-    made = Round(hosts)
-    for name in names:
-        hello = Hello(PROTOCOL, 1, name, "3.8.0", 1.0, [], 0.0, address=name)
-        hosts.add_hello(name, hello)
-        made.receive(name, hello)
-    receivers: Counter[str] = Counter()
-    senders: Counter[str] = Counter()
+    receivers, senders = Counter[str](), Counter[str]()
     while orders:
         host, order = orders.pop(0)
         if isinstance(order, Measure):
@@ -496,24 +464,6 @@ def test_only_who_knows_the_password_receives_and_others_do_not_disturb() -> Non
             stranger.close()
 
 
-def test_a_sender_that_leaves_meanwhile_has_no_rate() -> None:
-    """However fast it has sent before."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def send() -> None:
-            guest, _ = server.accept()
-            with guest:
-                guest.sendall(GREETING.encode())
-                guest.recv(len(PASSWORD))
-                time.sleep(0.2)  # what comes at first does not count
-                guest.sendall(bytes(1 << 21))
-
-        thread = threading.Thread(target=send)
-        thread.start()
-        assert rate(server.getsockname()[1]) == 0.0
-        thread.join()
-
-
 # Who is reached -----------------------------------------------------------------------------------
 
 
@@ -536,45 +486,21 @@ def answering(greeting: str, *, after: float = 0.0) -> Iterator[int]:
         thread.join()
 
 
-def failures(port: int, seconds: float) -> list[Code]:
-    """What is wrong with that port, as its caller sees it."""
-    order = Dial([Target("127.0.0.1", [port], GREETING)], seconds)
-    return [each.cause.code for each in dialer.dial(order).unreachable]
-
-
-@pytest.mark.parametrize(
-    ("said", "missed"),
-    [
-        (GREETING, []),
-        ("SSH-2.0-\n", [Code.GREETING_DIFFERENT]),
-        (GREETING[:5], [Code.GREETING_MISSING]),
-        ("", [Code.GREETING_MISSING]),
-    ],
-)
-def test_who_answers_is_known_by_the_greeting(said: str, missed: list[Code]) -> None:
-    with answering(said) as port:
-        assert failures(port, 0.1 if missed == [Code.GREETING_MISSING] else 60.0) == missed
-
-
-def test_who_is_there_may_take_longer_to_greet_than_to_connect() -> None:
-    with answering(GREETING, after=0.3) as port:
-        assert failures(port, 0.2) == []
-
-
-def test_ports_are_dialled_at_the_same_time_and_each_failure_is_named() -> None:
-    with answering("", after=1.0) as silent, answering(GREETING) as right:
+def test_who_answers_is_known_by_the_greeting_which_may_take_longer_than_to_connect() -> None:
+    with contextlib.ExitStack() as stack:
+        silent = stack.enter_context(answering(""))
+        right = stack.enter_context(answering(GREETING, after=0.7))
+        other = stack.enter_context(answering("SSH-2.0-\n"))
         with socket.create_server(("127.0.0.1", 0)) as closed:
             refused = closed.getsockname()[1]
         targets = [
-            Target("127.0.0.1", [silent, right, refused], GREETING),
+            Target("127.0.0.1", [silent, right, other, refused], GREETING),
             Target("no-such-name.invalid", [1], GREETING),
         ]
-        began = time.monotonic()
-        found = dialer.dial(Dial(targets, 0.2)).unreachable
-        assert time.monotonic() - began < 5.0
-    codes = {(each.machine, each.port): each.cause.code for each in found}
-    assert codes.pop(("no-such-name.invalid", 1)) is Code.NAME_NOT_RESOLVED
-    assert codes == {
+        found = dialer.dial(Dial(targets, 0.5)).unreachable
+    assert {(each.machine, each.port): each.cause.code for each in found} == {
+        ("no-such-name.invalid", 1): Code.NAME_NOT_RESOLVED,
         ("127.0.0.1", silent): Code.GREETING_MISSING,
+        ("127.0.0.1", other): Code.GREETING_DIFFERENT,
         ("127.0.0.1", refused): Code.CONNECTION_REFUSED,
     }

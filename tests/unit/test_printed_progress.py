@@ -27,55 +27,33 @@ FORMS = {
         "STEP=120 STEPS=500 ETA=3 ACCURACY=0.9500 LOSS=1.2000e-03",
     f"500/500 {BAR3} 12s 25ms/step - loss: nan - val_loss: inf":
         "STEP=500 STEPS=500 LOSS=nan VAL_LOSS=inf",
-    f"1/1 {BAR3} 0s 45ms/step": "STEP=1 STEPS=1",
     f" 20/500 {BAR3} 1:02:03 1s/step": "STEP=20 STEPS=500 ETA=3723",
     "\x1b[1m1/9\x1b[0m \x1b[32m━\x1b[0m\x1b[37m━\x1b[0m \x1b[1m29s\x1b[0m 2s/step - mae: 0.4375":
         "STEP=1 STEPS=9 ETA=29 MAE=0.4375",
     "     20/Unknown \x1b[1m3s\x1b[0m 25ms/step - loss: 0.1000": "STEP=20 LOSS=0.1000",
-    "500/500 - 3s - 6ms/step - accuracy: 0.9531 - loss: 0.3915":
-        "STEP=500 STEPS=500 ACCURACY=0.9531 LOSS=0.3915",
     # Keras 2
-    "120/500 [=====>........................] - ETA: 1:05 - loss: 0.3":
-        "STEP=120 STEPS=500 ETA=65 LOSS=0.3",
     "500/500 [==============================] - 1s 5ms/step - loss: 0.3000 - top-5/acc: 1.0000":
         "STEP=500 STEPS=500 LOSS=0.3000 TOP_5_ACC=1.0000",
     "      9/Unknown - 1s 24ms/step - loss: 0.5730": "STEP=9 LOSS=0.5730",
-    "15/15 - 2s - loss: 1.4388 - lr: 0.0100 - 2s/epoch - 158ms/step":
-        "STEP=15 STEPS=15 LOSS=1.4388 LR=0.0100",
     # tqdm
-    "desc: 24%|██▍       | 120/500 [00:03<00:09, 40.0it/s, loss=0.3, acc=95%]":
-        "STEP=120 STEPS=500 ETA=9 LOSS=0.3 ACC=95%",
-    "  0%|          | 0/500 [00:00<?, ?it/s]": "STEP=0 STEPS=500",
     " 24%|██▍       | 120/500 [03:01<1:09:05,  1.51s/it]": "STEP=120 STEPS=500 ETA=4145",
     "Epoch [3/10]:  24%|##4       | 120/500 [00:03<00:09, 40.00it/s]":
         "EPOCH=3 EPOCHS=10 STEP=120 STEPS=500 ETA=9",
-    "epoch 3 of 10: 100%|##########| 5/5 [00:03<00:00, 40.00it/s]":
-        "EPOCH=3 EPOCHS=10 STEP=5 STEPS=5",
     "Epoch 0:  24%|██▍       | 120/500 [00:03<00:09, 40.00it/s, v_num=0, train_loss=0.250]":
         "EPOCH=0 STEP=120 STEPS=500 ETA=9 V_NUM=0 TRAIN_LOSS=0.250",
     "Training epochs:  50%|█████     | 1/2 [00:03<00:03,  3.00s/it]": "EPOCH=1 EPOCHS=2 ETA=3",
-    " 50%|█████     | 1/2 [00:03<00:03,  3.00s/epoch]": "EPOCH=1 EPOCHS=2 ETA=3",
     " 80%|████████  | 1.60k/2.00k [00:00<00:00, 3.24kkB/s]": "STEP=1600 STEPS=2000 ETA=0",
-    " 80%|████████  | 8/10 [00:00<00:01, 2.00s/image]":
-        "STEP=8 STEPS=10 ETA=1 EXAMPLES_PER_SEC=0.50",
-    "120it [00:03, 40.0it/s, loss=1.2e-03]": "STEP=120 LOSS=1.2e-03",
     "data: 1.20Mimages [00:03, 1.20kimages/s]": "STEP=1200000 EXAMPLES_PER_SEC=1200.00",
 }  # fmt: skip
 PROSE = (
     "",
     "50% of the data is here",
-    "50%| done",
     "step 120/500, loss 0.3",
-    "3/10 folds done - loss: 0.3",
     "1/3 ==================== the first fold ====================",
-    "12/25 - 10s from now it goes on",
     "12/25/2026 - 3s - a date",
-    "GET /data 200 [00:03, 5 ms]",
     "CPU 24%  3/4 [ok]",
-    "disk: 90%|used| 90/100",  # a table
     "a table | 24%|x| 3/4 [00:01<00:02, 3it/s]",
     " 24%|██▍       | 3/4 [00:01<00:02, 3.0it/s]",  # 3 of 4 are not 24%
-    "worker:0 | loss: 0.3",
     "2026-01-01 10:00:00.123: I tensorflow/core/x.cc:12] 3/4 [00:01] 5ms/step",
 )
 
@@ -92,7 +70,7 @@ def test_a_form(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", FORMS)
-@pytest.mark.parametrize("after", ["hello 8", " WARNING:tensorflow: slow", "2026-01-01 10:00: W x"])
+@pytest.mark.parametrize("after", ["hello 8", "2026-01-01 10:00: W x"])
 def test_other_output_may_follow_at_once(text: str, after: str) -> None:
     if text.startswith("Epoch 3/10"):
         return  # Keras ends this line itself
@@ -144,8 +122,6 @@ def check(printed: PrintedProgress, expected: dict[str, float | str]) -> None:
         ("\r 20%|██        | 1/5 [00:01<00:04, 1.00it/s]", True),
         ("\r 20%|██        | 1/5 [00:01<00:04, 1.00it/s]\n", False),  # closed
         ("\r 20%|██        | 1/5 [00:01<00:04, 1.00it/s]\x1b[A", True),
-        ("\r100%|██████████| 5/5 [00:01<00:00, 1.00it/s]", False),
-        ("\r20it [00:01, 1.00it/s]", True),
         ("\r20it [00:01, 1.00it/s]\n", False),
     ],
 )
@@ -167,11 +143,9 @@ TQDM = " 20%|██        | 1/5 [00:01<00:04, 1.00it/s]"
         ("\r" + " " * 44 + "\r", False),  # leave=False
         ("\r" + " " * 44 + "\revaluated shard 1/9\n", False),
         ("\revaluated shard 10%\n", False),
-        ("\r\revaluated shard 0\n", False),
         ("\r" + " " * 44 + "\ra line\n\r" + TQDM, True),  # tqdm.write
         ("a warning\nanother line\n", True),
         ("\r" + "\b" * 44 + "\r", True),  # Keras moves the cursor before each state
-        ("\rnot yet a line", True),
     ],
 )
 def test_a_bar_that_is_overwritten_has_ended(after: str, is_moving: bool, in_pieces: bool) -> None:
@@ -204,8 +178,17 @@ def test_the_number_of_metrics_is_limited() -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        *("1%|", "1/1 ", " - a: 1", ", a=1", "━", "=", " [", "\x1b[", "epoch ", "  1%|█| 1/100 ["),
-        *("1 [00:00", "\b", "\r1%|", "\n1/1 [=", "1/1 - 1s - "),
+        *(
+            "1%|",
+            " - a: 1",
+            ", a=1",
+            "━",
+            "\x1b[",
+            "epoch ",
+            "  1%|█| 1/100 [",
+            "1 [00:00",
+            "\r1%|",
+        ),
     ],
 )
 def test_the_time_is_linear(part: str) -> None:

@@ -10,16 +10,11 @@ from distrun.job.printed_progress import PrintedProgress
 FORMS = {
     # TensorFlow's tutorials
     "Epoch: {E}, accuracy: 0.8360, train_loss: {L}.": "EPOCH TRAIN_LOSS",
-    "Epoch {E}, Loss: {L}, Accuracy: 95.9, Test Loss: 0.06, Test Accuracy: 97.8": "EPOCH LOSS",
     "Epoch {E} Batch {S} Loss {L}": "EPOCH STEP LOSS",
-    "Epoch {E} Loss {L} Accuracy 0.6120": "EPOCH LOSS",
-    "Epoch {E}: loss {L}": "EPOCH LOSS",
     "Epoch {E} (best so far), loss: {L}": "EPOCH LOSS",
     "Training loss (for one batch) at step {S}: {L}": "STEP LOSS",
-    "Loss at step {S}: {L}": "STEP LOSS",
     "step {S}: mean loss = {L}": "STEP LOSS",
     "INFO:tensorflow:loss = {L}, step = {S} (1.2 sec)": "STEP LOSS",
-    "I1125 10:00:0{E}.123456 1234 train.py:12] Step {S}, loss {L}": "STEP LOSS",
     # PyTorch's and others'
     "Train Epoch: {E} [{S}/60000 (1%)]\tLoss: {L}": "EPOCH STEP STEPS LOSS",
     "[{E},  {S}] loss: {L}": "EPOCH STEP LOSS",
@@ -28,10 +23,8 @@ FORMS = {
     "| epoch   {E} |   {S}/ 2928 batches | lr 5.00 | ms/batch 20.3 | loss  {L} | ppl  3478.0":
         "EPOCH STEP STEPS LOSS PPL",
     "[{E}/25][{S}/1583]\tLoss_D: {L}\tLoss_G: 2.1\tD(x): 0.6": "EPOCH EPOCHS STEP STEPS LOSS_D",
-    "Train: {E} [  {S}/1251 (  4%)]  Loss: {L} (6.94)  Time: 0.41s": "STEP STEPS LOSS",
     "[Epoch {E}/200] [Batch {S}/938] [D loss: {L}] [G loss: 1.2]": "EPOCH EPOCHS STEP STEPS LOSS",
     "{{'loss': {L}, 'learning_rate': 4e-05, 'epoch': {E}.5}}": "EPOCH LOSS LEARNING_RATE",
-    "iter {S}: loss {L}, time 12.5ms, mfu 5.1%": "STEP LOSS",
     "step {S}: train loss {L}, val loss 10.9": "STEP TRAIN_LOSS VAL_LOSS",
     "2026-01-01 10:00:0{E} | INFO | train_inner | epoch 00{E}:    {S} / 1102 loss={L}, ppl=38.5":
         "EPOCH STEP STEPS LOSS PPL",
@@ -43,19 +36,9 @@ FORMS = {
     # everybody's
     "| epoch |   {E} | step |   {S} | loss  | {L} |": "EPOCH STEP LOSS",
     "epoch {E}/10 step {S}/500 loss={L}": "EPOCH EPOCHS STEP STEPS LOSS",
-    "step {S} | loss {L}": "STEP LOSS",
     "[{S}/500] loss: {L}": "STEP STEPS LOSS",
-    "Iteration {S}, loss = {L}": "STEP LOSS",
-    "Step #{S} loss={L}": "STEP LOSS",
-    "global_step={S} loss={L}": "STEP LOSS",
-    "step: {S}, training_loss: {L}": "STEP TRAINING_LOSS",
-    "2026-11-25 10:00:0{E},123 - INFO - epoch={E} step={S} loss={L}": "EPOCH STEP LOSS",
     "[2026-11-25 10:00:0{E}][INFO] Epoch {E} | train_loss: {L} | val_acc: 0.91": "EPOCH VAL_ACC",
-    "Epoch {E} - loss: {L} - acc: 0.6": "EPOCH LOSS ACC",
-    "Epoch {E}/10, train loss: {L}, val loss: 0.4, val acc: 88.1%": "EPOCH EPOCHS VAL_LOSS",
-    "Epoch {E} completed. Loss: {L}": "EPOCH LOSS",
     "\x1b[32mEpoch {E}\x1b[0m: Loss = {L}, Acc = 0.9": "EPOCH LOSS ACC",
-    "train | epoch {E} | loss {L}": "EPOCH LOSS",
     "epoch:  {E}  loss:  nan": "EPOCH LOSS",
     "train | step:    {S} | steps/sec:   1.0 | output: {{'training_loss': {L}}}": "STEP",
     "[gpu01:0/2] (trainer:464) INFO: {E}epoch:train:1-{S}batch: loss={L}, acc=0.1":
@@ -68,55 +51,34 @@ BARE = {
     # without a metric
     "train | step:    {S} | steps/sec:   12.3 | output: ": "STEP",
     "step: {S}/1000, 12.{E} it/s, eta 00:1{E}": "STEP STEPS",
-    "iter {S}/5000": "STEP STEPS",
-    "Epoch {E}/10 took 5 s": "EPOCH EPOCHS",
     "Epoch {E} of 10 (3.2 sec)": "EPOCH EPOCHS",
     "[Epoch {E}][Batch {S}]": "EPOCH STEP",
-    "Time for epoch {E} is 13.2 sec": "EPOCH",
     "Time taken for epoch {E} is 13.2 sec": "EPOCH",
     "2024-01-01 12:00:0{E} INFO train: step {S}": "STEP",
-    "I0101 12:00:0{E}.000000 140 train.py:33] step = {S}": "STEP",
     "I0101 12:00:00.{S} 140 model_lib_v2.py:705] Step {S} per-step time 0.421s": "STEP",
 }
 OTHERS = (
     "Epoch {E}: val_loss improved from inf to 0.{S}, saving model to best.keras",
-    "Epoch {E}: early stopping",
     "Restoring model weights from the end of the best epoch: {E}.",
     "Saved checkpoint for step {S}: ckpt-{E}",
     "Test set: Average loss: 0.02, Accuracy: {S}/10000 (99%)",
     "Evaluation at step {S}: loss 0.2",
-    "[eval] epoch {E} loss 0.1",
     "2026-11-25 12:00:0{E} Validation: epoch {E} loss 0.2",
     "epoch {E}: lr 0.{S}",
     "LR milestones: epoch {S}, lr 0.0{E}",
-    "INFO:tensorflow:global_step/sec: 0.0{S}",
     "INFO:tensorflow:Recording summary at step {S}.",
     "Loading {E}/10 shards",
-    "Loading checkpoint shards: {E}/10",
     "{{'epochs': {E}, 'batch_size': 64, 'lr': 0.1}}",
     "batch: {S}, epochs: 5",
-    "Step {E}",
-    "Step {E}: download the data",
     "Step {E}/7 : RUN pip install tensorflow",
     "Tokenizing batch {E}/10",
-    "INFO:root:Preprocessing - batch {E}/10",
-    "Loading data: batch {E}/10",
-    "[predict] batch {E}/10",
-    "INFO - Resuming from: epoch {E}",
-    "eval step {S}/100",
     "Best epoch: {E}, loss: 0.{S}",
-    "Restoring model from step {S}, loss 0.3",
-    "INFO - Resumed at epoch {E}, loss 0.{S}",
     "08/21 02:58:4{E} - mmengine - INFO - Epoch(val) [1][{S}/300] accuracy: 0.5 time: 0.1",
-    "Evaluating: step {S}/100",
-    "10{E}% done",
     "| {E}            | 5.2557       | 1.36s        |",
     "step {E} of the plan: accuracy matters",
     "WARNING: loss of precision in step {S}",
     "loss: 0.{S}",
-    "downloading part {E}/10: 5 MB",
     "epochs {E} accuracy of 5 folds",
-    "GET /epoch/{E} 200",
     "learning rate set to 0.{S} for epoch {E}",
 )
 
@@ -153,6 +115,7 @@ def test_a_line_without_a_metric_is_progress_if_it_begins_with_an_epoch_or_step(
 
 def test_a_fraction_of_an_epoch_moves_on() -> None:
     printed = PrintedProgress()
+    assert not printed.read("epoch 3 loss 0.5\n" * 3 + "epoch 2 loss 0.4\n")
     assert printed.read("{'loss': 0.3, 'epoch': 1.2}\n{'loss': 0.25, 'epoch': 1.4}\n")
     assert printed.values == {"LOSS": "0.25", "EPOCH": "1"}
 
@@ -162,11 +125,6 @@ def test_other_lines_are_none(form: str) -> None:
     printed = PrintedProgress()
     assert [printed.read(line) for line in lines(form)] == [False] * 3
     assert printed.values == {}
-
-
-def test_lines_that_do_not_move_on_are_none() -> None:
-    printed = PrintedProgress()
-    assert not printed.read("epoch 3 loss 0.5\n" * 3 + "epoch 2 loss 0.4\n")
 
 
 def test_a_step_begins_anew_with_each_epoch() -> None:
@@ -180,9 +138,8 @@ def test_a_step_begins_anew_with_each_epoch() -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "part",
-    ["epoch 1 loss ", "step 1 ", "a: step 1/", "[epoch 1", "1-1batch", "1epoch ", ": ", "] ",
-     "loss at step 1 ", "[1/1 ", "train_loss ", "a", "- 1 ", "\t"],
-)  # fmt: skip
+    ["epoch 1 loss ", "a: step 1/", "[epoch 1", "1-1batch", ": ", "[1/1 ", "train_loss ", "\t"],
+)
 def test_the_time_is_linear(part: str) -> None:
     line = part * (200_000 // len(part))
     printed = PrintedProgress()
