@@ -15,10 +15,8 @@ from runner import run_cell
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 CELLS = [
-    Cell("SIGTERM", "agent", "starting", PS),
     Cell("SIGKILL", "worker:0", "saving", MWM),
     Cell("SIGSTOP", "worker:1", "mid_epoch", MWM),
-    Cell("SIGTERM", "evaluator:0", "mid_epoch", MWM),
     Cell("exception", "worker:0", "mid_epoch", PS),
 ]
 

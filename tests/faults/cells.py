@@ -10,7 +10,7 @@ from dataclasses import dataclass
 MWM, PS = "multi_worker_mirrored", "parameter_server"
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGSTOP")
 """SIGCONT follows each SIGSTOP."""
-FAULTS = (*SIGNALS, "exit1", "exception", "oom")
+FAULTS = (*SIGNALS, "exit1", "exception")
 TASKS = ("chief:0", "worker:0", "worker:1", "ps:0", "evaluator:0")
 VICTIMS = (*TASKS, "agent", "supervisor", "launch")
 MOMENTS = ("starting", "first_step", "mid_epoch", "saving", "shutting_down")
@@ -128,7 +128,6 @@ _KINDS = {
     "SIGTERM": "preempted",
     "exit1": "exit",
     "exception": "exception",
-    "oom": "host_memory",
 }
 
 

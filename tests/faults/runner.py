@@ -27,8 +27,6 @@ PROGRAM = Path(__file__).with_name("program.py")
 STOPPED_SECONDS = 1.0
 GONE_WITHIN = 10.0
 PATIENCE = 240.0
-CGROUPS = Path("/sys/fs/cgroup")
-OOM_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -67,31 +65,6 @@ def _is_dead(attempt: Attempt | None) -> bool:
         return True
 
 
-def has_memory_cgroups() -> bool:
-    """Whether memory cgroups can be created here, which out-of-memory kills need."""
-    path = _new_cgroup()
-    if path is not None:
-        path.rmdir()
-    return path is not None
-
-
-def _new_cgroup() -> Path | None:
-    is_v1 = (CGROUPS / "memory").is_dir()
-    parent = CGROUPS / "memory" if is_v1 else CGROUPS
-    limit = "memory.limit_in_bytes" if is_v1 else "memory.max"
-    path = parent / f"distrun-faults-{os.getpid()}-{time.monotonic_ns()}"
-    try:
-        path.mkdir()
-    except OSError:
-        return None
-    try:
-        (path / limit).write_text(str(OOM_BYTES))
-    except OSError:
-        path.rmdir()
-        return None
-    return path
-
-
 class CellRun:
     """Launches the job of one cell in its own folder. The folder is kept if the cell fails."""
 
@@ -101,7 +74,6 @@ class CellRun:
         self._folder = Path(tempfile.mkdtemp(prefix="faults-"))
         self._home = self._folder / "home"
         self._paused: Attempt | None = None
-        self._cgroup: Path | None = None
         self._controller = Controller(self._folder / "controller", self._must_pause)
         self._distrun = Distrun(self._home, self._folder)
         self._launch = self._start()
@@ -183,14 +155,10 @@ class CellRun:
         return self._release(paused)
 
     def _inject_inside(self, paused: Attempt) -> list[str]:
-        word = f"inject {self._cell.fault}"
-        if self._cell.fault == "oom":
-            self._cgroup = _new_cgroup()
-            word += f" {self._cgroup}"
         victim = self._victim()
         if victim is None:
             return [f"{self._cell.victim} is not there"]
-        victim.answer(word)
+        victim.answer(f"inject {self._cell.fault}")
         return self._release(paused)
 
     def _victim(self) -> Attempt | None:
@@ -330,9 +298,6 @@ class CellRun:
                 process.kill()
         self._launch.wait(10)
         self._controller.close()
-        if self._cgroup is not None:
-            with contextlib.suppress(OSError):
-                self._cgroup.rmdir()
 
 
 def run_cell(cell: Cell, python: str = sys.executable) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import re
@@ -10,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from harness import host_fixtures
@@ -64,45 +62,6 @@ def epochs(distrun: Distrun) -> dict[int, tuple[int, float]]:
     log = distrun("logs", "--raw", "-t", "worker:0").stdout
     pattern = r"^epoch (\d+)/\d+  step (\d+) .*test_accuracy ([\d.]+)"
     return {int(n): (int(s), float(a)) for n, s, a in re.findall(pattern, log, re.MULTILINE)}
-
-
-def test_two_spares_take_over_and_the_accuracy_stays_the_same(
-    write_spec: Any, ssh: Ssh, distrun: Distrun
-) -> None:
-    """The hosts of worker 1 are lost, twice, at drawn moments; there are two spares."""
-    on = ssh.hosts(4)
-    chooser = random.Random(SEED)
-    options: dict[str, Any] = {"workers": 2, "spares": 2, "restart": {**RESTART, "max": 6}}
-    arguments = ("--batch-size", "16", "--epochs", str(EPOCHS))
-    distrun.checked("launch", write_spec("whole", on, *arguments, **options), timeout=DEADLINE)
-    expected = epochs(distrun)
-    spec = write_spec("disturbed", on, *arguments, **options)
-    distrun.checked("launch", "-d", spec, timeout=DEADLINE)
-    for number, lose in enumerate(chooser.sample([cut, kill_processes], 2), start=1):
-        moment = STEPS * number - chooser.randrange(2, STEPS - 2)
-        print(f"seed {SEED}: {lose.__name__} at step {moment}")  # shown if the test fails
-        wait_until(lambda moment=moment: last_step(distrun.status) >= moment, DEADLINE)  # type: ignore[misc]
-        lose(on[number], ssh)  # h2, then h3, where worker 1 is by then
-        wait_until(
-            lambda number=number: len(distrun.status()["replacements"]) == number,  # type: ignore[misc]
-            DEADLINE,
-            what="a spare takes over",
-        )
-    distrun.checked("wait", timeout=DEADLINE)
-    assert abs(epochs(distrun)[EPOCHS][1] - expected[EPOCHS][1]) <= 0.01
-    told = [each["repeated_steps"] for each in distrun.status()["replacements"]]
-    assert len(told) == 2
-    assert all(each is not None and each <= SAVE_EVERY + 1 for each in told), told
-
-
-def cut(host: Host, _: Ssh) -> None:
-    host.cut()
-
-
-def kill_processes(host: Host, ssh: Ssh) -> None:
-    for each in ssh.processes(host):
-        with contextlib.suppress(psutil.NoSuchProcess):  # the death of another has ended it
-            each.kill()
 
 
 # The number of epochs is decided while it trains.
