@@ -5,56 +5,52 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from harness.command import Distrun
+from distrun.job.printed_progress import PrintedProgress
 from harness.preloaded import PreloadedPython
 from harness.requirements import skip
+from harness.training import DEADLINE, environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PLAIN = Path(__file__).parent / "plain"
-TQDM = re.findall(r'^    "(\w+)": \(', PLAIN.joinpath("tqdm_bars.py").read_text(), re.MULTILINE)
-KINDS = {
-    "keras_bars.py": [f"{version}-{verbose}" for version in (2, 3) for verbose in (1, 2)],
-    "tqdm_bars.py": [kind for kind in TQDM if kind not in ("scaled", "off")],
-}
-"""Of each program. Each task of a job draws one kind, and says at its end what it should show."""
 
 
-@pytest.mark.parametrize("script", KINDS)
-def test_the_progress_that_bars_print_is_read(
-    script: str, distrun: Distrun, preloaded: PreloadedPython
-) -> None:
-    is_keras = script == "keras_bars.py"
-    if not is_keras and importlib.util.find_spec("tqdm") is None:
-        skip("tqdm is not installed", "pip install tqdm")
-    kinds = KINDS[script]
-    # The tasks listen nowhere, however long they take: that would be a warning.
-    program = {
-        "script": str(PLAIN / script),
-        "python": preloaded.interpreter if is_keras else sys.executable,
-        "args": kinds,
-        "tf_config": "mine",
-    }
-    spec = distrun.write_spec("", len(kinds), program=program)
-    done = distrun("launch", spec, timeout=280)  # four processes import and train at once
-    assert done.returncode == 0, done.stdout + done.stderr
-    tasks = distrun.status()["tasks"]
-    assert len(tasks) == len(kinds) >= 4
-    for task, kind in zip(tasks, kinds, strict=True):
-        lines = [
-            text
-            for name, _, text in (line.partition(" | ") for line in done.stdout.splitlines())
-            if name.strip() == task["task"]
-        ]
-        for key, value in json.loads(lines.pop()).items():
-            found = task["progress"].get(key)
+def check(printed: str, kinds: list[str]) -> None:
+    """Read what was printed, kind after kind: each ends with a line of what it should show."""
+    parts = re.split(r"(\{.*\})\n", printed)
+    assert len(parts[1::2]) == len(kinds) >= 4
+    for kind, text, expected in zip(kinds, parts[::2], parts[1::2], strict=False):
+        progress = PrintedProgress()
+        assert progress.read(text), kind
+        for key, value in json.loads(expected).items():
+            found = progress.values.get(key, "")
             right = value if isinstance(value, str) else pytest.approx(value, abs=6e-5)
-            assert found == right, (kind, key)
-        shown = [line for line in lines if "%|" in line or re.match(r" *\d+/\d+ (\[|━)", line)]
-        finished = ["100%" in line or re.match(r" *(\d+)/\1 ", line) for line in shown]
-        assert all(finished), (kind, shown)
+            assert (found if isinstance(value, str) else float(found)) == right, (kind, key)
+
+
+def test_bars_and_lines_of_keras(preloaded: PreloadedPython, tmp_path: Path) -> None:
+    kinds, env = ["2-1", "2-2", "3-1", "3-2"], environment()
+    argv, printed = [str(PLAIN / "keras_bars.py"), *kinds], tmp_path / "printed"
+    with printed.open("wb") as out:
+        fork = preloaded.start(argv, cwd=tmp_path, env=env, stdout=out.fileno(), stderr=2)
+    assert fork.wait(DEADLINE) == 0
+    check(printed.read_bytes().decode(), kinds)
+
+
+def test_bars_of_tqdm(tmp_path: Path) -> None:
+    if importlib.util.find_spec("tqdm") is None:
+        skip("tqdm is not installed", "pip install tqdm")
+    script = PLAIN / "tqdm_bars.py"
+    named = re.findall(r'^    "(\w+)": \(', script.read_text(), re.MULTILINE)
+    kinds = [kind for kind in named if kind not in ("scaled", "off")]
+    done = subprocess.run(
+        [sys.executable, script, *kinds],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True,
+    )  # fmt: skip
+    check(done.stdout.decode(), kinds)

@@ -12,15 +12,13 @@ FOLDER = Path("/usr/share/datasets/fashion-mnist")
 
 @pytest.mark.e2e
 @pytest.mark.timeout(300)
-def test_two_epochs_of_the_real_images(alone: Alone) -> None:
+def test_an_epoch_of_the_real_images(alone: Alone) -> None:
     if not FOLDER.is_dir():
         skip("Fashion-MNIST is not installed", "apt-get install dataset-fashion-mnist")
     with alone(
         "--dataset", "fashion_mnist", "--data-dir", str(FOLDER), "--model", "cnn",
-        "--optimizer", "adam", "--epochs", "2", "--steps-per-epoch", "60",
+        "--optimizer", "adam", "--epochs", "1", "--steps-per-epoch", "60",
     ) as job:  # fmt: skip
         assert job.finish() == 0
-    first, second = (epoch["test_accuracy"] for epoch in job.epochs)
     assert f"fashion_mnist from {FOLDER}, 60,000 + 10,000 images" in job.output
-    assert first < second
-    assert second > 0.72  # it was 0.768
+    assert job.epochs[0]["test_accuracy"] > 0.6

@@ -33,8 +33,8 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(
     (distrun.cwd / "job.yaml").write_text(SPEC.format(python=preloaded.interpreter))
     arguments = ["--", "--data-dir", str(small_mnist), "--steps-per-epoch", "100000"]
 
-    def launched() -> str:
-        done = distrun.checked("launch", "-d", "job.yaml", *arguments)
+    def launched(*more: str) -> str:
+        done = distrun.checked("launch", "-d", "job.yaml", *arguments, *more)
         return str(done.stdout.strip())
 
     def tasks(job: str) -> dict[str, dict[str, Any]]:
@@ -59,7 +59,7 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(
     assert saved
     assert int(saved[1]) > 0
 
-    second = launched()
+    second = launched("--loop", "fit")
     wait_until(lambda: trains(second), timeout=120)
     distrun.checked("kill", second, timeout=60)
     output = distrun("logs", second, "-t", "chief:0").stdout

@@ -28,14 +28,3 @@ def test_workers_of_different_runs_do_not_train_together(
         for process in pair:
             process.wait_for(r"the workers differ in model, seed:")
             assert process.finish() == 65
-
-
-def test_nccl_without_gpus_is_said_and_training_goes_on(
-    workers: Workers, small_mnist: Path
-) -> None:
-    arguments = ["--data-dir", str(small_mnist), "--epochs", "1", "--steps-per-epoch", "2"]
-    gpus = {"CUDA_VISIBLE_DEVICES": "-1"}
-    with workers(1, *arguments, "--reduction", "nccl", **gpus) as (worker,):
-        assert worker.finish() == 0, worker.output
-    assert "nccl needs GPUs, and this process has none: TensorFlow uses gRPC" in worker.lines
-    assert worker.epochs[0]["step"] == 2

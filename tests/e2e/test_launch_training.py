@@ -1,4 +1,4 @@
-"""Real training under `distrun launch`: deaths, preemption, resuming.
+"""Real training under `distrun launch` and `resume`: Ctrl-C, preemption, a bug, resuming.
 
 These tests need TensorFlow, because it swallows SIGTERM, starts threads and holds ports. The tasks
 are forks of a process that has imported it. `make smoke` and `make faults` use the real
@@ -11,108 +11,123 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.command import Distrun
+from harness.command import Distrun, recorded_events
 from harness.preloaded import PreloadedPython
+from harness.training import MAIN
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 PATIENCE = 240.0
+SCRIPT = """\
+import sys
+sys.path.insert(0, {folder!r})
+from main import main
+code = main([*sys.argv[1:], "--epochs", "{epochs}"])
+{end}
+"""
 
 
-@pytest.fixture
-def train(preloaded: PreloadedPython, small_mnist: Path, distrun: Distrun) -> Callable[..., Any]:
-    """Start training in the background, with more arguments for the job."""
-    spec = distrun.cwd / "mnist.yaml"
-    spec.write_text(
-        "strategy: multi_worker_mirrored\ncluster: {worker: 2}\nprogram: {script: mnist}\n"
-    )
-    # fmt: off
-    arguments = [
-        "--data-dir", str(small_mnist), "--checkpoint-dir", str(distrun.cwd / "saved"),
-        "--model", "cnn", "--batch-size", "16", "--steps-per-epoch", "8", "--checkpoint-every", "4",
-    ]
-    # fmt: on
+class Launches:
+    """Launches of one training of two workers, one after another."""
 
-    def start(*more: str) -> subprocess.Popen[str]:
-        command = ["launch", str(spec), "--set", f"program.python={preloaded.interpreter}", "--"]
-        with open(distrun.cwd / "said", "wb") as said:
-            return distrun.start(*command, *arguments, *more, stdout=said, stderr=said)
+    def __init__(self, distrun: Distrun, python: PreloadedPython, data: Path) -> None:
+        self.distrun, self.saved = distrun, distrun.cwd / "saved"
+        distrun.write_spec(
+            "",
+            name="train",
+            program={
+                "script": "train.py",
+                "python": python.interpreter,
+                "args": [
+                    *("--data-dir", str(data), "--checkpoint-dir", str(self.saved)),
+                    *("--model", "cnn", "--batch-size", "16"),
+                    *("--steps-per-epoch", "4", "--checkpoint-every", "2"),
+                ],
+            },
+        )
 
-    return start
+    def write(self, epochs: int | str, end: str = "sys.exit(code)") -> None:
+        script = SCRIPT.format(folder=str(MAIN.parent), epochs=epochs, end=end)
+        (self.distrun.cwd / "train.py").write_text(script)
 
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        with open(self.distrun.cwd / "said", "wb") as said:
+            return self.distrun.start("launch", "train.yaml", *more, stdout=said, stderr=said)
 
-@pytest.fixture
-def said(distrun: Distrun) -> Callable[[str], list[Any]]:
-    """Find the lines of launch's output that match a pattern: the match, or its groups."""
-
-    def find(pattern: str) -> list[Any]:
-        text = (distrun.cwd / "said").read_text(errors="replace")
+    def said(self, pattern: str) -> list[Any]:
+        """Find the lines of launch's output that match a pattern: the match, or its groups."""
+        text = (self.distrun.cwd / "said").read_text(errors="replace")
         return re.findall(f"^{pattern}", text, re.MULTILINE)
 
-    return find
+    def train_an_epoch(self) -> None:
+        """Wait until this launch has ended an epoch on both workers."""
+
+        def is_trained() -> bool:
+            epochs = self.said(r"worker:\d \| epoch (\d+)/")
+            return any(epochs.count(epoch) == 2 for epoch in epochs)
+
+        wait_until(is_trained, PATIENCE, "both trained an epoch")
+
+    def preempted_at(self) -> list[str]:
+        """Where both workers have saved: the same step."""
+        saved = self.said(r"worker:\d \| preempted at (epoch \d+, after step \d+): saved")
+        assert len(saved) == 2
+        assert saved[0] == saved[1]
+        return saved
 
 
-def leftovers(saved: Path) -> list[str]:
-    """Temporary folders in which workers save."""
-    return [path.name for path in saved.iterdir() if "temp" in path.name]
-
-
-def test_each_launch_resumes_after_a_death_a_preemption_and_ctrl_c(
-    train: Callable[..., Any], said: Callable[[str], list[Any]], distrun: Distrun
+def test_each_launch_resumes_after_ctrl_c_a_preemption_and_a_bug(
+    distrun: Distrun, preloaded: PreloadedPython, small_mnist: Path
 ) -> None:
-    """One training in four launches: each continues what another one ended."""
+    """One training in four parts: each continues what another one ended."""
+    launches = Launches(distrun, preloaded, small_mnist)
     # It saves at every step, so the signal probably comes in the middle of a save.
-    launch = train("--epochs", "10000", "--checkpoint-every", "1")
-    wait_until(lambda: trained_by_both(said), PATIENCE, "both trained an epoch")
-    launch.kill()
-    wait_until(lambda: not distrun.status()["running"], what="the job has ended")
+    launches.write(10000)
+    launch = launches.start("--", "--checkpoint-every", "1")
+    launches.train_an_epoch()
+    launch.send_signal(signal.SIGINT)
+    assert launch.wait(PATIENCE) == 130
+    saved = launches.preempted_at()
     # Leave files as a worker does that is killed while it saves.
     for left in ("workertemp_worker_1", "ckpt-7_temp"):
-        (distrun.cwd / "saved" / left).mkdir(exist_ok=True)
-        (distrun.cwd / "saved" / left / "part.tempstate").touch()
+        (launches.saved / left).mkdir()
+        (launches.saved / left / "part.tempstate").touch()
 
-    launch = train("--epochs", "10000")
-    wait_until(lambda: trained_by_both(said), PATIENCE, "both trained an epoch")
-    resumed = said(r"worker:\d \| resumed from .*: epoch (\d+), after step (\d+)")
-    assert len(resumed) == 2
-    assert resumed[0] == resumed[1]
-    assert int(resumed[0][0]) >= 2 or int(resumed[0][1]) > 0
+    launch = launches.start()
+    launches.train_an_epoch()
+    assert launches.said(r"worker:\d \| resumed from .*: (epoch .*)") == saved
     pids = {task["task"]: task["pid"] for task in distrun.status()["tasks"]}
     os.kill(pids["worker:1"], signal.SIGTERM)
     assert launch.wait(PATIENCE) == 42
-    saved = said(r"worker:\d \| preempted at (epoch \d+, after step \d+): saved")
-    assert len(saved) == 2
-    assert saved[0] == saved[1]
-    assert leftovers(distrun.cwd / "saved") == []
-    assert len(said(r"job \S+ failed: worker:\d on .*\n  cause .* exited 42")) == 1
+    saved = launches.preempted_at()
+    assert [path.name for path in launches.saved.iterdir() if "temp" in path.name] == []
+    assert len(launches.said(r"job \S+ failed: worker:\d on .*\n  cause .* exited 42")) == 1
     # Without brackets if it ended before distrun stopped it.
-    assert len(said(r"  also stopped  worker:\d \(?exited 42")) == 1
+    assert len(launches.said(r"  also stopped  worker:\d \(?exited 42")) == 1
 
-    launch = train("--epochs", "10000")
-    wait_until(lambda: trained_by_both(said), PATIENCE, "both trained an epoch")
-    assert said(r"worker:\d \| resumed from .*: (epoch .*)") == saved
-    launch.send_signal(signal.SIGINT)
-    assert launch.wait(PATIENCE) == 130
-    saved = said(r"worker:\d \| preempted at (epoch \d+, after step \d+): saved")
-    assert len(saved) == 2
-
-    epoch = re.match(r"epoch (\d+)", saved[0])
-    assert epoch
-    assert train("--epochs", epoch[1]).wait(PATIENCE) == 0
-    assert said(r"worker:\d \| resumed from .*: (epoch .*)") == saved
-    results = said(rf"worker:\d \| (epoch {epoch[1]}/.* loss [\d.]+)")
+    epoch = int(saved[0].split()[1].rstrip(","))
+    launches.write(epoch, end="summarise(code)")
+    assert launches.start("--set", "name=bug").wait(PATIENCE) == 1
+    assert launches.said(r"worker:\d \| resumed from .*: (epoch .*)") == saved
+    results = launches.said(rf"worker:\d \| (epoch {epoch}/.* loss [\d.]+)")
     assert len(results) == 2
     assert results[0] == results[1]
-    assert leftovers(distrun.cwd / "saved") == []
 
-
-def trained_by_both(said: Callable[[str], list[Any]]) -> bool:
-    """Whether this launch has ended an epoch on both workers."""
-    epochs = said(r"worker:\d \| epoch (\d+)/")
-    return any(epochs.count(epoch) == 2 for epoch in epochs)
+    launches.write(epoch + 1)
+    distrun.checked("resume", "bug", timeout=PATIENCE)
+    for task in ("worker:0", "worker:1"):
+        log = distrun("logs", "bug", "-t", task, "--raw").stdout
+        assert re.findall(r"^resumed from .*: epoch (\d+)", log, re.MULTILINE)[1] == str(epoch + 1)
+        trained = re.findall(r"^epoch (\d+)/", log, re.MULTILINE)
+        assert trained == [str(epoch), str(epoch + 1)], (
+            "no epoch is missing, and none is told twice"
+        )
+    # A preempted epoch would be trained again; a finished one is not.
+    assert distrun.status()["resumptions"]["repeated_steps"] == 0
+    attempts = [e["attempt"] for e in recorded_events(distrun) if e["event"] == "TaskStarted"]
+    assert attempts == [0, 0, 1, 1]

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PLAIN = Path(__file__).parent / "plain"
 SHORT = ["--epochs", "2", "--steps-per-epoch", "4", "--model", "cnn", "--batch-size", "16"]
+MORE = {"parameter_server_mnist": ["--input", "distribute", "--summary-dir", "logs"]}
 PATIENT = ["--set", "timeouts.grace=100s"]
 """Time for an evaluator to finish on a busy machine."""
 
@@ -78,7 +79,15 @@ def test_trains(
         changes += [f"program.python={preloaded.interpreter}"]
         sets = [word for each in changes for word in ("--set", each.format(*ports))]
         done = distrun.checked(
-            "launch", spec.name, *PATIENT, *sets, "--", *data, *SHORT, timeout=200
+            "launch",
+            spec.name,
+            *PATIENT,
+            *sets,
+            "--",
+            *data,
+            *SHORT,
+            *MORE.get(name, []),
+            timeout=200,
         )
     lines = lines_of(done.stdout)
     for task, headline in TRAINERS[changed].items():

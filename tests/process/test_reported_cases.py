@@ -57,6 +57,12 @@ def decode(i):
 if __name__ == "__main__":
     with {1}(2) as p: print(sum(p.map(decode, range(10), chunksize=1)), flush=True)
 """
+FORKS = """import multiprocessing, threading
+lock = threading.Lock()
+lock.acquire()
+def decode(i): lock.acquire()
+with multiprocessing.get_context("fork").Pool(2) as p: p.map(decode, range(4))
+"""
 NATIVE = (
     "import ctypes\n" + IN_ONE + "  time.sleep(0.5)\n"
     "  ctypes.CDLL('libstdc++.so.6').{}\ntime.sleep(20)"
@@ -158,6 +164,12 @@ CASES = {
         *(75, LOST_CHILD, r"train\.py\", line 8"),
         more="timeouts: {stall: 4s}\n",
         train_py=POOL.format("from multiprocessing import Pool", "Pool"),
+    ),
+    "children of a fork that hang": launch(
+        SCRIPT,
+        *(75, r'train\.py:5 made by fork, .*use multiprocessing\.get_context\("spawn"\)'),
+        more="timeouts: {stall: 4s}\n",
+        train_py=FORKS,
     ),
     "no more threads": run(
         NATIVE.format("_ZSt20__throw_system_errori(11)"),

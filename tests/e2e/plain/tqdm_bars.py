@@ -1,10 +1,6 @@
-"""Draws one kind of tqdm's bars; says at the end what they should show.
-
-Arguments: kinds. Each task of a job draws the one at its rank.
-"""
+"""Draws kinds of tqdm's bars, which are its arguments; says after each what they should show."""
 
 import json
-import os
 import sys
 import time
 from typing import Any
@@ -95,6 +91,7 @@ KINDS: dict[str, Any] = {
     "off": (loop, {"disable": True}, {}),
 }
 if __name__ == "__main__":
-    draw, options, expected = KINDS[sys.argv[1 + int(os.environ.get("DISTRUN_RANK", "0"))]]
-    draw(**options)
-    print(json.dumps(expected))
+    for kind in sys.argv[1:]:
+        draw, options, expected = KINDS[kind]
+        draw(**options)
+        print(json.dumps(expected), flush=True)

@@ -7,16 +7,17 @@ import json
 import os
 import resource
 import shutil
+import signal
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
-import numpy as np
-
-sys.path[:0] = [os.getcwd(), str(Path(__file__).parents[2])]
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+sys.path.insert(0, os.getcwd())
 DATA, RESULTS = sys.argv[1:]
 TOLERANCE = 1e-3
 """The largest distance between the final weights of two runs, as a share of the distance that the
@@ -26,33 +27,54 @@ amplifies it.
 """
 
 import main  # noqa: E402
-from harness.training import notified  # noqa: E402
 
-COMMON = ["--data-dir", DATA, "--steps-per-epoch", "8", "--model", "cnn"]
-COMMON += ["--l2", "0.001", "--learning-rate", "1e-4", "--batch-size", "32"]
+watches = []
+watch_of_main = main.launcher.SigtermWatch
+
+
+def one_watch():
+    """A second watch would wait for the same signal as the first, which ends with its run."""
+    for watch in watches:
+        watch.end()
+    watches[:] = [watch_of_main()]
+    return watches[0]
+
+
+main.launcher.SigtermWatch = one_watch
+one_watch()  # before numpy and TensorFlow start threads
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+from mnist_job import launcher, loop, strategies  # noqa: E402
+
+MNIST = ["--data-dir", DATA, "--model", "cnn"]
+COMMON = [*MNIST, "--steps-per-epoch", "4", "--l2", "0.001", "--batch-size", "32"]
+COMMON += ["--learning-rate", "1e-4"]
 TWO = ["--strategy", "mirrored", "--devices", "2", "--batch-size", "16"]
 EPOCHS = ["--epochs", "2"]
 
+kept = []
+prepare, take_steps = loop.Loop.prepare, loop.Loop.take_steps
 
-KEPT = []
-"""The iterators of every run: deleting those of several replicas takes seconds."""
+
+def prepare_and_keep(training):
+    prepare(training)
+    kept.append(training)  # deleting iterators of several replicas takes seconds
 
 
-def keep_pipelines() -> None:
-    from mnist_job.loop import Loop
-
-    prepare = Loop.prepare
-
-    def prepare_and_keep(training) -> None:
-        prepare(training)
-        KEPT.append(training)
-
-    Loop.prepare = prepare_and_keep
+loop.Loop.prepare = prepare_and_keep
+reports: list[dict[str, Any]] = []
+launcher.report = lambda **values: reports.append(values)
+launcher.REPORT_INTERVAL = 0.0  # each step is reported, however fast it is
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
 def run(*argv):
     """Returns (exit code, the lines said, those of errors)."""
     said, errors = StringIO(), StringIO()
+    reports.clear()
     with redirect_stdout(said), redirect_stderr(errors):
         code = main.main([*argv])
     return code, said.getvalue().splitlines(), errors.getvalue().splitlines()
@@ -60,19 +82,23 @@ def run(*argv):
 
 def train(name, *argv):
     """Trains into a folder of its own; returns the epochs' lines."""
-    with notified() as (os.environ["DISTRUN_NOTIFY"], told):
-        code, said, errors = run(*COMMON, *argv, "--checkpoint-dir", f"{RESULTS}/{name}")
-        steps = [each for each in told() if "STEP" in each]
+    code, said, errors = run(*COMMON, *argv, "--checkpoint-dir", f"{RESULTS}/{name}")
     assert code == 0, (name, said, errors)
-    assert steps, f"{name} told no progress"
-    assert (steps[-1]["STEP"], steps[-1]["EPOCH"]) == ("16", "2"), (name, steps)
     return [line for line in said if line.startswith("epoch ")]
+
+
+def losses(of_epochs=False):
+    """Those that the last run reported of its calls, or of its epochs."""
+    return [
+        each["LOSS"] for each in reports if "STEP" in each and ("ACCURACY" in each) is of_epochs
+    ]
 
 
 def numbers(line):
     """An epoch's line without its times."""
     words = line.split()
-    return [words[words.index(key) + 1] for key in ("step", "accuracy", "loss", "test_accuracy")]
+    names = ("step", "accuracy", "loss", "test_accuracy")
+    return [float(words[words.index(name) + 1]) for name in names]
 
 
 def weights(name):
@@ -91,82 +117,72 @@ def way(one, other):
     return np.sqrt(sum(float(np.sum((one[key] - other[key]) ** 2)) for key in one))
 
 
-def apart(name, reference="reference"):
-    """The distance of a run's final weights from another's, as a share of TOLERANCE's distance."""
+def check_same(name, reference):
+    """The final weights of a run are as far from another's as TOLERANCE allows."""
     moved = way(weights("reference/ckpt-1"), weights("reference"))
-    return way(weights(name), weights(reference)) / moved
+    apart = way(weights(name), weights(reference)) / moved
+    print(f"{name}: {apart:.1e} of the way apart", flush=True)
+    assert apart <= TOLERANCE
 
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-import tensorflow as tf  # noqa: E402
-
-keep_pipelines()
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 reference = train("reference", *EPOCHS, "--summary-dir", f"{RESULTS}/logs")
-assert way(weights("reference/ckpt-1"), weights("reference")) > 0.05
+assert way(weights("reference/ckpt-1"), weights("reference")) > 0.02
+# The loss of an epoch is that of the weights before each step's update.
+means = np.reshape(losses(), (2, 4)).mean(axis=1)
+np.testing.assert_allclose(means, losses(of_epochs=True), rtol=1e-5)
 
 # Saved by two replicas in the middle of the first epoch, and resumed in all other ways.
-code, said, errors = run(
-    *COMMON, *TWO, "--reduction", "one_device", "--epochs", "1",
-    "--checkpoint-every", "2", "--loop", "epoch", "--checkpoint-dir", f"{RESULTS}/saved",
-)  # fmt: skip
-assert code == 0, errors
-assert np.allclose(
-    [*map(float, numbers(said[-1]))], [*map(float, numbers(reference[0]))], atol=2e-3
-)
+said = train("saved", *TWO, "--epochs=1", "--checkpoint-every=1", "--loop=epoch")
+assert np.allclose(numbers(said[-1]), numbers(reference[0]), atol=2e-3)
+names = sorted(path.name for path in Path(RESULTS, "saved").glob("*.index"))
+assert names == ["ckpt-2.index", "ckpt-3.index", "ckpt-4.index"], names
 # If TensorFlow's list of the checkpoints is lost or damaged, nothing is overwritten.
-DAMAGE = {"epoch": None, "one-device-fit": b"\xff{", "two-for": b""}
-kept = sorted(path.name for path in Path(RESULTS, "saved").glob("*.index"))
-assert kept == ["ckpt-2.index", "ckpt-3.index", "ckpt-4.index"], kept
+DAMAGE = {"epoch": None, "one-device-fit": b"\xff{"}
 for name, argv in {
     "epoch": ["--loop", "epoch", "--input", "distribute"],
     "one-device-fit": ["--loop", "fit", "--strategy", "one_device"],
-    "two-for": [*TWO, "--loop", "for", "--input=distribute", "--reduction=hierarchical_copy"],
-    "two-fit": [*TWO, "--loop", "fit", "--input", "distribute"],
-    "central-two": [*TWO, "--strategy=central_storage", "--devices=CPU:0,CPU:1"],
-}.items():
-    shutil.copytree(
-        f"{RESULTS}/saved",
-        f"{RESULTS}/{name}",
-        ignore=shutil.ignore_patterns("ckpt-4.*", "ckpt-3.*"),
-    )
+    # The rate of the table, for as many images; each replica has as many of them.
+    "two-for": [*TWO, "--loop=for", "--input=distribute", "--reduction=hierarchical_copy",
+                "--batch-size=global:31", "--learning-rate=31:1e-4,16:9"],
+    "central-two": [*TWO, "--strategy=central_storage", "--devices=CPU:0,CPU:1",
+                    "--learning-rate=16:9,32:1e-4"],
+}.items():  # fmt: skip
+    left_out = shutil.ignore_patterns("ckpt-4.*", "ckpt-3.*")
+    folder = Path(shutil.copytree(f"{RESULTS}/saved", f"{RESULTS}/{name}", ignore=left_out))
     if name in DAMAGE:
-        saved_list = Path(RESULTS, name, "checkpoint")
+        saved_list = folder / "checkpoint"
         saved_list.unlink()
         if (left := DAMAGE[name]) is not None:
             saved_list.write_bytes(left)
-        code, said, errors = run(*COMMON, *argv, "--checkpoint-dir", f"{RESULTS}/{name}")
+        code, said, errors = run(*COMMON, *argv, "--checkpoint-dir", str(folder))
         assert code == 65, errors
         assert f"the list {saved_list} of ckpt-2 is lost" in errors[-1], errors
-    tf.compat.v1.train.update_checkpoint_state(f"{RESULTS}/{name}", f"{RESULTS}/{name}/ckpt-2")
+    tf.compat.v1.train.update_checkpoint_state(str(folder), f"{folder}/ckpt-2")
     said = train(name, *EPOCHS, *argv)
-    assert max(path.name for path in Path(RESULTS, name).glob("*.index")) == "ckpt-4.index"
-    print(f"resumed {name}: {apart(name):.1e} of the way apart", flush=True)
-    assert apart(name) <= TOLERANCE
+    assert max(path.name for path in folder.glob("*.index")) == "ckpt-4.index"
+    check_same(name, "reference")
+    if "fit" in name or "two" in name:  # one call is one step
+        np.testing.assert_allclose(np.mean(losses()[-4:]), losses(of_epochs=True)[-1], rtol=1e-5)
     for line, right in zip(said, reference, strict=True):
-        found, wanted = numbers(line), numbers(right)
-        assert np.allclose([float(x) for x in found], [float(x) for x in wanted], atol=2e-3), line
+        assert np.allclose(numbers(line), numbers(right), atol=2e-3), line
+# An epoch of fit that has more steps behind it than are asked for has ended.
+tf.compat.v1.train.update_checkpoint_state(f"{RESULTS}/saved", f"{RESULTS}/saved/ckpt-3")
+said = train("saved", "--loop", "fit", "--steps-per-epoch", "2", "--epochs", "1")
+assert numbers(said[-1])[0] == 3, said
 
-# Passes with a smaller last batch, from the beginning: two replicas and one fit give the same. In
-# the second pass, a pooling near a tie would amplify what two replicas differ by.
+# Passes with a smaller last batch, from the beginning: one fit gives the same as a loop.
 few = Path(RESULTS, "few")
 few.mkdir()
 with np.load(f"{DATA}/mnist.npz") as archive:
-    np.savez(few / "mnist.npz", **{name: archive[name][:500] for name in archive})
-PASS = ["--data-dir", str(few), "--steps-per-epoch", "all", "--batch-size", "80"]
-for name, same, argv in (
-    ("pass", "pass", [*EPOCHS, "--loop", "for"]),
-    ("pass-two", "pass/ckpt-1", ["--epochs", "1", *TWO, "--batch-size", "40"]),
-    ("pass-fit", "pass", [*EPOCHS, "--loop", "fit"]),
-):
-    code, said, errors = run(*COMMON, *PASS, *argv, "--checkpoint-dir", f"{RESULTS}/{name}")
-    assert code == 0, errors
-    assert "step 7 " in said[-1], said  # of 500 images: six full batches, and one of 20
-    print(f"{name}: {apart(name, same):.1e} of the way apart", flush=True)
-    assert apart(name, same) <= TOLERANCE
+    np.savez(few / "mnist.npz", **{name: archive[name][:200] for name in archive})
+PASS = ["--data-dir", str(few), "--steps-per-epoch=all", "--batch-size=80", *EPOCHS]
+for name in ("for", "fit"):
+    said = train(f"pass-{name}", *PASS, "--loop", name)
+    assert numbers(said[-1])[0] == 3, said  # of 200 images: two full batches, and one of 40
+    check_same(f"pass-{name}", "pass-for")
+    # A step's loss is the mean over its images, also of the smaller last one.
+    means = np.average(np.reshape(losses(), (2, 3)), axis=1, weights=[80, 80, 40])
+    np.testing.assert_allclose(means, losses(of_epochs=True), rtol=1e-5)
 
 # A file size limit acts like a full disk. An epoch whose only step is the first has a speed too.
 may_write = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -179,19 +195,18 @@ assert "File too large" in errors[-1], errors
 assert list(Path(f"{RESULTS}/full").iterdir()) == []
 assert int(said[-1].split()[said[-1].split().index("images/s") + 1]) > 0, said
 
+# Saves after every second epoch, as the tutorial does, and after the last one.
+train("second", "--epochs=3", "--steps-per-epoch=1", "--checkpoint-every=2e")
+names = sorted(path.name for path in Path(RESULTS, "second").glob("*.index"))
+assert names == ["ckpt-1.index", "ckpt-2.index"], names
 
 # An evaluation without a strategy prints the same numbers as the run.
-def evaluate(*argv):
-    return run("--data-dir", DATA, "--evaluate", *argv)
-
-
-wanted = f"test_accuracy {numbers(reference[-1])[-1]}"
-for path in ("two-for", "two-for/ckpt-4", "two-for/ckpt-4.index"):
+wanted = f"test_accuracy {numbers(reference[-1])[-1]:.3f}"
+for path in ("two-for", "two-for/ckpt-4.index"):
     # An evaluation needs no learning rate: the table has none for its own batch.
-    code, said, errors = evaluate(f"{RESULTS}/{path}", "--model", "cnn", "--learning-rate", "7:0.1")
+    code, said, errors = run(*MNIST, "--evaluate", f"{RESULTS}/{path}", "--learning-rate=7:0.1")
     assert code == 0, errors
-    assert said[-1].startswith("ckpt-4 (epoch 2): test_accuracy 0."), said
-    assert float(said[-1].split()[4]) == float(wanted.split()[1]), (said, wanted)
+    assert said[-1].startswith(f"ckpt-4 (epoch 2): {wanted}  "), (said, wanted)
     assert said[-1].endswith(f"data: mnist from {DATA}/mnist.npz, 101 images"), said
 tf.train.Checkpoint(model=tf.Variable(1.0)).save(f"{RESULTS}/foreign/ckpt")
 shutil.copytree(f"{RESULTS}/two-for", f"{RESULTS}/damaged")
@@ -199,30 +214,54 @@ Path(f"{RESULTS}/damaged/ckpt-4.data-00000-of-00001").write_bytes(b"x" * 100)
 shutil.copytree(f"{RESULTS}/damaged", f"{RESULTS}/listless")
 Path(f"{RESULTS}/listless/checkpoint").write_text("{")
 Path(f"{RESULTS}/empty").mkdir()
-for path, model, says in (
-    ("two-for", "small_cnn", "it was trained with --model cnn, not small_cnn"),
-    ("foreign", "cnn", "cannot be restored: Key counters/"),
-    ("damaged", "cnn", "ckpt-4 cannot be restored"),
-    ("listless", "cnn", "is lost: name one of them to --evaluate"),
-    ("empty", "cnn", "there is no checkpoint at"),
-    ("nowhere", "cnn", "there is no checkpoint"),
+TRAINED_WITH = "cannot be restored: it was trained with --"
+for option, path, more, says in (
+    ("--evaluate", "second/ckpt-1", [], ""),
+    ("--evaluate", "two-for", ["--model=small_cnn"], f"{TRAINED_WITH}model cnn, not small_cnn"),
+    ("--evaluate", "two-for", ["--dataset=synthetic"], f"{TRAINED_WITH}dataset mnist, not synth"),
+    ("--checkpoint-dir", "two-for", ["--optimizer=adam"], f"{TRAINED_WITH}optimizer rmsprop, not"),
+    ("--evaluate", "foreign", [], "cannot be restored: Key counters/"),
+    ("--evaluate", "damaged", [], "ckpt-4 cannot be restored"),
+    ("--evaluate", "listless", [], "is lost: name one of them to --evaluate"),
+    ("--evaluate", "empty", [], "there is no checkpoint at"),
+    ("--evaluate", "nowhere", [], "there is no checkpoint"),
 ):
-    code, said, errors = evaluate(f"{RESULTS}/{path}", "--model", model)
+    data = MNIST[2:] if "--dataset=synthetic" in more else MNIST
+    code, said, errors = run(*data, *more, option, f"{RESULTS}/{path}")
+    if not says:
+        assert said[-1].startswith("ckpt-1 (epoch 2): test_accuracy "), (said, errors)
+        continue
     assert code == 65, (path, said, errors)
     assert errors[-1].startswith("error: "), errors
     assert says in errors[-1], errors
-code, _, errors = run(
-    "--dataset", "synthetic", "--evaluate", f"{RESULTS}/two-for", "--model", "cnn"
-)
-assert code == 65
-assert "it was trained with --dataset mnist, not synthetic" in errors[-1], errors
-for more, says in (
-    (["--model", "small_cnn"], "cannot be restored: it was trained with --model cnn"),
-    (["--optimizer", "adam"], "cannot be restored: it was trained with --optimizer rmsprop"),
-):
-    code, _, errors = run(*COMMON, *more, "--checkpoint-dir", f"{RESULTS}/two-for")
-    assert code == 65
-    assert says in errors[-1], errors
+
+# What is damaged falls back to what is older, and is never overwritten by a training from the
+# beginning, except for a first save that was interrupted: it alone is not in the list.
+folder = Path(RESULTS, "second")
+argv = ["--epochs=3", "--steps-per-epoch=1", "--checkpoint-every=2e"]
+argv = [*COMMON, *argv, "--checkpoint-dir", str(folder)]
+
+
+def cut_off(name):
+    (file,) = folder.glob(f"{name}*")
+    file.write_bytes(file.read_bytes()[:100])
+
+
+cut_off("ckpt-2.data")
+code, said, errors = run(*argv)
+assert code == 0, errors
+assert "ckpt-2 cannot be restored" in said[1], said
+assert said[2].startswith(f"resumed from ckpt-1 in {folder}: epoch 3, after step 0"), said
+cut_off("ckpt-2.data")
+cut_off("ckpt-1.index")
+code, said, errors = run(*argv)
+assert code == 65, errors
+assert f"error: none of the 2 checkpoints in {folder} can be restored" in errors[-1], errors
+for file in (*folder.glob("ckpt-2.*"), folder / "checkpoint"):
+    file.unlink()
+code, said, errors = run(*argv)
+assert code == 0, errors
+assert f"the first checkpoint in {folder} is incomplete" in said[1], said
 
 # The evaluator polls while the chief writes the first checkpoint.
 from tensorflow.python.training import checkpoint_utils  # noqa: E402
@@ -243,9 +282,7 @@ def whole_after_a_look(_) -> None:
 checkpoint_utils.time = SimpleNamespace(sleep=whole_after_a_look, time=time.time)
 config = {"cluster": {"worker": ["localhost:1"]}, "task": {"type": "evaluator", "index": 0}}
 os.environ["TF_CONFIG"] = json.dumps(config)
-code, said, errors = run(
-    "--data-dir", DATA, "--model", "cnn", "--epochs", "2", "--checkpoint-dir", str(growing)
-)  # fmt: skip
+code, said, errors = run(*MNIST, *EPOCHS, "--checkpoint-dir", str(growing))
 del os.environ["TF_CONFIG"]
 assert code == 0, errors
 assert len(said) == 2, said
@@ -265,11 +302,39 @@ def summaries(folder: Path):
 trained, tested = summaries(Path(RESULTS, "logs/train")), summaries(Path(RESULTS, "logs/test"))
 assert ("batch_loss", 1) in trained
 for epoch, line in enumerate(reference, 1):
-    _, accuracy, loss, test_accuracy = map(float, numbers(line))
+    _, accuracy, loss, test_accuracy = numbers(line)
     assert abs(trained["epoch_accuracy", epoch] - accuracy) < 1e-3
     assert abs(trained["epoch_loss", epoch] - loss) < 1e-3
     assert abs(tested["epoch_accuracy", epoch] - test_accuracy) < 1e-3
     assert f"test_loss {tested['epoch_loss', epoch]:.3f}" in line
     assert trained["images_per_second", epoch] > 0
+
+# Without a choice, several GPUs make it mirrored.
+physical, mirrored = tf.config.list_physical_devices, tf.distribute.MirroredStrategy
+tf.distribute.MirroredStrategy = lambda *_args, **_kwargs: "mirrored"
+for gpus, strategy in ((0, "default"), (1, "default"), (2, "mirrored")):
+    tf.config.list_physical_devices = lambda _kind=None, gpus=gpus: ["GPU"] * gpus
+    options = main.parse([], {})
+    strategies.create(options)
+    assert options.strategy == strategy
+tf.config.list_physical_devices, tf.distribute.MirroredStrategy = physical, mirrored
+
+# SIGTERM saves under tpu: one device stands for it.
+strategies._tpu = lambda _name: None
+tf.distribute.TPUStrategy = lambda _resolver: tf.distribute.OneDeviceStrategy("CPU:0")
+
+
+def take_steps_until_sigterm(training, *args, **kwargs):
+    if training.counters.step == 3:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert training.sigterm.wait(60)
+    return take_steps(training, *args, **kwargs)
+
+
+loop.Loop.take_steps = take_steps_until_sigterm
+code, said, errors = run(*COMMON, "--strategy", "tpu", "--checkpoint-dir", f"{RESULTS}/tpu")
+assert code == 42, errors
+assert said[-1] == f"preempted at epoch 1, after step 3: saved in {RESULTS}/tpu", said
+assert Path(f"{RESULTS}/tpu/ckpt-1.index").exists()
 print("all is as it must be", flush=True)
 os._exit(0)  # without deleting the iterators
