@@ -229,25 +229,6 @@ def test_a_task_that_is_slow_only_for_a_moment_is_not_told(watch: Watch) -> None
     assert not world.of(events.JobAdvised)
 
 
-def test_a_look_during_which_a_task_ends_is_no_look(watch: Watch) -> None:
-    world = watch("parameter_server")
-    advisor = world._supervisor._advisor
-    while not world.looks:
-        world.wait(HEARTBEAT)
-    world.wait(HEARTBEAT)
-    assert len(advisor._looks) == 1
-    answer = world.agents[GOOD]._on_dump_stacks
-
-    def late(order: stack_messages.DumpStacks) -> Any:
-        first_step = events.FirstStep(at=world.now, task="worker:1", attempt=2, values={})
-        advisor.on_event(world.state, first_step, world.state)
-        return answer(order)
-
-    world.agents[GOOD]._on_dump_stacks = late  # type: ignore[method-assign]
-    world.wait(35.0)
-    assert advisor._looks == []
-
-
 def test_a_worker_that_takes_fewer_steps_is_told(watch: Watch) -> None:
     world = watch("parameter_server")
     world.rates = {"worker:1": 1.0}
