@@ -57,17 +57,14 @@ class TestTerminal:
         ("written", "seen"),
         [
             (b"10%\r20%\r100%\n", b"100%"),
-            (b"\r10%\r100%\r\n", b"100%"),
             (b"windows\r\n", b"windows"),
             (b"\r     \rdone\n", b"done"),
-            (b"\r\r\n", b""),
             (b"\x1b[2K\x1b[1Gtext\x1b[3A\n", b"text"),
             (b"100%\r\x1b[K\n", b"100%"),
             (b"\x1b[2J\x1b[H\x1b[?25lclear\x1bc\n", b"clear"),
             (b"\x1b]0;title\x07text\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n", b"textlink"),
             (b"\x1bPdevice\x1b\\text\n", b"text"),
             (b"cut \x1b]0;off\n", b"cut 0;off"),
-            (b"cut \x1b[1\n", b"cut 1"),
             (b"cut \x1b\n", b"cut "),
             (b"ab\x08\x08\x0e\x0ccd\n", b"abcd"),
             (b"\x1b[31mred\x1b[0m\n", b"red"),
@@ -93,7 +90,6 @@ class TestTerminal:
         ("written", "seen"),
         [
             (b"\x1b[31mred\x1b[0m\n", b"\x1b[31mred\x1b[0m"),
-            (b"\x1b[1mk\x1b[m\n", b"\x1b[1mk\x1b[m"),
             (b"\x1b[38;5;9mleft on\n", b"\x1b[38;5;9mleft on\x1b[0m"),
             (b"\x1b[31mdos\r\n", b"\x1b[31mdos\x1b[0m"),
             (b"\x1b[31m1%\r\x1b[32m2%\x1b[K\n", b"\x1b[32m2%\x1b[0m"),
@@ -191,7 +187,7 @@ class TestSelection:
     def numbers(self, shown: bytes) -> list[int]:
         return [int(line.partition(b"| ")[2]) for line in shown.splitlines()]
 
-    @pytest.mark.parametrize("last", [0, 1, 10, 99, 100, 101, 250, 12345, 30000, 99999])
+    @pytest.mark.parametrize("last", [0, 1, 101, 12345, 99999])
     def test_the_last_lines_over_all_tasks(self, spread: Any, last: int) -> None:
         assert (
             self.numbers(spread.shown(last=last)) == list(range(30000))[30000 - min(last, 30000) :]
@@ -239,9 +235,8 @@ class TestSelection:
     @pytest.mark.parametrize(
         "pattern",
         [
-            *("loss", "^step 1", r"9$", r"\d+77 ", "(?i)LOSS|acc", "", "$", "^$", "x*"),
-            *(r"\Astep 7", r"9\Z", r"9(?!\s)", r"(?<!\s)step", "[^ ]+ 0.1", r"s\s*$", r"\Bp"),
-            *("(?i-m:^STEP)", "(?is)STEP.*9$"),
+            *("^step 1", r"9$", "(?i)LOSS|acc", "", "^$", r"\Astep 7", r"9\Z", r"9(?!\s)"),
+            *(r"(?<!\s)step", r"s\s*$", "(?i-m:^STEP)", "(?is)STEP.*9$"),
         ],
     )
     def test_grep_finds_in_blocks_what_it_finds_in_each_line(self, job: Job, pattern: str) -> None:
