@@ -2,8 +2,8 @@
 
 python tests/corpus/make.py rules [PATTERN]     # or a new part, with programs of its own
 
-The programs of the parts that are only judged (`second`, `held_out`, `held_out_2`) have served:
-they are in the history. What is new to the rules needs new ones.
+`programs` has what new cases are made of: a FAULT that strikes a task at a step. Most programs of
+recorded cases have served: they are in the history.
 """
 
 from __future__ import annotations
