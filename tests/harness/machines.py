@@ -251,6 +251,8 @@ class Machine:
         """The errno with which programs cannot be executed; 0: they can."""
         self.delay = 0.0
         """Seconds that bytes take to and from it."""
+        self.clock_ahead = 0.0
+        """By so many seconds its clock is wrong."""
         self.taken_ports: set[int] = set()
         """Those of strangers."""
         self.connections: list[Connection] = []
@@ -720,6 +722,10 @@ class Machines:
     def _monotonic(self) -> float:
         return self.now
 
+    def _time(self) -> float:
+        ahead = 0.0 if self.current is None else self.current.machine.clock_ahead
+        return NOW + self.now + ahead
+
     def _signal_pipe(self, _: Any) -> io.FileIO:
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -825,7 +831,7 @@ class Machines:
         )
         return [
             (time, "monotonic", self._monotonic),
-            (time, "time", lambda: NOW + here.now),
+            (time, "time", self._time),
             (time, "clock_gettime", lambda _: here.now),
             (time, "sleep", self._sleep),
             (os, "getpid", lambda: _REAL_PID if here.current is None else here.current.pid),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -63,11 +62,6 @@ class Reach:
         wait_until(lambda: len(self.processes(name)) == count, what=f"{count} processes {name}")
         return self.processes(name)
 
-    def let_go(self) -> None:
-        """Tell the shells of all tasks to go on, by the signal that they wait for."""
-        for each in self.processes("sh"):
-            each.send_signal(signal.SIGUSR1)
-
     def carriers(self) -> list[psutil.Process]:
         supervisor = psutil.Process(self.distrun.status()["supervisor_pid"])
         below = supervisor.children()
@@ -76,9 +70,6 @@ class Reach:
             for each in below
             if self.carrier in (os.path.basename(word) for word in each.cmdline())
         ]
-
-    def events(self) -> str:
-        return str(self.distrun("events").stdout)
 
 
 def _started(distrun: Distrun) -> Callable[..., subprocess.Popen[str]]:

@@ -8,16 +8,7 @@ import zlib
 from xdist.scheduler import LoadScopeScheduling
 
 GROUPS = {
-    "hosts that are lost": (
-        "tests/ssh/test_replaced_hosts.py",
-        "tests/ssh/test_sync.py",
-    ),
-    "hosts that return": (
-        "tests/ssh/test_killed_guards.py",
-        "tests/ssh/test_kill_of_lost_jobs.py",
-        "tests/ssh/test_late_logs.py",
-        "tests/ssh/test_hanging_agents.py",
-    ),
+    "hosts that return": ("tests/ssh/test_lost_hosts.py", "tests/ssh/test_sync.py"),
     "hosts": ("tests/ssh/",),
     "slurm": ("tests/slurm/",),
     "kubernetes": ("tests/kubernetes/",),

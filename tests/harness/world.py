@@ -267,6 +267,10 @@ class World:
         """Let all that goes to and from a host take so long."""
         self.hosts[host].delay = seconds
 
+    def set_clock(self, host: str, ahead: float) -> None:
+        """Have the clock of a host be wrong by so many seconds."""
+        self.hosts[host].clock_ahead = ahead
+
     def drop_links(self, host: str) -> None:
         """Break the connections to a host, which new ones can be made to."""
         for connection in list(self.hosts[host].connections):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from harness.command import Distrun
-from harness.kubernetes import Cluster, overlay
+from harness.kubernetes import Cluster
+from harness.pods import PodSpec
 from harness.waiting import wait_until
 
 COUNTS = (
@@ -37,20 +37,9 @@ def _ends_well(distrun: Distrun, job: str) -> str:
     return _events(distrun, job)
 
 
-def _links(distrun: Distrun) -> list[psutil.Process]:
-    """The processes on this machine that carry the links of a job."""
-    supervisor = psutil.Process(distrun.status()["supervisor_pid"])
-    below = supervisor.children(recursive=True)
-    return [each for each in below if "exec" in each.cmdline()]
-
-
 def _supervisor_and_below(distrun: Distrun) -> list[psutil.Process]:
     supervisor = psutil.Process(distrun.status()["supervisor_pid"])
     return [supervisor, *supervisor.children(recursive=True)]
-
-
-def _phases(pods: Cluster) -> list[str]:
-    return [each["status"]["phase"] for each in pods.objects("pods")]
 
 
 def _wait_for_step(distrun: Distrun, job: str, attempt: int) -> None:
@@ -70,7 +59,7 @@ done
 
 
 def test_what_kubernetes_does_to_pods_costs_no_restart_and_the_group_starts_together(
-    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
+    pods: Cluster, distrun: Distrun, pod_spec: PodSpec
 ) -> None:
     """A task runs out of its pod's memory, which counts; a pod is deleted; a node is drained.
 
@@ -100,20 +89,23 @@ def test_what_kubernetes_does_to_pods_costs_no_restart_and_the_group_starts_toge
 
 
 def test_a_launching_machine_that_sleeps_gets_new_pods_if_it_slept_for_too_long(
-    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
+    pods: Cluster, distrun: Distrun, pod_spec: PodSpec
 ) -> None:
     """Its links only stop at first. Then all is frozen until both pods have completed."""
     keys = {"restart": {"max": 1}, "timeouts": {"link": "8s", "grace": "1s"}}
     job = _launch(distrun, pod_spec(COUNTS.format(steps=40), **keys))
-    links = _links(distrun)
-    for each in links:
-        each.suspend()
+    for each in _supervisor_and_below(distrun):
+        if "exec" in each.cmdline():  # it carries a link
+            each.suspend()
     wait_until(lambda: _events(distrun, job).count("is restored") == 2, what="links are restored")
     frozen = _supervisor_and_below(distrun)
     for each in frozen:
         each.suspend()
     try:
-        wait_until(lambda: _phases(pods) == ["Succeeded"] * 2, what="both pods have completed")
+        wait_until(
+            lambda: [each["status"]["phase"] for each in pods.objects("pods")] == ["Succeeded"] * 2,
+            what="both pods have completed",
+        )
     finally:
         for each in frozen:
             each.resume()
@@ -125,7 +117,7 @@ def test_a_launching_machine_that_sleeps_gets_new_pods_if_it_slept_for_too_long(
 
 
 def test_a_node_that_is_cut_off_loses_its_pod_and_the_group_goes_on_elsewhere(
-    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
+    pods: Cluster, distrun: Distrun, pod_spec: PodSpec
 ) -> None:
     keys = {"restart": {"max": 1}, "timeouts": {"link": "8s", "grace": "1s"}}
     job = _launch(distrun, pod_spec(COUNTS.format(steps=60), **keys))
@@ -138,32 +130,3 @@ def test_a_node_that_is_cut_off_loses_its_pod_and_the_group_goes_on_elsewhere(
     # All that is left is deleted, which its node cannot confirm before it is back.
     assert all("deletionTimestamp" in each["metadata"] for each in pods.objects())
     pods.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
-
-
-def test_a_pod_that_is_evicted_for_its_own_excess_is_a_failure_in_the_words_of_the_kubelet(
-    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
-) -> None:
-    pod = overlay()
-    tmp = next(each for each in pod["spec"]["volumes"] if each["name"] == "tmp")
-    tmp["emptyDir"] = {"sizeLimit": "1Mi"}
-    script = "head -c 9000000 /dev/zero >/tmp/much; sleep 300"
-    spec = pod_spec(script, workers=1, kubernetes={"pod": pod})
-
-    done = distrun("launch", spec, timeout=120)
-
-    assert done.returncode == 69
-    assert 'Usage of EmptyDir volume "tmp" exceeds the limit "1Mi"' in done.stderr
-
-
-def test_links_that_are_lost_are_restored(
-    pods: Cluster, distrun: Distrun, pod_spec: Callable[..., Path]
-) -> None:
-    """The API server is killed: all links end, with exit 0 and no word."""
-    job = _launch(distrun, pod_spec(COUNTS.format(steps=60)))
-    pods.kill_api_server()
-    wait_until(lambda: "lost" in _events(distrun, job), what="the links are lost")
-    pods.start_api_server()
-
-    _ends_well(distrun, job)
-
-    assert distrun("logs", job).stdout.count("step 59 of attempt 0") == 2

@@ -12,9 +12,6 @@ import re
 import signal
 from typing import TYPE_CHECKING, Any
 
-import psutil
-import pytest
-
 from harness.command import recorded_events
 from harness.processes import alive
 from harness.waiting import wait_until
@@ -22,6 +19,7 @@ from harness.waiting import wait_until
 if TYPE_CHECKING:
     from harness.reaches import Reach
 
+MANY = 30_000
 MEET = """\
 import json, os, socket, time
 config = json.loads(os.environ["TF_CONFIG"])
@@ -40,22 +38,28 @@ else:
         except ConnectionRefusedError:
             time.sleep(0.1)
 print("met", config["task"]["index"], open("data.txt").read(), flush=True)
+if config["task"]["index"] == 0:
+    for number in range(MANY):
+        print("line", number, "of the many that this task prints")
 """
+# Ends when it is sent SIGUSR1.
 WRITES = """\
-import os, pathlib
+import itertools, os, pathlib, signal, time
+signals = []
+signal.signal(signal.SIGUSR1, lambda *_: signals.append(1))
 out = pathlib.Path("out")
 out.mkdir(exist_ok=True)
 task = os.environ["DISTRUN_TASK"]
 (out / task).write_text(task)
 (out / "same").write_text("same")
-os.execlp("sh", "sh", "-c", '''GO''')
+for step in itertools.count(1):
+    print(f"step {step} loss 0.5", flush=True)
+    time.sleep(0.05)
+    if signals:
+        break
 """
-# Ends at a signal; a child of it has left its session, and one prints without end.
-BUSY = "setsid sleep MARK & while :; do echo 0123456789012345678901234567890123456789; done"
-IDLE = "setsid sleep MARK & sleep MARK"
-UNTIL_GO = (
-    "trap 'go=1' USR1; i=0; while [ -z \"$go\" ]; do echo $((i=i+1)); sleep 0.05; done; : MARK"
-)
+# A child of it has left its session.
+COUNTS = "setsid sleep MARK & i=0; while :; do echo $((i=i+1)); sleep 0.05; done"
 
 
 def ended(launch: Any) -> tuple[int, str, str]:
@@ -68,22 +72,20 @@ def of_task(task: str, text: str) -> list[str]:
     return re.findall(rf"^{task} \| (.*)$", text, re.MULTILINE)
 
 
-def test_tasks_have_their_files_and_find_each_other(reach: Reach) -> None:
+def times_of(reach: Reach, *which: str) -> list[float]:
+    """When each line of a task was printed."""
+    shown = reach.distrun("logs", "--json", *which).stdout.splitlines()
+    return [json.loads(line)["at"] for line in shown]
+
+
+def test_tasks_have_their_files_find_each_other_and_print_much(reach: Reach) -> None:
+    """`doctor` and `plan` reach the hosts as a launch does, and leave nothing."""
     folder = reach.distrun.cwd / "it's a program"
     folder.mkdir()
-    folder.joinpath("train.py").write_text(MEET)
+    folder.joinpath("train.py").write_text(MEET.replace("MANY", str(MANY)))
     folder.joinpath("data.txt").write_text("data")
     program = {"script": "it's a program/train.py", "workdir": "it's a program"}
-    code, out, said = ended(reach.launch("", program=program))
-    assert code == 0, said
-    assert sorted(out.splitlines()) == ["worker:0 | met 0 data", "worker:1 | met 1 data"]
-    again = reach.distrun("logs")
-    assert sorted(again.stdout.splitlines()) == sorted(out.splitlines())
-
-
-def test_doctor_and_plan_leave_nothing(reach: Reach) -> None:
-    """They reach the hosts as a launch does, and start none of the tasks."""
-    spec = reach.write_spec(IDLE.replace("MARK", reach.mark))
+    spec = reach.write_spec("", program=program)
     code, out, said = ended(reach.start("doctor", "--json", spec))
     assert code == 0, said + out
     found = json.loads(out)["doctor"]
@@ -92,16 +94,31 @@ def test_doctor_and_plan_leave_nothing(reach: Reach) -> None:
     assert names == {each["host"] for each in found["checks"] if each["subject"] == "reached"}
     code, out, said = ended(reach.start("plan", spec))
     assert code == 0, said
-    assert reach.mark in out or "kind: Job" in out  # of pods, a plan knows no more
-    assert not reach.processes()
+    assert "train.py" in out or "kind: Job" in out  # of pods, a plan knows no more
+
+    code, out, said = ended(reach.start("launch", spec))
+    assert code == 0, said
+    assert of_task("worker:1", out) == ["met 1 data"], "the other one starves it"
+    first, *many = of_task("worker:0", out)
+    assert first == "met 0 data"
+    assert [int(line.split()[1]) for line in many] == list(range(MANY))
+    assert sorted(reach.distrun("logs").stdout.splitlines()) == sorted(out.splitlines())
+    times = times_of(reach, "-t", "worker:0")
+    assert len(times) == MANY + 1
+    assert times == sorted(times)
 
 
-def test_a_running_job_is_shown_and_kill_leaves_nothing(reach: Reach) -> None:
-    program = "print('step 1 loss 0.5'); print('step 2 loss 0.4', flush=True); time.sleep(1000)"
-    launch = reach.launch(f'setsid sleep MARK & exec python3 -c "import time; {program}  # MARK"')
+def test_a_running_job_is_shown_and_what_its_tasks_write_comes_back(reach: Reach) -> None:
+    work = reach.distrun.cwd / "work"
+    work.mkdir()
+    (work / "train.py").write_text(WRITES)
+    # It is not to listen at an address, however long it runs: that would be a warning.
+    program = {"script": "work/train.py", "workdir": "work", "results": ["out"]}
+    launch = reach.launch("", program={**program, "args": [reach.mark], "tf_config": "mine"})
     reach.wait_for_processes(2, "python")
     wait_until(
-        lambda: [t["progress"].get("STEP") for t in reach.distrun.status()["tasks"]] == [2, 2]
+        lambda: all(t["progress"].get("STEP", 0) > 1 for t in reach.distrun.status()["tasks"]),
+        what="both show their progress",
     )
     job = reach.distrun.status()
     assert {task["host"] for task in job["tasks"]} == {host["name"] for host in job["hosts"]}
@@ -110,70 +127,76 @@ def test_a_running_job_is_shown_and_kill_leaves_nothing(reach: Reach) -> None:
     page = (reach.distrun.cwd / "page.html").read_text()
     assert all(task in page for task in ("worker:0", "worker:1"))
     attached = reach.distrun.start("attach", stdout=-1, stderr=-1, text=True)
-    reach.distrun.checked("kill")
-    assert not reach.processes()
-    assert attached.wait(60) == ended(launch)[0] == 137
+    follow = reach.distrun.start("logs", "-f", "--timestamps", stdout=-1, text=True)
+    assert follow.stdout is not None
+    lines = [follow.stdout.readline()]
+    fetched = reach.distrun("fetch", "job", "out", "-o", "back")
+    wanted = {each: each for each in ("worker:0", "worker:1", "same")}
+    found = {each.name: each.read_text() for each in reach.distrun.cwd.glob("back/out/*")}
+    if reach.carrier:
+        assert fetched.returncode == 0, fetched.stderr
+        assert found == wanted
+    else:
+        assert fetched.returncode == 2
+        assert "what its tasks wrote is on this machine" in fetched.stderr
+
+    for each in reach.processes("python"):
+        each.send_signal(signal.SIGUSR1)
+    code, printed, said = ended(launch)
+    assert code == 0, said
+    assert ended(attached)[0] == 0
+    lines += follow.stdout.read().splitlines()
+    assert follow.wait(60) == 0
+    followed = [line.rstrip("\n").partition(" ")[2] for line in lines]
+    assert sorted(followed) == sorted(printed.splitlines())
+    assert {each.name: each.read_text() for each in work.glob("out/*")} == wanted
+    assert reach.distrun.status()["warnings"] == []
+    assert reach.fetched_later in reach.distrun("fetch", "job", "out", "-o", "later").stderr
 
 
-@pytest.mark.parametrize(
-    ("who", "script"), [("launch", BUSY), ("supervisor", IDLE), ("both", BUSY)],
-    ids=["launch", "supervisor", "both"],
-)  # fmt: skip
-def test_a_death_of_the_launching_side_leaves_nothing(who: str, script: str, reach: Reach) -> None:
-    launch = reach.launch(script, timeouts={"link": "5m", "grace": "2s"})
-    reach.wait_for_processes(2 * script.count("sleep"), "sleep")
-    supervisor = psutil.Process(reach.distrun.status()["supervisor_pid"])
-    command = supervisor.parent()
-    assert command is not None
-    for each in {"launch": [command], "supervisor": [supervisor]}.get(who, [command, supervisor]):
-        os.kill(each.pid, signal.SIGKILL)
-    # Far sooner than the lease of 5 min.
-    reach.wait_for_processes(0)
-    wait_until(lambda: not alive(supervisor))
-    ended(launch)
-
-
-def test_a_carrier_that_dies_costs_no_line_or_the_host(reach: Reach) -> None:
-    if not reach.carrier:
-        return
-    launch = reach.launch(UNTIL_GO, timeouts={"link": "60s" if reach.restores_links else "3s"})
+def test_a_carrier_that_dies_costs_no_line_or_the_host_and_kill_leaves_nothing(
+    reach: Reach,
+) -> None:
+    is_restored = reach.restores_links or not reach.carrier
+    launch = reach.launch(COUNTS, timeouts={"link": "60s" if is_restored else "3s"})
     tasks = reach.wait_for_processes(2, "sh")
-    carriers = reach.carriers()
-    assert len(carriers) == 2
+    carriers = reach.carriers() if reach.carrier else []
+    assert len(carriers) == (2 if reach.carrier else 0)
     for each in carriers:
         each.kill()
-    if reach.restores_links:
-        wait_until(lambda: reach.events().count("is restored") == 2, what="two links are restored")
+    if is_restored:
+        wait_until(
+            lambda: reach.distrun("events").stdout.count("is restored") == len(carriers),
+            what="the links are restored",
+        )
         assert all(map(alive, tasks))
-        reach.let_go()
+        reach.distrun.checked("kill")
+        assert not reach.processes()
     code, out, said = ended(launch)
-    assert code == (0 if reach.restores_links else 69), said
+    assert code == (137 if is_restored else 69), said
     for task in ("worker:0", "worker:1"):
         lines = list(map(int, of_task(task, out)))
         assert lines == list(range(1, len(lines) + 1))
-    assert not reach.processes()
-
-
-def test_an_agent_that_dies_is_a_lost_host_and_leaves_nothing(reach: Reach) -> None:
-    launch = reach.launch(IDLE, timeouts={"link": "10s"})
-    reach.wait_for_processes(4, "sleep")
-    shell = reach.processes("sh")[0]
-    agent = next(each for each in shell.parents() if each.name().startswith("python"))
-    agent.kill()
-    code, _, said = ended(launch)
-    assert code == 69, said
     reach.wait_for_processes(0)
 
 
-def test_a_group_starts_again_when_all_of_it_has_ended(reach: Reach) -> None:
+def test_a_group_starts_again_when_all_of_it_has_ended_and_an_agents_death_ends_it(
+    reach: Reach,
+) -> None:
     script = (
-        "echo attempt $DISTRUN_ATTEMPT $TF_CONFIG; [ $DISTRUN_ATTEMPT = 1 ] && exit 0; "
+        "echo attempt $DISTRUN_ATTEMPT $TF_CONFIG; "
+        "[ $DISTRUN_ATTEMPT = 1 ] && { setsid sleep MARK & sleep MARK; exit; }; "
         "[ $DISTRUN_TASK = worker:0 ] && { sleep 0.3; exit 3; }; "
         "trap 'sleep 0.3; exit 4' TERM; while :; do sleep 0.1; done"
     )
-    launch = reach.launch(script, restart={"max": 1, "backoff": "10ms"})
+    restart = {"max": 1, "backoff": "10ms"}
+    launch = reach.launch(script, restart=restart, timeouts={"link": "10s"})
+    reach.wait_for_processes(4, "sleep")
+    shell = reach.processes("sh")[0]
+    next(each for each in shell.parents() if each.name().startswith("python")).kill()
     code, out, said = ended(launch)
-    assert code == 0, said
+    assert code == 69, said
+    reach.wait_for_processes(0)
     for task in ("worker:0", "worker:1"):
         first, again = (line for line in of_task(task, out) if line.startswith("attempt"))
         assert first.replace("attempt 0", "attempt 1") == again
@@ -184,30 +207,17 @@ def test_a_group_starts_again_when_all_of_it_has_ended(reach: Reach) -> None:
     assert max(ends) <= min(starts)
 
 
-def test_much_output_comes_whole_and_starves_no_other_task(reach: Reach) -> None:
-    script = (
-        "if [ $DISTRUN_TASK = worker:1 ]; then echo one; exit; fi; "
-        "seq -f 'line %.0f of the many that this task prints' 100000"
-    )
-    code, out, said = ended(reach.launch(script))
-    assert code == 0, said
-    assert of_task("worker:1", out) == ["one"]
-    assert [int(line.split()[1]) for line in of_task("worker:0", out)] == list(range(1, 100_001))
-    shown = reach.distrun("logs", "--json", "-t", "worker:0").stdout.splitlines()
-    times = [json.loads(line)["at"] for line in shown]
-    assert len(times) == 100_000
-    assert times == sorted(times)
-
-
-def test_a_lost_job_is_resumed_and_keeps_its_lines(reach: Reach) -> None:
-    script = f"[ $DISTRUN_ATTEMPT = 1 ] && {{ echo again; exit; }}; {UNTIL_GO}"
-    launch = reach.launch(script)
+def test_a_job_whose_supervisor_dies_leaves_nothing_is_resumed_and_keeps_its_lines(
+    reach: Reach,
+) -> None:
+    script = f"[ $DISTRUN_ATTEMPT = 1 ] && {{ echo again; exit; }}; {COUNTS}"
+    launch = reach.launch(script, timeouts={"link": "5m", "grace": "2s"})
     reach.wait_for_processes(2, "sh")
     wait_until(lambda: reach.distrun("logs").stdout.count("| 5\n") == 2, what="both count")
     job = reach.distrun.status()["job_id"]
     os.kill(reach.distrun.status()["supervisor_pid"], signal.SIGKILL)
     assert ended(launch)[0] == 70
-    reach.wait_for_processes(0)
+    reach.wait_for_processes(0)  # far sooner than the lease ends
     code, _, said = ended(reach.start("resume", job))
     assert code == 0, said
     for task in ("worker:0", "worker:1"):
@@ -217,46 +227,5 @@ def test_a_lost_job_is_resumed_and_keeps_its_lines(reach: Reach) -> None:
         assert lines == list(range(1, len(lines) + 1))
         assert len(lines) >= 5
         assert again.endswith("---\nagain\n")
-        shown = reach.distrun("logs", job, "-t", task, "--json").stdout.splitlines()
-        times = [json.loads(line)["at"] for line in shown]
+        times = times_of(reach, job, "-t", task)
         assert times == sorted(times)
-
-
-def test_what_tasks_write_comes_back_while_they_run_and_at_the_end(reach: Reach) -> None:
-    work = reach.distrun.cwd / "work"
-    work.mkdir()
-    (work / "train.py").write_text(WRITES.replace("GO", UNTIL_GO.replace("MARK", reach.mark)))
-    # It is not to listen at an address, however long it runs: that would be a warning.
-    program = {"script": "work/train.py", "workdir": "work", "results": ["out"]}
-    launch = reach.launch("", program={**program, "tf_config": "mine"})
-    reach.wait_for_processes(2, "sh")
-    wait_until(lambda: reach.distrun("logs").stdout.count("| 5\n") == 2, what="both count")
-    fetched = reach.distrun("fetch", "job", "out", "-o", "back")
-    wanted = {each: each for each in ("worker:0", "worker:1", "same")}
-    found = {each.name: each.read_text() for each in reach.distrun.cwd.glob("back/out/*")}
-    if reach.carrier:
-        assert fetched.returncode == 0, fetched.stderr
-        assert found == wanted
-    else:
-        assert fetched.returncode == 2
-        assert "what its tasks wrote is on this machine" in fetched.stderr
-    reach.let_go()
-    code, _, said = ended(launch)
-    assert code == 0, said
-    assert {each.name: each.read_text() for each in work.glob("out/*")} == wanted
-    assert reach.distrun.status()["warnings"] == []
-    assert reach.fetched_later in reach.distrun("fetch", "job", "out", "-o", "later").stderr
-
-
-def test_followed_logs_end_with_the_job(reach: Reach) -> None:
-    launch = reach.launch(UNTIL_GO)
-    reach.wait_for_processes(2, "sh")
-    follow = reach.distrun.start("logs", "-f", "--timestamps", stdout=-1, text=True)
-    assert follow.stdout is not None
-    lines = [follow.stdout.readline()]
-    reach.let_go()
-    lines += follow.stdout.read().splitlines()
-    code, printed, said = ended(launch)
-    assert (code, follow.wait(60)) == (0, 0), said
-    followed = [line.rstrip("\n").partition(" ")[2] for line in lines]
-    assert sorted(followed) == sorted(printed.splitlines())

@@ -51,8 +51,6 @@ def test_a_command_that_is_missing_slow_or_fails_is_told(provide: Provide) -> No
     ("gres", "count"),
     [
         ("GRES=gpu(IDX:0)", 1),
-        ("GRES=gpu:2(IDX:0-1)", 2),
-        ("GRES=gpu:tesla:3(IDX:0,2-3)", 3),
         ("GRES=gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:2)", 3),
         ("GRES=gpu:4(CNT:4)", 4),
         ("GRES=", None),
@@ -108,9 +106,7 @@ def test_a_heterogeneous_job_is_refused() -> None:
         (f"{STEP} DUE TO TIME LIMIT ***", Code.SLURM_TIME_LIMIT),
         (f"{STEP} DUE TO PREEMPTION ***", Code.SLURM_PREEMPTED),
         (f"{STEP} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***", Code.SLURM_NODE_FAILED),
-        ("srun: error: Node failure on n1", Code.SLURM_NODE_FAILED),
         ("srun: error: n1: task 0: Out Of Memory", Code.SLURM_OUT_OF_MEMORY),
-        ("slurmstepd: error: Detected 1 oom_kill event in StepId=5.0.", Code.SLURM_OUT_OF_MEMORY),
         ("slurmstepd: error: Exceeded step memory limit at some point.", Code.SLURM_OUT_OF_MEMORY),
         (f"{STEP} ***", Code.SLURM_CANCELLED),
     ],
@@ -137,10 +133,6 @@ def test_the_accounting_is_asked_where_slurmctld_has_forgotten_the_job(provide: 
     found = step_end.ask("6")
     assert found is not None
     assert found.code is Code.SLURM_CANCELLED
-    provide("sacct", "echo OUT_OF_MEMORY")
-    found = step_end.ask("7")
-    assert found is not None
-    assert found.code is Code.SLURM_OUT_OF_MEMORY
 
 
 def test_a_job_that_is_preempted_is_told_from_one_that_is_cancelled(provide: Provide) -> None:
@@ -152,13 +144,6 @@ def test_a_job_that_is_preempted_is_told_from_one_that_is_cancelled(provide: Pro
         found = step_end.joined(words, step_end.ask("5"))
         assert found is not None
         assert (found.code, found.text) == (code, words.text)
-
-
-def test_slow_answers_are_not_waited_for(provide: Provide, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_end, "_STATE_SECONDS", 0.2)
-    provide("scontrol", "exec sleep 600")
-    provide("sacct", "exec sleep 600")
-    assert step_end.ask("8") is None
 
 
 def test_files_are_the_same_only_if_nothing_about_them_has_changed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 from pathlib import Path
@@ -14,39 +15,28 @@ from harness.values import not_none
 
 
 def test_a_limited_log_is_limited_on_its_host_and_here(ssh: Ssh, distrun: Distrun) -> None:
-    (h1,) = ssh.hosts(1)
-    noisy = "seq -f 'line %08.0f' {0}00000 {0}99999"
+    """A host that cannot limit it is refused before a start: ramfs has no holes."""
+    h1, h2 = ssh.hosts(2)
     own = "$(readlink /proc/$$/fd/1)"
-    script = f"{noisy.format(1)}; sleep 0.5; {noisy.format(2)}; sleep 0.5; du -k {own}; sleep 1"
-    spec = ssh.spec(script, [h1], logs={"max_size": "300KB"})
-    launched = distrun.checked("launch", spec)
+    script = f"seq -f 'line %08.0f' 100000 299999; sleep 0.5; du -k {own}; sleep 1"
+    limits = {"max_size": "300KB"}
+    launched = distrun.checked("launch", ssh.spec(script, [h1], logs=limits))
     kept = int(re.findall(r"(\d+)\t/.*worker-0.log", launched.stdout)[0])
     assert 300_000 <= kept * 1024 <= 300_000 + 64 * 1024 + 4096
     log = Path(distrun.status()["tasks"][0]["log"])
     assert log.stat().st_size > 200_000 * 14
     assert log.stat().st_blocks * 512 <= 300_000 + 64 * 1024 + 4096
-    shown = distrun("logs")
-    numbers = [int(each) for each in re.findall(r"line (\d{8})$", shown.stdout, re.MULTILINE)]
-    assert numbers == list(range(numbers[0], 300_000))
-    assert shown.stdout.startswith("worker:0 | line ")
-    assert shown.stderr.count("were dropped (logs.max_size: 300 kB)") == 1
+    numbers = re.findall(r"line (\d{8})$", distrun("logs").stdout, re.MULTILINE)
+    assert list(map(int, numbers)) == list(range(int(numbers[0]), 300_000))
 
-
-def test_a_host_that_cannot_limit_logs_is_refused_before_a_start(
-    ssh: Ssh, distrun: Distrun
-) -> None:
-    """ramfs has no holes."""
-    h1, h2 = ssh.hosts(2)
     h2.is_changed = True
     (h2.home / ".local").mkdir(exist_ok=True)
     h2.run("mount", "-t", "ramfs", "-o", "mode=0700", "none", str(h2.home / ".local"))
-    spec = ssh.spec("echo started", [h1, h2], logs={"max_size": "1MB"})
-    launched = distrun("launch", spec)
-    assert launched.returncode == 69, launched.stderr
-    said = " ".join(launched.stderr.split())
+    refused = distrun("launch", ssh.spec("echo started", [h1, h2], logs=limits))
+    assert refused.returncode == 69, refused.stderr
+    said = " ".join(refused.stderr.split())
     assert "h2 cannot be used: logs.max_size cannot limit the logs in '" in said
-    assert "set XDG_STATE_HOME for its login to a folder on a file system that can" in said
-    assert "started" not in launched.stdout
+    assert "started" not in refused.stdout
 
 
 def no_large_files() -> None:
@@ -70,16 +60,15 @@ def test_logs_that_cannot_be_copied_stay_on_their_host(ssh: Ssh, distrun: Distru
 def test_secrets_travel_over_the_link_alone(
     monkeypatch: pytest.MonkeyPatch, ssh: Ssh, distrun: Distrun
 ) -> None:
-    h1, h2 = ssh.hosts(2)
+    (h1,) = ssh.hosts(1)
     secret = "geheim" + "0123456789" * 3
     monkeypatch.setenv("A_TOKEN", secret)
     words, go = "echo it has ${#A_TOKEN} letters", distrun.cwd / "go"
     script = f'[ -n "$A_TOKEN" ] && {words}; until [ -e {go} ]; do sleep 0.05; done'
-    spec = ssh.spec(
-        script, [h1, h2],
-        program={"command": ["sh", "-c", script], "sync": "off", "pass_env": ["A_TOKEN"]},
-    )  # fmt: skip
-    launch = distrun.start("launch", spec, stdout=-1, stderr=-1, text=True)
+    program = {"command": ["sh", "-c", script], "sync": "off", "pass_env": ["A_TOKEN"]}
+    launch = distrun.start(
+        "launch", ssh.spec(script, [h1], program=program), stdout=-1, stderr=-1, text=True
+    )
     seen: set[str] = set()
     while launch.poll() is None:
         seen |= command_lines()
@@ -87,7 +76,7 @@ def test_secrets_travel_over_the_link_alone(
         if all(any(part in each for each in seen) for part in ("exec python3", words)):
             go.touch()
     assert launch.returncode == 0, not_none(launch.stderr).read()
-    assert not_none(launch.stdout).read().count("it has 36 letters") == 2
+    assert "it has 36 letters" in not_none(launch.stdout).read()
     assert go.exists(), "nothing was looked at"
     assert not [each for each in seen if secret in each]
     for folder in (distrun.home, ssh.network.folder):
@@ -97,8 +86,6 @@ def test_secrets_travel_over_the_link_alone(
 
 
 def command_lines() -> set[str]:
-    import os
-
     found = set()
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:

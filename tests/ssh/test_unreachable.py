@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import socket
+import subprocess
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pytest
 
 from harness.command import Distrun
 from harness.host_fixtures import Ssh
 from harness.network import Host
-from harness.requirements import missing
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -30,9 +32,9 @@ done
 """
 
 
-def refused(distrun: Distrun, spec: Path, **options: Any) -> str:
+def refused(distrun: Distrun, spec: Path) -> str:
     """What a launch says that ends for a host's sake."""
-    done = distrun("launch", spec, **options)
+    done = distrun("launch", spec)
     assert done.returncode == 69, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -95,20 +97,49 @@ def test_each_host_that_cannot_be_used_is_told_with_its_own_cause(
 def test_all_hosts_that_cannot_be_reached_are_named_at_once(
     monkeypatch: pytest.MonkeyPatch, ssh: Ssh, distrun: Distrun
 ) -> None:
-    (h1,) = ssh.hosts(1)
+    h1, h2 = ssh.hosts(2)
     # Where there is no name server, that is known before ssh is given up.
     monkeypatch.setenv("RES_OPTIONS", "timeout:2 attempts:1")
-    others = [f"{ssh.network.prefix}.200", f"{ssh.network.gateway}", "no-such-host.invalid"]
-    spec = ssh.spec(
-        "true", [h1], hosts=["h1", *others], cluster={"worker": 4},
-        ssh={"config_file": str(ssh.network.ssh_config), "connect_timeout": "2s",
-             "options": {"NumberOfPasswordPrompts": 0}},
-    )  # fmt: skip
+    others = [f"{ssh.network.prefix}.200", "no-such-host.invalid"]
+    config = distrun.cwd / "config"
+    config.write_text(
+        f"Host h1\n  Port 2222\nHost h2\n  ProxyJump h1\n{ssh.network.ssh_config.read_text()}"
+    )
+    keys = {"config_file": str(config), "connect_timeout": "2s"}
+    names = [h1.name, h2.name, *others]
+    spec = ssh.spec("true", [h1], hosts=names, cluster={"worker": 4}, ssh=keys)
     said = refused(distrun, spec)
     assert "hosts cannot be used\n" in said
+    assert "\n  h1: nothing listens at its ssh port" in said
+    assert f"\n  h2: its jump host {h1.address}: nothing listens" in said
     assert f"\n  {others[0]}: " in said
     assert "\n  no-such-host.invalid: its name cannot be resolved" in said
     assert said.count("its name cannot be resolved") == 1
+
+
+def test_a_connection_that_ssh_shares_among_logins_and_that_hangs_is_named(
+    ssh: Ssh, distrun: Distrun
+) -> None:
+    """A link over such a connection: tests/unit/test_ssh.py."""
+    _, h2 = ssh.hosts(2)
+    config, shared = distrun.cwd / "config", distrun.cwd / "shared"
+    config.write_text(
+        "Host h2\n  ProxyJump h1\nHost h1\n  ControlMaster auto\n  ControlPersist 300\n"
+        f"  ControlPath {shared}\n{ssh.network.ssh_config.read_text()}"
+    )
+    keys = {"config_file": str(config), "connect_timeout": "1s"}
+    spec = ssh.spec("true", [h2], ssh=keys)
+    distrun.checked("launch", spec)
+    ask = ["ssh", "-F", str(config), "-O", "check", "h1"]
+    said = subprocess.run(ask, capture_output=True, text=True, check=False).stderr
+    master = psutil.Process(int(not_none(re.search(r"pid=(\d+)", said))[1]))
+    master.suspend()  # it has outlived the job
+    try:
+        said = refused(distrun, spec)
+    finally:
+        master.kill()
+    assert f"ssh shares the connection to h1 among logins, which may hang ({shared})" in said
+    assert f"ssh -O exit -o ControlPath={shared} h1" in said
 
 
 def test_an_sshd_with_too_many_at_its_door_is_asked_again(ssh: Ssh, distrun: Distrun) -> None:
@@ -136,60 +167,28 @@ def test_hosts_without_a_disk_and_without_proc_are_told(ssh: Ssh, distrun: Distr
     assert " h1: there is no place for logs on it" in said
     assert "No space left on device" in said
     assert " h2: /proc is not mounted" in said
-    said = " ".join(refused(distrun, ssh.spec("true", [hidden])).split())
-    assert "mount it (mount -t proc proc /proc)" in said
 
 
-def test_nothing_at_the_port_is_told_and_whose_port_it_is(ssh: Ssh, distrun: Distrun) -> None:
-    h1, h2 = ssh.hosts(2)
-    keys: dict[str, Any] = {"config_file": str(ssh.network.ssh_config), "port": 2222}
-    said = refused(distrun, ssh.spec("true", [h1], ssh=keys))
-    assert "h1 cannot be used: nothing listens at its ssh port" in said
-    assert "Connection refused" in said
-    keys = {"config_file": keys["config_file"], "options": {"ProxyJump": "h2:2222"}}
-    said = refused(distrun, ssh.spec("true", [h1], ssh=keys))
-    assert f"h1 cannot be used: its jump host {h2.address}: nothing listens" in said
-
-
-@pytest.mark.parametrize("shell", ["bash", "fish", "tcsh"])
-def test_a_profile_that_prints_disturbs_nothing(shell: str, ssh: Ssh, distrun: Distrun) -> None:
-    path = shutil.which(shell)
-    if path is None:
-        pytest.skip(not_none(missing([shell])))
-    (h1,) = ssh.hosts(1)
-    h1.change(shell=path)
+def test_profiles_that_print_and_a_home_that_is_read_only_disturb_nothing(
+    ssh: Ssh, distrun: Distrun
+) -> None:
     profiles = {"bash": ".bashrc", "fish": ".config/fish/config.fish", "tcsh": ".cshrc"}
-    profile = h1.home / profiles[shell]
-    profile.parent.mkdir(parents=True, exist_ok=True)
-    profile.write_text(
-        'echo "Welcome to the {}"\nprintf "\\\\000\\\\000\\\\000\\\\020no frame"\necho oops >&2\n'
-    )
-    done = distrun.checked("launch", ssh.spec("echo fine", [h1], cluster={"worker": 1}))
-    assert done.stdout == "worker:0 | fine\n"
-
-
-def test_a_read_only_home_will_do(ssh: Ssh, distrun: Distrun) -> None:
-    (h1,) = ssh.hosts(1)
-    h1.run("mount", "-o", "remount,bind,ro", str(h1.home))
-    try:
-        done = distrun("launch", ssh.spec('touch "$HOME/x" || echo ro', [h1]))
-    finally:
-        h1.run("mount", "-o", "remount,bind,rw", str(h1.home))
-    assert done.returncode == 0, done.stderr
-    assert "worker:0 | ro" in done.stdout.splitlines()
-
-
-def test_a_dry_run_asks_the_hosts_too(ssh: Ssh, distrun: Distrun) -> None:
-    h1, h2 = ssh.hosts(2)
-    spec = ssh.spec("true", [h1, h2])
-    done = distrun.checked("launch", "--dry-run", spec)
-    assert f"{h2.address}:" in done.stdout
-    ssh.network.folder.joinpath("ssh_config").rename(ssh.network.folder / "gone")
-    try:
-        failed = distrun("plan", spec)
-    finally:
-        ssh.network.folder.joinpath("gone").rename(ssh.network.folder / "ssh_config")
-    assert failed.returncode in (65, 69)
+    installed = {shell: path for shell in profiles if (path := shutil.which(shell))}
+    *on, read_only = ssh.hosts(len(installed) + 1)
+    for host, (shell, path) in zip(on, installed.items(), strict=True):
+        host.change(shell=path)
+        profile = host.home / profiles[shell]
+        profile.parent.mkdir(parents=True, exist_ok=True)
+        profile.write_text(
+            'echo "Welcome"\nprintf "\\\\000\\\\000\\\\000\\\\020no frame"\necho oops >&2\n'
+        )
+    read_only.is_changed = True
+    read_only.run("mount", "-o", "remount,bind,ro", str(read_only.home))
+    script = '(: > "$HOME/x") && echo fine || echo read-only'
+    done = distrun.checked("launch", ssh.spec(script, [*on, read_only]))
+    words = [*("fine" for _ in on), "read-only"]
+    printed = [f"worker:{index} | {word}" for index, word in enumerate(words)]
+    assert {*printed} <= {*done.stdout.splitlines()}
 
 
 def test_what_a_login_leaves_printing_disturbs_nothing(ssh: Ssh, distrun: Distrun) -> None:
@@ -209,3 +208,22 @@ def test_what_a_login_leaves_printing_disturbs_nothing(ssh: Ssh, distrun: Distru
     assert "lost" not in distrun("events").stdout
     # Far sooner than an agent would go that takes its link for lost: after a minute.
     wait_until(lambda: not ssh.processes(h1, "python3"), 30)
+
+
+def test_a_dead_agent_is_noticed_where_a_profile_leaves_a_process_that_holds_ssh(
+    ssh: Ssh, distrun: Distrun
+) -> None:
+    (h1,) = ssh.hosts(1)
+    h1.change(shell="/bin/bash")
+    h1.home.joinpath(".bashrc").write_text("sleep 1000 &\n")
+    fifo = distrun.cwd / "fifo"
+    os.mkfifo(fifo)
+    # Its silence is noticed well before the end of the lease, which would be told otherwise.
+    spec = ssh.spec(f"exec cat {fifo}", [h1], timeouts={"link": "24s"})
+    launch = distrun.start("launch", spec, stdout=-3, stderr=-1, text=True)
+    (task,) = wait_until(lambda: ssh.processes(h1, "cat"))
+    not_none(task.parent()).kill()
+    _, said = launch.communicate(timeout=60)
+    assert launch.returncode == 69
+    assert "its agent is gone" in said
+    assert not task.is_running()

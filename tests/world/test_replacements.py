@@ -204,6 +204,18 @@ def test_an_agent_that_is_back_before_the_restart_holds_other_ports(world: Launc
     job.succeed()
 
 
+def test_clocks_that_are_an_hour_off_change_nothing(world: Launch) -> None:
+    job = world(3, spares=1, is_launched=False)
+    job.set_clock("h2", 3600)
+    job.set_clock("h3", -3600)
+    job.launch()
+    behind = {each["name"]: each["clock_behind_seconds"] for each in job.status()["hosts"]}
+    assert behind == pytest.approx({"h1": 0, "h2": -3600, "h3": 3600}, abs=1)
+    job.cut("h2")
+    job.until(lambda: job.running.get("worker:1") == "h3", 90)
+    job.succeed()
+
+
 def test_a_second_host_is_lost_while_the_first_is_replaced(world: Launch) -> None:
     job = world(5, cluster={"worker": 3}, spares=2, timeouts={"start": "10m"})
     job.cut("h2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -161,3 +162,17 @@ def test_a_host_that_stays_away_is_named_with_the_folder_of_its_logs(world: Laun
     (folder,) = job.files_left_on("h2")
     assert str(folder) in job.told()
     assert "LogsIncomplete" in job.kinds
+
+
+def test_output_after_an_unfinished_line_is_that_of_its_own_attempt(world: Launch) -> None:
+    """The former attempt's last words have no newline, as those of a progress bar."""
+    job = world(1, cluster={"worker": 1}, restart={"max": 0})
+    error = 'File "old.py", line 7, in <module>\nValueError: an old error'
+    job.print("worker:0", f"Traceback (most recent call last):\n  {error}\ncaught: going on")
+    lose_supervisor(job)
+    job.resume()
+    job.until(lambda: len(job.attempts) == 2)
+    job.exit("worker:0", 1)
+    assert job.end() == 1
+    assert job.status()["verdict"]["kind"] == "exit"
+    assert re.search(r"going on\n--- attempt 1, ", job.log("worker:0"))
