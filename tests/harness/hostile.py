@@ -18,7 +18,6 @@ import selectors
 import shutil
 import signal
 import struct
-import tempfile
 import types
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -41,8 +40,9 @@ from distrun.agent.protocol import (
 from distrun.agent.protocol.causes import CauseError
 from distrun.agent.protocol.channel import ProtocolError, encode_body
 from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
-from distrun.job import events, record
-from distrun.job.folder import JobFolder
+from distrun.job import events
+from distrun.job import folder as job_folder
+from distrun.job.folder import JobFolder, JobStore
 from distrun.job.json_output import output_json
 from distrun.job.record import _decode_line
 from distrun.logs.merge import merged
@@ -404,11 +404,10 @@ class World:
         timeouts: Timeouts | None = None,
         changes: Mapping[str, Any] | None = None,
     ) -> None:
-        self.lines: list[bytes] = []
-        """The record."""
         self.now = 1000.0
         self.folder = folder
-        self._log_folder = Path(tempfile.mkdtemp(dir=folder))
+        self._job = job_folder.create(JobStore(folder).new_folder("job"), b"")
+        self._log_of = self._job.log_of
         good_roles = [each for each in (Role.CHIEF, Role.WORKER, Role.PS) if each is not evil_role]
         self.good_tasks = [f"{role.value}:0" for role in good_roles]
         self.evil_task = f"{evil_role.value}:0"
@@ -438,7 +437,7 @@ class World:
             mock.patch("distrun.supervisor.hosts.pool.processes", NO_PROCESSES),
             mock.patch("distrun.supervisor.job_hosts.make_reach", self._make_reach),
             mock.patch(f"{supervisor}.Clients", self._as_clients),
-            mock.patch.object(record, "EventLog", self._as_event_log),
+            mock.patch.object(JobFolder, "listen", bool),
             mock.patch("selectors.DefaultSelector", InstantSelector),
             mock.patch("distrun.agent.linux.syscalls.signal_pipe", return_value=self._signals[0]),
             # Where no process can be made, questions are answered at once: a fork has a real clock.
@@ -449,30 +448,15 @@ class World:
         for patch in self._patches:
             patch.start()
         try:
-            self._start(folder, spec, sends_files=sends_files, has_preflight=has_preflight)
+            self._start(spec, sends_files=sends_files, has_preflight=has_preflight)
         except BaseException:  # the clock of other tests must go on
             mock.patch.stopall()
             raise
 
-    def _start(self, folder: Path, spec: Spec, *, sends_files: bool, has_preflight: bool) -> None:
+    def _start(self, spec: Spec, *, sends_files: bool, has_preflight: bool) -> None:
         """Create the supervisor, and have it begin to prepare the job."""
-        job_folder: Any = types.SimpleNamespace(
-            job_id="job-1",
-            path=folder,
-            descriptor=None,
-            logs=self._log_folder,
-            plan_file=folder / "plan.json",
-            events_file=folder / "events.jsonl",
-            log_of=self._log_of,
-            history_of=lambda task: folder / "history" / f"{task}.jsonl",
-            size_of_log=lambda task: JobFolder.size_of_log(job_folder, task),
-            end_line=lambda task: JobFolder.end_line(job_folder, task),
-            lasting_files=tuple,
-            listen=bool,
-            shown=str,
-        )
         self._supervisor = Supervisor(
-            job_folder,
+            self._job,
             spec,
             self,  # type: ignore[arg-type]
             cause_text,
@@ -481,7 +465,7 @@ class World:
         )
         created = events.JobCreated(
             at=NOW,
-            job_id="job-1",
+            job_id=self._job.job_id,
             name="job",
             strategy=spec.strategy,
             success=spec.success,
@@ -525,20 +509,9 @@ class World:
         self._supervisor._loop.close()
         for descriptor in self._signals:
             os.close(descriptor)
-        shutil.rmtree(self._log_folder)
-
-    def _log_of(self, task: str) -> Path:
-        return self._log_folder / f"{task.replace(':', '-')}.log"
-
-    # In place of the record and the commands ------------------------------------------------
-
-    def _as_event_log(self, _: str) -> World:
-        return self
-
-    def append(self, event: events.Event) -> dict[str, Any]:
-        encoded = events.encode(event)
-        self.lines.append(json.dumps(encoded).encode("ascii"))
-        return encoded
+        self._supervisor._job.record._log.close()
+        self._job.release_lock()
+        shutil.rmtree(self._job.path)
 
     def _as_clients(self, *_: Any) -> Any:
         return types.SimpleNamespace(
@@ -661,6 +634,11 @@ class World:
         raise AssertionError(f"the job does not end: {self.state}")
 
     # What must hold afterwards -------------------------------------------------------------
+
+    @property
+    def lines(self) -> list[bytes]:
+        """The record."""
+        return self._job.events_file.read_bytes().splitlines()
 
     @property
     def record(self) -> list[events.Event]:

@@ -59,7 +59,7 @@ def test_what_tasks_wrote_comes_back_and_goes_on_and_results_by_themselves(
     (warning,) = distrun.status()["warnings"]
     assert warning.startswith("results are not all here: h2: out/pipe: a named pipe")
 
-    done = distrun.checked("fetch", "job", "-o", "back", "--json")
+    done = distrun.checked("fetch", "job", "out", "-o", "back", "--json")
     found = json.loads(done.stdout)
     reader = Reader(PAGE.read_text())
     reader.check("fetch", found)
@@ -84,14 +84,14 @@ def test_what_tasks_wrote_comes_back_and_goes_on_and_results_by_themselves(
 
     # Only what changed comes; newer files stay.
     (back / "same").unlink()
-    again = distrun("fetch", "job", "-o", "back")
+    again = distrun("fetch", "job", "out", "-o", "back")
     assert "fetched 1 file (12 B) into back; 5 files had not changed" in again.stderr
     (back / "same").write_text("mine")
-    kept = distrun("fetch", "job", "-o", "back")
+    kept = distrun("fetch", "job", "out", "-o", "back")
     assert kept.returncode == 2
     assert "out/same; nothing was fetched" in kept.stderr
     assert (back / "same").read_text() == "mine"
-    distrun.checked("fetch", "job", "-o", "back", "--force")
+    distrun.checked("fetch", "job", "out", "-o", "back", "--force")
     assert (back / "same").read_text() == "same in both"
     assert "fetched 2 files" in distrun("fetch", "job", "out/diff*", "-o", "less").stderr
     no_folder = distrun("fetch", "job", "-o", "job/train.py/in")
@@ -106,7 +106,7 @@ def test_a_fetch_that_was_cut_goes_on_where_it_was(ssh: Ssh, distrun: Distrun) -
     script = f"mkdir out; head -c {size} /dev/zero | tr '\\0' x > out/large"
     distrun.checked("launch", ssh.spec(script, [h1]))
     h1.slow_down("40mbit")
-    process = distrun.start("fetch", "job", "-o", "back", stderr=-1, text=True)
+    process = distrun.start("fetch", "job", "out", "-o", "back", stderr=-1, text=True)
 
     def parts() -> list[int]:
         return [each.stat().st_size for each in (distrun.cwd / "back").rglob("*.distrun-part")]
@@ -121,7 +121,7 @@ def test_a_fetch_that_was_cut_goes_on_where_it_was(ssh: Ssh, distrun: Distrun) -
     assert "to go on: the same command" in told
     (before,) = parts()
     assert 0 < before < size
-    distrun.checked("fetch", "job", "-o", "back")
+    distrun.checked("fetch", "job", "out", "-o", "back")
     assert parts() == []
     large = distrun.cwd / "back" / "out" / "large"
     assert large.stat().st_size == size
