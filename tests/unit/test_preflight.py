@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,34 +124,10 @@ def test_what_one_host_differs_in_is_said_of_that_host(
     assert check.subject in Subject
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "expected"),
-    [
-        ({}, {}, []),
-        ({}, {"unseen": ["x"]}, [("b", "shared", "failed")]),
-        ({}, {"unseen": ["args"]}, [("b", "shared", "warning")]),
-        ({"unwritten": ["x"]}, {"unseen": ["x"]}, [("a", "shared", "failed")]),
-        ({}, {"unwritten": ["x"], "unseen": ["x", "args"]},
-         [("b", "shared", "failed"), ("b", "shared", "warning")]),
-    ],
-)  # fmt: skip
-def test_folders_that_hosts_share(
-    a: dict[str, Any], b: dict[str, Any], expected: list[tuple[str, str, str]]
-) -> None:
-    """Only what the spec names must be shared; what the first host did not write, none sees."""
-
-    def answers(
-        name: str, unwritten: Sequence[str] = (), unseen: Sequence[str] = ()
-    ) -> HostAnswers:
-        lacks = [Cause(Code.FOLDER_NOT_SHARED, path=each) for each in unseen]
-        fails = tuple(Cause(Code.FOLDER_NOT_USABLE, path=each, errno=30) for each in unwritten)
-        return host(name, unwritten=fails, dialled=Dialled([], unseen=lacks))
-
-    checks = judged(
-        answers("a", **a), answers("b", **b), folders=("x", "args"), shared=("x",), writer="a"
-    )
-    assert bad(checks) == expected
-    assert all(cause_advice(each.cause) for each in checks if each.grade is not Grade.OK)
+def blind(name: str, *folders: str) -> HostAnswers:
+    """A host that does not see what another one has written to these folders."""
+    lacks = [Cause(Code.FOLDER_NOT_SHARED, path=each) for each in folders]
+    return host(name, dialled=Dialled([], unseen=lacks))
 
 
 @pytest.mark.parametrize(
@@ -174,6 +150,8 @@ def test_a_host_whose_link_is_much_slower_than_the_others(
     assert Subject.BANDWIDTH not in {each.subject for each in judged(host("a"))}
 
 
+FOLDERS: dict[str, Any] = {"folders": ("x", "args"), "shared": ("x",), "writer": "a"}
+UNWRITTEN = (Cause(Code.FOLDER_NOT_USABLE, path="x", errno=30),)
 OTHERS: dict[str, Any] = {"python": "3.12.1", "tensorflow": "2.22.0"}
 LACKING = host("a", tensorflow="", missing=("tensorflow",))
 LONELY = host("b", ports=0, calls=1, dialled=Dialled([Unreachable("10.0.0.1", 20000, REFUSED)]))
@@ -194,6 +172,11 @@ CASES: dict[str, tuple[list[HostAnswers], dict[str, Any], list[tuple[str, str, s
     # This machine's script is what the others are held to.
     "script": ([host("a"), host("b"), host("c", digest="bb")], {"digest": "bb"},
                [("a", "script", "failed"), ("b", "script", "failed")]),
+    # Only folders that the spec names must be shared; what is not written, nobody sees.
+    "a folder of the spec": ([host("a"), blind("b", "x")], FOLDERS, [("b", "shared", "failed")]),
+    "one of arguments": ([host("a"), blind("b", "args")], FOLDERS, [("b", "shared", "warning")]),
+    "not written": ([host("a", unwritten=UNWRITTEN), blind("b", "x")], FOLDERS,
+                    [("a", "shared", "failed")]),
     "an evaluator that reaches nobody": ([host("a"), LONELY], {}, [("a", "network", "warning")]),
 }  # fmt: skip
 """The hosts' answers, what is known of them, and what is not good."""
@@ -202,7 +185,9 @@ CASES: dict[str, tuple[list[HostAnswers], dict[str, Any], list[tuple[str, str, s
 @pytest.mark.parametrize("case", CASES)
 def test_hosts_are_measured_by_each_other(case: str) -> None:
     hosts, about, expected = CASES[case]
-    assert sorted(bad(judged(*hosts, **about))) == expected
+    checks = judged(*hosts, **about)
+    assert sorted(bad(checks)) == expected
+    assert all(cause_advice(each.cause) for each in checks if each.grade is Grade.FAILED)
 
 
 @pytest.mark.parametrize(
