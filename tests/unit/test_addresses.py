@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from distrun.spec.addresses import is_loopback
 from distrun.supervisor.hosts.addresses import login_address, own_address
 from distrun.supervisor.hosts.local import LocalReach
 from distrun.supervisor.hosts.report_checker import ReportChecker
-from harness.values import not_none
 
 HERE = socket.gethostname()
 
@@ -81,53 +79,31 @@ def test_this_machine_is_never_localhost_beside_others(other: Hello, has_route: 
     assert found["other"] == other.hostname
 
 
-@pytest.mark.parametrize(
-    "seen_from",
-    ["224.0.0.1", "255.255.255.255", "0.0.0.0", "::", "ff02::1", "127.0.0.1", "169.254.169.254",
-     "fe80::1%lo", "192.0.2.7"],
-)  # fmt: skip
+@pytest.mark.parametrize("seen_from", ["224.0.0.1", "::", "127.0.0.1", "fe80::1%lo", "192.0.2.7"])
 def test_a_host_cannot_choose_the_address_of_this_machine(seen_from: str) -> None:
     own = own_address([hello("gpu1", "198.18.0.3", seen_from)], source_address=lambda _: "10.1.1.1")
     assert own == "10.1.1.1"
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["224.0.0.1", "239.1.2.3", "255.255.255.255", "240.0.0.1", "0.0.0.0", "::", "ff02::1",
-     "::ffff:224.0.0.1", "::ffff:0.0.0.0", "gpu1", "10.0.0.1 ", "10.0.0.1%$(id)",
-     "2001:db8::1%$(id)", "fd00::1%;id"],
-)  # fmt: skip
+NO_CONNECTION = ("224.0.0.1", "240.0.0.1", "0.0.0.0", "ff02::1", "::ffff:0.0.0.0", "gpu1",
+                 "10.0.0.1 ", "10.0.0.1%$(id)", "fd00::1%;id")  # fmt: skip
+ODD_NETWORKS = ("", "100.64.0.1", "127.0.0.1", "fe80::1%eth0", "169.254.3.4", "::ffff:10.0.0.1")
+
+
+@pytest.mark.parametrize("address", [*NO_CONNECTION, *ODD_NETWORKS])
 @pytest.mark.parametrize("field", ["address", "seen_from"])
 def test_an_address_that_no_connection_has_is_a_fault(field: str, address: str) -> None:
     said = hello("gpu1")._replace(pid=7, **{field: address})
-    fault = not_none(ReportChecker().find_fault(said))
-    assert fault.code is Code.REPORT_INVALID
-    assert f"{field} is " in fault.text
+    fault = ReportChecker().find_fault(said)
+    assert (fault is None) is (address in ODD_NETWORKS)
+    assert fault is None or (fault.code is Code.REPORT_INVALID and f"{field} is " in fault.text)
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["", "10.0.0.1", "100.64.0.1", "127.0.0.1", "::1", "fe80::1%eth0", "169.254.3.4", "fd00::7",
-     "2001:db8::5", "64:ff9b::a00:1", "::ffff:10.0.0.1", "198.51.100.3", "8.8.8.8"],
-)  # fmt: skip
-def test_a_host_in_an_odd_network_is_no_fault(address: str) -> None:
-    said = hello("gpu1", address, address)._replace(pid=7)
-    assert ReportChecker().find_fault(said) is None
-
-
-@pytest.mark.parametrize(
-    ("said", "ends"),
-    [
-        ("10.0.0.9 5022 10.0.0.1 22", ("10.0.0.9", "10.0.0.1")),
-        ("fe80::9%eth0 5022 fe80::1%eth0 22", ("fe80::9%eth0", "fe80::1%eth0")),
-        ("UNKNOWN 65535 UNKNOWN 65535", ("", "")),
-        ("10.0.0.9 5022 UNKNOWN 65535", ("10.0.0.9", "")),
-        ("10.0.0.9 5022", ("", "")),
-        ("", ("", "")),
-    ],
-)
-def test_only_addresses_are_taken_from_sshd(said: str, ends: Any) -> None:
-    assert connection_addresses(said) == ends
+def test_only_addresses_are_taken_from_sshd() -> None:
+    said = "fe80::9%eth0 5022 fe80::1%eth0 22"
+    assert connection_addresses(said) == ("fe80::9%eth0", "fe80::1%eth0")
+    assert connection_addresses("10.0.0.9 5022 UNKNOWN 65535") == ("10.0.0.9", "")
+    assert connection_addresses("10.0.0.9 5022") == connection_addresses("") == ("", "")
 
 
 def test_another_name_of_this_machine_is_dialled_as_this_machine_is() -> None:

@@ -48,9 +48,6 @@ PURE_STDLIB = {
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
 NEWER_THAN_3_8 = {"graphlib", "tomllib", "zoneinfo", "annotationlib", "compression"}
 JOBS_FILES = {"batch.json", "events.jsonl", "plan.json", "spec.yaml"}
-KINDS_OF_HOSTS = {"is_local", "is_remote", "LocalReach", "SshReach"}
-KIND_ATTRIBUTES = {"local", "reach"}
-"""Attributes of a host in the spec that say how it is reached."""
 STRATEGY_NAMES = set(STRATEGIES) - {"default"}  # an everyday word
 
 
@@ -93,16 +90,6 @@ class Module:
             for alias in node.names:
                 inner = f"{origin}.{alias.name}"
                 yield node.lineno, inner if inner in self.siblings else origin
-        elif isinstance(node, ast.Call) and called(node) in {
-            "__import__",
-            "import_module",
-            "importlib.import_module",
-        }:
-            yield from (
-                (node.lineno, argument.value)
-                for argument in node.args[:1]
-                if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-            )
 
     def _origin(self, node: ast.ImportFrom) -> str:
         if not node.level:
@@ -196,46 +183,22 @@ def texts_stand_in_one_place(module: Module) -> Iterator[Violation]:
 
 def only_the_command_line_exits(module: Module) -> Iterator[Violation]:
     """Everything else raises an error of distrun.errors; one place makes it an exit code."""
-    if module.within("distrun.cli") or not module.within("distrun"):
+    if not module.within("distrun") or module.within("distrun.cli", "distrun.__main__"):
         return
-    if module.name.endswith(".__main__"):
-        return
-    entry = {
-        inner
-        for node in module.tree.body
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
-        for inner in ast.walk(node)
-    }
+    entries = [node for node in module.tree.body if isinstance(node, ast.If)]
+    entry = {inner for node in entries if "__main__" in ast.unparse(node.test)
+             for inner in ast.walk(node)}  # fmt: skip
     for node in module.nodes:
-        if node in entry:
-            continue
-        if isinstance(node, ast.Call) and called(node) in {"sys.exit", "exit", "quit"}:
-            yield node.lineno, f"calls {called(node)}"
-        if isinstance(node, ast.ImportFrom) and node.module == "sys":
-            yield from ((node.lineno, "imports exit") for a in node.names if a.name == "exit")
-        if isinstance(node, ast.Raise) and "SystemExit" in ast.unparse(node):
-            yield node.lineno, "raises SystemExit"
-
-
-def only_the_hosts_package_asks_for_the_kind(module: Module) -> Iterator[Violation]:
-    """How a host is reached is one module's knowledge; others read the facts of its reach."""
-    if not module.within("distrun") or module.within("distrun.supervisor.hosts", "distrun.spec"):
-        return
-    for node in module.nodes:
-        named = getattr(node, "attr", None) or getattr(node, "id", None) or getattr(node, "arg", "")
-        if isinstance(node, ast.alias):
-            named = node.name
-        if named in KINDS_OF_HOSTS:
-            yield getattr(node, "lineno", 0), f"names {named}"
-        if isinstance(node, ast.Attribute) and node.attr in KIND_ATTRIBUTES:
-            yield node.lineno, f"reads {ast.unparse(node)}"
+        calls = isinstance(node, ast.Call) and called(node) in {"sys.exit", "exit", "quit"}
+        raises = isinstance(node, ast.Raise) and "SystemExit" in ast.unparse(node)
+        if (calls or raises) and node not in entry:
+            yield node.lineno, f"exits: {ast.unparse(node)}"
 
 
 RULES: tuple[Rule, ...] = (
     modules_keep_to_their_borders,
     texts_stand_in_one_place,
     only_the_command_line_exits,
-    only_the_hosts_package_asks_for_the_kind,
 )
 
 
@@ -355,20 +318,10 @@ def is_program(text: object) -> bool:
     return any(isinstance(each, (ast.Import, ast.ImportFrom)) for each in tree.body)
 
 
-def module_run_by_its_file(node: ast.AST, beside: Path) -> Path | None:
-    """Return the module that `[python, probe.__file__]` starts."""
-    if not (isinstance(node, ast.Attribute) and node.attr == "__file__"):
-        return None
-    if not isinstance(node.value, ast.Name) or node.value.id in {"os", "sys"}:
-        return None
-    [found] = PACKAGE.rglob(f"{beside.name}/{node.value.id}.py")
-    return found
-
-
 @functools.cache
 def sources() -> dict[str, str]:
     """All of them. Not made while tests are collected: every pytest process does that."""
-    texts = {}
+    texts = {PROBE.name: PROBE.read_text()}
     for path, parsed in modules():
         if not parsed.within("distrun"):
             continue
@@ -376,10 +329,7 @@ def sources() -> dict[str, str]:
         if parsed.within("distrun.agent"):
             texts[name] = path.read_text()
         for node in parsed.nodes:
-            module = module_run_by_its_file(node, path.parent)
-            if module is not None:
-                texts[str(module.relative_to(LAUNCHER))] = module.read_text()
-            elif isinstance(node, ast.Constant) and is_program(node.value):
+            if isinstance(node, ast.Constant) and is_program(node.value):
                 texts[f"{name}:{node.lineno}"] = str(node.value)
     return texts
 

@@ -58,17 +58,10 @@ def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(
         assert max(gaps) <= 3 * seconds / (MOST_SAMPLES // 2)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"[" * 100_000,
-        b"\xff\xfe",
-        json.dumps({**vars(FIRST), "at": "soon"}).encode(),
-        json.dumps({**vars(FIRST), "memory_bytes": 10**400}).encode(),
-        json.dumps({**vars(FIRST), "progress": [1]}).encode(),
-    ],
-    ids=lambda line: line[:30].decode(errors="replace"),
-)
+DAMAGED = (b"[" * 100_000, b"\xff\xfe", json.dumps({**vars(FIRST), "at": "soon"}).encode())
+
+
+@pytest.mark.parametrize("line", DAMAGED)
 def test_a_damaged_line_is_skipped(folder: JobFolder, line: bytes) -> None:
     HistoryLog(folder).append("worker:0", FIRST)
     path = folder.history_of("worker:0")

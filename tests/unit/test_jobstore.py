@@ -62,9 +62,7 @@ def test_a_job_is_found_by_id_name_and_prefix(store: JobStore) -> None:
     other = add(store, "other job", order=3)
     assert [folder.path for folder in store.folders()] == [old.path, new.path, other.path]
     found = {old.job_id: old, "mnist": new, "other job": other, "other-j": other}
-    assert {name: store.find(name).path for name in found} == {
-        name: folder.path for name, folder in found.items()
-    }
+    assert all(store.find(name).path == each.path for name, each in found.items())
     assert store.newest().path == other.path
 
 
@@ -81,20 +79,6 @@ def test_what_cannot_be_found_names_what_is_there(store: JobStore) -> None:
     with pytest.raises(UsageError, match="no job 'x'") as error:
         store.find("x")
     assert all(job_id in str(error.value.hint) for job_id in ids)
-
-
-def test_what_is_no_job_or_broken_is_in_nobodys_way(store: JobStore) -> None:
-    good = add(store, "good", order=5)
-    job_folder.create(store.new_folder("no record yet"), b"x")
-    broken = add(store, "broken", order=9)
-    broken.events_file.write_bytes(b"\x00\xff garbage\n[1]\n{}\n")
-    (store.jobs / "a file").write_text("x")
-    (store.jobs / ".new-half").mkdir()
-    (store.jobs / "empty").mkdir()
-    assert store.find("good").path == good.path
-    with pytest.raises(UsageError, match="no job 'nothing'"):
-        store.find("nothing")
-    assert not {"a file", ".new-half"} & {folder.job_id for folder in store.folders()}
 
 
 def test_a_folder_appears_whole_or_not_at_all(store: JobStore) -> None:
@@ -129,14 +113,17 @@ def test_a_supervisor_is_reached_in_a_folder_of_any_depth(tmp_path: Path) -> Non
     assert folder.connect() is None
 
 
-@pytest.mark.parametrize("name", ["a\x1b[2Jb", "a\nb", "\u202eb", "a\udcffb"])
-def test_a_folder_whose_name_cannot_be_printed_is_no_job(store: JobStore, name: str) -> None:
+@pytest.mark.parametrize("name", ["a\x1b[2Jb", "a\udcffb"])
+def test_what_is_no_job_or_broken_is_in_nobodys_way(store: JobStore, name: str) -> None:
     job = add(store, "mnist")
     shutil.copytree(job.path, store.jobs / name)
     unfinished = store.jobs / f".new-{name}"
     unfinished.mkdir()
     os.utime(unfinished, (0, 0))
-    assert [folder.job_id for folder in store.folders()] == [job.job_id]
+    broken = add(store, "broken", order=-1)
+    broken.events_file.write_bytes(b"\x00\xff garbage\n[1]\n{}\n")
+    (store.jobs / "a file").write_text("x")
+    assert [folder.job_id for folder in store.folders()] == [broken.job_id, job.job_id]
     assert store.unfinished() == []
     with pytest.raises(UsageError, match="no job"):
         store.find(name)

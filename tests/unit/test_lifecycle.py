@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrun.frozen import replace
 from distrun.job import events
-from distrun.lifecycle import Used, highest, replay, total
+from distrun.lifecycle import replay
 from distrun.lifecycle.chunked_map import ChunkedMap
-from harness.values import not_none
 
 from .histories import MWM, because, running
 from .scenarios import play, scenarios, verdict_words, verdicts
@@ -94,6 +92,16 @@ finish
 = job stopped
 = stopped 137 distrun
 
+# a custom role decides no success
+mwm worker proxy | success=ALL
+worker:0 gone 0
+= succeeded 0 task
+
+# a custom role that exits 0 fails the job
+mwm worker proxy
+proxy:0 gone 0
+= failed 1 distrun
+
 # stopped while starting
 mwm worker:3 | planned
 worker:0 start
@@ -122,11 +130,6 @@ mwm worker:2 | planned start=5 run=60
 worker:0 start -> nothing
 worker:1 start -> cancel start; set run 60
 
-# hosts that do not answer in time
-mwm worker:3 | created start=5
-timer start -> finish
-= failed 75 distrun
-
 # tasks that do not start in time
 mwm worker:3 | planned start=5
 worker:0 start
@@ -146,11 +149,6 @@ worker:2 start ->+ set stall 60
 timer stall -> cancel stall; stop worker:0 worker:1 worker:2 by 6
 = failed 75 distrun
 
-# a job that ends otherwise is not watched for stalls
-mwm worker:3 | stall=60
-worker:1 exit 3 ->+ cancel stall
-timer stall -> nothing
-
 # a task that could not be executed
 mwm worker:3 | planned
 worker:0 start
@@ -158,11 +156,6 @@ worker:1 refused -> stop worker:0 worker:2
 = failed 69 distrun
 = words worker:1 could not be started: there is no program 'x' in PATH
 = tasks worker:1=failed
-
-# an aborted preparation
-mwm worker:3 | created
-abort -> finish
-= failed 69 distrun
 
 # a lost host takes its tasks along
 mwm worker:3
@@ -215,15 +208,6 @@ timer restart:1 ->+ plan 1
 plan worker:0@h1 worker:1@h3 ->+ start worker:0 worker:1 #1
 = verdict host_lost worker:1 worker:0
 
-# without restarts the lost host ends the job
-mwm worker:2 | rooms worker:1@h2 max=0
-worker:0 gone 1
-link-lost h2
-lost h2
-verdict
-= failed 69 distrun
-= mentions worker:1 was lost with h2
-
 # tasks that were killed with their host are not the cause but lost
 mwm worker:2 | rooms worker:1@h2
 worker:1 gone -9
@@ -251,15 +235,6 @@ plan worker:0@h1 worker:1@h3
 = codes TASK_KILLED
 = verdict killed worker:1
 
-# a host whose heartbeats are missing was lost before that was noticed
-mwm worker:2 | rooms worker:1@h2
-worker:0 gone 1
-wait 8
-link-lost h2 HEARTBEAT_MISSING
-wait 50
-lost h2
-= codes TASK_EXITED HOST_LOST
-
 # a code that ends the job does not if a lost host explains it
 mwm worker:2 evaluator | rooms worker:1@h2 never_on=7
 worker:0 exit 7 unasked ->+ stop worker:0 worker:1
@@ -276,18 +251,6 @@ timer restart:1
 plan worker:0@h1 worker:1@h3 evaluator:0@h1 kept=evaluator:0 ->+ start worker:0 worker:1 #1
 = verdict host_lost worker:1 worker:0
 
-# a code that ends the job does once all other hosts have answered
-mwm worker:2 evaluator | rooms worker:1@h2 never_on=7
-worker:0 exit 7 unasked
-timer restart:1
-worker:0 end
-worker:1 gone -15
-= failed 7 task
-= mentions restart.never_on
-= restarts 0
-evaluator:0 gone -15
-= verdict exit worker:0
-
 # a restart of one task becomes that of its group and is counted once
 ps chief worker:2 ps | rooms worker:1@h2 max=1
 worker:0 gone 1
@@ -300,12 +263,6 @@ chief:0 ps:0 gone -15
 timer restart:1 ->+ plan 1
 plan chief:0@h1 worker:0@h1 worker:1@h3 ps:0@h1 ->+ start chief:0 worker:0 worker:1 ps:0 #1
 
-# a task restarts alone while another host's link is lost
-ps chief worker:2 ps | rooms worker:1@h2 max=1
-worker:0 gone 1
-link-lost h2
-timer restart:1 ->+ start worker:0 #1
-
 # no task starts on a host that may be gone
 mwm worker:2 | rooms worker:1@h2
 worker:0 gone 1
@@ -313,16 +270,6 @@ worker:1 gone -15
 link-lost h2
 timer restart:1 -> cancel start; set start 300
 link-back h2 ->+ start worker:0 worker:1 #1
-
-# a restart does not wait for a link without end
-mwm worker:2 | rooms worker:1@h2 link=off
-worker:1 gone 1
-worker:0 gone 1
-link-lost h2
-timer restart:1
-timer start
-= failed 69 distrun
-= mentions h2 cannot be prepared
 
 # an evaluator waits for the link of its host
 mwm worker evaluator | rooms evaluator:0@h2
@@ -361,19 +308,6 @@ def test_a_timer_that_there_is_not_changes_nothing(timer: str) -> None:
     job = running(MWM, "worker:0")
     odd: Any = events.decode({"event": "TimedOut", "at": 9.0, "timer": timer})
     assert replay([*job.history, odd]) == job.state
-
-
-def test_what_attempts_have_used_is_unknown_if_it_is_of_one_of_them() -> None:
-    task = not_none(running(MWM, "worker:0", "worker:1").state.tasks.get("worker:0"))
-    one = Used(cpu_seconds=2.0, peak_memory_bytes=50, read_bytes=7, written_bytes=8)
-    assert task.used.with_attempt(one) == one
-    unknown = Used(cpu_seconds=None, peak_memory_bytes=50, read_bytes=None, written_bytes=None)
-    assert one.with_attempt(replace(unknown, peak_memory_bytes=None)) == unknown
-    assert unknown.with_attempt(replace(one, peak_memory_bytes=40)) == unknown
-    assert total([2, None]) is None
-    assert total([2, 3]) == 5
-    assert highest([None, 5, 4]) == 5
-    assert highest([None]) is None
 
 
 KEYS = st.sampled_from([f"k{n}" for n in range(200)])
@@ -421,10 +355,3 @@ def test_an_exception_of_ones_own_is_the_cause_only_if_it_was_earlier(
                 "link-lost h2", "lost h2", "timer restart:1",
                 "plan worker:0@h1 worker:1@h3"])  # fmt: skip
     assert verdict_words(verdicts(job, worker0=OWN)[-1]).split()[0] == kind
-
-
-def test_echoes_of_lost_hosts_do_not_speak_against_the_host_of_a_task() -> None:
-    job = play(["mwm worker:2 | rooms worker:1@h2 host_failures=2 max=9", "worker:0 gone 1",
-                "link-lost h2", "wait 1.5", "timer restart:1", "lost h2",
-                "timer restart:1 ->+ plan 1"])  # fmt: skip
-    assert job.state.failures_in_a_row == 0

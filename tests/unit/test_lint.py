@@ -75,13 +75,10 @@ BAD = [
     (MWM, "import os\nos.environ.pop('TF_CONFIG', None)", "2:1", "TF_CONFIG"),
     (MWM, "import os\nif __name__ == '__main__':\n  del os.environ['TF_CONFIG']", "3:7", "TF_CONFIG"),
     (MWM, "import os\nos.environ.clear()\nos.environ['A'] = 'b'", "2:1", "TF_CONFIG"),
-    (MWM, "import os\nos.putenv('TF_CONFIG', '')", "2:1", "TF_CONFIG"),
     # a strategy after the first operation
     (MWM, TF + "x = tf.constant(1)\n" + CREATED, "3:12", "tf.constant in line 2"),
     (MWM, TF + "d = tf.data.Dataset.range(9)\ndef main():\n  s = tf.distribute."
      "MultiWorkerMirroredStrategy()\nmain()", "4:7", "tf.data.Dataset.range in line 2"),
-    (MWM, TF + "i = tf.keras.Input((3,))\no = tf.keras.layers.Dense(1)(i)\n" + CREATED, "4:12",
-     "in line 3"),
     # a cluster that is not in TF_CONFIG
     (MWM, TF + "r = tf.distribute.cluster_resolver.SlurmClusterResolver()\n"
      "s = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=r)", "3:5",
@@ -108,10 +105,7 @@ BAD = [
      "defines main() and calls nothing"),
     # TensorFlow 1
     (MWM, TF + "x = tf.placeholder(tf.float32)", "2:5", "tf.placeholder is of TensorFlow 1"),
-    (MWM, "from tensorflow.examples.tutorials.mnist import input_data", "1:1", "tf.examples"),
     (MWM, "import tensorflow.contrib.slim as slim", "1:1", "no tf.contrib"),
-    (MWM, TF + "class Net(tf.keras.Model):\n  def call(self, x):\n    return tf.to_float(x)", "4:12",
-     "tf.to_float"),
     (MWM, TF + "def main(r):\n  tf.config.experimental_connect_to_cluster(r)\nmain(1)", "3:3",
      "waits here for servers"),
     # Keras 2
@@ -120,8 +114,6 @@ BAD = [
     (MWM, "from tensorflow import keras\no = keras.optimizers.Adam(lr=0.1)", "2:5", "lr= in tf.keras"),
     (MWM, TF + "m = tf.keras.Sequential([])\nm.save_weights('w.h5')", "3:1", ".weights.h5"),
     (MWM, TF + "import os\nm = tf.keras.Model()\nm.save(os.path.join('a', 'model'))", "4:1", "end in .keras or .h5"),
-    (MWM, TF + "tf.keras.callbacks.ModelCheckpoint(filepath='ckpt/w-{epoch}', "
-     "save_weights_only=True)", "2:1", ".weights.h5"),
     (MWM, TF + CREATED + "m = tf.keras.Sequential([])\nm.fit([])", "4:1", "Model.fit of Keras 3"),
     # a script of a package
     (MWM, "from . import model", "1:1", "this relative import fails"),
@@ -143,14 +135,11 @@ GOOD = [
     # what may run something, or is right in a module
     (MWM, "import helper\ndef f():\n  pass"),
     (MWM, "import atexit\n@atexit.register\ndef main():\n  print(1)"),
-    (MWM, "from elsewhere import tf\ns = tf.distribute.MirroredStrategy()"),
     # TF_CONFIG read, made of the given one, or set on a condition
     (MWM, "import os\nos.environ.setdefault('TF_CONFIG', '{}')"),
     (MWM, "import os\nif 'TF_CONFIG' not in os.environ:\n  os.environ['TF_CONFIG'] = '{}'"),
     (MWM, "import os\nos.environ['TF_CONFIG'] = os.environ.get('TF_CONFIG', '{}')"),
     (MWM, "import os\ndef f():\n  if os.getpid():\n    return\n  os.environ['TF_CONFIG'] = ''\nf()"),
-    (MIRRORED, "import os\nos.environ['TF_CONFIG'] = '{}'"),
-    (MWM, "import os\nif __name__ != '__main__':\n  os.environ['TF_CONFIG'] = '{}'"),
     # what is no operation, or runs later
     (MWM, TF + "m = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n" + CREATED),
     (MWM, TF + "@tf.function\ndef f():\n  return tf.constant(1)\n" + CREATED + "f()"),
@@ -160,31 +149,24 @@ GOOD = [
     ("tpu", TF + "r = tf.distribute.cluster_resolver.TPUClusterResolver()\n"
      "s = tf.distribute.TPUStrategy(r)"),
     # servers
-    (PS, TF + "import os\nif os.environ['ROLE'] in ('ps', 'worker'):\n"
-     "  tf.distribute.Server({}).join()\ns = tf.distribute.ParameterServerStrategy(None)"),
     (PS, TF + "import my_cluster\ns = tf.distribute.ParameterServerStrategy(None)"),
     (NO_CHIEF, "import tensorflow.compat.v1 as tf\ns = tf.train.Server({})\nif 'ps' in str(s):\n"
      "  s.join()\nwith tf.train.MonitoredTrainingSession(s.target): pass"),
     (NO_CHIEF, V1 + "c = tf.estimator.RunConfig()\ntf.estimator.train_and_evaluate(c, None, None)"),
     (MIRRORED, "import os\nprint(os.environ.get('DISTRUN_ADDRESS'))"),
     # compat.v1, conditions and guards
-    (MWM, TF + "tf = tf.compat.v1\nx = tf.placeholder(tf.float32)"),
     (MWM, TF + "if hasattr(tf, 'Session'):\n  tf.Session()"),
     (MWM, TF + "try:\n  tf.logging.set_verbosity(1)\nexcept AttributeError:\n  pass"),
-    (MWM, TF + "tf.Session = tf.compat.v1.Session\ntf.Session()"),
     (MWM, "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  import nowhere"),
     # Keras 3 code, or Keras 2 on purpose
     (MWM, TF + "class M:\n  def reset_states(self): pass\nm = M()\nm.reset_states()"),
     (MWM, "import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n" + TF
      + "tf.keras.metrics.Mean().reset_states()"),
     (MWM, TF + "m = tf.keras.Sequential([])\nm.save_weights('a.weights.h5')\nm.save('m.keras')"),
-    (MWM, TF + "c = tf.keras.callbacks\nc.ModelCheckpoint('a.weights.h5', save_weights_only=True)\n"
-     "c.ModelCheckpoint('model-{epoch:02d}.keras')"),
     (MWM, TF + "l = tf.keras.losses.MeanSquaredError(reduction=tf.keras.losses.Reduction.NONE)"),
     (MIRRORED, TF + "m = tf.keras.Sequential([])\nm.fit([])"),
     # modules
     (MWM, "from package import inner, unknown\nimport package.inner"),
-    (MWM, "try:\n  import package.nothing\nexcept ImportError:\n  pass"),
     (MWM, "try:\n  import nowhere\nexcept ImportError:\n  nowhere = None"),
     (MWM, "import sys\nsys.path.insert(0, 'lib')\nimport nowhere"),
 ]  # fmt: skip
@@ -254,26 +236,6 @@ def test_what_the_environment_or_the_spec_makes_right_is_not_warned_about(lint: 
     code = "import os\nos.environ['TF_CONFIG'] = '{}'\n"
     assert len(lint(code)) == 1
     assert lint(code, program="script: train.py, tf_config: mine") == []
-
-
-# What shows that workers train by themselves: the code, and the name found; or None.
-SHOWS = [
-    (V1 + "tf.train.MonitoredTrainingSession('')", "2:1", "tf.compat.v1.train.MonitoredTrainingSession"),
-    (V1 + "tf.estimator.train_and_evaluate(1, 2, 3)", "2:1", "tf.compat.v1.estimator.train_and_evaluate"),
-    (V1 + "s = tf.distribute.experimental.ParameterServerStrategy()", "2:5",
-     "tf.compat.v1.distribute.experimental.ParameterServerStrategy"),
-    (TF + "s = tf.distribute.ParameterServerStrategy(None)", None, None),
-    ("import os\nos.execvp('train', ['train'])", None, None),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("code", "place", "name"), SHOWS)
-def test_independent_workers_are_to_be_written_where_the_program_is_plain(
-    lint: Any, code: str, place: str | None, name: str | None
-) -> None:
-    end = " is for workers that train by themselves"
-    found = [each.partition(end)[0] for each in lint(code, PS) if end in each]
-    assert found == ([f"{place}: {name}"] if name else [])
 
 
 @pytest.mark.parametrize(

@@ -122,19 +122,6 @@ def test_each_limit_is_read_where_the_log_speaks_of_it(host: Host) -> None:
     assert host.limits(b"", 9) == {"memory.max": 1000, "MemTotal": 8000 << 10}
 
 
-def test_of_a_limit_of_the_host_one_that_is_nearly_used_up(newer: Host) -> None:
-    for name, text in (("kernel/pid_max", "32768"), ("kernel/threads-max", "32000"),
-                       ("fs/file-nr", "990\t0\t1000")):  # fmt: skip
-        (newer.proc / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
-        (newer.proc / "sys" / name).write_text(f"{text}\n")
-    (newer.proc / "loadavg").write_text("0.5 0.5 0.5 3/5000 77\n")
-    assert newer.limits(THREADS) == {}
-    (newer.proc / "loadavg").write_text("0.5 0.5 0.5 3/30000 77\n")
-    assert newer.limits(THREADS) == {"kernel.pid_max": 32768, "kernel.threads-max": 32000}
-    error = b"OSError: [Errno 23] Too many open files in system"
-    assert newer.limits(error) == {"RLIMIT_NOFILE": 64, "fs.file-max": 1000}
-
-
 def test_nothing_is_said_of_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     log = THREADS + b" memory, too many open files in system"

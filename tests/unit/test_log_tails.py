@@ -112,17 +112,6 @@ def test_only_the_end_of_fast_output_is_read(job: Job, monkeypatch: pytest.Monke
     assert sum(sizes) < 1_000_000
 
 
-def test_the_middle_of_a_line_is_no_bar_and_the_rest_is_read_at_the_end(job: Job) -> None:
-    job.start()
-    job.write("x" * 300_000 + "1/5 - 1s - loss: 0.1")
-    job.loop.run(10.0)
-    assert not job.found
-    job.write(BAR.format(step=999))
-    for name in job.names:
-        job.tails.read_rest(name)
-    assert job.last["STEP"] == "999"
-
-
 def test_a_new_attempt_begins_at_its_offset(job: Job) -> None:
     job.start()
     job.write(BAR.format(step=900))

@@ -108,17 +108,3 @@ def test_an_event_waits_for_all_that_follows_from_the_one_before() -> None:
     queue = EventQueue(handle)
     queue.add(event(1))
     assert said == ["begin 1", "end 1", "begin 2", "end 2", "begin 3", "end 3", "after"]
-
-
-def test_an_event_may_be_handled_before_the_present_one_is_tried_again() -> None:
-    said: list[float] = []
-
-    def handle(handled: events.Event) -> None:
-        if handled.at == 1 and not said:
-            queue.add(event(5))
-            queue.add_first(event(7), handled)
-        said.append(handled.at)
-
-    queue = EventQueue(handle)
-    queue.add(event(1))
-    assert said == [1, 7, 1, 5]

@@ -16,11 +16,8 @@ Values = dict[str, str]
     [
         ("EPOCH=3 EPOCHS=3", "epoch 3/3"),
         ("STEP=120 STEPS=500", "step 120/500 24%"),
-        ("STEP=499 STEPS=500", "step 499/500 99%"),
         ("STEP=501 STEPS=500", "step 501"),
         ("STEP=3 STEPS=0", "step 3"),
-        ("STEP=3 STEPS=many", "step 3"),
-        ("EPOCHS=3 STEPS=5", ""),
         ("MAE=0.12345 ACCURACY=0.951 LOSS=0.16384", "loss 0.1638, accuracy 0.951, mae 0.1235"),
         ("EXAMPLES_PER_SEC=1800", "1,800/s"),
         ("A=1 B=2 C=3 D=4 E=5 F=6 G=7", "a 1, b 2, c 3, d 4, e 5, f 6"),
@@ -30,12 +27,6 @@ Values = dict[str, str]
 def test_words(text: str, words: str) -> None:
     values = dict(word.split("=") for word in text.split())
     assert ", ".join(progress_words(values)) == words
-
-
-def test_at_the_end_the_epoch_says_enough() -> None:
-    values = {"STEP": "9", "EPOCH": "3", "EPOCHS": "3", "LOSS": "0.1642", "EXAMPLES_PER_SEC": "7"}
-    assert progress_words(values, at_end=True) == ["epoch 3/3", "loss 0.164"]
-    assert progress_words({"STEP": "9", "STEPS": "9"}, at_end=True) == ["step 9/9 100%"]
 
 
 def estimates(reports: Iterator[Values], seconds: float) -> list[float | None]:
