@@ -192,7 +192,7 @@ def only_the_command_line_exits(module: Module) -> Iterator[Violation]:
         calls = isinstance(node, ast.Call) and called(node) in {"sys.exit", "exit", "quit"}
         raises = isinstance(node, ast.Raise) and "SystemExit" in ast.unparse(node)
         if (calls or raises) and node not in entry:
-            yield node.lineno, f"exits: {ast.unparse(node)}"
+            yield getattr(node, "lineno", 0), f"exits: {ast.unparse(node)}"
 
 
 RULES: tuple[Rule, ...] = (
