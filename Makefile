@@ -1,6 +1,7 @@
 # Every target creates the virtual environment that it needs, and nothing outside this folder.
 #   PYTHON=python3.12   the Python to use (default: the first suitable one)
 #   VENV=.venv          the folder of the virtual environment
+#   UV=uv               install with this uv instead of pip
 #   DATA_DIR=/path      demo, results: a folder with mnist.npz or MNIST's four idx files
 #   ARGS="-k ports"     test: additional arguments for pytest (-n 0: one test at a time)
 #   ARGS="newest user"  everywhere: the cells to run (see scripts/everywhere.py)
@@ -18,6 +19,7 @@ override DATA_DIR := $(value DATA_DIR)
 export DATA_DIR
 endif
 export PYTHON
+export UV
 # Set in many containers: each process that runs tests would compile every file again.
 unexport PYTHONDONTWRITEBYTECODE
 # Tasks would run in the active environment, which need not have what is installed here.
