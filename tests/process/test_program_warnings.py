@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_a_warning_does_not_stop_but_strict_does(distrun: Distrun) -> None:
     for command in (["plan"], ["launch", "--dry-run"]):
         done = distrun(*command, spec)
         assert (done.returncode, done.stderr.splitlines()) == (0, [warned])
-    for command in (["validate"], ["plan", "--json"], ["launch"], ["launch", "-d"]):
+    for command in (["validate"], ["plan", "--json"], ["launch", "-d"]):
         done = distrun(*command, "--strict", spec)
         assert (done.returncode, done.stdout, done.stderr) == (65, "", f"{refused}\n"), command
     assert len(json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]) == 1
@@ -59,14 +59,6 @@ def test_a_warning_does_not_stop_but_strict_does(distrun: Distrun) -> None:
     assert warning["hint"] == "remove this line"
     done = distrun("plan", "--json", write_job(distrun.cwd, "print(1)\n"))
     assert json.loads(done.stdout)["warnings"] == []
-
-
-def test_a_syntax_error_has_its_place_and_the_version(distrun: Distrun) -> None:
-    done = distrun("validate", write_job(distrun.cwd, "import os\nprint('é', os.sep\n"))
-    version = "{}.{}".format(*sys.version_info)
-    assert done.stderr.startswith(
-        f"train.py:2:6: warning: Python {version} cannot parse this: '(' was never closed\n"
-    )
 
 
 def test_a_real_interpreter_is_asked_for_its_modules(distrun: Distrun) -> None:
@@ -91,7 +83,12 @@ def test_a_real_interpreter_is_asked_for_its_modules(distrun: Distrun) -> None:
 # Programs that certainly fail ---------------------------------------------------------------
 
 CERTAIN = {
-    "syntax": ("print(\n", "cannot parse this"),
+    "syntax": (
+        "import os\nprint('é', os.sep\n",
+        "train.py:2:6: Python {}.{} cannot parse this: '(' was never closed\n".format(
+            *sys.version_info
+        ),
+    ),
     "syntax of a module": ("import faulty\n", "faulty.py:1:5: Python"),
     "syntax of a package": ("from package import x\n", "__init__.py:1:5: Python"),
     "no module": ("import os, no_such_module\n", "there is no module 'no_such_module'"),
@@ -100,19 +97,25 @@ CERTAIN = {
         "def main():\n    import no_such_module\nmain()\n", "there is no module",
     ),
 }  # fmt: skip
-UNCERTAIN = {
-    "not sure to run": (
-        "try:\n    import no_such_module\nexcept ImportError:\n    pass\n"
-        "try:\n    import faulty\nexcept SyntaxError:\n    pass\n"
-        "import os\nif 'X_Y' in os.environ:\n    import no_such_module, faulty\n"
-        "def unused():\n    import no_such_module, faulty\n"
-    ),
-    "made": (
-        "import subprocess, sys\n"
-        "subprocess.run([sys.executable, '-c', 'open(\"made.py\", \"w\")'])\nimport made\n"
-    ),
-    "a path": "import sys\nsys.path.append('elsewhere')\nimport there\n",
-}
+UNCERTAIN = """\
+import os, subprocess, sys
+try:
+    import no_such_module
+except ImportError:
+    pass
+try:
+    import faulty
+except SyntaxError:
+    pass
+if 'X_Y' in os.environ:
+    import no_such_module, faulty
+def unused():
+    import no_such_module, faulty
+subprocess.run([sys.executable, '-c', 'open("made.py", "w")'])
+import made
+sys.path.append('elsewhere')
+import there
+"""
 
 
 @pytest.fixture
@@ -136,7 +139,6 @@ def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distr
     with pytest.raises(package.DistrunError, match="to start it nevertheless: force=True"):
         package.launch(package.load(spec))
     assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == []
-    assert distrun("launch", "--force", spec).returncode == 1
     (modules / "a.ipynb").write_text('{"cells": [{"outputs": null}], "nbformat": 4}')
     assert distrun("run", "a.ipynb").returncode == 65
     done = distrun("run", "--force", "a.ipynb")
@@ -144,9 +146,8 @@ def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distr
 
 
 def test_a_program_that_may_go_well_runs(modules: Path, distrun: Distrun) -> None:
-    for case, script in UNCERTAIN.items():
-        done = distrun("launch", write_job(modules, script))
-        assert done.returncode == 0, (case, done.stderr)
+    done = distrun("launch", write_job(modules, UNCERTAIN))
+    assert done.returncode == 0, done.stderr
 
 
 # What cannot be read -----------------------------------------------------------------------
@@ -154,33 +155,14 @@ def test_a_program_that_may_go_well_runs(modules: Path, distrun: Distrun) -> Non
 DEEP = "x = " + "(" * 90 + ")" * 90 + "\ny = " + "+".join(["1"] * 50_000) + "\n"
 
 
-@pytest.mark.parametrize(
-    ("script", "why"),
-    [
-        (b"# " + b"x" * (3 << 20) + b"\n" + SETS.encode(), "it is larger than 512 KB"),
-        (DEEP.encode(), "it nests too deeply"),
-    ],
-    ids=["large", "deep"],
-)
-def test_a_check_that_cannot_be_made_is_told_and_strict_fails(
-    distrun: Distrun, script: bytes, why: str
-) -> None:
-    spec = write_job(distrun.cwd, script)
-    done = distrun("validate", spec, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "")
-    told = [line for line in done.stderr.splitlines() if "not checked" in line]
-    assert len(told) == 1
-    assert told[0].startswith(f"train.py: warning: not checked: {why}"), done.stderr
-    done = distrun("plan", "--strict", spec, timeout=60)
-    assert (done.returncode, done.stdout) == (65, "")
-    assert f"not checked: {why}" in done.stderr
-
-
+UNREAD = {
+    "it is larger than 512 KB": "# " + "x" * (3 << 20) + "\n" + SETS,
+    "it nests too deeply": DEEP,
+}
 INTERPRETERS = {
-    "no program": ("not a program", "cannot be started"),
-    "other types": (
-        """#!/bin/sh\necho '{"version": "3.9", "missing": [], "keras": null, "errors": []}'\n""",
-        "cannot be understood",
+    "cannot be started": "not a program",
+    "cannot be understood": (
+        """#!/bin/sh\necho '{"version": "3.9", "missing": [], "keras": null, "errors": []}'\n"""
     ),
 }
 
@@ -191,19 +173,26 @@ def write_python(folder: Path, text: str) -> dict[str, str]:
     return {"python": "./py"}
 
 
-@pytest.mark.parametrize("name", INTERPRETERS)
-def test_an_interpreter_that_does_not_answer_is_told_and_strict_fails(
-    distrun: Distrun, name: str
-) -> None:
-    text, why = INTERPRETERS[name]
-    spec = write_job(distrun.cwd, program=write_python(distrun.cwd, text))
-    done = distrun("validate", spec)
-    assert done.returncode == 0
-    assert len([line for line in done.stderr.splitlines() if why in line]) == 1, done.stderr
-    assert WARNED.format("warning: ") in done.stderr, "the other checks are made"
-    done = distrun("launch", "--strict", spec)
-    assert (done.returncode, done.stdout) == (65, "")
-    assert why in done.stderr
+def test_a_check_that_cannot_be_made_is_told_and_strict_fails(distrun: Distrun) -> None:
+    for why, script in UNREAD.items():
+        spec = write_job(distrun.cwd, script)
+        done = distrun("validate", spec, timeout=60)
+        assert (done.returncode, done.stdout) == (0, "")
+        told = [line for line in done.stderr.splitlines() if "not checked" in line]
+        assert len(told) == 1
+        assert told[0].startswith(f"train.py: warning: not checked: {why}"), done.stderr
+        done = distrun("plan", "--strict", spec, timeout=60)
+        assert (done.returncode, done.stdout) == (65, "")
+        assert f"not checked: {why}" in done.stderr
+    for why, text in INTERPRETERS.items():
+        spec = write_job(distrun.cwd, program=write_python(distrun.cwd, text))
+        done = distrun("validate", spec)
+        assert done.returncode == 0
+        assert len([line for line in done.stderr.splitlines() if why in line]) == 1, done.stderr
+        assert WARNED.format("warning: ") in done.stderr, "the other checks are made"
+        done = distrun("launch", "--strict", spec)
+        assert (done.returncode, done.stdout) == (65, "")
+        assert why in done.stderr
 
 
 CRASHING = """\
@@ -220,22 +209,13 @@ main()
 
 
 def test_a_rule_that_crashes_is_told_and_the_others_hold(distrun: Distrun) -> None:
-    def run(*options: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", CRASHING, "launch", *options, "job.yaml"],
-            capture_output=True,
-            text=True,
-            cwd=distrun.cwd,
-            timeout=60,
-            check=False,
-        )
-
-    write_job(distrun.cwd)
-    done = run()
+    spec = write_job(distrun.cwd)
+    distrun.argv = (sys.executable, "-c", CRASHING)
+    done = distrun("launch", spec, env=dict(os.environ))
     assert done.returncode == 0
     assert "train.py: warning: not checked: the check has failed (KeyError" in done.stderr
     assert WARNED.format("warning: ") in done.stderr
-    done = run("--strict")
+    done = distrun("launch", "--strict", spec, env=dict(os.environ))
     assert (done.returncode, done.stdout) == (65, "")
     assert "the check has failed" in done.stderr
     assert WARNED.format("") in done.stderr
@@ -247,12 +227,9 @@ def test_a_slow_interpreter_delays_no_output_and_no_end(distrun: Distrun) -> Non
     )
     program = write_python(distrun.cwd, text)
     spec = write_job(distrun.cwd, "print('it ran')\n", program=program)
-    started = time.monotonic()
-    for detach in ([], ["-d"]):
-        done = distrun("launch", *detach, spec)
-        assert done.returncode == 0
-        assert "program: warning: not checked: the checks had not ended when" in done.stderr
-    assert time.monotonic() - started < 8.0, "each of the two checks takes 5 s"
+    done = distrun("launch", spec)
+    assert done.returncode == 0
+    assert "program: warning: not checked: the checks had not ended when" in done.stderr
     done = distrun("launch", "--strict", spec)
     assert (done.returncode, done.stdout) == (65, ""), "it waits for the checks"
     assert "did not answer within 5 s" in done.stderr

@@ -37,7 +37,6 @@ def test_a_hidden_exception_is_told_everywhere_and_a_failure_if_strict(distrun: 
         assert done.returncode == FAILED, done.stderr
         assert f"it succeeded only in part: worker:0, worker:1 {HIDDEN}" in done.stderr
     assert distrun("wait").returncode == FAILED
-    assert distrun.launch("exit 0", success={"strict": True}).returncode == 0
 
 
 THREAD = """import atexit, multiprocessing, os, threading
@@ -81,7 +80,8 @@ listener = socket.create_server(("", port), reuse_port=True, backlog=200)
 if os.environ["DISTRUN_RANK"] == "1":
     time.sleep(6)
     raise SystemExit
-end = time.monotonic() + 6
+time.sleep(4.5)
+end = time.monotonic() + 1.5
 while time.monotonic() < end:
     both = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
     both += [listener.accept()[0] for _ in range(20)]
@@ -106,25 +106,3 @@ def test_members_that_never_met_are_told_by_their_sockets(distrun: Distrun) -> N
         assert done.returncode == 0, done.stderr
         assert said in done.stderr, name
         assert len(distrun.status(name)["warnings"]) == bool(said), name
-
-
-RESUMES = """
-import os, time
-me = os.environ["DISTRUN_TASK"]
-if os.environ["DISTRUN_ATTEMPT"] == "0":
-    raise SystemExit(1)
-first = 1 if me == "worker:1" else 41
-print("Restored from", f"/ckpt/{me}/ckpt-{first - 1}", flush=True)
-for step in range(first, first + 20):
-    print(f"step {step}: loss 0.5", flush=True)
-    time.sleep(0.05)
-"""
-
-
-def test_replicas_that_resume_at_different_steps_are_told(distrun: Distrun) -> None:
-    restart = {"max": 1, "backoff": "10ms"}
-    done = distrun.launch("", program=by_itself(distrun, RESUMES), restart=restart)
-    assert done.returncode == 0, done.stderr
-    told = "worker:0 at step 41 (from /ckpt/worker:0/ckpt-40); worker:1 at step 1 (from /ckpt/"
-    assert told in done.stderr
-    assert len(distrun.status()["warnings"]) == 1
