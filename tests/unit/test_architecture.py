@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from distrun.strategies import STRATEGIES
 from harness.requirements import skip
 
@@ -372,15 +370,3 @@ def test_a_launch_loads_for_its_last_lines_only_what_they_need() -> None:
     loaded = set(run(sys.executable, ["-B", "-c", code], None).split())
     assert "distrun.job.job" in loaded, "nothing was measured"
     assert not loaded & {"distrun.redaction", "html", "rich"}
-
-
-@pytest.mark.parametrize("version", ["3.8", "own"])
-def test_the_probe_answers(version: str, tmp_path: Path) -> None:
-    python = sys.executable if version == "own" else python_of(version)
-    wrong = tmp_path / "wrong.py"
-    wrong.write_text("import json\nprint 'x'\n")
-    asked = {"names": ["json", "no_such_module"], "files": [str(wrong)], "folder": str(tmp_path)}
-    answer = json.loads(run(python, [str(PROBE)], asked))
-    assert answer["missing"] == ["no_such_module"]
-    assert answer["errors"][str(wrong)][0] == 2
-    assert version == "own" or answer["python"].startswith(f"{version}.")

@@ -68,9 +68,6 @@ def left_out(world: World) -> dict[str, str]:
     return {each.host: cause_text(each.cause) for each in found}
 
 
-# Before the start --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("answer", "order"),
     [
@@ -142,27 +139,6 @@ def test_a_spare_that_breaks_the_protocol_is_left_out(start: Start, offence: str
     assert {*world.faults} <= {EVIL}
     if offence in ("dialled", "invented", "disks", "environ"):
         assert world.faults[EVIL].code is Code.REPORT_INVALID
-
-
-def test_a_spare_that_answers_too_late_is_a_spare_again(start: Start) -> None:
-    kept: list[bytes] = []
-
-    def keep_back(body: bytes) -> Sequence[bytes]:
-        if kind(body) != "Hello" or kept:
-            return [body]
-        kept.append(body)
-        return []
-
-    # The login takes longer than the job waits, and less than it may.
-    world = start(keep_back, start=20.0)
-    world.until(lambda: is_running(world), 19.0)
-    assert EVIL in left_out(world)
-    world.agents[EVIL]._send_body(kept[0])
-    world.until(lambda: EVIL in [each.host for each in world.of(events.Synced)])
-    assert world.state.hosts[EVIL].is_usable
-
-
-# In a replacement --------------------------------------------------------------------------
 
 
 def places(world: World) -> dict[str, str]:
@@ -271,9 +247,6 @@ def test_a_failure_between_others_that_passes_costs_no_host(start: Start) -> Non
     world.until(lambda: places(world))
     assert {*places(world).values()} == {GOOD, "sp1", "h2"}
     assert left_out(world) == {}
-
-
-# After tasks have moved --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("log_max_size", [None, 1000])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
-from distrun.agent.protocol.channel import MAX_FRAME, Channel, Outbox, ProtocolError, encode
+from distrun.agent.protocol.channel import MAX_FRAME, Channel, ProtocolError, encode
 from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage
 from harness.examples import examples
@@ -83,9 +83,7 @@ def test_messages_arrive_whole_and_in_order_in_whatever_pieces(
         struct.pack(">I", MAX_FRAME + 1),
         frame(b"no json"),
         frame(b'{"type":"Nothing"}'),
-        frame(b'{"type":"Ack"}'),
         frame(b'{"type":[]}'),
-        frame(b"\xff\xfe"),
         frame(b"[" * 100_000),
     ],
     ids=lambda noise: repr(noise[:30]),
@@ -115,22 +113,6 @@ def test_a_closed_channel_leaves_the_file_that_has_its_number_now(pair: Pair) ->
         os.close(each)
     loop.close()
     assert is_watched
-
-
-def test_the_outbox_keeps_what_is_not_acknowledged() -> None:
-    outbox: Outbox[Any] = Outbox()
-    assert [outbox.add(f"report {number}") for number in (1, 2, 3)] == [1, 2, 3]
-    assert outbox.after(0) == [(1, "report 1"), (2, "report 2"), (3, "report 3")]
-    outbox.acknowledge(2)
-    outbox.acknowledge(1)
-    assert outbox.after(0) == [(3, "report 3")]
-    assert outbox.after(3) == []
-    assert outbox.add("report 4") == 4
-    outbox.acknowledge(99)
-    assert outbox.after(0) == []
-
-
-# A link into which a login's background processes print -------------------------------------------
 
 
 BEGIN = b"\nbegin\n"

@@ -39,9 +39,6 @@ def custom(name: str, count: int = 1, **options: Any) -> RoleSpec:
     return role(name, count, **options)
 
 
-# The plan ----------------------------------------------------------------------------------
-
-
 def test_chief_and_workers_are_one_group_and_other_roles_are_their_own() -> None:
     roles = role("worker", 3), role("chief"), role("ps", 2), custom("proxy", 2)
     made = planned(spec_of(*roles, strategy=PS, hosts=(A, B)))
@@ -102,9 +99,6 @@ def test_only_placeholders_are_replaced(text: str, expected: str) -> None:
     assert [f"<{name}>" for name in names(text)] == re.findall(r"<.*?>", expected)
 
 
-# What makes a task ready -------------------------------------------------------------------
-
-
 def test_only_the_own_port_makes_a_task_ready(tmp_path: Path) -> None:
     made = planned(spec_of(role("worker", after=(Role("proxy"),)), custom("proxy")))
     plan, found = task(made, "proxy:0"), list[int]()
@@ -117,9 +111,6 @@ def test_only_the_own_port_makes_a_task_ready(tmp_path: Path) -> None:
     for ports, expected in (([plan.port + 1], []), ([1, plan.port], [2]), ([1, plan.port], [2])):
         proxy.on_listening(ports)
         assert found == expected
-
-
-# The check of scripts ----------------------------------------------------------------------
 
 
 def test_a_custom_role_is_checked_but_not_against_the_strategy(tmp_path: Path) -> None:

@@ -98,9 +98,6 @@ def test_an_agents_unsent_reports_are_read_as_events(tmp_path: Path) -> None:
     assert exited == events.TaskExited(at=1.0, task="worker:0", attempt=0, signal=9, oom=oom)
 
 
-# Typed values to JSON and back --------------------------------------------------------------------
-
-
 st.register_type_strategy(str, OS_TEXT)
 st.register_type_strategy(int, st.integers(-(1 << 63), 1 << 63))
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))

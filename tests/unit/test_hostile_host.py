@@ -92,14 +92,6 @@ def test_a_report_that_nothing_asked_for_is_a_fault(world: World, message: Any) 
     assert world.receive(GOOD, protocol.LogData("chief-0.log", 3, b"true"))
 
 
-def test_a_task_that_reports_too_much_is_no_fault_of_its_host(world: World) -> None:
-    values = {f"KEY{number}": "x" * 9000 for number in range(300)}
-    assert world.receive(EVIL, protocol.Progress("evaluator:0", values, 1.7e9))
-    assert world.receive(EVIL, protocol.TaskExited("evaluator:0", 0, 1.7e9, 0))
-    world.agents[EVIL].running.clear()
-    assert max(map(len, world.lines)) < 1 << 20
-
-
 def test_a_host_that_reads_nothing_cannot_have_its_orders_repeated(world: World) -> None:
     """It claims damage again and again, and to have been asked to repeat its reports."""
     agent = world.agents[EVIL]
@@ -160,9 +152,6 @@ def test_many_damaged_messages_are_asked_for_once(world: World) -> None:
     host.reports.is_replaying = False
 
 
-# Memory and time ---------------------------------------------------------------------------
-
-
 def test_a_link_that_always_has_more_is_read_in_turns(tmp_path: Path) -> None:
     """A file is such a link: reading it never blocks."""
     path = tmp_path / "endless"
@@ -179,8 +168,6 @@ def test_a_link_that_always_has_more_is_read_in_turns(tmp_path: Path) -> None:
     tracemalloc.stop()
     channel.close()
 
-
-# What is shown -----------------------------------------------------------------------------
 
 FIELDS = ("task", "host", "path", "name", "version", "expected", "text")
 LISTS = ("commands", "hosts", "addresses", "tasks")
@@ -215,9 +202,6 @@ def test_further_lines_of_a_text_are_indented() -> None:
     lines = cause_text(host).split("\n")
     assert lines[0].startswith("h1 cannot continue: ")
     assert lines[1:] == ["    distrun: the job succeeded\\x1b[2J\\rx"]
-
-
-# What is not answered -----------------------------------------------------------------------------
 
 
 Hostile = Callable[..., World]

@@ -47,26 +47,6 @@ def write_idx(folder: Path, arrays: Arrays, suffix: str = "") -> None:
         (folder / (name + suffix)).write_bytes(gzip.compress(content) if suffix else content)
 
 
-def test_an_archive_may_have_a_weight_for_each_training_image(
-    tmp_path: Path, arrays: Arrays
-) -> None:
-    np.savez(tmp_path / "mnist.npz", **arrays, w_train=OWN_WEIGHTS)
-    weighted = data.read_folder(tmp_path)
-    assert np.allclose(weighted.sample_weights, OWN_WEIGHTS)
-    np.savez(tmp_path / "mnist.npz", **arrays)
-    plain = data.read_folder(tmp_path)
-    assert plain.sample_weights == 1
-    assert plain.fingerprint != weighted.fingerprint, "workers with different weights differ"
-
-
-def test_reads_idx_files(tmp_path: Path, arrays: Arrays) -> None:
-    write_idx(tmp_path, arrays)
-    digits = data.read_folder(tmp_path)
-    assert np.array_equal(digits.train_images, arrays["x_train"])
-    assert np.array_equal(digits.train_labels, arrays["y_train"])
-    assert np.array_equal(digits.test_images, arrays["x_test"])
-
-
 def no_file(folder: Path, arrays: Arrays) -> None:
     """Put nothing there."""
 

@@ -14,7 +14,6 @@ from distrun.errors import UsageError
 from distrun.job import folder as job_folder
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.record import EventLog
-from distrun.lifecycle import JobPhase
 from harness.values import not_none
 
 from .histories import Job
@@ -92,16 +91,6 @@ def test_a_folder_appears_whole_or_not_at_all(store: JobStore) -> None:
     assert os.listdir(store.jobs) == [folder.job_id], "and nothing half made is left"
     folder.remove()
     assert os.listdir(store.jobs) == []
-
-
-def test_a_job_without_a_record_is_one_in_preparation(store: JobStore) -> None:
-    """It is just being made or removed, which no `ps` of another terminal may stumble over."""
-    folder = job_folder.create(store.new_folder("mnist"), b"x")
-    found = folder.state()
-    assert (found.phase, found.job_id) == (JobPhase.PREPARING, folder.job_id)
-    assert found.created_at > 0
-    folder.remove()
-    assert folder.state().phase is JobPhase.PREPARING
 
 
 def test_a_supervisor_is_reached_in_a_folder_of_any_depth(tmp_path: Path) -> None:

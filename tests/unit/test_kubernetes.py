@@ -16,21 +16,17 @@ from distrun.agent.protocol import Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.cli import kill
 from distrun.errors import HostError, UsageError
-from distrun.job import control, events, relay
+from distrun.job import control, relay
 from distrun.job import folder as job_folder
 from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.job import read_job
-from distrun.job.record import EventLog
 from distrun.job.scheduler import SchedulerError
 from distrun.kubernetes import batch_job, in_pod, kubectl, manifest, pods, submission
 from distrun.plan.placement import place
 from distrun.plan.replacement import place_again, room_of_hosts
 from distrun.spec.loader import load, load_mapping
 from distrun.spec.model import Spec
-from distrun.supervisor.file_fetch import KeptFetch
 from harness.values import not_none
-
-from .histories import MWM, Job, because
 
 TEXT = """\
 strategy: multi_worker_mirrored
@@ -334,39 +330,10 @@ def test_a_job_whose_supervisor_cannot_be_asked_is_not_said_to_have_ended(
         control.stop(folder, "distrun watch", 15)
 
 
-def test_a_job_that_ends_while_it_is_asked_has_ended_though_its_pod_is_still_there(
-    folder: JobFolder, answer: Path, tmp_path: Path
-) -> None:
-    job, ended = Job(), EventLog(str(tmp_path / "ended"))
-    job.created(MWM)
-    job(events.JobEnded, outcome=events.Outcome.stopped(143, because("a signal")))
-    for each in job.history:
-        ended.append(each)
-    ended.close()
-    mark = relay.MARK.decode()
-    _answer(answer, RUNNING, f"printf '{mark}'; cp '{tmp_path}/ended' '{folder.events_file}'")
-    assert control.take_stacks(folder, None, []) is None
-
-
 def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder) -> None:
     folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_released=True))
     job = read_job(folder)
     assert (job.phase, job.cause_word) == ("lost", "not_known_to_kubernetes")
-
-
-def test_a_queue_is_waited_for_while_the_api_server_does_not_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    said = ["Unable to connect to the server: dial tcp: i/o timeout",
-            "Error from server (Forbidden): jobs.batch is forbidden"]  # fmt: skip
-
-    def fail(*_: object) -> str:
-        raise CauseError(kubectl.failure(1, said.pop(0)))
-
-    monkeypatch.setattr(kubectl, "run", fail)
-    assert batch_job._is_suspended(["kubectl"])
-    with pytest.raises(SchedulerError):
-        batch_job._is_suspended(["kubectl"])
 
 
 def test_kill_takes_a_job_of_another_machine_only_by_its_name(
@@ -384,24 +351,6 @@ def test_kill_takes_a_job_of_another_machine_only_by_its_name(
     with pytest.raises(UsageError, match="submitted from another machine"):
         chosen()
     assert chosen(folder.job_id) == [folder.job_id]
-
-
-def test_what_is_left_out_of_results_is_not_said_to_be_there(
-    folder: JobFolder, spec: Spec, tmp_path: Path
-) -> None:
-    folder.results.mkdir()
-    target = tmp_path / "target"
-    (target / "taken").mkdir(parents=True)
-    for name in ("taken", "same", "new"):
-        (folder.results / name).write_text(name)
-    shutil.copy2(folder.results / "same", target / "same")
-    fetch = KeptFetch(
-        *(folder, spec, [], str(target)), may_replace=lambda _: False, on_progress=lambda *_: None
-    )
-    found = fetch.run()
-    assert [each.path for each in found.files] == ["new", "same"]
-    assert found.new == {"new"}
-    assert [path for _, path, _ in found.left_out] == ["taken"]
 
 
 # Pods ---------------------------------------------------------------------------------------------
@@ -442,12 +391,8 @@ ALIVE: Json = {"running": {}}
          Code.POD_PREEMPTED, "Evicted: The node was low on resource: memory"),
         (pod(phase="Failed", reason="Evicted", message="Pod ephemeral local storage usage exceeds "
              "the total limit of containers 1Gi."), Code.POD_ENDED, "Evicted: Pod ephemeral"),
-        (pod(phase="Failed", reason="Shutdown", message="Node is shutting, evicting pods"),
-         Code.POD_PREEMPTED, "Shutdown: Node is shutting"),
         (pod({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}, phase="Failed"),
          Code.POD_OUT_OF_MEMORY, ""),
-        (pod({"terminated": {"exitCode": 1, "reason": "Error"}}, phase="Failed"),
-         Code.POD_ENDED, "Error"),
     ],
 )  # fmt: skip
 def test_why_a_pod_ends_is_told_in_the_words_of_kubernetes(

@@ -336,9 +336,6 @@ def test_the_mapping_of_tasks_is_what_a_dict_would_be_and_old_versions_stay(
         chunked["other"]
 
 
-# A host is lost at about the same time as tasks elsewhere exit ------------------------------------
-
-
 OWN = (
     "Traceback (most recent call last):\n"
     '  File "/home/user/train.py", line 7, in <module>\n'

@@ -4,15 +4,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from distrun.lint.check import check_program
 from distrun.lint.program import Program
 from distrun.lint.rules import RULES, check, imported_modules
+from distrun.spec import resources
 from distrun.spec.loader import load
+from distrun.spec.target import Target
 from distrun.spec.tensorflow_versions import TENSORFLOW_1
+from harness.requirements import need_tensorflow
 
 MWM, PS, MIRRORED = "multi_worker_mirrored", "parameter_server", "mirrored"
 NO_CHIEF = "parameter_server, workers: independent"
@@ -201,18 +206,6 @@ def test_modules_beside_the_script_are_read_as_well(lint: Any) -> None:
     assert found == ["helper.py:3:3", "package/deep.py:2:1", "package/deep.py:3:1"]
 
 
-def test_only_what_runs_in_a_module_beside_counts_and_comes_first(lint: Any) -> None:
-    helper = "import os\nif __name__ == '__main__':\n  os.environ['TF_CONFIG'] = '{}'\n"
-    assert lint("import helper\n", beside={"helper": helper}) == []
-    operation = TF + "if __name__ == '__main__':\n  tf.constant(1)\n"
-    assert lint(TF + "import helper\n" + CREATED, beside={"helper": operation}) == []
-    helper = TF + "def data():\n  return tf.data.Dataset.range(3)\n"
-    code = TF + "import helper\nd = helper.data()\n" + CREATED
-    (found,) = lint(code, beside={"helper": helper})
-    assert found.startswith("4:12: ")
-    assert "tf.data.Dataset.range in line helper.py:3" in found
-
-
 def test_many_warnings_of_a_kind_are_counted(lint: Any) -> None:
     names = sorted(TENSORFLOW_1[""])[:22]
     found = lint(TF + "".join(f"tf.{name}()\n" for name in names))
@@ -246,3 +239,54 @@ def test_what_the_environment_or_the_spec_makes_right_is_not_warned_about(lint: 
 def test_meanings_that_double_with_each_line_are_not_all_listed(lint: Any, line: str) -> None:
     code = TF + "a0 = tf\n" + "".join(line.format(n, n + 1) for n in range(24))
     assert lint(code + "a24.train()\na24().train()\n") == []
+
+
+# Programs that are right: those of this repository, and others in other styles --------------------
+
+
+ROOT = Path(__file__).resolve().parents[2]
+RIGHT = Path(__file__).parent / "right_programs"
+PLAIN = ROOT / "tests" / "e2e" / "plain"
+EXAMPLES = ROOT / "jobs" / "examples"
+WORKERS = f"{MWM}, cluster: {{worker: 2}}"
+SERVERS = f"{PS}, cluster: {{chief: 1, worker: 2, ps: 2}}"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "program"),
+    [
+        (WORKERS, f"script: {PLAIN}/tutorial.py, env: {{TF_USE_LEGACY_KERAS: 1}}"),
+        (WORKERS, f"script: {PLAIN}/tutorial.py, keras: 2"),
+        ("mirrored", f"script: {EXAMPLES}/custom_loop.py"),
+        (WORKERS, f"script: {EXAMPLES}/keras_fit.py"),
+        (SERVERS, f"script: {EXAMPLES}/parameter_server.py"),
+        ("mirrored", f"script: {EXAMPLES}/data_service.py"),
+        (SERVERS, "script: mnist"),
+        (WORKERS, f"script: {RIGHT}/class_based.py"),
+        (WORKERS, f"script: {RIGHT}/chosen_by_argument.py"),
+        (SERVERS, f"module: trainer.main, workdir: {RIGHT}"),
+        (SERVERS, f"command: [{sys.executable}, -u, -m, trainer.main], workdir: {RIGHT}"),
+    ],
+)
+def test_a_right_program_has_no_warning(
+    strategy: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_tensorflow()
+    # A launch does not read the bundled jobs; here they are checked like others.
+    monkeypatch.setattr(Target, "is_bundled", False)
+    python = "" if "command" in program else f", python: {sys.executable}"
+    spec = f"{{strategy: {strategy}, program: {{{program}{python}}}}}"
+    (tmp_path / "job.yaml").write_text(spec)
+    assert check_program(load(tmp_path / "job.yaml")) == ()
+
+
+@pytest.mark.parametrize("name", sorted(resources.templates()))
+def test_a_template_has_no_warning(name: str, tmp_path: Path) -> None:
+    need_tensorflow()
+    spec = tmp_path / "job.yaml"
+    spec.write_text(resources.templates()[name].read_text())
+    examples = resources.examples()
+    if name in examples:
+        (tmp_path / examples[name].name).write_text(examples[name].read_text())
+    (tmp_path / "train.py").write_text((PLAIN / "replicas.py").read_text())
+    assert check_program(load(spec)) == ()

@@ -1,4 +1,4 @@
-"""What the kernel tells of processes: their labels, their limits, and who ran out of memory."""
+"""What the kernel tells of processes: their limits, and who ran out of memory."""
 
 from __future__ import annotations
 
@@ -91,12 +91,6 @@ def newer(tmp_path: Path) -> Iterator[Host]:
     os.close(made.log)
 
 
-# Labels ------------------------------------------------------------------------------------
-
-
-# Limits ------------------------------------------------------------------------------------
-
-
 def test_a_cgroup_that_has_refused_a_fork_since_the_start(host: Host) -> None:
     host.of_group("a", pids_max="40")
     host.of_group("a/b", pids_max="max", pids_events="max 3")
@@ -128,26 +122,19 @@ def test_nothing_is_said_of_what_cannot_be_read(tmp_path: Path) -> None:
     assert limits.read(7, log, None, {}, str(tmp_path)) == []
 
 
-# Memory ------------------------------------------------------------------------------------
-
-
 def found(watch: oom.OomWatch, pid: int, *, of_child: bool) -> str:
     """The words for what shows that the kernel killed a process; empty if nothing does."""
     cause = watch.find_kill(pid, of_child)
     return "" if cause is None else cause_text(cause)
 
 
-def test_the_kernels_log_names_the_process(newer: Host) -> None:
+def test_a_record_of_the_kernel_and_a_count_account_for_one_task_each(newer: Host) -> None:
     watch = newer.watch()
+    assert found(watch, 77, of_child=False) == "", "what it had counted before is nobody's"
     os.write(newer.log, RECORD % 77)
     assert found(watch, 78, of_child=False) == ""
     assert "pid=77," in found(watch, 77, of_child=False)
     assert found(watch, 77, of_child=False) == "", "told once"
-
-
-def test_the_cgroups_count_accounts_for_one_task_each(newer: Host) -> None:
-    watch = newer.watch()
-    assert found(watch, 77, of_child=False) == "", "what it had counted before is nobody's"
     newer.count_kills(6)
     assert "oom_kill rose from 4 to 6" in found(watch, 77, of_child=False)
     assert found(watch, 78, of_child=False) != ""
@@ -171,29 +158,6 @@ def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(newer: Hos
     assert found(watch, 70, of_child=True) == ""
     newer.count_kills(7)
     assert "oom_kill rose from 6 to 7" in found(watch, 80, of_child=False)
-
-
-# Ending descendants a round at a time --------------------------------------------------------
-
-
-def test_an_ending_is_over_at_once_if_only_excluded_children_live(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of two children of this process, which never die."""
-    sent: set[int] = set()
-    monkeypatch.setattr(processes, "reap", lambda excluded: not {11, 12} <= set(excluded))
-    monkeypatch.setattr(processes, "children", lambda _pid: [11, 12])
-    monkeypatch.setattr(
-        processes, "tree", lambda pid: [processes.Process(pid, 1, pid, pid, 7, "D", 0, 0)]
-    )
-    monkeypatch.setattr(processes, "send", lambda process, _signum: sent.add(process.pid))
-    excluded = {11}
-    ending = processes.Ending(1.0, excluded, lambda: 0.0, patience=10.0)
-    assert not ending.step()
-    excluded.add(12)  # a client that was started meanwhile
-    assert ending.step()
-    assert ending.left == []
-    assert sent == {12}
 
 
 def test_what_a_child_leaves_that_dies_while_children_are_reaped_is_seen(

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
+import socket
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from distrun.agent.loop import Loop
 from distrun.job import events
+from distrun.supervisor.clients import Clients
 from distrun.supervisor.event_queue import EventQueue
 from harness.loops import SimulatedLoop
+from harness.values import not_none
 
 
 def test_a_descriptor_that_an_earlier_call_closed_is_not_served() -> None:
@@ -108,3 +113,38 @@ def test_an_event_waits_for_all_that_follows_from_the_one_before() -> None:
     queue = EventQueue(handle)
     queue.add(event(1))
     assert said == ["begin 1", "end 1", "begin 2", "end 2", "begin 3", "end 3", "after"]
+
+
+# A supervisor without free descriptors waits with new commands; it does not spin ------------------
+
+
+def test_a_connection_waits_while_too_many_files_are_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = socket.socket(socket.AF_UNIX)
+    server.setblocking(False)
+    monkeypatch.chdir(tmp_path)  # a short path
+    server.bind("s")
+    server.listen()
+    loop = SimulatedLoop()
+    clients = Clients(loop, server, lambda *_: None, lambda *_: None)
+    command = socket.socket(socket.AF_UNIX)
+    command.connect("s")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        assert loop.turn(0.0)
+        # Otherwise the supervisor would be woken again at once, without end.
+        assert not loop.turn(0.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert not_none(loop.next_call) <= 1.0
+    loop.call_next()
+    loop.turn(0.0)
+    assert len(clients._clients) == 1
+    clients._clients[0].close()
+    loop.close()
+    command.close()
+    server.close()

@@ -28,8 +28,6 @@ from harness.values import not_none
 from .plans import FACTS, MWM, PS, SCRIPT, A, B, planned, refused, role, spec_of, task
 from .specs import load_text, refusal
 
-# TF_CONFIG ----------------------------------------------------------------------------------
-
 
 def test_all_tasks_have_the_same_cluster_and_an_evaluator_is_not_in_it() -> None:
     made = planned(
@@ -72,9 +70,6 @@ def test_a_tf_config_that_linux_cannot_pass_is_refused() -> None:
     planned(cluster(plan.LARGEST_VARIABLE - others))
     with refused("128 KiB"):
         planned(cluster(plan.LARGEST_VARIABLE - others + 1))
-
-
-# Addresses and placement --------------------------------------------------------------------
 
 
 def hosts_of(made: Plan) -> list[str]:
@@ -149,9 +144,6 @@ def test_no_task_is_at_localhost_in_a_cluster_that_spans_hosts(machine: str) -> 
                     placement=Placement.PACK, strategy=MWM))  # fmt: skip
 
 
-# Variables ----------------------------------------------------------------------------------
-
-
 OMP, INTRAOP, LEGACY = "OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_USE_LEGACY_KERAS"
 SEED, CUDA, TUNABLES = "PYTHONHASHSEED", "CUDA_VISIBLE_DEVICES", "GLIBC_TUNABLES"
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
@@ -163,6 +155,9 @@ EACH_TASK = (
     f"DISTRUN_TASK=worker:0 DISTRUN_STRATEGY={MWM} PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1 "
     "TF_GRPC_REUSE_PORT=true TF_NUM_INTEROP_THREADS GRPC_FAIL_FAST"
 )
+_REST = "glibc.malloc.trim_threshold=4294967296:glibc.malloc.top_pad=268435456"
+KEPT = f"{TUNABLES}=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824:{_REST}"
+KEPT_BEFORE_2_35 = f"{TUNABLES}=glibc.malloc.mmap_threshold=33554432:{_REST}"
 
 
 def threads(*counts: int) -> list[str]:
@@ -231,6 +226,11 @@ VARIABLES: dict[str, tuple[Spec, HostFacts, list[str]]] = {
     "memory: system": (by(memory=Memory.SYSTEM), FACTS, [TUNABLES] * 2),
     "memory: keep": (spec_of(ONE, strategy="mirrored", program=replace(SCRIPT, memory=Memory.KEEP)),
                      FACTS, [f"{TUNABLES}=*"]),
+    "memory of 2.36": (spec_of(TWO), TEN, [f"{KEPT}:glibc.malloc.arena_max=10"] * 2),
+    "memory of 2.34": (spec_of(TWO), replace(FACTS, libc="glibc 2.34"),
+                       [f"{KEPT_BEFORE_2_35}:glibc.malloc.arena_max=4"] * 2),
+    **{f"memory of {libc or 'nobody'}": (spec_of(TWO), replace(FACTS, libc=libc), [TUNABLES] * 2)
+       for libc in ("glibc 2.25", "musl 2.36", "")},
     "malloc of a role": (spec_of(role("worker", 2, env={"LD_PRELOAD": ""})), FACTS, [TUNABLES] * 2),
     "malloc of a program": (by(pass_env=("MALLOC_CONF",)), FACTS, [TUNABLES] * 2),
     **{name: (spec_of(TWO), inherited(**{name: ""}), [TUNABLES] * 2)
@@ -260,27 +260,6 @@ def test_what_tasks_have_in_their_environment(case: str) -> None:
         assert each.unset == (() if each.tf_config else ("TF_CONFIG",))
 
 
-@pytest.mark.parametrize(
-    ("libc", "threshold"),
-    [
-        ("glibc 2.36", 1 << 30),
-        # an older one ignores a higher threshold, and maps each block from 128 KiB on
-        ("glibc 2.34", 32 << 20),
-        ("glibc 2.25", None),
-        ("", None),
-        ("musl 2.36", None),
-    ],
-)
-def test_the_hosts_c_library_decides(libc: str, threshold: int | None) -> None:
-    for cores, arenas in ((0.5, "2"), (7.5, "7")):  # no thread waits for another one's arena
-        made = planned(spec_of(TWO), replace(FACTS, libc=libc, cores=cores))
-        value = made.tasks[0].env.get(TUNABLES)
-        found = dict(each.split("=") for each in value.split(":")) if value else {}
-        assert found.get("glibc.malloc.mmap_threshold") == (threshold and str(threshold))
-        assert ("glibc.malloc.hugetlb" in found) == (threshold == 1 << 30), "new in 2.35"
-        assert found.get("glibc.malloc.arena_max") == (threshold and arenas)
-
-
 def test_a_program_with_a_tf_config_of_its_own_gets_none() -> None:
     made = planned(spec_of(TWO, program=replace(SCRIPT, owns_tf_config=True)))
     for each, other in zip(made.tasks, planned(spec_of(TWO)).tasks, strict=True):
@@ -292,9 +271,6 @@ def test_a_program_with_a_tf_config_of_its_own_gets_none() -> None:
 def test_asking_for_more_gpus_than_there_are_is_an_error() -> None:
     with refused("ask for 4 GPUs, and it has 3"):
         planned(spec_of(role("worker", 2, gpus=2)), with_gpus("0 1 2"))
-
-
-# Commands -----------------------------------------------------------------------------------
 
 
 def argv_of(program: ProgramSpec, **host: Any) -> tuple[str, ...]:
@@ -314,8 +290,6 @@ def test_the_python_of_a_host_comes_before_that_of_the_program() -> None:
     assert argv_of(command) == ("sh", "-c", "x $y", "--epochs", "3", "--role")
 
 
-# Files that were sent ------------------------------------------------------------------------
-
 SENT = replace(FACTS, files="/there/files")
 
 
@@ -325,7 +299,6 @@ SENT = replace(FACTS, files="/there/files")
         # Launched in the script's folder, below it, and elsewhere.
         ({}, "/there/files/main.py", "/there/files"),
         ({"workdir": "/src/sub"}, "/there/files/main.py", "/there/files/sub"),
-        ({"workdir": "/"}, "/there/files/main.py", "/there/files"),
         # Who names a folder of the hosts has it.
         ({"workdir": "/data", "is_workdir_chosen": True}, "/there/files/main.py", "/data"),
         ({"sync_base": ""}, "/src/main.py", "/src"),
@@ -360,9 +333,6 @@ def test_only_a_default_folder_that_nothing_was_sent_to_may_be_missing() -> None
     assert not may_be_home(command, HostSpec(name="far", workdir="/own"))
     assert not may_be_home(command, HostSpec())
     assert not may_be_home(replace(command, sync=Sync.OFF), HostSpec(name="far"))
-
-
-# Spares -------------------------------------------------------------------------------------------
 
 
 HOSTS = tuple(HostSpec(name=name) for name in "abc")

@@ -177,6 +177,9 @@ CASES: dict[str, tuple[list[HostAnswers], dict[str, Any], list[tuple[str, str, s
     "one of arguments": ([host("a"), blind("b", "args")], FOLDERS, [("b", "shared", "warning")]),
     "not written": ([host("a", unwritten=UNWRITTEN), blind("b", "x")], FOLDERS,
                     [("a", "shared", "failed")]),
+    "keras 2": ([host("a", has_tf_keras=True), host("b", has_tf_keras=False)], {"keras": 2},
+                [("b", "keras", "failed")]),
+    "keras 3": ([host("a", has_tf_keras=False)], {"keras": 3}, []),
     "an evaluator that reaches nobody": ([host("a"), LONELY], {}, [("a", "network", "warning")]),
 }  # fmt: skip
 """The hosts' answers, what is known of them, and what is not good."""
@@ -188,40 +191,6 @@ def test_hosts_are_measured_by_each_other(case: str) -> None:
     checks = judged(*hosts, **about)
     assert sorted(bad(checks)) == expected
     assert all(cause_advice(each.cause) for each in checks if each.grade is Grade.FAILED)
-
-
-@pytest.mark.parametrize(
-    ("tensorflow", "package"),
-    [("2.21.0", '"tf_keras==2.21.*"'), ("", "tf_keras"), ("unknown", "tf_keras")],
-)
-def test_keras_2_needs_tf_keras_on_each_host(tensorflow: str, package: str) -> None:
-    lacking = host("b", has_tf_keras=False, tensorflow=tensorflow)
-    one = host("a", has_tf_keras=True, tensorflow=tensorflow)
-    keras = [each for each in judged(one, lacking, keras=2) if each.subject is Subject.KERAS]
-    assert bad(tuple(keras)) == [("b", "keras", "failed")]
-    cause = keras[1].cause
-    assert cause_text(cause) == "program.keras is 2, but python3 has no tf_keras"
-    assert cause_advice(cause) == f"install it: python3 -m pip install {package}"
-    assert not [each for each in judged(lacking, keras=3) if each.subject is Subject.KERAS]
-
-
-def test_who_fails_alike_is_named_together_with_every_port() -> None:
-    missed = [Unreachable("10.0.0.3", 20000, TIMEOUT), Unreachable("10.0.0.3", 20001, TIMEOUT)]
-    owners = {"10.0.0.3:20000": "c", "10.0.0.3:20001": "c", "10.0.0.1:20000": "a"}
-    refused = Dialled([Unreachable("10.0.0.1", 20000, REFUSED)])
-    checks = judged(
-        host("a", dialled=Dialled(missed), calls=3),
-        host("b", dialled=Dialled(missed), calls=3),
-        host("c", dialled=refused, calls=1),
-        owners=owners,
-    )
-    assert bad(checks) == [("a", "network", "failed"), ("c", "network", "failed")]
-    first, second = (check for check in checks if check.cause.addresses)
-    assert cause_text(first.cause).startswith("c cannot reach a at 10.0.0.1:20000: refused")
-    assert cause_text(second.cause).startswith(
-        "a, b cannot reach c at 10.0.0.3:20000, 10.0.0.3:20001: no answer within 5 s"
-    )
-    assert second.cause.hosts == ("a", "b")
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from distrun.job.printed_progress import PrintedProgress
+from distrun.words.progress import TimeLeft, progress_words
 
 # `E`: the epoch, `S`: the step. What is read of the second line, beside LOSS.
 FORMS = {
     # TensorFlow's tutorials
     "Epoch: {E}, accuracy: 0.8360, train_loss: {L}.": "EPOCH TRAIN_LOSS",
     "Epoch {E} Batch {S} Loss {L}": "EPOCH STEP LOSS",
-    "Epoch {E} (best so far), loss: {L}": "EPOCH LOSS",
     "Training loss (for one batch) at step {S}: {L}": "STEP LOSS",
-    "step {S}: mean loss = {L}": "STEP LOSS",
     "INFO:tensorflow:loss = {L}, step = {S} (1.2 sec)": "STEP LOSS",
     # PyTorch's and others'
     "Train Epoch: {E} [{S}/60000 (1%)]\tLoss: {L}": "EPOCH STEP STEPS LOSS",
@@ -26,17 +27,13 @@ FORMS = {
     "[Epoch {E}/200] [Batch {S}/938] [D loss: {L}] [G loss: 1.2]": "EPOCH EPOCHS STEP STEPS LOSS",
     "{{'loss': {L}, 'learning_rate': 4e-05, 'epoch': {E}.5}}": "EPOCH LOSS LEARNING_RATE",
     "step {S}: train loss {L}, val loss 10.9": "STEP TRAIN_LOSS VAL_LOSS",
-    "2026-01-01 10:00:0{E} | INFO | train_inner | epoch 00{E}:    {S} / 1102 loss={L}, ppl=38.5":
-        "EPOCH STEP STEPS LOSS PPL",
     " iteration      {S}/  500000 | elapsed time: 812.3 | lm loss: {L} | loss scale: 1.0 |":
         "STEP STEPS LOSS",
     "08/21 02:58:4{E} - mmengine - INFO - Epoch(train) [{E}][{S}/25] lr: 1.0000e-02 loss: {L}":
         "EPOCH STEP STEPS LOSS",
     "{{'loss': '{L}', 'grad_norm': '2.1', 'epoch': '0.{E}8', 'step': {S}}}": "EPOCH STEP LOSS",
     # everybody's
-    "| epoch |   {E} | step |   {S} | loss  | {L} |": "EPOCH STEP LOSS",
     "epoch {E}/10 step {S}/500 loss={L}": "EPOCH EPOCHS STEP STEPS LOSS",
-    "[{S}/500] loss: {L}": "STEP STEPS LOSS",
     "[2026-11-25 10:00:0{E}][INFO] Epoch {E} | train_loss: {L} | val_acc: 0.91": "EPOCH VAL_ACC",
     "\x1b[32mEpoch {E}\x1b[0m: Loss = {L}, Acc = 0.9": "EPOCH LOSS ACC",
     "epoch:  {E}  loss:  nan": "EPOCH LOSS",
@@ -44,41 +41,31 @@ FORMS = {
     "[gpu01:0/2] (trainer:464) INFO: {E}epoch:train:1-{S}batch: loss={L}, acc=0.1":
         "EPOCH STEP LOSS",
     "Epoch {E} Loss tf.Tensor({L}, shape=(), dtype=float32)": "EPOCH LOSS",
-    "{{'loss': np.float32({L}), 'epoch': {E}}}": "EPOCH LOSS",
     '{{"step": {S}, "loss": {L}}}': "STEP LOSS",
 }  # fmt: skip
 BARE = {
     # without a metric
     "train | step:    {S} | steps/sec:   12.3 | output: ": "STEP",
-    "step: {S}/1000, 12.{E} it/s, eta 00:1{E}": "STEP STEPS",
     "Epoch {E} of 10 (3.2 sec)": "EPOCH EPOCHS",
     "[Epoch {E}][Batch {S}]": "EPOCH STEP",
     "Time taken for epoch {E} is 13.2 sec": "EPOCH",
-    "2024-01-01 12:00:0{E} INFO train: step {S}": "STEP",
     "I0101 12:00:00.{S} 140 model_lib_v2.py:705] Step {S} per-step time 0.421s": "STEP",
 }
 OTHERS = (
     "Epoch {E}: val_loss improved from inf to 0.{S}, saving model to best.keras",
     "Restoring model weights from the end of the best epoch: {E}.",
-    "Saved checkpoint for step {S}: ckpt-{E}",
     "Test set: Average loss: 0.02, Accuracy: {S}/10000 (99%)",
     "Evaluation at step {S}: loss 0.2",
-    "2026-11-25 12:00:0{E} Validation: epoch {E} loss 0.2",
     "epoch {E}: lr 0.{S}",
     "LR milestones: epoch {S}, lr 0.0{E}",
     "INFO:tensorflow:Recording summary at step {S}.",
-    "Loading {E}/10 shards",
     "{{'epochs': {E}, 'batch_size': 64, 'lr': 0.1}}",
-    "batch: {S}, epochs: 5",
     "Step {E}/7 : RUN pip install tensorflow",
-    "Tokenizing batch {E}/10",
     "Best epoch: {E}, loss: 0.{S}",
     "08/21 02:58:4{E} - mmengine - INFO - Epoch(val) [1][{S}/300] accuracy: 0.5 time: 0.1",
     "| {E}            | 5.2557       | 1.36s        |",
-    "step {E} of the plan: accuracy matters",
     "WARNING: loss of precision in step {S}",
     "loss: 0.{S}",
-    "epochs {E} accuracy of 5 folds",
     "learning rate set to 0.{S} for epoch {E}",
 )
 
@@ -145,3 +132,76 @@ def test_the_time_is_linear(part: str) -> None:
     printed = PrintedProgress()
     printed.read(f"1 loss {line}\n")
     printed.read(f"{part} 1 loss\n" * 4000)
+
+
+# Progress in words, and the time that is left -----------------------------------------------------
+
+Values = dict[str, str]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("EPOCH=3 EPOCHS=3", "epoch 3/3"),
+        ("STEP=120 STEPS=500", "step 120/500 24%"),
+        ("STEP=501 STEPS=500", "step 501"),
+        ("STEP=3 STEPS=0", "step 3"),
+        ("MAE=0.12345 ACCURACY=0.951 LOSS=0.16384", "loss 0.1638, accuracy 0.951, mae 0.1235"),
+        ("EXAMPLES_PER_SEC=1800", "1,800/s"),
+        ("A=1 B=2 C=3 D=4 E=5 F=6 G=7", "a 1, b 2, c 3, d 4, e 5, f 6"),
+        ("X\x1b[2J=1", "x\\x1b[2j 1"),
+    ],
+)
+def test_words(text: str, words: str) -> None:
+    values = dict(word.split("=") for word in text.split())
+    assert ", ".join(progress_words(values)) == words
+
+
+def estimates(reports: Iterator[Values], seconds: float) -> list[float | None]:
+    left, clock = TimeLeft(), 50.0
+    found = []
+    for values in reports:
+        found.append(left.update("worker:0", values, clock))
+        clock += seconds
+    return found
+
+
+def counted(epochs: int, steps: int, *, over_all: bool) -> Iterator[Values]:
+    for epoch in range(1, epochs + 1):
+        for step in range(1, steps + 1):
+            before, total = ((epoch - 1) * steps, epochs * steps) if over_all else (0, steps)
+            yield {
+                "EPOCH": str(epoch),
+                "EPOCHS": str(epochs),
+                "STEP": str(before + step),
+                "STEPS": str(total),
+            }
+
+
+@pytest.mark.parametrize("over_all", [False, True])
+def test_the_rest_takes_as_long_as_the_rate_says(over_all: bool) -> None:
+    """The whole takes 3 x 20 x 2 s. The estimate begins when it is known what a step counts."""
+    found = estimates(counted(3, 20, over_all=over_all), 2.0)
+    known = [(at, left) for at, left in enumerate(found) if left is not None]
+    assert known[0][0] <= 22
+    assert all(left == pytest.approx((59 - at) * 2.0, abs=0.1) for at, left in known)
+    assert len(known) >= 60 - 22
+
+
+def test_no_totals_no_estimate() -> None:
+    assert set(estimates(({"STEP": str(step)} for step in range(50)), 1.0)) == {None}
+    nonsense = {"STEP": "5", "STEPS": "x", "EPOCH": "nan", "EPOCHS": "0"}
+    assert set(estimates(iter([nonsense] * 5), 1.0)) == {None}
+
+
+def test_a_restart_begins_again() -> None:
+    steps = [*range(1, 50), *range(1, 50)]
+    found = estimates(({"STEP": str(step), "STEPS": "100"} for step in steps), 1.0)
+    assert found[-1] == pytest.approx(51.0)
+
+
+def test_the_time_runs_between_two_reports() -> None:
+    left = TimeLeft()
+    for second in range(11):
+        left.update("worker:0", {"STEP": str(second), "STEPS": "100"}, second)
+    assert left.update("worker:0", {"STEP": "10", "STEPS": "100"}, 40.0) == pytest.approx(60.0)
