@@ -1,8 +1,8 @@
 """The job on a parameter-server cluster: SIGTERM, and the images of each worker."""
 
-import json
+import os
 import re
-import subprocess
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from harness.command import Distrun
 from harness.preloaded import PreloadedPython
 from harness.training import MAIN, RunPython
+from harness.values import not_none
 from harness.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -38,8 +39,7 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(
         return str(done.stdout.strip())
 
     def tasks(job: str) -> dict[str, dict[str, Any]]:
-        status = json.loads(distrun("status", job, "--json").stdout)
-        return {task["task"]: task for task in status["job"]["tasks"]}
+        return {task["task"]: task for task in distrun.status(job)["tasks"]}
 
     def trains(job: str) -> bool:
         # Reading the log costs less than asking for the status.
@@ -52,11 +52,9 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(
 
     first = launched()
     wait_until(lambda: trains(first), timeout=120)
-    ps = tasks(first)["ps:0"]["pid"]
-    subprocess.run(["kill", "-TERM", str(ps)], check=True)
+    os.kill(tasks(first)["ps:0"]["pid"], signal.SIGTERM)
     assert distrun("wait", first, timeout=60).returncode == 42
-    saved = SAVED.search(distrun("logs", first, "-t", "chief:0").stdout)
-    assert saved
+    saved = not_none(SAVED.search(distrun("logs", first, "-t", "chief:0").stdout))
     assert int(saved[1]) > 0
 
     second = launched("--loop", "fit")
@@ -64,11 +62,8 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(
     distrun.checked("kill", second, timeout=60)
     output = distrun("logs", second, "-t", "chief:0").stdout
     resumed = re.search(r"resumed from ckpt-\d+ in saved: epoch 1, after step (\d+)", output)
-    assert resumed
-    assert resumed[1] == saved[1]
-    again = SAVED.search(output)
-    assert again, output
-    assert int(again[1]) > int(saved[1])
+    assert not_none(resumed)[1] == saved[1]
+    assert int(not_none(SAVED.search(output))[1]) > int(saved[1])
 
 
 OWN_ORDER = """

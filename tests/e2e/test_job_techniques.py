@@ -1,6 +1,5 @@
 """The techniques of the tutorials: scripts in one process, and launches of clusters."""
 
-import json
 import re
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from harness.command import Distrun
 from harness.preloaded import PreloadedPython
 from harness.training import MAIN, Alone, RunPython, Workers, notified
+from harness.values import not_none
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(800)]
 
@@ -128,14 +128,11 @@ def test_fit_on_parameter_servers(
     said = [line.partition("| ")[2] for line in done.stdout.splitlines() if "chief:0" in line]
     assert "epoch 2/2  step 7  accuracy" in done.stdout
     assert said[-1] == "14 steps scheduled, optimizer.iterations 14: no update lost"
-    states = json.loads(distrun("status", "--json").stdout)["job"]["tasks"]
-    told = {state["task"]: state["progress"] for state in states}
+    told = {task["task"]: task["progress"] for task in distrun.status()["tasks"]}
     assert (told["chief:0"]["STEP"], told["chief:0"]["EPOCH"]) == (14, 2)
     # Variables that were in two parts on two ps are whole without a strategy.
-    accuracy = re.search(r"test_accuracy [\d.]+", epoch_of(said, 2))
-    assert accuracy
-    with alone(
-        "--data-dir", str(distrun.cwd), "--evaluate", str(distrun.cwd / "saved")
-    ) as job:  # fmt: skip
+    accuracy = not_none(re.search(r"test_accuracy [\d.]+", epoch_of(said, 2)))
+    saved = ["--data-dir", str(distrun.cwd), "--evaluate", str(distrun.cwd / "saved")]
+    with alone(*saved) as job:
         assert job.finish() == 0
     assert f"ckpt-2 (epoch 2): {accuracy[0]}" in job.lines[-1]

@@ -1,10 +1,8 @@
 """Each template, written by `distrun init` into an empty folder and launched there."""
 
-import json
 import re
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +11,7 @@ from distrun.strategies import STRATEGIES
 from harness.command import Distrun
 from harness.preloaded import PreloadedPython
 from harness.training import held_port
+from harness.values import not_none
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -62,11 +61,6 @@ def lines_of(stdout: str) -> dict[str, list[str]]:
     return lines
 
 
-def status_of(distrun: Distrun) -> dict[str, dict[str, Any]]:
-    states = json.loads(distrun("status", "--json").stdout)["job"]["tasks"]
-    return {state["task"]: state for state in states}
-
-
 @pytest.mark.parametrize("changed", TRAINERS, ids="-".join)
 def test_trains(
     changed: tuple[str, ...], distrun: Distrun, small_mnist: Path, preloaded: PreloadedPython
@@ -93,37 +87,23 @@ def test_trains(
     for task, headline in TRAINERS[changed].items():
         assert any(line.startswith(headline) for line in lines[task]), done.stdout
         assert len([line for line in lines[task] if line.startswith("epoch ")]) == 2, done.stdout
-    tasks = status_of(distrun)
+    tasks = {task["task"]: task for task in distrun.status()["tasks"]}
     for task in TRAINERS[changed]:
         assert tasks[task]["state"] == "succeeded"
         assert tasks[task]["progress"]["STEP"] == 8
-    told = {"chief_and_workers": follows_to_the_end, "parameter_server_mnist": loses_no_update}
-    if name in told:
-        told[name](lines, tasks)
-
-
-def follows_to_the_end(lines: dict[str, list[str]], tasks: dict[str, dict[str, Any]]) -> None:
-    last = lines["evaluator:0"][-1]
-    tested = r"test_accuracy [\d.]+  test_loss [\d.]+  data: .*"
-    assert re.fullmatch(rf"ckpt-2 \(epoch 2\): {tested}", last)
-    # Not the last line: if the worker exits first, TensorFlow may print that.
-    (trained,) = (
-        re.search(r"test_accuracy [\d.]+", line)
-        for line in lines["chief:0"]
-        if line.startswith("epoch 2/2 ")
-    )
-    assert trained
-    assert trained[0] in last
-    assert tasks["evaluator:0"]["state"] == "succeeded"
-    assert tasks["evaluator:0"]["progress"]["EPOCH"] == 2
-
-
-def loses_no_update(lines: dict[str, list[str]], tasks: dict[str, dict[str, Any]]) -> None:
-    assert lines["chief:0"][-1] == "8 steps scheduled, optimizer.iterations 8: no update lost"
-    assert {tasks[name]["state"] for name in ("worker:0", "worker:1", "ps:0")} <= {
-        "stopped",
-        "succeeded",
-    }
+    if name == "chief_and_workers":  # the evaluator follows to the end
+        last = lines["evaluator:0"][-1]
+        tested = r"test_accuracy [\d.]+  test_loss [\d.]+  data: .*"
+        assert re.fullmatch(rf"ckpt-2 \(epoch 2\): {tested}", last)
+        # Not the last line: if the worker exits first, TensorFlow may print that.
+        (trained,) = (line for line in lines["chief:0"] if line.startswith("epoch 2/2 "))
+        assert not_none(re.search(r"test_accuracy [\d.]+", trained))[0] in last
+        assert tasks["evaluator:0"]["state"] == "succeeded"
+        assert tasks["evaluator:0"]["progress"]["EPOCH"] == 2
+    if name == "parameter_server_mnist":
+        assert lines["chief:0"][-1] == "8 steps scheduled, optimizer.iterations 8: no update lost"
+        served = {tasks[name]["state"] for name in ("worker:0", "worker:1", "ps:0")}
+        assert served <= {"stopped", "succeeded"}
 
 
 def test_tpu_ends_with_one_sentence(
@@ -132,11 +112,8 @@ def test_tpu_ends_with_one_sentence(
     spec = written(distrun, "mirrored")
     changes = ("strategy=tpu", "program.args=[]", f"program.python={preloaded.interpreter}")
     sets = [word for each in changes for word in ("--set", each)]
-    done = distrun(
-        *("launch", "--all-output", spec.name, *sets),
-        *("--", "--data-dir", str(small_mnist)),
-        timeout=100,
-    )
+    data = ["--data-dir", str(small_mnist)]
+    done = distrun("launch", "--all-output", spec.name, *sets, "--", *data, timeout=100)
     assert done.returncode == 69
     said = lines_of(done.stdout)["worker:0"]
     assert [line for line in said if "TPU" in line] == [said[-1]]
