@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import psutil
 import yaml
 
+from harness.processes import descendants
 from harness.waiting import SOON, wait_until
 
 if TYPE_CHECKING:
@@ -126,12 +128,14 @@ class Distrun:
                 raise subprocess.TimeoutExpired(argv, timeout)
         return subprocess.CompletedProcess(argv, code, *(reader.output for reader in readers))
 
-    def start(self, *args: str | os.PathLike[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start in the background; killed at the test's end if it still runs.
+    def start(
+        self, *args: str | os.PathLike[str], below: Any = (), **options: Any
+    ) -> subprocess.Popen[Any]:
+        """Start in the background, by the command `below`; killed at the test's end if it runs.
 
         Its pipes, if `options` ask for any, are the caller's to read.
         """
-        process = subprocess.Popen([*self.argv, *args], **self._with_defaults(options))
+        process = subprocess.Popen([*below, *self.argv, *args], **self._with_defaults(options))
         self._started.append(process)
         return process
 
@@ -192,6 +196,10 @@ class Distrun:
     def close(self) -> None:
         for process in self._started:
             if process.poll() is None:
+                if process.args[0] != self.argv[0]:  # type: ignore[index]  # it would leave distrun
+                    for each in descendants(process.pid):
+                        with contextlib.suppress(psutil.NoSuchProcess):
+                            each.kill()
                 process.send_signal(signal.SIGKILL)
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:

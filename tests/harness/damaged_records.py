@@ -20,18 +20,12 @@ from distrun.errors import DistrunError
 from distrun.job import events, record
 from distrun.words.events import EventFormatter
 from harness.command import Distrun, write_spec
+from harness.odd_values import ODD, dumps
 
 AT = 1.7e9
-MISSING, DEEP, HUGE = "@missing", "@deep", "@huge"
-"""Stand for no field, for a list in 5,000 lists, and for a number of 5,000 digits."""
-VALUES: Sequence[Any] = (
-    *(float("inf"), float("-inf"), float("nan"), -1, 0, 1, 300, 1 << 64, 10**400, 1e300, -1e300),
-    *(1e11, 0.5, True, None, MISSING, DEEP, HUGE),
-    *("", "5", "x", "worker:0", "worker:9", "a\nb", "\0", "\x1b]52;c;eA==\x07", "\x9b31m"),
-    *("\u202e", "\ud800", "\udcff", "x" * 5000, "../../../etc/passwd", "\x05", "{}", "%s", "[red]"),
-    *([], [[]], [None], {}, {"a": 1}, {"code": "job_succeeded"}, {"code": []}),
-    {"code": "uncoded", "text": "a\nb\x1b[2J"},
-)
+MISSING = "@missing"
+"""Stands for no field."""
+VALUES: Sequence[Any] = (*ODD, MISSING)
 COMMANDS = (
     *(("status",), ("status", "--json"), ("events",), ("events", "--json")),
     *(("ps", "-a"), ("ps", "-a", "--json"), ("logs",), ("logs", "--timestamps", "-n", "3")),
@@ -135,9 +129,7 @@ class Record:
             del holder[path[-1]]
         else:
             holder[path[-1]] = copy.deepcopy(value)
-        text = json.dumps(fields)
-        text = text.replace(f'"{DEEP}"', "[" * 5000 + "]" * 5000)
-        line = text.replace(f'"{HUGE}"', "9" * 5000).encode("ascii")
+        line = dumps(fields)
         self.write(number, line)
         return line
 

@@ -72,6 +72,8 @@ from distrun.supervisor.supervisor import Supervisor
 from distrun.sync.manifest import FileEntry, Manifest
 from distrun.words.causes import cause_text
 from distrun.words.events import EventFormatter
+from harness import odd_values
+from harness.odd_values import ODD
 from harness.values import not_none
 
 EVIL, GOOD = "evil", "good"
@@ -86,25 +88,6 @@ NO_PROCESSES = types.SimpleNamespace(
     DEATH_SECONDS=0.0,
 )
 HEARTBEAT = protocol.heartbeat_interval(60.0)
-DEEP, HUGE = "@deep", "@huge"
-"""Stand for a list in 5,000 lists, and for a number of 5,000 digits."""
-STRANGE: Sequence[Any] = (
-    *(float("inf"), float("-inf"), float("nan"), -1, 0, 1, 2, 1 << 31, 1 << 53, 1 << 64, 10**400),
-    *(1e300, -1e300, 0.5, True, False, None, DEEP, HUGE),
-    *("", "x", "5", "worker:0", "evaluator:0", "worker:9", "a\nb", "\ud800", "\udcff"),
-    *(
-        "\x1b]52;c;eA==\x07",
-        "\0",
-        "\u202e",
-        "\x9b31m",
-        "x" * 5000,
-        "../../etc/passwd",
-        "chief-0.log",
-    ),
-    *([], [[]], {}, {"a": 1}, [1, "x"], [None] * 50),
-    *({"code": "job_succeeded"}, {"code": "uncoded", "text": "a\nb"}, {"code": []}),
-    {"code": "ssh_timed_out", "commands": ["rm -rf ~"]},
-)
 STRANGE_PROGRESS = ("9" * 4096, "1e308", "-1e308", "1e999", "nan", "inf", "1e-320", "1" * 30)
 STRANGE_TIMES = (NOW, 0.0, -1.0, 1e300, -1e300, 4e10, float("inf"), float("nan"))
 STRANGE_SIZES = (0, 3, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
@@ -696,12 +679,9 @@ def mutate(body: bytes, chooser: random.Random) -> bytes:
         return text + newline + records[: chooser.choice((16, 20, 47, 48))]
     for _ in range(chooser.choice((1, 1, 2))):
         fields = _mutated(fields, chooser)
-    written = json.dumps(fields)
-    written = written.replace(f'"{DEEP}"', "[" * 5000 + "]" * 5000)
-    written = written.replace(f'"{HUGE}"', "9" * 5000)
     if newline and chooser.random() < 0.2:
         newline = b""
-    return written.encode("ascii") + newline + attached
+    return odd_values.dumps(fields) + newline + attached
 
 
 def _mutated(fields: dict[str, Any], chooser: random.Random) -> Any:
@@ -711,7 +691,7 @@ def _mutated(fields: dict[str, Any], chooser: random.Random) -> Any:
         fields["type"] = chooser.choice(KINDS)
         return fields
     if way < 0.2:
-        fields["seq"] = chooser.choice(STRANGE)
+        fields["seq"] = chooser.choice(ODD)
         return fields
     holder: Any = fields
     while True:  # go down to some value
@@ -727,10 +707,10 @@ def _mutated(fields: dict[str, Any], chooser: random.Random) -> Any:
     if way < 0.15:
         del holder[key]
     elif way < 0.2 and isinstance(holder, dict):
-        holder[chooser.choice([each for each in STRANGE if isinstance(each, str)])] = inner
+        holder[chooser.choice([each for each in ODD if isinstance(each, str)])] = inner
     else:
         is_progress = fields.get("values") is holder and chooser.random() < 0.5
-        holder[key] = chooser.choice(STRANGE_PROGRESS if is_progress else STRANGE)
+        holder[key] = chooser.choice(STRANGE_PROGRESS if is_progress else ODD)
     return fields
 
 

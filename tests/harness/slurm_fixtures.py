@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -10,12 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from harness import slurm as clusters
 from harness.command import Distrun, write_spec
-from harness.waiting import SOON, wait_until
+from harness.waiting import wait_until
 
 InAllocation = Callable[..., "subprocess.Popen[str]"]
 """Starts `salloc OPTIONS distrun ARGUMENTS`, its output in pipes."""
@@ -56,40 +54,15 @@ def slurm(
 
 
 @pytest.fixture
-def in_allocation(slurm: clusters.Cluster, distrun: Distrun) -> Iterator[InAllocation]:
+def in_allocation(slurm: clusters.Cluster, distrun: Distrun) -> InAllocation:
     """Run distrun in an allocation: `in_allocation(["-N2"], "launch", spec)`."""
-    started: list[subprocess.Popen[str]] = []
 
-    def start(options: list[str], *arguments: Any, **more: Any) -> subprocess.Popen[str]:
-        command = [
-            "salloc",
-            "--quiet",
-            "--job-name=distrun",
-            *options,
-            *distrun.argv,
-            *map(str, arguments),
-        ]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=distrun.cwd,
-            **more,
-        )
-        started.append(process)
-        return process
+    def start(options: list[str], *arguments: Any) -> subprocess.Popen[str]:
+        below = ("salloc", "--quiet", "--job-name=distrun", *options)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return distrun.start(*map(str, arguments), below=below, **pipes)
 
-    yield start
-    for process in started:
-        if process.poll() is None:
-            # salloc would leave the launch command, which holds the pipes.
-            for each in psutil.Process(process.pid).children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.kill()
-            process.kill()
-        process.communicate(timeout=SOON)
+    return start
 
 
 @pytest.fixture

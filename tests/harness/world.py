@@ -282,20 +282,10 @@ class World:
         for connection in self.hosts[host].connections:
             connection.is_stalled = True
 
-    def kill_clients(self, host: str) -> None:
-        """Kill the ssh clients that lead to a host."""
-        for connection in list(self.machines.connections):
-            if connection.machine is self.hosts[host]:
-                connection.finish(255)
-        self.machines.settle()
-
     def damage(self, host: str) -> None:
         """Change a byte of the next thing that arrives from a host."""
         for connection in self.hosts[host].connections:
             connection.is_noisy = True
-
-    def is_cut(self, host: str) -> bool:
-        return self.hosts[host].is_cut
 
     def power_off(self, *hosts: str) -> None:
         for host in hosts:

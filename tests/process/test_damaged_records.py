@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from harness.command import Detach, Distrun, Status, WriteSpec
-from harness.damaged_records import COMMANDS, DEEP, HUGE, MISSING, VALUES, Record, _paths, run_here
+from harness.damaged_records import COMMANDS, MISSING, VALUES, Record, _paths, run_here
+from harness.odd_values import dumps
 
 LINES = (
     *(b"", b"null", b"\x00\xff\xfe", b'{"event": "JobEnded"', b"[" * 100_000),
@@ -151,8 +152,7 @@ def changed(text: str, chooser: random.Random) -> str:
         del holder[last]
     else:
         holder[last] = copy.deepcopy(value)
-    text = json.dumps(document).replace(f'"{DEEP}"', "[" * 5000 + "]" * 5000)
-    return text.replace(f'"{HUGE}"', "9" * 5000)
+    return dumps(document).decode()
 
 
 @pytest.fixture

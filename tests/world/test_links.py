@@ -95,7 +95,7 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(world: Launch) ->
 def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(world: Launch) -> None:
     job = world(1, cluster={"worker": 1}, restart=NONE, timeouts={"link": "off"})
     job.cut("h1")
-    job.kill_clients("h1")
+    job.drop_links("h1")
     job.advance(600)
     assert "the link to h1 is lost" in job.told()
     job.stop(137)
