@@ -42,7 +42,7 @@ from distrun.agent.protocol.channel import ProtocolError, encode_body
 from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
 from distrun.job import events
 from distrun.job import folder as job_folder
-from distrun.job.folder import JobFolder, JobStore
+from distrun.job.folder import JobStore
 from distrun.job.json_output import output_json
 from distrun.job.record import _decode_line
 from distrun.logs.merge import merged
@@ -87,6 +87,7 @@ NO_PROCESSES = types.SimpleNamespace(
     reap=lambda *_: None,
     DEATH_SECONDS=0.0,
 )
+NO_CLIENTS = types.SimpleNamespace(add=bool, watching=set(), broadcast=encode_body)
 HEARTBEAT = protocol.heartbeat_interval(60.0)
 STRANGE_PROGRESS = ("9" * 4096, "1e308", "-1e308", "1e999", "nan", "inf", "1e-320", "1" * 30)
 STRANGE_TIMES = (NOW, 0.0, -1.0, 1e300, -1e300, 4e10, float("inf"), float("nan"))
@@ -214,13 +215,6 @@ class Agent:
             self._send(protocol.TaskEnded(task, attempt, NOW, 1.5, 1 << 21, 4096, 10))
             self._send(protocol.LogEnded(log, 7))
         self.running.clear()
-
-    def report_fault(self) -> None:
-        self._send(protocol.Fault(Cause(Code.LOG_DISK_FULL, path="/run", errno=28), NOW))
-
-    def send_noise(self, block: bytes) -> None:
-        if self._channel is not None:
-            self._channel.send_bytes(block)
 
     def _answers(self, order: Order) -> Sequence[Report]:
         name = re.sub("([A-Z])", r"_\1", type(order).__name__).lower()
@@ -415,19 +409,21 @@ class World:
         self.agents = {each.name: Agent(each.name, lambda body: [body]) for each in spec.hosts}
         self.agents[EVIL] = Agent(EVIL, tamper, refusal)
         self._signals = os.pipe()
-        supervisor = "distrun.supervisor.supervisor"
-        self._patches: list[Any] = [
-            mock.patch("distrun.supervisor.hosts.pool.processes", NO_PROCESSES),
-            mock.patch("distrun.supervisor.job_hosts.make_reach", self._make_reach),
-            mock.patch(f"{supervisor}.Clients", self._as_clients),
-            mock.patch.object(JobFolder, "listen", bool),
-            mock.patch("selectors.DefaultSelector", InstantSelector),
-            mock.patch("distrun.agent.linux.syscalls.signal_pipe", return_value=self._signals[0]),
+        replaced: dict[str, Any] = {
+            "distrun.supervisor.hosts.pool.processes": NO_PROCESSES,
+            "distrun.supervisor.job_hosts.make_reach": lambda host, *_: EmulatedReach(
+                self.agents[host.name]
+            ),
+            "distrun.supervisor.supervisor.Clients": lambda *_: NO_CLIENTS,
+            "distrun.job.folder.JobFolder.listen": bool,
+            "selectors.DefaultSelector": InstantSelector,
+            "distrun.agent.linux.syscalls.signal_pipe": lambda _: self._signals[0],
             # Where no process can be made, questions are answered at once: a fork has a real clock.
-            mock.patch("distrun.supervisor.hosts.inquiry.Inquiry", side_effect=BlockingIOError),
-            mock.patch("time.monotonic", self._monotonic),
-            mock.patch("time.time", self._time),
-        ]
+            "distrun.supervisor.hosts.inquiry.Inquiry": mock.Mock(side_effect=BlockingIOError),
+            "time.monotonic": lambda: self.now,
+            "time.time": lambda: NOW + self.now,
+        }
+        self._patches = [mock.patch(target, value) for target, value in replaced.items()]
         for patch in self._patches:
             patch.start()
         try:
@@ -467,18 +463,9 @@ class World:
         file = FileEntry(path="main.py", mode=0o644, size=len(FILE), digest=DIGEST)
         return Manifest(base=str(source), files=(file,))
 
-    def _make_reach(self, host: HostSpec, *_: Any) -> EmulatedReach:
-        return EmulatedReach(self.agents[host.name])
-
     @property
     def _pool(self) -> HostPool:
         return self._supervisor._hosts
-
-    def _monotonic(self) -> float:
-        return self.now
-
-    def _time(self) -> float:
-        return NOW + self.now
 
     def close(self) -> None:
         for patch in self._patches:
@@ -495,13 +482,6 @@ class World:
         self._supervisor._job.record._log.close()
         self._job.release_lock()
         shutil.rmtree(self._job.path)
-
-    def _as_clients(self, *_: Any) -> Any:
-        return types.SimpleNamespace(
-            add=bool,
-            watching=set(),
-            broadcast=encode_body,
-        )
 
     # Running --------------------------------------------------------------------------------
 
@@ -750,17 +730,19 @@ def run_mutated(folder: Path, kind: str, chooser: random.Random) -> World:
         has_preflight=module == probe_messages.__name__,
         has_copies=chooser.random() < 0.5,
     )
+    evil = world.agents[EVIL]
     try:
         world.settle()
-        if kind == "Reattached" or chooser.random() < 0.1:
-            world.agents[EVIL].send_noise(HEADER.pack(MARK, 5, 50, 1) + b"\0" * 4)
-            world.agents[EVIL]._frames += 1
+        has_noise = kind == "Reattached" or chooser.random() < 0.1
+        if has_noise and evil._channel is not None:
+            evil._channel.send_bytes(HEADER.pack(MARK, 5, 50, 1) + b"\0" * 4)
+            evil._frames += 1
         if kind == "CpuMeasured":
             world.measure_cpu()
         if module == stack_messages.__name__:
             world.ask_for_stacks()
         if kind == "Fault":
-            world.agents[EVIL].report_fault()
+            evil._send(protocol.Fault(Cause(Code.LOG_DISK_FULL, path="/run", errno=28), NOW))
         world.run()
         assert sent, kind
         world.check()

@@ -106,7 +106,7 @@ def test_a_fetch_that_was_cut_goes_on_where_it_was(ssh: Ssh, distrun: Distrun) -
     script = f"mkdir out; head -c {size} /dev/zero | tr '\\0' x > out/large"
     distrun.checked("launch", ssh.spec(script, [h1]))
     h1.slow_down("40mbit")
-    process = distrun.start("fetch", "job", "out", "-o", "back", stderr=-1, text=True)
+    process = distrun.start("fetch", "job", "-o", "back", stderr=-1, text=True)
 
     def parts() -> list[int]:
         return [each.stat().st_size for each in (distrun.cwd / "back").rglob("*.distrun-part")]
@@ -121,7 +121,7 @@ def test_a_fetch_that_was_cut_goes_on_where_it_was(ssh: Ssh, distrun: Distrun) -
     assert "to go on: the same command" in told
     (before,) = parts()
     assert 0 < before < size
-    distrun.checked("fetch", "job", "out", "-o", "back")
+    distrun.checked("fetch", "job", "-o", "back")
     assert parts() == []
     large = distrun.cwd / "back" / "out" / "large"
     assert large.stat().st_size == size

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 import resource
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.command import Distrun
 from harness.host_fixtures import Ssh
-from harness.values import not_none
+from harness.waiting import wait_until
 
 
 def test_a_limited_log_is_limited_on_its_host_and_here(ssh: Ssh, distrun: Distrun) -> None:
-    """A host that cannot limit it is refused before a start: ramfs has no holes."""
-    h1, h2 = ssh.hosts(2)
+    (h1,) = ssh.hosts(1)
     own = "$(readlink /proc/$$/fd/1)"
     script = f"seq -f 'line %08.0f' 100000 299999; sleep 0.5; du -k {own}; sleep 1"
-    limits = {"max_size": "300KB"}
-    launched = distrun.checked("launch", ssh.spec(script, [h1], logs=limits))
+    launched = distrun.checked("launch", ssh.spec(script, [h1], logs={"max_size": "300KB"}))
     kept = int(re.findall(r"(\d+)\t/.*worker-0.log", launched.stdout)[0])
     assert 300_000 <= kept * 1024 <= 300_000 + 64 * 1024 + 4096
     log = Path(distrun.status()["tasks"][0]["log"])
@@ -28,15 +26,6 @@ def test_a_limited_log_is_limited_on_its_host_and_here(ssh: Ssh, distrun: Distru
     assert log.stat().st_blocks * 512 <= 300_000 + 64 * 1024 + 4096
     numbers = re.findall(r"line (\d{8})$", distrun("logs").stdout, re.MULTILINE)
     assert list(map(int, numbers)) == list(range(int(numbers[0]), 300_000))
-
-    h2.is_changed = True
-    (h2.home / ".local").mkdir(exist_ok=True)
-    h2.run("mount", "-t", "ramfs", "-o", "mode=0700", "none", str(h2.home / ".local"))
-    refused = distrun("launch", ssh.spec("echo started", [h1, h2], logs=limits))
-    assert refused.returncode == 69, refused.stderr
-    said = " ".join(refused.stderr.split())
-    assert "h2 cannot be used: logs.max_size cannot limit the logs in '" in said
-    assert "started" not in refused.stdout
 
 
 def no_large_files() -> None:
@@ -66,31 +55,22 @@ def test_secrets_travel_over_the_link_alone(
     words, go = "echo it has ${#A_TOKEN} letters", distrun.cwd / "go"
     script = f'[ -n "$A_TOKEN" ] && {words}; until [ -e {go} ]; do sleep 0.05; done'
     program = {"command": ["sh", "-c", script], "sync": "off", "pass_env": ["A_TOKEN"]}
-    launch = distrun.start(
-        "launch", ssh.spec(script, [h1], program=program), stdout=-1, stderr=-1, text=True
-    )
-    seen: set[str] = set()
-    while launch.poll() is None:
-        seen |= command_lines()
-        # Those of the link and of the task have been looked at.
-        if all(any(part in each for each in seen) for part in ("exec python3", words)):
-            go.touch()
-    assert launch.returncode == 0, not_none(launch.stderr).read()
-    assert "it has 36 letters" in not_none(launch.stdout).read()
-    assert go.exists(), "nothing was looked at"
+    spec = ssh.spec(script, [h1], program=program)
+    launch = distrun.start("launch", spec, stdout=-1, stderr=-1, text=True)
+
+    def command_lines() -> list[str]:
+        """All of this machine, once those of the link and of the task are among them."""
+        found = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+        parts = ("exec python3", words)
+        return found if all(any(part in each for each in found) for part in parts) else []
+
+    seen = wait_until(command_lines, what="the link and the task are seen")
+    go.touch()
+    out, said = launch.communicate(timeout=60)
+    assert launch.returncode == 0, said
+    assert "it has 36 letters" in out
     assert not [each for each in seen if secret in each]
     for folder in (distrun.home, ssh.network.folder):
         held = [path for path in folder.rglob("*") if path.is_file()]
         assert held
         assert not [path for path in held if secret.encode() in path.read_bytes()]
-
-
-def command_lines() -> set[str]:
-    found = set()
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/cmdline", "rb") as file:
-                found.add(file.read().replace(b"\0", b" ").decode("utf-8", "replace"))
-        except OSError:
-            continue
-    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -64,18 +63,6 @@ def test_the_tasks_of_a_lost_host_have_ended_before_it_counts_as_lost(
     job.until(lambda: job.running.get("worker:1") == "h3", 60)
     assert f"h2 was lost: no sign of life for {lease} s" in job.told()
     job.succeed()
-
-
-def test_a_host_cut_off_for_good_is_the_cause_and_its_tasks_end_by_themselves(
-    world: Launch,
-) -> None:
-    job = world(2, timeouts={"link": "10s"}, restart=NONE)
-    job.cut("h2")
-    assert job.end() == 69
-    assert "h2 was lost: no sign of life for 10 s (timeouts.link)" in job.said()
-    assert job.running == {}
-    job.advance(5)
-    assert job.processes_on("h2") == []
 
 
 def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(world: Launch) -> None:
@@ -172,14 +159,3 @@ def test_the_death_of_the_launching_side_leaves_nothing_on_any_host(
     assert job.running == ({"worker:0": "h1"} if is_cut else {})
     job.advance(60)
     assert job.processes_on("h1") == job.processes_on("h2") == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_death_of_an_agent_ends_the_job_and_leaves_nothing(number: int, world: Launch) -> None:
-    job = world(2, restart=NONE)
-    job.task("worker:1").stops_after = None
-    job.kill_agent("h2", number)
-    assert job.end(30) == 69
-    assert "h2" in job.status()["outcome"]["cause"]
-    job.advance(2)
-    assert job.running == {}
