@@ -139,6 +139,15 @@ class Distrun:
         self._started.append(process)
         return process
 
+    def write_tool(self) -> Path:
+        """Write an executable `distrun` for shells to find; returns its folder."""
+        assert self._preloaded is not None
+        tool = self.cwd / "bin" / "distrun"
+        tool.parent.mkdir()
+        tool.write_text(f"#!/bin/sh\n{self._preloaded.command('-m', 'distrun')}")
+        tool.chmod(0o755)
+        return tool.parent
+
     # Jobs ----------------------------------------------------------------------------------
 
     def write_spec(self, script: str, workers: int = 2, name: str = "job", **keys: Any) -> Path:

@@ -20,6 +20,7 @@ import json
 import os
 import runpy
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -65,7 +66,7 @@ class PreloadedPython:
 
     def __init__(self, *modules: str) -> None:
         self._folder = tempfile.mkdtemp(prefix="preloaded-")
-        address = f"{self._folder}/server"
+        self._address = address = f"{self._folder}/server"
         self.interpreter = f"{self._folder}/python"
         with open(self.interpreter, "w") as script:
             script.write(INTERPRETER.format(python=sys.executable, module=__file__, server=address))
@@ -88,6 +89,14 @@ class PreloadedPython:
     @property
     def pid(self) -> int:
         return self._server.pid
+
+    def command(self, *argv: str) -> str:
+        """Returns a line of a shell script that becomes a program: what `start` takes.
+
+        Its input is empty, and of signals only SIGTERM is passed on to it.
+        """
+        forward = (sys.executable, "-I", "-S", __file__, "forward", self._address)
+        return f'exec {shlex.join([*forward, *argv])} "$@"\n'
 
     def start(
         self,
