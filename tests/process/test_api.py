@@ -12,7 +12,6 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,10 @@ def test_the_page_is_true(program: Program, tmp_path: Path, distrun: Distrun) ->
     assert lines[8:10] == ["3 ['worker:0', 'worker:1']", "worker:1: step 3"]
     assert re.fullmatch(r"<distrun.JobStatus job-\w+: failed, exit code 1: .*>", lines[10])
     tested = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_train.py"]
-    done = subprocess.run(tested, cwd=tmp_path, capture_output=True, text=True, check=False)
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(
+        tested, cwd=tmp_path, capture_output=True, text=True, check=False, env=env
+    )
     assert re.search(
         r"E +assert False.*\n.*JobStatus train-\w+: failed, exit code 3: ", done.stdout
     )
@@ -146,17 +148,6 @@ def test_in_a_thread_without_a_terminal(program: Program, write_spec: WriteSpec)
     ]
 
 
-def test_several_threads_at_once(distrun: Distrun) -> None:
-    spec = distrun.write_spec("true", workers=1)
-
-    def run(number: int) -> bool:
-        return package.launch(package.load(spec, name=f"job{number}")).wait().succeeded
-
-    with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(run, range(4)))
-    assert len(package.jobs()) == 4
-
-
 def test_ctrl_c_in_wait_leaves_the_job_running(
     program: Program, write_spec: WriteSpec, status: Status, distrun: Distrun
 ) -> None:
@@ -178,8 +169,9 @@ def test_ctrl_c_in_wait_leaves_the_job_running(
     assert distrun("kill", job_id).returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("call", ["distrun.launch(spec)", "spec.plan()"])
+@pytest.mark.parametrize(
+    ("call", "number"), [("distrun.launch(spec)", signal.SIGINT), ("spec.plan()", signal.SIGKILL)]
+)
 def test_what_does_not_return_leaves_nothing(
     program: Program, distrun: Distrun, tmp_path: Path, call: str, number: int
 ) -> None:
@@ -218,21 +210,15 @@ def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None
         package.load(tmp_path / "no.yaml")
     with pytest.raises(package.UsageError, match="there are no jobs yet"):
         package.job()
-    bad = tmp_path / "bad.yaml"
-    bad.write_text("strategy: multi_worker_mirrored\nclustr: {worker: 2}\n")
     with pytest.raises(package.InvalidSpecError) as invalid:
-        package.load(bad)
-    problems = getattr(invalid.value, "problems")  # noqa: B009
-    assert {problem.line for problem in problems} == {1, 2}
-    with pytest.raises(package.InvalidSpecError):
-        package.launch(package.load(write_spec("true"), overrides=["ports.range=1-1", "x=1"]))
-
+        package.load(write_spec("true"), overrides=["ports.range=1-1", "x=1"])
+    assert len(getattr(invalid.value, "problems")) == 2  # noqa: B009
     absent = package.load(write_spec("true"), overrides=["program.command=[/no/such]"])
     with pytest.raises(package.HostError, match="there is no program '/no/such'") as failed:
         package.launch(absent)
     assert failed.value.exit_code == 69
 
-    job = package.launch(package.load(write_spec(FOREVER)))
+    job = package.launch(package.load(write_spec(FOREVER, workers=1)))
     with pytest.raises(package.WaitTimeoutError, match="has not ended yet"):
         job.wait(timeout=0.01)
     with pytest.raises(package.UsageError, match="has no task 'ps:0'"):
@@ -240,8 +226,8 @@ def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None
     wrong: list[Callable[[], object]] = [
         lambda: job.wait(timeout=math.nan),
         lambda: list(job.logs(lines=-1)),
-        *(partial(job.kill, signal=number) for number in (0, 65)),
-        *(partial(job.kill, grace=seconds) for seconds in (-1.0, math.nan, math.inf)),
+        lambda: job.kill(signal=65),
+        lambda: job.kill(grace=math.inf),
     ]
     for call in wrong:
         with pytest.raises(errors.UsageError, match="cannot be"):
@@ -256,79 +242,62 @@ def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None
     assert package.jobs() == []
 
 
-def test_what_is_known_of_a_job(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, tmp_path: Path
+def test_what_is_known_of_a_job_that_failed(
+    distrun: Distrun, status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prints = 'for i in a b; do echo "$DISTRUN_TASK $i"; done'
+    prints = 'for i in 1 2; do echo "step $i loss 0.$i"; done'
     stays = f"touch {tmp_path}/printed; sleep 99"
-    fails = f"while [ ! -e {tmp_path}/printed ]; do sleep 0.1; done; exit 4"
+    fails = f"while [ ! -e {tmp_path}/printed ]; do sleep 0.1; done; echo the last; exit $CODE"
     script = f"{prints}; if [ $DISTRUN_TASK = worker:0 ]; then {stays}; else {fails}; fi"
     assert distrun.home.is_dir()
-    job = package.launch(package.load(write_spec(script)))
-    ended = job.wait(60)
-    known = status(job.job_id)
+    job = package.run("sh", ["-c", script], workers=2, env={"CODE": "3"}, name="ends")
+    with pytest.raises(errors.JobFailedError, match=r"(?s)worker:1 exited 3.*the last") as caught:
+        job.wait(60, check=True)
+    assert caught.value.exit_code == 3
+    ended, known = job.wait(60), status(job.job_id)
     for name in ("state", "strategy", "restarts", "created_at", "ended_at", "exit_code", "origin"):
         assert getattr(ended, name) == known[name], name
-    assert (ended.cause, ended.cause_kind) == (
-        *(known["verdict"]["cause"], known["verdict"]["kind"]),
-    )
-    assert (ended.is_running, ended.succeeded) == (False, False)
+    verdict = known["verdict"]
+    assert (ended.cause, ended.cause_kind) == (verdict["cause"], verdict["kind"])
+    assert (ended.is_running, ended.succeeded, ended.warnings) == (False, False, ())
     for task, told in zip(ended.tasks, known["tasks"], strict=True):
         assert (task.name, str(task.log)) == (told["task"], told["log"])
         for name in ("state", "host", "address", "exit_code", "signal", "attempt", "started_at"):
             assert getattr(task, name) == told[name], name
-    assert [line.text for line in job.logs("worker:1")] == ["worker:1 a", "worker:1 b"]
-    assert next(job.logs("worker", lines=1)).text.endswith("b")
+    printed = ["step 1 loss 0.1", "step 2 loss 0.2"]
+    assert [line.text for line in job.logs("worker:0")] == printed
+    assert next(job.logs("worker:1", lines=1)).text == "the last"
     assert list(job.logs(since=0.0)) == []
     assert package.job(job.job_id) == job
     assert {job} == set(package.jobs())
     assert package.jobs(running=True) == []
+    assert "worker:0" in job._repr_html_()
+    last = job.metrics()[-1]
+    assert (last["attempt"], last["step"], last["loss"]) == (0, 2, 0.2)
+    (tmp_path / "pandas.py").write_text("DataFrame = tuple\n")  # it is not among our packages
+    monkeypatch.syspath_prepend(tmp_path)
+    assert job.metrics()[-1] == last
 
 
 WARNED = "train.py:2:1: the program sets or removes TF_CONFIG"
-
-
-def write_program(folder: Path, text: str, **keys: object) -> Path:
-    (folder / "train.py").write_text(text)
-    spec = {"strategy": "multi_worker_mirrored", "cluster": {"worker": 1}}
-    program = {"script": "train.py", **dict(keys.pop("program", {}))}  # type: ignore[call-overload]
-    (folder / "job.yaml").write_text(json.dumps({**spec, "program": program, **keys}))
-    return folder / "job.yaml"
 
 
 def test_launch_warns_as_the_command_does(
     distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    spec = package.load(write_program(tmp_path, "import os\nos.environ['TF_CONFIG'] = '{}'\n"))
+    (tmp_path / "train.py").write_text("import os\nos.environ['TF_CONFIG'] = '{}'\n")
+    spec = package.load(distrun.write_spec("", 1, program={"script": "train.py"}))
     assert [each.startswith(WARNED) for each in spec.warnings()] == [True]
     with pytest.raises(errors.InvalidSpecError, match=re.escape(WARNED)) as refused:
         package.launch(spec, strict=True)
     assert refused.value.exit_code == 65
     assert package.jobs() == []
-    with pytest.warns(UserWarning, match=re.escape(WARNED)):
-        started = package.launch(spec)
-    assert started.wait().exit_code == 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match=re.escape(WARNED)):
             package.launch(spec)
-    assert [each.status().is_running for each in package.jobs()] == [False, False]
-
-
-@pytest.mark.usefixtures("distrun")
-def test_checks_find_what_only_the_environment_makes_importable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process that launches for a program has no packages of its user, nor PYTHONPATH's."""
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "only_by_pythonpath.py").touch()
-    (tmp_path / "job.py").write_text("import only_by_pythonpath\n")
-    (tmp_path / "job.yaml").write_text("strategy: default\nprogram: {script: job.py}\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"), prepend=os.pathsep)
-    spec = package.load(tmp_path / "job.yaml")
-    assert not spec.warnings()
-    assert package.launch(spec, strict=True).wait().exit_code == 0
+    assert [each.status().is_running for each in package.jobs()] == [False]
 
 
 def test_what_is_wrong_in_a_dict_is_found_by_its_key(tmp_path: Path) -> None:
@@ -338,9 +307,7 @@ def test_what_is_wrong_in_a_dict_is_found_by_its_key(tmp_path: Path) -> None:
         "cluster.worker": {"cluster": {"worker": "many"}},
         "hosts[1].slots": {"hosts": ["a", {"name": "b", "slots": 0}]},
         "program.args[0]": {"program": {"script": tmp_path, "args": [{1}]}},
-        "program": {"program": {"arg": []}},
         "the spec": {"strategi": "default", 1: 2},
-        "name": {"name": "a\0b"},
         ".program" * 33: endless,
     }
     for place, spec in wrong.items():
@@ -367,38 +334,3 @@ def test_a_dict_is_the_file_that_says_the_same(tmp_path: Path) -> None:
     )  # fmt: skip
     (tmp_path / "again.yaml").write_text(by_dict.source)
     assert api.load(tmp_path / "again.yaml")._spec.program.args == by_file.program.args
-
-
-@pytest.mark.usefixtures("distrun")
-def test_run_refuses_what_it_cannot_use(tmp_path: Path) -> None:
-    cases: list[dict[str, Any]] = [{"workers": 0}, {"ps": 0}, {"args": "--lr 1"}, {"hosts": "a,b"}]
-    for wrong in cases:
-        with pytest.raises(errors.UsageError, match=next(iter(wrong))):
-            api.run("true", **wrong)
-    with pytest.raises(errors.UsageError, match="is a YAML file"):
-        api.run(tmp_path / "job.yaml")
-    with pytest.raises(
-        errors.InvalidSpecError, match=r"SCRIPT: program.script names no file: .*absent\.py"
-    ):
-        api.run(tmp_path / "absent.py")
-    with pytest.raises(errors.UsageError, match="must be numbers"):
-        api.report(loss="small")  # type: ignore[arg-type]
-    assert not api.jobs()
-
-
-@pytest.mark.usefixtures("distrun")
-def test_a_job_that_did_not_succeed_raises_its_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = "echo step 1 loss 0.6; echo step 2 loss 0.5; echo the last; exit $CODE"
-    job = package.run("sh", ["-c", script], env={"CODE": "3"}, name="ends")
-    with pytest.raises(errors.JobFailedError, match=r"(?s)worker:0 exited 3.*the last") as caught:
-        job.wait(check=True)
-    assert caught.value.exit_code == 3
-    assert "worker:0" in job._repr_html_()
-    assert job.status().warnings == ()
-    last = job.metrics()[-1]
-    assert (last["task"], last["attempt"], last["step"], last["loss"]) == ("worker:0", 0, 2, 0.5)
-    (tmp_path / "pandas.py").write_text("DataFrame = tuple\n")  # it is not among our packages
-    monkeypatch.syspath_prepend(tmp_path)
-    assert job.metrics()[-1] == last
