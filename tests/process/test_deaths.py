@@ -53,10 +53,8 @@ def all_gone(processes: set[psutil.Process]) -> Callable[[], bool]:
     ("victims", "code", "cause"),
     [
         (["supervisor"], 70, "was killed by SIGKILL; its tasks have been ended"),
-        (["agent"], 69, "its agent was killed by SIGKILL"),
         (["guard"], 69, "the guard of its agent, the process that started the agent, was killed"),
         (["supervisor", "agent"], 70, ""),
-        (["supervisor", "guard"], 70, ""),
     ],
 )
 def test_deaths_leave_nothing(distrun: Distrun, victims: list[str], code: int, cause: str) -> None:
@@ -74,25 +72,11 @@ def test_deaths_leave_nothing(distrun: Distrun, victims: list[str], code: int, c
     assert "received SIGTERM" not in said
 
 
-@pytest.mark.parametrize(
-    ("who", "by"), [("supervisor", "kill"), ("supervisor", "SIGINT"), ("agent", "SIGINT")]
-)
-def test_what_stands_still_is_ended_when_asked_for(distrun: Distrun, who: str, by: str) -> None:
-    launch = distrun.launched("exec sleep 600")
-    processes = family_of(launch.pid)
-    os.kill(distrun.victim_of(who, launch), signal.SIGSTOP)
-    if by == "kill":
-        assert distrun("kill", timeout=60).returncode == 0
-    else:
-        launch.send_signal(signal.SIGINT)
-    assert launch.wait(60) == (137 if by == "kill" else 130)
-    wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
-
-
-def test_a_suspended_supervisor_with_a_full_queue_hangs_no_command(distrun: Distrun) -> None:
-    job = distrun.detached("exec sleep 600")
+def test_what_is_suspended_hangs_no_command_even_with_a_full_queue(distrun: Distrun) -> None:
+    job = distrun.detached("exec sleep 600", workers=1)
     folder = os.open(distrun.status()["folder"], os.O_RDONLY)
-    os.kill(distrun.victim_of("supervisor", None), signal.SIGSTOP)
+    for who in ("agent", "supervisor"):
+        os.kill(distrun.victim_of(who, None), signal.SIGSTOP)
     with contextlib.ExitStack() as commands:  # which gave up
         commands.callback(os.close, folder)
         while True:

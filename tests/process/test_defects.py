@@ -23,9 +23,6 @@ while :; do sleep 1; done
 """
 SUPERVISOR = "supervisor/supervisor"
 PLACES = {
-    "a report": ("supervisor/hosts/host", "Host.handle", "TypeError"),
-    "a timer": ("supervisor/planning", "Planning._count_wait", "RecursionError"),
-    "the transitions": ("lifecycle/transitions", "step", "KeyError"),
     "the record": ("job/record", "EventLog.append", "UnicodeEncodeError.mro()[1]"),
     "a command's request": ("supervisor/clients", "Clients._accept", "AssertionError"),
     "an exit of Python's own": ("supervisor/running_tasks", "RunningTasks.end", "SystemExit"),

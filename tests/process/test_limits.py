@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +38,7 @@ def test_without_proc_a_job_is_refused_and_a_running_one_not_called_lost(
     job = detached("exec sleep 1000")
     try:
         spec = distrun.cwd / "job.yaml"
-        for words in (("launch", spec), ("plan", spec), ("kill", job)):
+        for words in (("launch", spec), ("kill", job)):
             done = without_proc(*distrun.argv, *words)
             assert done.returncode == 69
             assert "distrun: /proc is not mounted\n  mount it" in done.stderr
@@ -50,42 +48,7 @@ def test_without_proc_a_job_is_refused_and_a_running_one_not_called_lost(
         assert distrun("kill", job).returncode == 0
 
 
-def test_a_caller_may_leave_many_descriptors_open(
-    distrun: Distrun, write_spec: WriteSpec, capfd: pytest.CaptureFixture[str]
-) -> None:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-
-    def leave_open() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        for number in range(3, 1200):
-            os.dup2(0, number)
-
-    def finish(*args: str | Path) -> int:
-        return distrun.start(*args, preexec_fn=leave_open, close_fds=False).wait(60)
-
-    assert finish("launch", write_spec("exit 3")) == 3
-    assert finish("launch", "-d", write_spec("exec sleep 600")) == 0
-    assert finish("kill") == 0
-    assert "Traceback" not in capfd.readouterr().err
-
-
-def test_too_few_descriptors_are_told_as_that(distrun: Distrun, write_spec: WriteSpec) -> None:
-    spec = write_spec("true")
-    for limit in (20, 28, 36):
-        done = run("sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *distrun.argv, "launch", spec)
-        assert "Traceback" not in done.stderr
-        if done.returncode or limit < 27:
-            assert done.returncode == 69
-            assert "Too many open files" in done.stderr
-            assert OPEN_FILES in done.stderr
-            assert "check `program`" not in done.stderr
-        assert done.returncode == 0 or limit < 36, "what the message says is enough"
-
-
-NEEDY = (
-    *("launch job.yaml", "status --json", "run -n 2 true.py", "resume ended", "plan job.yaml"),
-    *("report in.tar.gz -o x.html", "bundle ended -o x.tar.gz", "doctor job.yaml", "logs -f ended"),
-)
+NEEDY = ("launch job.yaml", "resume ended", "report in.tar.gz -o x.html", "logs -f ended")
 """Commands that open the most, or a file of another kind."""
 TOO_LITTLE = {
     "ulimit -n 26": OPEN_FILES,
@@ -98,9 +61,7 @@ def test_each_command_says_what_it_lacks_or_works_and_leaves_nothing(
     distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All commands find out what they lack before they begin."""
-    (tmp_path / "true.py").write_text("")
-    spec = distrun("run", "-n", "2", "--print-spec", "true.py").stdout
-    (tmp_path / "job.yaml").write_text(spec)
+    distrun.write_spec("true", workers=1)
     assert distrun("launch", "--name", "ended", "job.yaml").returncode == 0
     assert distrun("bundle", "-o", "in.tar.gz").returncode == 0
     (tmp_path / "tmp").mkdir()
@@ -114,16 +75,16 @@ def test_each_command_says_what_it_lacks_or_works_and_leaves_nothing(
         return done
 
     for limit, advice in TOO_LITTLE.items():
-        for line in NEEDY[:2]:
-            done = limited(limit, line)
-            assert done.returncode == 69, (line, done.stderr)
-            assert done.stderr.startswith("distrun: "), line
-            assert f"\n  {advice}" in done.stderr, line
-            assert len(done.stderr.splitlines()) == 2, done.stderr
-            assert sorted(tmp_path.rglob("*")) == there, line
+        done = limited(limit, "launch job.yaml")
+        assert done.returncode == 69, (limit, done.stderr)
+        assert done.stderr.startswith("distrun: "), limit
+        assert f"\n  {advice}" in done.stderr, limit
+        assert len(done.stderr.splitlines()) == 2, done.stderr
+        assert sorted(tmp_path.rglob("*")) == there, limit
     for line in NEEDY:
         assert OPEN_FILES not in limited("ulimit -n 27", line).stderr, line
     assert not list((tmp_path / "tmp").iterdir())
+    assert limited("ulimit -n 36", "launch job.yaml").returncode == 0, "its message says so"
 
 
 @pytest.fixture
@@ -145,11 +106,11 @@ def pids_cgroup() -> Iterator[Path]:
         folder.rmdir()
 
 
-@pytest.mark.parametrize("limit", [2, 3, 5, 6, 7])
+@pytest.mark.parametrize("limit", [2, 3, 5, 7])
 def test_too_few_processes_are_told_as_that(
     limit: int, distrun: Distrun, write_spec: WriteSpec, pids_cgroup: Path
 ) -> None:
-    """What cannot be created: a thread, the supervisor, the agent's guard, the agent, a task."""
+    """What cannot be created: a thread, the supervisor, the agent's guard, a task."""
     (pids_cgroup / "pids.max").write_text(str(limit))
     enter = f'echo $$ > {pids_cgroup}/cgroup.procs; exec "$@"'
     spec = write_spec("exec sleep 1000")
@@ -161,16 +122,6 @@ def test_too_few_processes_are_told_as_that(
     assert "Traceback" not in done.stderr
 
 
-def test_a_task_that_can_create_no_process_has_that_verdict(
-    distrun: Distrun, write_spec: WriteSpec, status: Status, pids_cgroup: Path
-) -> None:
-    (pids_cgroup / "pids.max").write_text("1")
-    script = f"echo $$ > {pids_cgroup}/cgroup.procs; ls / | cat; exit 2"
-    done = distrun("launch", write_spec(script, workers=1))
-    assert done.returncode != 0
-    assert status()["verdict"]["kind"] == "limit", done.stderr
-
-
 def test_a_task_that_exits_because_its_output_has_no_room_is_told_so(
     distrun: Distrun, write_spec: WriteSpec, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,26 +131,6 @@ def test_a_task_that_exits_because_its_output_has_no_room_is_told_so(
     done = distrun("launch", spec)
     assert done.returncode == 69
     assert "(disk_full)" in done.stderr
-
-
-LITTLE_MEMORY = """
-import re, resource, sys
-from distrun.cli import launch, launch_view, launched_job, main, output, streams, validate
-from distrun.spec import loader
-(size,) = re.findall(r"VmSize:\\s+(\\d+) kB", open("/proc/self/status").read())
-limit = int(size) * 1024 + int(sys.argv.pop())
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-main.main()
-"""
-
-
-def test_too_little_memory_for_a_thread_is_told_as_that(
-    write_spec: WriteSpec, distrun_home: Path
-) -> None:
-    done = run(sys.executable, "-c", LITTLE_MEMORY, "launch", write_spec("true"), "3000000")
-    assert done.returncode == 69, done.stderr
-    assert "distrun: there is not enough memory\n  raise the limit" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_many_commands_wait_for_a_job_that_inherits_a_low_limit(
