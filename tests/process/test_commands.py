@@ -6,14 +6,9 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import stat
 import subprocess
-from types import SimpleNamespace
-from typing import Any
 
-from distrun.agent.linux.processes import find
-from distrun.job.control import unanswered
 from harness.command import Distrun
 from harness.processes import is_connected, survivors
 from harness.requirements import AS_ROOT, skip
@@ -25,22 +20,21 @@ def test_a_detached_launch_succeeds_though_the_job_ends_at_once_and_wait_has_the
     distrun: Distrun,
 ) -> None:
     """The job may end before or after the launch has seen all its tasks start."""
-    jobs = [distrun.detached(f"exit {code}", workers=1) for code in (0, 7, 0, 9)]
+    jobs = [distrun.detached(f"exit {code}", workers=1) for code in (0, 7)]
     waited = distrun("wait", "--timeout", "60s", *jobs)
     assert waited.returncode == 7
     assert "exit code 7" in waited.stderr.splitlines()[-1]
-    assert [distrun("wait", job).returncode for job in jobs] == [0, 7, 0, 9]
+    assert [distrun("wait", job).returncode for job in jobs] == [0, 7]
 
 
 def test_kill_grace_and_signal(distrun: Distrun) -> None:
     script = (
-        "trap '' TERM; trap 'exit 9' INT; touch up-$DISTRUN_JOB_ID-$DISTRUN_TASK; "
-        "while :; do sleep 0.1; done"
+        "trap '' TERM; trap 'exit 9' INT; touch up-$DISTRUN_JOB_ID; while :; do sleep 0.1; done"
     )
 
     def start() -> None:
-        job_id = distrun.detached(script, timeouts={"grace": "1h"})
-        wait_until(lambda: len(list(distrun.cwd.glob(f"up-{job_id}-*"))) == 2, timeout=30)
+        job_id = distrun.detached(script, timeouts={"grace": "1h"}, workers=1)
+        wait_until((distrun.cwd / f"up-{job_id}").exists, timeout=30)
 
     start()
     assert distrun("kill", "--grace", "300ms").returncode == 0
@@ -62,12 +56,11 @@ def test_the_error_for_an_unknown_job_or_task_lists_those_that_there_are(distrun
     other = distrun.home / "jobs" / "photos"  # a folder that is no job
     other.mkdir()
     (other / "holiday.jpg").touch()
-    for command in ("status", "logs", "kill", "wait"):
-        for name in ("nothing", "photos"):
-            asked = distrun(command, name)
-            assert asked.returncode == 2
-            assert f"'{name}'" in asked.stderr
-            assert job["job_id"] in asked.stderr
+    for command, name in (("status", "nothing"), ("kill", "photos")):
+        asked = distrun(command, name)
+        assert asked.returncode == 2
+        assert f"'{name}'" in asked.stderr
+        assert job["job_id"] in asked.stderr
     only = distrun("logs", "-t", "worker:1", "-n", "2").stdout
     assert only == "worker:1 | worker:1 2\nworker:1 | worker:1 3\n"
     assert distrun("logs", "-t", "worker").stdout.count("\n") == 6
@@ -76,49 +69,18 @@ def test_the_error_for_an_unknown_job_or_task_lists_those_that_there_are(distrun
     assert "worker:0, worker:1" in wrong.stderr
 
 
-def test_wrong_usage_is_2_and_an_invalid_spec_65(distrun: Distrun) -> None:
-    assert distrun("launch", "no.yaml").returncode == 2
-    (distrun.cwd / "bad.yaml").write_text("strategy: mirored\nprogram: {script: mnist}\n")
-    done = distrun("launch", "bad.yaml")
-    assert done.returncode == 65
-    assert "bad.yaml:1:11:" in done.stderr
-    assert "mirrored" in done.stderr
-    assert not list(distrun.home.rglob("events.jsonl"))
-
-
-def test_a_home_that_is_not_writable_is_reported(distrun: Distrun) -> None:
-    (distrun.cwd / "file").touch()
-    env = {**os.environ, "DISTRUN_HOME": str(distrun.cwd / "file" / "home")}
-    done = distrun("launch", distrun.write_spec("exit 0"), env=env)
-    assert done.returncode == 69
-    assert "DISTRUN_HOME" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_named_pipe_is_no_spec_and_a_pipe_of_the_shell_is(distrun: Distrun) -> None:
+def test_a_named_pipe_is_no_spec(distrun: Distrun) -> None:
     pipe = distrun.cwd / "pipe.yaml"
     os.mkfifo(pipe)
     done = distrun("validate", pipe, timeout=60)
     assert done.returncode == 65
     assert "it is a named pipe, which may have no writer" in done.stderr
-    script = '"$@" <(cat "$SPEC"); cat "$SPEC" | "$@" /dev/stdin'
-    done = subprocess.run(
-        ["bash", "-c", script, "bash", *distrun.argv, "validate"],
-        env={**os.environ, "SPEC": str(distrun.write_spec("exit 0"))},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.stderr.count("is valid") == 2
 
 
 EMPTY = [
-    *(f"{name} ''" for name in ("launch", "run", "plan", "validate", "doctor", "submit", "")),
-    *(f"{name} ''" for name in ("status", "logs", "kill", "wait", "events", "report", "bundle")),
-    *(f"{name} ''" for name in ("resume", "stacks", "clean", "ps", "explain", "init")),
-    *("kill job ''", "wait job ''", "logs job ''", "logs -t ''", "logs --grep ''", "stacks -t ''"),
-    *("launch job.yaml -t ''", "launch job.yaml --name ''", "launch job.yaml --set ''"),
-    *("report -o ''", "bundle -o ''", "run --hosts '' x.py", "run --env '' x.py"),
-    "resume --assume-dead ''",
-    *("plan --env '' job.yaml", "kill --grace ''", "kill --signal ''", "wait --timeout ''"),
+    *("launch ''", "run ''", "status ''", "kill ''", "clean ''", "resume ''", "kill job ''", "''"),
+    *("logs -t ''", "logs --grep ''", "launch job.yaml --name ''", "launch job.yaml --set ''"),
+    *("report -o ''", "run --env '' x.py", "kill --grace ''", "kill --signal ''"),
 ]
 
 
@@ -127,8 +89,7 @@ def test_running_jobs_are_not_ended_by_wrong_usage(distrun: Distrun) -> None:
     first, second = (distrun.detached("exec sleep 600", workers=1) for _ in range(2))
     refused = distrun("kill")
     assert refused.returncode == 2
-    assert first in refused.stderr
-    assert second in refused.stderr
+    assert all(job in refused.stderr for job in (first, second))
     for line in EMPTY:
         done = distrun(*shlex.split(line))
         assert (done.returncode, done.stdout) == (2, ""), line
@@ -150,12 +111,8 @@ def test_a_supervisor_in_another_process_namespace(distrun: Distrun) -> None:
     def inside(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *distrun.argv, *words],
-            cwd=distrun.cwd,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+            cwd=distrun.cwd, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
 
     shown = json.loads(inside("status", "--json").stdout)["job"]
     assert (shown["state"], shown["supervisor_pid"]) == ("running", None)
@@ -164,23 +121,6 @@ def test_a_supervisor_in_another_process_namespace(distrun: Distrun) -> None:
     assert "running (supervisor: in another process namespace)" in refused.stderr
     done = inside("kill", job)
     assert (done.returncode, done.stderr) == (0, f"distrun: job {job} has ended\n")
-
-
-def test_no_advice_names_a_process_that_is_not_known() -> None:
-    suspended = subprocess.Popen(["sleep", "600"])
-    suspended.send_signal(signal.SIGSTOP)
-    try:
-        wait_until(lambda: not_none(find(suspended.pid)).is_suspended)
-        for pid in (None, 0, -7, suspended.pid):
-            job: Any = SimpleNamespace(job_id="night", supervisor_pid=lambda pid=pid: pid)
-            error = unanswered(job)
-            text = f"{error.message}; {error.hint or ''}"
-            assert "None" not in text
-            assert ("kill -KILL" in text) == ("suspended" in text) == (pid == suspended.pid)
-            assert ("another process namespace" in text) == (pid in (0, -7))
-    finally:
-        suspended.kill()
-        suspended.wait()
 
 
 def test_a_record_that_is_removed_while_a_command_waits(distrun: Distrun) -> None:

@@ -6,16 +6,14 @@ import os
 import subprocess
 from pathlib import Path
 
-from distrun.logs import TaskLog, View, merged
 from harness.command import Distrun
 from harness.requirements import AS_ROOT, skip
-from harness.values import not_none
 from harness.waiting import wait_until
 
 LIMIT = {"max_size": "300KB"}
 EXCESS = 64 * 1024
 # Pauses while it prints, so that its log is limited before it has ended.
-LINES = 'for i in 1 2 3 4; do seq -f "line %08.0f of the task" "$i"0000 "$i"9999; sleep 0.3; done'
+LINES = 'for i in 1 2 3 4; do seq -f "line %08.0f of the task" "$i"0000 "$i"9999; sleep 0.2; done'
 
 
 def on_disk(path: str | Path) -> int:
@@ -59,32 +57,11 @@ def test_only_the_newest_output_stays_and_every_command_reads_it(distrun: Distru
     last = distrun("logs", "-n", "3")
     assert numbers(last.stdout) == [49_997, 49_998, 49_999]
     assert not last.stderr
-    assert numbers(distrun("logs", "--since", "1h", "--timestamps").stdout) == kept
     assert numbers(distrun("logs", "--until", "0s", "--raw").stdout) == kept
     found = distrun("logs", "--grep", "9 of", "-t", "worker")
     assert numbers(found.stdout) == [each for each in kept if each % 10 == 9]
     assert len(dropped_in(found.stderr)) == 1
-    followed = distrun("logs", "-f")
-    assert numbers(followed.stdout) == kept
-    assert len(dropped_in(followed.stderr)) == 1
     assert distrun("events", "--json").stdout.count('"log_max_size_bytes": 300000') == 1
-
-
-def test_the_limit_is_for_all_attempts_and_the_verdict_reads_what_is_kept(distrun: Distrun) -> None:
-    script = f"{LINES}; echo 'ValueError: no such thing' >&2; exit 3"
-    spec = distrun.write_spec(
-        script, 1, logs={"max_size": "70KB"}, restart={"max": 1, "backoff": "0s"}
-    )
-    launched = distrun("launch", spec)
-    assert launched.returncode == 3, launched.stderr
-    assert "ValueError: no such thing" in launched.stderr
-    log = distrun.status()["tasks"][0]["log"]
-    assert os.stat(log).st_size > 80_000 * 26
-    assert on_disk(log) <= 70_000 + EXCESS + 4096
-    assert "\0" not in launched.stderr
-    shown = distrun("logs")
-    assert len(dropped_in(shown.stderr)) == 1
-    assert "--- attempt 1" not in shown.stdout
 
 
 def test_a_reader_that_is_overtaken_shows_whole_lines_and_says_what_is_missing(
@@ -97,7 +74,6 @@ def test_a_reader_that_is_overtaken_shows_whole_lines_and_says_what_is_missing(
     )
     wait_until(lambda: distrun("ps", "--json").stdout.count("job_id") == 1)
     follow = distrun.start("logs", "-f", stdout=-1, stderr=-1)
-    wait_until(lambda: "logs" in not_none(_cmdline(follow.pid)))
     go.touch()
     # Nobody reads: the pipes are full, and the task goes on.
     wait_until(lambda: distrun.status()["state"] == "succeeded")
@@ -109,16 +85,6 @@ def test_a_reader_that_is_overtaken_shows_whole_lines_and_says_what_is_missing(
         assert len(kept) < 40_000
         assert len(dropped_in(err.decode())) == 1, err
         assert process.returncode == 0
-
-
-def _cmdline(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text()
-
-
-def test_zeros_that_a_task_prints_are_no_hole(tmp_path: Path) -> None:
-    log = TaskLog("worker:0", str(tmp_path / "worker-0.log"), str(tmp_path / "worker-0.idx"))
-    Path(log.path).write_bytes(b"a\n" + b"\0" * 200_000 + b"\nb\n")
-    assert b"".join(merged([log], View([log.task]))).count(b"\n") == 3
 
 
 def test_a_file_system_that_cannot_free_the_start_of_a_file_is_refused_before_a_start(

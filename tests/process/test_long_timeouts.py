@@ -14,24 +14,16 @@ LONG = "60d"
 LIMITS = {"start": LONG, "run": "99999999h", "stall": LONG, "grace": LONG, "link": LONG}
 
 
-def test_a_job_may_have_long_timeouts_and_be_waited_for_with_one(distrun: Distrun) -> None:
-    job = distrun.detached("until test -e go; do sleep 0.02; done; exit 3", timeouts=LIMITS)
-    waits = [
-        distrun.start("wait", "--timeout", limit, job, stderr=-3) for limit in (LONG, "99999999h")
-    ]
+def test_a_job_waits_for_a_restart_for_a_long_time_and_can_be_killed(distrun: Distrun) -> None:
+    restart = {"backoff": LONG, "backoff_max": LONG}
+    job = distrun.detached("exit 3", restart=restart, timeouts=LIMITS, workers=1)
+    waiting = distrun.start("wait", "--timeout", "99999999h", job, stderr=-3)
+    wait_until(lambda: "again in" in distrun("events", job).stdout)
     with ThreadPoolExecutor() as pool:
         results = [
             pool.submit(package.job(job).wait, timeout=limit) for limit in (60 * 86400.0, math.inf)
         ]
-        wait_until(lambda: all(is_connected(each.pid) for each in waits))
-        (distrun.cwd / "go").touch()
-        assert [each.wait(30) for each in waits] == [3, 3]
-        assert [each.result(30).exit_code for each in results] == [3, 3]
-
-
-def test_a_job_waits_for_a_restart_for_a_long_time_and_can_be_killed(distrun: Distrun) -> None:
-    restart = {"backoff": LONG, "backoff_max": LONG}
-    job = distrun.detached("exit 3", restart=restart, timeouts=LIMITS)
-    wait_until(lambda: "start again in" in distrun("events", job).stdout)
-    assert distrun("kill", job).returncode == 0
-    assert distrun("wait", job).returncode == 137
+        wait_until(lambda: is_connected(waiting.pid))
+        assert distrun("kill", job).returncode == 0
+        assert waiting.wait(30) == 137
+        assert [each.result(30).exit_code for each in results] == [137, 137]
