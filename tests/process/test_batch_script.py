@@ -19,7 +19,7 @@ NAMES = (
     *("Jürgen 数据".encode(), b"a\x1b[31mred\x1b]0;title\x07", b"%j-%x", b"*?[a]{b,c}~!#&;|<>"),
     b"a\n",
 )
-FOLDERS = {"all": b"/".join(NAMES), "long": b"a" * 250}
+FOLDER = os.fsdecode(b"/".join([*NAMES, b"a" * 250]))
 
 
 def written(distrun: Distrun, *args: str, cwd: Path | None = None) -> bytes:
@@ -37,13 +37,11 @@ def run(script: bytes, **variables: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-@pytest.mark.parametrize("name", FOLDERS)
 def test_any_name_of_a_folder_is_survived(
-    distrun: Distrun, name: str, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of the names is that of a folder above the job's, and above DISTRUN_HOME."""
-    odd = os.fsdecode(FOLDERS[name])
-    folder, home = distrun.cwd / odd, distrun.cwd / f"home {odd[:240]}"
+    folder, home = distrun.cwd / FOLDER, distrun.cwd / f"home {FOLDER}"
     folder.mkdir(parents=True)
     home.mkdir(mode=0o700, parents=True)
     (folder / "job.yaml").write_text(SPEC)
@@ -69,17 +67,8 @@ def test_it_imports_nothing_from_the_folder_of_the_job(
         owned = str(distrun.cwd / f"owned-{module}")
         (distrun.cwd / f"{module}.py").write_text(f"open({owned!r}, 'w').close()\n")
     monkeypatch.delenv("PYTHONPATH")
-    for python_path in (None, ":", ".", "/nowhere:"):
+    for python_path in (None, "."):
         done = run(script, **({} if python_path is None else {"PYTHONPATH": python_path}))
         assert b"Traceback" not in done.stderr
         assert b"distrun: " in done.stderr
         assert not list(distrun.cwd.glob("owned*")), python_path
-
-
-def test_the_path_of_the_shell_that_submits_is_absolute_on_the_nodes(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (distrun.cwd / "job.yaml").write_text(SPEC)
-    monkeypatch.setenv("PYTHONPATH", f"::lib:{distrun.cwd}/own:")
-    lines = written(distrun, cwd=distrun.cwd).decode().splitlines()
-    assert f"export PYTHONPATH={distrun.cwd}/lib:{distrun.cwd}/own" in lines

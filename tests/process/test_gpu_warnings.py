@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from pathlib import Path
+import re
 from typing import Any
 
 import pytest
@@ -12,48 +11,32 @@ import pytest
 from harness.command import Distrun
 
 
-@pytest.fixture
-def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An nvidia-smi that lists two GPUs."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    program = folder / "nvidia-smi"
+def test_more_gpus_than_there_are(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = distrun.cwd / "nvidia-smi"  # it lists two GPUs
     program.write_text("#!/bin/sh\necho asked >> asked\necho 0\necho 1\n")
     program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", str(distrun.cwd), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
+    def told(command: str, *options: str, **keys: Any) -> tuple[int, str]:
+        done = distrun(command, distrun.write_spec("true", **keys), *options)
+        return done.returncode, done.stderr
 
-def write_spec(folder: Path, **keys: Any) -> None:
-    document = {"strategy": "multi_worker_mirrored", "program": {"command": ["true"]}, **keys}
-    lines = (f"{name}: {json.dumps(value)}\n" for name, value in document.items())
-    (folder / "job.yaml").write_text("".join(lines))
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_more_gpus_than_there_are(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     far = {"cluster": {"worker": {"count": 2, "gpus": 9}}, "hosts": ["far1", "far2"]}
-    for keys in ({"cluster": {"worker": 4}}, far):
-        write_spec(distrun.cwd, **keys)
-        assert "warning" not in distrun("validate", "job.yaml").stderr
+    for keys in ({}, far):
+        assert "warning" not in told("validate", **keys)[1]
     assert not (distrun.cwd / "asked").exists(), "asked though the spec asks for nothing here"
 
-    write_spec(distrun.cwd, cluster={"worker": {"count": 2, "gpus": 2}})
-    warned = (
-        "job.yaml:3:42: {}the tasks on localhost ask for 4 GPUs, and it has 2; lower `gpus`, or "
-        "the number of tasks"
-    )
-    done = distrun("validate", "job.yaml")
-    assert done.returncode == 0
-    assert done.stderr.splitlines()[0] == warned.format("warning: ")
-    assert "is valid" in done.stderr
-    done = distrun("validate", "--strict", "job.yaml")
-    assert (done.returncode, done.stderr) == (65, warned.format("") + "\n")
-    done = distrun("launch", "job.yaml")
-    assert done.returncode == 65
-    assert "the tasks on localhost ask for 4 GPUs, and it has 2" in done.stderr
+    asks: Any = {"cluster": {"worker": {"count": 2, "gpus": 2}}}
+    warned = "the tasks on localhost ask for 4 GPUs, and it has 2"
+    code, said = told("validate", **asks)
+    assert code == 0
+    assert re.search(rf"job\.yaml:\d+:\d+: warning: {warned}; lower `gpus`", said)
+    for command, *options in (("validate", "--strict"), ("launch",)):
+        code, said = told(command, *options, **asks)
+        assert code == 65
+        assert warned in said
 
-    one = ("--set", "cluster.worker.count=1")
-    assert "warning" not in distrun("validate", "job.yaml", *one).stderr
+    assert "warning" not in told("validate", "--set", "cluster.worker.count=1", **asks)[1]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert "ask for 2 GPUs, and it has 1" in distrun("validate", "job.yaml", *one).stderr
+    assert "ask for 4 GPUs, and it has 1" in told("validate", **asks)[1]

@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import types
-import typing
-from enum import Enum
 from typing import Any
 
 import pytest
 
-from distrun.agent.protocol import Cause, Code, Subject
-from distrun.codec import field_names
 from distrun.job import events
 from distrun.job.json_output import event_fields, output_json
 from harness import json_page
 from harness.command import Distrun
+from harness.damaged_records import example
 from harness.hanging import hanging_script
 from harness.json_page import PAGE, Reader
 from harness.waiting import wait_until
@@ -130,29 +126,11 @@ def test_plan_doctor_and_stacks_print_what_is_described(distrun: Distrun, reader
     assert reader.faults == []
 
 
-def sample(hint: Any) -> Any:
-    """A value of a type."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        return sample(args[0])
-    if origin in (tuple, dict):
-        inner = sample(args[origin is dict])
-        return (inner,) if origin is tuple else {"worker:0": inner}
-    cause = Cause(Code.TASK_EXITED, task="worker:0", status=1)
-    simple = {str: "x", int: 3, float: 2.5, bool: True, Cause: cause, Subject: Subject.CLOCK}
-    if hint in simple:
-        return simple[hint]
-    if issubclass(hint, Enum):
-        return next(iter(hint))
-    hints = typing.get_type_hints(hint)
-    return hint(**{name: sample(hints[name]) for name in field_names(hint)})
-
-
 def test_each_kind_of_events_prints_what_is_described(page: str, reader: Reader) -> None:
     for name, kind in events.KINDS.items():
         fields = json_page.events(page)[kind.__name__]
         assert fields == event_fields(kind), name
-        printed = {"version": 2, "event": kind.__name__, **output_json(sample(kind))}
+        printed = {"version": 2, "event": kind.__name__, **output_json(example(kind))}
         assert sorted(printed) == sorted({"version", "event", "at", *fields}), name
         reader.check("events", printed)
         for section in ("verdict", "outcome"):
