@@ -82,6 +82,28 @@ def test_the_roles_of_the_page_start_in_order_and_find_each_other(distrun: Distr
 SEARCHED_FOREVER = shell(f"echo {'a' * 56}b; {SERVE}", ready={"line": "^(a+)+$"})
 
 
+def test_a_line_is_found_after_much_output_and_that_of_an_earlier_attempt_is_not(
+    distrun: Distrun,
+) -> None:
+    """The proxy is ready, then fails together with the workers' first attempt."""
+    proxy = (
+        "[ $DISTRUN_ATTEMPT = 0 ] && echo ready && until [ -e end ]; do sleep 0.02; done && exit 3"
+        "; [ $DISTRUN_ATTEMPT = 1 ] && sleep 1 && touch late && echo ready; exec sleep 600"
+    )
+    much = "head -c 400000 /dev/zero | tr '\\0' x; echo; echo hub listening"
+    done = distrun.launch(
+        "[ $DISTRUN_ATTEMPT = 0 ] && touch end && exec sleep 600; [ -e late ] || exit 9",
+        cluster={
+            "worker": {"count": 2, "after": ["proxy"]},
+            "proxy": shell(proxy, ready={"line": "^ready$"}, in_tf_config=True, after=["hub"]),
+            "hub": shell(f"{much}; {SERVE}", ready={"line": r"\S+ listening"}),
+        },
+        restart={"max": 1, "backoff": "10ms"},
+        timeouts={"start": "25s"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_roles_that_are_not_ready_in_time(distrun: Distrun) -> None:
     """A regular expression that takes forever delays no timeout."""
     done = distrun.launch(

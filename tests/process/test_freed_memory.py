@@ -9,44 +9,33 @@ import pytest
 from harness.command import Distrun
 
 SHOW = """
-import ctypes, os, sys
-
-class Usage(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in
-                ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
-                 "fordblks", "keepcost")]
-
+import ctypes, os
 libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-libc.mallinfo2.restype = Usage
-before = libc.mallinfo2().hblkhd
-block = libc.malloc(100 << 20)
-is_mapped = libc.mallinfo2().hblkhd > before
+libc.malloc.restype = libc.sbrk.restype = ctypes.c_void_p
+is_kept = libc.malloc(ctypes.c_size_t(100 << 20)) < libc.sbrk(ctypes.c_long(0))
 attempt = os.environ["DISTRUN_ATTEMPT"]
-print(attempt, "mapped" if is_mapped else "kept", os.environ.get("GLIBC_TUNABLES"))
-sys.exit(attempt == "0")
+print(attempt, "kept" if is_kept else "mapped", os.environ.get("GLIBC_TUNABLES"))
+raise SystemExit(attempt == "0")
 """
 
 
-@pytest.mark.parametrize(
-    ("memory", "is_kept"), [(None, True), ("system", False), ("MALLOC_ARENA_MAX", False)]
-)
 def test_tasks_have_what_the_plan_shows_also_when_they_restart(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch, memory: str | None, is_kept: bool
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = {"script": "show.py"}
-    if memory == "MALLOC_ARENA_MAX":
-        monkeypatch.setenv(memory, "4")
-    elif memory:
-        program["memory"] = memory
-    spec = distrun.write_spec("", program=program, restart={"max": 1, "backoff": "1ms"})
-    spec.with_name("show.py").write_text(SHOW)
-    planned = json.loads(distrun("plan", spec, "--json").stdout)["plan"]["tasks"]
-    (value,) = {task["env"].get("GLIBC_TUNABLES") for task in planned}
-    assert bool(value) == is_kept
-    assert (f"  set    GLIBC_TUNABLES={value}\n" in distrun("plan", spec).stdout) == is_kept
-    assert distrun("launch", spec).returncode == 0
-    shown = [line.partition("| ")[2] for line in distrun("logs").stdout.splitlines()]
-    expected = f"{'kept' if is_kept else 'mapped'} {value}"
-    assert shown.count(f"1 {expected}") == len(planned) == 2
-    assert f"0 {expected}" in shown
+    def planned(**memory: str) -> str:
+        program = {"script": "show.py", **memory}
+        distrun.write_spec("", program=program, restart={"max": 1, "backoff": "1ms"})
+        tasks = json.loads(distrun("plan", "job.yaml", "--json").stdout)["plan"]["tasks"]
+        values = [task["env"].get("GLIBC_TUNABLES") for task in tasks]
+        assert values[0] == values[1]
+        return str(values[0] or "")
+
+    (distrun.cwd / "show.py").write_text(SHOW)
+    assert planned(memory="system") == ""
+    value = planned()
+    assert f"  set    GLIBC_TUNABLES={value}\n" in distrun("plan", "job.yaml").stdout
+    done = distrun.checked("launch", "job.yaml")
+    for attempt in (0, 1):
+        assert f"| {attempt} kept {value}\n" in done.stdout
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "4")
+    assert planned() == ""
