@@ -12,7 +12,6 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +188,8 @@ def test_what_does_not_return_leaves_nothing(
             print("interrupted", psutil.Process().children())
     """
     process = program(code, str(spec))
-    pid = int(wait_until(partial(first_line, pids)))
+    wait_until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+    pid = int(pids.read_text().split()[0])
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == (0 if number == signal.SIGINT else -number), stderr
@@ -198,10 +198,6 @@ def test_what_does_not_return_leaves_nothing(
     if "launch" in call:
         wait_until(lambda: distrun.status()["state"] == "stopped", timeout=60)
         assert not survivors(distrun.status()["job_id"])
-
-
-def first_line(file: Path) -> str:
-    return file.read_text().partition("\n")[0] if file.exists() else ""
 
 
 def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None:

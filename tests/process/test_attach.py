@@ -38,10 +38,6 @@ def job(distrun: Distrun, tmp_path: Path) -> Iterator[str]:
     distrun("kill", job_id)
 
 
-def is_running(distrun: Distrun) -> bool:
-    return bool(distrun.status()["state"] == "running")
-
-
 def test_it_shows_what_was_printed_what_follows_and_the_result(
     distrun: Distrun, terminal: OpenTerminal, tmp_path: Path
 ) -> None:
@@ -76,7 +72,7 @@ def test_ctrl_c_asks_and_only_s_ends_the_job(
         window.type(key)
         wait_until(window.ended, timeout=60)
         assert window.process.returncode == code
-        assert is_running(distrun) is goes_on
+        assert distrun.status()["running"] is goes_on
         assert termios.tcgetattr(window.master) == before
     assert "distrun attach" in window.seen.splitlines()[-1]
 

@@ -230,12 +230,6 @@ def archive(*members: tuple[str, Any], about: Any = ABOUT) -> bytes:
     return written.getvalue()
 
 
-def damaged(content: bytes, *, at: int) -> bytes:
-    changed = bytearray(content)
-    changed[at] ^= 255
-    return bytes(changed)
-
-
 def header(name: str, **fields: Any) -> bytes:
     member = tarfile.TarInfo(name)
     for field, value in fields.items():
@@ -244,7 +238,6 @@ def header(name: str, **fields: Any) -> bytes:
 
 
 HOSTILE = {
-    "wrong checksum": damaged(archive(("distrun-job-aaa/events.jsonl", b"x")), at=-8),
     "no end": gzip.compress(gzip.decompress(archive())[:1024]),
     "more behind its end": archive() + gzip.compress(b"\0" * (2 << 20)),
     "endless name": gzip.compress(header("x", size=1 << 33, type=tarfile.GNUTYPE_LONGNAME)),
@@ -289,7 +282,4 @@ def test_a_bomb_is_refused_before_it_is_unpacked(
     path.write_bytes(content)
     monkeypatch.setattr("distrun.bundle.reader._MOST_BYTES", 1_000_000)
     with pytest.raises(UsageError, match="1,000,000 bytes"), opened(path):
-        pass
-    monkeypatch.setattr("distrun.bundle.reader._MOST_FILES", 5)
-    with pytest.raises(UsageError, match="5 files"), opened(path):
         pass

@@ -6,13 +6,11 @@ import json
 import os
 import shlex
 import shutil
-import stat
 import subprocess
 
 from harness.command import Distrun
-from harness.processes import is_connected, survivors
+from harness.processes import survivors
 from harness.requirements import AS_ROOT, skip
-from harness.values import not_none
 from harness.waiting import wait_until
 
 
@@ -49,10 +47,6 @@ def test_the_error_for_an_unknown_job_or_task_lists_those_that_there_are(distrun
     assert (none.returncode, none.stdout) == (2, "")
     distrun.launch('for i in 1 2 3; do echo "$DISTRUN_TASK $i"; done')
     job = distrun.status()
-    modes = {
-        stat.S_IMODE(os.stat(each).st_mode) for each in (job["folder"], f"{job['folder']}/logs")
-    }
-    assert modes == {0o700}
     other = distrun.home / "jobs" / "photos"  # a folder that is no job
     other.mkdir()
     (other / "holiday.jpg").touch()
@@ -121,22 +115,3 @@ def test_a_supervisor_in_another_process_namespace(distrun: Distrun) -> None:
     assert "running (supervisor: in another process namespace)" in refused.stderr
     done = inside("kill", job)
     assert (done.returncode, done.stderr) == (0, f"distrun: job {job} has ended\n")
-
-
-def test_a_record_that_is_removed_while_a_command_waits(distrun: Distrun) -> None:
-    job_id = distrun.detached("until test -e go; do sleep 0.1; done", workers=1)
-    folder = distrun.home / "jobs" / job_id
-    waiting = distrun.start("wait", job_id, stderr=subprocess.PIPE)
-    wait_until(lambda: is_connected(waiting.pid))
-
-    def is_removed() -> bool:
-        shutil.rmtree(folder, ignore_errors=True)  # the supervisor writes to it meanwhile
-        return not folder.exists()
-
-    wait_until(is_removed)
-    (distrun.cwd / "go").touch()
-    assert waiting.wait(60) == 69
-    message = not_none(waiting.stderr).read().decode()
-    assert f"the record of job {job_id} was removed" in message
-    assert "its result is unknown" in message
-    assert "died" not in message

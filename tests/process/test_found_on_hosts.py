@@ -36,6 +36,13 @@ LIMITS = {
         r"had too many files open: .*; `ulimit -n` is 50 \(limit\)",
         f"`ulimit -n {resource.getrlimit(resource.RLIMIT_NOFILE)[1]}` in the shell that launches",
     ),
+    "memory": (
+        """
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 40))
+    bytearray(2 << 30)""",
+        r"ran out of memory: MemoryError, at needy\.py:5; `ulimit -v` is 1\.1 GB \(host_memory\)",
+        "`ulimit -v 1073741824` in the shell that launches",
+    ),
 }  # fmt: skip
 
 

@@ -77,9 +77,7 @@ def test_only_those_who_know_the_address_get_it_until_the_end_and_beyond(distrun
     for code, word, args in (
         (69, str(page.port), ["--serve", "--port", str(page.port)]),
         (2, "no file", ["--serve", "-o", "page.html"]),
-        (2, "this machine", ["--serve", "job.tar.gz"]),
         (2, "--serve", ["--allow-stop"]),
-        (2, "none-such", ["--serve", "none-such"]),
         (2, "worker:7", ["--serve", "-t", "worker:7"]),
     ):
         done = distrun("report", *args)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 from harness.command import Distrun
-from harness.requirements import AS_ROOT, skip
 from harness.waiting import wait_until
 
 LIMIT = {"max_size": "300KB"}
@@ -85,26 +83,3 @@ def test_a_reader_that_is_overtaken_shows_whole_lines_and_says_what_is_missing(
         assert len(kept) < 40_000
         assert len(dropped_in(err.decode())) == 1, err
         assert process.returncode == 0
-
-
-def test_a_file_system_that_cannot_free_the_start_of_a_file_is_refused_before_a_start(
-    distrun: Distrun,
-) -> None:
-    """ramfs has no holes."""
-    if subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
-        skip("it needs namespaces of mounts", AS_ROOT)
-    home = distrun.cwd / "home"
-    home.mkdir()
-    started = distrun.cwd / "started"
-    spec = distrun.write_spec(f"touch {started}", 1, logs=LIMIT)
-    mount = 'mount -t ramfs -o mode=0700 none "$0" && exec "$@"'
-    done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", mount, str(home), *distrun.argv, "launch", str(spec)],
-        env={**os.environ, "DISTRUN_HOME": str(home), "TMPDIR": str(home)},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 69, done.stderr
-    said = " ".join(done.stderr.split())
-    assert "logs.max_size cannot limit the logs in " in said
-    assert "set DISTRUN_HOME to a folder" in said
-    assert not started.exists()
