@@ -11,7 +11,7 @@ from harness.command import Distrun
 
 CLOSED = "distrun: standard output is closed\n"
 FULL = "distrun: standard output cannot be written: No space left on device\n"
-PRINTING = ("--help", "plan job.yaml", "status", "logs")
+PRINTING = ("--help", "logs")
 """Commands of which the output is all that they are for."""
 
 

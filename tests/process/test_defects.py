@@ -24,7 +24,6 @@ while :; do sleep 1; done
 SUPERVISOR = "supervisor/supervisor"
 PLACES = {
     "the record": ("job/record", "EventLog.append", "UnicodeEncodeError.mro()[1]"),
-    "a command's request": ("supervisor/clients", "Clients._accept", "AssertionError"),
     "an exit of Python's own": ("supervisor/running_tasks", "RunningTasks.end", "SystemExit"),
     "an agent": ("agent/tasks/runner", "TaskRunner.on_child_exit", "TypeError"),
 }
