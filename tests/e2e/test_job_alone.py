@@ -104,12 +104,13 @@ def test_a_first_save_that_is_killed_does_not_hinder_the_next_launch(
             ["--strategy=mirrored", "--devices=3", "--learning-rate=64:0.001,128:0.002"],
             "rates for global batches of 64, 128 images, and none for 192",
         ),
+        (["--strategy=tpu"], "error: no TPU on this machine"),
     ],
 )
 def test_what_the_machine_cannot_do_is_one_line(
     alone: Alone, small_mnist: Path, arguments: list[str], says: str
 ) -> None:
     with alone("--data-dir", str(small_mnist), *arguments, CUDA_VISIBLE_DEVICES="-1") as job:
-        assert job.finish() == 2
+        assert job.finish() == (69 if "TPU" in says else 2)
     assert says in job.lines[-1]
     assert "Traceback" not in job.output

@@ -106,22 +106,6 @@ def test_trains(
         assert served <= {"stopped", "succeeded"}
 
 
-def test_tpu_ends_with_one_sentence(
-    distrun: Distrun, small_mnist: Path, preloaded: PreloadedPython
-) -> None:
-    spec = written(distrun, "mirrored")
-    changes = ("strategy=tpu", "program.args=[]", f"program.python={preloaded.interpreter}")
-    sets = [word for each in changes for word in ("--set", each)]
-    data = ["--data-dir", str(small_mnist)]
-    done = distrun("launch", "--all-output", spec.name, *sets, "--", *data, timeout=100)
-    assert done.returncode == 69
-    said = lines_of(done.stdout)["worker:0"]
-    assert [line for line in said if "TPU" in line] == [said[-1]]
-    assert said[-1].startswith("error: no TPU on this machine")
-    assert "Traceback" not in done.stdout
-    assert "exit code 69, worker:0's own" in done.stderr
-
-
 def test_your_own_script(distrun: Distrun, preloaded: PreloadedPython) -> None:
     spec = written(distrun, "script")
     (distrun.cwd / "train.py").write_bytes((PLAIN / "replicas.py").read_bytes())

@@ -32,9 +32,9 @@ def endless(**options):
         time.sleep(0.02)
 
 
-def nested(*, leave, colour=None):
-    for _ in trange(3, desc="epochs", colour=colour):
-        for _ in tqdm(range(10), leave=leave, colour=colour):
+def nested(*, leave):
+    for _ in trange(3, desc="epochs"):
+        for _ in tqdm(range(10), leave=leave):
             time.sleep(0.03)
 
 
@@ -63,32 +63,21 @@ KINDS: dict[str, Any] = {
     "plain": (loop, {}, LAST),
     "description": (loop, {"desc": "train"}, LAST),
     "epochs": (by_epoch, {}, {**LAST, "EPOCH": 3, "EPOCHS": 3}),
-    "numbered": (loop, {"desc": "Epoch 7"}, {**LAST, "EPOCH": 7}),
     "narrow": (loop, {"ncols": 40, "desc": "train"}, STEPS),
     "cut": (loop, {"ncols": 20, "desc": "train"}, STEPS),
     "no_bar": (loop, {"ncols": 0}, LAST),
-    "wide": (loop, {"ncols": 120}, LAST),
     "ascii": (loop, {"ascii": True}, LAST),
-    "own_ascii": (loop, {"ascii": " .oO0"}, LAST),
     "colour": (loop, {"colour": "green"}, LAST),
     "own_form": (loop, {"bar_format": "{l_bar}{bar:9}| {n_fmt}/{total_fmt}{postfix}"}, LAST),
     "fractions": (loop, {"unit_scale": 0.01}, {"STEP": 0.25, "STEPS": 0.25}),
     "endless": (endless, {}, {"STEP": COUNT}),
     "bytes": (endless, {"unit": "B", "unit_scale": True, "unit_divisor": 1024}, {"STEP": COUNT}),
-    "kilobytes": (update, {"total": 2000, "unit": "kB"}, {"STEP": 2000, "STEPS": 2000}),
-    "scaled": (
-        update,
-        {"total": 2_000_000, "unit": " samples", "unit_scale": True},
-        {"STEP": 2000, "STEPS": 2_000_000},
-    ),
     "examples": (update, {"total": 2000, "unit": "examples"}, {"STEP": 2000, "STEPS": 2000}),
     "by_unit": (update, {"total": 2000, "unit": "epoch"}, {"EPOCH": 2000, "EPOCHS": 2000}),
     "nested": (nested, {"leave": True}, {"EPOCH": 3, "EPOCHS": 3}),
     "nested_gone": (nested, {"leave": False}, {"EPOCH": 3, "EPOCHS": 3}),
-    "nested_colour": (nested, {"leave": True, "colour": "blue"}, {"EPOCH": 3, "EPOCHS": 3}),
     "three_deep": (three_deep, {}, {"STEP": 2, "STEPS": 2, "EPOCH": 2, "EPOCHS": 2}),
     "text": (with_text, {}, STEPS),
-    "off": (loop, {"disable": True}, {}),
 }
 if __name__ == "__main__":
     for kind in sys.argv[1:]:
