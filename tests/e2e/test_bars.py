@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def test_bars_of_tqdm(tmp_path: Path) -> None:
     script = PLAIN / "tqdm_bars.py"
     kinds = re.findall(r'^    "(\w+)": \(', script.read_text(), re.MULTILINE)
     done = subprocess.run(
-        [sys.executable, script, *kinds],
+        [sys.executable, script, *kinds], env={**os.environ, "TQDM_MININTERVAL": "0.02"},
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True,
     )  # fmt: skip
     check(done.stdout.decode(), kinds)

@@ -17,37 +17,37 @@ def loop(**options):
     bar = tqdm(range(COUNT), **options)
     for _ in bar:
         bar.set_postfix(METRICS)
-        time.sleep(0.02)
+        time.sleep(0.004)
 
 
 def update(total, unit, **options):
     with tqdm(total=total, unit=unit, **options) as bar:
         for _ in range(20):
-            time.sleep(0.02)
+            time.sleep(0.004)
             bar.update(100)
 
 
 def endless(**options):
     for _ in tqdm(iter(range(COUNT)), **options):
-        time.sleep(0.02)
+        time.sleep(0.004)
 
 
 def nested(*, leave):
     for _ in trange(3, desc="epochs"):
         for _ in tqdm(range(10), leave=leave):
-            time.sleep(0.03)
+            time.sleep(0.006)
 
 
 def three_deep():
     for _ in trange(2, desc="runs"):
         for _ in trange(2, desc="epochs"):
             for _ in trange(5, desc="batches"):
-                time.sleep(0.03)
+                time.sleep(0.006)
 
 
 def with_text():
     for step in tqdm(range(COUNT), file=sys.stdout):
-        time.sleep(0.02)
+        time.sleep(0.004)
         if step % 8 == 0:
             print("hello", step, flush=True)
         if step % 8 == 4:
