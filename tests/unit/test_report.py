@@ -53,15 +53,16 @@ def test_last_lines_are_those_of_the_last_attempt(folder: JobFolder) -> None:
     assert "| cut" in report(folder, job), "the task has cut its log off"
 
 
-def test_a_long_line_is_cut(folder: JobFolder) -> None:
-    folder.log_of("worker:0").write_text("n" * 10_000 + "\n")
+def test_a_long_line_is_cut_and_harmless_lines_after_an_error_are_left_out(
+    folder: JobFolder,
+) -> None:
+    log = folder.log_of("worker:0")
+    assert "its log cannot be read" in report(folder, failed())
+    log.write_text("")
+    assert "it had printed nothing" in report(folder, failed())
+    log.write_text("n" * 10_000 + "\n")
     assert "| " + "n" * 400 + "…\n" in report(folder, failed())
-
-
-def test_harmless_lines_after_an_error_are_left_out(folder: JobFolder) -> None:
-    modules = f"Extension modules: {', '.join(['numpy.core'] * 50)} (total: 50)\n"
-    text = f"Fatal Python error: Aborted\n  stack\n{modules}\nend\n"
-    folder.log_of("worker:0").write_text(text)
+    log.write_text("Fatal Python error: Aborted\nExtension modules: numpy (total: 1)\n\nend\n")
     shown = report(folder, failed())
     assert "| Fatal Python error: Aborted" in shown
     assert "| end" in shown
@@ -90,12 +91,6 @@ def test_an_evaluators_restarts_are_not_the_jobs(folder: JobFolder) -> None:
     )
 
 
-def test_a_log_that_is_not_there_is_not_called_empty(folder: JobFolder) -> None:
-    assert "its log cannot be read" in report(folder, failed())
-    folder.log_of("worker:0").write_text("")
-    assert "it had printed nothing" in report(folder, failed())
-
-
 # What `status` says -------------------------------------------------------------------------
 
 
@@ -114,20 +109,15 @@ def notes(folder: JobFolder, job: Job) -> str:
     return "\n".join(job_notes(RecordedJob(folder, job.state)))
 
 
-def resume(job: Job) -> None:
-    created = job.history[0]
-    job.happened(events.JobResumed(**{**vars(created), "at": 9.0}))
-    job.planned("worker:0")
-    job.started("worker:0")
-
-
 @pytest.mark.parametrize("kind", [Kind.OTHER, Kind.HOST_LOST])
 def test_a_job_that_succeeded_after_its_resume_needs_no_advice(
     kind: Kind, folder: JobFolder
 ) -> None:
     job = aborted(kind)
     assert "  try  " in notes(folder, job)
-    resume(job)
+    job.happened(events.JobResumed(**{**vars(job.history[0]), "at": 9.0}))
+    job.planned("worker:0")
+    job.started("worker:0")
     if kind is Kind.OTHER:
         assert "  try  " not in notes(folder, job)
     job.gone("worker:0")

@@ -275,10 +275,6 @@ evaluator:0 gone 1
 backoff
 evaluator:0 start -> set health:evaluator 600
 
-# a stall of parameter servers is the whole group's
-ps chief worker:2 ps | max=1 stall=60
-timer stall ->+ stop chief:0 worker:0 worker:1 ps:0 by 6
-
 # what is stopped for a restart may exit as it likes
 mwm worker:3 | max=3 never_on=3,143
 worker:0 exit 1

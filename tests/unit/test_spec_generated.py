@@ -326,7 +326,7 @@ def test_a_value_is_valid_or_refused_with_its_position(tmp_path: Path, key: str)
     path = tmp_path / "job.yaml"
     path.write_text(SPEC + HOST * key.startswith("hosts["))
     refusals = []
-    for value in VALUES:
+    for value in VALUES[KEYS.index(key) % 2 :: 2]:  # neighbours have the same readers
         try:
             spec = load(str(path), overrides=(f"{key}={value}",))
         except InvalidSpecError as error:

@@ -44,7 +44,7 @@ LOGS = {
     "CAUGHT_ASKED": "epoch 1\n" + CAUGHT + raised("RuntimeError: asked to end"), "DUMP": DUMP,
     "CAUGHT_ABORTED": CAUGHT + ABORTED, "OWN_RPC": OWN + FAILED_RPC,
     "THREAD": "Exception in thread Thread-1:\n" + OWN,
-    "REPLACED": ("Process ForkPoolWorker-9:\n" + OWN) * 9, "ABORTED": ABORTED,
+    "REPLACED": ("Process ForkPoolWorker-9:\n" + OWN) * 9,
     "STACK": DUMP.replace("Segmentation fault", "Aborted"),
 }  # fmt: skip
 SCENARIOS = """
@@ -192,12 +192,6 @@ mwm worker:2
 worker:0 gone 1
 worker:1 gone -11
 ? worker0=ECHO worker1=DUMP -> crash worker:1 worker:0
-
-# so is an abort
-mwm worker:2
-worker:0 gone 1
-worker:1 gone -6
-? worker0=ECHO worker1=ABORTED -> crash worker:1 worker:0
 
 # an abort that distrun asked for is no crash
 mwm worker:2
