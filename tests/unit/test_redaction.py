@@ -262,6 +262,7 @@ SAID = {
     "escaped value": f'{{"password": "\\u0058{HIDDEN[1:]}"}}',
     "german": f"Passwort: {HIDDEN}",
     "pgpass": f"db.example.org:5432:app:anna:{HIDDEN}\n*:*:*:anna:{HIDDEN}",
+    "key of json": f'{{"key": "{HIDDEN}"}}',
     "id of a key": f'"private_key_id": "{HIDDEN}"',
     "file's name": f"wrote /data/backup-password-{HIDDEN}.zip",
     "file's name 2": f"wrote db_password_{HIDDEN}.sql",
@@ -277,6 +278,7 @@ SAID = {
     "percent escape": f"p%61ssword='a {HIDDEN}'",
     "percent escape of a percent": f"p%2561ssword='a {HIDDEN}'",
     "html escape": f"&#112;ass&#x77;ord='a {HIDDEN}'",
+    "escaped line break": f"'a\\napi_key=a,{HIDDEN}'",
     "escaped colour": f"'\\x1b[31mpass\\x1b[0mword=a,{HIDDEN}'",
     # In addresses.
     "signed url": f"https://s3.example/x?X-Amz-Signature={HIDDEN}&X-Amz-Expires=60",
@@ -363,6 +365,7 @@ TOKENS = [
 HARMLESS = [
     "tokens_per_second=120.5",
     "pad_token='[PAD]' eos_token='</s>'",
+    "sort_key=accuracy, primary_key=column",
     "Epoch 3/10 1875/1875 [======] - 5s 2ms/step - loss: 0.0433 - accuracy: 0.9866",
     "usage: train.py [--password PASSWORD] [--token TOKEN]",
     "MY_TOKEN=[secret-1] and --password [secret-2]",
@@ -373,6 +376,7 @@ HARMLESS = [
     "no password was given",
     "https://example.org:8443/a?page=2&size=1x@2",
     "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+    "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "cluster_spec={'worker': ['10.0.0.5:2222', '10.0.0.6:2222']}",
     "curl -u anna https://example.org",
     "token: 5 tokens/s",
@@ -385,6 +389,8 @@ HARMLESS = [
     "best key: layer_1/kernel:0, key=dense_12",
     "identified by their names",
     "opts = {\n  password: }\n}",
+    "Basic TensorFlow tutorial; basic authentication; bearer tokens",
+    "print('step %4d of %20s, 100%50' % x)",
     "session=<tensorflow.python.client.session.Session object at 0x7f3a>",
 ]  # fmt: skip
 
@@ -407,7 +413,7 @@ def test_each_name_of_a_secret_hides_its_value_and_no_name_of_a_place_does() -> 
     assert [each for each in SECRET_NAMES if "sunshine" in redact(f"my_{each}=sunshine")] == []
     assert [each for each in MAYBE_SECRET if HIDDEN in redact(f"{each}={HIDDEN}")] == []
     assert [each for each in MAYBE_SECRET if "sunshine" not in redact(f"{each}=sunshine")] == []
-    names = [f"token_{each}" for each in PLACES_OF_SECRETS]
+    names = [f"password_{each}" for each in PLACES_OF_SECRETS]
     names += [f"{each}_{word}" for each in OF_MODELS for word in ("token", "pass")]
     assert [each for each in names if HIDDEN not in redact(f"{each}={HIDDEN}")] == []
 

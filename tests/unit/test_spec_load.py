@@ -401,6 +401,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
         ({}, "", sys.executable),
         ({"VIRTUAL_ENV": "venv"}, "", "venv/bin/python"),
         ({"CONDA_PREFIX": "conda"}, "", "conda/bin/python"),
+        ({"VIRTUAL_ENV": "venv", "CONDA_PREFIX": "conda"}, "", "venv/bin/python"),
         ({"VIRTUAL_ENV": "removed", "CONDA_PREFIX": "conda"}, "", "conda/bin/python"),
         ({"VIRTUAL_ENV": "venv"}, "#!{}/opt/python3.9", "venv/bin/python"),
         ({"VIRTUAL_ENV": sys.prefix}, "#!{}/opt/python3.9", sys.executable),
