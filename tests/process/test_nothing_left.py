@@ -81,7 +81,6 @@ COMMANDS = {
     "launch over ssh": ("launch",),
     "plan": ("plan",),
     "validate": ("validate",),
-    "strict launch": ("launch", "--strict"),
 }
 
 
@@ -97,9 +96,8 @@ def started(request: pytest.FixtureRequest, distrun: Distrun) -> Iterator[Starte
 @pytest.mark.parametrize(
     ("started", "how"),
     [
-        *(("doctor", signal.SIGKILL), ("doctor", signal.SIGHUP), ("doctor", "group")),
-        *(("strict launch", signal.SIGKILL), ("launch over ssh", signal.SIGINT)),
-        *(("plan", signal.SIGINT), ("validate", "group"), ("validate", "inner")),
+        *(("doctor", signal.SIGKILL), ("launch over ssh", signal.SIGINT), ("plan", signal.SIGHUP)),
+        *(("validate", "group"), ("validate", "inner")),
     ],
     indirect=["started"],
 )

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from harness.command import Distrun
+from harness.processes import alive
 from harness.requirements import reason
 from harness.waiting import SOON, wait_until
 
@@ -52,79 +53,64 @@ def freezer() -> Iterator[Freeze]:
         wait_until(is_removed)
 
 
-SLEEPS = "exec sleep 600"
+def agents_of(distrun: Distrun, job: str) -> list[int]:
+    """The job's agent and its guard."""
+    agent = int(distrun.status(job)["hosts"][0]["agent_pid"])
+    return [agent, psutil.Process(agent).ppid()]
 
 
-@pytest.fixture
-def freeze() -> Iterator[Freeze]:
-    with freezer() as function:
-        yield function
-
-
-@pytest.mark.parametrize("killed", [("agent", "guard"), ()])
-def test_kill_ends_a_job_and_names_a_task_that_does_not_die(
-    distrun: Distrun, freeze: Freeze, killed: tuple[str, ...]
-) -> None:
-    job = distrun.detached(SLEEPS)
-    task = distrun.status(job)["tasks"][0]["pid"]
-    supervisor = psutil.Process(distrun.status(job)["supervisor_pid"])
-    victims = [distrun.victim_of(who, None) for who in killed]
-    freeze(task)
-    for pid in victims:
-        os.kill(pid, signal.SIGKILL)
-    done = distrun("kill", job, "--grace", "500ms", timeout=60)
-    assert "answer" not in done.stderr
-    wait_until(lambda: not supervisor.is_running() or supervisor.status() == "zombie", timeout=20)
-    named = f"do not die, not even by SIGKILL: {task}"
-    assert done.returncode == 69
-    assert named in done.stderr
-    assert '"JobEnded"' in distrun("events", job, "--json").stdout
-    assert named in distrun("events", job).stdout
-
-
-def test_kill_names_a_client_that_does_not_die_and_runs_no_task(distrun: Distrun) -> None:
-    """As an ssh client on a file system that does not answer."""
-    job = distrun.detached("exit 0")
-    distrun("wait", job)
-    token = (distrun.home / "jobs" / job / "token").read_text()
-    env = {**os.environ, "DISTRUN_TOKEN": token}
+def test_nothing_waits_without_end_and_what_does_not_die_is_named(distrun: Distrun) -> None:
+    """Together, because each waits for seconds: of three jobs, one still has its agent, one has
+    lost it, one its supervisor, too; of one that has ended, a client hangs, as an ssh client on a
+    file system that does not answer."""
+    restart = {"max": 3}
+    jobs = {
+        name: distrun.detached("exec sleep 600", name=name, restart=restart)
+        for name in ("whole", "half")
+    }
+    launch = distrun.launched("exec sleep 600", name="lost")
+    jobs["lost"] = wait_until(lambda: distrun.status("lost")["job_id"])
+    ended = distrun.detached("exit 0", name="ended")
+    assert distrun("wait", ended).returncode == 0
+    token = (distrun.home / "jobs" / ended / "token").read_text()
+    client_env = {**os.environ, "DISTRUN_TOKEN": token}
+    shown = {name: distrun.status(job) for name, job in jobs.items()}
+    named = {
+        name: f"do not die, not even by SIGKILL: {job['tasks'][0]['pid']}"
+        for name, job in shown.items()
+    }
+    victims = [*agents_of(distrun, jobs["half"]), *agents_of(distrun, jobs["lost"])]
+    victims.append(shown["lost"]["supervisor_pid"])
+    supervisor = psutil.Process(shown["whole"]["supervisor_pid"])
     with freezer() as freeze:
-        client = subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)
-        freeze(client.pid)
-        done = distrun("kill", job, timeout=60)
+        client = subprocess.Popen(["sleep", "600"], env=client_env, start_new_session=True)
+        freeze(client.pid, *(job["tasks"][0]["pid"] for job in shown.values()))
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        killing = distrun.start("kill", jobs["whole"], "--grace", "500ms", stderr=-1, text=True)
+
+        # Its answer comes from the supervisor, which waits in its loop.
+        assert distrun("wait", jobs["half"], "--timeout", "200ms").returncode == 124
+        assert distrun("wait", jobs["half"], timeout=60).returncode == 69
+        events = distrun("events", jobs["half"]).stdout
+        assert named["half"] in events
+        assert "attempt 1" not in events, "something started beside what may still run"
+
+        done = distrun("kill", ended, timeout=60)
+        assert done.returncode == 0, done.stderr
+        words = f"processes of distrun, which run no task, remain: {client.pid}\n"
+        assert words in done.stderr
+
+        _, told = launch.communicate(timeout=60)
+        assert launch.returncode == 70
+        assert named["lost"] in told
+
+        _, told = killing.communicate(timeout=60)
+        assert killing.returncode == 69
+        assert "answer" not in told
+        assert named["whole"] in told
+        wait_until(lambda: not alive(supervisor))
+        events = distrun("events", jobs["whole"], "--json").stdout
+        assert '"JobEnded"' in events
+        assert named["whole"] in distrun("events", jobs["whole"]).stdout
     client.wait(SOON)
-    assert done.returncode == 0, done.stderr
-    assert f"processes of distrun, which run no task, remain: {client.pid}\n" in done.stderr
-
-
-def test_other_commands_are_answered_while_a_dead_agents_task_does_not_die(
-    distrun: Distrun, freeze: Freeze
-) -> None:
-    job = distrun.detached(SLEEPS, restart={"max": 3})
-    task = distrun.status(job)["tasks"][0]["pid"]
-    victims = [distrun.victim_of(who, None) for who in ("agent", "guard")]
-    freeze(task)
-    for pid in victims:
-        os.kill(pid, signal.SIGKILL)
-    # Its answer comes from the supervisor, which waits in its loop.
-    assert distrun("wait", job, "--timeout", "200ms").returncode == 124
-    done = distrun("wait", job, timeout=60)
-    assert done.returncode == 69  # nothing starts beside what may still run
-    shown = distrun("events", job).stdout
-    assert f"do not die, not even by SIGKILL: {task}" in shown
-    assert "attempt 1" not in shown
-
-
-def test_launch_ends_although_a_dead_supervisors_task_does_not_die(
-    distrun: Distrun, freeze: Freeze
-) -> None:
-    launch = distrun.launched(SLEEPS)
-    task = wait_until(lambda: distrun.status()["tasks"][0]["pid"])
-    freeze(task)
-    victims = [distrun.victim_of(who, launch) for who in ("supervisor", "agent", "guard")]
-    for pid in victims:
-        os.kill(pid, signal.SIGKILL)
-    assert launch.stderr is not None
-    assert launch.wait(40) == 70
-    assert f"do not die, not even by SIGKILL: {task}" in launch.stderr.read()
-    launch.stderr.close()

@@ -26,7 +26,9 @@ def launch(distrun: Distrun, name: str, then: str) -> str:
     return distrun.detached("", workers=1, name=name, program=program)
 
 
-def test_a_cause_in_a_word_and_the_last_metric(distrun: Distrun, terminal: OpenTerminal) -> None:
+def test_which_jobs_are_listed_with_a_cause_in_a_word_and_the_last_metric(
+    distrun: Distrun, terminal: OpenTerminal
+) -> None:
     good = launch(distrun, "good", "pass")
     bad = launch(distrun, "bad", "import no_such_module")
     distrun("wait", good, bad)
@@ -50,6 +52,16 @@ def test_a_cause_in_a_word_and_the_last_metric(distrun: Distrun, terminal: OpenT
     assert causes == {good: None, **told, running: None}
     for job_id in (good, bad, killed, running):
         assert rows[job_id]["progress"]["LOSS"] == 0.164, job_id
+
+    def ids(*args: str) -> list[str]:
+        return str(distrun("ps", "-q", *args).stdout).split()
+
+    assert ids() == [running]
+    assert ids("-a") == [good, bad, killed, lost, running]
+    assert ids("-n", "2") == [lost, running]
+    assert ids("--failed") == [bad, lost]
+    assert ids("--failed", "-n", "1") == [lost]
+    assert distrun("ps", "-n", "0").returncode == 2
     window = terminal("ps", "-a", columns=80)
     wait_until(window.ended)
     lines = window.text().splitlines()
@@ -58,24 +70,6 @@ def test_a_cause_in_a_word_and_the_last_metric(distrun: Distrun, terminal: OpenT
     assert "import_error" in line
     assert "epoch 3 step 120 loss 0.164" in line
     distrun("kill")
-
-
-def test_ps_lists_some_jobs(distrun: Distrun) -> None:
-    jobs = []
-    for name, code in (("a", 0), ("b", 3), ("c", 0), ("d", 4)):
-        distrun.launch(f"exit {code}", name=name)
-        jobs.append(distrun.status()["job_id"])
-
-    def ids(*args: str) -> list[str]:
-        return str(distrun("ps", "-q", *args).stdout).split()
-
-    assert ids() == []
-    assert ids("-a") == jobs
-    assert ids("-n", "2") == jobs[2:]
-    assert ids("--failed") == [jobs[1], jobs[3]]
-    assert ids("--failed", "-n", "1") == [jobs[3]]
-    assert distrun("ps", "-n", "0").returncode == 2
-    assert distrun("ps", "--failed").stdout.splitlines()[1].startswith(jobs[1])
 
 
 STEPS = (

@@ -8,25 +8,19 @@ from harness.command import Distrun, recorded_events
 
 TORN = """
 import os
-import distrun
-attempt = os.environ["DISTRUN_ATTEMPT"]
-if {steps}:
-    distrun.report(step=5 + int(attempt))
-raise ValueError("run1/ckpt-3 is torn" + (attempt if {differs} else ""))
+raise ValueError("run1/ckpt-3 is torn" + (os.environ["DISTRUN_ATTEMPT"] if {differs} else ""))
 """
+ATTEMPTS = {"again": (False, 2), "differs": (True, 3)}
+"""Whether the failures differ, and how many attempts there are."""
 
 
-ATTEMPTS = {"again": (False, False, 2), "differs": (False, True, 3), "steps": (True, False, 3)}
-"""Whether steps are reported, and whether the failures differ: how many attempts there are."""
-
-
-def test_it_is_restarted_once_unless_it_differs_or_follows_progress(distrun: Distrun) -> None:
+def test_it_is_restarted_once_unless_it_differs(distrun: Distrun) -> None:
     restart = {"max": 2, "backoff": "2s", "backoff_max": "2s"}
-    for name, (steps, differs, _) in ATTEMPTS.items():  # together: they wait for their restarts
-        (distrun.cwd / f"{name}.py").write_text(TORN.format(steps=steps, differs=differs))
+    for name, (differs, _) in ATTEMPTS.items():  # together: they wait for their restarts
+        (distrun.cwd / f"{name}.py").write_text(TORN.format(differs=differs))
         command = f"exec {sys.executable} {name}.py"
         distrun.detached(command, workers=1, name=name, restart=restart)
-    for name, (_, _, attempts) in ATTEMPTS.items():
+    for name, (_, attempts) in ATTEMPTS.items():
         assert distrun("wait", name).returncode == 1
         started = [e for e in recorded_events(distrun, name) if e["event"] == "TaskStarted"]
         assert len(started) == attempts, name

@@ -12,8 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from harness.command import Distrun, recorded_events
 from harness.processes import alive
 from harness.waiting import wait_until
@@ -37,19 +35,6 @@ def launch_that_waits(distrun: Distrun) -> subprocess.Popen[str]:
 
     wait_until(waits)
     return launch
-
-
-def test_when_the_restarts_are_used_up_the_report_says_so(distrun: Distrun) -> None:
-    spec = distrun.write_spec("echo trying; exit 3", workers=1, restart={**SOON, "max": 2})
-    done = distrun("launch", spec)
-    assert done.returncode == 3
-    assert "worker:0 exited 3 (2 times)" in done.stderr
-    assert done.stderr.splitlines()[-1] == "distrun: exit code 3, worker:0's own"
-    assert done.stdout.count("trying") == 3
-    cause = "worker:0 exited 3, after 2 restarts; not restarted: restart.max allows 2 restarts"
-    assert distrun.status()["outcome"]["cause"] == cause
-    assert "; not restarted: restart.max allows 2 restarts" in done.stderr
-    assert distrun("wait").returncode == 3
 
 
 def test_stopped_while_it_waits_it_ends_at_once(distrun: Distrun) -> None:
@@ -99,14 +84,12 @@ def test_a_preemption_gives_the_others_their_time_and_is_not_counted(distrun: Di
     assert (job["restarts"], job["restarts_left"]) == (1, 1)
 
 
-@pytest.mark.parametrize("who", ["guard", "launch"])
-def test_a_death_of_ours_while_it_waits_leaves_nothing(distrun: Distrun, who: str) -> None:
+def test_a_death_of_ours_while_it_waits_leaves_nothing(distrun: Distrun) -> None:
     launch = launch_that_waits(distrun)
-    ours = [distrun.victim_of(each, launch) for each in ("agent", "guard", "supervisor")]
-    os.kill(distrun.victim_of(who, launch), signal.SIGKILL)
-    wait_until(lambda: not any(map(alive, ours)))
-    if who != "launch":
-        assert launch.wait(30) in (69, 70)
+    guard, *others = (distrun.victim_of(each, launch) for each in ("guard", "agent", "supervisor"))
+    os.kill(guard, signal.SIGKILL)
+    wait_until(lambda: not any(map(alive, others)))
+    assert launch.wait(30) in (69, 70)
 
 
 FORGED = """\
@@ -130,6 +113,12 @@ def test_each_attempt_is_judged_by_its_own_output_whatever_it_prints(distrun: Di
     (distrun.cwd / "t.py").write_text(FORGED)
     done = distrun.launch(f"exec {sys.executable} t.py", workers=1, restart=SOON | {"max": 2})
     assert done.returncode == 7
+    assert done.stdout.count("epoch 1\n") == 3
+    assert "worker:0 exited 1 (2 times)" in done.stderr
+    assert done.stderr.splitlines()[-1] == "distrun: exit code 7, worker:0's own"
+    cause = "worker:0 exited 7, after 2 restarts; not restarted: restart.max allows 2 restarts"
+    assert distrun.status()["outcome"]["cause"] == cause
+    assert "; not restarted: restart.max allows 2 restarts" in done.stderr
     recorded = recorded_events(distrun)
     found = [e["verdict"] for e in recorded if e["event"] == "VerdictReached"]
     assert [(each["kind"], each["attempt"]) for each in found] == [
