@@ -8,25 +8,27 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import psutil
 import yaml
 
+from harness.preloaded import PreloadedPopen, PreloadedPython
 from harness.processes import descendants
+from harness.terminal import popen_session
 from harness.waiting import SOON, wait_until
-
-if TYPE_CHECKING:
-    from harness.preloaded import PreloadedPython
 
 Json = dict[str, Any]
 """An object that `--json` printed."""
 Detach = Callable[..., str]
 """Starts a job in the background; returns its id."""
+PLAIN = (sys.executable, "-m", "distrun")
+FORKED = {"stdin", "stdout", "stderr", "text", "cwd", "env", "start_new_session"}
+"""The options of subprocess that a fork of a preloaded Python can have."""
+READ_AT_START = ("PYTHON", "LANG", "LC_")
+"""What the names of variables begin with that Python reads when it starts."""
 Launch = Callable[..., subprocess.Popen[str]]
 """Launches a job in the foreground; returns once each task's script runs."""
 
@@ -68,7 +70,7 @@ class Distrun:
         self.home = home
         self._preloaded = preloaded
         self.cwd = cwd
-        self.argv = (sys.executable, "-m", "distrun")
+        self.argv = PLAIN
         self._started: list[subprocess.Popen[Any]] = []
 
     def __call__(
@@ -84,17 +86,15 @@ class Distrun:
         Raises:
             subprocess.TimeoutExpired: it had not ended after `timeout` seconds.
         """
-        cwd = cwd or self.cwd
-        if self._preloaded and not options:
-            done = self._fork(self._preloaded, [os.fsdecode(each) for each in args], cwd, timeout)
-            if text:
-                done.stdout, done.stderr = _as_text(done.stdout), _as_text(done.stderr)
-            return done
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        options = {"text": text, "cwd": cwd, **pipes, **options}
-        return subprocess.run(
-            [*self.argv, *args], timeout=timeout, check=False, **self._with_defaults(options)
-        )
+        process = self.popen(args, cwd=cwd or self.cwd, text=text, **{**pipes, **options})
+        with process:
+            try:
+                stdout, stderr = process.communicate(timeout=timeout)
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def checked(self, *args: str | os.PathLike[str], **options: Any) -> Any:
         """Run to the end, which must be a success."""
@@ -102,31 +102,20 @@ class Distrun:
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
         return done
 
-    def _fork(
-        self, preloaded: PreloadedPython, args: Sequence[str], cwd: Path, timeout: float
-    ) -> subprocess.CompletedProcess[Any]:
-        deadline = time.monotonic() + timeout
-        argv = ["-m", "distrun", *args]
-        readers = [_Reader(), _Reader()]
-        stdout, stderr = (reader.writing for reader in readers)
-        try:
-            fork = preloaded.start(
-                argv, cwd=cwd, env=dict(os.environ), stdout=stdout, stderr=stderr
-            )
-        finally:
-            os.close(stdout)
-            os.close(stderr)
-        try:
-            code = fork.wait(timeout)
-        except BaseException:
-            fork.kill()
-            fork.wait()
-            raise
-        for reader in readers:  # processes that it has left may still write
-            reader.join(max(0.0, deadline - time.monotonic()))
-            if reader.is_alive():
-                raise subprocess.TimeoutExpired(argv, timeout)
-        return subprocess.CompletedProcess(argv, code, *(reader.output for reader in readers))
+    def popen(
+        self, args: Sequence[Any], below: Sequence[str] = (), **options: Any
+    ) -> subprocess.Popen[Any]:
+        """Start it as `subprocess.Popen` does: as a fork of `preloaded`, if that changes nothing.
+
+        The caller must end it.
+        """
+        options = {"stdin": subprocess.DEVNULL, "cwd": self.cwd, **options}
+        argv = [*below, *self.argv, *map(os.fsdecode, args)]
+        can_fork = argv[:3] == [*PLAIN] and options.keys() <= FORKED
+        if self._preloaded and can_fork and _at_start(options.get("env")) == _at_start(None):
+            return PreloadedPopen(self._preloaded, argv[1:], **options)
+        popen = popen_session if options.get("start_new_session") else subprocess.Popen
+        return popen(argv, **options)
 
     def start(
         self, *args: str | os.PathLike[str], below: Any = (), **options: Any
@@ -135,7 +124,7 @@ class Distrun:
 
         Its pipes, if `options` ask for any, are the caller's to read.
         """
-        process = subprocess.Popen([*below, *self.argv, *args], **self._with_defaults(options))
+        process = self.popen(args, below, **options)
         self._started.append(process)
         return process
 
@@ -199,9 +188,6 @@ class Distrun:
         wait_until(lambda: self.status(job)["state"] == "lost")
         return int(shown["tasks"][0]["pid"])
 
-    def _with_defaults(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {"stdin": subprocess.DEVNULL, "cwd": self.cwd, **options}
-
     def close(self) -> None:
         for process in self._started:
             if process.poll() is None:
@@ -216,22 +202,10 @@ class Distrun:
             process.wait(SOON)
 
 
-class _Reader(threading.Thread):
-    """Reads a pipe to its end; `writing` is the other end."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self._reading, self.writing = os.pipe()
-        self.output = b""
-        self.start()
-
-    def run(self) -> None:
-        with open(self._reading, "rb") as pipe:
-            self.output = pipe.read()
-
-
-def _as_text(output: bytes) -> str:
-    return output.decode().replace("\r\n", "\n").replace("\r", "\n")
+def _at_start(env: dict[str, str] | None) -> dict[str, str]:
+    """What Python reads of an environment when it starts."""
+    given = os.environ if env is None else env
+    return {name: value for name, value in given.items() if name.startswith(READ_AT_START)}
 
 
 def recorded_events(distrun: Distrun, *job: str) -> list[dict[str, Any]]:

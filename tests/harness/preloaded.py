@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -28,6 +29,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import traceback
 import types
 from typing import TYPE_CHECKING, Any
@@ -117,9 +119,13 @@ class PreloadedPython:
             stdout: the descriptor for its standard output.
             stderr: the descriptor for its standard error.
         """
-        request = {"argv": list(argv), "cwd": str(cwd), "env": env}
-        socket.send_fds(self._socket, [json.dumps(request).encode()], [stdout, stderr])
-        return Fork(int(self._socket.recv(100)))
+        return Fork(self.fork(argv, [stdout, stderr], cwd=str(cwd), env=env))
+
+    def fork(self, argv: Sequence[str], descriptors: list[int], **about: Any) -> int:
+        """Starts a program with these as its standard output, error and input. Returns its id."""
+        request = json.dumps({"argv": list(argv), **about}).encode()
+        socket.send_fds(self._socket, [request], descriptors)
+        return int(self._socket.recv(100))
 
     def close(self) -> None:
         self._socket.close()
@@ -164,6 +170,29 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
 
+class PreloadedPopen(subprocess.Popen[Any]):
+    """`subprocess.Popen` of a preloaded Python. A new session has stdin as its terminal."""
+
+    def __init__(self, preloaded: PreloadedPython, argv: Sequence[str], **options: Any) -> None:
+        self._preloaded = preloaded
+        self._leads_session = options.get("start_new_session", False)
+        super().__init__(argv, **options)
+
+    def _execute_child(self, args: Any, *about: Any) -> None:
+        """Start the process: this method of Popen forks this process, and executes a program."""
+        cwd, env, pipes = about[4], about[5], about[9:15]
+        stdin, _, _, stdout, _, stderr = pipes
+        self.pid = self._preloaded.fork(
+            args,
+            [1 if stdout < 0 else stdout, 2 if stderr < 0 else stderr, max(0, stdin)],
+            cwd=str(cwd),
+            env=dict(env or os.environ),
+            leads_session=self._leads_session,
+        )
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
 # The server ------------------------------------------------------------------------------------
 
 
@@ -188,7 +217,7 @@ def serve(requests: socket.socket, listener: socket.socket, modules: Sequence[st
                     listener.close()
                     _supervise(connection)
         if requests in ready:
-            message, outputs, _, _ = socket.recv_fds(requests, LONGEST_REQUEST, 2)
+            message, outputs, _, _ = socket.recv_fds(requests, LONGEST_REQUEST, 3)
             if not message:
                 return
             requests.send(str(_fork_orphan(json.loads(message), outputs, requests)).encode())
@@ -260,13 +289,17 @@ def _become(request: dict[str, Any], outputs: list[int]) -> None:
     code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for standard, descriptor in enumerate(outputs, 1):
+        for standard, descriptor in zip((1, 2, 0), outputs, strict=False):
             os.dup2(descriptor, standard)
             os.close(descriptor)
+        if request.get("leads_session"):
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         os.environ.clear()
         os.environ.update(request["env"])
         os.chdir(request["cwd"])
         tempfile.tempdir = None
+        sys.stdin = open(0)  # noqa: SIM115
         sys.stdout = open(1, "w")  # noqa: SIM115 - the server's may be a file, this one a pipe
         sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
         gc.enable()

@@ -11,18 +11,37 @@ import struct
 import subprocess
 import termios
 from collections.abc import Callable
+from typing import Any
+
+
+def popen_session(argv: list[str], **options: Any) -> subprocess.Popen[Any]:
+    """Start a program in a new session, whose terminal is its standard input."""
+    return subprocess.Popen(
+        argv,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+        **options,
+    )
 
 
 class Terminal:
-    """A command with a terminal of its own, as in a window."""
+    """A command with a terminal of its own, as in a window.
+
+    `popen` starts it, in a session whose terminal is its standard input.
+    """
 
     def __init__(
-        self, argv: list[str], cwd: str, columns: int, rows: int, term: str = "xterm-256color"
+        self,
+        argv: list[str],
+        cwd: str,
+        columns: int,
+        rows: int,
+        term: str = "xterm-256color",
+        popen: Callable[..., subprocess.Popen[Any]] = popen_session,
     ) -> None:
         self.master, slave = pty.openpty()
         self.resize(columns, rows)
         environ = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
-        self.process = subprocess.Popen(
+        self.process = popen(
             argv,
             cwd=cwd,
             env={**environ, "TERM": term},
@@ -30,7 +49,6 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
         )
         os.close(slave)
         os.set_blocking(self.master, False)

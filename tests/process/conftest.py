@@ -62,13 +62,13 @@ def reporting(distrun: Distrun) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def terminal(distrun: Distrun, tmp_path: Path) -> Iterator[OpenTerminal]:
+def terminal(distrun: Distrun) -> Iterator[OpenTerminal]:
     """Run distrun in a terminal: `terminal("launch", spec, columns=80, rows=24)`."""
     opened: list[Terminal] = []
 
     def run(*args: Any, columns: int = 80, rows: int = 24, **options: Any) -> Terminal:
-        argv = [*distrun.argv, *map(str, args)]
-        opened.append(Terminal(argv, str(tmp_path), columns, rows, **options))
+        words, cwd = [*map(str, args)], str(distrun.cwd)
+        opened.append(Terminal(words, cwd, columns, rows, popen=distrun.popen, **options))
         return opened[-1]
 
     yield run
