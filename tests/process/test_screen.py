@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.command import Distrun, WriteSpec
 from harness.terminal import OpenTerminal, Terminal
 from harness.waiting import wait_until
 
@@ -34,16 +34,6 @@ def printing(*lines: str) -> str:
     return "".join(f"echo '{line}'\n" for line in lines)
 
 
-def lines_of(window: Terminal) -> list[str]:
-    """The lines that a person sees, without the live line."""
-    lines = window.text().rstrip("\n").split("\n")
-    return [line.rpartition("\x1b[K")[2] for line in lines]
-
-
-def last(text: str) -> str:
-    return text.splitlines()[-1]
-
-
 TRACEBACK = """\
 Traceback (most recent call last):
   File "/home/user/train.py", line 3, in <module>
@@ -57,9 +47,7 @@ def test_a_failure_shows_its_traceback_once(terminal: OpenTerminal, write_spec: 
     window = terminal("launch", write_spec(script), columns=80)
     wait_until(window.ended)
     shown = window.text()
-    assert shown.count("Traceback (most recent call last)") == 1
-    assert shown.count("modle.fit()") == 1
-    assert shown.count('File "/home/user/train.py", line 3') == 1
+    assert shown.count("Traceback (most recent call last)") == shown.count("modle.fit()") == 1
     assert shown.count('NameError: name "modle" is not defined') == 2, "in the log, and the cause"
     labels = re.findall(r"^  (\w+(?: \w+)*)  ", shown[shown.index("\njob job-") :], re.MULTILINE)
     assert labels == ["cause", "evidence", "try", "also stopped", "logs"]
@@ -78,63 +66,29 @@ def test_without_the_output_the_report_has_the_traceback(
     assert distrun("launch", write_spec("exit 0"), "-t", "worker:3").returncode == 2
 
 
-def test_startup_lines_are_left_out_and_counted(
-    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun, status: Status
+def test_start_up_lines_are_left_out_and_counted(
+    terminal: OpenTerminal, write_spec: WriteSpec, distrun: Distrun
 ) -> None:
-    text = printing(INITIALIZE, NOTICE, f"my own: {NOTICE}", "ready")
-    spec = write_spec(text, 1)
+    spec = write_spec(printing("first", NOTICE, f"my own: {NOTICE}", INITIALIZE, NOTICE), 1)
     window = terminal("launch", spec, columns=200)
     wait_until(window.ended)
-    shown = window.text()
-    assert f"worker:0 | my own: {NOTICE}\n" in shown
-    assert f"| {NOTICE}" not in shown
-    assert INITIALIZE not in shown
-    assert last(shown).endswith(" · 2 start-up lines left out (see --all-output)")
-    job = status()
-    assert NOTICE in Path(job["tasks"][0]["log"]).read_text().splitlines()
-    whole = distrun("launch", "--all-output", spec)
-    assert f"worker:0 | {NOTICE}\n" in whole.stdout, whole.stderr
-    assert "left out" not in whole.stderr
-
-
-def test_logs_leave_them_out_as_well(distrun: Distrun, detached: Detach) -> None:
-    job = detached(printing("first", NOTICE, "second", INITIALIZE, NOTICE), workers=1)
-    distrun("wait", job)
-    kept = "worker:0 | first\nworker:0 | second\n"
-    for options in ((), ("-f",), ("-n", "2")):
-        done = distrun("logs", *options)
-        assert done.stdout == kept, options
-        counted = "distrun: 3 start-up lines left out (see --all-output)\n"
-        if options == ("-f",):
-            assert done.stderr.startswith(f"{job} succeeded in ")
-            assert f" · {counted.removeprefix('distrun: ')}" in done.stderr
-        else:
-            assert done.stderr == ("" if "-n" in options else counted)
-    assert distrun("logs", "--tail", "1").stdout == "worker:0 | second\n"
-    for options in (("--all-output",), ("--raw",), ("--json",), ("--grep", ".")):
-        done = distrun("logs", *options)
-        assert done.stdout.count("cudart_stub.cc") == 2, options
-        assert done.stderr == ""
+    lines = [line.rpartition("\x1b[K")[2] for line in window.text().splitlines()]
+    kept = ["worker:0 | first", f"worker:0 | my own: {NOTICE}"]
+    assert [line for line in lines if " | " in line] == kept
+    assert lines[-1].endswith(" · 3 start-up lines left out (see --all-output)")
+    counted = "distrun: 3 start-up lines left out (see --all-output)\n"
+    for words, said in (("logs", counted), ("logs -n 2", "")):
+        done = distrun(*words.split())
+        assert (done.stdout.splitlines(), done.stderr) == (kept, said)
+    assert distrun("logs", "-f").stderr.endswith(f" · {counted.removeprefix('distrun: ')}")
+    for option in ("--all-output", "--raw", "--json", "--grep=."):
+        done = distrun("logs", option)
+        assert (done.stdout.count("cudart_stub.cc"), done.stderr) == (3, ""), option
     assert distrun("logs", "--all-output", "-n", "1").stdout == f"worker:0 | {NOTICE}\n"
-    distrun("wait", detached(printing(NOTICE)))
+    whole = distrun("launch", "--all-output", write_spec(printing(NOTICE)))
+    assert f"worker:0 | {NOTICE}\n" in whole.stdout
+    assert "left out" not in whole.stderr
     assert distrun("logs").stderr.endswith("; worker:0, worker:1 printed nothing else\n")
-
-
-def test_start_up_lines_among_a_failed_task_s_last_lines_are_in_the_report(
-    terminal: OpenTerminal, distrun: Distrun, write_spec: WriteSpec
-) -> None:
-    script = failing(printing(INITIALIZE, *map(str, range(20)), NOTICE, "a", "b") + "kill -SEGV $$")
-    window = terminal("launch", write_spec(script), columns=200)
-    wait_until(window.ended)
-    shown = window.text()
-    assert "last lines    of worker:1:\n" in shown
-    assert f"    | {NOTICE}\n    | a\n    | b\n" in shown
-    assert f"worker:1 | {NOTICE}" not in shown
-    assert INITIALIZE not in shown
-    assert "2 start-up lines left out" in shown
-    logs = distrun("logs")
-    assert logs.stdout.splitlines()[-2:] == [f"worker:1 | {each}" for each in "ab"]
-    assert distrun("logs", "-n", "2").stdout.endswith("worker:1 | a\nworker:1 | b\n")
 
 
 def test_equal_lines_are_shown_once_on_a_terminal(
@@ -149,21 +103,14 @@ def test_equal_lines_are_shown_once_on_a_terminal(
     spec = write_spec(script)
     window = terminal("launch", spec, columns=80)
     wait_until(window.ended)
-    lines = [line for line in lines_of(window) if " | " in line]
+    lines = [line.rpartition("\x1b[K")[2] for line in window.text().splitlines() if " | " in line]
     for number in range(1, 9):
         joined = lines.count(f"worker:* | same {number} (2 tasks)")
         assert 2 * joined + sum(line.endswith(f" | same {number}") for line in lines) == 2
-    assert any("(2 tasks)" in line for line in lines)
-    for task in ("worker:0", "worker:1"):
-        assert lines.count(f"{task} | own {task}") == 1
-    assert sum(2 if "(2 tasks)" in line else 1 for line in lines) == 20
-    assert {line.index(" | ") for line in lines} == {8}
-    whole = terminal("launch", "--all-output", spec, columns=80)
-    wait_until(whole.ended)
-    piped = distrun("launch", spec)
-    for text in (whole.text(), piped.stdout):
-        assert text.count("| same 5\n") == 2
-        assert "tasks)" not in text
+    assert any(line.startswith("worker:* | same ") for line in lines)
+    assert {"worker:0 | own worker:0", "worker:1 | own worker:1"} <= set(lines)
+    piped = distrun("launch", spec).stdout
+    assert (piped.count("| same 5\n"), "tasks)" in piped) == (2, False)
 
 
 def test_it_is_on_stderr_while_the_output_goes_elsewhere(
@@ -177,7 +124,7 @@ def test_it_is_on_stderr_while_the_output_goes_elsewhere(
     assert window.process.returncode == 0
     output = (distrun.cwd / "output").read_text()
     assert sorted(output.splitlines()) == [f"worker:{n} | reported" for n in (0, 1)]
-    assert " succeeded in " in last(window.text())
+    assert " succeeded in " in window.text().splitlines()[-1]
     assert "reported" not in window.seen
     assert "\x1b[K" in window.seen
     window.close()

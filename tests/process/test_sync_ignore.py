@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from distrun.cli.transfer_bar import read_files
-from distrun.spec.loader import load
 from distrun.sync import gitignore
 from distrun.sync.file_selection import FileSelection
 from harness.requirements import missing
@@ -132,28 +130,22 @@ GITS = {
 
 @pytest.mark.parametrize("name", GITS)
 def test_without_an_answer_of_git_the_patterns_decide_and_it_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     text, why = GITS[name]
     monkeypatch.setattr(gitignore, "_GIT_SECONDS", 0.5)
-    monkeypatch.setenv("DISTRUN_HOME", str(tmp_path / "home"))
-    (tmp_path / "bin").mkdir()
+    programs, top = tmp_path / "bin", tmp_path / "top"
+    programs.mkdir()
     if text:
-        (tmp_path / "bin" / "git").write_text(f"#!/bin/sh\nPATH={os.environ['PATH']}\n{text}\n")
-        (tmp_path / "bin" / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    for folder in ("top/.git", "top/inner/.git"):
-        (tmp_path / folder).mkdir(parents=True)
+        (programs / "git").write_text(f"#!/bin/sh\nPATH={os.environ['PATH']}\n{text}\n")
+        (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    for folder in (".git", "inner/.git"):
+        (top / folder).mkdir(parents=True)
     for file in ("train.py", "a.log", "inner/b.log"):
-        (tmp_path / "top" / file).write_text(file)
-    (tmp_path / "top" / ".gitignore").write_text("*.log\n")
-    (tmp_path / "top" / "job.yaml").write_text(
-        "{strategy: multi_worker_mirrored, cluster: {worker: 1}, hosts: [elsewhere], "
-        "program: {script: train.py}}"
-    )
-    manifest = read_files(load(tmp_path / "top" / "job.yaml"))
-    assert manifest is not None
-    assert {file.path for file in manifest.files} == {".gitignore", "job.yaml", "train.py"}
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"distrun: git cannot list the files of {tmp_path}/top ({why}")
-    assert line.endswith("): the patterns of .gitignore files are read without it")
+        (top / file).touch()
+    (top / ".gitignore").write_text("*.log\n")
+    found = select(top)
+    assert {file.path for file in found.manifest().files} == {".gitignore", "train.py"}
+    (said,) = found.failures
+    assert said.startswith(f"git cannot list the files of {top} ({why}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,13 +10,12 @@ import socket
 import subprocess
 import urllib.request
 from importlib.util import find_spec
-from pathlib import Path
 
 import psutil
 import pytest
 
 from harness.command import Distrun
-from harness.processes import alive
+from harness.processes import alive, descendants
 from harness.requirements import reason
 from harness.waiting import wait_until
 
@@ -27,15 +27,11 @@ UNTIL_GO = "while [ ! -e go ]; do sleep 0.05; done"
 
 
 def tensorboards(supervisor: int) -> list[psutil.Process]:
-    below = psutil.Process(supervisor).children(recursive=True)
-    return [each for each in below if "tensorboard.main" in command_line(each)]
-
-
-def command_line(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:  # it has ended just now
-        return []
+    found = []
+    for each in descendants(supervisor):
+        with contextlib.suppress(psutil.Error):  # it has ended just now
+            found += [each] if "tensorboard.main" in each.cmdline() else []
+    return found
 
 
 def address_of(distrun: Distrun) -> str:
@@ -100,34 +96,27 @@ def test_without_it_the_job_runs_all_the_same(distrun: Distrun) -> None:
     assert done.returncode == 0
     assert done.stdout == "worker:0 | trained\n"
     assert "TensorBoard is not installed" in done.stderr
-    assert "TensorBoard is not installed" in distrun("plan", spec, env=env).stdout
 
 
-def fake_tensorboard(folder: Path, main: str) -> dict[str, str]:
-    """The environment in which TensorBoard is another program."""
-    package = folder / "fake" / "tensorboard"
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_why_it_does_not_answer_is_said(distrun: Distrun, is_taken: bool) -> None:
+    """Its port is taken, or it ends. Its address is not told then."""
+    package = distrun.cwd / "fake" / "tensorboard"
     package.mkdir(parents=True)
     package.joinpath("__init__.py").touch()
-    package.joinpath("main.py").write_text(main)
-    return {**os.environ, "PYTHONPATH": f"{package.parent}:{os.environ['PYTHONPATH']}"}
-
-
-@pytest.mark.parametrize("port", ["taken", "auto"])
-def test_why_it_does_not_answer_is_said(distrun: Distrun, port: str) -> None:
-    """Its port is taken, or it ends. Its address is not told then."""
-    env = fake_tensorboard(distrun.cwd, "raise SystemExit(3)")
-    with socket.create_server(("localhost", 0)) as taker:
-        taken = taker.getsockname()[1]
-        number = {"port": taken} if port == "taken" else {}
-        spec = distrun.write_spec(UNTIL_GO, workers=1, tensorboard={"logdir": "logs", **number})
-        with open(distrun.cwd / "said", "wb") as said:
-            launch = distrun.start("launch", spec, stderr=said, env=env)
-        wait_until(lambda: b"the job continues" in (distrun.cwd / "said").read_bytes())
+    package.joinpath("main.py").write_text("raise SystemExit(3)")
+    env = {**os.environ, "PYTHONPATH": f"{package.parent}:{os.environ['PYTHONPATH']}"}
+    said, reason = distrun.cwd / "said", "ended by itself (3); see tensorboard.log"
+    with socket.create_server(("localhost", 0)) as taker, said.open("wb") as stderr:
+        keys = {"logdir": "logs"}
+        if is_taken:
+            keys["port"] = taker.getsockname()[1]
+            reason = f"could not be started: port {keys['port']} is taken: "
+        spec = distrun.write_spec(UNTIL_GO, workers=1, tensorboard=keys)
+        launch = distrun.start("launch", spec, stderr=stderr, env=env)
+        wait_until(lambda: b"the job continues" in said.read_bytes())
     (distrun.cwd / "go").touch()
     assert launch.wait(60) == 0
-    text = (distrun.cwd / "said").read_text()
+    text = said.read_text()
     assert "TensorBoard is at" not in text
-    reason = "ended by itself (3); see tensorboard.log"
-    if port == "taken":
-        reason = f"could not be started: port {taken} is taken: "
     assert f"TensorBoard {reason}" in text

@@ -45,19 +45,6 @@ def test_closing_the_window_ends_a_foreground_job(distrun: Distrun, terminal: Op
     assert distrun.status()["state"] == "stopped"
 
 
-def test_closing_the_window_leaves_a_detached_job(terminal: OpenTerminal, distrun: Distrun) -> None:
-    window = terminal(
-        "launch", "-d", distrun.write_spec("echo ready $DISTRUN_TASK; exec sleep 600")
-    )
-    wait_until(window.ended, timeout=30)
-    assert window.process.returncode == 0
-    window.close()
-    job = distrun.status()
-    assert job["job_id"] in window.seen
-    assert job["state"] == "running"
-    assert distrun("kill", job["job_id"]).returncode == 0
-
-
 @pytest.mark.parametrize("files", ["jobs", "jobs/*/plan.json"])
 def test_ctrl_c_while_it_starts_is_not_lost(
     terminal: OpenTerminal, distrun: Distrun, files: str

@@ -26,6 +26,13 @@ print("ready", flush=True)
 while not os.path.exists("go"):
     time.sleep(0.02)
 """
+PRINTS = """\
+import os, time
+for step in range(1, 10000):
+    print(f'\\r{step}/10000 [====>...] - ETA: 9s - loss: 0.25', end='', flush=True)
+    time.sleep(0.05)
+    if os.path.exists('go'): break
+"""
 NVIDIA_SMI = """\
 #!/bin/sh
 case "$1" in
@@ -49,35 +56,24 @@ def samples(distrun: Distrun) -> list[dict[str, Any]]:
 
 def test_a_task_that_has_ended_shows_what_it_used(distrun: Distrun) -> None:
     (distrun.cwd / "go").touch()
-    assert distrun.launch(python(BUSY), workers=2).returncode == 0
+    assert distrun.launch(python(BUSY), workers=1).returncode == 0
     job = distrun.status()
-    for task in job["tasks"]:
-        used = task["used"]
-        assert task["usage"] is None
-        assert 0.3 <= used["cpu_seconds"] < 30
-        # It holds 172 MB at most, and 102 MB twice for a sample in the moment of its fork.
-        assert 80e6 <= used["peak_memory_bytes"] < 220e6
-        assert used["written_bytes"] >= 20e6
-    total = sum(task["used"]["cpu_seconds"] for task in job["tasks"])
-    assert job["cpu_seconds"] == pytest.approx(total)
-    assert job["peak_memory_bytes"] >= 80e6
+    (task,) = job["tasks"]
+    used = task["used"]
+    assert task["usage"] is None
+    assert 0.3 <= used["cpu_seconds"] == job["cpu_seconds"] < 30
+    # It holds 172 MB at most, and 102 MB twice for a sample in the moment of its fork.
+    assert 80e6 <= used["peak_memory_bytes"] == job["peak_memory_bytes"] < 220e6
+    assert used["written_bytes"] >= 20e6
     shown = distrun("status").stdout
     assert " MB peak" in shown
     assert "first output after" in shown
     (listed,) = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
     assert listed["cpu_seconds"] == job["cpu_seconds"]
-    assert "CPU" in distrun("ps", "-a").stdout
 
 
 def test_the_samples_have_what_the_task_has_printed(distrun: Distrun) -> None:
-    script = (
-        "import os, time\n"
-        "for step in range(1, 10000):\n"
-        "    print(f'\\r{step}/10000 [====>...] - ETA: 9s - loss: 0.25', end='', flush=True)\n"
-        "    time.sleep(0.05)\n"
-        "    if os.path.exists('go'): break\n"
-    )
-    distrun.detached(python(script), workers=1)
+    distrun.detached(python(PRINTS), workers=1)
     wait_until(lambda: any(each["progress"].get("STEP", 0) > 1 for each in samples(distrun)))
     (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
@@ -120,12 +116,11 @@ def test_gpus_are_sampled_by_nvidia_smi(distrun: Distrun, monkeypatch: pytest.Mo
     assert distrun("wait").returncode == 0
 
 
-@pytest.mark.parametrize("answer", ["echo '{pid}, GPU-b, [N/A]'", "exit 9"])
 def test_memory_of_gpus_that_nvidia_smi_does_not_tell_is_unknown(
-    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\n" + answer.format(pid=os.getpid()))
+    program.write_text(f"#!/bin/sh\necho '{os.getpid()}, GPU-b, [N/A]'")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     usage = measure([os.getpid()])[os.getpid()]
@@ -137,9 +132,7 @@ def test_a_task_too_small_to_be_measured_has_an_unknown_peak(distrun: Distrun) -
     """The kernel counts the agent's own memory for a process that the agent has forked."""
     assert distrun.launch("exit 0", workers=1).returncode == 0
     job = distrun.status()
-    (task,) = job["tasks"]
-    assert task["used"]["peak_memory_bytes"] is None
-    assert task["used"]["cpu_seconds"] > 0
-    assert job["peak_memory_bytes"] is None
+    assert job["peak_memory_bytes"] is job["tasks"][0]["used"]["peak_memory_bytes"] is None
+    assert job["tasks"][0]["used"]["cpu_seconds"] > 0
     assert "unknown" in distrun("status").stdout
     assert "unknown" in distrun("ps", "-a").stdout

@@ -25,38 +25,31 @@ def verdicts(distrun: Distrun) -> list[dict[str, Any]]:
     return [e["verdict"] for e in recorded_events(distrun) if e["event"] == "VerdictReached"]
 
 
-ECHO = "echo 'UnavailableError: /job:worker/replica:0/task:1 stopped sending heartbeats'"
-
-
 def test_report_status_json_and_events_tell_the_same(distrun: Distrun) -> None:
     script = f"test $DISTRUN_TASK = worker:0 && exec sleep 600\n{TRACEBACK}exit 1"
     done = distrun.launch(script)
     assert done.returncode == 1
-    verdict = distrun.status()["outcome"]["verdict"]
+    job = distrun.status()
+    verdict = job["verdict"]
     assert (verdict["task"], verdict["kind"]) == ("worker:1", "import_error")
-    assert verdict["evidence"][-1] == {
-        "task": "worker:1",
-        "place": "its log, line 4",
-        "text": "ModuleNotFoundError: No module named 'tensorflow_adons'",
-    }
-    assert distrun.status()["verdict"] == verdict
+    text = "ModuleNotFoundError: No module named 'tensorflow_adons'"
+    place = {"task": "worker:1", "place": "its log, line 4", "text": text}
+    assert verdict["evidence"][-1] == place
     (reached,) = verdicts(distrun)
-    assert reached == verdict == recorded_events(distrun)[-1]["outcome"]["verdict"]
-    for shown in (done.stderr, distrun("status").stdout):
-        assert f"  cause         {verdict['cause']} (import_error)\n" in shown
+    assert reached == verdict == job["outcome"]["verdict"]
+    assert verdict == recorded_events(distrun)[-1]["outcome"]["verdict"]
+    for shown in (done.stderr, distrun("status").stdout, distrun("events").stdout):
+        assert re.search(rf"cause:? +{re.escape(verdict['cause'])} \(import_error\)\n", shown)
         assert "  evidence      worker:1, its log, lines 2 and 4\n" in shown
         assert f"  try           {verdict['advice']}\n" in shown
-    story = distrun("events").stdout
-    assert f"first cause: {verdict['cause']} (import_error)\n" in story
-    assert "  evidence      worker:1, its log, lines 2 and 4\n" in story
-    assert f"  try           {verdict['advice']}\n" in story
 
 
 def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(distrun: Distrun) -> None:
     script = (
         "test $DISTRUN_TASK = worker:1 && { echo $$ > stopped; kill -STOP $$; }; "
         "while ! test -s stopped || ! grep -q '^State:.T' /proc/$(cat stopped)/status; do "
-        f"sleep 0.02; done; {ECHO}; exit 5"
+        "sleep 0.02; done; "
+        "echo 'UnavailableError: /job:worker/replica:0/task:1 stopped sending heartbeats'; exit 5"
     )
     done = distrun.launch(script)
     assert done.returncode == 5, "the code of the only one that has one"
@@ -81,27 +74,19 @@ def test_two_that_failed_of_the_same_error_were_not_stopped(distrun: Distrun) ->
     assert (verdict["task"], verdict["kind"]) == ("worker:1", "import_error")
     assert (verdict["alike"], verdict["echoes"]) == (["worker:0"], [])
     assert "  also stopped  worker:0 exited 1, of the same error\n" in done.stderr
-    assert "stopped by distrun" not in done.stderr + distrun("status").stdout
-    assert [(each["state"], each["stopped_by_distrun"]) for each in distrun.status()["tasks"]] == [
-        ("failed", False),
-        ("failed", False),
-    ]
+    assert not any(each["stopped_by_distrun"] for each in distrun.status()["tasks"])
 
 
-def test_a_lost_agent_a_time_limit_and_no_program_have_verdicts_too(distrun: Distrun) -> None:
-    def verdict_of(script: str, **keys: Any) -> tuple[str | None, str]:
-        distrun.launch(script, **keys)
+def test_a_time_limit_and_no_program_have_verdicts_too(distrun: Distrun) -> None:
+    for task, kind, keys in (
+        (None, "timeout", {"timeouts": {"run": "300ms"}}),
+        ("worker:0", "script_not_found", {"program": {"command": ["./no-such-program"]}}),
+    ):
+        distrun.launch("echo waiting; exec sleep 600", workers=1, **keys)
         verdict = distrun.status()["outcome"]["verdict"]
+        assert (verdict["task"], verdict["kind"]) == (task, kind)
         assert verdict["evidence"]
         assert verdict["advice"]
-        return verdict["task"], verdict["kind"]
-
-    killing = "test $DISTRUN_TASK = worker:0 && kill -KILL $PPID; exec sleep 600"
-    assert verdict_of(killing) == (None, "host_lost")
-    late = verdict_of("echo waiting; exec sleep 600", timeouts={"run": "300ms"})
-    assert late == (None, "timeout")
-    nowhere = {"command": ["./no-such-program"]}
-    assert verdict_of("", workers=1, program=nowhere) == ("worker:0", "script_not_found")
 
 
 # The analysis waits until somebody opens a named pipe. The supervisor is a fork of this process.
@@ -116,8 +101,8 @@ def wait(*args):
     return original(*args)
 
 analysis.analyze = wait
-from distrun.supervisor.hosts import inquiry
-inquiry._SECONDS = float(seconds)
+from distrun.supervisor.hosts.inquiry import Inquiry
+Inquiry.__init__.__defaults__ = ((), float(seconds))
 from distrun.__main__ import main
 main()
 """

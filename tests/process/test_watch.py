@@ -14,7 +14,15 @@ from harness.terminal import OpenTerminal, Terminal
 from harness.waiting import wait_until
 
 pytest.importorskip("textual")
-GOES_ON = "echo begun $DISTRUN_TASK; until [ -e go ]; do sleep 0.05; done; echo went on; exit 3"
+HELD = """\
+import os, time
+print("begun", os.environ["DISTRUN_TASK"], flush=True)
+def held():
+    while not os.path.exists("go"): time.sleep(0.1)
+held()
+print("went on", flush=True)
+raise SystemExit(3)
+"""
 QUESTION = "y stops it"
 
 
@@ -32,32 +40,36 @@ def leaves(window: Terminal, code: int) -> None:
     assert "Traceback" not in window.seen
 
 
-@pytest.mark.parametrize(("columns", "tasks"), [(80, 3), (60, 40)])
-def test_tasks_and_the_log_of_the_chosen_one(
-    distrun: Distrun, terminal: OpenTerminal, columns: int, tasks: int
+def test_tasks_the_log_and_the_stacks_of_the_chosen_one(
+    distrun: Distrun, terminal: OpenTerminal
 ) -> None:
-    job = distrun.detached(GOES_ON, workers=tasks)
-    window = terminal("watch", job, columns=columns)
+    (distrun.cwd / "held.py").write_text(HELD)
+    job = distrun.detached(f"exec {sys.executable} held.py", workers=12)
+    window = terminal("watch", job, columns=60, rows=20)
     shows(window, job, "TASK", "STATE", "MEM", "worker:0", "log of worker:0", "begun worker:0")
     window.type("\x1b[B")  # down
     shows(window, "log of worker:1", "begun worker:1")
-    window.type(f"/:{tasks - 1}\r")
-    shows(window, f"log of worker:{tasks - 1}", f"begun worker:{tasks - 1}", "Show all")
-    whole = rf"worker:{tasks - 1} +running"
-    wait_until(lambda: re.search(whole, window.text()), what="cells that are not cut")
+    window.type("/:11\r")
+    shows(window, "log of worker:11", "begun worker:11", "Show all")
+    wait_until(lambda: re.search(r"worker:11 +running", window.text()), what="whole cells")
+    window.type("s")
+    shows(window, "where worker:11 stands", "held.py:4")
+    window.type("l")
+    wait_until(lambda: window.text().count("log of worker:11") > 1)
     window.type("\x1b")
     window.resize(60, 12)
     window.process.send_signal(signal.SIGWINCH)
     (distrun.cwd / "go").touch()  # it ends while it is watched
     shows(window, "went on", "failed", "exit code 3")
-    window.type("k")
-    shows(window, "the job has ended")
-    window.type("q")
-    leaves(window, 0)
+    for key, answer in (("k", "the job has ended"), ("s", "nothing of it runs")):
+        window.type(key)
+        shows(window, answer)
+    window.process.send_signal(signal.SIGTERM)
+    leaves(window, 143)
 
 
 def test_stop_asks_first(distrun: Distrun, terminal: OpenTerminal) -> None:
-    job = distrun.detached(GOES_ON)
+    job = distrun.detached("echo begun $DISTRUN_TASK; exec sleep 600")
     window = terminal("watch", columns=80)
     shows(window, "begun worker:0")
     window.type("k")
@@ -83,24 +95,6 @@ def test_stop_asks_first(distrun: Distrun, terminal: OpenTerminal) -> None:
     window.type("\x03")
     leaves(window, 0)
     assert distrun.status(job)["exit_code"] == 137
-
-
-def test_stacks_of_the_chosen_task(distrun: Distrun, terminal: OpenTerminal) -> None:
-    (distrun.cwd / "held.py").write_text("import time\ndef held():\n    time.sleep(600)\nheld()\n")
-    job = distrun.detached(f"echo begun; exec {sys.executable} held.py")
-    window = terminal("watch", columns=80)
-    shows(window, "begun")
-    window.type("s")
-    shows(window, "where worker:0 stands")
-    wait_until(lambda: "held.py:3" in window.text())
-    window.type("l")
-    wait_until(lambda: window.text().count("log of worker:0") > 1)
-    distrun("kill", job)
-    shows(window, "stopped by distrun kill")
-    window.type("s")
-    shows(window, "nothing of it runs")
-    window.process.send_signal(signal.SIGTERM)
-    leaves(window, 143)
 
 
 def test_an_ended_job_and_what_needs_a_terminal(distrun: Distrun, terminal: OpenTerminal) -> None:

@@ -6,11 +6,9 @@ import contextlib
 import json
 import os
 import shlex
-import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -19,8 +17,6 @@ from distrun.agent import agent_dir
 from distrun.spec.model import TensorBoardSpec
 from distrun.supervisor import tensorboard
 from harness.command import Distrun
-from harness.strangers import UID, Stranger, need_stranger
-from harness.values import not_none
 from harness.waiting import wait_until
 
 STDLIB = sys.stdlib_module_names - set(sys.builtin_module_names)
@@ -34,35 +30,6 @@ def write_traps(folder: Path, ran: Path, names: Iterable[str] = STDLIB) -> None:
     folder.mkdir(exist_ok=True)
     for name in names:
         (folder / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write({name!r} + ' ')\n")
-
-
-def test_others_see_the_arguments_of_tasks_and_not_their_environment(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    need_stranger()
-    monkeypatch.setenv("A_TOKEN", "geheim")
-    distrun.detached("exec sleep 1000", workers=1, program={
-        "command": ["sh", "-c", "exec sleep 1000 # an argument"], "pass_env": ["A_TOKEN"],
-    })  # fmt: skip
-    pid = distrun.status()["tasks"][0]["pid"]
-    # While the shell executes sleep, its arguments are empty for a moment.
-    wait_until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0"))
-    with open(f"/proc/{pid}/environ", "rb") as file:
-        assert b"A_TOKEN=geheim" in file.read()
-
-    def look(report: Callable[[str], None]) -> None:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            report(file.read().replace(b"\0", b" ").decode())
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                report(repr(file.read()))
-        except PermissionError:
-            report("refused")
-
-    with Stranger(look) as stranger:
-        assert "sleep 1000" in stranger.report()
-        assert stranger.report() == "refused"
-    assert distrun("kill").returncode == 0
 
 
 def test_doctor_imports_nothing_from_the_folders_of_a_program(distrun: Distrun) -> None:
@@ -80,21 +47,19 @@ def test_doctor_imports_nothing_from_the_folders_of_a_program(distrun: Distrun) 
     assert not ran.exists(), ran.read_text()
 
 
-@pytest.mark.parametrize("path", [None, "lib"])
-def test_validate_imports_nothing_of_the_program(distrun: Distrun, path: str | None) -> None:
+def test_validate_imports_nothing_of_the_program(distrun: Distrun) -> None:
     ran, python = distrun.cwd / "ran", distrun.cwd / "python"
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)
-    if path is None:
-        write_traps(distrun.cwd, ran)
-    else:  # the start of Python itself imports others from there
-        write_traps(distrun.cwd / path, ran, ["ast", "json", "typing"])
     (distrun.cwd / "train.py").write_text("import tensorflow\nprint 1\n")
-    env = {"PYTHONPATH": path} if path else {}
-    spec = distrun.write_spec("", program={"script": "train.py", "python": str(python), "env": env})
-    done = distrun("validate", spec)
-    assert "train.py:2:1: warning: Python 3." in done.stderr, done.stderr
-    assert not ran.exists(), ran.read_text()
+    program = {"script": "train.py", "python": str(python)}
+    # The start of Python itself imports others from there.
+    write_traps(distrun.cwd / "lib", ran, ["ast", "json", "typing"])
+    for env in ({"PYTHONPATH": "lib"}, {}):
+        done = distrun("validate", distrun.write_spec("", program={**program, "env": env}))
+        assert "train.py:2:1: warning: Python 3." in done.stderr, done.stderr
+        assert not ran.exists(), ran.read_text()
+        write_traps(distrun.cwd, ran)
 
 
 def test_tensorboard_imports_nothing_from_the_workdir(tmp_path: Path) -> None:
@@ -127,47 +92,15 @@ def test_an_agents_folder_is_private_whatever_the_umask(
     finally:
         os.umask(before)
     assert folder.is_relative_to(tmp_path / "state" / "distrun" / "agents")
-    for each in (folder, *folder.parents):
-        if each == tmp_path:
-            break
-        assert each.stat().st_mode & 0o777 == 0o700
-
-
-def test_the_fallback_of_an_agents_folder_has_a_name_that_nobody_can_predict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "state").touch()  # no folder can be created in it
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    above = [each for each in folder.parents if each.is_relative_to(tmp_path / "state")]
+    assert {each.stat().st_mode & 0o777 for each in (folder, *above)} == {0o700}
+    # Where that cannot be created, it has a name that nobody can predict.
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     folders = [Path(agent_dir.create("job", "host").path) for _ in range(2)]
-    assert {each.parent for each in folders} == {tmp_path / "temporary"}
-    random = {each.name.rpartition("-")[2] for each in folders}
-    assert len(random) == 2
-    assert all(len(bytes.fromhex(each)) >= 6 for each in random)
-
-
-def test_a_launch_reports_once_who_else_sends_progress(distrun: Distrun) -> None:
-    need_stranger()
-    script = "echo $DISTRUN_NOTIFY > new; mv new name; until [ -e go ]; do sleep 0.05; done"
-    spec = distrun.write_spec(script, workers=1)
-    launch = distrun.start("launch", spec, stderr=subprocess.PIPE, text=True)
-    wait_until((distrun.cwd / "name").exists)
-    name = "\0" + (distrun.cwd / "name").read_text().strip()[1:]
-
-    def send(report: Callable[[str], None]) -> None:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            for step in range(3):
-                sender.sendto(b"STEP=%d" % step, name)
-        report("sent")
-        signal.pause()
-
-    with Stranger(send) as stranger:
-        assert stranger.report() == "sent"
-        (distrun.cwd / "go").touch()
-        told = not_none(launch.stderr).read()
-        assert launch.wait(60) == 0, told
-    assert told.count(f"process {stranger.pid} of user {UID}") == 1
+    assert {each.parent for each in folders} == {tmp_path}
+    random = {bytes.fromhex(each.name.rpartition("-")[2]) for each in folders}
+    assert [len(each) >= 6 for each in random] == [True, True]
 
 
 CANARY = "canary-5e2c81f9d7"
@@ -194,14 +127,12 @@ def test_a_passed_value_is_in_no_file_and_no_output(
     said = [distrun("plan", spec), distrun("plan", spec, "--json"), distrun("launch", "-d", spec)]
     wait_until(lambda: got.is_file() and got.read_text() == CANARY)
     assert CANARY.encode() not in command_lines()
-    said += [distrun("ps", "--json"), distrun("status"), distrun("status", "--json")]
-    said += [distrun("kill"), distrun("events", "--json"), distrun("events"), distrun("logs")]
+    said += [distrun("status", "--json"), distrun("kill"), distrun("events", "--json")]
     assert all(done.returncode == 0 for done in said)
     assert "CANARY_VALUE" in said[0].stdout
-    failed = distrun.launch("", program={**program, "command": ["no-such-program"]})
-    assert failed.returncode not in (0, 70)
-    assert "no-such-program" in failed.stderr
-    assert all(CANARY not in done.stdout + done.stderr for done in [*said, failed])
+    said.append(distrun.launch("", program={**program, "command": ["no-such-program"]}))
+    assert "no-such-program" in said[-1].stderr
+    assert all(CANARY not in done.stdout + done.stderr for done in said)
     files = [path for path in distrun.home.rglob("*") if path.is_file()]
     assert {"plan.json", "events.jsonl", "supervisor.log"} <= {path.name for path in files}
     assert [path for path in files if CANARY.encode() in path.read_bytes()] == []

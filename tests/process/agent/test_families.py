@@ -7,7 +7,6 @@ import signal
 from pathlib import Path
 
 import psutil
-import pytest
 
 from distrun.agent import protocol
 from harness.agents import SLEEP, TIMEOUT, Host, children_of, pids_of, script
@@ -15,21 +14,17 @@ from harness.processes import alive
 from harness.waiting import wait_until
 
 
-@pytest.mark.parametrize("is_patient", [True, False])
-def test_an_exit_is_reported_at_once_and_the_end_when_all_are_gone(
-    request: pytest.FixtureRequest, is_patient: bool
-) -> None:
+def test_an_exit_is_reported_at_once_and_the_end_when_all_are_gone(patient_host: Host) -> None:
     """What a task leaves is ended although it ignores SIGTERM."""
-    host = request.getfixturevalue("patient_host" if is_patient else "host")
+    host = patient_host
     child = 'trap "" TERM; echo it ready $$; touch up; while :; do sleep 0.1; done'
     leader = f"sh -c '{child}' & until [ -e up ]; do sleep 0.02; done"
     host.run("worker:0", "sh", "-c", leader)
     (pid,) = pids_of(host, "worker:0", 1)
     assert host.expect(protocol.TaskExited).code is not None
-    if is_patient:
-        assert alive(pid)
-        assert not host.all(protocol.TaskEnded)
-        host.stop("worker:0", signal.SIGKILL, grace=0.0)
+    assert alive(pid)
+    assert not host.all(protocol.TaskEnded)
+    host.stop("worker:0", signal.SIGKILL, grace=0.0)
     host.expect(protocol.TaskEnded)
     assert not alive(pid)
 

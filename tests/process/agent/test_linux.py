@@ -10,30 +10,8 @@ import sys
 from typing import Any
 
 from distrun.agent.linux import processes
-from distrun.agent.linux.processes import reap_child
 from harness.requirements import AS_ROOT, skip
 from harness.strangers import UID
-
-BURST = """
-import os, signal
-from distrun.agent.linux.syscalls import signal_pipe
-pipe = signal_pipe([signal.SIGCHLD, signal.SIGTERM])
-for _ in range(2000):
-    os.kill(os.getpid(), signal.SIGCHLD)
-os.kill(os.getpid(), signal.SIGTERM)
-seen = b""
-while True:
-    try:
-        seen += os.read(pipe.fileno(), 4096)
-    except BlockingIOError:
-        break
-print(seen.count(signal.SIGCHLD), seen.count(signal.SIGTERM))
-"""
-
-
-def test_a_signal_behind_very_many_others_is_not_lost() -> None:
-    done = subprocess.run([sys.executable, "-c", BURST], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["2000", "1"]
 
 
 def test_only_the_process_that_was_seen_is_signalled() -> None:
@@ -66,20 +44,6 @@ if not os.geteuid():
 """Becomes an ordinary user. Root may read all of /proc. A process that has changed its user may
 not read its own files there, as every program that a user starts may."""
 
-WRITES = """
-fork = ctypes.CDLL(None).fork  # os.fork reads /proc/self/stat from Python 3.12 on
-child = os.fork()
-if not child:
-    if not fork():
-        os.write(os.open("/dev/null", os.O_WRONLY), bytes(5_000_000))
-        os._exit(0)
-    os.wait()
-    os.read(os.open("/dev/zero", os.O_RDONLY), 7_000_000)
-    os._exit(0)
-os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-print(json.dumps(reap_child(child)._asdict()))
-"""
-
 HIDES = """
 child, hidden = os.fork(), {hidden}
 if not child:
@@ -99,17 +63,6 @@ def run(script: str, *before: str) -> list[Any]:
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def test_the_bytes_of_a_child_are_known_to_an_ordinary_user() -> None:
-    (used,) = run(WRITES)
-    assert used["written"] == 5_000_000
-    assert used["read"] == 7_000_000
-
-
-def test_a_child_that_runs_is_not_reaped() -> None:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
-        assert reap_child(child.pid, os.WNOHANG) is None
 
 
 def test_a_process_that_proc_hides_is_not_taken_for_one_that_has_ended() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distrun.agent import agent_dir, protocol
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Code
 from harness import strangers
 from harness.agents import MakeHost
 from harness.strangers import Stranger
@@ -89,37 +89,3 @@ def test_a_private_folder_cannot_be_exchanged_with_one_around_it(
 
     exchange(exchanged, files)
     assert files.parent.parent == tmp_path
-
-
-def test_an_agent_without_a_place_says_which_folder_others_can_exchange(
-    monkeypatch: pytest.MonkeyPatch, public_folder: Path
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(public_folder / "a" / "state"))
-    places = agent_dir._places()
-    monkeypatch.setattr(agent_dir, "_places", lambda: places[:1])
-    with pytest.raises(agent_dir.NoRoomError) as raised:
-        agent_dir.create("job", "host")
-    assert raised.value.cause.within == (Cause(Code.PATH_CHANGEABLE, path=str(public_folder)),)
-
-
-def test_the_name_of_preserved_files_cannot_be_taken_before(
-    monkeypatch: pytest.MonkeyPatch, public_folder: Path
-) -> None:
-    public_folder.chmod(0o1777)
-    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
-    monkeypatch.setenv("TMPDIR", str(public_folder))
-    created = agent_dir.create("job", "host")
-    files = Path(created.files_path)
-    files.mkdir()
-    (files / "result").write_text("kept")
-
-    def take_the_name(report: Callable[[str], None]) -> None:
-        Path(f"{created.path}-left").mkdir()
-        report("done")
-
-    with Stranger(take_the_name) as stranger:
-        assert stranger.report() == "done"
-        preserved = Path(created.preserve(str(files)))
-    assert (preserved / "result").read_text() == "kept"
-    assert preserved.parent.stat().st_uid == os.geteuid()
-    assert preserved.parent.stat().st_mode & 0o777 == 0o700

@@ -12,10 +12,14 @@ import psutil
 from distrun.agent import protocol
 from distrun.agent.protocol.channel import encode
 from harness.agents import TIMEOUT, Host, MakeHost
+from harness.pythons import python38
+from harness.requirements import skip
 from harness.waiting import wait_until
 
 
 def test_it_says_what_it_is(any_host: Host) -> None:
+    if python38() is None:
+        skip("there is no Python 3.8", "pyenv install 3.8")
     hello = any_host.all(protocol.Hello)[0]
     assert hello.protocol == protocol.PROTOCOL
     assert hello.hostname == socket.gethostname()

@@ -10,7 +10,7 @@ import pytest
 
 from distrun.agent import protocol
 from distrun.agent.linux import facts
-from harness.agents import TIMEOUT, MakeHost, children_of
+from harness.agents import TIMEOUT, Host, MakeHost, children_of
 from harness.processes import alive
 from harness.waiting import wait_until
 
@@ -32,28 +32,28 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_orders_are_executed_while_nvidia_smi_runs(gate: Path, make_host: MakeHost) -> None:
+@pytest.fixture
+def host(gate: Path, make_host: MakeHost) -> Host:
+    """An agent that waits for nvidia-smi."""
     host = make_host(configured=False)
     host.send(protocol.Configure(protocol.PROTOCOL, host.job_id, str(host.folder), 0.0))
+    return host
+
+
+def test_orders_are_executed_while_nvidia_smi_runs(gate: Path, host: Host) -> None:
     host.send(protocol.HoldPorts(free=1, wanted=[]))
     assert len(host.expect(protocol.PortsHeld).chosen) == 1
     assert not host.all(protocol.Hello)
     gate.write_text("go on\n")
-    hello = host.expect(protocol.Hello)
-    assert hello.gpus == [0, 1]
-    assert hello.pid in {each.pid for each in children_of(host.guard)}
+    assert host.expect(protocol.Hello).gpus == [0, 1]
 
 
-def test_an_nvidia_smi_that_hangs_ends_with_its_agent(gate: Path, make_host: MakeHost) -> None:
-    host = make_host(configured=False)
-    host.send(protocol.Configure(protocol.PROTOCOL, host.job_id, str(host.folder), 0.0))
-    started: list[psutil.Process] = []
+def test_an_nvidia_smi_that_hangs_ends_with_its_agent(host: Host) -> None:
+    def family() -> list[psutil.Process]:
+        found = children_of(host.guard)
+        return found if any("nvidia-smi" in " ".join(each.cmdline()) for each in found) else []
 
-    def has_started() -> bool:
-        started[:] = children_of(host.guard)
-        return any("nvidia-smi" in " ".join(each.cmdline()) for each in started)
-
-    wait_until(has_started, timeout=TIMEOUT)
+    started = wait_until(family, timeout=TIMEOUT)
     host.hang_up()
     # Sooner than nvidia-smi is given up.
     wait_until(lambda: not any(map(alive, started)), timeout=facts.NVIDIA_SMI_SECONDS / 2)

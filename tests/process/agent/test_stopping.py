@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import fcntl
-import os
-import re
 import shutil
 import signal
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
-import psutil
-
 from distrun.agent import protocol
-from distrun.agent.protocol.stack_messages import DumpStacks
-from distrun.supervisor.hosts import local
-from harness.agents import CATCHER, SLEEP, TIMEOUT, Host, MakeHost, children_of, pids_of, script
+from harness.agents import CATCHER, SLEEP, TIMEOUT, Host, children_of, pids_of, script
 from harness.processes import alive
 from harness.waiting import wait_until
 
@@ -42,27 +35,13 @@ def test_sigterm_that_is_ignored_is_sigkill_at_the_grace_which_another_stop_shor
     host.expect(protocol.TaskEnded, "worker:1")
 
 
-def test_a_stopped_task_can_be_ended(any_host: Host) -> None:
-    started = any_host.run("worker:0", "sleep", "60")
-    os.kill(started.pid, signal.SIGSTOP)
-    stopped = psutil.Process(started.pid)
-    wait_until(lambda: stopped.status() == psutil.STATUS_STOPPED, timeout=TIMEOUT)
-    any_host.stop("worker:0", grace=60)
-    assert any_host.expect(protocol.TaskExited).signal == signal.SIGTERM
-    any_host.expect(protocol.TaskEnded)
-
-
 def test_a_stop_that_comes_with_the_start(host: Host) -> None:
-    number = signal.SIGRTMIN + 2  # any signal can be asked for
-    for attempt in range(3):
+    any_signal = signal.SIGRTMIN + 2
+    for attempt, (number, grace) in enumerate([(any_signal, 60.0), (signal.SIGKILL, 0.0)] * 3):
         host.start("worker:0", "sleep", "60", attempt=attempt)
-        host.stop("worker:0", number, grace=60)
+        host.stop("worker:0", number, grace=grace)
         exited = host.expect(protocol.TaskExited)
         assert (exited.attempt, exited.signal) == (attempt, number)
-        host.expect(protocol.TaskEnded)
-        host.start("worker:0", "sleep", "60", attempt=attempt)
-        host.stop("worker:0", signal.SIGKILL, grace=0.0)
-        assert host.expect(protocol.TaskExited).signal == signal.SIGKILL
         host.expect(protocol.TaskEnded)
 
 
@@ -83,20 +62,6 @@ def test_what_is_not_executed_yet_is_ended_by_sigkill(any_host: Host, tmp_path: 
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
             signal.signal(signal.SIGIO, before)
     any_host.expect(protocol.TaskEnded)
-
-
-def test_what_does_not_lead_its_group_yet_is_ended_by_sigkill(make_host: MakeHost) -> None:
-    stub = (
-        "import sys, time; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; "
-        "from distrun.agent.tasks import program; "
-        "program.lead_session = lambda *_: time.sleep(600); main()"
-    )
-    host = make_host(command=partial(local.isolated_python, stub=stub))
-    host.start("worker:0", SLEEP, "60")
-    started = wait_until(lambda: children_of(host.pid), timeout=TIMEOUT)
-    host.stop("worker:0", grace=0.1)
-    wait_until(lambda: not any(map(alive, started)), timeout=TIMEOUT)
-    host.expect(protocol.TaskEnded)
 
 
 def catcher(folder: Path) -> str:
@@ -123,21 +88,6 @@ def test_each_process_gets_sigterm_exactly_once(any_host: Host, tmp_path: Path) 
     any_host.expect_end()
     assert sorted(told()) == ["child told", "grouped told", "leader told", "setsid told"]
     assert not any(alive(pid) for pid in pids)
-
-
-def test_what_a_leader_leaves_is_told_once_though_its_failure_stops_the_group(
-    patient_host: Host, tmp_path: Path
-) -> None:
-    host = patient_host
-    start = host.run("worker:0", "sh", "-c", f"{catcher(tmp_path)} child & exec sleep 60")
-    pids_of(host, "worker:0", 1)
-    os.kill(start.pid, signal.SIGKILL)
-    host.expect(protocol.TaskExited)
-    host.stop("worker:0", grace=3600)
-    wait_until(lambda: "child told" in host.lines("worker:0"), timeout=TIMEOUT)
-    host.stop("worker:0", grace=1.0)
-    host.expect(protocol.TaskEnded)
-    assert host.lines("worker:0").count("child told") == 1
 
 
 HANGS = """
@@ -179,38 +129,6 @@ def test_processes_of_a_task_print_where_they_are_one_after_the_other(any_host: 
     for start in starts:
         shown = lines[start + 1 : start + 54]
         assert sum(line.strip() == 'File "<string>", line 4 in wait' for line in shown) == 51, shown
-
-
-PAUSES = """\
-#!{python}
-import ctypes, os, sys, time
-pid = int(sys.argv[sys.argv.index("--pid") + 1])
-libc = ctypes.CDLL(None, use_errno=True)
-assert libc.ptrace(16, pid, None, None) == 0, ctypes.get_errno()  # PTRACE_ATTACH
-os.waitpid(pid, 0)
-open("{folder}/paused", "w").close()
-while not os.path.exists("{folder}/go"):
-    time.sleep(0.01)
-libc.ptrace(17, pid, None, None)  # PTRACE_DETACH
-"""
-
-
-def test_a_task_that_the_agents_py_spy_pauses_was_not_suspended(
-    make_host: MakeHost, tmp_path: Path
-) -> None:
-    host = make_host()
-    program = tmp_path / "py-spy"
-    program.write_text(PAUSES.format(python=sys.executable, folder=tmp_path))
-    program.chmod(0o755)
-    status = Path(f"/proc/{host.run('worker:0', 'sleep', '600').pid}/status")
-    host.send(DumpStacks(1, ["worker:0"], False, str(program), "", 0, 0))
-    wait_until((tmp_path / "paused").exists)
-    stop(host, "worker:0")
-    wait_until(
-        lambda: re.search(r"^ShdPnd:.*[4-7c-f]\w{3}$", status.read_text(), re.MULTILINE)
-    )  # SIGTERM
-    (tmp_path / "go").touch()
-    assert not host.expect(protocol.TaskExited, "worker:0").suspended
 
 
 def test_python_prints_where_it_is_in_place_of_dying_in_silence(any_host: Host) -> None:
