@@ -1,9 +1,8 @@
 """Who may import what, what may stand only in one place, and what Python 3.8 must compile.
 
 Each rule has its reason. A rule is given a parsed module and yields what breaks it. What runs in an
-interpreter of a host or of a program runs on Python 3.8: the agent's modules, modules that are run
-by their file, and texts that are Python programs. The payload itself runs there in
-tests/process/agent.
+interpreter of a host or of a program runs on Python 3.8: the agent's modules, and the probe of a
+program's interpreter. The payload itself runs there in tests/process/agent.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
-import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -302,36 +299,6 @@ def test_no_module_breaks_a_rule() -> None:
 PROBE = PACKAGE / "spec" / "interpreter_probe.py"
 
 
-IMPORTS = re.compile(r"(^|[;\n])(import|from) \w")
-
-
-def is_program(text: object) -> bool:
-    """Whether it is the text of a whole Python program, for `python -c` or an interpreter."""
-    if not isinstance(text, str) or IMPORTS.search(text) is None:
-        return False
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return False
-    return any(isinstance(each, (ast.Import, ast.ImportFrom)) for each in tree.body)
-
-
-@functools.cache
-def sources() -> dict[str, str]:
-    """All of them. Not made while tests are collected: every pytest process does that."""
-    texts = {PROBE.name: PROBE.read_text()}
-    for path, parsed in modules():
-        if not parsed.within("distrun"):
-            continue
-        name = str(path.relative_to(LAUNCHER))
-        if parsed.within("distrun.agent"):
-            texts[name] = path.read_text()
-        for node in parsed.nodes:
-            if isinstance(node, ast.Constant) and is_program(node.value):
-                texts[f"{name}:{node.lineno}"] = str(node.value)
-    return texts
-
-
 @functools.cache
 def python_of(version: str) -> str:
     """The path of such a Python, as scripts/pythons.sh finds it; skips where there is none."""
@@ -342,31 +309,18 @@ def python_of(version: str) -> str:
     )
 
 
-def run(python: str, argv: list[str], asked: object) -> str:
-    done = subprocess.run(
-        [python, "-W", "error", *argv],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def test_python_3_8_compiles_what_hosts_and_interpreters_are_sent() -> None:
+    paths = [PROBE, *sorted(PACKAGE.joinpath("agent").rglob("*.py"))]
+    code = "import pathlib, sys\nfor path in map(pathlib.Path, sys.argv[1:]):\n"
+    code += "    compile(path.read_bytes(), str(path), 'exec', dont_inherit=True)"
+    argv = [python_of("3.8"), "-W", "error", "-c", code, *map(str, paths)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_python_3_8_compiles_it() -> None:
-    code = (
-        "import json, sys\n"
-        "for name, text in json.load(sys.stdin).items():\n"
-        "    compile(text, name, 'exec', dont_inherit=True)\n"
-    )
-    run(python_of("3.8"), ["-c", code], sources())
 
 
 def test_a_launch_loads_for_its_last_lines_only_what_they_need() -> None:
     code = f"import sys; sys.path.insert(0, {str(LAUNCHER)!r})\n"
     code += "import distrun.job.session, distrun.job.end_report\nprint(*sys.modules)"
-    loaded = set(run(sys.executable, ["-B", "-c", code], None).split())
+    loaded = set(subprocess.check_output([sys.executable, "-B", "-c", code], text=True).split())
     assert "distrun.job.job" in loaded, "nothing was measured"
     assert not loaded & {"distrun.redaction", "html", "rich"}

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from distrun.agent.protocol import TaskStarted
 from distrun.frozen import replace
-from distrun.job.folder import JobFolder
 from distrun.lint.check import check_program
 from distrun.spec.loader import load
 from distrun.spec.model import (
@@ -23,8 +20,6 @@ from distrun.spec.model import (
     RoleSpec,
 )
 from distrun.spec.placeholders import fill, names
-from distrun.strategies import Role
-from distrun.supervisor.running_task import RunningTask
 from harness.requirements import need_tensorflow
 from harness.values import not_none
 
@@ -97,20 +92,6 @@ def test_torchrun_gives_each_group_a_master_of_its_own() -> None:
 def test_only_placeholders_are_replaced(text: str, expected: str) -> None:
     assert fill(text, "<{}>".format) == expected
     assert [f"<{name}>" for name in names(text)] == re.findall(r"<.*?>", expected)
-
-
-def test_only_the_own_port_makes_a_task_ready(tmp_path: Path) -> None:
-    made = planned(spec_of(role("worker", after=(Role("proxy"),)), custom("proxy")))
-    plan, found = task(made, "proxy:0"), list[int]()
-    job: Any = types.SimpleNamespace(folder=JobFolder(tmp_path))
-    tails: Any = types.SimpleNamespace(start=lambda *_: None)
-    observer: Any = types.SimpleNamespace(on_ready=lambda ready: found.append(ready.attempt))
-    proxy = RunningTask(plan, job, tails, observer)
-    proxy.start(TaskStarted("proxy:0", 2, 1, 0.0, 0))
-    assert plan.port is not None
-    for ports, expected in (([plan.port + 1], []), ([1, plan.port], [2]), ([1, plan.port], [2])):
-        proxy.on_listening(ports)
-        assert found == expected
 
 
 def test_a_custom_role_is_checked_but_not_against_the_strategy(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -243,18 +242,6 @@ def test_a_copy_takes_nothing_else(
         each: text for each, text in after.items() if each.name not in (".new-a", "a")
     } == before
     assert len(os.listdir("/proc/self/fd")) == opened
-
-
-def test_a_copy_takes_no_more_time_than_it_may(
-    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    began = time.monotonic()
-    more = json.dumps([{"more": True, "ended": True}, 0]).encode() + b"\n"
-    _refresh(folder, monkeypatch, more)
-    _refresh(folder, monkeypatch, _part("logs/a") + more, seconds=-1)
-    assert time.monotonic() - began < 10
-    batch = not_none(folder.batch_job())
-    assert not batch.is_released
 
 
 def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(

@@ -19,17 +19,6 @@ from .histories import MWM, because, running
 from .scenarios import play, scenarios, verdict_words, verdicts
 
 SCENARIOS = """
-# multi_worker_mirrored succeeds once all workers have exited 0
-mwm worker:3
-worker:0 worker:1 gone 0 -> nothing
-= job running
-worker:2 exit 0 -> stop worker:2
-= succeeded 0 task
-worker:2 end -> finish
-finish
-= job succeeded
-= tasks all succeeded
-
 # the first failure decides and the rest is stopped promptly
 mwm worker:3
 worker:1 exit 3 -> stop worker:0 worker:1 worker:2
@@ -72,18 +61,6 @@ finish
 = succeeded 0 task
 = tasks evaluator:0=stopped
 
-# without a chief worker 0 decides and the servers are stopped
-ps worker:2 ps | workers=independent success=WORKER_0
-worker:1 gone 0 -> nothing
-worker:0 exit 0 -> stop worker:0 ps:0
-= succeeded 0 task
-
-# a server that exits 0 before worker 0 has failed
-ps worker:2 ps | workers=independent success=WORKER_0
-ps:0 exit 0
-= failed 1 distrun
-= words ps:0 exited 0 before worker:0 had finished
-
 # stopped while preparing
 mwm worker:3 | created
 stop -> finish
@@ -124,11 +101,6 @@ stop -> nothing
 # it is stopped by the signal that was asked for
 mwm worker:2
 stop 2 0.5 -> stop worker:0 worker:1 by 2 grace 0.5
-
-# timers are set when they are to run
-mwm worker:2 | planned start=5 run=60
-worker:0 start -> nothing
-worker:1 start -> cancel start; set run 60
 
 # tasks that do not start in time
 mwm worker:3 | planned start=5
@@ -270,14 +242,6 @@ worker:1 gone -15
 link-lost h2
 timer restart:1 -> cancel start; set start 300
 link-back h2 ->+ start worker:0 worker:1 #1
-
-# an evaluator waits for the link of its host
-mwm worker evaluator | rooms evaluator:0@h2
-evaluator:0 gone 1
-link-lost h2
-timer restart:1 -> nothing
-link-back h2 ->+ start evaluator:0 #1
-= undecided
 
 # on hosts that end with the supervisor a code ends the job at once
 mwm worker:2 | worker:1@h2 max=3 never_on=7

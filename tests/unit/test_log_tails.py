@@ -142,15 +142,3 @@ def test_without_inotify_logs_are_polled(job: Job, monkeypatch: pytest.MonkeyPat
     job.write(BAR.format(step=5))
     assert job.loop.run(100.0) <= 55
     assert job.last["STEP"] == "5"
-
-
-def test_servers_are_found_once_their_line_is_complete(job: Job) -> None:
-    line = "I0000 server_lib.cc:1] Started server with target: grpc://localhost:12345\n"
-    job.write(line.replace("12345", "1"))
-    job.start(start=len(line) - 4)
-    job.write(line[:-3])
-    job.loop.run(10.0)
-    assert job.served == set()
-    job.write(line[-3:] + "x" * 100_000)
-    job.loop.run(10.0)
-    assert job.served == {"localhost:12345"}

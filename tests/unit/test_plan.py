@@ -184,12 +184,10 @@ def cuda(*devices: str) -> list[str]:
 VARIABLES: dict[str, tuple[Spec, HostFacts, list[str]]] = {
     # In a group, sets have one order, unless the user chooses.
     "a group": (spec_of(TWO, role("evaluator")), FACTS, [f"{SEED}=0", f"{SEED}=0", SEED]),
-    "an inherited seed": (spec_of(TWO), inherited(**{SEED: "7"}), [SEED, SEED]),
     "a chosen seed": (spec_of(role("worker", 2, env={SEED: "random"})), FACTS,
                       [f"{SEED}=random"] * 2),
     # Cores are divided, unless a role or the shell says otherwise.
     "4 cores for 3": (spec_of(role("worker", 3)), FACTS, threads(1, 1, 1)),
-    "10.5 cores for 3": (spec_of(role("worker", 3)), TEN, threads(3, 3, 3)),
     "cpus": (spec_of(role("chief", cpus=4), TWO), TEN, threads(4, 3, 3)),
     "inherited threads": (spec_of(TWO), inherited(**{OMP: "7"}), [f"{OMP} {INTRAOP}=2"] * 2),
     # What the spec sets wins: the role over the program over the host.
@@ -211,7 +209,6 @@ VARIABLES: dict[str, tuple[Spec, HostFacts, list[str]]] = {
     "2 GPUs for 3": (SHARED, with_gpus("0 1"), [
         f"{CUDA}=0 {GROWTH}=true", f"{CUDA}=1 {GROWTH}", f"{CUDA}=0 {GROWTH}=true", *cuda("-1")]),
     "growth is chosen": (SHARED, with_gpus("0 1", **{GROWTH: "false"}), [GROWTH] * 4),
-    "GPU 0 of two hosts": (spec_of(TWO, hosts=(A, B)), with_gpus("0"), [GROWTH] * 2),
     "GPUs for roles": (spec_of(role("chief", gpus=2), TWO, role("evaluator", gpus=1)),
                        with_gpus("0 1 2 3 4"), cuda("0,1", "3", "4", "2")),
     "no GPU": (spec_of(role("worker", gpus=0)), with_gpus("0"), cuda("-1")),

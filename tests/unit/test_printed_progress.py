@@ -165,29 +165,6 @@ def test_the_number_of_metrics_is_limited() -> None:
     assert printed.values["EPOCH"] == "1"
 
 
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    "part",
-    [
-        *(
-            "1%|",
-            " - a: 1",
-            ", a=1",
-            "━",
-            "\x1b[",
-            "epoch ",
-            "  1%|█| 1/100 [",
-            "1 [00:00",
-            "\r1%|",
-        ),
-    ],
-)
-def test_the_time_is_linear(part: str) -> None:
-    """200 kB of one line, or of short ones. Quadratic time would be hours."""
-    printed = PrintedProgress()
-    printed.read(part * (200_000 // len(part)))
-
-
 def test_a_new_epoch_has_no_step_yet() -> None:
     printed = PrintedProgress()
     printed.read(f"Epoch 1/2\n\r5/5 {BAR3} 1s 2ms/step - loss: 0.5000 - val_loss: 0.4000\n")

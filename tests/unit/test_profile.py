@@ -247,18 +247,6 @@ def test_a_recording_that_no_host_can_have_is_refused(damage: dict[str, Any]) ->
         recorded((STEP, 1.0, 1.0), **damage)
 
 
-@pytest.mark.parametrize(
-    ("cores", "drawn"), [(1.0, ["worker:0"]), (0.0, ["worker:0", "worker:0 thread 1 (input)"])]
-)
-def test_a_thread_is_drawn_that_makes_the_input_for_which_its_task_waits(
-    cores: float, drawn: list[str], tmp_path: Path
-) -> None:
-    process = recorded((STEP, 1.0, cores), others=((GENERATOR, 0.8), ((), 0.2)))
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps(speedscope([not_none(profile(process))], "job")))
-    assert [each.task for each in read_flames(path)] == drawn
-
-
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), 10**400, 1e300, -1.0, "1", None])
 def test_a_damaged_profile_is_not_drawn(weight: Any, tmp_path: Path) -> None:
     process = recorded((STEP, 1.0, 1.0))
