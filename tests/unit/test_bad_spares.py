@@ -74,7 +74,6 @@ def left_out(world: World) -> dict[str, str]:
         ("Hello", "did not answer at all"),
         ("FilesReady", "did not receive the program's files"),
         ("Dialled", "did not answer Dial"),
-        ("Inspected", "did not answer Inspect"),
     ],
 )
 def test_a_silent_spare_does_not_keep_the_job_from_its_start(
@@ -118,7 +117,6 @@ def test_a_spare_that_fails_before_the_start_is_left_out(
 REFUSED = ["10.0.0.1", 20000, {"code": "connection_refused"}]
 MANY = [[f"sp{number}", 1, REFUSED[2]] for number in range(5000)]
 OFFENCES: dict[str, Tamper] = {
-    "cores": changed("Hello", cores=-1.0),
     "folder": changed("Hello", folder="/x" * 1_000_000),
     "fault": lambda body: [FULL if kind(body) == "Hello" else body],
     # More than was asked
@@ -217,8 +215,6 @@ DIALS: dict[str, tuple[dict[str, tuple[str, ...]], str, str, set[str], list[str]
     "other new ones do not reach it": (  # one host alone is not believed
         dict.fromkeys(("sp1", "sp2", "sp3"), (EVILS,)), "evil sp1 sp2 sp3", "h1 h2",
         {GOOD, "sp2", "sp3"}, ["sp1", EVIL]),
-    "another one that stayed reaches nobody": (
-        {"h2": ()}, "sp1 sp2", "h1", {GOOD, "sp1", "sp2"}, ["h2"]),
 }  # fmt: skip
 """Who reaches whom not, the spares, who is lost; the hosts in use then, and those left out."""
 

@@ -132,20 +132,17 @@ CASES: list[tuple[str, int | None, str, str]] = [
     ("Host key verification failed.", 255, "", f"by hand, `{LOGIN}`,"),
     ("odd", None, "", f"does `{LOGIN} echo fine` print fine at once"),
     ("python3: Permission denied", 126, "its python3 cannot", f"`{LOGIN} python3 --version`"),
-    ("/c: line 3: Bad configuration option: foo", 255, "", "ssh.config_file"),
     # Behind a jump host that lets through, the host itself is at fault.
     (f"channel 0: {BLOCKED}{JUMPED}", 255, "nothing listens at its ssh port", ""),
     (JUMPED, 255, "its sshd closes the connection", ""),
     (f"{SLOW}\nConnection to UNKNOWN port 65535 timed out", 255, "its sshd, or the jump host", ""),
     # A profile takes what is sent.
     (f"{STRING}source code string cannot contain null bytes", 1, UNHEARD, PROFILE),
-    ("fish: Unexpected end of string, quotes are not balanced", 127, UNHEARD, PROFILE),
     ("", 0, UNHEARD, PROFILE),
     # The account runs no commands.
     ("bash: line 1: exec: restricted", 1, NO_SHELL, ""),
     # No word that stands beside the cause is told.
     (f"{UNAUTHORIZED}\nbash: line 1: exec: python3: not found", 127, NO_PYTHON, ""),
-    (".bashrc: line 3: syntax error\nbash: exec: python3: not found", 127, NO_PYTHON, ""),
     ("fish: Unknown command: python3", 127, NO_PYTHON, ""),
     (f"{HOMELESS}\nFatal Python error: init_fs_encoding", 1, "the agent could not start", ""),
     ("OSError: [Errno 28] No space left on device", 1, "a disk there is full", ""),

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -27,6 +28,7 @@ from distrun.agent.protocol.channel import encode, encode_body
 from distrun.job import events
 from distrun.lifecycle import JobPhase
 from distrun.spec.model import Timeouts
+from distrun.supervisor.hosts import report_checker
 from distrun.supervisor.hosts.deadlines import OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage, HostChannel
 from distrun.supervisor.hosts.link import LinkState
@@ -127,6 +129,12 @@ def test_mutated_messages_harm_nothing(
     tmp_path_factory: pytest.TempPathFactory, kind: str, chooser: random.Random
 ) -> None:
     run_mutated(tmp_path_factory.getbasetemp(), kind, chooser)
+
+
+def test_agents_may_send_the_codes_that_they_make() -> None:
+    modules = [each for each in AGENT.rglob("*.py") if each.name != "causes.py"]
+    made = {code for each in modules for code in re.findall(r"\bCode\.([A-Z_]+)", each.read_text())}
+    assert made - {"UNCODED"} <= {code.name for code in report_checker._AGENT_CODES}
 
 
 def test_long_texts_of_a_host_are_cut(world: World) -> None:

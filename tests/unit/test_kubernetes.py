@@ -25,6 +25,7 @@ from distrun.plan.placement import place
 from distrun.plan.replacement import place_again, room_of_hosts
 from distrun.spec.loader import load, load_mapping
 from distrun.spec.model import Spec
+from distrun.supervisor.file_fetch import KeptFetch
 from harness.values import not_none
 
 TEXT = """\
@@ -69,10 +70,8 @@ def test_a_supervisor_needs_what_its_pods_need_but_their_resources(spec: Spec) -
     assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("distrun", True)
     assert job["metadata"]["labels"][manifest.LABEL] == NAME
     assert "kueue.x-k8s.io/queue-name" not in job["metadata"]["labels"]
-    assert (job["spec"]["backoffLimit"], pod["volumes"][0]) == (
-        0,
-        {"name": "distrun", "emptyDir": {}},
-    )
+    assert job["spec"]["backoffLimit"] == 0
+    assert pod["volumes"][0] == {"name": "distrun", "emptyDir": {}}
 
 
 def test_pods_of_a_submitted_job_end_with_its_supervisor(
@@ -340,6 +339,24 @@ def test_kill_takes_a_job_of_another_machine_only_by_its_name(
     assert chosen(folder.job_id) == [folder.job_id]
 
 
+def test_what_is_left_out_of_results_is_not_said_to_be_there(
+    folder: JobFolder, spec: Spec, tmp_path: Path
+) -> None:
+    folder.results.mkdir()
+    target = tmp_path / "target"
+    (target / "taken").mkdir(parents=True)
+    for name in ("taken", "same", "new"):
+        (folder.results / name).write_text(name)
+    shutil.copy2(folder.results / "same", target / "same")
+    fetch = KeptFetch(
+        *(folder, spec, [], str(target)), may_replace=lambda _: False, on_progress=lambda *_: None
+    )
+    found = fetch.run()
+    assert [each.path for each in found.files] == ["new", "same"]
+    assert found.new == {"new"}
+    assert [path for _, path, _ in found.left_out] == ["taken"]
+
+
 # Pods ---------------------------------------------------------------------------------------------
 
 
@@ -403,9 +420,6 @@ NO_NODE = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu."
          Code.POD_IMAGE_MISSING, "Back-off pulling image", True),
         (pod({"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "s" not '
              "found"}}), Code.POD_NOT_STARTED, 'secret "s" not found', True),
-        (pod(phase="Failed", initContainerStatuses=[{"name": "first", "state": {"terminated": {
-             "exitCode": 3, "reason": "Error"}}}]), Code.POD_NOT_STARTED,
-         "its container first exited with 3: Error", False),
         (pod({"terminated": {"exitCode": 128, "reason": "StartError", "message": 'exec: "python3"'
              ": executable file not found in $PATH"}}), Code.PYTHON_MISSING, "python3", True),
     ],

@@ -147,11 +147,6 @@ lost h3 -> nothing
 worker:0 worker:1 worker:2 gone 0 ->+ finish
 = succeeded 0 task
 
-# where success needs the evaluator its host ends the job
-mwm worker evaluator | evaluator:0@h3 success=ALL
-lost h3
-= failed 69 distrun
-
 # nothing is lost that can go on though an agent cannot
 mwm worker:2 evaluator | worker:1@h2 evaluator:0@h3
 worker:1 gone 0
@@ -234,14 +229,6 @@ lost h2 ->+ stop chief:0 ps:0 grace 0.25
 chief:0 ps:0 gone -15
 timer restart:1 ->+ plan 1
 plan chief:0@h1 worker:0@h1 worker:1@h3 ps:0@h1 ->+ start chief:0 worker:0 worker:1 ps:0 #1
-
-# no task starts on a host that may be gone
-mwm worker:2 | rooms worker:1@h2
-worker:0 gone 1
-worker:1 gone -15
-link-lost h2
-timer restart:1 -> cancel start; set start 300
-link-back h2 ->+ start worker:0 worker:1 #1
 
 # on hosts that end with the supervisor a code ends the job at once
 mwm worker:2 | worker:1@h2 max=3 never_on=7

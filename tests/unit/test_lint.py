@@ -116,12 +116,10 @@ BAD = [
     # Keras 2
     (MWM, TF + "m = tf.keras.metrics.Mean()\nfor _ in range(2): m.reset_states()", "3:20",
      "reset_states() of metrics.Mean"),
-    (MWM, "from tensorflow import keras\no = keras.optimizers.Adam(lr=0.1)", "2:5", "lr= in tf.keras"),
     (MWM, TF + "m = tf.keras.Sequential([])\nm.save_weights('w.h5')", "3:1", ".weights.h5"),
     (MWM, TF + "import os\nm = tf.keras.Model()\nm.save(os.path.join('a', 'model'))", "4:1", "end in .keras or .h5"),
     (MWM, TF + CREATED + "m = tf.keras.Sequential([])\nm.fit([])", "4:1", "Model.fit of Keras 3"),
     # a script of a package
-    (MWM, "from . import model", "1:1", "this relative import fails"),
     # a module that is nowhere
     (MWM, "import package.innner", "1:1", "the package package does not have the module 'innner'"),
     (MWM, "import nowhere", "1:1", "no module 'nowhere': neither beside"),
@@ -136,17 +134,14 @@ GOOD = [
     (MWM, TF + "import sys\nif '-m' in sys.argv:\n  s = tf.distribute.MirroredStrategy()"),
     (MWM, TF + "s = getattr(tf.distribute, 'MultiWorker' + 'MirroredStrategy')()\n"
      "t = tf.distribute.MirroredStrategy()"),
-    (MWM, TF + "def unused():\n  return tf.distribute.MirroredStrategy()\nprint()"),
     # what may run something, or is right in a module
     (MWM, "import helper\ndef f():\n  pass"),
-    (MWM, "import atexit\n@atexit.register\ndef main():\n  print(1)"),
     # TF_CONFIG read, made of the given one, or set on a condition
     (MWM, "import os\nos.environ.setdefault('TF_CONFIG', '{}')"),
     (MWM, "import os\nif 'TF_CONFIG' not in os.environ:\n  os.environ['TF_CONFIG'] = '{}'"),
     (MWM, "import os\nos.environ['TF_CONFIG'] = os.environ.get('TF_CONFIG', '{}')"),
     (MWM, "import os\ndef f():\n  if os.getpid():\n    return\n  os.environ['TF_CONFIG'] = ''\nf()"),
     # what is no operation, or runs later
-    (MWM, TF + "m = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n" + CREATED),
     (MWM, TF + "@tf.function\ndef f():\n  return tf.constant(1)\n" + CREATED + "f()"),
     (MWM, TF + CREATED + "tf.constant(1)"),
     (MWM, TF + "r = tf.distribute.cluster_resolver\ns = tf.distribute.MultiWorkerMirroredStrategy("
@@ -158,7 +153,6 @@ GOOD = [
     (NO_CHIEF, "import tensorflow.compat.v1 as tf\ns = tf.train.Server({})\nif 'ps' in str(s):\n"
      "  s.join()\nwith tf.train.MonitoredTrainingSession(s.target): pass"),
     (NO_CHIEF, V1 + "c = tf.estimator.RunConfig()\ntf.estimator.train_and_evaluate(c, None, None)"),
-    (MIRRORED, "import os\nprint(os.environ.get('DISTRUN_ADDRESS'))"),
     # compat.v1, conditions and guards
     (MWM, TF + "if hasattr(tf, 'Session'):\n  tf.Session()"),
     (MWM, TF + "try:\n  tf.logging.set_verbosity(1)\nexcept AttributeError:\n  pass"),
@@ -168,11 +162,9 @@ GOOD = [
     (MWM, "import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n" + TF
      + "tf.keras.metrics.Mean().reset_states()"),
     (MWM, TF + "m = tf.keras.Sequential([])\nm.save_weights('a.weights.h5')\nm.save('m.keras')"),
-    (MWM, TF + "l = tf.keras.losses.MeanSquaredError(reduction=tf.keras.losses.Reduction.NONE)"),
     (MIRRORED, TF + "m = tf.keras.Sequential([])\nm.fit([])"),
     # modules
     (MWM, "from package import inner, unknown\nimport package.inner"),
-    (MWM, "try:\n  import nowhere\nexcept ImportError:\n  nowhere = None"),
     (MWM, "import sys\nsys.path.insert(0, 'lib')\nimport nowhere"),
 ]  # fmt: skip
 

@@ -116,6 +116,14 @@ def test_each_limit_is_read_where_the_log_speaks_of_it(host: Host) -> None:
     assert host.limits(b"", 9) == {"memory.max": 1000, "MemTotal": 8000 << 10}
 
 
+def test_of_a_limit_of_the_host_one_that_is_nearly_used_up(newer: Host) -> None:
+    (newer.proc / "sys/kernel").mkdir(parents=True)
+    (newer.proc / "sys/kernel/threads-max").write_text("32000\n")
+    for count, found in ((5000, {}), (30000, {"kernel.threads-max": 32000})):
+        (newer.proc / "loadavg").write_text(f"0.5 0.5 0.5 3/{count} 77\n")
+        assert newer.limits(THREADS) == found
+
+
 def test_nothing_is_said_of_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     log = THREADS + b" memory, too many open files in system"

@@ -336,12 +336,11 @@ HOSTS = tuple(HostSpec(name=name) for name in "abc")
 SPARE = HostSpec(name="s", spare=True)
 
 
-def again(spec: Spec, lost: str, moving: str = "", before: tuple[Placed, ...] = ()) -> str | None:
+def again(spec: Spec, lost: str, before: tuple[Placed, ...] = ()) -> str | None:
     """Where the tasks are once hosts are lost, like `worker:0=a`; None: there is no room."""
     present = before or place(spec)
     rooms = {host: room for host, room in room_of_hosts(spec).items() if host not in lost}
-    names = moving.split() or [placed.name for placed in present]
-    placed = place_again(spec, present, names, rooms)
+    placed = place_again(spec, present, [each.name for each in present], rooms)
     return None if placed is None else " ".join(f"{p.name}={p.host.name}" for p in placed)
 
 

@@ -46,10 +46,7 @@ FORMS = {
 PROSE = (
     "",
     "50% of the data is here",
-    "step 120/500, loss 0.3",
     "1/3 ==================== the first fold ====================",
-    "12/25/2026 - 3s - a date",
-    "CPU 24%  3/4 [ok]",
     "a table | 24%|x| 3/4 [00:01<00:02, 3it/s]",
     " 24%|██▍       | 3/4 [00:01<00:02, 3.0it/s]",  # 3 of 4 are not 24%
     "2026-01-01 10:00:00.123: I tensorflow/core/x.cc:12] 3/4 [00:01] 5ms/step",

@@ -30,7 +30,6 @@ from harness.values import not_none
 
 TF = "/v/lib/python3.11/site-packages/tensorflow/python/"
 KERAS = "/v/lib/python3.11/site-packages/tf_keras/src/"
-STDLIB = "/usr/lib/python3.11/"
 TRAIN = ("train", "/home/u/train.py", 41)
 MODULE = ("<module>", "/home/u/train.py", 60)
 EXECUTE = ("quick_execute", f"{TF}eager/execute.py", 53)
@@ -248,13 +247,17 @@ def test_a_recording_that_no_host_can_have_is_refused(damage: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), 10**400, 1e300, -1.0, "1", None])
-def test_a_damaged_profile_is_not_drawn(weight: Any, tmp_path: Path) -> None:
-    process = recorded((STEP, 1.0, 1.0))
+def test_a_thread_that_makes_input_is_drawn_but_no_damaged_profile(
+    weight: Any, tmp_path: Path
+) -> None:
+    process = recorded((STEP, 1.0, 0.0), others=((GENERATOR, 0.8), ((), 0.2)))
     saved = speedscope([not_none(profile(process))], "job")
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(saved))
-    assert [each.task for each in read_flames(path)] == ["worker:0"]
-    saved["profiles"][0]["weights"][0] = weight
+    drawn = [each.task for each in read_flames(path)]
+    assert drawn == ["worker:0", "worker:0 thread 1 (input)"]
+    for each in saved["profiles"]:
+        each["weights"][0] = weight
     path.write_text(json.dumps(saved))
     assert read_flames(path) == []
 

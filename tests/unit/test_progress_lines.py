@@ -24,7 +24,6 @@ FORMS = {
     "| epoch   {E} |   {S}/ 2928 batches | lr 5.00 | ms/batch 20.3 | loss  {L} | ppl  3478.0":
         "EPOCH STEP STEPS LOSS PPL",
     "[{E}/25][{S}/1583]\tLoss_D: {L}\tLoss_G: 2.1\tD(x): 0.6": "EPOCH EPOCHS STEP STEPS LOSS_D",
-    "[Epoch {E}/200] [Batch {S}/938] [D loss: {L}] [G loss: 1.2]": "EPOCH EPOCHS STEP STEPS LOSS",
     "{{'loss': {L}, 'learning_rate': 4e-05, 'epoch': {E}.5}}": "EPOCH LOSS LEARNING_RATE",
     "step {S}: train loss {L}, val loss 10.9": "STEP TRAIN_LOSS VAL_LOSS",
     " iteration      {S}/  500000 | elapsed time: 812.3 | lm loss: {L} | loss scale: 1.0 |":
@@ -36,7 +35,6 @@ FORMS = {
     "epoch {E}/10 step {S}/500 loss={L}": "EPOCH EPOCHS STEP STEPS LOSS",
     "[2026-11-25 10:00:0{E}][INFO] Epoch {E} | train_loss: {L} | val_acc: 0.91": "EPOCH VAL_ACC",
     "\x1b[32mEpoch {E}\x1b[0m: Loss = {L}, Acc = 0.9": "EPOCH LOSS ACC",
-    "epoch:  {E}  loss:  nan": "EPOCH LOSS",
     "train | step:    {S} | steps/sec:   1.0 | output: {{'training_loss': {L}}}": "STEP",
     "[gpu01:0/2] (trainer:464) INFO: {E}epoch:train:1-{S}batch: loss={L}, acc=0.1":
         "EPOCH STEP LOSS",
@@ -55,7 +53,6 @@ OTHERS = (
     "Epoch {E}: val_loss improved from inf to 0.{S}, saving model to best.keras",
     "Restoring model weights from the end of the best epoch: {E}.",
     "Test set: Average loss: 0.02, Accuracy: {S}/10000 (99%)",
-    "Evaluation at step {S}: loss 0.2",
     "epoch {E}: lr 0.{S}",
     "LR milestones: epoch {S}, lr 0.0{E}",
     "INFO:tensorflow:Recording summary at step {S}.",
@@ -63,7 +60,6 @@ OTHERS = (
     "Step {E}/7 : RUN pip install tensorflow",
     "Best epoch: {E}, loss: 0.{S}",
     "08/21 02:58:4{E} - mmengine - INFO - Epoch(val) [1][{S}/300] accuracy: 0.5 time: 0.1",
-    "| {E}            | 5.2557       | 1.36s        |",
     "WARNING: loss of precision in step {S}",
     "loss: 0.{S}",
     "learning rate set to 0.{S} for epoch {E}",
