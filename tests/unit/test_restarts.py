@@ -223,6 +223,11 @@ mwm worker:3 | max=0
 worker:1 exit 42 after 3600 -> stop worker:0 worker:1 worker:2 grace 10
 = failed 42 task
 
+# nor where the role that failed has none
+ps chief worker:2 ps | max=3 worker.max=0
+worker:1 exit 42 after 3600
+= failed 42 task
+
 # stopped while it waits to start again it ends at once
 mwm worker:3 | max=3
 worker:1 gone 1
@@ -274,6 +279,10 @@ mwm worker:3 evaluator | max=3 stall=30
 evaluator:0 gone 1
 backoff
 evaluator:0 start -> set health:evaluator 600
+
+# a stall of parameter servers is the whole group's
+ps chief worker:2 ps | max=1 stall=60
+timer stall ->+ stop chief:0 worker:0 worker:1 ps:0 by 6
 
 # what is stopped for a restart may exit as it likes
 mwm worker:3 | max=3 never_on=3,143
