@@ -31,7 +31,6 @@ _USERS = """\
 admin-token,admin,admin,system:masters
 kcm-token,system:kube-controller-manager,kcm,system:masters
 sched-token,system:kube-scheduler,sched
-user-token,alice,alice
 """
 _CONTAINERD = """\
 version = 2
@@ -69,31 +68,19 @@ start
 until {ctr} plugins ls | grep -q 'cri .*ok'; do kill $!; wait $!; sleep 0.5; start; done
 for image in {images}; do {ctr} -n k8s.io images import $image; done
 setsid sh -c 'while :; do {kubelet}; sleep 0.5; done' >>{folder}/kubelet.log 2>&1 </dev/null &
-setsid {python} -I -c '{forward}' >>{folder}/forward.log 2>&1 </dev/null &
 """
-_SERVICE = "10.93.0.1"
-"""The address of the service `kubernetes`, by which pods reach the API server."""
-_FORWARD = """
-import asyncio
-async def copy(reader, writer):
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        pass
-    finally:
-        writer.close()
-async def serve(reader, writer):
-    try:
-        there = await asyncio.open_connection("{server}", 6443)
-    except OSError:
-        return writer.close()
-    await asyncio.gather(copy(reader, there[1]), copy(there[0], writer))
-async def main():
-    server = await asyncio.start_server(serve, "{service}", 443)
-    await server.serve_forever()
-asyncio.run(main())
+# Instead of kube-proxy: pods reach the API server by the address of the service `kubernetes`.
+_SERVICE = """\
+table ip kubernetes {{
+    chain pods {{
+        type nat hook prerouting priority -100
+        ip daddr 10.93.0.1 tcp dport 443 dnat to {server}:6443
+    }}
+    chain answers {{
+        type nat hook postrouting priority 100
+        ip daddr {server} tcp dport 6443 masquerade
+    }}
+}}
 """
 _IMAGES = Path(__file__).resolve().parents[1] / "kubernetes/images.py"
 _READ_ONLY = ("/usr", "/lib", "/lib64", "/bin")
@@ -155,7 +142,7 @@ class Cluster:
             for node in self.nodes
         )
         (self.folder / "keys/tokens.csv").write_text(_USERS + "".join(rows))
-        for name in ("admin", "kcm", "sched", "user", *(node.name for node in self.nodes)):
+        for name in ("admin", "kcm", "sched", *(node.name for node in self.nodes)):
             self.write_kubeconfig(name, f"{name}-token")
 
     def write_kubeconfig(self, name: str, token: str) -> Path:
@@ -269,8 +256,7 @@ class Cluster:
         # kubelet would ask a cloud's metadata service, and wait for it.
         node.run("ip", "route", "del", "default")
         node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
-        # Instead of kube-proxy: pods reach the API server by its service's address.
-        node.run("ip", "addr", "add", f"{_SERVICE}/32", "dev", "lo")
+        node.run("nft", "-f", "-", given=_SERVICE.format(server=self.network.gateway))
         for other, each in enumerate(self.nodes, start=1):
             if each is not node:
                 node.run("ip", "route", "add", f"10.92.{other}.0/24", "via", each.address)
@@ -286,10 +272,8 @@ class Cluster:
         own = [*(HOME / "images").iterdir(), self.folder / "tensorflow.tar"]
         images = " ".join(map(str, own))
         script = _BOOT.format(
-            path=path, ctr=ctr, home=HOME, folder=folder, images=images, kubelet=kubelet_command,
-            python=sys.executable,
-            forward=_FORWARD.format(server=self.network.gateway, service=_SERVICE),
-        )  # fmt: skip
+            path=path, ctr=ctr, home=HOME, folder=folder, images=images, kubelet=kubelet_command
+        )
         node.run("sh", "-c", script)
 
     def _wait_for_nodes(self) -> None:

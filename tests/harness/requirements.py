@@ -16,7 +16,6 @@ import pytest
 PACKAGES = {
     "chromedriver": "chromium-driver",
     "chromium": "chromium",
-    "fish": "fish",
     "git": "git",
     "ip": "iproute2",
     "mount": "mount",
@@ -28,7 +27,6 @@ PACKAGES = {
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
     "sshd": "openssh-server",
-    "tcsh": "tcsh",
     "unshare": "util-linux",
 }
 """The package of Debian and Ubuntu that has a program."""

@@ -313,14 +313,8 @@ class World:
                 each.is_hung = False
         self.machines.settle()
 
-    def kill_agent(self, host: str, number: int = signal.SIGKILL) -> None:
-        self._agent(host).send(number)
-        self.machines.settle()
-
-    def kill_all_processes(self, host: str) -> None:
-        """Kill all at the same time: none reports the end of another."""
-        for each in self.hosts[host].living:
-            each.send(signal.SIGKILL)
+    def kill_agent(self, host: str) -> None:
+        self._agent(host).send(signal.SIGKILL)
         self.machines.settle()
 
     def has_agent(self, host: str) -> bool:

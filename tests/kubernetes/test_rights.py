@@ -98,17 +98,6 @@ def test_a_right_that_lacks_is_named_in_the_words_of_the_server(
     assert "docs/kubernetes.md" in done.stderr
 
 
-def test_a_job_that_may_not_be_deleted_goes_by_itself(
-    pods: Cluster, distrun: Distrun, pod_spec: PodSpec, account: Callable[..., str]
-) -> None:
-    account("lacks-delete", "jobs", "delete")
-
-    done = distrun("launch", pod_spec("true", workers=1))
-
-    assert done.returncode == 0, done.stderr
-    wait_until(lambda: not pods.objects(), 60, "Kubernetes has removed the Job")
-
-
 def test_the_network_policies_of_the_page_are_valid(pods: Cluster) -> None:
     """endPort is newer than this Kubernetes, and has no plugin here that heeds policies."""
     policies = objects_of(PAGE.read_text(), "Network policies")

@@ -48,9 +48,7 @@ def test_a_slow_link_and_where_tasks_stand_are_told_with_what_tasks_send_each_ot
     distrun.checked("launch", "-d", ssh.spec(script, these))
     wait_until(lambda: distrun("logs").stdout.count("sums") == 3, timeout=60)
     for _ in range(2):  # at first, the hosts have to be sent py-spy
-        shown = distrun("stacks").stdout
-        assert all(f"worker:{index}" in shown for index in range(3))
-        assert "sums.py:" in shown
+        assert "sums.py:" in distrun.checked("stacks").stdout
     digest = hashlib.sha256(Path(not_none(py_spy.find())).read_bytes()).hexdigest()
     for host in these:
         assert len(list(host.home.rglob(digest))) == 1

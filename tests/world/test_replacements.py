@@ -123,35 +123,6 @@ def test_a_stall_does_not_count_against_the_host_of_a_task(world: Launch) -> Non
     job.succeed()
 
 
-@pytest.mark.parametrize(
-    ("spec", "lost", "moved"),
-    [
-        ({"cluster": {"worker": 2, "evaluator": 1}}, "evaluator:0", {"evaluator:0"}),
-        (
-            {
-                "strategy": "parameter_server",
-                "workers": "coordinated",
-                "cluster": {"chief": 1, "worker": 1, "ps": 1},
-            },
-            "worker:0",
-            {"chief:0", "worker:0", "ps:0"},
-        ),
-    ],
-)
-def test_a_lost_task_takes_along_who_cannot_go_on_without_it(
-    spec: Any, lost: str, moved: set[str], world: Launch
-) -> None:
-    job = world(4, spares=1, **spec)
-    job.power_off(job.running[lost])
-    job.until(lambda: len(job.hosts_of(lost)) == 2, 90)
-    job.advance(1)
-    assert job.hosts_of(lost)[1] == "h4"
-    assert {task for task in job.running if len(job.hosts_of(task)) == 2} == moved
-    for task in job.running.keys() - {"ps:0"}:
-        job.exit(task)
-    assert job.end() == 0
-
-
 def test_a_spare_on_which_a_stranger_has_the_port_is_left_out_for_the_next(world: Launch) -> None:
     job = world(4, spares=2, ports={"range": "20000-20000"})
     job.take_port("h3", 20000)
@@ -159,23 +130,6 @@ def test_a_spare_on_which_a_stranger_has_the_port_is_left_out_for_the_next(world
     job.until(lambda: len(job.hosts_of("worker:1")) == 2, 120)
     assert job.hosts_of("worker:1") == ["h2", "h4"]
     job.expect(hosts={"h3": "left out"})
-    job.succeed()
-
-
-def test_an_exit_that_ends_the_job_is_not_judged_before_a_dying_host_has_shown_itself(
-    world: Launch,
-) -> None:
-    """A host's processes are killed one after another, and a peer exits because of the first."""
-    job = world(3, spares=1, restart={"max": 1, "backoff": "50ms", "never_on": [1]})
-    job.delay("h1", 0.2)
-    job.advance(5)
-    job.die("worker:1")
-    job.exit("worker:0", 1)
-    job.advance(0.8)
-    job.kill_all_processes("h2")
-    job.until(lambda: job.hosts_of("worker:1") == ["h2", "h3"], 30)
-    job.advance(1)
-    assert job.status()["verdict"]["kind"] == "host_lost"
     job.succeed()
 
 
