@@ -35,7 +35,7 @@ def pods(
     monkeypatch.setenv("KUBECONFIG", str(kubernetes.kubeconfig))
     yield kubernetes
     with contextlib.suppress(AssertionError):  # once a supervisor is dead, another process does it
-        wait_until(lambda: not kubernetes.objects())
+        wait_until(lambda: not kubernetes.objects(), 120.0)
     left = kubernetes.mend()
     if left:
         pytest.fail(f"left in the cluster by this test: {', '.join(left)}")
