@@ -206,21 +206,21 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
     host: Host, tmp_path: Path
 ) -> None:
     (tmp_path / "job").mkdir()
-    for number in range(600):
+    for number in range(300):
         (tmp_path / "job" / str(number)).write_text(str(number))
     manifest = manifest_of(tmp_path / "job")
     sender, sent = FileSender(manifest), list[Message]()
-    sender.resume(file_messages.FilesRequested(list(range(600)), 0))
+    sender.resume(file_messages.FilesRequested(list(range(300)), 0))
     sender.send(wires(sent.append))
     assert 0 < len(sent) < 200
     host.expect(manifest)
     host.continue_transfer()
     assert tree(host.copy) == tree(tmp_path / "job")
     assert (host.sender.received, host.sender.size) == (manifest.size, manifest.size)
-    assert host.beats >= 600
+    assert host.beats >= 300
     host.beats = 0
     host.receiver.close()
-    assert host.beats >= 600 + 600  # of the copy, and of the store
+    assert host.beats >= 300 + 300  # of the copy, and of the store
 
 
 def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path) -> None:
