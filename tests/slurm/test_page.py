@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from harness.command import Distrun
+from harness.requirements import need_tensorflow
 from harness.slurm import Cluster
 
 PAGE = Path(__file__).parents[2] / "docs" / "slurm.md"
@@ -23,6 +24,7 @@ if sys.orig_argv[1].endswith("mnist/main.py"):
 
 
 def test_three_commands_lead_to_two_workers_on_two_nodes(slurm: Cluster, distrun: Distrun) -> None:
+    need_tensorflow()  # which the nodes are asked for
     found = re.search(r"<!-- run by: tests/slurm/test_page.py -->\n```sh\n(.*?)```", *(
         PAGE.read_text(), re.DOTALL
     ))  # fmt: skip

@@ -2,25 +2,140 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from distrun.lifecycle import TaskPhase
-from distrun.spec.loader import load
 from distrun.words.causes import cause_text
-from harness.failures_page import Row, restart_rows, success_rows
 
 from .histories import Job, restarts_planned
+from .specs import load_text
 
-if TYPE_CHECKING:
-    from pathlib import Path
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "failures-reference.md"
+_CLUSTERS = {
+    "mirrored": {"worker": 1},
+    "multi_worker_mirrored": {"worker": 2, "evaluator": 1},
+    "parameter_server": {"chief": 1, "worker": 2, "ps": 1},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row. `restart` and `role_restart` are YAML.
+
+    `outcome` is `succeeds`, `fails with` a code, or `continues`.
+    """
+
+    strategy: str
+    workers: str
+    success: str
+    cluster: tuple[tuple[str, int], ...]
+    exits: tuple[tuple[str, int], ...]
+    outcome: str
+    restart: str = ""
+    role_restart: tuple[str, str] = ("", "")
+    restarted: tuple[str, ...] = ()
+    reason: str = ""
+
+    def __str__(self) -> str:
+        roles = "+".join(f"{count}{role}" for role, count in self.cluster)
+        exits = "+".join(f"{task}={code}" for task, code in self.exits)
+        more = f" {self.restart}{self.role_restart[1]}" if self.restart else ""
+        return f"{self.strategy} {self.workers} {self.success} {roles} {exits}{more}"
+
+    def yaml(self) -> str:
+        """A spec for the row."""
+        role, policy = self.role_restart
+        roles = [
+            f"{name}: {{count: {count}, restart: {policy}}}" if name == role else f"{name}: {count}"
+            for name, count in self.cluster
+        ]
+        lines = [
+            f"strategy: {self.strategy}",
+            f"cluster: {{{', '.join(roles)}}}",
+            f"success: {self.success}",
+            "program: {command: [sh]}",
+        ]
+        if self.workers:
+            lines.append(f"workers: {self.workers}")
+        elif self.strategy == "parameter_server":
+            lines.append("workers: coordinated")
+        if self.restart:
+            lines.append(f"restart: {self.restart}")
+        return "\n".join(lines) + "\n"
+
+
+def success_rows() -> list[Row]:
+    """The table of what decides without restarts."""
+    return [
+        Row(
+            *_strategy(strategy),
+            success=success.strip("`"),
+            cluster=tuple(
+                (role if role == "ps" else role.rstrip("s"), int(count))
+                for count, role in re.findall(r"(\d) (\w+)", cluster)
+            ),
+            exits=_exits(exits),
+            outcome=re.split("[:;]", then)[0],
+        )
+        for strategy, success, cluster, exits, then, _ in _table("success", 6)
+    ]
+
+
+def restart_rows() -> list[Row]:
+    """The table of what starts again."""
+    found = []
+    for strategy, policy, exits, then, _ in _table("restarts", 5):
+        job, *own = re.findall("`([^`]*)`", policy)
+        role, _, role_policy = own[0].partition(": ") if own else ("", "", "")
+        name, workers = _strategy(strategy)
+        outcome, _, reason = then.partition(": ")
+        is_restart = re.fullmatch(r"(\w+:\d(, )?)+", then)
+        found.append(
+            Row(
+                name,
+                workers,
+                success="strategy",
+                cluster=tuple(_CLUSTERS[name].items()),
+                exits=_exits(exits),
+                outcome="continues" if outcome.startswith("nothing") else outcome,
+                restart=job,
+                role_restart=(role, role_policy),
+                restarted=tuple(then.split(", ")) if is_restart else (),
+                reason=reason if outcome.startswith("fails") else "",
+            )
+        )
+    return found
+
+
+def _strategy(cell: str) -> tuple[str, str]:
+    strategy, _, workers = cell.replace("`", "").partition(", ")
+    return strategy, workers
+
+
+def _exits(cell: str) -> tuple[tuple[str, int], ...]:
+    return tuple((task, int(code)) for task, code in re.findall(r"(\w+:\d) exits (\d+)", cell))
+
+
+def _table(name: str, columns: int) -> list[list[str]]:
+    lines = PAGE.read_text().partition(f"<!-- table: {name} -->\n")[2].splitlines()
+    rows = []
+    for line in lines[2:]:
+        if not line.startswith("|"):
+            break
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        assert len(cells) == columns, line
+        rows.append(cells)
+    assert rows
+    return rows
 
 
 def start_job(row: Row, folder: Path) -> Job:
     """The job of a row, with all tasks running."""
-    (folder / "job.yaml").write_text(row.yaml(["true"]))
-    spec = load(folder / "job.yaml")
+    spec = load_text(folder, row.yaml())
     policies = {role.role.value: role.restart for role in spec.roles if role.restart is not None}
     job = Job()
     job.created(
