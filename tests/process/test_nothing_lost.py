@@ -100,14 +100,3 @@ def test_a_job_that_cannot_be_created_leaves_nothing(
             assert distrun("wait").returncode == 69
         for path in small_disk.iterdir():
             shutil.rmtree(path)
-
-
-def test_a_record_that_was_removed_is_no_death_of_the_supervisor(
-    distrun: Distrun, distrun_home: Path
-) -> None:
-    job = distrun.detached("exec sleep 1000", workers=1)
-    (distrun_home / "jobs" / job / "events.jsonl").unlink()
-    assert distrun("kill", job).returncode == 0
-    waited = distrun("wait", job)
-    assert waited.returncode == 69
-    assert "is missing: the result of the job is unknown" in waited.stderr

@@ -15,27 +15,23 @@ def replacing(kind: str, path: str = '"$L"') -> str:
     return f"echo hi; L=$(readlink /proc/$$/fd/1); rm -f {path}; {make}"
 
 
-def test_a_task_that_replaces_its_log_fails_by_its_own_exit(distrun: Distrun) -> None:
+def test_a_task_that_replaces_its_log_or_its_index_fails_by_its_own_exit(distrun: Distrun) -> None:
     """And a restart of one fails, because it could print nothing, or it runs: it does not hang."""
     for kind in REPLACEMENTS:
         distrun.detached(f"{replacing(kind)}; exit 3", workers=1, name=kind)
     script = f"[ $DISTRUN_ATTEMPT = 0 ] || exit 0; {replacing('fifo')}; exit 3"
     restart = {"max": 1, "backoff": "10ms"}
     distrun.detached(script, workers=1, name="again", restart=restart)
-    for kind in REPLACEMENTS:
+    index = replacing("fifo", '"${L%.log}.idx"')
+    distrun.detached(f"{index}; echo more; sleep 1; exit 3", workers=1, name="index")
+    for kind in (*REPLACEMENTS, "index"):
         assert distrun("wait", kind, timeout=SECONDS).returncode == 3
         for command in (["logs"], ["logs", "--raw"], ["status"]):
             done = distrun(*command, kind, timeout=SECONDS)
             assert done.returncode == 0, done.stderr
+    assert "more" in distrun("logs", "index", timeout=SECONDS).stdout
     assert distrun("wait", "again", timeout=SECONDS).returncode != 0
     assert distrun("ps", "-a", timeout=SECONDS).returncode == 0
-
-
-def test_a_task_that_replaces_the_index_of_its_log_harms_nothing(distrun: Distrun) -> None:
-    script = replacing("fifo", '"${L%.log}.idx"')
-    distrun.detached(f"{script}; echo more; sleep 1; exit 3", workers=1)
-    assert distrun("wait", timeout=SECONDS).returncode == 3
-    assert "more" in distrun("logs", timeout=SECONDS).stdout
 
 
 NAMES = ("plan.json", "spec.json", "spec.yaml", "batch.json", "events.jsonl")

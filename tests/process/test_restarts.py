@@ -55,35 +55,6 @@ def test_stopped_while_it_waits_it_ends_at_once(distrun: Distrun) -> None:
     assert states(distrun.status("job")) <= {"failed", "stopped"}
 
 
-def test_a_preemption_gives_the_others_their_time_and_is_not_counted(distrun: Distrun) -> None:
-    """One is told to go by SIGTERM; the other needs longer than a second to save."""
-    told_progress = (
-        "import os, signal, socket, sys, time\n"
-        "me = os.environ['DISTRUN_TASK'] + os.environ['DISTRUN_ATTEMPT']\n"
-        "if me.endswith('1'): sys.exit(0)\n"
-        "def save(*_):\n"
-        "    time.sleep(1.5); open('saved-' + me, 'w').close(); sys.exit(42)\n"
-        "signal.signal(signal.SIGTERM, save)\n"
-        "link = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
-        "link.sendto(b'STEP=7', chr(0) + os.environ['DISTRUN_NOTIFY'][1:])\n"
-        "open('up-' + me, 'w').close()\n"
-        "if me == 'worker:00':\n"
-        "    while not os.path.exists('up-worker:10'): time.sleep(0.02)\n"
-        "    signal.signal(signal.SIGTERM, signal.SIG_DFL); os.kill(os.getpid(), signal.SIGTERM)\n"
-        "time.sleep(600)\n"
-    )
-    program = {"command": ["python3", "-c", told_progress]}
-    spec = distrun.write_spec(
-        "", program=program, restart={**SOON, "max": 1}, timeouts={"grace": "100s"}
-    )  # fmt: skip
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
-    assert (distrun.cwd / "saved-worker:10").exists(), "it was not given its time"
-    assert "not counted, a preemption" in done.stderr
-    job = distrun.status()
-    assert (job["restarts"], job["restarts_left"]) == (1, 1)
-
-
 def test_a_death_of_ours_while_it_waits_leaves_nothing(distrun: Distrun) -> None:
     launch = launch_that_waits(distrun)
     guard, *others = (distrun.victim_of(each, launch) for each in ("guard", "agent", "supervisor"))
