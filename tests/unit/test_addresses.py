@@ -104,3 +104,8 @@ def test_only_addresses_are_taken_from_sshd() -> None:
     assert connection_addresses(said) == ("fe80::9%eth0", "fe80::1%eth0")
     assert connection_addresses("10.0.0.9 5022 UNKNOWN 65535") == ("10.0.0.9", "")
     assert connection_addresses("10.0.0.9 5022") == connection_addresses("") == ("", "")
+
+
+def test_another_name_of_this_machine_is_dialled_as_this_machine_is() -> None:
+    found = dialled(local=LOCAL, again=hello(HERE, "127.0.0.1", "127.0.0.1"), told=TOLD)
+    assert found["again"] == found["local"]

@@ -49,6 +49,9 @@ def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(folder: JobFo
     assert {0.0, 1999.0, 3999.0} <= {*kept}
     gaps = [after - before for before, after in itertools.pairwise(kept)]
     assert max(gaps) <= 3 * 4000 / (MOST_SAMPLES // 2)
+    for second in range(2000):
+        log.append("worker:1", replace(FIRST, at=float(second), attempt=second))
+    assert len(history.read(folder, ["worker:1"])["worker:1"]) <= MOST_SAMPLES
 
 
 DAMAGED = (b"[" * 100_000, b"\xff\xfe", json.dumps({**vars(FIRST), "at": "soon"}).encode())

@@ -418,8 +418,6 @@ NO_NODE = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu."
          False),
         (pod({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}),
          Code.POD_IMAGE_MISSING, "Back-off pulling image", True),
-        (pod({"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "s" not '
-             "found"}}), Code.POD_NOT_STARTED, 'secret "s" not found', True),
         (pod({"terminated": {"exitCode": 128, "reason": "StartError", "message": 'exec: "python3"'
              ": executable file not found in $PATH"}}), Code.PYTHON_MISSING, "python3", True),
     ],

@@ -78,6 +78,16 @@ def test_the_folder_may_be_exchanged_meanwhile(shared: Path, private: Path) -> N
     assert (shared.with_name("moved") / "page").read_bytes() == b"new"
 
 
+def test_the_mode_is_that_of_the_shell(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with write_file(tmp_path / "page") as file:
+            file.write(b"new")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "page").stat().st_mode) == 0o640
+
+
 def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "page").write_text("before")
     with pytest.raises(HostError), write_file(tmp_path / "page") as file:  # noqa: PT012

@@ -39,7 +39,6 @@ FORMS = {
         "EPOCH=3 EPOCHS=10 STEP=120 STEPS=500 ETA=9",
     "Epoch 0:  24%|██▍       | 120/500 [00:03<00:09, 40.00it/s, v_num=0, train_loss=0.250]":
         "EPOCH=0 STEP=120 STEPS=500 ETA=9 V_NUM=0 TRAIN_LOSS=0.250",
-    "Training epochs:  50%|█████     | 1/2 [00:03<00:03,  3.00s/it]": "EPOCH=1 EPOCHS=2 ETA=3",
     " 80%|████████  | 1.60k/2.00k [00:00<00:00, 3.24kkB/s]": "STEP=1600 STEPS=2000 ETA=0",
     "data: 1.20Mimages [00:03, 1.20kimages/s]": "STEP=1200000 EXAMPLES_PER_SEC=1200.00",
 }  # fmt: skip
