@@ -251,9 +251,7 @@ CASES: dict[str, tuple[Callable[[], Tamper], Timeouts, Code, str]] = {
     "no Inspected": (partial(without, "Inspected"), Timeouts(), ORDER, "Inspect"),
     "no Dialled": (partial(without, "Dialled"), WITHOUT_LIMITS, ORDER, "Dial"),
     "no FilesReady": (partial(without, "FilesReady"), WITHOUT_LIMITS, ORDER, ""),
-    "no TaskStarted": (partial(without, "TaskStarted", "TaskListening", "UsageSampled"),
-                       WITHOUT_LIMITS, ORDER, "StartTask of evaluator:0 within 300 s"),
-}  # fmt: skip
+}
 """What the host does, the job's limits, the host's fault, and the order that it names."""
 
 
@@ -329,6 +327,14 @@ def test_a_job_that_starts_too_late_names_the_host_that_did_not_answer(hostile: 
     assert cause.code is Code.START_TIMED_OUT
     told = "evil cannot be prepared: its agent did not answer HoldPorts within 30 s"
     assert told in cause_text(cause)
+
+
+def test_a_start_that_is_not_answered_is_a_fault_of_its_host(hostile: Hostile) -> None:
+    never = without("TaskStarted", "TaskListening", "UsageSampled")
+    world = hostile(never, timeouts=WITHOUT_LIMITS)
+    for _ in range(50):
+        world.advance()
+    assert "StartTask of evaluator:0 within 300 s" in cause_text(world.faults[EVIL])
 
 
 @pytest.mark.parametrize(

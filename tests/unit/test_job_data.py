@@ -88,14 +88,19 @@ WRONG: list[tuple[Write, str]] = [
     (lambda folder, _: np.savez(folder / "mnist.npz", a=np.zeros(3)), "read \\('x_train is not"),
     (pickled, "cannot be read"),
     # Something else than digits
-    (archive(x_train=np.zeros((TRAIN, 32, 32), np.uint8)), r"training images uint8 \(30, 32"),
     (archive(y_train=np.zeros(TRAIN - 1, np.uint8)), r"training .*, labels uint8 \(29,\)"),
     (archive(y_test=np.full(TEST, 10, np.uint8)), "n labels from 0 to 9"),
     (archive(x_train=np.zeros((TRAIN, 28, 28), np.uint8)), "training .*not all black"),
     (archive(**NO_TESTS), r"test images uint8 \(0, 28, 28\)"),
-    (archive(w_train=OWN_WEIGHTS[1:]), WEIGHTS),
     (archive(w_train=OWN_WEIGHTS + np.inf), WEIGHTS),
 ]
+
+
+def test_images_may_have_weights(tmp_path: Path, arrays: Arrays) -> None:
+    np.savez(tmp_path / "mnist.npz", **arrays, w_train=OWN_WEIGHTS)
+    found = data.read_folder(tmp_path)
+    assert np.allclose(found.sample_weights, OWN_WEIGHTS)
+    assert np.array_equal(found.train_images, arrays["x_train"])
 
 
 @pytest.mark.parametrize(("write", "says"), WRONG)

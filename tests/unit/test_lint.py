@@ -1,4 +1,7 @@
-"""What the program is warned about before a launch, and what it is not: each rule by itself."""
+"""What the program is warned about before a launch, and what it is not: each rule by itself.
+
+Programs that are right get no warning: those of this repository, and others in other styles.
+"""
 
 # ruff: noqa: ISC004, E501 - the programs are a line or two each
 
@@ -231,9 +234,6 @@ def test_what_the_environment_or_the_spec_makes_right_is_not_warned_about(lint: 
 def test_meanings_that_double_with_each_line_are_not_all_listed(lint: Any, line: str) -> None:
     code = TF + "a0 = tf\n" + "".join(line.format(n, n + 1) for n in range(24))
     assert lint(code + "a24.train()\na24().train()\n") == []
-
-
-# Programs that are right: those of this repository, and others in other styles --------------------
 
 
 ROOT = Path(__file__).resolve().parents[2]

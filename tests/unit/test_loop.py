@@ -1,4 +1,7 @@
-"""The loop: calls at a time, descriptors, and what an error leaves; and the queue of events."""
+"""The loop: calls at a time, descriptors, and what an error leaves; and the queue of events.
+
+A supervisor without free descriptors waits with new commands; it does not spin.
+"""
 
 from __future__ import annotations
 
@@ -92,9 +95,6 @@ def test_an_error_in_a_call_leaves_the_others() -> None:
     assert called == ["other"]
 
 
-# Events, one after another ------------------------------------------------------------------------
-
-
 def event(at: float) -> events.Event:
     return events.TasksActive(at=at)
 
@@ -113,9 +113,6 @@ def test_an_event_waits_for_all_that_follows_from_the_one_before() -> None:
     queue = EventQueue(handle)
     queue.add(event(1))
     assert said == ["begin 1", "end 1", "begin 2", "end 2", "begin 3", "end 3", "after"]
-
-
-# A supervisor without free descriptors waits with new commands; it does not spin ------------------
 
 
 def test_a_connection_waits_while_too_many_files_are_open(

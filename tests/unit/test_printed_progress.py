@@ -44,7 +44,6 @@ FORMS = {
 }  # fmt: skip
 PROSE = (
     "",
-    "50% of the data is here",
     "1/3 ==================== the first fold ====================",
     "a table | 24%|x| 3/4 [00:01<00:02, 3it/s]",
     " 24%|██▍       | 3/4 [00:01<00:02, 3.0it/s]",  # 3 of 4 are not 24%

@@ -48,15 +48,10 @@ BARE = {
 OTHERS = (
     "Epoch {E}: val_loss improved from inf to 0.{S}, saving model to best.keras",
     "Test set: Average loss: 0.02, Accuracy: {S}/10000 (99%)",
-    "epoch {E}: lr 0.{S}",
     "LR milestones: epoch {S}, lr 0.0{E}",
-    "INFO:tensorflow:Recording summary at step {S}.",
     "{{'epochs': {E}, 'batch_size': 64, 'lr': 0.1}}",
-    "Step {E}/7 : RUN pip install tensorflow",
     "Best epoch: {E}, loss: 0.{S}",
     "08/21 02:58:4{E} - mmengine - INFO - Epoch(val) [1][{S}/300] accuracy: 0.5 time: 0.1",
-    "WARNING: loss of precision in step {S}",
-    "loss: 0.{S}",
     "learning rate set to 0.{S} for epoch {E}",
 )
 
