@@ -95,7 +95,7 @@ def test_each_launch_resumes_after_ctrl_c_a_preemption_and_a_bug(
     saved = launches.preempted_at()
     # Leave files as a worker does that is killed while it saves.
     for left in ("workertemp_worker_1", "ckpt-7_temp"):
-        (launches.saved / left).mkdir()
+        (launches.saved / left).mkdir(exist_ok=True)
         (launches.saved / left / "part.tempstate").touch()
 
     launch = launches.start()
