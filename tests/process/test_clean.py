@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import subprocess
+import sys
 import time
 
 from harness.command import Distrun
@@ -128,3 +129,17 @@ def test_one_that_cannot_be_removed_does_not_stop_the_others(distrun: Distrun) -
     assert end.startswith("distrun: removed 1 job, ")
     assert os.listdir(distrun.home / "jobs") == ids[:1]
     assert distrun("clean", "--all").stdout.split() == ids[:1]
+
+
+def test_folders_of_any_depth_are_removed(distrun: Distrun) -> None:
+    """A task may make them in its folder of logs, with paths that no system call takes."""
+    code = "import os\nfor _ in range(2100): os.mkdir('d'); os.chdir('d')"
+    script = f'd=$(readlink /proc/$$/fd/1) && cd "${{d%/*}}" && exec {sys.executable} -c "{code}"'
+    try:
+        deep = distrun.detached(script, workers=1)
+        assert distrun("wait", deep).returncode == 0
+        assert (distrun.home / "jobs" / deep / "logs" / "/".join("d" * 500)).is_dir()
+        assert distrun.checked("clean", "--all").stdout.split() == [deep]
+        assert os.listdir(distrun.home / "jobs") == []
+    finally:  # pytest could not
+        subprocess.run(["rm", "-rf", distrun.home / "jobs"], check=True)

@@ -47,6 +47,8 @@ def test_the_error_for_an_unknown_job_or_task_lists_those_that_there_are(distrun
     assert (none.returncode, none.stdout) == (2, "")
     distrun.launch('for i in 1 2 3; do echo "$DISTRUN_TASK $i"; done')
     job = distrun.status()
+    for private in (job["folder"], f"{job['folder']}/logs"):
+        assert os.stat(private).st_mode & 0o777 == 0o700
     other = distrun.home / "jobs" / "photos"  # a folder that is no job
     other.mkdir()
     (other / "holiday.jpg").touch()

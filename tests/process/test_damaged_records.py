@@ -1,4 +1,4 @@
-"""Commands read a job's or a bundle's files with any odd value, and show the rest."""
+"""Commands read the files of a job with any odd value, and show the rest."""
 
 from __future__ import annotations
 

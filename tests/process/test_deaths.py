@@ -75,8 +75,9 @@ def test_deaths_leave_nothing(distrun: Distrun, victims: list[str], code: int, c
 def test_what_is_suspended_hangs_no_command_even_with_a_full_queue(distrun: Distrun) -> None:
     job = distrun.detached("exec sleep 600", workers=1)
     folder = os.open(distrun.status()["folder"], os.O_RDONLY)
-    for who in ("agent", "supervisor"):
-        os.kill(distrun.victim_of(who, None), signal.SIGSTOP)
+    task = distrun.status()["tasks"][0]["pid"]
+    for pid in (task, *(distrun.victim_of(who, None) for who in ("agent", "supervisor"))):
+        os.kill(pid, signal.SIGSTOP)
     with contextlib.ExitStack() as commands:  # which gave up
         commands.callback(os.close, folder)
         while True:

@@ -1,4 +1,4 @@
-"""`logs --until`, `--json`, of several jobs and of all; `events -n`."""
+"""`logs --until`, `--json`, of several jobs and of all, of few newlines; `events -n`."""
 
 from __future__ import annotations
 
