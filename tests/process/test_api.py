@@ -239,13 +239,12 @@ def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None
 
 
 def test_what_is_known_of_a_job_that_failed(
-    distrun: Distrun, status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prints = 'for i in 1 2; do echo "step $i loss 0.$i"; done'
     stays = f"touch {tmp_path}/printed; sleep 99"
     fails = f"while [ ! -e {tmp_path}/printed ]; do sleep 0.1; done; echo the last; exit $CODE"
     script = f"{prints}; if [ $DISTRUN_TASK = worker:0 ]; then {stays}; else {fails}; fi"
-    assert distrun.home.is_dir()
     job = package.run("sh", ["-c", script], workers=2, env={"CODE": "3"}, name="ends")
     with pytest.raises(errors.JobFailedError, match=r"(?s)worker:1 exited 3.*the last") as caught:
         job.wait(60, check=True)

@@ -77,8 +77,7 @@ with socket.socket() as server:
 
 
 def free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as trial:
         return int(trial.getsockname()[1])
 
 
