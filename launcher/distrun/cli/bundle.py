@@ -10,7 +10,7 @@ from typing import IO
 
 import click
 
-from distrun.bundle.writer import Part, make_redactor, replaced_text, write_bundle
+from distrun.bundle.writer import Part, make_redactor, write_bundle
 from distrun.cli import console
 from distrun.cli.job_faults import find_job, tell_problem
 from distrun.cli.options import job_argument, output_option
@@ -29,10 +29,10 @@ from distrun.words.verdicts import labelled
 def command(job: str | None, output: str | None, keep_names: bool) -> int:
     """Pack all records of a job into one archive, for a bug report. Default: the running job.
 
-    The archive has the record, the plan, the spec, the ends of the logs, what the tasks used, the
-    report and the versions. Secrets, and the names and addresses of users and hosts, are replaced:
-    a name by the same word everywhere. What is a secret can only be guessed: look through the
-    archive before you send it.
+    The archive has the record, the plan, the spec, the ends of the logs, what the tasks used, and
+    the versions; `distrun report` makes its page. Secrets, your name, and the names and addresses
+    of the job's hosts are replaced: a name by the same word everywhere. What is a secret can only
+    be guessed: look through the archive before you send it.
 
     \b
       distrun bundle mnist
@@ -60,12 +60,11 @@ def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]
     redactor = make_redactor(job, keep_names=keep_names)
     parts = write_bundle(file, job, redactor)
     lines = [labelled(name, text) for name, text in _listed(parts)]
-    lines.append(labelled("replaced", replaced_text(redactor)))
-    kept = [*redactor.kept]
-    if redactor.kept_secrets:
-        kept.append(format_count(redactor.kept_secrets, "secret"))
-    if kept:
-        text = f"{', '.join(kept)}: such words also have other meanings"
+    names = format_count(len(set(redactor.names.values())), "name")
+    secrets = format_count(len(redactor.secrets), "secret")
+    lines.append(labelled("replaced", f"{names}, {secrets}"))
+    if redactor.kept:
+        text = f"{', '.join(redactor.kept)}: such words also have other meanings"
         lines.append(labelled("not replaced", text))
     return lines
 

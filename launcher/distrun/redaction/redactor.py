@@ -9,20 +9,15 @@ import html
 import json
 import os
 import re
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from distrun.redaction.names import Names
-from distrun.redaction.secrets import (
-    FEWEST_CHARACTERS,
-    decoded,
-    is_distinct,
-    is_secret,
-    is_secret_value,
-    replace_secrets,
-    shown,
-)
+from distrun.job.events import KINDS
+from distrun.redaction.secrets import is_secret, is_secret_value, replace_secrets, shown
+from distrun.spec.addresses import is_loopback
 from distrun.spec.regular_file import read_regular_file
+from distrun.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,15 +26,26 @@ if TYPE_CHECKING:
 
 _LARGEST_FILE = 64 << 20
 """Bytes of a plan or a spec in which secrets are looked for."""
-_FEWEST_IN_WORDS = 6
-"""Characters of a value that is replaced also within a longer word."""
-_FEWEST_BROKEN = 8
-"""Of a value that is found also where it is broken by the ends of lines, or by a frame."""
-_BREAK = r"(?:\s|\\\n|[\u2500-\u257f|]){0,200}"
-_FRAMES = dict.fromkeys([*range(0x2500, 0x2580), ord("|")])
+_FEWEST_CHARACTERS = 6
+"""Of a value that is replaced wherever it stands. Shorter ones stand in too many other words."""
 _REPLACED = re.compile(r"\[secret-\d+\]")
+_FIELD = re.compile(r"[a-z][a-z0-9_]*")
+"""A key of distrun's own JSON, which a reader must find."""
 _PASSED = re.compile(r'"pass_env":\s*(\[[^\[\]]*\])')
 _EXPRESSION = re.compile(r"[$(\[{<]")
+_NO_NAMES = {"root", "user", "host", "home", "users", "app", "data", "tmp", "work", "workspace"}
+"""Words that name nobody: some homes, as of containers, have such names."""
+
+
+@functools.cache
+def _own_words() -> frozenset[str]:
+    """Values in distrun's own files: a name or a secret that is one cannot be told from them."""
+    found, waiting = {*KINDS, *STRATEGIES}, [Enum]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        found.update(str(each.value) for each in kind)
+    return frozenset(found)
 
 
 class Redactor:
@@ -47,16 +53,13 @@ class Redactor:
 
     Args:
         secrets: values that are replaced wherever they stand.
-        users, hosts: names that are replaced where they are words. Those that are also words of
-            distrun's own are replaced only in `user@host` and in paths of home folders.
+        users, hosts: names and addresses that are replaced where they are words.
         mask: what stands for a secret; empty: `[secret-1]`, `[secret-2]`.
-        roles: the roles of the job's tasks, which are never replaced.
 
     Attributes:
         secrets: the replacement of each secret that was found.
-        names: the replacement of each name and address that was found, in small letters.
-        kept: the given names that are words of distrun's own, too.
-        kept_secrets: how many of the given secrets are such words, and not replaced.
+        names: the replacement of each name that was found, in small letters.
+        kept: the given names that are words of distrun's own, too: they are not replaced.
     """
 
     def __init__(
@@ -66,51 +69,41 @@ class Redactor:
         hosts: Iterable[str] = (),
         *,
         mask: str = "",
-        roles: Iterable[str] = (),
     ) -> None:
-        from distrun.redaction.own_words import own_words
-
         self._mask = mask
-        self._words = own_words() | set(roles)
         self.secrets: dict[str, str] = {}
-        found = sorted(set(filter(is_distinct, secrets)), key=len, reverse=True)
-        known = [each for each in found if each not in self._words]
-        self.kept_secrets = len(found) - len(known)
-        self._known = _spelled(known)
-        users, hosts = [*filter(None, users)], [*filter(None, hosts)]
-        self._names = Names(users, hosts, self._words) if users or hosts else None
-        self.names = {} if self._names is None else self._names.replaced
-        self.kept = [] if self._names is None else self._names.kept
+        known = {secret for secret in secrets if len(secret) >= _FEWEST_CHARACTERS} - _own_words()
+        spelled = {each: secret for secret in known for each in _spellings(secret)}
+        self._known = dict(sorted(spelled.items(), key=lambda item: len(item[0]), reverse=True))
+        self.names: dict[str, str] = {}
+        self._labels: dict[str, str] = {}
+        for kind, names in (("user", users), ("host", hosts)):
+            for name in names:
+                self._add(kind, name.lower().rstrip("."))
+        self.kept = sorted(self._labels.keys() & _own_words())
+        longest_first = sorted(self._labels.keys() - _own_words(), key=len, reverse=True)
+        any_name = "|".join(map(re.escape, longest_first)) or "(?!)"
+        self._names = re.compile(rf"(?<![^\W_])(?:{any_name})(?![^\W_])", re.IGNORECASE)
+
+    def _add(self, kind: str, name: str) -> None:
+        is_address = ":" in name or name.replace(".", "").isdigit()
+        short = name if is_address or kind == "user" else name.partition(".")[0]
+        label = self._labels.get(name) or f"{kind}-{len(set(self._labels.values())) + 1}"
+        for each in (name, short):
+            if len(each) > 1 and each not in _NO_NAMES and not is_loopback(each):
+                self._labels.setdefault(each, label)
 
     def __call__(self, text: str) -> str:
-        """Return a text, redacted: as a terminal shows it, with as many lines as before.
-
-        It is searched with characters in place of their numbers (`%3D`, `\\u003d`). Lines in which
-        nothing is found stay as they are.
-        """
-        text = shown(self._without_known(text))
-        plain = decoded(text)
-        found = replace_secrets(self._without_known(plain), self._secret)
-        if self._names is not None:
-            found = self._names.replace(found)
-        if plain == text:
-            return found
-        lines = zip(text.split("\n"), plain.split("\n"), found.split("\n"), strict=True)
-        return "\n".join(line if new == old else new for line, old, new in lines)
-
-    def _without_known(self, text: str) -> str:
-        joined = _joined(text) if self._known else ""
+        """Return a text, redacted: as a terminal shows it."""
+        text = shown(text)
         for spelled, secret in self._known.items():
-            if len(spelled) >= _FEWEST_BROKEN and spelled in joined:
-                pattern = _BREAK.join(map(re.escape, spelled))
-            elif spelled in text:
-                pattern = re.escape(spelled)
-                if len(spelled) < _FEWEST_IN_WORDS:
-                    pattern = rf"(?<![A-Za-z0-9]){pattern}(?![A-Za-z0-9])"
-            else:
-                continue
-            text = re.sub(pattern, functools.partial(_by_lines, self._secret(secret)), text)
-        return text
+            if spelled in text:
+                text = text.replace(spelled, self._secret(secret))
+        text = replace_secrets(text, self._secret)
+        return self._names.sub(self._name, text)
+
+    def _name(self, found: re.Match[str]) -> str:
+        return self.names.setdefault(found[0].lower(), self._labels[found[0].lower()])
 
     def _secret(self, text: str) -> str:
         if not text or text == self._mask or _REPLACED.fullmatch(text):
@@ -120,20 +113,21 @@ class Redactor:
     def value(self, value: Any, name: str = "") -> Any:
         """Return a value of JSON with its texts redacted; `name`: of the field that has it."""
         if isinstance(value, str):
-            return self._secret(value) if is_secret_value(name, value) else self._text(value)
+            if is_secret_value(name, value):
+                return self._secret(value)
+            return value if value in _own_words() else self(value)
         if isinstance(value, dict):
-            return {self._text(key): self.value(each, key) for key, each in value.items()}
-        if not isinstance(value, list):
-            return value
-        items, before = [], ""
-        for each in value:  # what follows an option may be a secret by its name
-            is_value = before[:1] == "-" and "=" not in before and str(each)[:1] != "-"
-            items.append(self.value(each, before if is_value else name))
-            before = each if isinstance(each, str) else ""
-        return items
-
-    def _text(self, text: str) -> str:
-        return text if text in self._words else self(text)
+            return {
+                key if _FIELD.fullmatch(key) else self(key): self.value(each, key)
+                for key, each in value.items()
+            }
+        if isinstance(value, list):  # what follows an option may be a secret by its name
+            pairs = zip(["", *map(str, value)], value, strict=False)
+            return [
+                self.value(each, name if before[:1] != "-" or str(each)[:1] == "-" else before)
+                for before, each in pairs
+            ]
+        return value
 
     def json(self, line: str) -> str:
         """Return a text that is JSON, or any text, redacted."""
@@ -144,56 +138,18 @@ class Redactor:
             return self(line)
 
 
-def _by_lines(label: str, found: re.Match[str]) -> str:
-    return re.sub(r"[^\r\n]+", lambda _: label, found[0])
-
-
-def _joined(text: str) -> str:
-    """Return a text without what may break a secret in it."""
-    return "".join(text.replace("\\\n", "").split()).translate(_FRAMES)
-
-
-def _spelled(secrets: Iterable[str]) -> dict[str, str]:
-    """Return the secrets by how they stand in texts, without breaks: the longest first."""
-    found: dict[str, str] = {}
-    for secret in secrets:
-        for spelling in _spellings(secret):
-            for each in (spelling, shown(spelling), decoded(spelling)):
-                if is_distinct(each):
-                    joined = _joined(each)
-                    is_exact = len(joined) < _FEWEST_BROKEN or "|" in each
-                    found.setdefault(each if is_exact else joined, secret)
-    return dict(sorted(found.items(), key=lambda item: len(item[0]), reverse=True))
-
-
 def _spellings(secret: str) -> Iterator[str]:
-    """Yield how a value stands in texts: as it is, in JSON, in YAML, in Python's `repr`, in a URL.
+    """Yield how a value stands in texts: as it is, in JSON, in Python's `repr`, in a URL, in HTML.
 
     A value of several lines stands in a text line by line.
     """
-    for text in dict.fromkeys((secret, secret.strip())):
-        yield text
-        for as_json in (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
-            yield as_json
-            yield json.dumps(as_json)[1:-1]  # JSON in JSON
-        yield repr(text)[1:-1]
-        yield text.replace("'", "''")
-        yield quote(text, safe="", errors="replace")
-        yield quote(text, errors="replace")
-        yield html.escape(text)
-        yield text.encode("utf-8", "replace").hex()
-        yield from _base64(text.encode("utf-8", "replace"))
-    yield from (line for line in secret.split("\n") if len(line) >= 2 * FEWEST_CHARACTERS)
-
-
-def _base64(text: bytes) -> Iterator[str]:
-    """Yield how bytes stand in the base64 form of a longer text: it depends on what is before."""
-    for before in range(3 if len(text) >= _FEWEST_BROKEN else 0):
-        encoded = base64.b64encode(bytes(before) + text).decode()
-        # What the bytes around it have a part in is left out.
-        whole = encoded[(before * 8 + 5) // 6 : (before + len(text)) * 8 // 6]
-        yield whole
-        yield whole.replace("+", "-").replace("/", "_")
+    as_json = json.dumps(secret)
+    for quoted in (as_json, json.dumps(as_json[1:-1]), json.dumps(secret, ensure_ascii=False)):
+        yield quoted[1:-1]
+    yield from (secret, repr(secret)[1:-1], html.escape(secret))
+    yield from (quote(secret, errors="replace"), quote(secret, safe="", errors="replace"))
+    yield from (line for line in secret.split("\n") if len(line) >= _FEWEST_CHARACTERS)
+    yield base64.b64encode(secret.encode("utf-8", "replace")).decode()
 
 
 def secret_values(folder: JobFolder, environ: Mapping[str, str] = os.environ) -> list[str]:
