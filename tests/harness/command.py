@@ -72,6 +72,8 @@ class Distrun:
         self.cwd = cwd
         self.argv = PLAIN
         self._started: list[subprocess.Popen[Any]] = []
+        self._above: list[subprocess.Popen[Any]] = []
+        """Those of another command, which starts distrun's."""
 
     def __call__(
         self,
@@ -126,6 +128,8 @@ class Distrun:
         """
         process = self.popen(args, below, **options)
         self._started.append(process)
+        if below:
+            self._above.append(process)
         return process
 
     def write_tool(self) -> Path:
@@ -191,7 +195,7 @@ class Distrun:
     def close(self) -> None:
         for process in self._started:
             if process.poll() is None:
-                if process.args[0] != self.argv[0]:  # type: ignore[index]  # it would leave distrun
+                if process in self._above:  # it would leave distrun
                     for each in descendants(process.pid):
                         with contextlib.suppress(psutil.NoSuchProcess):
                             each.kill()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 from harness.command import Distrun
@@ -30,11 +28,7 @@ def test_three_commands_lead_to_two_workers_on_two_nodes(slurm: Cluster, distrun
     ))  # fmt: skip
     assert found is not None
     assert len(found[1].splitlines()) == 3
-    folder = distrun.cwd / "bin"
-    folder.mkdir()
-    tool = folder / "distrun"
-    tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m distrun "$@"\n')
-    tool.chmod(0o755)
+    folder = distrun.write_tool()
     (folder / "sitecustomize.py").write_text(STARTS)
     paths = {name: f"{folder}{os.pathsep}{os.environ[name]}" for name in ("PATH", "PYTHONPATH")}
     done = subprocess.run(
