@@ -16,12 +16,6 @@ def python(distrun: Distrun, code: str, name: str = "own.py") -> str:
     return f"{sys.executable} {name}"
 
 
-def by_itself(distrun: Distrun, code: str) -> dict[str, object]:
-    """A program whose tasks need not meet, however long they run: that would be told, too."""
-    (distrun.cwd / "own.py").write_text(code)
-    return {"command": [sys.executable, "own.py"], "tf_config": "mine"}
-
-
 def test_a_hidden_exception_is_told_everywhere_and_a_failure_if_strict(distrun: Distrun) -> None:
     script = f"n=$(echo 1 | cat)\n{python(distrun, RAISES)} || true"
     done = distrun.launch(script)
@@ -37,25 +31,6 @@ def test_a_hidden_exception_is_told_everywhere_and_a_failure_if_strict(distrun: 
         assert done.returncode == FAILED, done.stderr
         assert f"it succeeded only in part: worker:0, worker:1 {HIDDEN}" in done.stderr
     assert distrun("wait").returncode == FAILED
-
-
-THREAD = """import atexit, multiprocessing, os, threading
-def train(): print("step 3", flush=True); raise ValueError("batch size 0")
-t = threading.Thread(target=train); p = multiprocessing.Process(target=train)
-match os.environ["DISTRUN_RANK"]:
-    case "0": t.start(); t.join(); print("done")
-    case "1": t.start(); t.join(); print("step 4")
-    case "2": p.start(); p.join(); print("done")
-    case "3": atexit.register(train)
-"""
-
-
-def test_an_exception_that_ended_a_thread_or_a_child(distrun: Distrun) -> None:
-    done = distrun.launch("", workers=4, program=by_itself(distrun, THREAD))
-    assert done.returncode == 0, done.stderr
-    told = "exited 0 although an exception ended a thread, a child, or what was called at the exit"
-    (warning,) = distrun.status()["warnings"]
-    assert warning.startswith(f"worker:0, worker:2, worker:3 {told}")
 
 
 MEET = """

@@ -34,24 +34,22 @@ def test_a_task_that_replaces_its_log_or_its_index_fails_by_its_own_exit(distrun
     assert distrun("ps", "-a", timeout=SECONDS).returncode == 0
 
 
-NAMES = ("plan.json", "spec.json", "spec.yaml", "batch.json", "events.jsonl")
+NAMES = ("plan.json", "spec.json", "events.jsonl")
 
 
 def test_no_command_waits_for_a_pipe_or_fails_of_a_folder(distrun: Distrun) -> None:
     assert distrun.launch("exit 3", workers=1).returncode == 3
     (folder,) = (distrun.home / "jobs").iterdir()
     for path in (folder / name for name in NAMES):
-        text = path.read_bytes() if path.exists() else None
-        path.unlink(missing_ok=True)
+        text = path.read_bytes()
+        path.unlink()
         os.mkfifo(path)
         for command in (["status"], ["ps"], ["logs"], ["bundle", "-o", "/dev/null"]):
             done = distrun(*command, timeout=SECONDS)
             assert "Traceback" not in done.stderr, (path.name, command)
-        if path.name in ("plan.json", "events.jsonl"):  # what else it reads, the others read too
-            assert "Traceback" not in distrun("report", "-o", "-", timeout=SECONDS).stderr
+        assert "Traceback" not in distrun("report", "-o", "-", timeout=SECONDS).stderr
         path.unlink()
-        if text is not None:
-            path.write_bytes(text)
+        path.write_bytes(text)
 
     (folder / "logs").rename(folder / "former")
     (folder / "logs").touch()
