@@ -95,10 +95,14 @@ def test_what_is_suspended_hangs_no_command_even_with_a_full_queue(distrun: Dist
 
 
 def test_an_agent_that_was_stopped_still_reports_the_exit_of_a_task(distrun: Distrun) -> None:
-    launch = distrun.launched("until test -e go; do sleep 0.02; done; exit 3", workers=1)
-    for pid in [distrun.victim_of(who, launch) for who in ("guard", "agent")]:
-        os.kill(pid, signal.SIGSTOP)
-    (distrun.cwd / "go").touch()
+    """Its guard resumes it, and the supervisor both."""
+    script = "until test -e go-$DISTRUN_ATTEMPT; do sleep 0.02; done; exit 3"
+    launch = distrun.launched(script, workers=1, restart={"max": 1, "backoff": "10ms"})
+    for attempt, victims in enumerate((["agent"], ["guard", "agent"])):
+        wait_until(lambda: distrun.status()["tasks"][0]["attempt"] == attempt)  # noqa: B023
+        for pid in [distrun.victim_of(who, launch) for who in victims]:
+            os.kill(pid, signal.SIGSTOP)
+        (distrun.cwd / f"go-{attempt}").touch()
     assert launch.wait(60) == 3
 
 

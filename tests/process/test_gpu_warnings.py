@@ -23,8 +23,7 @@ def test_more_gpus_than_there_are(distrun: Distrun, monkeypatch: pytest.MonkeyPa
         return done.returncode, done.stderr
 
     far = {"cluster": {"worker": {"count": 2, "gpus": 9}}, "hosts": ["far1", "far2"]}
-    for keys in ({}, far):
-        assert "warning" not in told("validate", **keys)[1]
+    assert "warning" not in told("validate", **far)[1]
     assert not (distrun.cwd / "asked").exists(), "asked though the spec asks for nothing here"
 
     asks: Any = {"cluster": {"worker": {"count": 2, "gpus": 2}}}
@@ -37,6 +36,5 @@ def test_more_gpus_than_there_are(distrun: Distrun, monkeypatch: pytest.MonkeyPa
         assert code == 65
         assert warned in said
 
-    assert "warning" not in told("validate", "--set", "cluster.worker.count=1", **asks)[1]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert "ask for 4 GPUs, and it has 1" in told("validate", **asks)[1]
