@@ -9,10 +9,8 @@ from harness.command import Distrun
 
 SLIPS = {
     "train.py": "No such command 'train.py'. Use 'distrun run train.py'.",
-    "job.yaml": "No such command 'job.yaml'. Use 'distrun launch job.yaml'.",
     "lanch job.yaml": "",
     "launch -n 2 train.py --epochs 3": "is a Python script, not a YAML file\n  distrun run",
-    "launch job.yml": "",
     "plan job.yaml --epochs=3": "distrun plan job.yaml -- --epochs",
     "plan job.yaml --strct": "Did you mean '--strict'?",
     "run --num-workers 2 train.py": "",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -24,22 +21,6 @@ from harness.values import not_none
 from harness.waiting import SOON, wait_until
 
 IGNORES_TERM = 'trap "" TERM; echo >>up; while :; do sleep 0.1; done'
-# Holds a job's lock and ends each channel at its first message, as a supervisor of an earlier
-# version that does not understand it.
-OTHER_VERSION = """
-import sys
-from pathlib import Path
-from typing import Any
-from distrun.job import folder as job_folder
-folder = job_folder.create(job_folder.JobFolder(Path(sys.argv[1])), b"name: x\\n")
-server = folder.listen()
-server.setblocking(True)
-print("ready", flush=True)
-while True:
-    client, _ = server.accept()
-    client.recv(1)
-    client.close()
-"""
 
 
 @pytest.mark.parametrize("with_agent", [False, True])
@@ -92,20 +73,6 @@ def test_kill_all_ends_lost_jobs_and_what_ended_ones_have_left(distrun: Distrun)
     assert (again.returncode, again.stderr) == (0, "")
 
 
-@contextlib.contextmanager
-def supervisor_of_another_version(home: Path) -> Iterator[str]:
-    folder = home / "jobs" / "other-abc234"
-    process = subprocess.Popen(
-        [sys.executable, "-c", OTHER_VERSION, os.fspath(folder)], stdout=subprocess.PIPE
-    )
-    try:
-        assert not_none(process.stdout).readline() == b"ready\n"
-        yield folder.name
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def answer_to(distrun: Distrun, job: str, request: dict[str, Any]) -> dict[str, Any]:
     connection = not_none(JobStore(distrun.home).find(job).connect())
     connection.settimeout(SOON)
@@ -118,41 +85,30 @@ def answer_to(distrun: Distrun, job: str, request: dict[str, Any]) -> dict[str, 
 def test_a_request_that_a_supervisor_does_not_understand_is_answered_and_shown(
     distrun: Distrun,
 ) -> None:
-    job = distrun.detached("exec sleep 600", workers=1)
-    for request in ({"type": "Watch", "version": 999}, {"type": "NoSuchKind"}):
-        answer = answer_to(distrun, job, request)
-        assert (answer["type"], answer["exit_code"]) == ("Refused", 69)
-        assert ("request_version_differs" in str(answer)) is ("version" in request)
-    later = "import distrun.agent.protocol.channel as channel; channel.PROTOCOL = 999; "
-    code = f"{later}import sys; from distrun.__main__ import main; sys.exit(main())"
-    distrun.argv = (sys.executable, "-c", code)
-    for words in (["kill"], ["logs", "-f"], ["stacks"]):
-        done = distrun(*words, job)
-        assert done.returncode == 69, done.stderr
-        assert "another version of distrun" in done.stderr
-    distrun.argv = (sys.executable, "-m", "distrun")
-    assert distrun.status(job)["state"] == "running"
-    assert distrun("kill", job).returncode == 0
-
-
-def test_several_jobs_are_told_apart_and_the_worst_exit_counts(distrun: Distrun) -> None:
-    runs = distrun.detached("exec sleep 600", workers=1)
+    """Other jobs are ended all the same, and the worst exit code counts."""
     lost = distrun.detached(IGNORES_TERM, workers=1)
+    runs = distrun.detached("exec sleep 600", workers=1)
     wait_until((distrun.cwd / "up").exists)
     task = distrun.lose(lost)
     waited = distrun("wait", lost)
     assert waited.returncode == 70
     assert f"its tasks still run; to end them: distrun kill {lost}" in waited.stderr
-    with supervisor_of_another_version(distrun.home) as other:
-        done = distrun("kill", other, lost, runs)
-        waited = distrun("wait", other, "--timeout", "500ms")
-    assert done.returncode == 69
-    assert f"the supervisor of job {other} (process " in done.stderr
-    assert "lives, and does not understand this command" in done.stderr
-    assert f"job {other} has ended" not in done.stderr
-    assert waited.returncode == 124, "the end of a channel is not the end of the job"
-    assert f"job {runs} has ended" in done.stderr
+    for request in ({"type": "Watch", "version": 999}, {"type": "NoSuchKind"}):
+        answer = answer_to(distrun, runs, request)
+        assert (answer["type"], answer["exit_code"]) == ("Refused", 69)
+        assert ("request_version_differs" in str(answer)) is ("version" in request)
+    later = "import distrun.agent.protocol.channel as channel; channel.PROTOCOL = 999; "
+    code = f"{later}import sys; from distrun.__main__ import main; sys.exit(main())"
+    usual, distrun.argv = distrun.argv, (sys.executable, "-c", code)
+    for words in (["logs", "-f", runs], ["stacks", runs], ["kill", runs, lost]):
+        done = distrun(*words)
+        assert done.returncode == 69, done.stderr
+        assert "another version of distrun" in done.stderr
+    distrun.argv = usual
+    assert f"the supervisor of job {lost} had died; ended " in done.stderr
     assert not alive(task)
+    assert distrun.status(runs)["state"] == "running"
+    assert distrun("kill", runs).returncode == 0
 
 
 def test_two_kills_at_once_of_a_lost_job(distrun: Distrun) -> None:

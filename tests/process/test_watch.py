@@ -44,18 +44,18 @@ def test_tasks_the_log_and_the_stacks_of_the_chosen_one(
     distrun: Distrun, terminal: OpenTerminal
 ) -> None:
     (distrun.cwd / "held.py").write_text(HELD)
-    job = distrun.detached(f"exec {sys.executable} held.py", workers=12)
-    window = terminal("watch", job, columns=60, rows=20)
+    job = distrun.detached(f"exec {sys.executable} held.py", workers=6)
+    window = terminal("watch", job, columns=60, rows=14)
     shows(window, job, "TASK", "STATE", "MEM", "worker:0", "log of worker:0", "begun worker:0")
     window.type("\x1b[B")  # down
     shows(window, "log of worker:1", "begun worker:1")
-    window.type("/:11\r")
-    shows(window, "log of worker:11", "begun worker:11", "Show all")
-    wait_until(lambda: re.search(r"worker:11 +running", window.text()), what="whole cells")
+    window.type("/:5\r")
+    shows(window, "log of worker:5", "begun worker:5", "Show all")
+    wait_until(lambda: re.search(r"worker:5 +running", window.text()), what="whole cells")
     window.type("s")
-    shows(window, "where worker:11 stands", "held.py:4")
+    shows(window, "where worker:5 stands", "held.py:4")
     window.type("l")
-    wait_until(lambda: window.text().count("log of worker:11") > 1)
+    wait_until(lambda: window.text().count("log of worker:5") > 1)
     window.type("\x1b")
     window.resize(60, 12)
     window.process.send_signal(signal.SIGWINCH)
@@ -80,7 +80,7 @@ def test_stop_asks_first(distrun: Distrun, terminal: OpenTerminal) -> None:
         window.type("/")  # nothing while the question is open
         return "tasks, states or hosts" in window.text()
 
-    wait_until(is_answered)
+    wait_until(is_answered, interval=0.3)
     asked = window.text().count(QUESTION)
     window.type("\r")
 
@@ -88,7 +88,7 @@ def test_stop_asks_first(distrun: Distrun, terminal: OpenTerminal) -> None:
         window.type("k")
         return window.text().count(QUESTION) > asked
 
-    wait_until(asks_again)
+    wait_until(asks_again, interval=0.3)
     assert distrun.status(job)["state"] == "running"
     window.type("y")
     shows(window, "stopped by distrun watch")

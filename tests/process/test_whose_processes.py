@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -12,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from distrun.agent.linux import facts, job_processes, labels, processes
@@ -43,9 +45,17 @@ def start(tmp_path: Path) -> Iterator[Start]:
         shells.append(subprocess.Popen(words, start_new_session=True))
 
     before = descendants(os.getpid())
+
+    def end_all() -> bool:
+        """This process adopts what shells leave."""
+        left = [each for each in descendants(os.getpid()) - before if alive(each)]
+        for each in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+        return not left
+
     yield run
-    for each in descendants(os.getpid()) - before:  # this process adopts what shells leave
-        each.kill()
+    wait_until(end_all)
     for shell in shells:
         shell.wait()
 
@@ -169,6 +179,21 @@ def test_a_tasks_first_process_is_known_by_its_id_and_its_start(
             is_own = seconds == 0.0 and namespace != "another"
             expected = {pid: "worker:0"} if is_own else {}
             assert found(Traces("", namespace, first, "")) == expected, (seconds, namespace)
+
+
+def test_only_the_process_that_was_seen_is_signalled() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        seen = processes.find(child.pid)
+        assert seen is not None
+        assert not processes.send(seen._replace(started=seen.started - 1), signal.SIGKILL)
+        assert child.poll() is None
+        assert processes.send(seen, signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+        assert not processes.send(seen, signal.SIGKILL)
+    finally:
+        child.kill()
+        child.wait()
 
 
 THREAD = f"""exec {sys.executable} -c '
