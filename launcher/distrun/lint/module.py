@@ -55,6 +55,11 @@ class Use(NamedTuple):
         return isinstance(self.node, ast.Import | ast.ImportFrom | ast.alias)
 
     @property
+    def is_patch(self) -> bool:
+        """Whether it sets an attribute of what is not its own."""
+        return self.name.endswith("=") and "()" not in self.name
+
+    @property
     def arguments(self) -> dict[str | int | None, ast.expr]:
         """Those of a call, by number or name."""
         if not isinstance(self.node, ast.Call):
@@ -84,8 +89,6 @@ class Module:
         blocks: the uses in each function, and (None) outside, in the order in which they run.
         functions: those at the top, by dotted name.
         words: its names, attributes and texts, and `while` if it has such a loop.
-        patched: the dotted names of attributes that it sets.
-        compares_roles: whether it compares something with a role.
     """
 
     def __init__(self, name: str, shown: str, text: str, tree: ast.Module, package: str) -> None:
@@ -95,8 +98,6 @@ class Module:
         self.functions = {f"{name}.{each.name}": each for each in tree.body
                           if isinstance(each, _FUNCTIONS)}  # fmt: skip
         self.words: set[str] = set()
-        self.patched: set[str] = set()
-        self.compares_roles = False
         self._values = {each.targets[0]: each.value for each in ast.walk(tree)
                         if isinstance(each, ast.Assign) and len(each.targets) == 1}  # fmt: skip
         self._names: dict[ast.AST, str] = {}
@@ -161,9 +162,6 @@ class Module:
             words |= {each.name for each in node.body if isinstance(each, _FUNCTIONS)}
         elif isinstance(node, _FUNCTIONS) and node.decorator_list:
             words.add(node.name)
-        elif isinstance(node, ast.Compare | ast.MatchValue):
-            roles = rf"\b({_ROLES}|task_type|job_name)\b"
-            self.compares_roles |= bool(re.search(roles, ast.unparse(node)))
         self.words |= {each for each in words if isinstance(each, str)}
 
     def _bindings(self, node: ast.AST) -> Iterator[tuple[str, str | ast.expr]]:
@@ -228,7 +226,7 @@ class Module:
             if isinstance(node, ast.Call) or not name.endswith("()"):  # else what a call returned
                 yield name, node
         elif isinstance(node, ast.Attribute):
-            self.patched.add(self.name_of(node))
+            yield f"{self.name_of(node)}=", node
         elif isinstance(node, ast.Subscript) and not is_read:
             yield f"{self.name_of(node.value)}[]", node
         elif isinstance(node, ast.Constant) and node.value in _NOTED_TEXTS:

@@ -1,4 +1,4 @@
-"""Rules about names that TensorFlow 2 and Keras 3 do not have."""
+"""The rule about names that Keras 3 does not have."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 from distrun.lint.module import packages
 from distrun.spec.tensorflow_versions import (
     FILE_ENDINGS,
-    GONE,
     KERAS_2,
     KERAS_2_WITHOUT_TENSORFLOW,
-    TENSORFLOW_1,
     Removed,
 )
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from distrun.spec.problems import Problem
 
 COLLECTIVE = "MultiWorkerMirroredStrategy"
+_KERAS = re.compile(r"(?:tensorflow\.)?keras\.(.+)")
 _HERE = "Keras 3, which tf.keras is here,"
 _OLD_KERAS = {
     "tensorflow": ", or use Keras 2: write program.keras: 2, and pip install tf_keras",
@@ -32,41 +31,19 @@ _OLD_KERAS = {
 }
 
 
-def _references(program: Program, package: str) -> Iterator[tuple[Use, str]]:
-    """The uses of a package that run, with their names in it; none if the program patches it."""
-    if not any(re.match(rf"{package}\.[^()]*$", each) for each in program.patched):
-        for use in program.running:
-            found = re.match(rf"{package}\.(.+)", use.name)
-            if found and not (use.is_import and use.functions):
-                yield use, found[1]
-
-
-def tensorflow_1(program: Program, _: Spec) -> Iterator[Problem]:
-    """TensorFlow 2 fails at these names; most are in tf.compat.v1."""
-    reported = set[str]()
-    package = rf"tensorflow(?:\.compat\.v1(?=\.(?:{'|'.join(GONE)})\b))?"
-    for use, full in _references(program, package):
-        for name in packages(full)[:2]:
-            module, last = name.rpartition(".")[::2]
-            if name not in GONE and last not in TENSORFLOW_1.get(module, ()):
-                continue
-            message = f"tf.{name} is of TensorFlow 1: TensorFlow 2 does not have it"
-            hint = f"write tf.compat.v1.{name}, or its successor in TensorFlow 2"
-            if name not in reported:
-                yield use.problem(GONE.get(name, message), "" if name in GONE else hint)
-            reported.add(name)
-            break
-
-
 def keras_2(program: Program, spec: Spec) -> Iterator[Problem]:
     """`tf.keras` is Keras 3 since TensorFlow 2.16, and refuses what Keras 2 took."""
-    if (program.keras or 2) < 3 or "TF_USE_LEGACY_KERAS" in program.words:
+    is_keras_2 = (program.keras or 2) < 3 or "TF_USE_LEGACY_KERAS" in program.words
+    if is_keras_2 or any(_KERAS.match(use.name) and use.is_patch for use in program.uses):
         return
     reported = set[str]()
     trains_together = any(use.name.endswith(f".{COLLECTIVE}()") for use in program.running)
     several = sum(role.count for role in spec.roles) > 1
-    for use, full in _references(program, r"(?:tensorflow\.)?keras"):
-        name = re.sub(r"^(models\.)?(Model|Sequential)\(\)", "Model()", full)
+    for use in program.running:
+        found = _KERAS.match(use.name)
+        if found is None or use.is_patch or (use.is_import and use.functions):
+            continue
+        name = re.sub(r"^(models\.)?(Model|Sequential)\(\)", "Model()", found[1])
         called = name.removesuffix("()") if name.endswith("()") else ""
         key, removed = _removed(name, is_alone=use.top == "keras")
         refused = [each for each in use.arguments if removed and each in removed.keywords]

@@ -37,7 +37,7 @@ class Program:
     Attributes:
         modules: by name, the script first, as `__main__`. Empty if that could not be parsed.
         uses: those of all modules.
-        words, patched: those of all modules.
+        words: those of all modules.
         beside: the first names of modules that are beside the script.
         files: the files that were read.
         faults: line, column and message of the syntax error of each file that has one.
@@ -72,7 +72,6 @@ class Program:
                 waiting += [each for use in module.uses for each in self._files_of(use)]
         self.uses = [use for module in self.modules.values() for use in module.uses]
         self.words = frozenset[str]().union(*(each.words for each in self.modules.values()))
-        self.patched = frozenset[str]().union(*(each.patched for each in self.modules.values()))
 
     @functools.cached_property
     def running(self) -> list[Use]:
@@ -123,16 +122,6 @@ class Program:
         uses = self.certain if self.modules else []
         return {*self.files[:1], *(path for use in uses for _, path, _ in self._files_of(use))}
 
-    def lacks(self, name: str) -> bool:
-        """Whether a package beside the script lacks a module, and does not make it otherwise."""
-        parent, _, last = name.rpartition(".")
-        package = self.modules.get(parent)
-        if package is None or package.package != parent or name in self.modules:
-            return False
-        inside = _modules_in(os.path.join(self.folder, *parent.split(".")))
-        makes_modules = package.words & {"__path__", "__getattr__", "modules"}
-        return bool(inside) and last not in inside and not makes_modules
-
     def _files_of(self, use: Use) -> Iterator[tuple[str, str, str]]:
         """Name, file and package of each module beside the script that an import may run."""
         names = packages(use.name) if use.is_import else []
@@ -149,10 +138,6 @@ class Program:
         try:
             with open_regular_file(path, follow_link=True) as file:
                 text = file.read(_LARGEST_FILE + 1) or b""  # None: /proc/kmsg has nothing new
-        except FileNotFoundError:
-            is_there = os.path.lexists(path)
-            self.unread[shown] = f"it is {'no regular file' if is_there else 'not on this machine'}"
-            return None
         except (OSError, ValueError) as error:
             self.unread[shown] = f"it cannot be read ({getattr(error, 'strerror', None) or error})"
             return None

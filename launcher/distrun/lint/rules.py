@@ -6,19 +6,18 @@ import ast
 import posixpath
 import re
 import shlex
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
-from distrun.frozen import replace
 from distrun.lint.module import UNKNOWN, Sure, Use
-from distrun.lint.old_names import COLLECTIVE, keras_2, tensorflow_1
+from distrun.lint.old_names import COLLECTIVE, keras_2
 from distrun.spec.model import OWN_PORT
 from distrun.spec.problems import Problem, nearest, quoted, unchecked_problem
 from distrun.spec.tensorflow_versions import INDEPENDENT_NAMES, OTHER_RESOLVERS, STARTING_CALLS
 from distrun.strategies import STRATEGIES, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from distrun.lint.program import Program
     from distrun.spec.model import Spec
@@ -28,9 +27,8 @@ _STRATEGY = re.compile(
     r"tensorflow\.(?:compat\.v[12]\.)?distribute\.(?:experimental\.)?"
     rf"({'|'.join(STRATEGIES_BY_CLASS)})(\(\))?"
 )
-_MOST_ALIKE = 20
-"""Warnings of one rule that are shown; the last says how many more there are."""
 _VARIABLE = "TF_CONFIG"
+_CONNECTS = ".experimental_connect_to_cluster()"
 
 
 # The strategy ------------------------------------------------------------------------------
@@ -134,13 +132,12 @@ def _sets_variable(use: Use) -> bool:
 
 def early_connection(program: Program, spec: Spec) -> Iterator[Problem]:
     """Members of a group start their servers with the strategy: one that connects first waits."""
-    if STRATEGIES[spec.strategy].tf_config and Role.PS not in STRATEGIES[spec.strategy].roles:
-        yield from _first(
-            program.certain,
-            r".*\.experimental_connect_to_cluster\(\)",
-            "each task waits here for servers that only the strategy starts",
-            "remove this line: the strategy connects to the cluster by itself",
-        )
+    row = STRATEGIES[spec.strategy]
+    uses = program.certain if row.tf_config and Role.PS not in row.roles else []
+    use = next((each for each in uses if each.name.endswith(_CONNECTS)), None)
+    if use is not None:
+        message = "each task waits here for servers that only the strategy starts"
+        yield use.problem(message, "remove this line: the strategy connects by itself")
 
 
 def tf_config_line(program: Program) -> tuple[str, bool]:
@@ -161,6 +158,7 @@ urllib uuid warnings yaml zipfile
 """
 _KNOWN = frozenset(_KNOWN_NAMES.split())
 """Modules that start no server of a cluster."""
+_ROLES = {"chief", "worker", "ps", "evaluator", "master"}
 _WAITS = {"pause", "sleep", "wait", "target", "serve_forever", "sigwait", "input", "while"}
 """What keeps a process that has a server alive, or uses the server."""
 _RUNS_SERVERS = {"train_and_evaluate", "distribute_coordinator", "GrpcServer"}
@@ -195,16 +193,13 @@ def servers(program: Program, spec: Spec) -> Iterator[Problem]:
             f"the program starts a server, but never waits at it: the tasks of {tasks} end at once",
             "call join() of the server",
         )
-    elif all_join and not any(each.compares_roles for each in program.modules.values()):
-        chief = ", the chief, too" if _has_chief(spec) else ""
+    elif all_join and not program.words & _ROLES:
+        has_chief = any(each.role is Role.CHIEF and each.count for each in spec.roles)
+        chief = ", the chief, too" if has_chief else ""
         yield all_join[0].problem(
             f"every task waits at its server here{chief}: nobody trains",
             f"do this only where the task is a {' or '.join(serving)}",
         )
-
-
-def _has_chief(spec: Spec) -> bool:
-    return any(each.role is Role.CHIEF and each.count for each in spec.roles)
 
 
 # Keys of the spec --------------------------------------------------------------------------
@@ -215,14 +210,6 @@ _DIRECTED = r"tensorflow\.distribute\.(experimental\.)?ParameterServerStrategy(V
 
 def unsaid_independence(program: Program, spec: Spec) -> Iterator[Problem]:
     """Without `workers`, the workers of parameter servers are servers that the chief directs."""
-    if Role.PS in STRATEGIES[spec.strategy].roles and not _has_chief(spec):
-        yield from _first(
-            program.running,
-            rf"{_DIRECTED}\(\)",
-            "the program creates ParameterServerStrategy, which needs a chief, and the cluster has "
-            "none",
-            "add 'chief: 1' to cluster",
-        )
     use = independent_use(program)
     if use and spec.workers is None and STRATEGIES[spec.strategy].independent:
         message = "is for workers that train by themselves, and the spec does not say that these do"
@@ -243,8 +230,10 @@ def independent_use(program: Program | None) -> Use | None:
 
 def own_port(program: Program, spec: Spec) -> Iterator[Problem]:
     """A program that listens at its address finds the port bound, unless the spec says that."""
-    if not spec.says_port:
-        yield from _first(program.uses, "'DISTRUN_ADDRESS'", *OWN_PORT)
+    uses = () if spec.says_port else program.uses
+    use = next((each for each in uses if each.name == "'DISTRUN_ADDRESS'"), None)
+    if use is not None:
+        yield use.problem(*OWN_PORT)
 
 
 # Modules -----------------------------------------------------------------------------------
@@ -282,10 +271,6 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
         if use.name == UNKNOWN and use.module is main:
             message = "a script has no package, so that this relative import fails"
             yield use.problem(message, as_module, is_certain=True)
-        if isinstance(use.node, ast.stmt) and program.lacks(use.name):
-            parent, last = use.name.rsplit(".", 1)
-            message = f"the package {parent} does not have the module {last!r}"
-            yield use.problem(message, "correct the name")
     for top, use in imported_modules(program).items():
         near = nearest(top, program.beside)
         hint = "install it for this interpreter, or correct the name"
@@ -322,19 +307,13 @@ def no_start(program: Program, _: Spec) -> Iterator[Problem]:
 # All rules ---------------------------------------------------------------------------------
 
 
-def _first(uses: Iterable[Use], name: str, message: str, hint: str) -> Iterator[Problem]:
-    """A warning about the first use of a name of this form."""
-    found = (use for use in uses if re.fullmatch(name, use.name))
-    yield from (use.problem(message, hint) for use in islice(found, 1))
-
-
 def short(use: Use) -> str:
     """A name as programs write it, with `tf` for tensorflow."""
     return re.sub(r"^tensorflow\b", "tf", use.name).removesuffix("()")
 
 
 Rule: TypeAlias = "Callable[[Program, Spec], Iterator[Problem]]"
-PROGRAM_RULES: tuple[Rule, ...] = (tensorflow_1, keras_2, missing_module, no_start)
+PROGRAM_RULES: tuple[Rule, ...] = (keras_2, missing_module, no_start)
 """Rules that hold for every program, whatever its role."""
 RULES: tuple[Rule, ...] = (
     *(another_strategy, late_strategy, another_resolver, own_cluster, early_connection),
@@ -352,13 +331,8 @@ def check(program: Program, spec: Spec, rules: tuple[Rule, ...]) -> list[Problem
     files = {module.shown: number for number, module in enumerate(program.modules.values())}
     for rule in rules:
         try:
-            these = list(dict.fromkeys(rule(program, spec)))
+            found += dict.fromkeys(rule(program, spec))
         except Exception as error:  # noqa: BLE001 - the other rules go on
             unchecked[unchecked_problem(next(iter(files)), error)] = None
-            continue
-        found += these[:_MOST_ALIKE]
-        if len(these) > _MOST_ALIKE:
-            more = f"{found[-1].message} (and {len(these) - _MOST_ALIKE} more like this)"
-            found[-1] = replace(found[-1], message=more)
     found.sort(key=lambda one: (files.get(one.file, 0), one.line or 0, one.column or 0))
     return [*found, *unchecked]

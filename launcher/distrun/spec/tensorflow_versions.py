@@ -189,11 +189,8 @@ TENSORFLOW_1: dict[str, frozenset[str]] = {
 
 Found by comparing the two in TensorFlow 2.21.
 """
-GONE = {
-    "contrib": "TensorFlow 2 has no tf.contrib; parts of it are in tensorflow_addons and tf_slim",
-    "examples": "TensorFlow 2 has no tf.examples; use tf.keras.datasets",
-}
-"""Modules of TensorFlow 1 that tf.compat.v1 does not have either, with a reason."""
+GONE = frozenset({"contrib", "examples"})
+"""Modules of TensorFlow 1 that tf.compat.v1 does not have either."""
 
 
 class Removed(Frozen):

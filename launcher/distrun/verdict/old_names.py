@@ -25,7 +25,7 @@ def missing_name(line: str) -> str:
     return f"{module}.{match['name']}"
 
 
-_TOP_LEVEL = removed.TENSORFLOW_1[""] | removed.GONE.keys() | {"estimator"}
+_TOP_LEVEL = removed.TENSORFLOW_1[""] | removed.GONE | {"estimator"}
 TENSORFLOW_1 = frozenset(
     ".".join(filter(None, ("tensorflow", module, name)))
     for module, names in {**removed.TENSORFLOW_1, "": _TOP_LEVEL}.items()
