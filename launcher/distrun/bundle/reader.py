@@ -60,8 +60,9 @@ def is_known(name: str, folder: JobFolder) -> bool:
         *(folder.spec_file, folder.resolved_spec_file, folder.plan_file, folder.events_file),
         *(folder.supervisor_log, folder.batch_script, folder.batch_log),
     )
-    is_of_job = name in {ABOUT, *(each.name for each in files)}
-    return is_of_job or _TASK_FILE.fullmatch(name) is not None
+    # Earlier versions of distrun have packed a page and a README, too.
+    top = {ABOUT, "report.html", "README.txt", *(each.name for each in files)}
+    return name in top or _TASK_FILE.fullmatch(name) is not None
 
 
 class _Member(tarfile.TarInfo):

@@ -103,7 +103,8 @@ class Redactor:
         return self._names.sub(self._name, text)
 
     def _name(self, found: re.Match[str]) -> str:
-        return self.names.setdefault(found[0].lower(), self._labels[found[0].lower()])
+        name = found[0].lower()  # `re` takes other letters for the same, too
+        return self.names.setdefault(name, self._labels.get(name, "name"))
 
     def _secret(self, text: str) -> str:
         if not text or text == self._mask or _REPLACED.fullmatch(text):

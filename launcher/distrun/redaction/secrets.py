@@ -156,8 +156,13 @@ _VALUE = re.compile(
 
 def replace_secrets(text: str, replacement: Callable[[str], str]) -> str:
     """Return a text with what looks like a secret replaced."""
+
+    def without(found: re.Match[str]) -> str:
+        start, end = found.start(1) - found.start(), found.end(1) - found.start()
+        return found[0][:start] + replacement(found[1]) + found[0][end:]
+
     for pattern in _FORMS:
-        text = pattern.sub(lambda found: found[0].replace(found[1], replacement(found[1])), text)
+        text = pattern.sub(without, text)
     parts, done = [], 0
     for found in _NAME.finditer(text):
         name = found[0]
