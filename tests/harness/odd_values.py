@@ -10,7 +10,7 @@ DEEP, HUGE = "@deep", "@huge"
 """Stand for a list in 5,000 lists, and for a number of 5,000 digits."""
 ODD: Sequence[Any] = (
     *(float("inf"), float("-inf"), float("nan"), -1, 0, 1, 2, 300, 1 << 31, 1 << 53, 1 << 64),
-    *(10**400, 1e300, -1e300, 0.5, True, False, None, DEEP, HUGE),
+    *(10**400, 1e300, -1e300, 1e11, 0.5, True, False, None, DEEP, HUGE),
     *("", "x", "5", "worker:0", "evaluator:0", "worker:9", "a\nb", "\0", "\x05", "\ud800"),
     *("\udcff", "\x1b]52;c;eA==\x07", "\u202e", "\x9b31m", "x" * 5000, "../../../etc/passwd"),
     *("chief-0.log", "{}", "%s", "[red]"),

@@ -94,6 +94,13 @@ def test_a_report_that_nothing_asked_for_is_a_fault(world: World, message: Any) 
     assert world.receive(GOOD, protocol.LogData("chief-0.log", 3, b"true"))
 
 
+def test_a_time_that_is_too_late_once_it_is_corrected_is_the_latest_of_the_record(
+    world: World,
+) -> None:
+    assert world.receive(EVIL, protocol.Progress("evaluator:0", {"STEP": "1"}, 1e11))
+    assert world.progress["evaluator:0"].at == 1e11
+
+
 def test_a_host_that_reads_nothing_cannot_have_its_orders_repeated(world: World) -> None:
     """It claims damage again and again, and to have been asked to repeat its reports."""
     agent = world.agents[EVIL]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.protocol.stack_messages import ProgramRequested, StacksDumped
+from distrun.codec import RANGES
 from distrun.job import events
 from distrun.job.history import HistoryLog
 from distrun.job.stacks import places
@@ -125,7 +126,9 @@ class RunningTasks:
         """Note what tasks do while they run. Returns whether the report says that."""
         state = self._job.state
         if isinstance(report, (protocol.Progress, protocol.UsageSampled)):
-            report = report._replace(at=report.at + state.hosts[host].behind)
+            earliest, latest = RANGES["at"]  # of what the record can hold
+            at = min(max(earliest, report.at + state.hosts[host].behind), latest)
+            report = report._replace(at=at)
         if isinstance(report, (protocol.Progress, protocol.UsageSampled, protocol.TaskListening)):
             if report.task in self._tasks:
                 self._on_observation(self._tasks[report.task], report)
