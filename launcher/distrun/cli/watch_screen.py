@@ -368,6 +368,7 @@ class WatchApp(App[int]):
             text = control.stop(self.folder, "distrun watch", signal.SIGTERM)
         except DistrunError as error:
             text = error_words(error)
+        self._threads.must_finish = False
         self.call_from_thread(self.notify, text)
 
 
