@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,25 @@ def without_proc(*command: Any) -> subprocess.CompletedProcess[str]:
     if os.geteuid() != 0 or run("unshare", "-m", "sh", "-c", NO_PROC, "sh", "true").returncode:
         skip("hiding /proc needs root", AS_ROOT)
     return run("unshare", "-m", "sh", "-c", NO_PROC, "sh", *command)
+
+
+def test_a_caller_may_leave_many_descriptors_open(
+    distrun: Distrun, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def leave_open() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        for number in range(3, 1200):
+            os.dup2(0, number)
+
+    def finish(*args: str | Path) -> int:
+        return distrun.start(*args, preexec_fn=leave_open, close_fds=False).wait(60)
+
+    assert finish("launch", distrun.write_spec("exit 3")) == 3
+    assert finish("launch", "-d", distrun.write_spec("exec sleep 600")) == 0
+    assert finish("kill") == 0
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_without_proc_a_job_is_refused_and_a_running_one_not_called_lost(

@@ -1,0 +1,122 @@
+"""The system calls of distrun's own, in a process of their own where they change one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from distrun.agent.linux import processes
+from distrun.agent.linux.processes import reap_child
+from harness.requirements import AS_ROOT, skip
+from harness.strangers import UID
+
+BURST = """
+import os, signal
+from distrun.agent.linux.syscalls import signal_pipe
+pipe = signal_pipe([signal.SIGCHLD, signal.SIGTERM])
+for _ in range(2000):
+    os.kill(os.getpid(), signal.SIGCHLD)
+os.kill(os.getpid(), signal.SIGTERM)
+seen = b""
+while True:
+    try:
+        seen += os.read(pipe.fileno(), 4096)
+    except BlockingIOError:
+        break
+print(seen.count(signal.SIGCHLD), seen.count(signal.SIGTERM))
+"""
+
+
+def test_a_signal_behind_very_many_others_is_not_lost() -> None:
+    done = subprocess.run([sys.executable, "-c", BURST], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2000", "1"]
+
+
+def test_only_the_process_that_was_seen_is_signalled() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        seen = processes.find(child.pid)
+        assert seen is not None
+        assert not processes.send(seen._replace(started=seen.started - 1), signal.SIGKILL)
+        assert child.poll() is None
+        assert processes.send(seen, signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+        assert not processes.send(seen, signal.SIGKILL)
+    finally:
+        child.kill()
+        child.wait()
+
+
+PR_SET_DUMPABLE = 4  # linux/prctl.h
+USER = f"""
+import ctypes, json, os, sys
+sys.path[:0] = {sys.path!r}
+from distrun.agent.linux import processes
+from distrun.agent.linux.processes import reap_child
+if not os.geteuid():
+    os.setgroups([])
+    os.setgid({UID})
+    os.setuid({UID})
+    ctypes.CDLL(None).prctl({PR_SET_DUMPABLE}, 1, 0, 0, 0)
+"""
+"""Becomes an ordinary user. Root may read all of /proc. A process that has changed its user may
+not read its own files there, as every program that a user starts may."""
+
+WRITES = """
+fork = ctypes.CDLL(None).fork  # os.fork reads /proc/self/stat from Python 3.12 on
+child = os.fork()
+if not child:
+    if not fork():
+        os.write(os.open("/dev/null", os.O_WRONLY), bytes(5_000_000))
+        os._exit(0)
+    os.wait()
+    os.read(os.open("/dev/zero", os.O_RDONLY), 7_000_000)
+    os._exit(0)
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+print(json.dumps(reap_child(child)._asdict()))
+"""
+
+HIDES = """
+child, hidden = os.fork(), {hidden}
+if not child:
+    os.read(0, 1)
+    os._exit(0)
+print(json.dumps([processes.is_hidden(os.getpid()), processes.is_hidden(hidden)]))
+os.kill(child, 9)
+os.wait()
+print(json.dumps(processes.is_hidden(child)))
+"""
+
+
+def run(script: str, *before: str) -> list[Any]:
+    argv = [*before, sys.executable, "-c", USER + script]
+    done = subprocess.run(
+        argv, stdin=subprocess.PIPE, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_bytes_of_a_child_are_known_to_an_ordinary_user() -> None:
+    (used,) = run(WRITES)
+    assert used["written"] == 5_000_000
+    assert used["read"] == 7_000_000
+
+
+def test_a_child_that_runs_is_not_reaped() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        assert reap_child(child.pid, os.WNOHANG) is None
+
+
+def test_a_process_that_proc_hides_is_not_taken_for_one_that_has_ended() -> None:
+    mount = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
+    before = ["unshare", "-m", "sh", "-c", mount, "sh"]
+    if os.geteuid() != 0 or subprocess.run([*before, "true"], check=False).returncode:
+        skip("hiding /proc needs root", AS_ROOT)
+    shown, gone = run(HIDES.format(hidden=os.getpid()), *before)
+    assert shown == [False, True]
+    assert gone is False
