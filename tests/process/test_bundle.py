@@ -279,3 +279,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(
     monkeypatch.setattr("distrun.bundle.reader._MOST_BYTES", 1_000_000)
     with pytest.raises(UsageError, match="1,000,000 bytes"), opened(path):
         pass
+    monkeypatch.setattr("distrun.bundle.reader._MOST_BYTES", 1 << 30)
+    monkeypatch.setattr("distrun.bundle.reader.MOST_BYTES", 99_999)
+    with pytest.raises(UsageError, match="99,999 bytes a file"), opened(path):
+        pass

@@ -148,10 +148,13 @@ GOOD = [
     (NO_CHIEF, "import tensorflow.compat.v1 as tf\ns = tf.train.Server({})\nif 'ps' in str(s):\n"
      "  s.join()\nwith tf.train.MonitoredTrainingSession(s.target): pass"),
     (NO_CHIEF, V1 + "c = tf.estimator.RunConfig()\ntf.estimator.train_and_evaluate(c, None, None)"),
+    (NO_CHIEF, V1 + "import sys\ns = tf.train.Server({})\nif sys.argv[1] == 'worker':\n"
+     "  sys.exit(tf.Session(s.target))\ns.join()"),
     # compat.v1, conditions and guards
     (MWM, TF + "if hasattr(tf, 'Session'):\n  tf.Session()"),
     (MWM, TF + "try:\n  tf.logging.set_verbosity(1)\nexcept AttributeError:\n  pass"),
     (MWM, "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  import nowhere"),
+    (MWM, TF + "tf.keras.metrics.Mean.reset_states = print\ntf.keras.metrics.Mean().reset_states()"),
     # Keras 3 code, or Keras 2 on purpose
     (MWM, TF + "class M:\n  def reset_states(self): pass\nm = M()\nm.reset_states()"),
     (MWM, "import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n" + TF

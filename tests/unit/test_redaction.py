@@ -318,6 +318,7 @@ HARMLESS = [
     "the secret of worker:0 on gpu-node-17.example.org",
     "best key: layer_1/kernel:0, key=dense_12",
     "identified by their names",
+    "[secret-3]' and 'it has 2 kinds'",
     "opts = {\n  password: }\n}",
     "Basic TensorFlow tutorial; basic authentication; bearer tokens",
     "print('step %4d of %20s, 100%50' % x)",
