@@ -251,12 +251,11 @@ class TaskRunner:
             if not remote:
                 continue
             names = {name for each in task.members() for name in sock_diag.sockets_of(each.pid)}
-            own = {(near, far) for near, far, name in all_connections if name in names}
-            found = remote - own
-            if found:  # not if its own end was closed before its descriptors were read
-                task.has_met = not found.isdisjoint(
-                    (far, near) for near, far, _ in sock_diag.connections()
-                )
+            # Its own end may have been opened, or closed, while the others were listed.
+            later = sock_diag.connections()
+            both = [*all_connections, *later]
+            own = {(near, far) for near, far, name in both if name in names}
+            task.has_met = not (remote - own).isdisjoint((far, near) for near, far, _ in later)
 
     def _contact(self, task: Task) -> str:
         """What is known of a task that has just exited: see :meth:`Task.contact`."""
