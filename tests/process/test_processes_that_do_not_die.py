@@ -63,26 +63,26 @@ def test_nothing_waits_without_end_and_what_does_not_die_is_named(distrun: Distr
     """Together, because each waits for seconds: of three jobs, one still has its agent, one has
     lost it, one its supervisor, too; of one that has ended, a client hangs, as an ssh client on a
     file system that does not answer."""
-    restart = {"max": 3}
-    jobs = {
-        name: distrun.detached("exec sleep 600", name=name, restart=restart)
-        for name in ("whole", "half")
-    }
-    launch = distrun.launched("exec sleep 600", name="lost")
-    jobs["lost"] = wait_until(lambda: distrun.status("lost")["job_id"])
-    ended = distrun.detached("exit 0", name="ended")
-    assert distrun("wait", ended).returncode == 0
-    token = (distrun.home / "jobs" / ended / "token").read_text()
-    client_env = {**os.environ, "DISTRUN_TOKEN": token}
-    shown = {name: distrun.status(job) for name, job in jobs.items()}
-    named = {
-        name: f"do not die, not even by SIGKILL: {job['tasks'][0]['pid']}"
-        for name, job in shown.items()
-    }
-    victims = [*agents_of(distrun, jobs["half"]), *agents_of(distrun, jobs["lost"])]
-    victims.append(shown["lost"]["supervisor_pid"])
-    supervisor = psutil.Process(shown["whole"]["supervisor_pid"])
     with freezer() as freeze:
+        restart = {"max": 3}
+        jobs = {
+            name: distrun.detached("exec sleep 600", name=name, restart=restart)
+            for name in ("whole", "half")
+        }
+        launch = distrun.launched("exec sleep 600", name="lost")
+        jobs["lost"] = wait_until(lambda: distrun.status("lost")["job_id"])
+        ended = distrun.detached("exit 0", name="ended")
+        assert distrun("wait", ended).returncode == 0
+        token = (distrun.home / "jobs" / ended / "token").read_text()
+        client_env = {**os.environ, "DISTRUN_TOKEN": token}
+        shown = {name: distrun.status(job) for name, job in jobs.items()}
+        named = {
+            name: f"do not die, not even by SIGKILL: {job['tasks'][0]['pid']}"
+            for name, job in shown.items()
+        }
+        victims = [*agents_of(distrun, jobs["half"]), *agents_of(distrun, jobs["lost"])]
+        victims.append(shown["lost"]["supervisor_pid"])
+        supervisor = psutil.Process(shown["whole"]["supervisor_pid"])
         client = subprocess.Popen(["sleep", "600"], env=client_env, start_new_session=True)
         freeze(client.pid, *(job["tasks"][0]["pid"] for job in shown.values()))
         for pid in victims:

@@ -132,7 +132,8 @@ def _run(program: str, question: bytes, workdir: str, env: Mapping[str, str]) ->
         except subprocess.TimeoutExpired as error:
             raise NoAnswerError(f"{program} did not answer within {_SECONDS:g} s") from error
         except (OSError, ValueError) as error:
-            is_absent = isinstance(error, FileNotFoundError)
+            # A folder of PATH that may not be read makes it a PermissionError.
+            is_absent = isinstance(error, (FileNotFoundError, PermissionError))
             why = getattr(error, "strerror", None) or error
             text = f"{program} cannot be started ({why})"
             raise NoAnswerError(text, is_absent=is_absent) from error
