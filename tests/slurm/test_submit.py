@@ -97,7 +97,7 @@ def test_a_job_that_begins_or_runs_is_killed_gracefully(
 def test_a_kept_script_can_be_given_to_sbatch(
     slurm: Cluster, slurm_spec: WriteSlurmSpec, distrun: Distrun
 ) -> None:
-    spec = slurm_spec("echo argument $0", slurm={"time": "5m", "setup": ["export A=1"]})
+    spec = slurm_spec("echo argument $0", slurm={"time": "290s", "setup": ["export A=1"]})
     printed = distrun.checked("submit", spec, "--dry-run", "--", "a b")
     assert "#SBATCH --time=0-00:05:00" in printed.stdout
     script = distrun.cwd / "kept.sh"

@@ -227,3 +227,4 @@ def test_a_dead_agent_is_noticed_where_a_profile_leaves_a_process_that_holds_ssh
     assert launch.returncode == 69
     assert "its agent is gone" in said
     assert not task.is_running()
+    assert ssh.processes(h1, "sleep"), "what the profile has started is not the job's"

@@ -13,10 +13,11 @@ from distrun.agent import written_files
 from distrun.agent.loop import Loop
 from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten, ReadFile
 from distrun.errors import UsageError
-from distrun.supervisor.file_fetch import clean_patterns, place
+from distrun.supervisor.file_fetch import Fetch, File, clean_patterns, place
 from distrun.supervisor.hosts.file_source import FileSource, Found, is_plain
 from distrun.supervisor.hosts.link import Links
 from distrun.supervisor.received_tree import ReceivedTree
+from harness.values import not_none
 
 if TYPE_CHECKING:
     from distrun.supervisor.hosts.reach import Reach
@@ -106,6 +107,24 @@ def test_patterns_stay_in_the_working_folder(pattern: str) -> None:
     assert clean_patterns([".", "a"]) == []
 
 
+@pytest.mark.parametrize(
+    ("size", "changed", "comes"), [(4, 1, True), (9, 2, True), (4, 2, False), (3, 2, False)]
+)
+def test_a_file_that_changed_while_it_was_read_comes_only_if_it_has_grown(
+    tmp_path: Path, size: int, changed: int, comes: bool
+) -> None:
+    job: Any = SimpleNamespace(job_id="job-a")
+    spec: Any = None
+    fetch = Fetch(job, spec, [], str(tmp_path), lambda _: False, lambda *_: None)
+    file = File("h1", "x", found(4), "x")
+    part = not_none(fetch._open_part(file))
+    fetch._parts.append(part)
+    part.write(0, b"1234")
+    fetch._end(file, part, FileReadEnd(size, changed, "", 0))
+    assert os.listdir(tmp_path) == ["x"] * comes
+    assert len(fetch._left_out) == 1 - comes
+
+
 class Sent(list[Any]):
     """The messages that a host sends; `channel` is its end of the link."""
 
@@ -120,18 +139,19 @@ def test_a_host_lists_what_was_written_and_sends_a_file_that_grows_as_far_as_it_
     (tmp_path / "out").mkdir()
     for name in ("out/log", "other", "old"):
         (tmp_path / name).write_text("0123456789")
-    began = (tmp_path / "old").stat().st_ctime + 10
+    os.utime(tmp_path / "old", (1, 1))  # a task has copied it with its time
+    before, began = ((tmp_path / "old").stat().st_ctime + each for each in (-10, 10))
     found = {}
-    for patterns, since in (([], 0.0), (["out"], 0.0), (["*lo*"], 0.0), ([], began)):
+    for patterns, since in (([], before), (["out"], before), (["*lo*"], before), ([], began)):
         search = written_files._Search(str(tmp_path), "", patterns, since, [])
         listed = Sent()
         written_files._list(listed.channel, 0, search, 100)
         key = (*patterns, since)
         found[key] = sorted(each[0] for part in listed for each in part.files)
     assert found == {
-        (0.0,): ["old", "other", "out/log"],
-        ("out", 0.0): ["out/log"],
-        ("*lo*", 0.0): ["out/log"],
+        (before,): ["old", "other", "out/log"],
+        ("out", before): ["out/log"],
+        ("*lo*", before): ["out/log"],
         (began,): [],
     }
     sent = Sent()

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import signal
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -35,7 +36,7 @@ from distrun.supervisor.hosts.link import LinkState
 from distrun.words.causes import ADVICE, TEXTS, cause_advice, cause_text
 from distrun.words.events import EventFormatter
 from harness.examples import examples
-from harness.hostile import EVIL, GOOD, REPORTS, Tamper, World, kind, run_mutated, without
+from harness.hostile import EVIL, GOOD, NOW, REPORTS, Tamper, World, kind, run_mutated, without
 from harness.values import not_none
 
 AGENT = Path(protocol.__file__).resolve().parents[1]
@@ -78,6 +79,11 @@ def test_an_odd_message_is_a_fault_of_its_host(world: World, change: dict[str, A
     values = {"STEP": "7"}
     assert world.receive(GOOD, protocol.Progress("worker:0", values, 1.7e9))
     assert world.progress["worker:0"].values == {"LOSS": "0.5", **values}  # as was reported before
+
+
+def test_progress_has_the_time_of_the_clock_here(world: World) -> None:
+    """The clocks of the agents are 1000 s behind."""
+    assert {each.at for each in world.progress.values()} == {NOW + 1000.0}
 
 
 @pytest.mark.parametrize(
@@ -305,6 +311,16 @@ def test_a_second_request_to_stop_does_not_wait_for_logs(hostile: Hostile) -> No
         world.advance()
     assert world.state.phase is JobPhase.SUCCEEDED, "all tasks have"
     assert [cause.code for cause in incomplete_logs(world)] == [Code.LOGS_TOO_SLOW]
+
+
+def test_a_sigterm_that_the_launch_command_gets_too_is_one_request(hostile: Hostile) -> None:
+    """Slurm sends it to all processes of a step. A second request would kill the job."""
+    world = hostile()
+    world.settle()
+    world._supervisor._stops.on_sigterm()
+    world.stop(None, 128 + signal.SIGTERM)
+    assert len(world.of(events.StopRequested)) == 1
+    assert not world.state.killing
 
 
 def test_logs_that_are_left_on_their_host_are_in_its_folder(hostile: Hostile) -> None:

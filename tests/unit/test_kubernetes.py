@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -20,7 +21,7 @@ from distrun.job import folder as job_folder
 from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.job import read_job
 from distrun.job.scheduler import SchedulerError
-from distrun.kubernetes import batch_job, in_pod, kubectl, manifest, pods, submission
+from distrun.kubernetes import batch_job, in_pod, keeper, kubectl, manifest, pods, submission
 from distrun.plan.placement import place
 from distrun.plan.replacement import place_again, room_of_hosts
 from distrun.spec.loader import load, load_mapping
@@ -377,6 +378,27 @@ def target(reason: str, message: str) -> list[Json]:
 
 
 ALIVE: Json = {"running": {}}
+
+
+def test_a_host_whose_pod_has_completed_gets_one_of_a_further_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kubernetes replaces no such pod. The other host has its pod still."""
+    created: list[Json] = []
+
+    def run(command: list[str], given: str = "") -> str:
+        created.extend([json.loads(given)] if given else [])
+        return json.dumps({"spec": {"parallelism": 2}, "status": {"succeeded": 1}})
+
+    monkeypatch.setattr(kubectl, "run", run)
+    monkeypatch.setattr(keeper, "Loop", mock.Mock())
+    job = {"metadata": {"name": "j"}, "spec": {"parallelism": 2, "completions": 2}}
+    settings = {"kubectl": [], "jobs": [job], "start": None, "adopts": True}
+    kept = keeper.Keeper(mock.Mock(), settings)
+    kept._pods, kept._of_host = {"p": {"metadata": {"name": "p"}, "status": RUNNING}}, {"h1": "p"}
+    kept._create_missing("", ["h2"])
+    counts = {"parallelism": 1, "completions": 1}
+    assert created == [{"metadata": {"name": "j-2"}, "spec": counts}]
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,17 @@ def test_without_room_fewer_workers_continue_and_grow_back_at_the_next_restart(
     job.succeed()
 
 
+def test_a_host_that_cannot_execute_the_program_is_left_out_for_as_few_workers_as_may_be(
+    world: Launch,
+) -> None:
+    restart = {"max": 5, "backoff": "50ms", "min_workers": 2}
+    job = world(3, cluster={"worker": 3}, restart=restart, is_launched=False)
+    job.break_program("h2")
+    job.launch()
+    job.until(lambda: job.running == {"worker:0": "h1", "worker:1": "h3"}, 30)
+    job.succeed()
+
+
 def test_without_a_spare_the_job_waits_for_a_host_and_then_fails(world: Launch) -> None:
     job = world(2, timeouts={"start": "20s"})
     job.cut("h2")

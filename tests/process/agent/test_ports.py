@@ -56,13 +56,14 @@ def test_a_held_port_cannot_be_taken(any_host: Host) -> None:
 
 def test_a_wanted_port_with_a_stale_server_is_refused_and_named(host: Host) -> None:
     with bind(0, socket.AF_INET6, socket.SO_REUSEPORT) as stale:
-        port = stale.getsockname()[1]
-        host.send(protocol.HoldPorts(0, [port]))
+        with bind(0, socket.AF_INET6, socket.SO_REUSEPORT) as gone:
+            ports = [each.getsockname()[1] for each in (gone, stale)]
+        host.send(protocol.HoldPorts(0, ports))
         refused = host.expect(protocol.PortsRefused)
     (cause,) = refused.causes
-    assert (cause.port, cause.pid) == (port, os.getpid())
-    host.send(protocol.HoldPorts(0, [port]))
-    assert host.expect(protocol.PortsHeld).wanted == [port], "it can be had once the server is gone"
+    assert (cause.port, cause.pid) == (ports[1], os.getpid())
+    host.send(protocol.HoldPorts(0, ports))
+    assert host.expect(protocol.PortsHeld).wanted == ports, "both can be had with the server gone"
 
 
 def test_a_port_is_held_by_one_agent_only_and_free_after_it(make_host: MakeHost) -> None:
