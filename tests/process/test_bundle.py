@@ -80,7 +80,8 @@ def test_it_has_nothing_of_a_user_means_the_same_and_can_be_read_elsewhere(
         "workdir": str(place),
     }
     restart = {"max": 1, "backoff": "50ms"}
-    spec = distrun.write_spec("", 1, "anna-mnist", program=program, restart=restart)
+    ssh = {"options": {"ProxyJump": "lena@bastion.lab:22"}}
+    spec = distrun.write_spec("", 1, "anna-mnist", program=program, restart=restart, ssh=ssh)
     distrun.checked("launch", spec)
     (path,) = (distrun.home / "jobs").iterdir()
 
@@ -91,7 +92,8 @@ def test_it_has_nothing_of_a_user_means_the_same_and_can_be_read_elsewhere(
     everything = b"\n".join(files.values())
     secrets = [SECRET, PASSED, json.dumps(PASSED)[1:-1], "args-secret", "option-secret", "hf_abc"]
     secrets += ["urls-secret", "MIIEvQ", 'quoted" ü', 'quoted\\"']
-    found = [name for name in (*secrets, "anna") if name.encode() in everything]
+    names = ("anna", "lena", "bastion")
+    found = [name for name in (*secrets, *names) if name.encode() in everything]
     assert found == [], [name for name, text in files.items() if found[0].encode() in text]
     # As a word: a short name may be within the random part of a job's id or of a folder.
     name = re.escape(socket.gethostname())

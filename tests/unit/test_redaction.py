@@ -8,6 +8,8 @@ import json
 import string
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from distrun import lifecycle
 from distrun.agent.protocol import Code
+from distrun.bundle.writer import make_redactor
 from distrun.job.events import KINDS, decode, encode
 from distrun.job.folder import JobFolder
 from distrun.redaction import Redactor, secret_values
@@ -62,6 +65,12 @@ NAMES: dict[str, tuple[list[str], list[str], str, str]] = {
         ["gpu_1", "10-0-0-5.ec2.internal"],
         "J_DOE_model.h5 ~_svc/x jürgen: gpu_1-ib 10-0-0-5 and 10-0-0-5.ec2.internal",
         "user-1_model.h5 ~user-2/x user-3: host-4-ib host-5 and host-5",
+    ),
+    "of ranges, and numbers": (
+        ["1000"],
+        ["gpu-03.lab.example", "rack1-n3"],
+        "[gpu-[01-16].lab.example, gpu-[1,3], rack[1-2]-n[1,3-4]] n[0] rack[1] step 1000",
+        "[name, name, name] n[0] rack[1] step 1000",
     ),
 }  # fmt: skip
 
@@ -130,7 +139,7 @@ def test_bytes_that_are_no_text_stay_as_they_are() -> None:
 
 def test_the_secrets_of_a_job_are_those_of_its_arguments_and_variables(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path)
-    argv = ["python", "--password", "of-argv", "--api-key=of-option", "--token", "--steps", "9"]
+    argv = ["python", "--password", "of-argv", "--password=of-option", "mnist", "--token", "-9"]
     env = {"DATA": "postgres://anna:of-url@db/x", "RUN": "x --secret $SECRET", "KEY": "x"}
     plan = {
         "pass_env": ["DATA_URL"],
@@ -198,6 +207,20 @@ BY_NAME = {
     "xml": f"<password>{HIDDEN}</password>",
     "html": f"&quot;password&quot;: &quot;{HIDDEN}&quot;",
     "json, url-encoded": f"%22password%22%3A%22{HIDDEN}%22",
+    "url-encoded, small letters": f"access_token%3d{HIDDEN}",
+    "sentence": f"the password is '{HIDDEN}'",
+    "argparse": f"error: argument --password: invalid int value: '{HIDDEN}'",
+    "list": f"{{'secrets': ['{HIDDEN}', 'b']}}",
+    "typed value 3": f"token=Token(value='{HIDDEN}')",
+    "variable of a pod": f"- name: DB_PASSWORD\n  value: {HIDDEN}",
+    "variable of a pod, json": f'{{"name": "DB_PASSWORD", "value": "{HIDDEN}"}}',
+    "yaml of words": f"- password: correct horse {HIDDEN}",
+    "yaml list": f"args:\n  - --password\n  - {HIDDEN}",
+    "yaml list 2": f"secrets:\n  - {HIDDEN}",
+    "added": f"MY_TOKEN+={HIDDEN}",
+    "yaml block": f"api_key: >-\n    {HIDDEN}\nsteps: 3",
+    "header, other scheme": f"Authorization: ApiKey {HIDDEN}",
+    "sshpass": f"sshpass -p {HIDDEN} ssh gpu1",
 }  # fmt: skip
 SAID = {
     **BY_NAME,
@@ -206,6 +229,9 @@ SAID = {
     "dockerfile": f"ENV DB_PASSWORD {HIDDEN}",
     "netrc": f"machine example.org login anna password {HIDDEN}",
     "cookie": f"Cookie: theme=dark; session={HIDDEN}; lang=en",
+    "cookie 2": f"Cookie: theme=dark; JSESSIONID={HIDDEN}; lang=en",
+    "table": f"│ api_key  │ {HIDDEN} │",
+    "sentence 3": f"the token is {HIDDEN}",
     "sentence 7": f"invalid token '{HIDDEN}'",
     "german": f"Passwort: {HIDDEN}",
     "id of a key": f'"private_key_id": "{HIDDEN}"',
@@ -218,6 +244,7 @@ SAID = {
     "no user": f"redis://:{HIDDEN}@cache:6379/0",
     "token for a user": f"https://{HIDDEN}@example.org/x.git",
     "user of curl": f"curl -u anna:{HIDDEN} https://example.org",
+    "user of wget": f"wget --proxy-user anna:{HIDDEN} https://example.org",
     "user of curl 2": f"curl --user 'anna:{HIDDEN}' https://example.org",
     "connection string 2": f"AccountName=a;AccountKey={HIDDEN}==;EndpointSuffix=x",
     "webhook": "https://hooks.slack.com/services/T00000000/B00000000/" + HIDDEN + "abcdefghi",
@@ -320,6 +347,9 @@ HARMLESS = [
     "identified by their names",
     "[secret-3]' and 'it has 2 kinds'",
     "opts = {\n  password: }\n}",
+    "basic resnet50v2, the Basic efficientnet_b0_model and dataset-v2.1",
+    "https://cdn.example.org/npm/some/longer/path/mathjax@3",
+    "usage: [--token|--password]; a token is invalid",
     "Basic TensorFlow tutorial; basic authentication; bearer tokens",
     "print('step %4d of %20s, 100%50' % x)",
     "session=<tensorflow.python.client.session.Session object at 0x7f3a>",
@@ -362,6 +392,12 @@ def test_a_token_of_a_known_service_is_replaced(token: str, around: str) -> None
     assert token[-8:] not in shown, shown
 
 
+def test_a_token_of_some_length_is_replaced_before_a_host_and_behind_its_scheme() -> None:
+    for token in ("Xq7rT2mZ", "abcdefghijklmnopqrstuvwxyz"):
+        for text in (f"https://{token}@example.org/x", f"sent Bearer {token}"):
+            assert token not in Redactor()(text)
+
+
 @pytest.mark.parametrize("text", HARMLESS)
 def test_a_text_that_only_resembles_a_secret_stays(text: str) -> None:
     assert Redactor(mask="***")(text) == text
@@ -377,6 +413,7 @@ WRITTEN = {
     "url": quote(KNOWN, safe=""),
     "url with slashes": quote(KNOWN),
     "html": html.escape(KNOWN),
+    "yaml": KNOWN.replace("'", "''"),
     "base64": base64.b64encode(KNOWN.encode()).decode(),
     "coloured": "".join(f"\x1b[3{n % 8}m{each}" for n, each in enumerate(KNOWN)),
     "overstrike": "".join(f"{each}\b{each}" for each in KNOWN),
@@ -393,3 +430,18 @@ def test_a_known_secret_is_replaced_however_it_is_written(form: str) -> None:
     assert shown.endswith("\nafter")
     for part in (WRITTEN[form], KNOWN, KNOWN[:12], KNOWN[12:], "the-Lab", "z\"q'end"):
         assert part not in shown, shown
+
+
+def test_a_short_secret_is_replaced_where_it_is_no_part_of_a_word_and_a_key_line_by_line() -> None:
+    assert Redactor(["ab1c5", "test"])("ab1c5, xab1c5 test") == "[secret-1], xab1c5 test"
+    text = "first-line\nlog: second-line\n"
+    assert Redactor([" first-line\n  second-line\n"], mask="***")(text) == "***\nlog: ***\n"
+
+
+def test_a_user_without_a_name_and_a_home_is_no_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    job: Any = SimpleNamespace(folder=JobFolder(tmp_path), history=())
+    assert make_redactor(job, keep_names=False)("step 1") == "step 1"

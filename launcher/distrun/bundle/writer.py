@@ -8,11 +8,11 @@ import json
 import math
 import os
 import platform
+import pwd
 import re
 import socket
 import tarfile
 import time
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from distrun.agent.protocol import INDEX_SUFFIX
@@ -52,8 +52,10 @@ def make_redactor(job: Job, *, keep_names: bool) -> Redactor:
     if keep_names:
         return Redactor(secrets)
     logins = [each.rpartition("@") for each in _hosts(job)]
-    users = [os.environ.get("USER", ""), os.environ.get("LOGNAME", ""), Path("~").expanduser().name]
-    users += [user for user, _, _ in logins]
+    users = [os.environ.get("USER", ""), os.environ.get("LOGNAME", "")]
+    users += [os.path.basename(os.path.expanduser("~")), *(user for user, _, _ in logins)]
+    with contextlib.suppress(KeyError):
+        users.append(pwd.getpwuid(os.geteuid()).pw_name)
     return Redactor(secrets, users, [host for *_, host in logins])
 
 
@@ -61,11 +63,17 @@ def _hosts(job: Job) -> Iterator[str]:
     """Yield the names of a job's hosts that its record, its spec and this machine tell."""
     yield from (socket.gethostname(), *sorted(own_names()))
     for event in job.history:
-        yield from (getattr(event, each, "") or "" for each in ("host", "hostname", "address"))
+        found = (getattr(event, each, "") or "" for each in ("host", "hostname", "address"))
+        yield from (each for each in found if "/" not in each)  # TensorBoard's is a URL
     with contextlib.suppress(HostError):
         spec = recorded_spec(job.folder)
         yield from (name or "" for each in spec.hosts for name in (each.name, each.address))
         yield f"{spec.ssh.user or ''}@"
+        for role in spec.roles:
+            yield from (each.rpartition(":")[0].strip("[]") for each in role.addresses)
+        for name, value in spec.ssh.options.items():
+            if name.lower() in ("hostname", "proxyjump"):
+                yield from (each.partition(":")[0] for each in value.split(","))
 
 
 def write_bundle(file: IO[bytes], job: Job, redactor: Redactor) -> list[Part]:

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 _LARGEST_FILE = 64 << 20
 """Bytes of a plan or a spec in which secrets are looked for."""
 _FEWEST_CHARACTERS = 6
-"""Of a value that is replaced wherever it stands. Shorter ones stand in too many other words."""
+"""Of a value that is replaced within words, too, or has only letters."""
 _REPLACED = re.compile(r"\[secret-\d+\]")
+_OPTION = re.compile(r"-[^=]*")
 _FIELD = re.compile(r"[a-z][a-z0-9_]*")
 """A key of distrun's own JSON, which a reader must find."""
 _PASSED = re.compile(r'"pass_env":\s*(\[[^\[\]]*\])')
@@ -72,7 +73,7 @@ class Redactor:
     ) -> None:
         self._mask = mask
         self.secrets: dict[str, str] = {}
-        known = {secret for secret in secrets if len(secret) >= _FEWEST_CHARACTERS} - _own_words()
+        known = {*filter(_is_distinct, secrets)} - _own_words()
         spelled = {each: secret for secret in known for each in _spellings(secret)}
         self._known = dict(sorted(spelled.items(), key=lambda item: len(item[0]), reverse=True))
         self.names: dict[str, str] = {}
@@ -82,7 +83,7 @@ class Redactor:
                 self._add(kind, name.lower().rstrip("."))
         self.kept = sorted(self._labels.keys() & _own_words())
         longest_first = sorted(self._labels.keys() - _own_words(), key=len, reverse=True)
-        any_name = "|".join(map(re.escape, longest_first)) or "(?!)"
+        any_name = "|".join(map(_pattern, longest_first)) or "(?!)"
         self._names = re.compile(rf"(?<![^\W_])(?:{any_name})(?![^\W_])", re.IGNORECASE)
 
     def _add(self, kind: str, name: str) -> None:
@@ -90,7 +91,7 @@ class Redactor:
         short = name if is_address or kind == "user" else name.partition(".")[0]
         label = self._labels.get(name) or f"{kind}-{len(set(self._labels.values())) + 1}"
         for each in (name, short):
-            if len(each) > 1 and each not in _NO_NAMES and not is_loopback(each):
+            if len(each) > 1 and not (each in _NO_NAMES or each.isdigit() or is_loopback(each)):
                 self._labels.setdefault(each, label)
 
     def __call__(self, text: str) -> str:
@@ -98,7 +99,10 @@ class Redactor:
         text = shown(text)
         for spelled, secret in self._known.items():
             if spelled in text:
-                text = text.replace(spelled, self._secret(secret))
+                pattern = re.escape(spelled)
+                if len(spelled) < _FEWEST_CHARACTERS:
+                    pattern = rf"(?<![^\W_]){pattern}(?![^\W_])"
+                text = re.sub(pattern, self._secret(secret), text)
         text = replace_secrets(text, self._secret)
         return self._names.sub(self._name, text)
 
@@ -123,10 +127,10 @@ class Redactor:
                 for key, each in value.items()
             }
         if isinstance(value, list):  # what follows an option may be a secret by its name
-            pairs = zip(["", *map(str, value)], value, strict=False)
+            texts = ["", *(each if isinstance(each, str) else "" for each in value)]
             return [
-                self.value(each, name if before[:1] != "-" or str(each)[:1] == "-" else before)
-                for before, each in pairs
+                self.value(each, before if _OPTION.fullmatch(before) and text[:1] != "-" else name)
+                for each, before, text in zip(value, texts, texts[1:], strict=False)
             ]
         return value
 
@@ -139,6 +143,16 @@ class Redactor:
             return self(line)
 
 
+def _is_distinct(secret: str) -> bool:
+    is_word = secret.isalpha() or not is_secret_value("secret", secret)
+    return len(secret) >= _FEWEST_CHARACTERS or not is_word
+
+
+def _pattern(name: str) -> str:
+    """Return a pattern of a name, also within a range of hosts, as in `gpu-[01-16]`."""
+    return re.sub(r"\d+", r"(?:\g<0>|\[\\d+[-,][-,\\d]*\])", re.escape(name))
+
+
 def _spellings(secret: str) -> Iterator[str]:
     """Yield how a value stands in texts: as it is, in JSON, in Python's `repr`, in a URL, in HTML.
 
@@ -147,9 +161,10 @@ def _spellings(secret: str) -> Iterator[str]:
     as_json = json.dumps(secret)
     for quoted in (as_json, json.dumps(as_json[1:-1]), json.dumps(secret, ensure_ascii=False)):
         yield quoted[1:-1]
-    yield from (secret, repr(secret)[1:-1], html.escape(secret))
+    yield from (secret, repr(secret)[1:-1], html.escape(secret), secret.replace("'", "''"))
     yield from (quote(secret, errors="replace"), quote(secret, safe="", errors="replace"))
-    yield from (line for line in secret.split("\n") if len(line) >= _FEWEST_CHARACTERS)
+    lines = map(str.strip, secret.split("\n"))
+    yield from (line for line in lines if len(line) >= _FEWEST_CHARACTERS)
     yield base64.b64encode(secret.encode("utf-8", "replace")).decode()
 
 

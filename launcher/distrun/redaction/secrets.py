@@ -98,7 +98,7 @@ def shown(text: str) -> str:
 
 # What has the form of a secret -------------------------------------------------------------------
 
-_CREDENTIAL = r"(?=[^\s@:]{0,99}\d)[\w.~+/-]{12,512}={0,2}"
+_CREDENTIAL = r"(?:(?=[^\s@:/]{0,99}\d)[\w.~+-]{8,512}|[\w.~+-]{24,512})"
 _PEM = (
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r"((?:(?!-----BEGIN)[\s\S]){1,16384}?(?=-----END )"
@@ -122,12 +122,14 @@ _FORMS = [
     re.compile(each)
     for each in (
         *(_PEM, _OF_SERVICE),
-        r"\bcurl\b[^\n]{0,400}?\s(?:-[uU]|--user)[= ]*[\"']?[^\s:\"'@/]{1,80}:([^\s\"']+)",
+        r"\b(?:curl|wget)\b[^\n]{0,400}?\s(?:-[uU]|--\S*user)[= ]*[\"']?[^\s:\"'@/]+:([^\s\"']+)",
+        r"\b(?:mysql\w*|sshpass|redis-cli|docker login)\b[^\n]{0,200}?\s-[pa] ?[\"']?([^\s\"']+)",
         r"(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/([\w/-]{20,})",
         r"(?i:wandb)[^\n]{0,80}?(?<![0-9a-f])([0-9a-f]{40})(?![0-9a-f])",
         rf"(?<=http)s?://({_CREDENTIAL}(?::[^\s\"'<>/@]{{0,512}})?)@(?=[\w\[.-])",
         r"://[^\s/@:\"'<>]{0,512}:((?!\d{1,5}[/?#])[^\s\"'<>]{1,512})@(?=[\w\[.-])",
-        rf"(?i:bearer|basic)\s+({_CREDENTIAL})",
+        rf"(?i:bearer)\s+({_CREDENTIAL}[\w.~+/-]*={{0,2}})",
+        r"(?i:basic)\s+((?=\S{0,99}\d)[A-Za-z0-9+/]{12,512}={0,2})(?![\w-])",
     )
 ]
 """In each pattern, the group is the secret."""
@@ -135,23 +137,30 @@ _FORMS = [
 # What has the name of a secret before it: name, separator, value ----------------------------------
 
 _NAME = re.compile(
-    r"(?:(?<![\w.\\-])|(?<=\\[nrt])|(?<=%[2-7][0-9A-F]))(?!secret-\d+\])"
+    r"(?:(?<![\w.\\-])|(?<=\\[nrt])|(?<=%[2-7][0-9A-Fa-f]))(?!secret-\d+\])"
     r"(?:(?i:api|access|secret|private) (?=(?i:keys?)\b))?[A-Za-z_.-][\w.-]{0,200}\w"
 )
 _QUOTE = r"(?:\\*[\"']|%2[27]|&quot;|&#39;)"
 _SPACE = r"\s{0,20}"
 _TYPE = r"(?::[ ]?\w[\w.\[\] |]{0,40}(?= =))?"
 _SCHEME = r"(?:(?i:bearer|basic|token)\s)?"
+_BLOCK = r"[|>][-+0-9]{0,2}[ \t]*\n(?P<indent>[ \t]+)[^\n]*(?:\n(?P=indent)[^\n]*){0,200}"
+_ITEM = r"(?:[ \t]*\n[ \t]{0,40}- |[ \t]*)"
+_LIST = r"[\[(](?=[bur]?[\"'])[^\[\]()\n]{1,4096}"
 _VALUE = re.compile(
-    rf"(?P<end>{_QUOTE})?\]?(?P<sign>{_TYPE}{_SPACE}(?:=>|->|:=|={{1,3}}|[:\uff1a]|%3[AD])"
-    rf"|>(?=[^\s=])|(?(end){_SPACE},{_SPACE}(?=[bur]?{_QUOTE})|(?!)))?"
-    rf"(?:{_SPACE}(?:\$|[bur]|[A-Za-z_][\w.]{{0,40}}\([bur]?)?(?P<open>\"{{3}}|'{{3}}|{_QUOTE})"
-    rf"{_SCHEME}(?P<quoted>(?:(?!\n\n)[\s\S]){{0,4096}}?)(?<!\\)(?P=open)"
-    rf"|(?(sign)[ \t]*|(?:,|\s){_SPACE})(?:[bur]?{_QUOTE})?{_SCHEME}"
-    r"(?P<bare>(?:[^\s\"',;&<>]|(?<=\w)[\"'](?=\w)"
-    r"|[,;&](?![\s\"']|\Z|[\w.%#-]{1,80}[=:;]))+))"
+    rf"(?P<end>{_QUOTE})?\]?(?P<sign>{_TYPE}{_SPACE}(?:=>|->|:=|\+?={{1,3}}"
+    rf"|: invalid \w{{1,20}} value:|[:\uff1a]|%3[AaDd])|>(?=[^\s=])"
+    rf"|[,\s]{{1,20}}{_QUOTE}?[Vv]alue{_QUOTE}?[ ]?[:=]"
+    rf"|\s(?:is|was)\s(?=[\"']|\S{{0,99}}\d)|(?(end){_SPACE},{_SPACE}(?=[bur]?{_QUOTE})|(?!)))?"
+    rf"(?:{_SPACE}(?:\$|[bur]|[A-Za-z_][\w.]{{0,40}}\((?:\w{{1,20}}=)?[bur]?)?"
+    rf"(?P<open>\"{{3}}|'{{3}}|{_QUOTE}){_SCHEME}(?P<quoted>(?:(?!\n\n)[\s\S]){{0,4096}}?)"
+    rf"(?<!\\)(?P=open)|(?(sign){_ITEM}|[,\s|\u2502\u2503]{{1,20}}(?:- )?)(?P<bare>{_BLOCK}|{_LIST}"
+    rf"|(?:[bur]?{_QUOTE})?{_SCHEME}(?P<word>(?:[^\s\"',;&<>]|(?<=\w)[\"'](?=\w)"
+    r"|[,;&](?![\s\"']|\Z|[\w.%#-]{1,80}[=:;]))+)))"
 )
-"""What may follow the name of a secret: a sign, and a value, in quotes or bare."""
+"""What may follow the name of a secret: a sign, and a value, in quotes, bare or of YAML."""
+_REST = re.compile(r"[^\r\n\"'}]{0,4096}")
+_LINE_START = re.compile(r"(?:\A|\n)[ \t]*(?:- )?\Z")
 
 
 def replace_secrets(text: str, replacement: Callable[[str], str]) -> str:
@@ -165,12 +174,19 @@ def replace_secrets(text: str, replacement: Callable[[str], str]) -> str:
         text = pattern.sub(without, text)
     parts, done = [], 0
     for found in _NAME.finditer(text):
-        name = found[0]
-        value = _VALUE.match(text, found.end()) if found.start() >= done and _rank(name) else None
+        name, (start, end) = found[0], found.span()
+        value = _VALUE.match(text, end) if start >= done and _rank(name) else None
         if value is None:
             continue
-        kind = "quoted" if value["bare"] is None else "bare"
-        hidden = value[kind] if kind == "quoted" else value[kind].rstrip(")]}.,:;!?\\")
+        kind = next(each for each in ("quoted", "word", "bare") if value[each] is not None)
+        hidden = value[kind]
+        if kind == "word":
+            is_header = name.lower().endswith(("authorization", "cookie"))
+            is_yaml = _rank(name) > 1 and " " not in name and text[end : end + 2] == ": "
+            if is_header or (is_yaml and _LINE_START.search(text, max(0, start - 80), start)):
+                hidden = (_REST.match(text, value.start(kind)) or value)[0].rstrip()
+            else:
+                hidden = hidden.rstrip(")]}.,:;!?\\")
         is_quoted = kind == "quoted" and not name.lower().endswith("token")
         is_option = name[0] == "-" and hidden[:1] != "-"
         is_meant = value["sign"] or is_quoted or is_option or _MIXED.match(hidden)
