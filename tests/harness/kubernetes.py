@@ -182,7 +182,7 @@ class Cluster:
             "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
             "--initial-cluster", f"default={peers}", "--unsafe-no-fsync",
         )  # fmt: skip
-        self._start_api_server()
+        self.start_api_server()
         keys = self.folder / "keys"
         kcm, sched = self.folder / "kcm.kubeconfig", self.folder / "sched.kubeconfig"
         self._hold(
@@ -198,7 +198,7 @@ class Cluster:
             "--leader-elect=false", "--port=0", "--secure-port=0",
         )  # fmt: skip
 
-    def _start_api_server(self) -> None:
+    def start_api_server(self) -> None:
         keys, address = self.folder / "keys", self.network.gateway
         self._hold(
             "apiserver", f"{HOME}/bin/kube-apiserver", f"--etcd-servers=http://{address}:2379",
@@ -216,6 +216,10 @@ class Cluster:
             _DEADLINE,
             "the API server is ready",
         )
+
+    def kill_api_server(self) -> None:
+        self._control["apiserver"].kill()
+        self._control["apiserver"].wait()
 
     # Nodes ---------------------------------------------------------------------------------
 
@@ -325,6 +329,8 @@ class Cluster:
         """Have it as new. Returns what was left in it."""
         for node in self.nodes:
             node.mend()
+        if self._control["apiserver"].poll() is not None:
+            self.start_api_server()
         left = [f"{each['kind']} {each['metadata']['name']}" for each in self.objects()]
         kinds = "jobs,pods,configmaps,pvc,resourcequotas,roles,rolebindings"
         options = ("--all", "--force", "--grace-period=0", "--wait=false")

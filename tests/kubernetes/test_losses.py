@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import psutil
+import pytest
+
 from harness.command import Distrun
 from harness.kubernetes import Cluster
+from harness.network import processes_on
 from harness.pods import PodSpec
 from harness.waiting import wait_until
 
@@ -27,11 +31,13 @@ def _ends_well(distrun: Distrun) -> str:
     return events
 
 
-UNTIL_ATTEMPT_3 = """\
+OUT_OF_MEMORY_AT_FIRST = """\
 if [ $DISTRUN_ATTEMPT = 0 ] && [ $DISTRUN_TASK = worker:1 ]; then
     sleep 1; python3 -c 'x = bytearray(1 << 30)'; exit
 fi
-i=0; while [ $i -lt 3 ] || [ $DISTRUN_ATTEMPT -lt 3 ]; do
+"""
+UNTIL_ATTEMPT = """\
+i=0; while [ $i -lt 3 ] || [ $DISTRUN_ATTEMPT -lt {last} ]; do
     echo "step $i of attempt $DISTRUN_ATTEMPT"; i=$((i + 1)); sleep 0.2
 done
 """
@@ -45,7 +51,8 @@ def test_what_kubernetes_does_to_pods_costs_no_restart_and_the_group_starts_toge
     This Kubernetes does not write why a node's pods go: the test does, as later ones do.
     """
     memory = {"memory": "256Mi"}
-    spec = pod_spec(UNTIL_ATTEMPT_3, kubernetes=memory, restart={"max": 1, "backoff": "10ms"})
+    script = OUT_OF_MEMORY_AT_FIRST + UNTIL_ATTEMPT.format(last=3)
+    spec = pod_spec(script, kubernetes=memory, restart={"max": 1, "backoff": "10ms"})
     distrun.checked("launch", "-d", spec)
     _wait_for_step(distrun, 1)
     deleted = pods.pod_of(0)
@@ -81,3 +88,52 @@ def test_a_node_that_is_cut_off_loses_its_pod_and_the_group_goes_on_elsewhere(
     # All that is left is deleted, which its node cannot confirm before it is back.
     assert all("deletionTimestamp" in each["metadata"] for each in pods.objects())
     pods.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
+
+
+@pytest.mark.timeout(600)
+def test_links_are_restored_until_the_launching_machine_sleeps_for_too_long(
+    pods: Cluster, distrun: Distrun, pod_spec: PodSpec
+) -> None:
+    """The API server is killed, kubectl hangs; then this machine sleeps, and its network is away.
+
+    It gets new pods when it wakes: the former ones have completed.
+    """
+
+    def wait_until_restored(count: int) -> None:
+        wait_until(
+            lambda: distrun("events").stdout.count("is restored") == count,
+            what=f"{count} links are restored",
+        )
+
+    spec = pod_spec(UNTIL_ATTEMPT.format(last=1), restart={"max": 1, "backoff": "10ms"})
+    distrun.checked("launch", "-d", spec)
+    _wait_for_step(distrun, 0)
+    supervisor = psutil.Process(distrun.status()["supervisor_pid"])
+    pods.kill_api_server()
+    wait_until(lambda: "lost" in distrun("events").stdout, what="the links are lost")
+    pods.start_api_server()
+    wait_until_restored(2)
+    for each in supervisor.children(recursive=True):
+        if "exec" in each.cmdline():
+            each.suspend()
+    wait_until_restored(4)
+    assert all(processes_on(node, "python3") for node in pods.nodes)
+    frozen = [supervisor, *supervisor.children(recursive=True)]
+    for each in frozen:
+        each.suspend()
+    for node in pods.nodes:
+        node.cut()
+    wait_until(
+        lambda: not any(processes_on(node, "python3") for node in pods.nodes),
+        150,
+        "nothing of the job runs in its pods",
+    )
+    for node in pods.nodes:
+        node.mend()
+    for each in frozen:
+        each.resume()
+
+    events = _ends_well(distrun)
+
+    assert events.count("worker:0, worker:1 start again") == 1
+    assert distrun("logs").stdout.count("step 2 of attempt 1\n") == 2

@@ -88,14 +88,25 @@ def test_the_role_of_the_page_is_enough_until_its_login_is_lost(
     wait_until(lambda: not pods.objects(), 60, "no object of the job is left")
 
 
+@pytest.mark.parametrize(
+    ("resource", "verb"), [("jobs", "create"), ("pods", "list"), ("pods/exec", "create")]
+)
 def test_a_right_that_lacks_is_named_in_the_words_of_the_server(
-    distrun: Distrun, pod_spec: PodSpec, account: Callable[..., str]
+    resource: str, verb: str, distrun: Distrun, pod_spec: PodSpec, account: Callable[..., str]
 ) -> None:
-    account("lacks-exec", "pods/exec", "create")
+    account(f"lacks-{verb}-{resource.replace('/', '-')}", resource, verb)
     done = distrun("launch", pod_spec("true"))
     assert done.returncode == 69
-    assert 'cannot create resource "pods/exec"' in done.stderr
+    assert f'cannot {verb} resource "{resource}"' in done.stderr
     assert "docs/kubernetes.md" in done.stderr
+
+
+def test_a_job_that_may_not_be_deleted_goes_by_itself(
+    pods: Cluster, distrun: Distrun, pod_spec: PodSpec, account: Callable[..., str]
+) -> None:
+    account("lacks-delete", "jobs", "delete")
+    distrun.checked("launch", pod_spec("true", workers=1))
+    wait_until(lambda: not pods.objects(), what="Kubernetes has removed the Job")
 
 
 def test_the_network_policies_of_the_page_are_valid(pods: Cluster) -> None:

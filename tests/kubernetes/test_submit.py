@@ -141,6 +141,10 @@ def test_a_supervisor_whose_pod_is_lost_continues_with_a_volume_and_else_ends(
     killed = distrun.checked("kill", job, timeout=120)
     assert "had already failed" in killed.stderr
     assert not pods.objects(), "`kill` has returned, and pods of the tasks are left"
+    # It can be continued, with what is known of it here.
+    distrun.checked("resume", job)
+    assert distrun.status(job)["running"]
+    distrun.checked("kill", job)
     pods.kubectl("delete", "pv", name, "--wait=false")
 
 
