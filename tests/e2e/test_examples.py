@@ -14,7 +14,7 @@ from harness.preloaded import PreloadedPython
 from harness.training import Process, cluster
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 SHORT = ("--epochs", "1", "--steps-per-epoch", "4")
 SYNTHETIC = ("--synthetic",)
