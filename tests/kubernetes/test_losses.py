@@ -90,6 +90,7 @@ def test_a_node_that_is_cut_off_loses_its_pod_and_the_group_goes_on_elsewhere(
     pods.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
 
 
+# The last one: after an outage of all nodes, this Kubernetes replaces no pod of a lost node.
 @pytest.mark.timeout(600)
 def test_links_are_restored_until_the_launching_machine_sleeps_for_too_long(
     pods: Cluster, distrun: Distrun, pod_spec: PodSpec
