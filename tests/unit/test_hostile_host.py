@@ -36,7 +36,7 @@ from distrun.supervisor.hosts.link import LinkState
 from distrun.words.causes import ADVICE, TEXTS, cause_advice, cause_text
 from distrun.words.events import EventFormatter
 from harness.examples import examples
-from harness.hostile import EVIL, GOOD, NOW, REPORTS, Tamper, World, kind, run_mutated, without
+from harness.hostile import EVIL, GOOD, REPORTS, Tamper, World, kind, run_mutated, without
 from harness.values import not_none
 
 AGENT = Path(protocol.__file__).resolve().parents[1]
@@ -79,11 +79,6 @@ def test_an_odd_message_is_a_fault_of_its_host(world: World, change: dict[str, A
     values = {"STEP": "7"}
     assert world.receive(GOOD, protocol.Progress("worker:0", values, 1.7e9))
     assert world.progress["worker:0"].values == {"LOSS": "0.5", **values}  # as was reported before
-
-
-def test_progress_has_the_time_of_the_clock_here(world: World) -> None:
-    """The clocks of the agents are 1000 s behind."""
-    assert {each.at for each in world.progress.values()} == {NOW + 1000.0}
 
 
 @pytest.mark.parametrize(

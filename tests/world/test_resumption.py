@@ -84,18 +84,6 @@ def test_without_a_lease_a_host_out_of_reach_refuses_the_resume_until_it_is_said
     assert cleared(job) == {"h1": None, "h2": "`--assume-dead` says so; it was not verified"}
 
 
-def test_what_a_host_runs_that_was_said_to_be_dead_ends_before_it_is_used_again(
-    world: Launch,
-) -> None:
-    job = world(2, timeouts={"link": "off"})
-    job.cut("h2")
-    lose_supervisor(job)
-    job.mend("h2")
-    assert job.running == {"worker:1": "h2"}
-    job.resume(assumed_dead=("h2",))
-    succeed_again(job)
-
-
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_resume_that_is_stopped_while_hosts_are_cleared_leaves_nothing(
     is_killed: bool, world: Launch
