@@ -122,7 +122,6 @@ def test_lines_of_a_host_that_was_lost_before_the_supervisor_are_received_after_
         job.mend("h2", "h3")
     job.resume(hosts="h1 h2 h3" if is_reached else "h1")
     job.until(lambda: len(job.hosts_of("worker:1")) == 3, 120)
-    assert job.status()["restarts_left"] == 5, "they are counted anew"
     job.mend("h2", "h3")
     job.advance(1)
     job.succeed()
