@@ -97,7 +97,7 @@ def started(request: pytest.FixtureRequest, distrun: Distrun) -> Iterator[Starte
     ("started", "how"),
     [
         *(("doctor", signal.SIGKILL), ("launch over ssh", signal.SIGINT), ("plan", signal.SIGHUP)),
-        *(("validate", "group"), ("validate", "inner")),
+        *(("validate", "group"), ("doctor", "inner")),
     ],
     indirect=["started"],
 )

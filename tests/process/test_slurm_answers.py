@@ -102,6 +102,7 @@ def test_a_job_that_slurm_has_forgotten_is_lost(
     again = distrun("resume", job_id)
     assert again.returncode == 0, again.stderr
     slurm.says("squeue", "echo '7|PENDING|N/A|N/A|Priority'")
+    assert distrun("clean", "--all").stdout == "", "it waits in the queue"
     assert state(distrun, job_id) == "pending"
 
 

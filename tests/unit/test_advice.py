@@ -50,7 +50,7 @@ def sampled(
     [
         ([sampled(2), sampled(2), sampled(1.2)], "", Symptom.BEHIND),
         ([sampled(2), sampled(1.2)], RETRACES, Symptom.BEHIND),  # at most one thing
-        ([sampled(2), sampled(2), sampled(1.2, epoch=30)], "", Symptom.BEHIND),
+        ([sampled(2), sampled(2), sampled(2, epoch=50)], "", None),  # its steps begin anew
         ([sampled(2), sampled(1.2, seconds=50)], "", None),  # it has just begun
         ([sampled(2), sampled(2)], RETRACES, Symptom.RETRACING),
         ([[]], "".join(map(FAILED.format, range(1, 120))), Symptom.REPLACED),

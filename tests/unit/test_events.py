@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import resource
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -52,6 +53,19 @@ def test_one_event_is_one_line_of_ascii(tmp_path: Path) -> None:
     assert raw.count(b"\n") == 1
     assert json.loads(raw) == written == {"event": "HostFault", **written}
     assert read(str(path)) == [event]
+
+
+def test_no_part_of_an_event_stays_that_there_is_no_room_for(record: Path) -> None:
+    before, limits = record.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    log = EventLog(str(record))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            log.append(STARTED[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    log.close()
+    assert record.read_bytes() == before
 
 
 def test_a_torn_last_line_is_ignored_wherever_it_is_torn(record: Path) -> None:

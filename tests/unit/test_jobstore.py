@@ -12,6 +12,7 @@ import pytest
 from distrun.agent.linux import private_dir
 from distrun.errors import UsageError
 from distrun.job import folder as job_folder
+from distrun.job import leftovers
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.record import EventLog
 from harness.values import not_none
@@ -116,6 +117,17 @@ def test_what_is_no_job_or_broken_is_in_nobodys_way(store: JobStore, name: str) 
     assert store.unfinished() == []
     with pytest.raises(UsageError, match="no job"):
         store.find(name)
+
+
+def test_a_host_of_a_lost_job_may_run_its_tasks_until_the_lease_is_over(tmp_path: Path) -> None:
+    job = Job()
+    job.created("default", link_timeout=60.0)
+    job.ready("h1", token="h1")
+    folder = JobFolder(tmp_path)
+    folder.events_file.touch()
+    assert leftovers.places(folder, job.state) == ("on h1",)
+    os.utime(folder.events_file, (0, 0))
+    assert leftovers.places(folder, job.state) == ()
 
 
 def test_a_file_is_not_replaced_through_a_link(tmp_path: Path) -> None:

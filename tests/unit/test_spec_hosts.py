@@ -105,9 +105,9 @@ def test_what_other_hosts_are_sent(tmp_path: Path, program: str, base: str | Non
     (here / "sub").mkdir(parents=True)
     for path in (here / "sub" / "train.py", here / "run.sh", here / "data", tmp_path / "train.py"):
         path.touch()
-    for hosts, is_needed in (("[far]", base is not None), ("[localhost]", False)):
-        spec = load_text(here, f"strategy: mirrored\nprogram: {program}\nhosts: {hosts}\n")
-        assert spec.sends_files == is_needed
+    for host, is_needed in (("far", base), ("somebody@localhost", base), ("localhost", None)):
+        spec = load_text(here, f"strategy: mirrored\nprogram: {program}\nhosts: [{host}]\n")
+        assert spec.sends_files == (is_needed is not None), host
         found = "" if base is None else str((here / base).resolve())
         assert spec.program.sync_base == found
 
