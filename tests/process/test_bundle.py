@@ -238,6 +238,9 @@ def header(name: str, **fields: Any) -> bytes:
 
 HOSTILE = {
     "more behind its end": archive() + gzip.compress(b"x" * (2 << 20)),
+    "zeros, and more behind them": gzip.compress(
+        gzip.decompress(archive()) + bytes(2 << 20) + b"x"
+    ),
     "endless name": gzip.compress(header("x", size=1 << 33, type=tarfile.GNUTYPE_LONGNAME)),
     "huge about": archive(about={**ABOUT, "versions": {"Python": "3" * (2 << 20)}}),
     "later version": archive(about={**ABOUT, "version": 2}),
@@ -267,6 +270,9 @@ def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError), opened(path):
             pytest.fail(name)
         assert os.listdir(tmp_path) == ["bundle.tar.gz"], name
+    path.write_bytes(archive(("distrun-job-aaa/plan.json", b"{}"), about=None))
+    with pytest.raises(UsageError, match="it has no bundle"), opened(path):
+        pass
     path.write_bytes(whole)
     with opened(path) as (folder, _):
         assert len(os.listdir(folder.logs)) == 3

@@ -56,13 +56,14 @@ class About(Frozen, kw_only=True):
 
 def is_known(name: str, folder: JobFolder) -> bool:
     """Whether a file of that name, relative to the job's folder, belongs to a bundle."""
+    if _TASK_FILE.fullmatch(name):
+        return True
     files = (
         *(folder.spec_file, folder.resolved_spec_file, folder.plan_file, folder.events_file),
         *(folder.supervisor_log, folder.batch_script, folder.batch_log),
     )
     # Earlier versions of distrun have packed a page and a README, too.
-    top = {ABOUT, "report.html", "README.txt", *(each.name for each in files)}
-    return name in top or _TASK_FILE.fullmatch(name) is not None
+    return name in {ABOUT, "report.html", "README.txt", *(each.name for each in files)}
 
 
 class _Member(tarfile.TarInfo):
@@ -92,7 +93,9 @@ def opened(path: Path) -> Iterator[tuple[JobFolder, About]]:
         ):
             folder = _unpack(archive, Path(temporary))
             said = read_regular_file(str(folder.path / ABOUT), largest=1 << 20)
-            about = from_json(About, json.loads(said or b""))
+            if said is None:
+                raise ValueError(f"it has no {ABOUT}, or one that is too large")
+            about = from_json(About, json.loads(said))
             if about.version != VERSION:
                 raise ValueError(f"it is of version {about.version}, not of {VERSION}")
             yield folder, about
@@ -132,6 +135,6 @@ def _unpack(archive: gzip.GzipFile, temporary: Path) -> JobFolder:
             if 0 <= member.mtime < _LATEST_TIME:
                 os.utime(path, (member.mtime, member.mtime))
     # To its end, where its length and its checksum are.
-    if archive.read(1 << 20).strip(b"\0"):
+    if archive.read(1 << 20).strip(b"\0") or archive.read(1):
         raise ValueError("there is something behind its end")
     return folder
