@@ -248,6 +248,7 @@ HOSTILE = {
     "a longer file than is packed": gzip.compress(
         header("distrun-job-aaa/events.jsonl", size=(64 << 20) + 1)
     ),
+    "events of no length": archive(("distrun-job-aaa/events.jsonl", b"{}\n" * 2000)),
     "above": archive(("distrun-job-aaa/../x", b"x")),
     "absolute": archive(("/tmp/distrun-job-aaa/x", b"x")),
     "another job": archive(("distrun-job-bbb/events.jsonl", b"x")),

@@ -34,6 +34,8 @@ _TASK_FILE = re.compile(rf"(?:logs|history)/[A-Za-z0-9_][A-Za-z0-9_.-]{{0,200}}(
 _MOST_FILES = 20_000
 _MOST_BYTES = 1 << 30
 """Of all files together, once they are unpacked."""
+_SHORTEST_LINE = 40
+"""Bytes that a line of events or of samples has at least, on average: each is read as JSON."""
 _LATEST_TIME = 4e10
 """Later than any clock: the header is damaged."""
 _DAMAGE = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError,
@@ -131,7 +133,11 @@ def _unpack(archive: gzip.GzipFile, temporary: Path) -> JobFolder:
                 most = f"{MOST_BYTES:,} bytes a file, {_MOST_BYTES:,} bytes, {_MOST_FILES:,} files"
                 raise ValueError(f"its {found[2]} is beyond the limits: {most}")
             content = members.extractfile(member)
-            path.write_bytes(b"" if content is None else content.read())
+            text = b"" if content is None else content.read()
+            has_json_lines = path == folder.events_file or path.parent == folder.history
+            if has_json_lines and text.count(b"\n") > 1000 + len(text) // _SHORTEST_LINE:
+                raise ValueError(f"most lines of its {found[2]} are none of a job")
+            path.write_bytes(text)
             if 0 <= member.mtime < _LATEST_TIME:
                 os.utime(path, (member.mtime, member.mtime))
     # To its end, where its length and its checksum are.
