@@ -42,7 +42,7 @@ from distrun.agent.protocol.channel import ProtocolError, encode_body
 from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
 from distrun.job import events
 from distrun.job import folder as job_folder
-from distrun.job.folder import JobStore
+from distrun.job.folder import JobFolder, JobStore
 from distrun.job.json_output import output_json
 from distrun.job.record import _decode_line
 from distrun.logs.merge import merged
@@ -415,7 +415,6 @@ class World:
                 self.agents[host.name]
             ),
             "distrun.supervisor.supervisor.Clients": lambda *_: NO_CLIENTS,
-            "distrun.job.folder.JobFolder.listen": bool,
             "selectors.DefaultSelector": InstantSelector,
             "distrun.agent.linux.syscalls.signal_pipe": lambda _: self._signals[0],
             # Where no process can be made, questions are answered at once: a fork has a real clock.
@@ -424,9 +423,11 @@ class World:
             "time.time": lambda: NOW + self.now,
         }
         self._patches = [mock.patch(target, value) for target, value in replaced.items()]
-        for patch in self._patches:
-            patch.start()
+        # `distrun.job` may be the function of that name: Python 3.10 would look in it.
+        self._patches.append(mock.patch.object(JobFolder, "listen", bool))
         try:
+            for patch in self._patches:
+                patch.start()
             self._start(spec, sends_files=sends_files, has_preflight=has_preflight)
         except BaseException:  # the clock of other tests must go on
             mock.patch.stopall()
