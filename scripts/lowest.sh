@@ -11,9 +11,7 @@ WITHOUT=tensorflow sh scripts/venv.sh "$1"
 sed -n '/^dependencies = \[\|^report = \[/,/^\]/p' pyproject.toml |
     sed -n 's/^ *"\([^>]*\)>=\([^,]*\),.*/\1==\2/p' >"$1/lowest.txt"
 rm "$1/.distrun-installed" # it is no environment for anything else
-{ [ -n "${UV:-}" ] &&
-    "$UV" pip install --quiet --python "$1/bin/python" --requirement "$1/lowest.txt"; } ||
-    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$1/lowest.txt"
+"$1/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$1/lowest.txt"
 
 "$1/bin/python" -m pytest -q -p no:cacheprovider --basetemp="$1/t" tests/unit/test_spec_messages.py \
     tests/unit/test_spec_load.py tests/unit/test_report.py

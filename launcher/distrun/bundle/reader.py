@@ -64,8 +64,7 @@ def is_known(name: str, folder: JobFolder) -> bool:
         *(folder.spec_file, folder.resolved_spec_file, folder.plan_file, folder.events_file),
         *(folder.supervisor_log, folder.batch_script, folder.batch_log),
     )
-    # Earlier versions of distrun have packed a page and a README, too.
-    return name in {ABOUT, "report.html", "README.txt", *(each.name for each in files)}
+    return name in {ABOUT, *(each.name for each in files)}
 
 
 class _Member(tarfile.TarInfo):

@@ -51,7 +51,7 @@ def make_redactor(job: Job, *, keep_names: bool) -> Redactor:
     secrets = secret_values(job.folder)
     if keep_names:
         return Redactor(secrets)
-    logins = [each.rpartition("@") for each in _hosts(job)]
+    logins = [each.rpartition("@") for each in _logins(job)]
     users = [os.environ.get("USER", ""), os.environ.get("LOGNAME", "")]
     users += [os.path.basename(os.path.expanduser("~")), *(user for user, _, _ in logins)]
     with contextlib.suppress(KeyError):
@@ -59,8 +59,8 @@ def make_redactor(job: Job, *, keep_names: bool) -> Redactor:
     return Redactor(secrets, users, [host for *_, host in logins])
 
 
-def _hosts(job: Job) -> Iterator[str]:
-    """Yield the names of a job's hosts that its record, its spec and this machine tell."""
+def _logins(job: Job) -> Iterator[str]:
+    """Yield, as USER@HOST or HOST, what its record, its spec and this machine tell of its hosts."""
     yield from (socket.gethostname(), *sorted(own_names()))
     for event in job.history:
         found = (getattr(event, each, "") or "" for each in ("host", "hostname", "address"))

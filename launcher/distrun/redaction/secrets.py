@@ -147,17 +147,25 @@ _SCHEME = r"(?:(?i:bearer|basic|token)\s)?"
 _BLOCK = r"[|>][-+0-9]{0,2}[ \t]*\n(?P<indent>[ \t]+)[^\n]*(?:\n(?P=indent)[^\n]*){0,200}"
 _ITEM = r"(?:[ \t]*\n[ \t]{0,40}- |[ \t]*)"
 _LIST = r"[\[(](?=[bur]?[\"'])[^\[\]()\n]{1,4096}"
-_VALUE = re.compile(
-    rf"(?P<end>{_QUOTE})?\]?(?P<sign>{_TYPE}{_SPACE}(?:=>|->|:=|\+?={{1,3}}"
+_SIGN = (
+    rf"(?P<sign>{_TYPE}{_SPACE}(?:=>|->|:=|\+?={{1,3}}"
     rf"|: invalid \w{{1,20}} value:|[:\uff1a]|%3[AaDd])|>(?=[^\s=])"
     rf"|[,\s]{{1,20}}{_QUOTE}?[Vv]alue{_QUOTE}?[ ]?[:=]"
     rf"|\s(?:is|was)\s(?=[\"']|\S{{0,99}}\d)|(?(end){_SPACE},{_SPACE}(?=[bur]?{_QUOTE})|(?!)))?"
-    rf"(?:{_SPACE}(?:\$|[bur]|[A-Za-z_][\w.]{{0,40}}\((?:\w{{1,20}}=)?[bur]?)?"
-    rf"(?P<open>\"{{3}}|'{{3}}|{_QUOTE}){_SCHEME}(?P<quoted>(?:(?!\n\n)[\s\S]){{0,4096}}?)"
-    rf"(?<!\\)(?P=open)|(?(sign){_ITEM}|[,\s|\u2502\u2503]{{1,20}}(?:- )?)(?P<bare>{_BLOCK}|{_LIST}"
-    rf"|(?:[bur]?{_QUOTE})?{_SCHEME}(?P<word>(?:[^\s\"',;&<>]|(?<=\w)[\"'](?=\w)"
-    r"|[,;&](?![\s\"']|\Z|[\w.%#-]{1,80}[=:;]))+)))"
 )
+_QUOTED = (
+    rf"{_SPACE}(?:\$|[bur]|[A-Za-z_][\w.]{{0,40}}\((?:\w{{1,20}}=)?[bur]?)?"
+    rf"(?P<open>\"{{3}}|'{{3}}|{_QUOTE}){_SCHEME}(?P<quoted>(?:(?!\n\n)[\s\S]){{0,4096}}?)"
+    r"(?<!\\)(?P=open)"
+)
+_UNQUOTED = (
+    r"(?P<word>(?:[^\s\"',;&<>]|(?<=\w)[\"'](?=\w)|[,;&](?![\s\"']|\Z|[\w.%#-]{1,80}[=:;]))+)"
+)
+_BARE = (
+    rf"(?(sign){_ITEM}|[,\s|\u2502\u2503]{{1,20}}(?:- )?)"
+    rf"(?P<bare>{_BLOCK}|{_LIST}|(?:[bur]?{_QUOTE})?{_SCHEME}{_UNQUOTED})"
+)
+_VALUE = re.compile(rf"(?P<end>{_QUOTE})?\]?{_SIGN}(?:{_QUOTED}|{_BARE})")
 """What may follow the name of a secret: a sign, and a value, in quotes, bare or of YAML."""
 _REST = re.compile(r"[^\r\n\"'}]{0,4096}")
 _LINE_START = re.compile(r"(?:\A|\n)[ \t]*(?:- )?\Z")
