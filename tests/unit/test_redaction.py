@@ -220,6 +220,15 @@ BY_NAME = {
     "added": f"MY_TOKEN+={HIDDEN}",
     "yaml block": f"api_key: >-\n    {HIDDEN}\nsteps: 3",
     "header, other scheme": f"Authorization: ApiKey {HIDDEN}",
+    "names of several": f'{{"passwords": ["{HIDDEN}"], "wandb_key": "{HIDDEN}"}}',
+    "dots, as of Megatron": f"  wandb_api_key ............. {HIDDEN}",
+    "markdown": f"**api_key**: `{HIDDEN}`",
+    "curly quotes": f"\u2018password\u2019: \u201c{HIDDEN}\u201d",
+    "xml of hadoop": f"<name>fs.s3a.secret.key</name><value>{HIDDEN}</value>",
+    "protobuf": f'api_key {{ value: "{HIDDEN}" }}',
+    "make": f"PASSWORD ?= {HIDDEN}",
+    "wide sign": f"password\uff1d{HIDDEN}",
+    "other keys in words": f"License key: {HIDDEN}",
     "sshpass": f"sshpass -p {HIDDEN} ssh gpu1",
 }  # fmt: skip
 SAID = {
@@ -234,6 +243,12 @@ SAID = {
     "sentence 3": f"the token is {HIDDEN}",
     "sentence 7": f"invalid token '{HIDDEN}'",
     "german": f"Passwort: {HIDDEN}",
+    "sentence 4": f"Invalid API key provided: {HIDDEN}",
+    "sentence 5": f"Enter password for anna: {HIDDEN}",
+    "sentence 6": f"Password is: {HIDDEN}; password set to {HIDDEN}",
+    "of sshpass": f"SSHPASS={HIDDEN}",
+    "environ": f"A=1\0DB_PASSWORD={HIDDEN}\0B=2",
+    "cmdline": f"train.py\0--db-password\0{HIDDEN}\0",
     "id of a key": f'"private_key_id": "{HIDDEN}"',
     "escaped line break": f"'a\\napi_key=a,{HIDDEN}'",
     # In addresses.
@@ -247,6 +262,8 @@ SAID = {
     "user of wget": f"wget --proxy-user anna:{HIDDEN} https://example.org",
     "user of curl 2": f"curl --user 'anna:{HIDDEN}' https://example.org",
     "connection string 2": f"AccountName=a;AccountKey={HIDDEN}==;EndpointSuffix=x",
+    "webhook 2": f"https://x.webhook.office.com/webhookb2/{HIDDEN}-a@b/Incoming/{HIDDEN}/x",
+    "channel": f"https://conda.anaconda.org/t/ab-{HIDDEN}/x",
     "webhook": "https://hooks.slack.com/services/T00000000/B00000000/" + HIDDEN + "abcdefghi",
     # By its form.
     "basic": f"sent Basic {BASIC}",
@@ -353,6 +370,8 @@ HARMLESS = [
     "Basic TensorFlow tutorial; basic authentication; bearer tokens",
     "print('step %4d of %20s, 100%50' % x)",
     "session=<tensorflow.python.client.session.Session object at 0x7f3a>",
+    "checking the password ..... ok; the token for worker:0 was sent; loading tokens... done",
+    "clear of the passwords; **token**: a piece of text; `pad_token`",
 ]  # fmt: skip
 
 
@@ -383,10 +402,13 @@ def test_a_key_of_wandb_is_replaced() -> None:
     key = "0123456789abcdef" * 2 + "01234567"
     for text in (f"wandb login {key}", f"wandb: using the key {key}.", f"WANDB={key}"):
         assert key not in Redactor()(text)
+    assert key[:32] not in Redactor()(f'{{"username":"anna","key":"{key[:32]}"}}')  # Kaggle's
 
 
 @pytest.mark.parametrize("token", TOKENS)
-@pytest.mark.parametrize("around", ["using {}.", "'{}'", "x={},y", "/{}/", "a%3D{}%26", "{}"])
+@pytest.mark.parametrize(
+    "around", ["using {}.", "'{}'", "x={},y", "/{}/", "a%3D{}%26", "/bot{}/x", "{}"]
+)
 def test_a_token_of_a_known_service_is_replaced(token: str, around: str) -> None:
     shown = Redactor(mask="***")(around.format(token))
     assert token[-8:] not in shown, shown

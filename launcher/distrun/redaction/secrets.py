@@ -29,14 +29,14 @@ _MIXED = re.compile(r"(?=[^/~.(])(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[\s\S]{8}")
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SURE = re.compile(
-    r"(?:pass(?:word|wort|wd|phrase|code)|secrets?|credentials?|(?:api|access|private|secret|auth)key)(?:_|\Z)"
+    r"(?:pass(?:words?|wort|wd|phrase|code)|secrets?|credentials?|(?:api|access|private|secret|auth)key)(?:_|\Z)"
     r"|(?:token|authorization|jwt|bearer)\Z|_(?:pass|pwd)\Z"
     r"|(?:\A|_)(?:api|access|private|secret|auth|account|shared|master|encryption|signing|ssh|license"
-    r"|subscription|service|storage|deploy|client|admin|webhook|app|ssl|tls|hmac|aes)_keys?\Z"
+    r"|subscription|service|storage|deploy|client|admin|webhook|app|ssl|tls|hmac|aes|wandb)_keys?\Z"
 )
 """What makes a name, its words in small letters and joined by `_`, one of a secret."""
 _MAYBE = re.compile(
-    r"(?:\A|_)(?:pass|pwd|pw|auth|sid|session|sessionid|sig|signature|cookie|sas|pat|otp|csrf)\Z"
+    r"(?:\A|_)(?:(?:ssh|user|db)?pass|pwd|pw|auth|sid|session|sessionid|sig|signature|cookie|sas|pat|otp|csrf)\Z"
 )
 """The names of values that may be secrets: if they look like none of a language."""
 _NONE = re.compile(
@@ -89,11 +89,13 @@ _ESCAPE = re.compile(
     "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
 )
 """Escape sequences (ECMA-48), what is overwritten, and characters that are not shown."""
+_ZERO = re.compile(r"\0(?:(?=[A-Z_][A-Z\d_]{0,80}=)|(--?[A-Za-z][\w-]{0,80})\0)")
+"""What separates the entries of /proc/PID/environ, and an option of /proc/PID/cmdline."""
 
 
 def shown(text: str) -> str:
     """Return a text as a terminal shows it."""
-    return _ESCAPE.sub("", text)
+    return _ESCAPE.sub("", _ZERO.sub(r"\n\1 ", text))
 
 
 # What has the form of a secret -------------------------------------------------------------------
@@ -106,7 +108,7 @@ _PEM = (
 )
 """A private key to its end; if that is missing, as far as its lines look like base64."""
 _OF_SERVICE = (
-    r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=%[2-7][0-9A-F]))(?=[\w.:-]{16})("
+    r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=%[2-7][0-9A-F])|(?<=/bot))(?=[\w.:-]{16})("
     r"(?:hf|api_org|ghp|gho|ghu|ghs|ghr|npm|gsk|r8)_[A-Za-z0-9]{20,}"
     r"|(?:github_pat|dckr_pat|dop_v1|wandb_v1|glpat|gldt|pypi|nvapi|GOCSPX|AGE-SECRET-KEY)"
     r"[-_][A-Za-z0-9_-]{16,}"
@@ -124,7 +126,9 @@ _FORMS = [
         *(_PEM, _OF_SERVICE),
         r"\b(?:curl|wget)\b[^\n]{0,400}?\s(?:-[uU]|--\S*user)[= ]*[\"']?[^\s:\"'@/]+:([^\s\"']+)",
         r"\b(?:mysql\w*|sshpass|redis-cli|docker login)\b[^\n]{0,200}?\s-[pa] ?[\"']?([^\s\"']+)",
-        r"(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/([\w/-]{20,})",
+        r"(?:hooks\.slack\.com/services|discord\w*\.com/api/webhooks|office\.com/webhook\w*)/([\w/@-]{20,})",
+        r"conda[\w.:-]{0,80}/t/([\w-]{8,512})",
+        r"[\"']key[\"']:[ ]?[\"']([0-9a-f]{32})[\"']",
         r"(?i:wandb)[^\n]{0,80}?(?<![0-9a-f])([0-9a-f]{40})(?![0-9a-f])",
         rf"(?<=http)s?://({_CREDENTIAL}(?::[^\s\"'<>/@]{{0,512}})?)@(?=[\w\[.-])",
         r"://[^\s/@:\"'<>]{0,512}:((?!\d{1,5}[/?#])[^\s\"'<>]{1,512})@(?=[\w\[.-])",
@@ -138,9 +142,10 @@ _FORMS = [
 
 _NAME = re.compile(
     r"(?:(?<![\w.\\-])|(?<=\\[nrt])|(?<=%[2-7][0-9A-Fa-f]))(?!secret-\d+\])"
-    r"(?:(?i:api|access|secret|private) (?=(?i:keys?)\b))?[A-Za-z_.-][\w.-]{0,200}\w"
+    r"(?:(?i:api|access|secret|private|license|encryption|signing|master) (?=(?i:keys?)\b))?"
+    r"[A-Za-z_.-][\w.-]{0,200}\w"
 )
-_QUOTE = r"(?:\\*[\"']|%2[27]|&quot;|&#39;)"
+_QUOTE = r"(?:\\*[\"']|%2[27]|&quot;|&#39;|\*\*|[`\u2018-\u201d])"
 _SPACE = r"\s{0,20}"
 _TYPE = r"(?::[ ]?\w[\w.\[\] |]{0,40}(?= =))?"
 _SCHEME = r"(?:(?i:bearer|basic|token)\s)?"
@@ -148,10 +153,12 @@ _BLOCK = r"[|>][-+0-9]{0,2}[ \t]*\n(?P<indent>[ \t]+)[^\n]*(?:\n(?P=indent)[^\n]
 _ITEM = r"(?:[ \t]*\n[ \t]{0,40}- |[ \t]*)"
 _LIST = r"[\[(](?=[bur]?[\"'])[^\[\]()\n]{1,4096}"
 _SIGN = (
-    rf"(?P<sign>{_TYPE}{_SPACE}(?:=>|->|:=|\+?={{1,3}}"
-    rf"|: invalid \w{{1,20}} value:|[:\uff1a]|%3[AaDd])|>(?=[^\s=])"
-    rf"|[,\s]{{1,20}}{_QUOTE}?[Vv]alue{_QUOTE}?[ ]?[:=]"
-    rf"|\s(?:is|was)\s(?=[\"']|\S{{0,99}}\d)|(?(end){_SPACE},{_SPACE}(?=[bur]?{_QUOTE})|(?!)))?"
+    rf"(?P<sign>{_TYPE}{_SPACE}(?:=>|->|:=|[+?]?={{1,3}}|\.{{4,80}}:?"
+    rf"|: invalid \w{{1,20}} value:|[:\uff1a\uff1d]|%3[AaDd])|>(?=[^\s=])"
+    rf"|</\w{{1,20}}>\s{{0,20}}<\w{{1,20}}>"
+    rf"|[,\s{{]{{1,20}}{_QUOTE}?[Vv]alue{_QUOTE}?[ ]?[:=]"
+    rf"|\s(?:(?:is|was|set to|provided):?|for \S{{1,60}}:)\s(?=[\"']|\S{{0,99}}\d)"
+    rf"|(?(end){_SPACE},{_SPACE}(?=[bur]?{_QUOTE})|(?!)))?"
 )
 _QUOTED = (
     rf"{_SPACE}(?:\$|[bur]|[A-Za-z_][\w.]{{0,40}}\((?:\w{{1,20}}=)?[bur]?)?"
