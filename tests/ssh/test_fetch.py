@@ -94,6 +94,10 @@ def test_what_tasks_wrote_comes_back_and_goes_on_and_results_by_themselves(
     distrun.checked("fetch", "job", "out", "-o", "back", "--force")
     assert (back / "same").read_text() == "same in both"
     assert "fetched 2 files" in distrun("fetch", "job", "out/diff*", "-o", "less").stderr
+    nothing = distrun("fetch", "job", "aut", "-o", "nothing")
+    assert nothing.returncode == 2
+    assert "no file that a task wrote matches 'aut'" in nothing.stderr
+    assert not (distrun.cwd / "nothing").exists()
     no_folder = distrun("fetch", "job", "-o", "job/train.py/in")
     assert no_folder.returncode == 69
     assert "job/train.py/in cannot be written: Not a directory" in no_folder.stderr

@@ -13,7 +13,7 @@ from distrun.agent.protocol import Code
 from distrun.cli import console
 from distrun.cli.options import job_argument, json_option
 from distrun.cli.transfer_bar import TransferBar
-from distrun.errors import HostError
+from distrun.errors import HostError, UsageError
 from distrun.frozen import replace
 from distrun.job import queued_job, resumption
 from distrun.job.folder import JobStore
@@ -92,6 +92,9 @@ def command(
             found = fetch.run()
         except OSError as error:
             raise HostError(f"{target} cannot be written: {error.strerror}") from error
+    if pattern is not None and not (found.files or found.left_out or found.failures):
+        hint = "it is a path below the working folder, or has * and ?; without it, all files come"
+        raise UsageError(f"no file that a task wrote matches {pattern!r}", hint=hint)
     if as_json:
         console.print_json(_as_json(folder.job_id, found))
     else:
