@@ -32,7 +32,7 @@ PURE = {
     *("distrun.job.printed_progress", "distrun.job.progress_lines", "distrun.strategies"),
     "distrun.job.timing",
     *("distrun.report.outliers", "distrun.report.series", "distrun.verdict"),
-    *("distrun.lint.module", "distrun.lint.old_names", "distrun.lint.rules"),
+    *("distrun.lint.module", "distrun.lint.rules"),
 }
 PURE_STDLIB = {
     *("__future__", "abc", "ast", "base64", "bisect", "collections", "contextlib", "copy"),

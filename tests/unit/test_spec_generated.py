@@ -158,6 +158,8 @@ HOSTILE = {
     "same addresses": b"cluster:\n  worker:\n" + b"  - localhost:1\n" * 9_000,
     "wrong args": b"program:\n  args: [" + b"[]," * 10_000 + b"]",
     "env": b"program:\n  env:\n" + b"".join(b"    DISTRUN_%d: 1\n" % n for n in range(5_000)),
+    "unknown keys": b"".join(b"key_%d: 1\n" % n for n in range(17_000)),
+    "unknown keys of hosts": b"hosts:\n" + b"- {name: a, keys: 1}\n" * 4_000,
     "digits": b"program: {command: [" + b"1" * FULL + b"]}",
     "too large": b"#" * (MAX_BYTES * 20),
 }
@@ -242,6 +244,12 @@ def test_every_key_is_explained_by_examples_that_it_accepts(
     assert schema["examples"], path
     for each in schema["examples"]:
         jsonschema.Draft202012Validator(schema).validate(each)
+
+
+def test_the_schema_accepts_variables_in_a_role_of_ones_own() -> None:
+    own = {"script": "${SCRIPT}", "count": "${COUNT}", "ready": {"line": "${LINE}"}}
+    document = {"strategy": "mirrored", "program": {"script": "x"}, "cluster": {"own": own}}
+    jsonschema.Draft202012Validator(json_schema()).validate(document)
 
 
 def test_every_section_refuses_unknown_keys() -> None:

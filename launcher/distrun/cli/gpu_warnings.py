@@ -34,7 +34,8 @@ def find_gpu_warnings(spec: Spec, shown: str) -> tuple[Problem, ...]:
         if missing:
             which = f"{'GPU' if len(missing) == 1 else 'GPUs'} {', '.join(missing)}"
             message = f"{host.name} does not have {which}, which the spec lists"
-            return (_problem(spec, shown, message, "list the indices that nvidia-smi shows"),)
+            hint = "list the indices that nvidia-smi shows"
+            return (_mark(spec.source, shown).problem(message, hint),)
         available = len(host.gpus)
     try:
         asked = sum(each.role.gpus or 0 for each in place(spec) if each.host == host)
@@ -48,12 +49,7 @@ def find_gpu_warnings(spec: Spec, shown: str) -> tuple[Problem, ...]:
         return ()
     wanted = format_count(asked, "GPU")
     message = f"the tasks on {host.name} ask for {wanted}, and it has {available}"
-    return (_problem(spec, shown, message, _HINT),)
-
-
-def _problem(spec: Spec, shown: str, message: str, hint: str) -> Problem:
-    mark = _mark(spec.source, shown)
-    return Problem(mark.file, mark.line, mark.column, message, hint)
+    return (_mark(spec.source, shown).problem(message, _HINT),)
 
 
 def _mark(source: str, shown: str) -> Mark:

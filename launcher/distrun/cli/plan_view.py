@@ -177,7 +177,7 @@ def _plan_as_json(plan: Plan, spec: Spec, left_out: Mapping[str, Cause]) -> dict
 
 def hosts_json(hosts: Iterable[HostSpec]) -> list[dict[str, str]]:
     """Return hosts as `plan --json` and `doctor --json` print them."""
-    return [{"name": host.name, "kind": host.kind} for host in hosts]
+    return [{"name": host.name, "kind": host.reach} for host in hosts]
 
 
 def plan_view(plan: Plan, width: int, notes: Sequence[str] = ()) -> Group:

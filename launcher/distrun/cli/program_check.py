@@ -19,7 +19,7 @@ from distrun.cli.signals import TerminatedError
 from distrun.cli.spec_warnings import find_warnings, refuse_if
 from distrun.codec import from_json, to_json
 from distrun.errors import HostError, InvalidSpecError
-from distrun.spec.problems import Problem
+from distrun.spec.problems import Mark, Problem
 from distrun.supervisor import guard
 from distrun.supervisor.forked_process import ForkedProcess
 
@@ -105,14 +105,14 @@ class ProgramCheck:
         if (found := self.answer) is not None:
             return tuple(from_json(Problem, each) for each in found)
         why = "not checked: the process that checks it has ended early"
-        return (Problem("program", None, None, why),)
+        return (Mark("program").problem(why),)
 
     def warnings_within(self, seconds: float) -> tuple[Problem, ...]:
         """What was found if the checks end so soon after their start; else that they have not."""
         if self.wait(max(0.0, self._started + seconds - time.monotonic())):
             return self.warnings
         why = "not checked: the checks had not ended when the job had started, or had ended"
-        return (Problem("program", None, None, why),)
+        return (Mark("program").problem(why),)
 
     def refuse(self, *, strict: bool) -> None:
         """Refuse a program that fails as soon as it starts, if the checks find that soon enough.

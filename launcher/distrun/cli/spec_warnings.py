@@ -42,9 +42,9 @@ def made_or_told(where: str, check: Callable[[], Iterable[Problem]]) -> list[Pro
     try:
         return list(check())
     except Exception as error:  # noqa: BLE001 - a defect in a check must not keep a job from starting
-        from distrun.spec.problems import unchecked_problem
+        from distrun.spec.problems import Mark
 
-        return [unchecked_problem(where, error)]
+        return [Mark(where).unchecked(error)]
 
 
 def print_success(spec: Spec) -> None:
@@ -68,28 +68,28 @@ def success_text(spec: Spec) -> str:
 
 def _keras_problems(spec: Spec) -> list[Problem]:
     from distrun.spec.asked_interpreter import find_missing_keras_2
-    from distrun.spec.problems import Problem
+    from distrun.spec.problems import Mark
     from distrun.words.causes import cause_advice, cause_text
 
     missing = find_missing_keras_2(spec)
     if missing is None:  # or its interpreter does not answer, as the checks of the program say
         return []
     advice = cause_advice(missing) or ""
-    return [Problem("program.keras", None, None, cause_text(missing), advice)]
+    return [Mark("program.keras").problem(cause_text(missing), advice)]
 
 
 def _unsent_files(spec: Spec) -> list[Problem]:
     from distrun.agent.protocol import Cause, Code
-    from distrun.spec.problems import Problem
+    from distrun.spec.problems import Mark
     from distrun.sync.unsent_files import find_unsent_reads
     from distrun.words.causes import cause_advice
 
     advice = cause_advice(Cause(Code.FILE_NOT_SENT)) or ""
+    what = "exists here, and the hosts are not sent it"
     return [
-        Problem(each.script, each.line, each.column,
-                f"{each.name} exists here, and the hosts are not sent it", advice)
+        Mark(each.script, each.line, each.column).problem(f"{each.name} {what}", advice)
         for each in find_unsent_reads(spec)
-    ]  # fmt: skip
+    ]
 
 
 def refuse_if(warnings: tuple[Problem, ...], *, strict: bool) -> tuple[Problem, ...]:

@@ -11,7 +11,7 @@ from distrun.frozen import replace
 from distrun.lint.program import Program, read_program, shown_path
 from distrun.lint.rules import PROGRAM_RULES, RULES, check, imported_modules
 from distrun.spec.asked_interpreter import Answer, NoAnswerError, ask, environment, short_version
-from distrun.spec.problems import Problem, unchecked_problem
+from distrun.spec.problems import Mark, Problem
 from distrun.spec.target import Target, find_target
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, is_keras_2
 from distrun.spec.value_warnings import check_executables
@@ -40,7 +40,7 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
         try:
             found[target] = judge(part, target)
         except Exception as error:  # noqa: BLE001 - a defect must not keep a job from starting
-            found[target] = [unchecked_problem(shown_path(target.path), error)]
+            found[target] = [Mark(shown_path(target.path)).unchecked(error)]
     return tuple(problem for problems in found.values() for problem in problems)
 
 
@@ -61,14 +61,14 @@ def _judge_module(spec: Spec, target: Target) -> list[Problem]:
     if target.is_bundled and lacking:
         message = f"the bundled job needs {lacking}, which {python} does not have"
         install = f"run {shlex.quote(python)} -m pip install {lacking.replace(',', '')}"
-        return [Problem("program.script", None, None, message, install, is_certain=True)]
+        return [Mark("program.script").problem(message, install, is_certain=True)]
     # A package of that name in the folder comes before an installed one.
     is_beside = os.path.isfile(os.path.join(target.folder, top, "__init__.py"))
     if top in answer.missing or (top and is_beside and spec.local_host is not None):
         where = f"neither in {target.folder}, nor in {python}"
         message = f"there is no module {target.module!r}: {where}"
         hint = "correct the name, or write the folder that has it in program.workdir"
-        return [Problem("program.module", None, None, message, hint, is_certain=True)]
+        return [Mark("program.module").problem(message, hint, is_certain=True)]
     return unchecked
 
 
@@ -78,18 +78,19 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
     answer, unchecked = _ask(spec, target, names, program.files)
     is_answered = spec.local_host is not None and not unchecked
     certain = program.certain_files if is_answered else ()
-    unchecked += [unchecked_problem(file, why) for file, why in program.unread.items()]
+    unchecked += [Mark(file).unchecked(why) for file, why in program.unread.items()]
     faults = program.faults if answer.errors is None else answer.errors
     found = []
     for file, (line, column, text) in faults.items():
         is_python = file.endswith((".py", ".pyw"))
         hint = "" if is_python else "run a program that is not Python with `command`"
         message = f"Python {short_version(answer.python)} cannot parse this: {text}"
-        found.append(Problem(shown_path(file), line, column, message, hint, file in certain))
+        place = Mark(shown_path(file), line, column)
+        found.append(place.problem(message, hint, is_certain=file in certain))
     for file, (line, column, text) in program.faults.items():
         if file not in faults:
             why = f"the Python {short_version(sys.version)} that runs distrun cannot parse it"
-            unchecked.append(unchecked_problem(shown_path(file), f"{why}: {text}", line, column))
+            unchecked.append(Mark(shown_path(file), line, column).unchecked(f"{why}: {text}"))
     if program.modules:
         env = {**(os.environ if spec.local_host else {}), **environment(spec)}
         uses_keras_2 = is_keras_2(env.get(LEGACY_KERAS))
@@ -114,7 +115,7 @@ def _ask(
     except NoAnswerError as error:
         why = f"{error}; whether it has the modules that the program imports is not known"
         is_said = error.is_absent and any(check_executables(spec))
-        return Answer(), [] if is_said else [unchecked_problem("program.python", why)]
+        return Answer(), [] if is_said else [Mark("program.python").unchecked(why)]
 
 
 def needed_modules(spec: Spec) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import re
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from distrun.spec.problems import Mark, Problem
+from distrun.spec.problems import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,6 @@ _LONGEST_NAME = 300
 _EXITS = {"exit", "_exit", "quit", "SystemExit"}
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LATER = (ast.For, ast.AsyncFor, ast.While, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
           ast.GeneratorExp)  # fmt: skip
 """What may run its parts never, later or several times."""
@@ -71,11 +70,6 @@ class Use(NamedTuple):
         line = self.module.lines[self.node.lineno - 1][: self.node.col_offset]
         return Mark(self.module.shown, self.node.lineno, len(line.decode("utf-8", "replace")) + 1)
 
-    def problem(self, message: str, hint: str = "", *, is_certain: bool = False) -> Problem:
-        """A warning about this place."""
-        mark = self.mark
-        return Problem(mark.file, mark.line, mark.column, message, hint, is_certain)
-
 
 class Module:
     """A module of the program.
@@ -96,7 +90,7 @@ class Module:
         self.lines = text.encode().splitlines()
         self.blocks: dict[Function | None, list[Use]] = {}
         self.functions = {f"{name}.{each.name}": each for each in tree.body
-                          if isinstance(each, _FUNCTIONS)}  # fmt: skip
+                          if isinstance(each, Function)}  # fmt: skip
         self.words: set[str] = set()
         self._values = {each.targets[0]: each.value for each in ast.walk(tree)
                         if isinstance(each, ast.Assign) and len(each.targets) == 1}  # fmt: skip
@@ -154,13 +148,12 @@ class Module:
         return UNKNOWN if is_outside else ".".join([*above, *filter(None, [node.module])])
 
     def _note_words(self, node: ast.AST) -> None:
-        words = {getattr(node, each, None) for each in ("id", "attr")}
-        words |= {node.value} if isinstance(node, ast.Constant) else set()
+        words = {getattr(node, each, None) for each in ("id", "attr", "value")}
         if isinstance(node, ast.While):
             words.add("while")
         elif isinstance(node, ast.ClassDef) and node.bases:  # these may call its methods
-            words |= {each.name for each in node.body if isinstance(each, _FUNCTIONS)}
-        elif isinstance(node, _FUNCTIONS) and node.decorator_list:
+            words |= {each.name for each in node.body if isinstance(each, Function)}
+        elif isinstance(node, Function) and node.decorator_list:
             words.add(node.name)
         self.words |= {each for each in words if isinstance(each, str)}
 
@@ -170,7 +163,7 @@ class Module:
             is_top = isinstance(node, ast.Import) and not alias.asname
             meaning = name.partition(".")[0] if is_top else name
             yield alias.asname or meaning.rpartition(".")[2], meaning
-        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+        if isinstance(node, Function | ast.ClassDef):
             yield node.name, f"{self.name}.{node.name}"
         elif isinstance(node, ast.Name | ast.Attribute) and not isinstance(node.ctx, ast.Load):
             yield _written(node) or UNKNOWN, self._values.get(node, UNKNOWN)
@@ -183,7 +176,7 @@ class Module:
         for field, value in reversed(fields) if isinstance(node, ast.Assign) else fields:
             its = self._sure(node, field, sure)
             inside = functions
-            if isinstance(node, _FUNCTIONS) and field == "body":
+            if isinstance(node, Function) and field == "body":
                 inside = (*functions, node)
             for each in value if isinstance(value, list) else [value]:
                 if isinstance(each, ast.AST):
@@ -196,7 +189,7 @@ class Module:
     def _sure(self, node: ast.AST, field: str, sure: Sure) -> Sure:
         """How surely a part of a node runs."""
         most = Sure.ALL
-        if isinstance(node, _FUNCTIONS) and field == "body":
+        if isinstance(node, Function) and field == "body":
             return Sure.ALL if sure else sure  # one that is defined on a condition stays so
         if isinstance(node, ast.If | ast.IfExp) and field != "test":
             is_run = self.name == "__main__" and field == "body" and _is_main_guard(node.test)
@@ -251,7 +244,7 @@ def _may_leave(node: ast.AST) -> bool:
 
     A branch by role may: the other tasks go on.
     """
-    if isinstance(node, (ast.expr, *_FUNCTIONS, ast.ClassDef)):
+    if isinstance(node, ast.expr | Function | ast.ClassDef):
         return False
     if isinstance(node, ast.If) and (_is_role_test(node.test) or _is_main_guard(node.test)):
         return False

@@ -9,11 +9,18 @@ import shlex
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
-from distrun.lint.module import UNKNOWN, Sure, Use
-from distrun.lint.old_names import COLLECTIVE, keras_2
+from distrun.lint.module import UNKNOWN, Sure, Use, packages
 from distrun.spec.model import OWN_PORT
-from distrun.spec.problems import Problem, nearest, quoted, unchecked_problem
-from distrun.spec.tensorflow_versions import INDEPENDENT_NAMES, OTHER_RESOLVERS, STARTING_CALLS
+from distrun.spec.problems import Mark, Problem, nearest, quoted
+from distrun.spec.tensorflow_versions import (
+    FILE_ENDINGS,
+    INDEPENDENT_NAMES,
+    KERAS_2,
+    KERAS_2_WITHOUT_TENSORFLOW,
+    OTHER_RESOLVERS,
+    STARTING_CALLS,
+    Removed,
+)
 from distrun.strategies import STRATEGIES, Role
 
 if TYPE_CHECKING:
@@ -27,6 +34,7 @@ _STRATEGY = re.compile(
     r"tensorflow\.(?:compat\.v[12]\.)?distribute\.(?:experimental\.)?"
     rf"({'|'.join(STRATEGIES_BY_CLASS)})(\(\))?"
 )
+COLLECTIVE = "MultiWorkerMirroredStrategy"
 _VARIABLE = "TF_CONFIG"
 _CONNECTS = ".experimental_connect_to_cluster()"
 
@@ -40,7 +48,7 @@ def another_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
     if use is not None and STRATEGIES_BY_CLASS[name] != spec.strategy:
         message = f"the program creates {name}, but the spec has strategy: {spec.strategy}"
         hint = f"write strategy: {STRATEGIES_BY_CLASS[name]}, or create another strategy"
-        yield use.problem(message, hint)
+        yield use.mark.problem(message, hint)
 
 
 def created_strategy(program: Program | None) -> tuple[Use, str] | None:
@@ -75,7 +83,7 @@ def late_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
     if use is not None and use.sure is Sure.ALL and first is not None:
         place = "" if first.module is use.module else f"{first.module.shown}:"
         operation = f"{short(first)} in line {place}{first.node.lineno}"
-        yield use.problem(
+        yield use.mark.problem(
             f"{COLLECTIVE} is created after a TensorFlow operation, {operation}; it fails with "
             "'Collective ops must be configured at program startup'",
             "create the strategy first",
@@ -89,7 +97,7 @@ def another_resolver(program: Program, spec: Spec) -> Iterator[Problem]:
         for each in use.arguments.values() if created else ():
             resolver = OTHER_RESOLVERS.fullmatch(use.module.name_of(each))
             if created and resolver:
-                yield use.problem(
+                yield use.mark.problem(
                     f"{created[1]} takes its cluster from {resolver[1]}, which does not read "
                     f"{_VARIABLE}: the tasks will not find each other",
                     "leave the resolver out, or use TFConfigClusterResolver",
@@ -113,7 +121,7 @@ def own_cluster(program: Program, spec: Spec) -> Iterator[Problem]:
             return  # what is written may be made of that
         if use.sure is Sure.ALL and use.node in sets:
             reads = set()
-            yield use.problem(
+            yield use.mark.problem(
                 f"the program sets or removes {_VARIABLE}, which distrun sets for each task: the "
                 "tasks will not find each other",
                 "remove this line",
@@ -137,7 +145,7 @@ def early_connection(program: Program, spec: Spec) -> Iterator[Problem]:
     use = next((each for each in uses if each.name.endswith(_CONNECTS)), None)
     if use is not None:
         message = "each task waits here for servers that only the strategy starts"
-        yield use.problem(message, "remove this line: the strategy connects by itself")
+        yield use.mark.problem(message, "remove this line: the strategy connects by itself")
 
 
 def tf_config_line(program: Program) -> tuple[str, bool]:
@@ -184,19 +192,19 @@ def servers(program: Program, spec: Spec) -> Iterator[Problem]:
              and ("Server()" in use.name or use.top not in _KNOWN)]  # fmt: skip
     all_join = [use for use in program.certain if "Server().join()" in use.name]
     if "Server" not in program.words:
-        yield imports["tensorflow"].problem(
+        yield imports["tensorflow"].mark.problem(
             f"the program never starts a server, but the tasks of {tasks} need one",
             "where the task is one of these, run tf.distribute.Server(...).join()",
         )
     elif not joins and not program.words & _WAITS:
-        yield (started or [imports["tensorflow"]])[0].problem(
+        yield (started or [imports["tensorflow"]])[0].mark.problem(
             f"the program starts a server, but never waits at it: the tasks of {tasks} end at once",
             "call join() of the server",
         )
     elif all_join and not program.words & _ROLES:
         has_chief = any(each.role is Role.CHIEF and each.count for each in spec.roles)
         chief = ", the chief, too" if has_chief else ""
-        yield all_join[0].problem(
+        yield all_join[0].mark.problem(
             f"every task waits at its server here{chief}: nobody trains",
             f"do this only where the task is a {' or '.join(serving)}",
         )
@@ -214,7 +222,7 @@ def unsaid_independence(program: Program, spec: Spec) -> Iterator[Problem]:
     if use and spec.workers is None and STRATEGIES[spec.strategy].independent:
         message = "is for workers that train by themselves, and the spec does not say that these do"
         hint = "write workers: independent; or, if the chief directs them, workers: coordinated"
-        yield use.problem(f"{short(use)} {message}", hint)
+        yield use.mark.problem(f"{short(use)} {message}", hint)
 
 
 def independent_use(program: Program | None) -> Use | None:
@@ -233,7 +241,7 @@ def own_port(program: Program, spec: Spec) -> Iterator[Problem]:
     uses = () if spec.says_port else program.uses
     use = next((each for each in uses if each.name == "'DISTRUN_ADDRESS'"), None)
     if use is not None:
-        yield use.problem(*OWN_PORT)
+        yield use.mark.problem(*OWN_PORT)
 
 
 # Modules -----------------------------------------------------------------------------------
@@ -270,19 +278,20 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
     for use in filter(lambda use: use.is_import, program.certain):
         if use.name == UNKNOWN and use.module is main:
             message = "a script has no package, so that this relative import fails"
-            yield use.problem(message, as_module, is_certain=True)
+            yield use.mark.problem(message, as_module, is_certain=True)
     for top, use in imported_modules(program).items():
+        if top not in program.missing:
+            continue
         near = nearest(top, program.beside)
         hint = "install it for this interpreter, or correct the name"
-        if top in _NAMED_AS_PACKAGES:
+        if top == package:
+            hint = as_module
+        elif top in _NAMED_AS_PACKAGES:
             hint = f"run {shlex.quote(program.python)} -m pip install {top}"
         elif near is not None:
             hint = f"did you mean {quoted(near)}?"
-        if top in program.missing:
-            where = f"neither beside the script, nor in {program.python}"
-            message = f"there is no module {top!r}: {where}"
-            is_certain = not program.words & _MAKES_MODULES
-            yield use.problem(message, as_module if top == package else hint, is_certain=is_certain)
+        message = f"there is no module {top!r}: neither beside the script, nor in {program.python}"
+        yield use.mark.problem(message, hint, is_certain=not program.words & _MAKES_MODULES)
 
 
 def no_start(program: Program, _: Spec) -> Iterator[Problem]:
@@ -293,7 +302,7 @@ def no_start(program: Program, _: Spec) -> Iterator[Problem]:
         line = main.lines[use.node.lineno - 1].decode("utf-8", "replace")
         if use.name == "builtins.__name__" and _MISSPELT_GUARD.match(line):
             message = "the __name__ of a script is '__main__': nothing of this runs"
-            yield use.problem(message, "write if __name__ == '__main__':")
+            yield use.mark.problem(message, "write if __name__ == '__main__':")
             return
     runs = any(isinstance(use.node, ast.Call) or use.top in program.beside for use in outside)
     functions = {each.name: each for each in main.functions.values()}
@@ -301,7 +310,83 @@ def no_start(program: Program, _: Spec) -> Iterator[Problem]:
         name = "main" if "main" in functions else [*functions][-1]
         message = f"the script defines {name}() and calls nothing: a run of it does nothing"
         place = Use(name, functions[name], Sure.ALL, (), main)
-        yield place.problem(message, f"end it with: if __name__ == '__main__': {name}()")
+        yield place.mark.problem(message, f"end it with: if __name__ == '__main__': {name}()")
+
+
+# Keras 3 -----------------------------------------------------------------------------------
+
+
+_KERAS = re.compile(r"(?:tensorflow\.)?keras\.(.+)")
+_HERE = "Keras 3, which tf.keras is here,"
+_OLD_KERAS = {
+    "tensorflow": ", or use Keras 2: write program.keras: 2, and pip install tf_keras",
+    "keras": ", or use Keras 2: pip install tf_keras, and import that instead of keras",
+}
+
+
+def keras_2(program: Program, spec: Spec) -> Iterator[Problem]:
+    """`tf.keras` is Keras 3 since TensorFlow 2.16, and refuses what Keras 2 took."""
+    is_keras_2 = (program.keras or 2) < 3 or "TF_USE_LEGACY_KERAS" in program.words
+    if is_keras_2 or any(_KERAS.match(use.name) and use.is_patch for use in program.uses):
+        return
+    reported = set[str]()
+    trains_together = any(use.name.endswith(f".{COLLECTIVE}()") for use in program.running)
+    several = sum(role.count for role in spec.roles) > 1
+    for use in program.running:
+        found = _KERAS.match(use.name)
+        if found is None or use.is_patch or (use.is_import and use.functions):
+            continue
+        name = re.sub(r"^(models\.)?(Model|Sequential)\(\)", "Model()", found[1])
+        called = name.removesuffix("()") if name.endswith("()") else ""
+        key, removed = _removed(name, is_alone=use.top == "keras")
+        refused = [each for each in use.arguments if removed and each in removed.keywords]
+        if removed and (refused or (not removed.keywords and key not in reported)):
+            reported.add(key)
+            verb = f"take {refused[0]}= in" if refused else "have"
+            shown = _shown(key, "" if use.top == "keras" else "tf.")
+            old = _OLD_KERAS[use.top] if removed.is_in_keras_2 else ""
+            yield use.mark.problem(f"{_HERE} does not {verb} {shown}", f"{removed.instead}{old}")
+        elif called in FILE_ENDINGS and None not in use.arguments:
+            yield from _file_ending(use, called)
+        elif called == "Model().fit" and several and trains_together:
+            message = f"Model.fit of {_HERE} fails under {COLLECTIVE} with several workers"
+            yield use.mark.problem(message, f"write a training loop{_OLD_KERAS[use.top]}")
+
+
+def _removed(name: str, *, is_alone: bool) -> tuple[str, Removed | None]:
+    """The entry of the table for a name, or for what the name begins with."""
+    table = KERAS_2 | KERAS_2_WITHOUT_TENSORFLOW if is_alone else KERAS_2
+    for key in (*packages(name.removesuffix("()")), name):
+        general = re.sub(r"^(metrics|optimizers|optimizers\.legacy)\.[A-Z]\w*", r"\1.*", key)
+        if key in table or general in table:
+            return key, table.get(key) or table[general]
+    return "", None
+
+
+def _shown(key: str, prefix: str) -> str:
+    owner, is_method, method = key.partition("().")
+    if is_method:
+        return f"{method}() of {'a model' if owner == 'Model' else owner}"
+    return f"{prefix}keras.{key.removesuffix('()')}"
+
+
+def _file_ending(use: Use, called: str) -> Iterator[Problem]:
+    """Keras 3 takes only file names with certain ends; only those in the code are known."""
+    endings, arguments = FILE_ENDINGS[called], use.arguments
+    if called == "callbacks.ModelCheckpoint" and "save_weights_only" in arguments:
+        endings = (".weights.h5",)
+        if not isinstance(arguments["save_weights_only"], ast.Constant):
+            return
+    path = arguments.get(0, arguments.get("filepath"))
+    if isinstance(path, ast.Call) and use.module.name_of(path.func) == "os.path.join":
+        path = path.args[-1] if path.args else None
+    if isinstance(path, ast.JoinedStr) and path.values:
+        path = path.values[-1]
+    end = path.value if isinstance(path, ast.Constant) else None
+    if isinstance(end, str) and not any(end.endswith(e) or e.endswith(end) for e in endings):
+        name, ends = called.rpartition(".")[2], " or ".join(endings)
+        message = f"{name} of {_HERE} takes only names that end in {ends}"
+        yield use.mark.problem(message, f"name the file so{_OLD_KERAS[use.top]}")
 
 
 # All rules ---------------------------------------------------------------------------------
@@ -333,6 +418,6 @@ def check(program: Program, spec: Spec, rules: tuple[Rule, ...]) -> list[Problem
         try:
             found += dict.fromkeys(rule(program, spec))
         except Exception as error:  # noqa: BLE001 - the other rules go on
-            unchecked[unchecked_problem(next(iter(files)), error)] = None
+            unchecked[Mark(next(iter(files))).unchecked(error)] = None
     found.sort(key=lambda one: (files.get(one.file, 0), one.line or 0, one.column or 0))
     return [*found, *unchecked]

@@ -212,11 +212,6 @@ class HostSpec(Frozen, kw_only=True):
         return self.local or self.name in ("localhost", "127.0.0.1", "::1")
 
     @property
-    def kind(self) -> str:
-        """A label for people: the way to reach it."""
-        return self.reach
-
-    @property
     def reach(self) -> str:
         """The module of :mod:`distrun.supervisor.hosts` that reaches it."""
         if self.slurm is not None:
@@ -243,7 +238,7 @@ class _HostList(ListOf):
         return super().read(node, path, problems)
 
     def json_schema(self) -> JsonSchema:
-        return {"anyOf": [{"enum": list(CLUSTERS)}, super().json_schema()]}
+        return {"anyOf": [Choice(values=CLUSTERS).json_schema(), super().json_schema()]}
 
 
 _LEAST_PORT = 1024
@@ -595,13 +590,11 @@ def _line_problem(text: str) -> str | None:
 
 
 _READY_FORMS = "port, line, off or a mapping such as {line: ready}"
-_READY_LINE = Key(
+_READY_LINE = key_only(
     Text(expected="a regular expression", least=1, check=_line_problem),
     examples=("listening on",),
-    default="",
     help="A regular expression (Python's) that is searched in each line, in its first "
     "4,096 characters.",
-    required=True,
 )
 _READY = OneOf(
     text=one_of(Ready, all_forms=_READY_FORMS),
@@ -856,12 +849,10 @@ def _section_hint(name: str) -> str:
 
 
 _TASKS = Choice(values=("strategy", "chief", "worker0", "all"))
-_PORT_RANGE = Key(
+_PORT_RANGE = key_only(
     Text(expected="a range such as 20000-21000", pattern=r"[0-9]{1,5}-[0-9]{1,5}"),
     examples=("20000-21000",),
-    default="",
     help="The first and the last port to choose from.",
-    required=True,
 )
 _PORTS = OneOf(
     text=Choice(values=("auto",), all_forms="auto or a mapping such as {range: 20000-21000}"),

@@ -27,6 +27,21 @@ class Mark(Frozen):
         file = printable(self.file)
         return file if self.line is None else f"{file}:{self.line}:{self.column}"
 
+    def problem(self, message: str, hint: str = "", *, is_certain: bool = False) -> Problem:
+        """A problem at this place."""
+        return Problem(self.file, self.line, self.column, message, hint, is_certain)
+
+    def unchecked(self, why: str | Exception) -> Problem:
+        """What a user is told of a check of this that could not be made, or that failed."""
+        if isinstance(why, RecursionError):
+            why = "it nests too deeply"
+        elif isinstance(why, MemoryError):
+            why = "there is not enough memory"
+        elif isinstance(why, Exception):
+            text = f"{type(why).__name__}: {why}".rstrip(": ")
+            why = f"the check has failed ({text}): this is a defect in distrun, please report it"
+        return self.problem(f"not checked: {why}")
+
 
 class Problem(Frozen):
     """One thing that is wrong, and what to do about it (`hint`; may be empty).
@@ -47,20 +62,6 @@ class Problem(Frozen):
 
     def __str__(self) -> str:
         return f"{self.mark}: {self.message}" + (f"; {self.hint}" if self.hint else "")
-
-
-def unchecked_problem(
-    file: str, why: str | Exception, line: int | None = None, column: int | None = None
-) -> Problem:
-    """What a user is told of a check that could not be made, or that failed."""
-    if isinstance(why, RecursionError):
-        why = "it nests too deeply"
-    elif isinstance(why, MemoryError):
-        why = "there is not enough memory"
-    elif isinstance(why, Exception):
-        text = f"{type(why).__name__}: {why}".rstrip(": ")
-        why = f"the check has failed ({text}): this is a defect in distrun, please report it"
-    return Problem(file, line, column, f"not checked: {why}")
 
 
 class SpecProblemsError(InvalidSpecError):
@@ -111,7 +112,7 @@ class Problems:
             self._closed.add(mark)
         elif mark in self._closed:
             return
-        problem = Problem(mark.file, mark.line, mark.column, message, hint)
+        problem = mark.problem(message, hint)
         if problem in self._found:  # the same node, reached again through an alias
             return
         if self.full:
@@ -125,12 +126,9 @@ class Problems:
 
     def error(self) -> SpecProblemsError:
         """All problems as one error, in the order of the files."""
-        files = {
-            file: index
-            for index, file in enumerate(dict.fromkeys(problem.file for problem in self._found))
-        }
+        files = list(dict.fromkeys(problem.file for problem in self._found))
         ordered = sorted(
-            self._found, key=lambda one: (files[one.file], one.line or 0, one.column or 0)
+            self._found, key=lambda one: (files.index(one.file), one.line or 0, one.column or 0)
         )
         return SpecProblemsError(ordered, left_out=self._left_out)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distrun.frozen import replace
-from distrun.spec.expansion import PATTERN
 from distrun.spec.model import CLUSTER, CUSTOM_ROLE, ROLE, ROLE_RESTART, SPEC
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf, Schema
 
@@ -56,28 +55,5 @@ def json_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "distrun spec",
         "description": "A multi-worker TensorFlow job, as `distrun launch` runs it.",
-        **_with_variables(SPEC.json_schema()),
+        **SPEC.json_schema(),
     }
-
-
-_VARIABLE = {"type": "string", "pattern": PATTERN}
-_SCALARS = {"string", "integer", "number", "boolean"}
-_SCHEMAS = ("items", "additionalProperties")
-
-
-def _with_variables(schema: Any) -> Any:
-    """The schema of values, each of which may also have a variable in it: `${NAME}`."""
-    if not isinstance(schema, dict):
-        return schema
-    found = {name: _with_variables(each) if name in _SCHEMAS else each
-             for name, each in schema.items()}  # fmt: skip
-    if "properties" in found:
-        members = found["properties"].items()
-        found["properties"] = {name: _with_variables(each) for name, each in members}
-    if "anyOf" in found:
-        found["anyOf"] = [_with_variables(each) for each in found["anyOf"]]
-    kinds = found.get("type", "string" if "enum" in found or "const" in found else "object")
-    if not _SCALARS & {*([kinds] if isinstance(kinds, str) else kinds)}:
-        return found
-    about = {name: found.pop(name) for name in ("description", "examples") if name in found}
-    return {**about, "anyOf": [found, _VARIABLE]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -10,20 +9,20 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 ROOTS = (_PACKAGE / "bundled", _PACKAGE.parents[1])
 
 
-def bundled_jobs(roots: Sequence[Path] = ROOTS) -> dict[str, Path]:
+def bundled_jobs() -> dict[str, Path]:
     """Each bundled job's name and its `main.py`."""
-    return {main.parent.name: main for main in sorted(_folder("jobs", roots).glob("*/main.py"))}
+    return {main.parent.name: main for main in sorted(_folder("jobs").glob("*/main.py"))}
 
 
-def examples(roots: Sequence[Path] = ROOTS) -> dict[str, Path]:
+def examples() -> dict[str, Path]:
     """Each example's name and its script. The template of that name launches it."""
-    return {file.stem: file for file in sorted(_folder("jobs", roots).glob("examples/*.py"))}
+    return {file.stem: file for file in sorted(_folder("jobs").glob("examples/*.py"))}
 
 
-def templates(roots: Sequence[Path] = ROOTS) -> dict[str, Path]:
+def templates() -> dict[str, Path]:
     """Each template's name, as `distrun init` takes it, and its file."""
-    return {file.stem: file for file in sorted(_folder("templates", roots).glob("*.yaml"))}
+    return {file.stem: file for file in sorted(_folder("templates").glob("*.yaml"))}
 
 
-def _folder(name: str, roots: Sequence[Path]) -> Path:
-    return next((root / name for root in roots if (root / name).is_dir()), roots[0] / name)
+def _folder(name: str) -> Path:
+    return next((root / name for root in ROOTS if (root / name).is_dir()), ROOTS[0] / name)

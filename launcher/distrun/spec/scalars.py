@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.frozen import Frozen
 from distrun.spec import units
+from distrun.spec.expansion import PATTERN
 from distrun.spec.nodes import Node, Scalar
 from distrun.spec.problems import quoted
 from distrun.spec.schema import FAILED, JsonSchema, alternatives, bad_character, mismatch
@@ -18,7 +19,30 @@ if TYPE_CHECKING:
     from distrun.spec.problems import Problems
 
 
-class Text(Frozen, kw_only=True):
+class ScalarSchema(Frozen):
+    """One value, or a text with a variable that has it."""
+
+    @property
+    def expected(self) -> str:
+        raise NotImplementedError
+
+    def read(self, node: Node, path: str, problems: Problems) -> Any:
+        if isinstance(node, Scalar):
+            return self.read_scalar(node, path, problems)
+        return mismatch(node, path, self.expected, problems)
+
+    def read_scalar(self, node: Scalar, path: str, problems: Problems) -> Any:
+        raise NotImplementedError
+
+    def json_schema(self) -> JsonSchema:
+        return {"anyOf": [self.own_schema(), {"type": "string", "pattern": PATTERN}]}
+
+    def own_schema(self) -> JsonSchema:
+        """The JSON Schema of the value itself."""
+        raise NotImplementedError
+
+
+class Text(ScalarSchema, kw_only=True):
     """Text. Numbers must be quoted. With `verbatim`, any scalar is taken as it is written."""
 
     expected: str = "text"
@@ -31,9 +55,7 @@ class Text(Frozen, kw_only=True):
     check: Callable[[str], str | None] | None = None
     """Returns what is wrong with a text, or None. Only the JSON Schema uses `pattern` then."""
 
-    def read(self, node: Node, path: str, problems: Problems) -> Any:
-        if not isinstance(node, Scalar):
-            return mismatch(node, path, self.expected, problems)
+    def read_scalar(self, node: Scalar, path: str, problems: Problems) -> Any:
         if node.empty:
             hint = 'write "" for an empty text' if self.least == 0 else ""
             return mismatch(node, path, self.expected, problems, hint)
@@ -62,7 +84,7 @@ class Text(Frozen, kw_only=True):
             return f"must be {self.form or self.expected}, not {quoted(text)}"
         return None
 
-    def json_schema(self) -> JsonSchema:
+    def own_schema(self) -> JsonSchema:
         kinds = ["string", "number", "boolean", "null"] if self.verbatim else "string"
         schema: JsonSchema = {"type": kinds}
         if self.least:
@@ -74,7 +96,7 @@ class Text(Frozen, kw_only=True):
         return schema
 
 
-class Integer(Frozen, kw_only=True):
+class Integer(ScalarSchema, kw_only=True):
     """A whole number between two bounds, both included."""
 
     least: int
@@ -85,22 +107,22 @@ class Integer(Frozen, kw_only=True):
     def expected(self) -> str:
         return self.description or f"a whole number from {self.least} to {self.most}"
 
-    def read(self, node: Node, path: str, problems: Problems) -> Any:
-        value = node.value if isinstance(node, Scalar) else None
+    def read_scalar(self, node: Scalar, path: str, problems: Problems) -> Any:
+        value = node.value
         if type(value) is int and self.least <= value <= self.most:
             return value
         hint = ""
-        if isinstance(node, Scalar) and not node.plain and re.fullmatch("[0-9]{1,9}", node.text):
+        if not node.plain and re.fullmatch("[0-9]{1,9}", node.text):
             hint = f"write {node.text} without quotes"
         elif type(value) is int and value > self.most and self.expected.endswith("or more"):
             hint = f"the most is {self.most}"
         return mismatch(node, path, self.expected, problems, hint)
 
-    def json_schema(self) -> JsonSchema:
+    def own_schema(self) -> JsonSchema:
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
 
-class Choice(Frozen, kw_only=True):
+class Choice(ScalarSchema, kw_only=True):
     """One of a few words."""
 
     values: tuple[str, ...]
@@ -128,7 +150,7 @@ class Choice(Frozen, kw_only=True):
     def value_of(self, text: str) -> Any:
         return self.make(text)
 
-    def json_schema(self) -> JsonSchema:
+    def own_schema(self) -> JsonSchema:
         return {"enum": list(self.values)}
 
 
@@ -137,22 +159,21 @@ def one_of(kind: type[Enum], **settings: Any) -> Choice:
     return Choice(values=tuple(each.value for each in kind), make=kind, **settings)
 
 
-class Boolean(Frozen):
+class Boolean(ScalarSchema):
     """`true` or `false`."""
 
     expected: str = "true or false"
 
-    def read(self, node: Node, path: str, problems: Problems) -> Any:
-        value = node.value if isinstance(node, Scalar) else None
-        if isinstance(value, bool):
-            return value
+    def read_scalar(self, node: Scalar, path: str, problems: Problems) -> Any:
+        if isinstance(node.value, bool):
+            return node.value
         return mismatch(node, path, self.expected, problems)
 
-    def json_schema(self) -> JsonSchema:
+    def own_schema(self) -> JsonSchema:
         return {"type": "boolean"}
 
 
-class Duration(Frozen, kw_only=True):
+class Duration(ScalarSchema, kw_only=True):
     """A duration with a unit; reads as seconds, or None for `off`.
 
     `shortest`: in seconds; and why it is not shorter, which completes "must be at least ...".
@@ -167,9 +188,7 @@ class Duration(Frozen, kw_only=True):
     def expected(self) -> str:
         return "a duration such as 500ms, 10s, 5m or 1h" + (", or off" if self.off else "")
 
-    def read(self, node: Node, path: str, problems: Problems) -> Any:
-        if not isinstance(node, Scalar):
-            return mismatch(node, path, self.expected, problems)
+    def read_scalar(self, node: Scalar, path: str, problems: Problems) -> Any:
         if node.text == units.OFF and self.off:
             return None
         seconds = units.parse_duration(node.text)
@@ -200,12 +219,12 @@ class Duration(Frozen, kw_only=True):
             return "this one cannot be off"
         return ""
 
-    def json_schema(self) -> JsonSchema:
+    def own_schema(self) -> JsonSchema:
         pattern = f"{units.DURATION_PATTERN}|off" if self.off else units.DURATION_PATTERN
         return {"type": "string", "pattern": f"^(?:{pattern})$"}
 
 
-class Size(Frozen, kw_only=True):
+class Size(ScalarSchema, kw_only=True):
     """A size with a unit; reads as bytes, or None for `off`."""
 
     expected: str = "a size such as 100MB or 1GiB, or off"
@@ -213,9 +232,7 @@ class Size(Frozen, kw_only=True):
     def value_of(self, text: str) -> int | None:
         return None if text == units.OFF else units.parse_size(text)
 
-    def read(self, node: Node, path: str, problems: Problems) -> Any:
-        if not isinstance(node, Scalar):
-            return mismatch(node, path, self.expected, problems)
+    def read_scalar(self, node: Scalar, path: str, problems: Problems) -> Any:
         if node.text == units.OFF:
             return None
         value = units.parse_size(node.text)
@@ -229,7 +246,7 @@ class Size(Frozen, kw_only=True):
             hint = f"give it a unit: {node.text}MB"
         return mismatch(node, path, self.expected, problems, hint)
 
-    def json_schema(self) -> JsonSchema:
+    def own_schema(self) -> JsonSchema:
         return {"type": "string", "pattern": f"^(?:{units.SIZE_PATTERN}|off)$"}
 
 
@@ -244,7 +261,7 @@ _WORDS_OF_TFJOB = {
 }
 
 
-class ExitCodes(Frozen, kw_only=True):
+class ExitCodes(ScalarSchema, kw_only=True):
     """An exit code, a range such as 130-255, or one of `words`; reads as text in that form."""
 
     words: tuple[str, ...] = ()
@@ -254,9 +271,7 @@ class ExitCodes(Frozen, kw_only=True):
         forms = ("an exit code from 1 to 255", "a range such as 130-255", *self.words)
         return alternatives(forms)
 
-    def read(self, node: Node, path: str, problems: Problems) -> Any:
-        if not isinstance(node, Scalar):
-            return mismatch(node, path, self.expected, problems)
+    def read_scalar(self, node: Scalar, path: str, problems: Problems) -> Any:
         if node.text in self.words:
             return node.text
         if type(node.value) is int and _LEAST_CODE <= node.value <= _MOST_CODE:
@@ -279,7 +294,7 @@ class ExitCodes(Frozen, kw_only=True):
             return f"write {first}-{last}" if is_turned else "exit codes are 1 to 255"
         return _WORDS_OF_TFJOB.get(text.lower(), "") if self.words else ""
 
-    def json_schema(self) -> JsonSchema:
+    def own_schema(self) -> JsonSchema:
         forms: list[JsonSchema] = [
             {"type": "integer", "minimum": _LEAST_CODE, "maximum": _MOST_CODE},
             {"type": "string", "pattern": f"^(?:{_RANGE})$"},

@@ -337,7 +337,8 @@ class MappingSchema(Frozen, kw_only=True):
                     message = f"the {self.noun} {quoted(name)} in {path} {wrong}"
                     problems.add(entry.key.mark, message)
             else:
-                unknown.append(name)
+                if not problems.full:  # to look for what each one means takes time
+                    unknown.append(name)
                 problems.with_unknown.add(path)
                 self._unknown(entry.key, path, problems)
                 continue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from distrun.spec.model import OF_SHELLS, OWN_PORT, ProgramKind, command_hint
 from distrun.spec.nodes import flow_style
-from distrun.spec.problems import Problem, quoted
+from distrun.spec.problems import Mark, Problem, quoted
 from distrun.spec.target import find_target
 from distrun.strategies import Workers
 
@@ -68,13 +68,12 @@ def _check_checkpoints(spec: Spec) -> Iterator[Problem]:
     for folder, (key, option) in checkpoint_folders(spec).items():
         is_own = _OWN_DISK.match(folder) or not (is_home_shared or os.path.isabs(folder))
         if is_own and os.path.normpath(folder) not in shared:
-            yield Problem(
-                key, None, None,
+            yield Mark(key).problem(
                 f"{option} {quoted(folder)}: each host may have such a folder of its own, and then "
                 "tasks do not resume from the same checkpoint",
                 "give it a path on a file system that all hosts mount, and write program.shared: "
                 f"{flow_style([folder])}, so that the hosts are checked for it",
-            )  # fmt: skip
+            )
 
 
 def check_values(spec: Spec) -> Iterator[Problem]:
@@ -86,7 +85,7 @@ def check_values(spec: Spec) -> Iterator[Problem]:
     yield from _check_checkpoints(spec)
     program = spec.program
     if any(map(_ADDRESS.search, (*program.argv, *program.args))) and not spec.says_port:
-        yield Problem(f"program.{program.kind.value}", None, None, *OWN_PORT)
+        yield Mark(f"program.{program.kind.value}").problem(*OWN_PORT)
     is_shell = program.kind is ProgramKind.COMMAND and _is_shell(program.argv)
     args = [] if is_shell else [("program.args", each) for each in program.args]
     envs = [("program.env", program.env), *(("hosts[].env", host.env) for host in spec.hosts)]
@@ -99,7 +98,7 @@ def check_values(spec: Spec) -> Iterator[Problem]:
     for where, text in dict.fromkeys(args):
         if (both := _TWO_WORDS.fullmatch(text)) is not None:
             hint = f"write {both[1]}, {both[2]}"
-            yield Problem(where, None, None, f"{quoted(text)} is one argument", hint)
+            yield Mark(where).problem(f"{quoted(text)} is one argument", hint)
     values = [(f"{where}.{name}", value) for where, env in envs for name, value in env.items()]
     for where, text in dict.fromkeys([*args, *values]):
         found = _HOME.search(text) or _VARIABLE.search(text)
@@ -107,11 +106,10 @@ def check_values(spec: Spec) -> Iterator[Problem]:
             continue
         name = "HOME" if found[1] == "~" else found[1]
         shown = found[1] if found[1] == "~" else f"${name}"
-        yield Problem(
-            where, None, None,
+        yield Mark(where).problem(
             f"nothing expands the {quoted(shown)} in {quoted(text)}",
             f"write the whole text or, in a YAML file, ${{{name}}} for the variable's value here",
-        )  # fmt: skip
+        )
 
 
 def _is_shell(argv: Sequence[str]) -> bool:
@@ -123,13 +121,9 @@ def check_executables(spec: Spec) -> Iterator[Problem]:
     here = spec.local_host
     if here is None or any("PATH" in role.env for role in spec.roles):
         return
-    programs = [("program", spec.program)]
-    programs += [
-        (f"cluster.{role.role.value}", role.program)
-        for role in spec.roles
-        if role.program is not None
-    ]
-    for where, program in programs:
+    programs = {"program": spec.program}
+    programs |= {f"cluster.{r.role.value}": r.program for r in spec.roles if r.program is not None}
+    for where, program in programs.items():
         key, name = "command", program.argv[0] if program.argv else None
         if program.kind is not ProgramKind.COMMAND:
             key, name = "python", here.python or program.python
@@ -138,15 +132,14 @@ def check_executables(spec: Spec) -> Iterator[Problem]:
         path = {**os.environ, **here.env, **program.env}.get("PATH", os.defpath)
         workdir = here.workdir or program.workdir
         if "/" not in name and shutil.which(name, path=path) is None:
-            message = f"there is no program {quoted(name)} in PATH"
+            place = " in PATH"
         elif "/" in name and not os.path.isfile(os.path.join(workdir, name)):
-            message = f"there is no program {quoted(name)} in {workdir}"
-            if os.path.isabs(name):
-                message = f"there is no program {quoted(name)}"
+            place = "" if os.path.isabs(name) else f" in {workdir}"
         else:
             continue
+        message = f"there is no program {quoted(name)}{place}"
         line = " ".join(program.argv)
         is_line = key == "command" and "/" not in name
         is_line = is_line and (" " in name or re.search(OF_SHELLS, line) is not None)
         hint = command_hint(line) if is_line else "correct its name, or install it"
-        yield Problem(f"{where}.{key}", None, None, message, hint)
+        yield Mark(f"{where}.{key}").problem(message, hint)

@@ -144,7 +144,7 @@ class JobHosts:
                 python=hello.python,
                 cores=hello.cores,
                 gpus=tuple(hello.gpus),
-                kind=self.specs[host].kind,
+                kind=self.specs[host].reach,
                 pid_namespace=hello.pid_namespace,
                 address=hello.address or None,
                 found_as=view.found_as,
