@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 import re
 import types
@@ -56,6 +57,8 @@ _USUAL = {int: (-(1 << 63), 1 << 63), float: (-_LARGEST, _LARGEST)}
 _SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """No text has these. U+DC80 to U+DCFF stand for bytes that are not UTF-8."""
 _LONGEST_SHOWN = 60
+_OTHER_FORM = (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What readers raise for values of other types."""
 
 
 class FieldError(ValueError):
@@ -94,11 +97,27 @@ def from_json(kind: type[T], value: Any) -> T:
     """The inverse of :func:`to_json`. A structure may also be a list of its fields.
 
     Raises:
-        FieldError, ValueError, TypeError: it is no such value.
+        ValueError: it is no such value. A FieldError names the field.
     """
     reader: _Reader = _reader(kind)  # type: ignore[arg-type]
-    result: T = reader(value)
+    try:
+        result: T = reader(value)
+    except _OTHER_FORM as error:
+        raise ValueError(str(error)) from error
     return result
+
+
+def encode(value: Any) -> str:
+    """Return a value as one line of JSON."""
+    return json.dumps(to_json(value), separators=(",", ":"))
+
+
+def decode(kind: type[T], text: str | bytes) -> T:
+    """The inverse of :func:`encode`. Raises ValueError if the text is anything else."""
+    try:
+        return from_json(kind, json.loads(text))
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
 
 
 def field_names(kind: Any) -> tuple[str, ...]:

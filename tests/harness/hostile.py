@@ -278,7 +278,7 @@ class Agent:
         return [stack_messages.ProgramRequested(order.digest)]
 
     def _on_program_data(self, _: stack_messages.ProgramData) -> Sequence[Report]:
-        thread = {"name": "MainThread", "main": True, "gil": False, "frames": [["f", "a.py", 3]]}
+        thread = {"name": "main", "is_main": True, "holds_gil": False, "frames": [["f", "a", 3]]}
         stacks = [{"task": each, "pid": 100, "threads": [thread]} for each in self.running]
         return [stack_messages.StacksDumped(self._stacks_asked, json.dumps(stacks))]
 

@@ -269,7 +269,7 @@ LIBRARY = "/opt/venv/lib/python3.11/site-packages/tensorflow/python/ops.py"
 
 
 def process(task: str, *frames: tuple[str, str, int], **more: Any) -> dict[str, Any]:
-    main = {"name": "MainThread", "main": True, "active": True, "gil": False}
+    main = {"name": "MainThread", "is_main": True, "holds_gil": False}
     threads = [{**main, "frames": [list(frame) for frame in frames]}] if frames else []
     return {"task": task, "pid": 7, "threads": threads, **more}
 

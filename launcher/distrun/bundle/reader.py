@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import os
 import re
 import tarfile
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import INDEX_SUFFIX
-from distrun.codec import from_json
+from distrun.codec import decode
 from distrun.errors import UsageError
 from distrun.frozen import Frozen
 from distrun.job.folder import HISTORY_SUFFIX, LATE_SUFFIX, LOG_SUFFIX, JobFolder
@@ -96,7 +95,7 @@ def opened(path: Path) -> Iterator[tuple[JobFolder, About]]:
             said = read_regular_file(str(folder.path / ABOUT), largest=1 << 20)
             if said is None:
                 raise ValueError(f"it has no {ABOUT}, or one that is too large")
-            about = from_json(About, json.loads(said))
+            about = decode(About, said)
             if about.version != VERSION:
                 raise ValueError(f"it is of version {about.version}, not of {VERSION}")
             yield folder, about

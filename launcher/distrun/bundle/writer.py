@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import math
 import os
 import platform
@@ -17,7 +16,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from distrun.agent.protocol import INDEX_SUFFIX
 from distrun.bundle.reader import ABOUT, MOST_BYTES, VERSION, About, is_known
-from distrun.codec import to_json
+from distrun.codec import encode
 from distrun.errors import HostError
 from distrun.job.folder import LATE_SUFFIX, LOG_SUFFIX
 from distrun.job.resumption import recorded_spec
@@ -108,7 +107,7 @@ def write_bundle(file: IO[bytes], job: Job, redactor: Redactor) -> list[Part]:
             elif not name.endswith(INDEX_SUFFIX):  # that has times and offsets in the whole log
                 text = redactor(text)
             add(name, text, found.st_mtime, max(0, found.st_size - len(content)))
-        add(ABOUT, redactor.json(json.dumps(to_json(about))), about.made_at)
+        add(ABOUT, redactor.json(encode(about)), about.made_at)
     return parts
 
 

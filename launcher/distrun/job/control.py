@@ -241,13 +241,11 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
         channel = None if _living(folder, _LOOK_SECONDS) is None else connect(folder)
     state = folder.state()
     if state.outcome is None or not state.phase.is_final:
-        file, hint = str(folder.events_file), f"its record: {folder.path}"
+        hint = f"its record: {folder.path}"
         unknown = "the result of the job is unknown"
         if not folder.path.exists():
             raise removed_error(folder)
-        fault = folder.record_fault()
-        if fault is None and record.is_damaged(file):
-            fault = "is damaged"
+        fault = record.fault(str(folder.events_file))
         if fault is not None:
             raise HostError(f"the record of job {folder.job_id} {fault}: {unknown}", hint=hint)
         if leftovers.exist_here(folder):

@@ -589,13 +589,13 @@ def encode(event: Event) -> dict[str, Any]:
     return {"event": type(event).__name__, "at": event.at, **to_json(event)}
 
 
-def decode(record: dict[str, Any]) -> Event | None:
+def decode(record: Any) -> Event | None:
     """The inverse; None for an event that this version does not know.
 
     Raises:
-        ValueError, TypeError, KeyError, AttributeError: it is not an event.
+        ValueError: it is not an event.
     """
-    kind = KINDS.get(record.get("event", ""))
+    kind = KINDS.get(str(record.get("event"))) if isinstance(record, dict) else None
     if kind is None:
         return None
     event = from_json(kind, record)

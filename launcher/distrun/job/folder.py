@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import re
 import socket
@@ -29,7 +28,7 @@ from distrun import lifecycle
 from distrun.agent.linux import peers, private_dir
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS, Cause, Code
-from distrun.codec import from_json, to_json
+from distrun.codec import decode, encode
 from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen, replace
 from distrun.job import events, record
@@ -298,15 +297,15 @@ class JobFolder:
         """
         try:
             with open_regular_file(self.batch_file) as file:
-                return from_json(BatchJob, json.loads(file.read(_LARGEST_BATCH_FILE)))
-        except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+                return decode(BatchJob, file.read(_LARGEST_BATCH_FILE))
+        except (OSError, ValueError):
             if not os.path.lexists(self.batch_script):
                 return None
         return BatchJob(id=self.state().batch_id, requeues=True)
 
     def note_batch_job(self, batch: BatchJob) -> None:
         """Write what it is to Slurm. Raises OSError."""
-        replace_file(self.batch_file, json.dumps(to_json(batch)))
+        replace_file(self.batch_file, encode(batch))
 
     @property
     def is_elsewhere(self) -> bool:

@@ -8,13 +8,12 @@ follow each other soonest are dropped.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux.regular import open_regular
-from distrun.codec import from_json, to_json
+from distrun.codec import decode, encode
 from distrun.frozen import Frozen, field
 from distrun.job.folder import replace_file
 from distrun.spec.regular_file import open_regular_file
@@ -95,7 +94,7 @@ class HistoryLog:
                 self._counts[task] = _complete(path)
             if self._counts[task] >= MOST_SAMPLES:
                 self._counts[task] = _thin(path)
-            _append(path, _line(sample))
+            _append(path, f"{encode(sample)}\n")
             self._counts[task] += 1
 
 
@@ -149,10 +148,8 @@ class HistoryReader:
 def _decoded(lines: list[bytes]) -> list[Sample]:
     samples = []
     for line in lines:
-        with contextlib.suppress(
-            *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-        ):
-            samples.append(from_json(Sample, json.loads(line)))
+        with contextlib.suppress(ValueError):
+            samples.append(decode(Sample, line))
     return samples
 
 
@@ -183,12 +180,8 @@ def _thin(path: Path) -> int:
             kept.append(sample)
     if len(kept) > MOST_SAMPLES * 3 // 4:  # hundreds of attempts of a moment each
         kept = kept[-MOST_SAMPLES // 2 :]
-    replace_file(path, "".join(map(_line, kept)))
+    replace_file(path, "".join(f"{encode(each)}\n" for each in kept))
     return len(kept)
-
-
-def _line(sample: Sample) -> str:
-    return json.dumps(to_json(sample), separators=(",", ":")) + "\n"
 
 
 def _append(path: Path, line: str) -> None:

@@ -158,9 +158,7 @@ def _locked(folder: JobFolder) -> Iterator[None]:
 def _is_incomplete(folder: JobFolder) -> bool:
     """Whether the record of a job that has begun lacks events. Without a record, none has begun."""
     file = str(folder.events_file)
-    if not os.path.lexists(file):
-        return False
-    return record.is_damaged(file) or record.first(file) is None
+    return os.path.lexists(file) and record.fault(file) is not None
 
 
 def _may_use_hosts(folder: JobFolder) -> bool:
@@ -250,7 +248,7 @@ def _record(folder: JobFolder, state: JobState, hosts: list[str], command: str) 
     if not state.job_id or not (hosts or (is_lost and command)):
         return
     file = str(folder.events_file)
-    if record.beginning_fault(file) or record.is_damaged(file):
+    if record.fault(file) is not None:
         return  # what is added would be taken for the whole
     cause, code = Cause(Code.STOPPED_BY_COMMAND, name=command), EXIT_KILLED
     with contextlib.closing(EventLog(file)) as log:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import socket
 import subprocess
@@ -19,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 from distrun import lifecycle
 from distrun.agent.protocol import KILL_GRACE, Cause, Code, Notice, Request
 from distrun.agent.protocol.channel import Channel, ProtocolError
-from distrun.codec import from_json, to_json
+from distrun.codec import decode, encode, from_json
 from distrun.errors import EXIT_KILLED, HostError, UsageError, WaitTimeoutError
 from distrun.frozen import Frozen, replace
 from distrun.job import held_package, relay
@@ -282,7 +281,7 @@ class RemoteChannel(Channel[Notice, Request]):
         """Do the same, with messages whose fields are checked. Raises HostError."""
         try:
             return [(seq, from_json(type(each), each)) for seq, each in super().receive()]
-        except (ProtocolError, ValueError, TypeError) as error:
+        except (ProtocolError, ValueError) as error:
             raise HostError("the supervisor has sent what is no message of distrun") from error
 
     def close(self) -> None:
@@ -410,7 +409,7 @@ def stop(folder: JobFolder, order: StopOrder, say: Callable[[str], None]) -> boo
         return False
     if job.problem is not None and job.state.phase.is_final:
         raise job.problem  # by its record, it has ended; a further one may wait in the queue
-    replace_file(folder.stop_file, json.dumps(to_json(order)))
+    replace_file(folder.stop_file, encode(order))
     grace = job.state.timeouts.grace if order.grace is None else order.grace
     _end(folder, batch, grace, lambda what: say(f"{name}: waiting for {what}"))
     if not batch.is_own:  # elsewhere, its record would be waited for
@@ -497,8 +496,8 @@ def record_queued(
 def read_order(folder: JobFolder) -> StopOrder | None:
     """Return what `distrun kill` has asked of a job; None: nothing."""
     try:
-        return from_json(StopOrder, json.loads(folder.stop_file.read_text()))
-    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return decode(StopOrder, folder.stop_file.read_text())
+    except (OSError, ValueError):
         return None
 
 

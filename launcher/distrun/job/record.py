@@ -142,7 +142,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 def _decode_line(line: bytes) -> Event | None:
     try:
         return decode(json.loads(line))
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
+    except (ValueError, RecursionError):
         return None
 
 
@@ -175,6 +175,12 @@ def beginning_fault(path: str) -> str | None:
         return "has no events"
     event = _decode_line(line) if line.endswith(b"\n") else None
     return None if isinstance(event, (JobCreated, JobQueued)) else "is damaged"
+
+
+def fault(path: str) -> str | None:
+    """Say what is wrong with a whole record; None: nothing."""
+    found = beginning_fault(path)
+    return "is damaged" if found is None and is_damaged(path) else found
 
 
 def first(path: str) -> Event | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux import processes
 from distrun.agent.protocol import Code
-from distrun.codec import from_json
+from distrun.codec import decode
 from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen, replace
 from distrun.job import record
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
 
     from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
-
-_SPEC_ERRORS = (
-    *(OSError, ValueError, TypeError, LookupError, AttributeError),
-    RecursionError,  # its values are nested too deep
-)
 
 
 class Resumption(Frozen, kw_only=True):
@@ -71,13 +65,13 @@ def require_resumable(folder: JobFolder, state: JobState) -> None:
         UsageError: it has succeeded.
         HostError: its record is damaged.
     """
-    job_id, file = folder.job_id, str(folder.events_file)
+    job_id = folder.job_id
     if not is_resumable(state):
         raise UsageError(
             f"job {job_id} has succeeded: there is nothing to resume",
             hint="to run it again: distrun launch SPEC",
         )
-    if not state.job_id or folder.record_fault() or record.is_damaged(file):
+    if record.fault(str(folder.events_file)) is not None:
         raise HostError(
             f"the record of job {job_id} is damaged, so it is not known where its tasks may run",
             hint=f"launch it again; its record: {folder.path}",
@@ -121,12 +115,12 @@ def recorded_spec(folder: JobFolder) -> Spec:
     """Return the spec with which a job ran last.
 
     Raises:
-        HostError: an earlier version of distrun launched the job.
+        HostError: it cannot be read.
     """
     try:
         with open_regular_file(folder.resolved_spec_file) as file:
-            return from_json(Spec, json.loads(file.read()))
-    except _SPEC_ERRORS as error:
+            return decode(Spec, file.read())
+    except (OSError, ValueError) as error:
         raise HostError(
             f"job {folder.job_id} has no spec.json: its disk was full, or it is too old",
             hint=f"launch it again: its spec is {folder.shown(folder.spec_file)}",
@@ -137,7 +131,7 @@ def spec_of(folder: JobFolder, changes: Sequence[str]) -> Spec:
     """Return the spec with which a job ran last, with further changes, `PATH=VALUE` each.
 
     Raises:
-        HostError: an earlier version of distrun launched the job.
+        HostError: its spec cannot be read.
         InvalidSpecError: the changed spec is invalid.
         UsageError: a change concerns the job's name.
     """

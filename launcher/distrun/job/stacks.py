@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from distrun.codec import from_json
+from distrun import codec
+from distrun.agent.protocol import Struct
 from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _MOST_PLACES, _MOST_FRAMES, _MOST_TASKS, _LONGEST_PLACE = 8, 12, 64, 300
 """Of what is recorded."""
 
 
-class Frame(Frozen):
+class Frame(Struct):
     """A call that has not returned: its function, its file, and the line in it."""
 
     function: str
@@ -137,32 +137,10 @@ def decode(text: str) -> list[ProcessStacks]:
     """
     if len(text) > _LONGEST_TEXT:
         raise ValueError("it is too long")
-    try:
-        found = json.loads(text)
-        if type(found) is not list or len(found) > _MOST_PROCESSES:
-            raise ValueError("it is no list")
-        return [_process(each) for each in found]
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(str(error)) from error
-
-
-def _process(value: dict[str, Any]) -> ProcessStacks:
-    threads = [
-        {
-            "name": each["name"],
-            "is_main": each["main"],
-            "holds_gil": each["gil"],
-            "frames": [
-                {"function": function, "file": file, "line": line}
-                for function, file, line in each["frames"]
-            ],
-        }
-        for each in value.get("threads", ())
-    ]
-    fields = {key: value[key] for key in ("task", "pid", "error", "recording") if key in value}
-    found = from_json(ProcessStacks, {**fields, "threads": threads})
-    recording = found.recording
-    if recording is not None:
+    found = codec.decode(list[ProcessStacks], text)
+    if len(found) > _MOST_PROCESSES:
+        raise ValueError("it has too many processes")
+    for recording in filter(None, (each.recording for each in found)):
         used = {n for stack in recording.stacks for n in stack}
         seen = {n for thread in recording.threads for _, n in thread}
         if not used <= set(range(len(recording.frames))):

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrun.codec import to_json
+from distrun.codec import encode
 from distrun.errors import UsageError
 from distrun.frozen import replace
 from distrun.job import folder as job_folder
@@ -162,7 +162,7 @@ def _wait_for_pod(batch: BatchJob, seconds: float | None, say: Callable[[str], N
 
 def _fill(folder: JobFolder, spec: Spec, batch: BatchJob, files: Manifest | None) -> None:
     """Send the pod what it needs, and have it start the supervisor."""
-    job_folder.replace_file(folder.resolved_spec_file, json.dumps(to_json(spec)))
+    job_folder.replace_file(folder.resolved_spec_file, encode(spec))
     queued_job.record_queued(folder, spec, batch.id, batch_job.NAME)
     folder.mirror_file.unlink(missing_ok=True)
     folder.note_batch_job(batch)
@@ -216,7 +216,7 @@ def _write(archive: tarfile.TarFile, folder: JobFolder, spec: Spec, files: Manif
         name = str(path.relative_to(folder.supervisor_log.parent))
         if path.is_file() and name not in (*NOT_COPIED, folder.resolved_spec_file.name):
             archive.add(str(path), f"{inside}/{name}")
-    resolved = json.dumps(to_json(spec)).encode()
+    resolved = encode(spec).encode()
     _add(archive, f"{inside}/{folder.resolved_spec_file.name}", resolved)
     _add(archive, f"{inside}/logs", None)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux.facts import pid_namespace
-from distrun.codec import to_json
+from distrun.codec import encode
 from distrun.errors import HostError, UsageError
 from distrun.job import folder as job_folder
 from distrun.job import queued_job
@@ -133,7 +132,7 @@ def note_start(folder: JobFolder, number: str) -> None:
 def _create(folder: JobFolder, spec: Spec) -> JobFolder:
     """Create a job's folder and lock it. Raises OSError."""
     created = job_folder.create(folder, spec.source.encode("utf-8", "surrogateescape"))
-    job_folder.replace_file(created.resolved_spec_file, json.dumps(to_json(spec)))
+    job_folder.replace_file(created.resolved_spec_file, encode(spec))
     return created
 
 

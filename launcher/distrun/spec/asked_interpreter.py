@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import Cause, Code
-from distrun.codec import from_json
+from distrun.codec import decode, from_json
 from distrun.frozen import Frozen
 from distrun.spec import interpreter_probe
 from distrun.spec.target import find_target
@@ -94,8 +94,8 @@ def ask(spec: Spec, target: Target, names: Iterable[str], files: Iterable[str] =
     workdir = here.workdir or spec.program.workdir
     answered = _run(program, asked.encode(), workdir, {**os.environ, **env})
     try:
-        return from_json(Answer, json.loads(answered))
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        return decode(Answer, answered)
+    except ValueError as error:
         text = f"{program} was asked for its modules, and its answer cannot be understood"
         raise NoAnswerError(text) from error
 

@@ -176,9 +176,8 @@ def _dump_process(program: int, pid: int, seconds: float, options: List[str]) ->
 def _thread(thread: Dict[str, Any], pid: int) -> Dict[str, Any]:
     return {
         "name": str(thread["thread_name"] or "")[:_LONGEST_NAME],
-        "main": thread["os_thread_id"] == pid,
-        "active": bool(thread["active"]),
-        "gil": bool(thread["owns_gil"]),
+        "is_main": thread["os_thread_id"] == pid,
+        "holds_gil": bool(thread["owns_gil"]),
         "frames": [
             [str(each["name"])[:_LONGEST_NAME], str(each["filename"])[:1000], int(each["line"])]
             for each in thread["frames"][:_MOST_FRAMES]

@@ -92,7 +92,7 @@ class HostChannel(Channel[Report, Order]):
         seq, message = super()._decode(body)
         try:
             return seq, from_json(type(message), message)
-        except (ValueError, TypeError, RecursionError) as error:
+        except ValueError as error:
             cause = Cause(Code.REPORT_INVALID, name=type(message).__name__, text=str(error))
             raise ProtocolError(cause) from error
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause
-from distrun.codec import from_json, to_json
+from distrun.codec import encode, from_json, to_json
 from distrun.supervisor.forked_process import ForkedProcess
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Inquiries:
     def _on_answer(self, question: Question, found: Any) -> None:
         about, answer = question.about, None
         if found is not None:
-            with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError):
+            with contextlib.suppress(ValueError):
                 answer = from_json(question.kind, found)
         self._running.pop(about, None)
         self._answers[about] = time.monotonic(), answer
@@ -233,7 +233,7 @@ def _enter(parent: int) -> None:
 
 
 def _run(ask: Callable[[], Any], writer: int) -> NoReturn:
-    answer = json.dumps(to_json(ask())).encode()
+    answer = encode(ask()).encode()
     with open(writer, "wb") as file:
         file.write(answer)
     os._exit(0)

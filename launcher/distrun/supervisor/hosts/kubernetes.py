@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
-from distrun.codec import from_json
+from distrun.codec import decode
 from distrun.kubernetes import keeper, kubectl, manifest, pods
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.inquiry import Question
@@ -254,8 +254,8 @@ def _said_cause(text: str) -> Cause | None:
     """Return the cause that the shell has printed for a host without a pod."""
     for line in text.splitlines():
         if line.startswith("{"):
-            with contextlib.suppress(ValueError, TypeError, KeyError):
-                return from_json(Cause, json.loads(line))
+            with contextlib.suppress(ValueError):
+                return decode(Cause, line)
     return None
 
 
