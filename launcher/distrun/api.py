@@ -386,7 +386,7 @@ class Job:
             HostError: something may be left, for example on a host out of reach.
             InternalError: its supervisor does not answer.
         """
-        from distrun.job.queued_job import StopOrder
+        from distrun.job.stop_order import StopOrder
         from distrun.job.stopping import StoppedJob
 
         _require(grace is None or 0 <= grace < math.inf, "grace", grace)

@@ -20,7 +20,7 @@ from distrun.bundle.reader import opened
 from distrun.errors import UsageError
 from distrun.job import record
 from distrun.job.folder import JobFolder
-from distrun.job.job import first_outputs
+from distrun.job.job import Job
 from harness.command import Distrun
 from harness.disks import fill
 from harness.values import not_none
@@ -145,10 +145,7 @@ def test_a_log_is_cut_between_lines_and_its_times_stay(distrun: Distrun, unpacke
     assert "before are left out" in said
     (path,) = (distrun.home / "jobs").iterdir()
     with opened(distrun.cwd / "bundle.tar.gz") as (folder, _):
-        times = [
-            first_outputs(each, record.read(str(each.events_file)))["worker:0", 0]
-            for each in (JobFolder(path), folder)
-        ]
+        times = [Job(each).first_outputs["worker:0", 0] for each in (JobFolder(path), folder)]
         assert times[0] == times[1]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import distrun as package
 from distrun.job.folder import JobStore
-from distrun.job.queued_job import read_order
+from distrun.job.stop_order import StopOrder
 from harness.command import Distrun
 
 SPEC = """\
@@ -134,9 +134,9 @@ def test_a_queued_job_that_is_killed_has_left_the_queue(
     assert (slurm.folder / "scancel.log").exists()
     assert state(distrun, job_id) == "stopped"
     folder = JobStore(distrun.home).find(job_id)
-    assert read_order(folder) is not None
+    assert StopOrder.left(folder) is not None
     distrun.checked("resume", job_id)
-    assert read_order(folder) is None, "it would be stopped at its start"
+    assert StopOrder.left(folder) is None, "it would be stopped at its start"
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])

@@ -95,7 +95,8 @@ def test_status_and_json_say_it(tmp_path: Path) -> None:
     for task, rate in (("worker:0", 2.0), ("worker:1", 1.0)):
         for sample in sampled(rate):
             HistoryLog(folder).append(task, sample)
-    view = ReadJob(folder, job.state, supervisor=1)
+    view = ReadJob(folder, job.state)
+    view.supervisor = 1
     told = view.to_json()["advice"]
     assert (told["symptom"], told["task"]) == ("behind", "worker:1")
     assert told["text"] in job_notes(view)
@@ -114,6 +115,7 @@ def test_nothing_is_said_of_tasks_that_have_just_begun(
     job(events.SavingStarted, task="worker:0", attempt=0)
     job.now += age / 3
     job(events.SavingEnded, task="worker:0", attempt=0)
-    view = ReadJob(JobFolder(tmp_path), job.state, supervisor=1)
+    view = ReadJob(JobFolder(tmp_path), job.state)
+    view.supervisor = 1
     view.__dict__["history"] = job.history
     assert (view.advice and view.advice.symptom) == symptom

@@ -21,6 +21,7 @@ from distrun.job import folder as job_folder
 from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.job import read_job
 from distrun.job.scheduler import SchedulerError
+from distrun.job.stop_order import StopOrder
 from distrun.kubernetes import batch_job, in_pod, keeper, kubectl, manifest, pods, submission
 from distrun.plan.placement import place
 from distrun.plan.replacement import place_again, room_of_hosts
@@ -314,7 +315,7 @@ def test_a_job_whose_supervisor_cannot_be_asked_is_not_said_to_have_ended(
     with pytest.raises(HostError, match=said):
         control.take_stacks(folder, None, [])
     with pytest.raises(HostError, match=said):  # by a key of `watch`, or a button of the live page
-        control.stop(folder, "distrun watch", 15)
+        control.stop(folder, StopOrder(command="distrun watch"))
 
 
 def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder) -> None:

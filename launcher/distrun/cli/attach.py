@@ -12,14 +12,13 @@ import tty
 
 import click
 
-from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli.job_faults import find_job
 from distrun.cli.launched_job import ShownJob
 from distrun.cli.options import all_output_option, job_argument, task_option
-from distrun.errors import EXIT_KILLED
 from distrun.job.chosen_logs import check_choice
 from distrun.job.folder import JobFolder
 from distrun.job.session import AttachedJob
+from distrun.job.stop_order import StopOrder
 from distrun.lifecycle import JobState
 from distrun.logs import TaskLog, View, line_ends, merged
 
@@ -131,7 +130,6 @@ class _AttachedView(ShownJob):
         if key in (b"s", b"S"):
             self._stop_requested = True
             self._view.print(f"stopping job {self.folder.job_id}; Ctrl-C leaves it")
-            cause = Cause(Code.STOPPED_BY_COMMAND, name="distrun attach")
-            self._session.stop(StopJob(cause, signal.SIGTERM, None, EXIT_KILLED))
+            self._session.stop(StopOrder(command="distrun attach").message)
         elif key in (b"d", b"D", b""):
             self._exit_code = 0

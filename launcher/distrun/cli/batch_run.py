@@ -21,8 +21,8 @@ from distrun.errors import EXIT_KILLED, HostError, UsageError
 from distrun.job import queued_job, resumption
 from distrun.job.events import Result
 from distrun.job.folder import BatchJob, JobFolder, JobStore
-from distrun.job.queued_job import read_order
 from distrun.job.scheduler import SUBMITTED
+from distrun.job.stop_order import StopOrder
 from distrun.kubernetes import batch_job as batch_job_in_pod
 from distrun.kubernetes.manifest import waits_in_queue
 from distrun.lifecycle import JobState
@@ -72,7 +72,7 @@ def command(
 
 def _run(folder: JobFolder, number: str) -> int:
     submission.note_start(folder, number)
-    order = queued_job.read_order(folder)
+    order = StopOrder.left(folder)
     if order is not None:
         queued_job.record_stop(folder, order)
         return EXIT_KILLED
@@ -95,15 +95,14 @@ def _stop_order(folder: JobFolder, number: str) -> StopJob:
     """Return what a signal stands for: `distrun kill`, the end of the allocation, or scancel."""
     import signal
 
-    order = read_order(folder)
+    order = StopOrder.left(folder)
     if order is None:
         if SUBMITTED in os.environ:
             cause = Cause(Code.POD_DELETED, name=os.uname().nodename)
         else:
             cause = step_end.of_job(number) or Cause(Code.SLURM_ALLOCATION_ENDS, name=number)
         return StopJob(cause, signal.SIGTERM, None, 128 + signal.SIGTERM)
-    cause = Cause(Code.STOPPED_BY_COMMAND, name=order.command)
-    return StopJob(cause, order.signal, order.grace, EXIT_KILLED)
+    return order.message
 
 
 def _was_interrupted(state: JobState) -> bool:
@@ -127,7 +126,7 @@ def _was_interrupted(state: JobState) -> bool:
 def _requeue(folder: JobFolder, spec: Spec, number: str) -> None:
     """Put the job back into the queue, unless scancel has ended it."""
     entry = batch_job.find([BatchJob(id=number)]).get(number)
-    if entry is None or entry.state != "RUNNING" or queued_job.read_order(folder) is not None:
+    if entry is None or entry.state != "RUNNING" or StopOrder.left(folder) is not None:
         return
     cause = Cause(Code.SLURM_ALLOCATION_ENDS, name=number)
     submission.note_requeue(folder, spec, number, cause)

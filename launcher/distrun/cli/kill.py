@@ -14,7 +14,7 @@ from distrun.errors import DistrunError, HostError, UsageError
 
 if TYPE_CHECKING:
     from distrun.job.folder import JobFolder, JobStore
-    from distrun.job.queued_job import StopOrder
+    from distrun.job.stop_order import StopOrder
 
 
 def signal_number(value: str) -> int:
@@ -63,7 +63,7 @@ def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum
       distrun kill --all
     """
     from distrun.job.folder import JobStore
-    from distrun.job.queued_job import StopOrder
+    from distrun.job.stop_order import StopOrder
 
     order = StopOrder(command="distrun kill", signal=signum, grace=grace)
     return _stop_all(_chosen(JobStore.default(), jobs, everything=everything), order)

@@ -10,13 +10,7 @@ from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import from_json
-from distrun.errors import (
-    EXIT_KILLED,
-    DistrunError,
-    HostError,
-    InternalError,
-    WaitTimeoutError,
-)
+from distrun.errors import DistrunError, HostError, InternalError, WaitTimeoutError
 from distrun.job import events, leftovers, record
 
 if TYPE_CHECKING:
@@ -24,6 +18,7 @@ if TYPE_CHECKING:
 
     from distrun.job.folder import JobFolder
     from distrun.job.queued_job import QueuedJobWatch
+    from distrun.job.stop_order import StopOrder
     from distrun.lifecycle import JobState
     from distrun.supervisor.stack_collector import Stacks
 
@@ -38,11 +33,7 @@ _LOOK_SECONDS = 0.2
 
 
 def connect(
-    folder: JobFolder,
-    patience: float = _CONNECT_SECONDS,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    folder: JobFolder, patience: float = _CONNECT_SECONDS
 ) -> Channel[protocol.Notice, protocol.Request] | None:
     """Return a channel to a job's supervisor; None if there is no supervisor.
 
@@ -54,7 +45,7 @@ def connect(
         from distrun.job import queued_job
 
         return queued_job.connect(folder)
-    deadline = clock() + patience
+    deadline = time.monotonic() + patience
     while True:
         connection = folder.connect()
         if connection is not None:
@@ -63,9 +54,9 @@ def connect(
         # A supervisor does not listen while it starts, nor when it is about to end.
         if folder.supervisor_pid() is None:
             return None
-        if clock() > deadline:
+        if time.monotonic() > deadline:
             raise unanswered(folder)
-        sleep(_RETRY_SECONDS)
+        time.sleep(_RETRY_SECONDS)
 
 
 def unanswered(folder: JobFolder) -> InternalError:
@@ -103,27 +94,13 @@ def resume_supervisor(folder: JobFolder) -> None:
         processes.resume(supervisor)
 
 
-def request_stop(
-    channel: Channel[protocol.Notice, protocol.Request],
-    command: str,
-    *,
-    grace: float | None,
-    signum: int,
-) -> None:
-    """Ask the supervisor at the other end to stop its job, and to report the events until then.
-
-    Args:
-        channel: the one that :func:`connect` returned.
-        command: who asks, for the record.
-        grace: seconds from the signal to SIGKILL. None: timeouts.grace of the spec.
-        signum: the first signal to send.
-    """
-    cause = protocol.Cause(protocol.Code.STOPPED_BY_COMMAND, name=command)
+def request_stop(channel: Channel[protocol.Notice, protocol.Request], order: StopOrder) -> None:
+    """Ask the supervisor at the other end to stop its job, and to report the events until then."""
     channel.send(protocol.Watch())
-    channel.send(protocol.StopJob(cause, signum, grace, EXIT_KILLED))
+    channel.send(order.message)
 
 
-def stop(folder: JobFolder, command: str, signum: int) -> str:
+def stop(folder: JobFolder, order: StopOrder) -> str:
     """Ask a job's supervisor to stop its job, and do not wait; return what the job does now.
 
     Raises:
@@ -134,7 +111,7 @@ def stop(folder: JobFolder, command: str, signum: int) -> str:
     if channel is None:
         return "the job has ended"
     with contextlib.closing(channel), contextlib.suppress(WaitTimeoutError):
-        request_stop(channel, command, grace=None, signum=signum)
+        request_stop(channel, order)
         wait_for_end(channel, folder.job_id, _REFUSAL_SECONDS)
         require_supervisor_ended(folder, channel)
     return "the job is stopping"

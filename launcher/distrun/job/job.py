@@ -117,9 +117,7 @@ class Job:
 
     Args:
         folder: the job's.
-        state: the job's, where that is known already; it is not asked then whether a supervisor
-            lives.
-        supervisor: the process of its supervisor, then; None: there is none.
+        state: the job's, where that is known already, and no supervisor lives.
         queued: what its scheduler says of a submitted job, if its supervisor is elsewhere.
     """
 
@@ -128,11 +126,11 @@ class Job:
         folder: JobFolder,
         state: JobState | None = None,
         *,
-        supervisor: int | None = None,
         queued: QueuedJob | None = None,
     ) -> None:
         self.folder, self.queued = folder, queued
-        self.supervisor = supervisor
+        self.supervisor: int | None = None
+        """The process of its supervisor; None: there is none."""
         if queued is not None:
             self.state = queued.state
         elif state is not None:
@@ -244,17 +242,35 @@ class Job:
         return [self._used_by(task) for task in self.state.tasks.values()]
 
     @cached_property
-    def _first_outputs(self) -> dict[tuple[str, int], float]:
-        return first_outputs(self.folder, self.history)
+    def first_outputs(self) -> dict[tuple[str, int], float]:
+        """When attempts printed their first byte (Unix time), to the index's 100 ms."""
+        from distrun.logs import TaskLog
+
+        started: dict[tuple[str, int], tuple[float, int]] = {}
+        ended: dict[tuple[str, int], float] = {}
+        for event in self.history:
+            if isinstance(event, events.TaskStarted):
+                started[event.task, event.attempt] = event.at, event.log_start
+            elif isinstance(event, events.TaskEnded):
+                ended[event.task, event.attempt] = event.at
+        found: dict[tuple[str, int], float] = {}
+        for (task, attempt), (at, begin) in started.items():
+            with contextlib.suppress(OSError, ValueError):  # of a name that no task can have
+                log = TaskLog.of(self.folder, task)
+                written = next((when for when, _ in log.spans(begin, log.extent().size)), None)
+                latest = ended.get((task, attempt), time.time()) + _INDEX_DELAY
+                if written is not None and written <= latest:
+                    found[task, attempt] = max(written, at)
+        return found
 
     @cached_property
     def timing(self) -> list[AttemptTiming]:
         """When each attempt reached each of its phases."""
-        return Timing(self.history, self._first_outputs, time.time()).attempts
+        return Timing(self.history, self.first_outputs, time.time()).attempts
 
     def spans(self, until: float) -> list[Span]:
         """Return what its tasks did; what has not ended is taken to end at `until`."""
-        return Timing(self.history, self._first_outputs, until).spans
+        return Timing(self.history, self.first_outputs, until).spans
 
     @property
     def tensorboard(self) -> str | None:
@@ -449,7 +465,7 @@ class Job:
             and self.record_fault is None
             and resumption.is_resumable(self.state)
         )
-        return resumption.command_for(self.folder.job_id) if can_resume else None
+        return f"distrun resume {self.folder.job_id}" if can_resume else None
 
     def host_state(self, host: HostState) -> str:
         """Return `in use`, `spare`, `lost`, `link lost`, or `left out`."""
@@ -566,27 +582,3 @@ def read_jobs(folders: Sequence[JobFolder]) -> list[Job]:
 def read_job(folder: JobFolder) -> Job:
     """Return a job as it is now."""
     return read_jobs([folder])[0]
-
-
-def first_outputs(
-    folder: JobFolder, history: Sequence[events.Event]
-) -> dict[tuple[str, int], float]:
-    """Return when attempts printed their first byte (Unix time), to the index's 100 ms."""
-    from distrun.logs import TaskLog
-
-    started: dict[tuple[str, int], tuple[float, int]] = {}
-    ended: dict[tuple[str, int], float] = {}
-    for event in history:
-        if isinstance(event, events.TaskStarted):
-            started[event.task, event.attempt] = event.at, event.log_start
-        elif isinstance(event, events.TaskEnded):
-            ended[event.task, event.attempt] = event.at
-    found: dict[tuple[str, int], float] = {}
-    for (task, attempt), (at, begin) in started.items():
-        with contextlib.suppress(OSError, ValueError):  # of a name that no task can have
-            log = TaskLog.of(folder, task)
-            written = next((when for when, _ in log.spans(begin, log.extent().size)), None)
-            latest = ended.get((task, attempt), time.time()) + _INDEX_DELAY
-            if written is not None and written <= latest:
-                found[task, attempt] = max(written, at)
-    return found

@@ -16,8 +16,9 @@ from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.errors import EXIT_KILLED, DistrunError, HostError
 from distrun.frozen import Frozen, replace
 from distrun.job import record, resumption, traces
-from distrun.job.events import HostCleared, JobEnded, Outcome, StopRequested
+from distrun.job.events import HostCleared, JobEnded, Outcome
 from distrun.job.record import EventLog
+from distrun.job.stop_order import StopOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -250,15 +251,14 @@ def _record(folder: JobFolder, state: JobState, hosts: list[str], command: str) 
     file = str(folder.events_file)
     if record.fault(file) is not None:
         return  # what is added would be taken for the whole
-    cause, code = Cause(Code.STOPPED_BY_COMMAND, name=command), EXIT_KILLED
+    order = StopOrder(command=command)
     with contextlib.closing(EventLog(file)) as log:
         if is_lost:
             folder.absorb_unsent_reports(log)
         if is_lost and command:
-            now, grace = time.time(), KILL_GRACE
-            log.append(StopRequested(at=now, cause=cause, signal=15, grace=grace, exit_code=code))
+            log.append(order.event(KILL_GRACE))
         for host in hosts:
             log.append(HostCleared(at=time.time(), host=host))
         if is_lost and command:
-            outcome = Outcome.stopped(code, cause, Cause(Code.SUPERVISOR_DIED))
+            outcome = Outcome.stopped(EXIT_KILLED, order.cause, Cause(Code.SUPERVISOR_DIED))
             log.append(JobEnded(at=time.time(), outcome=outcome))

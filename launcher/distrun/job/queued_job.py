@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import socket
 import subprocess
@@ -18,12 +19,12 @@ from typing import IO, TYPE_CHECKING, Protocol
 from distrun import lifecycle
 from distrun.agent.protocol import KILL_GRACE, Cause, Code, Notice, Request
 from distrun.agent.protocol.channel import Channel, ProtocolError
-from distrun.codec import decode, encode, from_json
+from distrun.codec import from_json
 from distrun.errors import EXIT_KILLED, HostError, UsageError, WaitTimeoutError
 from distrun.frozen import Frozen, replace
 from distrun.job import held_package, relay
-from distrun.job.events import JobEnded, JobQueued, Origin, Outcome, Result, StopRequested
-from distrun.job.folder import BatchJob, replace_file
+from distrun.job.events import JobEnded, JobQueued, Origin, Outcome, Result
+from distrun.job.folder import BatchJob
 from distrun.job.record import EventLog
 from distrun.job.scheduler import MissingCommandError, QueueEntry, SchedulerError
 from distrun.lifecycle import JobPhase
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from distrun.job.folder import JobFolder
+    from distrun.job.stop_order import StopOrder
     from distrun.lifecycle import JobState
     from distrun.spec.model import Spec
 
@@ -100,14 +102,6 @@ def refresh(folder: JobFolder, seconds: float | None = None) -> None:
     if batch is not None:
         with contextlib.suppress(SchedulerError):  # whatever looks at the job says so
             scheduler_of(batch).refresh(folder, batch, seconds)
-
-
-class StopOrder(Frozen, kw_only=True):
-    """What `distrun kill` leaves for the batch script. `command`: who asks, for the record."""
-
-    command: str
-    signal: int
-    grace: float | None
 
 
 class QueuedJob(Frozen, kw_only=True):
@@ -227,7 +221,7 @@ class QueuedJobWatch:
 
     def __init__(self, folder: JobFolder) -> None:
         self._folder = folder
-        self._asked_at: float | None = None
+        self._asked_at = -math.inf
         self._began_at = time.monotonic()
         self._answered_at = self._began_at
         self._changed_at = 0.0
@@ -242,17 +236,15 @@ class QueuedJobWatch:
         refresh(self._folder)
         now, changed = time.monotonic(), self._folder.last_change()
         first, later = _ASK_SECONDS
-        interval = min(later, first + (now - self._began_at) / 20)
-        is_due = self._asked_at is None or now - self._asked_at >= interval
-        if not is_due and changed == self._changed_at:
-            return self.job.is_over
-        if not is_due:
+        is_due = now - self._asked_at >= min(later, first + (now - self._began_at) / 20)
+        if not is_due and changed != self._changed_at:
             # An end in the record needs no answer, unless the job may be queued again.
             state, batch = self._folder.state(), self._folder.batch_job()
-            self._changed_at = changed
-            if batch is None or not _has_ended(state, may_continue=batch.requeues):
-                return self.job.is_over
-        self._asked_at, self._changed_at = now, changed
+            is_due = batch is not None and _has_ended(state, may_continue=batch.requeues)
+        self._changed_at = changed
+        if not is_due:
+            return self.job.is_over
+        self._asked_at = now
         self.job = look(self._folder)
         if self.job.problem is None:
             self._answered_at = now
@@ -409,8 +401,8 @@ def stop(folder: JobFolder, order: StopOrder, say: Callable[[str], None]) -> boo
         return False
     if job.problem is not None and job.state.phase.is_final:
         raise job.problem  # by its record, it has ended; a further one may wait in the queue
-    replace_file(folder.stop_file, encode(order))
-    grace = job.state.timeouts.grace if order.grace is None else order.grace
+    order.leave(folder)
+    grace = order.grace_or(job.state.timeouts.grace)
     _end(folder, batch, grace, lambda what: say(f"{name}: waiting for {what}"))
     if not batch.is_own:  # elsewhere, its record would be waited for
         scheduler_of(batch).cancel(batch)
@@ -493,14 +485,6 @@ def record_queued(
         log.append(queued)
 
 
-def read_order(folder: JobFolder) -> StopOrder | None:
-    """Return what `distrun kill` has asked of a job; None: nothing."""
-    try:
-        return decode(StopOrder, folder.stop_file.read_text())
-    except (OSError, ValueError):
-        return None
-
-
 def record_stop(folder: JobFolder, order: StopOrder) -> None:
     """Record that a job was stopped that no supervisor has. One that has a supervisor is left."""
     try:
@@ -509,17 +493,7 @@ def record_stop(folder: JobFolder, order: StopOrder) -> None:
         return
     try:
         with contextlib.closing(EventLog(str(folder.events_file))) as log:
-            cause = Cause(Code.STOPPED_BY_COMMAND, name=order.command)
-            grace = folder.state().timeouts.grace if order.grace is None else order.grace
-            log.append(
-                StopRequested(
-                    at=time.time(),
-                    cause=cause,
-                    signal=order.signal,
-                    grace=grace,
-                    exit_code=EXIT_KILLED,
-                )
-            )
-            log.append(JobEnded(at=time.time(), outcome=Outcome.stopped(EXIT_KILLED, cause)))
+            log.append(order.event(folder.state().timeouts.grace))
+            log.append(JobEnded(at=time.time(), outcome=Outcome.stopped(EXIT_KILLED, order.cause)))
     finally:
         os.close(lock)

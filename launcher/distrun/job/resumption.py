@@ -35,11 +35,6 @@ class Resumption(Frozen, kw_only=True):
     assumed_dead: tuple[str, ...] = ()
 
 
-def command_for(job_id: str) -> str:
-    """Return the command that resumes a job."""
-    return f"distrun resume {job_id}"
-
-
 def is_resumable(state: JobState) -> bool:
     """Whether a job that does not run can be resumed: it has not succeeded."""
     return state.outcome is None or state.outcome.result is not Result.SUCCEEDED

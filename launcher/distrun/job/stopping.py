@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from distrun.agent.protocol.channel import Channel
     from distrun.job.events import Event
     from distrun.job.folder import JobFolder
+    from distrun.job.stop_order import StopOrder
 
 _QUIET_SECONDS = 3.0
 """After this time, `kill` shows what it waits for."""
@@ -40,7 +41,7 @@ class StoppedJob:
     def __init__(
         self,
         folder: JobFolder,
-        order: queued_job.StopOrder,
+        order: StopOrder,
         *,
         say: Callable[[str], None] = lambda _: None,
         tell: Callable[[DistrunError], None],
@@ -50,7 +51,7 @@ class StoppedJob:
         self.has_ended_now = False
         """Whether this has ended it."""
         self._order, self._say, self._tell = order, say, tell
-        self._longest = state.timeouts.grace if order.grace is None else order.grace
+        self._longest = order.grace_or(state.timeouts.grace)
         self._channel: Channel[Notice, Request] | None = None
         self._is_queued = folder.is_elsewhere
         self._had_ended = state.phase.is_final
@@ -72,8 +73,7 @@ class StoppedJob:
             control.resume_supervisor(self.folder)
             self._channel = control.connect(self.folder)
         if self._channel is not None:
-            command, signum, grace = self._order.command, self._order.signal, self._order.grace
-            control.request_stop(self._channel, command, grace=grace, signum=signum)
+            control.request_stop(self._channel, self._order)
 
     def wait(self) -> None:
         """Wait until nothing of the job is left. `tell` is called with what cannot be verified.

@@ -63,13 +63,11 @@ class Follower:
         fold: bool = False,
         polls: bool = False,
         watch_after: float = 0.0,
-        make_inotify: Callable[[], Inotify] = Inotify,
-        most_open: int = _MOST_OPEN,
     ) -> None:
         verbatim = view.verbatim and len(logs) == 1
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if limit != resource.RLIM_INFINITY:
-            most_open = min(most_open, limit // 4)
+        is_limited = limit != resource.RLIM_INFINITY
+        most_open = min(_MOST_OPEN, limit // 4) if is_limited else _MOST_OPEN
         self._tails = [
             _Tail(
                 log,
@@ -99,7 +97,6 @@ class Follower:
         """Whether nothing is watched because tasks write all the time."""
         self._busy_since = 0.0
         self._grown_at = 0.0
-        self._make_inotify = make_inotify
         self._watch_due = time.monotonic() + watch_after if watch_after and not polls else None
         if not polls and not watch_after:
             self._watch()
@@ -121,7 +118,7 @@ class Follower:
     @property
     def has_lost_output(self) -> bool:
         """Whether a log was removed and what was written to it since cannot be read."""
-        return any(tail.is_lost for tail in self._tails)
+        return any(tail.file.is_lost for tail in self._tails)
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -182,7 +179,7 @@ class Follower:
     def close(self) -> None:
         self._ready.close()
         for tail in self._tails:
-            tail.close()
+            tail.file.close()
         self._close_inotify()
 
     def _close_inotify(self) -> None:
@@ -240,7 +237,7 @@ class Follower:
         self._watch_due = None
         try:
             if self._inotify is None:
-                self._inotify = self._make_inotify()
+                self._inotify = Inotify()
                 self._ready.register(self._inotify.fileno(), select.EPOLLIN)
             self._watches = [self._inotify.watch_folder(folder) for folder in self._folders]
         except OSError:
@@ -261,7 +258,7 @@ class _Tail:
     ) -> None:
         self._log = log
         self.file_name = os.fsencode(os.path.basename(log.path))
-        self._file = OpenLog(log, keep=keep)
+        self.file = OpenLog(log, keep=keep)
         self.task = log.task
         self.formatter = Formatter(view, log.task)
         self._is_timed = view.is_timed
@@ -280,15 +277,8 @@ class _Tail:
         """Whether the log was longer at the last refresh than what has been read."""
         return self.at < self._extent.size
 
-    @property
-    def is_lost(self) -> bool:
-        return self._file.is_lost
-
-    def close(self) -> None:
-        self._file.close()
-
     def refresh(self) -> bool:
-        self._extent = self._file.extent()
+        self._extent = self.file.extent()
         if self._extent.size < self.at:
             self.at = 0
         return self.behind
@@ -297,7 +287,7 @@ class _Tail:
         """Whole lines to show, and when they were written."""
         if not self.behind and not self.refresh():
             return
-        start, chunk = self._file.read_kept(self.at, min(_CHUNK, self._extent.size - self.at))
+        start, chunk = self.file.read_kept(self.at, min(_CHUNK, self._extent.size - self.at))
         if start > self.at:
             self.dropped = self.at = start
             self._lines.discard()

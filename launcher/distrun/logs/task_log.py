@@ -97,7 +97,7 @@ class TaskLog(Frozen):
         # What was written earlier ends at the record before the first that is late enough.
         return min(self._record(first - 1)[1], extent.size) if first else 0
 
-    def growth(self, after: int) -> Iterator[tuple[float, int]]:
+    def _growth(self, after: int) -> Iterator[tuple[float, int]]:
         """The records of the index (Unix time, size) in which the log was longer than `after`."""
         count = self._records()
         at = bisect.bisect_right(range(count), after, key=lambda i: self._record(i)[1])
@@ -116,7 +116,7 @@ class TaskLog(Frozen):
 
         Bytes that are not in the index yet count as written when the log last grew.
         """
-        for written, offset in self.growth(after=start):
+        for written, offset in self._growth(after=start):
             if offset >= end:
                 yield written, end
                 return

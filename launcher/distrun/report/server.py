@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import secrets
-import signal
 import threading
 import time
 from http import HTTPStatus
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 from distrun.errors import DistrunError, HostError
 from distrun.job import control
 from distrun.job.history import HistoryReader
+from distrun.job.stop_order import StopOrder
 from distrun.words.causes import error_words
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ class LivePage:
     ) -> None:
         self.actions: dict[str, Callable[[], str]] = {"stacks": take_stacks}
         if may_stop:
-            self.actions["stop"] = lambda: control.stop(folder, "distrun report", signal.SIGTERM)
+            order = StopOrder(command="distrun report")
+            self.actions["stop"] = lambda: control.stop(folder, order)
         self._make = make
         self._samples = HistoryReader(folder)
         self._lock = threading.Lock()

@@ -14,11 +14,10 @@ from distrun.spec.model import Sync
 from distrun.spec.resources import bundled_jobs
 from distrun.spec.units import format_bytes
 from distrun.sync.gitignore import IgnoreRules
-from distrun.sync.links import is_inside, sent_target
 from distrun.sync.manifest import FileEntry, LinkEntry, Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from distrun.spec.model import ProgramSpec, Spec
 
@@ -61,7 +60,7 @@ def select_files(spec: Spec, exclude: Sequence[str] = ()) -> FileSelection:
             f"{limit} are sent: {found.largest_parts}",
             hint=_INSTEAD,
         )
-    if is_inside(os.fsencode(program.workdir), os.fsencode(program.sync_base)):
+    if _is_inside(os.fsencode(program.workdir), os.fsencode(program.sync_base)):
         found.add_folder(os.fsencode(program.workdir))
     return found
 
@@ -262,7 +261,7 @@ class FileSelection:
         others = []
         for path in found:
             try:
-                place = sent_target(path, self._base, roots, self._found_links, sent)
+                place = self._sent_target(path, roots, sent)
             except FileNotFoundError:
                 continue  # the link is gone
             except OSError as error:
@@ -274,9 +273,39 @@ class FileSelection:
         for path in others:
             self._replace_link(path, *found[path])
 
+    def _sent_target(
+        self, path: bytes, roots: Iterable[tuple[bytes, bytes]], sent: Container[bytes]
+    ) -> bytes | None:
+        """The path under which the target of a link is sent; None if it is not sent.
+
+        A broken link stays broken on the host. Raises OSError if the link cannot be read.
+
+        Args:
+            path: the link.
+            roots: the paths that are sent with everything below them, each with its real path.
+            sent: the files and folders found below them.
+        """
+        target = os.readlink(path)
+        by_name = os.path.normpath(os.path.join(os.path.dirname(path), target))
+        is_by_name = not os.path.isabs(target) and _is_inside(by_name, self._base)
+        if not os.path.exists(path):
+            return by_name if is_by_name else None
+        is_found = is_by_name and (by_name in self._found_links or by_name in sent)
+        # If `a` is a link, `a/../b` need not be `b`.
+        if is_found and os.path.exists(by_name) and os.path.samefile(path, by_name):
+            return by_name
+        real = os.path.realpath(path)
+        for root, real_root in roots:
+            if _is_inside(real, real_root):
+                place = os.path.normpath(os.path.join(root, os.path.relpath(real, real_root)))
+                # A root may itself be a link, even this one.
+                if place in sent and place not in self._found_links and not _is_inside(place, path):
+                    return place
+        return None
+
     def _replace_link(self, path: bytes, rules: IgnoreRules, within: _Within) -> None:
         real = os.path.realpath(path)
-        if any(is_inside(real, folder) for folder in self._never):
+        if any(_is_inside(real, folder) for folder in self._never):
             return
         try:
             status = os.stat(path)
@@ -323,6 +352,11 @@ class FileSelection:
             f"program.sync: {_shown(path)} cannot be sent: {error.strerror}",
             hint="leave it out with a .gitignore, or list what the tasks need in program.sync",
         )
+
+
+def _is_inside(path: bytes, folder: bytes) -> bool:
+    """Whether a path is that folder or below it. Compares names only."""
+    return path == folder or path.startswith(folder.rstrip(b"/") + b"/")
 
 
 def _text(path: bytes) -> str:

@@ -335,20 +335,26 @@ class TestFollower:
         seen.append(caught_up(follower))
         assert b"".join(seen) == b"".join(written) + b"worker:0 | unseen\nps:0     | watched\n"
 
-    def test_what_is_written_while_watching_begins_is_seen(self, job: Job, follow: Follow) -> None:
+    def test_what_is_written_while_watching_begins_is_seen(
+        self, job: Job, follow: Follow, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         class Late(Inotify):
             def watch_folder(self, path: str) -> int:
                 job.write("worker:0", b"b\n")
                 return super().watch_folder(path)
 
+        monkeypatch.setattr("distrun.logs.follower.Inotify", Late)
         job.write("worker:0", b"a\n")
-        assert caught_up(follow(job.logs, make_inotify=Late)) == b"worker:0 | a\nworker:0 | b\n"
+        assert caught_up(follow(job.logs)) == b"worker:0 | a\nworker:0 | b\n"
 
-    def test_without_inotify_it_is_to_be_polled(self, job: Job, follow: Follow) -> None:
+    def test_without_inotify_it_is_to_be_polled(
+        self, job: Job, follow: Follow, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def used_up() -> Inotify:
             raise OSError(24, "inotify_init1: Too many open files")
 
-        follower = follow(job.logs, make_inotify=used_up)
+        monkeypatch.setattr("distrun.logs.follower.Inotify", used_up)
+        follower = follow(job.logs)
         assert follower.read() == []
         assert 0 < (follower.wait or 0) <= 0.1
         job.write("worker:0", b"a\n")
