@@ -83,12 +83,19 @@ def followed(
         log.own_offset(end) if isinstance(log, JoinedLog) else end
         for log, end in zip(logs, ends, strict=True)
     ]
+    startup = view.startup
+
+    def has_ended() -> bool:
+        nonlocal startup
+        if startup is not None and startup.silent:
+            startup = None
+            on_silent()
+        return supervised.has_ended()
+
     polls = supervised.polls
     with contextlib.closing(Follower(own, view, starts=starts, polls=polls)) as follower:
         yield from merged(logs, view, last=last, since=since, ends=ends, on_dropped=on_dropped)
-        if view.startup is not None:
-            view.startup.call_when_silent(on_silent)
-        yield from follower.until(supervised.has_ended, supervised.descriptor)
+        yield from follower.until(has_ended, supervised.descriptor)
         if on_dropped is not None:
             for task, size in follower.dropped.items():
                 on_dropped(task, size)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError, WaitTimeoutError
-from distrun.job import events, leftovers, record
+from distrun.job import leftovers, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from distrun.job.folder import JobFolder
     from distrun.job.queued_job import QueuedJobWatch
@@ -31,10 +31,11 @@ _EXIT_SECONDS = 5.0
 """How long a supervisor that has closed a channel may take to end."""
 _LOOK_SECONDS = 0.2
 
+SupervisorChannel = Channel[protocol.Notice, protocol.Request]
+"""A command's end of a connection to a supervisor."""
 
-def connect(
-    folder: JobFolder, patience: float = _CONNECT_SECONDS
-) -> Channel[protocol.Notice, protocol.Request] | None:
+
+def connect(folder: JobFolder, patience: float = _CONNECT_SECONDS) -> SupervisorChannel | None:
     """Return a channel to a job's supervisor; None if there is no supervisor.
 
     Raises:
@@ -94,7 +95,7 @@ def resume_supervisor(folder: JobFolder) -> None:
         processes.resume(supervisor)
 
 
-def request_stop(channel: Channel[protocol.Notice, protocol.Request], order: StopOrder) -> None:
+def request_stop(channel: SupervisorChannel, order: StopOrder) -> None:
     """Ask the supervisor at the other end to stop its job, and to report the events until then."""
     channel.send(protocol.Watch())
     channel.send(order.message)
@@ -110,17 +111,23 @@ def stop(folder: JobFolder, order: StopOrder) -> str:
     channel = connect(folder)
     if channel is None:
         return "the job has ended"
-    with contextlib.closing(channel), contextlib.suppress(WaitTimeoutError):
+    with contextlib.closing(channel):
         request_stop(channel, order)
-        wait_for_end(channel, folder.job_id, _REFUSAL_SECONDS)
-        require_supervisor_ended(folder, channel)
+        for _ in notices(channel, _REFUSAL_SECONDS):
+            pass
+        if channel.ended:
+            require_supervisor_ended(folder, channel)
     return "the job is stopping"
 
 
-def _notices(
-    channel: Channel[protocol.Notice, protocol.Request], seconds: float | None = None
-) -> Iterator[protocol.Notice]:
-    """Send what is queued, and yield what arrives until the channel ends, for so many seconds."""
+def notices(channel: SupervisorChannel, seconds: float | None = None) -> Iterator[protocol.Notice]:
+    """Send what is queued, and yield what arrives until the channel ends, for so many seconds.
+
+    The end of the channel is not the job's: see :func:`require_supervisor_ended`.
+
+    Raises:
+        DistrunError: the supervisor does not understand a request.
+    """
     deadline = None if seconds is None else time.monotonic() + seconds
     while not channel.ended:
         left = None if deadline is None else deadline - time.monotonic()
@@ -129,38 +136,9 @@ def _notices(
         writers = [channel.writer] if channel.pending else []
         syscalls.wait_until_ready([channel.reader], writers, left)
         channel.flush()
-        yield from (message for _, message in channel.receive())
-
-
-def wait_for_end(
-    channel: Channel[protocol.Notice, protocol.Request],
-    job_id: str,
-    timeout: float | None = None,
-    on_event: Callable[[events.Event], None] = lambda _: None,
-    on_answer: Callable[[], None] = lambda: None,
-) -> None:
-    """Block until the supervisor at the other end closes it, for `timeout` seconds at most.
-
-    `on_event` is called with the job's events, if the channel watches them; `on_answer` when the
-    supervisor has answered a request to watch.
-
-    The end of the channel is not the job's: see :func:`require_supervisor_ended`.
-
-    Raises:
-        WaitTimeoutError: the channel has not ended in that time.
-        DistrunError: the supervisor does not understand a request.
-    """
-    for message in _notices(channel, timeout):
-        if isinstance(message, protocol.JobEvent):
-            event = events.decode(message.event)
-            if event is not None:
-                on_event(event)
-        elif isinstance(message, protocol.WatchStarted):
-            on_answer()
-        else:
+        for _, message in channel.receive():
             require_accepted(message)
-    if not channel.ended:
-        raise WaitTimeoutError(f"job {job_id} has not ended yet")
+            yield message
 
 
 def require_accepted(message: protocol.Notice) -> None:
@@ -172,7 +150,7 @@ def require_accepted(message: protocol.Notice) -> None:
         raise error
 
 
-def require_supervisor_ended(folder: JobFolder, channel: Channel[Any, Any]) -> None:
+def require_supervisor_ended(folder: JobFolder, channel: SupervisorChannel) -> None:
     """Check that a supervisor that has closed a channel has done so because it ended.
 
     Raises:
@@ -214,21 +192,28 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
     while channel is not None:
         left = None if deadline is None else deadline - time.monotonic()
         with contextlib.closing(channel):
-            wait_for_end(channel, folder.job_id, left)
+            for _ in notices(channel, left):
+                pass
+            if not channel.ended:
+                raise WaitTimeoutError(f"job {folder.job_id} has not ended yet")
         channel = None if _living(folder, _LOOK_SECONDS) is None else connect(folder)
     state = folder.state()
     if state.outcome is None or not state.phase.is_final:
-        hint = f"its record: {folder.path}"
-        unknown = "the result of the job is unknown"
-        if not folder.path.exists():
-            raise removed_error(folder)
-        fault = record.fault(str(folder.events_file))
-        if fault is not None:
-            raise HostError(f"the record of job {folder.job_id} {fault}: {unknown}", hint=hint)
-        if leftovers.exist_here(folder):
-            hint = f"its tasks still run; to end them: distrun kill {folder.job_id}"
-        raise InternalError(f"the supervisor of job {folder.job_id} died: {unknown}", hint=hint)
+        raise _unknown_result(folder)
     return state
+
+
+def _unknown_result(folder: JobFolder) -> DistrunError:
+    """Return the error for a job that has no supervisor, and whose record has no end."""
+    if not folder.path.exists():
+        return removed_error(folder)
+    hint, unknown = f"its record: {folder.path}", "the result of the job is unknown"
+    fault = record.fault(str(folder.events_file))
+    if fault is not None:
+        return HostError(f"the record of job {folder.job_id} {fault}: {unknown}", hint=hint)
+    if leftovers.exist_here(folder):
+        hint = f"its tasks still run; to end them: distrun kill {folder.job_id}"
+    return InternalError(f"the supervisor of job {folder.job_id} died: {unknown}", hint=hint)
 
 
 def _living(folder: JobFolder, seconds: float) -> int | None:
@@ -257,8 +242,8 @@ def progress(folder: JobFolder) -> dict[str, protocol.Progress]:
     if channel is None:
         return found
     channel.send(protocol.Watch())
-    with contextlib.closing(channel):
-        for message in _notices(channel, _ANSWER_SECONDS):
+    with contextlib.closing(channel), contextlib.suppress(DistrunError):
+        for message in notices(channel, _ANSWER_SECONDS):
             if isinstance(message, protocol.Progress):
                 found[message.task] = message
             elif isinstance(message, protocol.WatchStarted):
@@ -294,11 +279,10 @@ def take_stacks(
         return None
     with contextlib.closing(channel):
         channel.send(protocol.TakeStacks(program, tasks, native, seconds))
-        for message in _notices(channel):
+        for message in notices(channel):
             if isinstance(message, protocol.StacksTaken):
                 found = [from_json(ProcessStacks, each) for each in message.processes]
                 return Stacks(processes=found, silent=dict(message.silent))
-            require_accepted(message)
         require_supervisor_ended(folder, channel)
     return None
 

@@ -14,7 +14,6 @@ from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.linux import job_processes, processes, syscalls
 from distrun.agent.loop import Loop
-from distrun.agent.protocol.channel import Channel
 from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.codec import to_json
 from distrun.errors import InternalError
@@ -53,7 +52,7 @@ class Listener:
 class FollowedJob:
     """Follows one job by what its supervisor sends, and passes signals on to the listener."""
 
-    _channel: Channel[protocol.Notice, protocol.Request]
+    _channel: control.SupervisorChannel
 
     def __init__(self, folder: JobFolder, listener: Listener) -> None:
         self.folder = folder
@@ -69,7 +68,7 @@ class FollowedJob:
         self._loop.watch(self._signals, self._on_signal)
         self.watch, self.unwatch = self._loop.watch, self._loop.unwatch
 
-    def _follow(self, channel: Channel[protocol.Notice, protocol.Request]) -> None:
+    def _follow(self, channel: control.SupervisorChannel) -> None:
         self._channel = channel
         self._loop.watch(channel.reader, self._on_supervisor)
         self._loop.before_wait.append(lambda: channel.watch_writing(self._loop))
@@ -238,9 +237,7 @@ class Session(FollowedJob):
         # If the supervisor dies, this process inherits its child processes.
         syscalls.become_subreaper()
         self._process, descriptor = supervisor_process.start(folder.job_id)
-        channel: Channel[protocol.Notice, protocol.Request] = Channel(
-            descriptor, descriptor, protocol.Notice
-        )
+        channel = control.SupervisorChannel(descriptor, descriptor, protocol.Notice)
         held_package.hold()  # before a task can run
         files = None if manifest is None else to_json(manifest)
         path, job, version = str(folder.path), to_json(spec), protocol.PROTOCOL

@@ -6,8 +6,8 @@ import contextlib
 import itertools
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol import KILL_GRACE, Cause, Code, Notice, Request, Watch
-from distrun.errors import DistrunError, HostError, WaitTimeoutError
+from distrun.agent.protocol import KILL_GRACE, Cause, Code, JobEvent, Notice, Watch, WatchStarted
+from distrun.errors import DistrunError, HostError
 from distrun.job import control, events, leftovers, queued_job, traces
 from distrun.job.control import supervisor_place
 from distrun.words.causes import cause_text
@@ -17,8 +17,7 @@ from distrun.words.formats import format_names
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distrun.agent.protocol.channel import Channel
-    from distrun.job.events import Event
+    from distrun.job.control import SupervisorChannel
     from distrun.job.folder import JobFolder
     from distrun.job.stop_order import StopOrder
 
@@ -52,7 +51,7 @@ class StoppedJob:
         """Whether this has ended it."""
         self._order, self._say, self._tell = order, say, tell
         self._longest = order.grace_or(state.timeouts.grace)
-        self._channel: Channel[Notice, Request] | None = None
+        self._channel: SupervisorChannel | None = None
         self._is_queued = folder.is_elsewhere
         self._had_ended = state.phase.is_final
         # The folder may be gone when the supervisor has ended.
@@ -91,20 +90,17 @@ class StoppedJob:
             _require_ended(self.folder)
         self._verify()
 
-    def _wait_for_end(self, channel: Channel[Notice, Request]) -> None:
+    def _wait_for_end(self, channel: SupervisorChannel) -> None:
         """Wait for the job's end, and show what it waits for.
 
         Raises:
             InternalError: the supervisor lives, and does not answer after the time of a stop.
         """
-
-        def on_answer() -> None:
-            self._has_answered = True
-
         first = (_QUIET_SECONDS, self._longest + KILL_GRACE + _ANSWER_SECONDS)
         for number, seconds in enumerate(itertools.chain(first, itertools.repeat(_ANSWER_SECONDS))):
-            with contextlib.suppress(WaitTimeoutError):
-                control.wait_for_end(channel, self._job_id, seconds, self._on_event, on_answer)
+            for message in control.notices(channel, seconds):
+                self._on_message(message)
+            if channel.ended:
                 return
             if number and not self._has_answered:
                 raise control.unanswered(self.folder)
@@ -168,7 +164,10 @@ class StoppedJob:
             self._said.add(line)
             self._say(line)
 
-    def _on_event(self, event: Event) -> None:
+    def _on_message(self, message: Notice) -> None:
+        if isinstance(message, WatchStarted):
+            self._has_answered = True
+        event = events.decode(message.event) if isinstance(message, JobEvent) else None
         if isinstance(event, events.LinkLost):
             self._say_lost(event.host)
         elif isinstance(event, events.LogsIncomplete):

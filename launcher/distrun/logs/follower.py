@@ -260,7 +260,7 @@ class _Tail:
         self.file_name = os.fsencode(os.path.basename(log.path))
         self.file = OpenLog(log, keep=keep)
         self.task = log.task
-        self.formatter = Formatter(view, log.task)
+        self.formatter = Formatter(view, log.task, counts=True)
         self._is_timed = view.is_timed
         self._written = 0.0
         """When the last bytes that were read were written; only if it is shown."""
@@ -312,5 +312,5 @@ class _Tail:
         yield from self._shown(self._lines.flush())
 
     def _shown(self, block: bytes) -> Iterator[tuple[float, bytes]]:
-        if block and (selected := self.formatter.select(block, counted=True)):
+        if block and (selected := self.formatter.select(block)):
             yield self._written, selected

@@ -60,11 +60,12 @@ def merged(
         section.report_dropped(on_dropped)
     excess = 0
     if last is not None and len(sections) > 1:
-        count = sum(line_count(lines) for each in sections for *_, lines in each.parts())
+        uncounted = ((each, Formatter(view, each.task)) for each in sections)
+        count = sum(line_count(lines) for each, how in uncounted for *_, lines in each.parts(how))
         excess = max(0, count - last)
     found: list[bytes] = []
     size, shown_at = 0, 0.0
-    for _, order, written, lines in heapq.merge(*(each.parts(counted=True) for each in sections)):
+    for _, order, written, lines in heapq.merge(*(each.parts(each.formatter) for each in sections)):
         shown = lines
         if excess:
             shown, excess = _without_first(lines, excess)
@@ -94,7 +95,8 @@ class _Section:
         *,
         verbatim: bool,
     ) -> None:
-        self.formatter = Formatter(view, log.task)
+        self.task = log.task
+        self.formatter = Formatter(view, log.task, counts=True)
         self._raw, self._verbatim = view.raw, verbatim
         self._log = log
         self._order = order
@@ -104,28 +106,29 @@ class _Section:
         if since is not None:
             self._start = max(self._start, min(end, _line_since(log, since)))
         if last is not None:
-            self._start = last_lines(log, self.formatter, last, start=self._start, end=end)
+            uncounted = Formatter(view, log.task)
+            self._start = last_lines(log, uncounted, last, start=self._start, end=end)
 
     def report_dropped(self, on_dropped: Callable[[str, int], None] | None) -> None:
         """Call the function if lines to show may have been dropped."""
         if on_dropped and self._dropped and self._start <= self._dropped:
-            on_dropped(self._log.task, self._dropped)
+            on_dropped(self.task, self._dropped)
 
-    def parts(self, *, counted: bool = False) -> Iterator[tuple[int, int, float, bytes]]:
+    def parts(self, formatter: Formatter) -> Iterator[tuple[int, int, float, bytes]]:
         """The lines to show, in parts: the tick and the Unix time at which they were finished.
 
         Within a tick, the first log's lines come first.
         """
         latest = 0  # a clock that is set back changes no order
-        for written, lines in self._timed(counted=counted):
+        for written, lines in self._timed(formatter):
             if lines:
                 latest = max(latest, int(written * _TICKS))
                 yield latest, self._order, written, lines
 
-    def _timed(self, *, counted: bool) -> Iterator[tuple[float, bytes]]:
+    def _timed(self, formatter: Formatter) -> Iterator[tuple[float, bytes]]:
         """Read the log once, in chunks. Yields lines and when they were finished."""
         lines = LineBuffer(verbatim=self._verbatim, raw=self._raw)
-        formatter, at = self.formatter, self._start
+        at = self._start
         spans = self._log.spans(at, self._end)
         span = (0.0, at)
         while at < self._end:
@@ -149,15 +152,15 @@ class _Section:
             if lines.has_bars(chunk):
                 first = 0
                 for written, cut in zip(times, cuts, strict=True):
-                    yield written, formatter.select(lines.feed(chunk[first:cut]), counted=counted)
+                    yield written, formatter.select(lines.feed(chunk[first:cut]))
                     first = cut
                 continue
             held, block = len(lines), lines.feed(chunk)
             ends = [block.rfind(b"\n", 0, held + cut) + 1 for cut in cuts]
             ends[-1] = len(block)
-            for number, shown in formatter.parts(block, ends, counted=counted):
+            for number, shown in formatter.parts(block, ends):
                 yield times[number], shown
-        yield span[0], formatter.select(lines.flush(), counted=counted)
+        yield span[0], formatter.select(lines.flush())
 
 
 def _line_since(log: TaskLog, when: float) -> int:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Container
 
 # What absl's logging (since TensorFlow 2.17) and TensorFlow's own before it put before a message.
 _BEFORE = (
@@ -197,24 +197,12 @@ class StartupFilter:
         """The lines that were left out."""
         self._has_shown: dict[str, bool] = {}
         """The tasks that have printed anything, and whether any of it was shown."""
-        self._on_silent: Callable[[], None] | None = None
         self._gpu_tasks = gpu_tasks
 
     @property
     def silent(self) -> set[str]:
         """The tasks that have printed nothing but such lines."""
         return {task for task, has_shown in self._has_shown.items() if not has_shown}
-
-    def call_when_silent(self, function: Callable[[], None]) -> None:
-        """Call the function once: now, or as soon as a task has printed nothing else."""
-        self._on_silent = function
-        if self.silent:
-            self._tell()
-
-    def _tell(self) -> None:
-        function, self._on_silent = self._on_silent, None
-        if function is not None:
-            function()
 
     def select(self, task: str, block: bytes, *, counted: bool = False) -> bytes:
         """A block of whole lines without these lines. `counted`: what is left out is counted."""
@@ -232,8 +220,6 @@ class StartupFilter:
             if shown is not block:  # to count lines would take as long as to show them
                 self.count += block.count(b"\n") - shown.count(b"\n")
             self._has_shown[task] = self._has_shown.get(task, False) or bool(shown)
-            if not self._has_shown[task]:
-                self._tell()
 
 
 @cache

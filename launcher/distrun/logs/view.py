@@ -116,32 +116,31 @@ class View(Frozen):
 
 
 class Formatter:
-    """Formats blocks of whole lines of one task."""
+    """Formats blocks of whole lines of one task.
 
-    def __init__(self, view: View, task: str) -> None:
-        self._view = view
+    Args:
+        counts: whether lines are shown at once, so that those that are left out are counted.
+    """
+
+    def __init__(self, view: View, task: str, *, counts: bool = False) -> None:
+        self._view, self._counts = view, counts
         self._task = task
         self._prefix = view.prefix(task)
         self._stamp = (-1.0, b"")
 
-    def select(self, block: bytes, *, counted: bool = False) -> bytes:
-        """The lines to show, without harmful bytes and without prefix.
-
-        `counted`: they are shown now, and the start-up lines that are left out are counted.
-        """
+    def select(self, block: bytes) -> bytes:
+        """The lines to show, without harmful bytes and without prefix."""
         view = self._view
         if not view.raw:
             block = _sanitized(block, colour=view.colour)
         if view.startup is not None:
-            block = view.startup.select(self._task, block, counted=counted)
+            block = view.startup.select(self._task, block, counted=self._counts)
         if view.grep is not None:
             lines = _matching(block, view.grep, plain=not view.raw)
             block = b"".join(block[start:end] for start, end in lines)
         return block
 
-    def parts(
-        self, block: bytes, ends: Sequence[int], *, counted: bool = False
-    ) -> Iterator[tuple[int, bytes]]:
+    def parts(self, block: bytes, ends: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """As :meth:`select`, the lines of each part of a block, with the part's number.
 
         `ends`: where the parts end. To find in the whole block that nothing is to be removed, as in
@@ -151,7 +150,7 @@ class Formatter:
         if (view.raw or _sanitized(block, colour=view.colour) is block) and (
             view.startup is None or view.startup.select(self._task, block) is block
         ):
-            if view.startup is not None and counted:
+            if view.startup is not None and self._counts:
                 view.startup.count_left_out(self._task, block, block)
             if view.grep is None:
                 for number, end in enumerate(ends):
@@ -165,7 +164,7 @@ class Formatter:
                 yield number, block[start:end]
             return
         for number, end in enumerate(ends):
-            yield number, self.select(block[start:end], counted=counted)
+            yield number, self.select(block[start:end])
             start = end
 
     def prefixed(self, block: bytes, written: float) -> bytes:
