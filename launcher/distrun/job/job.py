@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -33,7 +32,6 @@ from distrun.lifecycle import (
     total,
 )  # fmt: skip
 from distrun.spec.problems import printable
-from distrun.spec.regular_file import data_start, open_regular_file
 from distrun.verdict.model import Kind, Replacement
 from distrun.words.advice import advice_text
 from distrun.words.causes import cause_text
@@ -426,13 +424,11 @@ class Job:
 
     def _log_of(self, task: TaskState) -> bytes:
         """The beginning of what its present attempt has printed."""
-        try:
-            with open_regular_file(self.folder.log_of(task.name)) as file:
-                return os.pread(
-                    file.fileno(), _LOG_BYTES, data_start(file.fileno(), task.log_start)
-                )
-        except OSError:
-            return b""
+        from distrun.logs import TaskLog
+
+        with contextlib.suppress(OSError):
+            return TaskLog.of(self.folder, task.name).read_kept(task.log_start, _LOG_BYTES)[1]
+        return b""
 
     @property
     def restarts(self) -> int:
