@@ -70,7 +70,6 @@ from distrun.supervisor.hosts.reach import (
 )
 from distrun.supervisor.supervisor import Supervisor
 from distrun.sync.manifest import FileEntry, Manifest
-from distrun.words.causes import cause_text
 from distrun.words.events import EventFormatter
 from harness import odd_values
 from harness.odd_values import ODD
@@ -439,9 +438,8 @@ class World:
             self._job,
             spec,
             self,  # type: ignore[arg-type]
-            cause_text,
+            protocol.OpenJob(0, "", "", {}, "", preflight=has_preflight),
             manifest=self._make_manifest() if sends_files else None,
-            preflight=has_preflight,
         )
         created = events.JobCreated(
             at=NOW,

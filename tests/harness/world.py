@@ -61,7 +61,6 @@ from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.reach import Connection as HostConnection
 from distrun.supervisor.hosts.reach import Login, Purpose
 from distrun.supervisor.supervisor import Supervisor
-from distrun.words.causes import cause_text
 from harness import machines
 from harness.machines import Connection, Exited, Machines, Program, Task
 from harness.values import not_none
@@ -163,11 +162,9 @@ class World:
         def main() -> None:
             launch: Any = Channel(descriptor, descriptor, protocol.Request)
             self._supervisor = Supervisor(
-                *(folder, self._spec, launch, cause_text),
-                manifest=None,
-                preflight=False,
+                *(folder, self._spec, launch),
+                protocol.OpenJob(0, "", "", {}, "", preflight=False, assumed_dead=assumed_dead),
                 former=former_state,
-                assumed_dead=assumed_dead,
             )
             job_folder.replace_file(folder.resolved_spec_file, json.dumps(to_json(self._spec)))
             self._supervisor.run([])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import KILL_GRACE, StopTask
 from distrun.agent.protocol.causes import Cause, Code
@@ -14,6 +13,7 @@ from distrun.lifecycle.restarts import (
     SIGTERM,
     STALL,
     START,
+    Decision,
     Transition,
     begin_or_plan,
     cancel_incidents,
@@ -31,11 +31,7 @@ from distrun.lifecycle.restarts import (
 from distrun.lifecycle.starts import unready
 from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import Role, Scope
-from distrun.verdict.model import Kind
-
-if TYPE_CHECKING:
-    from distrun.lifecycle.restarts import Decision
-    from distrun.verdict.model import Verdict
+from distrun.verdict.model import Kind, Verdict
 
 _REFUSALS = (Code.STATUS_EXCLUDED, Code.STATUS_NOT_INCLUDED)
 """Why an exit leads to no restart, although the loss of a host at that time would."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import StopTask
 from distrun.agent.protocol.causes import Cause, Code
@@ -17,11 +16,9 @@ from distrun.job import events
 from distrun.job.events import HostLeftOut
 from distrun.lifecycle import outcomes, restarts
 from distrun.lifecycle.actions import Action, Announce
+from distrun.lifecycle.restarts import Transition
 from distrun.lifecycle.state import Incident, JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import Scope
-
-if TYPE_CHECKING:
-    from distrun.lifecycle.restarts import Transition
 
 _OF_HOST = frozenset(
     {

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import replace
+from distrun.job.events import (
+    HostCleared,
+    JobCreated,
+    JobPlanned,
+    JobQueued,
+    JobResumed,
+    TrainingContinued,
+)
 from distrun.lifecycle import outcomes, restarts, starts
 from distrun.lifecycle.actions import Action, CancelTimer, SetTimer
 from distrun.lifecycle.state import (
@@ -18,16 +26,6 @@ from distrun.lifecycle.state import (
 )
 from distrun.strategies import Role
 from distrun.verdict.model import Replacement
-
-if TYPE_CHECKING:
-    from distrun.job.events import (
-        HostCleared,
-        JobCreated,
-        JobPlanned,
-        JobQueued,
-        JobResumed,
-        TrainingContinued,
-    )
 
 
 def settings(event: JobCreated) -> dict[str, Any]:
@@ -133,6 +131,8 @@ def apply_plan(state: JobState, event: JobPlanned) -> restarts.Transition:
     finished are always kept. A further plan begins the restarts of the tasks that it starts. Tasks
     without a record are dropped; none of them may be alive.
     """
+    if state.outcome is not None:
+        return state, []
     is_first = state.phase is JobPhase.PREPARING
     known = {**state.dropped, **dict(state.tasks.items())}
     placed: list[TaskState] = []

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.lifecycle.actions import Action, StartAttempt
-from distrun.lifecycle.state import TaskPhase, TaskState
+from distrun.lifecycle.state import JobState, TaskPhase, TaskState
 from distrun.spec.model import Ready
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from distrun.lifecycle.state import JobState
-    from distrun.strategies import Role
+from distrun.strategies import Role
 
 
 def start(

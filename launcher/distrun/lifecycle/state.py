@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, field, replace
-from distrun.job.events import HostAgent, TaskEnded, TaskExited, TaskRecord
+from distrun.job.events import HostAgent, Outcome, TaskEnded, TaskExited, TaskRecord, TasksQuiet
 from distrun.lifecycle.chunked_map import ChunkedMap
 from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
 from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Success, Workers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from distrun.job.events import Outcome, TasksQuiet
-    from distrun.verdict.model import Replacement, Verdict
+from distrun.verdict.model import Replacement, Verdict
 
 _Number = TypeVar("_Number", int, float)
 

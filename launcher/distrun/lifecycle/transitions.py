@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import singledispatch
 from typing import Any
 
 from distrun.agent.protocol import heartbeat_interval
@@ -14,7 +13,7 @@ from distrun.errors import InternalError, StartTimeoutError
 from distrun.job import events
 from distrun.job.events import Event, Outcome, TimerKind
 from distrun.lifecycle import outcomes, replacements, replan, restarts, starts
-from distrun.lifecycle.state import SIGKILL, HostState, JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle.state import SIGKILL, HostState, JobPhase, JobState, TaskPhase
 
 _OF_ATTEMPTS = (
     events.TaskStarted, events.TaskReady, events.TaskNotStarted, events.TaskExited,
@@ -36,21 +35,6 @@ _FOR_READERS = (
 """Events that only inform the record's readers."""
 _TASKS_MAY_RUN = (Code.AGENT_ABANDONED, Code.PROCESSES_NOT_ENDED)
 """Why a host is lost of which nobody knows that its tasks have ended."""
-
-
-_JOB_CHANGES: dict[type[Event], Callable[[Any], dict[str, Any]]] = {
-    events.ResultsFetched: lambda event: {"result_faults": event.causes},
-    events.TasksQuiet: lambda event: {"quiet": event},
-    events.TasksActive: lambda _: {"quiet": None},
-}
-"""Events that set fields of the job, and nothing follows from them."""
-_TASK_CHANGES: dict[type[Event], Callable[[Any, TaskState], dict[str, Any]]] = {
-    events.FirstStep: lambda event, _: {"first_step_at": event.at, "first_step": event.values},
-    events.SavingStarted: lambda _, __: {"is_saving": True},
-    events.SavingEnded: lambda _, task: {"is_saving": False, "saves": task.saves + 1},
-    events.TaskReported: lambda event, _: {"reported": dict(event.values)},
-}
-"""The same for fields of a task."""
 
 
 def replay(history: list[Event]) -> JobState:
@@ -82,75 +66,40 @@ def step(state: JobState, event: Event) -> restarts.Transition:
         task = state.tasks[event.task]
         if event.attempt < task.attempt or task.has_ended:
             return state, []  # that attempt has ended already
-    state, actions = _step(event, state)
+    transition = _TRANSITIONS.get(type(event))
+    if transition is None:
+        raise TypeError(f"no transition for {type(event).__name__}")
+    state, actions = transition(state, event)
     state, more = outcomes.settle_incidents(state)
     return state, [*actions, *more]
 
 
-@singledispatch
-def _step(event: Event, state: JobState) -> restarts.Transition:
-    kind = type(event)
-    if kind in _JOB_CHANGES:
-        return replace(state, **_JOB_CHANGES[kind](event)), []
-    if kind in _TASK_CHANGES:
-        task = state.tasks[event.task]  # type: ignore[union-attr]
-        return state.with_tasks([replace(task, **_TASK_CHANGES[kind](event, task))]), []
-    raise TypeError(f"no transition for {type(event).__name__} in phase {state.phase.value}")
-
-
-@_step.register
-def _(event: events.PreflightFound, state: JobState) -> restarts.Transition:
+def _on_preflight_found(state: JobState, event: events.PreflightFound) -> restarts.Transition:
     known = {each.path for each in state.unshared}
     if event.cause.code is not Code.FOLDER_NOT_SHARED or event.cause.path in known:
         return state, []
     return replace(state, unshared=(*state.unshared, event.cause)), []
 
 
-@_step.register
-def _(event: events.JobCreated, state: JobState) -> restarts.Transition:
+def _on_job_created(state: JobState, event: events.JobCreated) -> restarts.Transition:
     created = replace(
         state, **replan.settings(event), phase=JobPhase.PREPARING, created_at=event.at
     )
     return created, replan.start_timer(created)
 
 
-@_step.register
-def _(event: events.HostCleared, state: JobState) -> restarts.Transition:
-    return replan.clear_host(state, event)
-
-
-@_step.register
-def _(event: events.LogsReceivedLate, state: JobState) -> restarts.Transition:
+def _on_logs_received_late(state: JobState, event: events.LogsReceivedLate) -> restarts.Transition:
     left = tuple(each for each in state.lost_agents if each.folder != event.folder)
     return replace(state, lost_agents=left), []
 
 
-@_step.register
-def _(event: events.HostReady, state: JobState) -> restarts.Transition:
+def _on_host_ready(state: JobState, event: events.HostReady) -> restarts.Transition:
     agent = {name: getattr(event, name) for name in events.HostAgent.__dataclass_fields__}
     host = HostState(name=event.host, gpus=len(event.gpus), **agent)
     return replacements.on_host_ready(replace(state, hosts={**state.hosts, event.host: host}))
 
 
-@_step.register
-def _(event: events.JobPlanned, state: JobState) -> restarts.Transition:
-    if state.outcome is not None:
-        return state, []
-    return replan.apply_plan(state, event)
-
-
-@_step.register
-def _(event: events.PlanFailed, state: JobState) -> restarts.Transition:
-    return replacements.on_plan_failed(state, event)
-
-
-@_step.register
-def _(event: events.TrainingContinued, state: JobState) -> restarts.Transition:
-    return replan.continue_training(state, event)
-
-
-@_step.register
-def _(event: events.HostLeftOut, state: JobState) -> restarts.Transition:
+def _on_host_left_out(state: JobState, event: events.HostLeftOut) -> restarts.Transition:
     known = state.hosts.get(event.host)
     host = known or HostState(name=event.host, agent_pid=0, hostname="", spare=True)
     state = replace(state, hosts={**state.hosts, event.host: replace(host, left_out=event.cause)})
@@ -159,8 +108,7 @@ def _(event: events.HostLeftOut, state: JobState) -> restarts.Transition:
     return state, []
 
 
-@_step.register
-def _(event: events.Aborted, state: JobState) -> restarts.Transition:
+def _on_aborted(state: JobState, event: events.Aborted) -> restarts.Transition:
     state = replace(state, abandons_former_hosts=bool(state.former_hosts))
     outcome = outcomes.job_failure(event.exit_code, event.cause)
     if event.exit_code == InternalError.exit_code and state.outcome is not None:
@@ -169,16 +117,14 @@ def _(event: events.Aborted, state: JobState) -> restarts.Transition:
     return outcomes.end_job(state, outcome)
 
 
-@_step.register
-def _(event: events.ClusterMismatched, state: JobState) -> restarts.Transition:
+def _on_cluster_mismatched(state: JobState, event: events.ClusterMismatched) -> restarts.Transition:
     # It would happen again after a restart.
     exit_code, cause = StartTimeoutError.exit_code, event.cause
     outcome = outcomes.job_failure(exit_code, cause, cause.task)
     return outcomes.end_job(state, outcome)
 
 
-@_step.register
-def _(event: events.TaskStarted, state: JobState) -> restarts.Transition:
+def _on_task_started(state: JobState, event: events.TaskStarted) -> restarts.Transition:
     task = state.tasks[event.task]
     phase = task.phase if task.phase is TaskPhase.STOPPING else TaskPhase.RUNNING
     started = replace(
@@ -194,15 +140,13 @@ def _(event: events.TaskStarted, state: JobState) -> restarts.Transition:
     return state, actions + more
 
 
-@_step.register
-def _(event: events.TaskReady, state: JobState) -> restarts.Transition:
+def _on_task_ready(state: JobState, event: events.TaskReady) -> restarts.Transition:
     task = state.tasks[event.task]
     ready = replace(task, is_ready=True)
     return starts.start_waiting(state.with_tasks([ready]), ready)
 
 
-@_step.register
-def _(event: events.TaskNotStarted, state: JobState) -> restarts.Transition:
+def _on_task_not_started(state: JobState, event: events.TaskNotStarted) -> restarts.Transition:
     task = state.tasks[event.task]
     failed = replace(task, attempt=event.attempt, exited_at=event.at, reason=event.cause)
     failed = failed.ended(event.at)
@@ -222,8 +166,7 @@ def _(event: events.TaskNotStarted, state: JobState) -> restarts.Transition:
     return outcomes.end_job(state, outcomes.host_failure(cause, event.task))
 
 
-@_step.register
-def _(event: events.TaskExited, state: JobState) -> restarts.Transition:
+def _on_task_exited(state: JobState, event: events.TaskExited) -> restarts.Transition:
     task = state.tasks[event.task]
     exited = replace(
         task,
@@ -240,16 +183,14 @@ def _(event: events.TaskExited, state: JobState) -> restarts.Transition:
     return outcomes.on_exit(state, exited, event.at)
 
 
-@_step.register
-def _(event: events.TaskEnded, state: JobState) -> restarts.Transition:
+def _on_task_ended(state: JobState, event: events.TaskEnded) -> restarts.Transition:
     task = state.tasks[event.task]
     ended = replace(task, end=event).ended(event.at, task.used.with_attempt(event))
     state = restarts.on_attempt_ended(state.with_tasks([ended]), ended)
     return outcomes.finish_if_ended(state)
 
 
-@_step.register
-def _(event: events.StartsCanceled, state: JobState) -> restarts.Transition:
+def _on_starts_canceled(state: JobState, event: events.StartsCanceled) -> restarts.Transition:
     canceled = [task for name in event.tasks if not (task := state.tasks[name]).has_ended]
     state = state.with_tasks(replace(task, stopped_by_us=True).ended(event.at) for task in canceled)
     for task in canceled:
@@ -257,8 +198,7 @@ def _(event: events.StartsCanceled, state: JobState) -> restarts.Transition:
     return outcomes.finish_if_ended(state)
 
 
-@_step.register
-def _(event: events.HostLost, state: JobState) -> restarts.Transition:
+def _on_host_lost(state: JobState, event: events.HostLost) -> restarts.Transition:
     # If nobody knows whether its tasks have ended, none may start elsewhere.
     is_over = event.cause.code not in _TASKS_MAY_RUN
     unstarted, can_move = state.unstarted, is_over and replacements.can_replace(state, event.host)
@@ -285,16 +225,14 @@ def _(event: events.HostLost, state: JobState) -> restarts.Transition:
     return state, actions + more
 
 
-@_step.register
-def _(event: events.LinkLost, state: JobState) -> restarts.Transition:
+def _on_link_lost(state: JobState, event: events.LinkLost) -> restarts.Transition:
     is_overdue = event.cause.code is Code.HEARTBEAT_MISSING
     silence = _MISSED * heartbeat_interval(state.timeouts.link) if is_overdue else 0.0
     changes = {"link_lost": event.cause, "link_lost_at": event.at}
     return _change_host(state, event.host, **changes, silent_since=event.at - silence), []
 
 
-@_step.register
-def _(event: events.LinkRestored, state: JobState) -> restarts.Transition:
+def _on_link_restored(state: JobState, event: events.LinkRestored) -> restarts.Transition:
     changes = {"link_lost": None, "link_lost_at": None, "silent_since": None}
     state = _change_host(state, event.host, **changes)
     return replacements.on_host_ready(state)
@@ -307,8 +245,7 @@ def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
     return replace(state, hosts={**state.hosts, name: replace(host, **changes)})
 
 
-@_step.register
-def _(event: events.HostFault, state: JobState) -> restarts.Transition:
+def _on_host_fault(state: JobState, event: events.HostFault) -> restarts.Transition:
     cause = Cause(Code.HOST_FAILED, host=event.host, within=(event.cause,))
     # A job that has no other host fails at once if its disk has failed: the next agent would, too.
     is_of_disk = event.cause.is_disk_full or event.cause.code is Code.LOG_DISK_READ_ONLY
@@ -318,8 +255,7 @@ def _(event: events.HostFault, state: JobState) -> restarts.Transition:
     return replacements.leave_host(state, event.host, cause, event.at, can_move=can_move)
 
 
-@_step.register
-def _(event: events.StopRequested, state: JobState) -> restarts.Transition:
+def _on_stop_requested(state: JobState, event: events.StopRequested) -> restarts.Transition:
     outcome = Outcome.stopped(event.exit_code, event.cause)
     if state.outcome is None:
         is_quiet = state.quiet is not None and event.grace > 0
@@ -331,8 +267,7 @@ def _(event: events.StopRequested, state: JobState) -> restarts.Transition:
     return outcomes.stop_tasks(replace(state, killing=True), SIGKILL, 0.0)
 
 
-@_step.register
-def _(event: events.TimedOut, state: JobState) -> restarts.Transition:
+def _on_timed_out(state: JobState, event: events.TimedOut) -> restarts.Transition:
     kind, key = event.timer.kind, event.timer.key
     # After SIGKILL no task, not even an evaluator, gets a gentler signal.
     if state.killing or (state.outcome is not None and kind not in _WHILE_STOPPING):
@@ -349,8 +284,7 @@ def _(event: events.TimedOut, state: JobState) -> restarts.Transition:
     return outcomes.on_run_timeout(state) if is_run else outcomes.on_stall(state, event.at)
 
 
-@_step.register
-def _(event: events.VerdictReached, state: JobState) -> restarts.Transition:
+def _on_verdict_reached(state: JobState, event: events.VerdictReached) -> restarts.Transition:
     before, state = state.verdict, replace(state, verdict=event.verdict)
     if not event.before_restart:
         return outcomes.apply_verdict(state, event.verdict), []
@@ -359,8 +293,7 @@ def _(event: events.VerdictReached, state: JobState) -> restarts.Transition:
     return state, []
 
 
-@_step.register
-def _(event: events.JobEnded, state: JobState) -> restarts.Transition:
+def _on_job_ended(state: JobState, event: events.JobEnded) -> restarts.Transition:
     phase = JobPhase(event.outcome.result.value)
     # Hosts that were released at the end are not recorded as lost.
     hosts = {
@@ -373,3 +306,54 @@ def _(event: events.JobEnded, state: JobState) -> restarts.Transition:
         replan.ended(task, event.at) for task in state.tasks.values() if not task.phase.is_final
     )
     return replace(state, phase=phase, outcome=event.outcome, ended_at=event.at, hosts=hosts), []
+
+
+def _change_task(state: JobState, task: str, **changes: Any) -> restarts.Transition:
+    return state.with_tasks([replace(state.tasks[task], **changes)]), []
+
+
+def _on_first_step(state: JobState, event: events.FirstStep) -> restarts.Transition:
+    return _change_task(state, event.task, first_step_at=event.at, first_step=event.values)
+
+
+def _on_saving_ended(state: JobState, event: events.SavingEnded) -> restarts.Transition:
+    saves = state.tasks[event.task].saves + 1
+    return _change_task(state, event.task, is_saving=False, saves=saves)
+
+
+_TRANSITIONS: dict[type[Event], Callable[[JobState, Any], restarts.Transition]] = {
+    events.JobCreated: _on_job_created,
+    events.HostCleared: replan.clear_host,
+    events.HostReady: _on_host_ready,
+    events.HostLost: _on_host_lost,
+    events.HostLeftOut: _on_host_left_out,
+    events.LinkLost: _on_link_lost,
+    events.LinkRestored: _on_link_restored,
+    events.LogsReceivedLate: _on_logs_received_late,
+    events.ResultsFetched: lambda state, event: (replace(state, result_faults=event.causes), []),
+    events.HostFault: _on_host_fault,
+    events.JobPlanned: replan.apply_plan,
+    events.PlanFailed: replacements.on_plan_failed,
+    events.TrainingContinued: replan.continue_training,
+    events.PreflightFound: _on_preflight_found,
+    events.Aborted: _on_aborted,
+    events.TaskReady: _on_task_ready,
+    events.ClusterMismatched: _on_cluster_mismatched,
+    events.TasksQuiet: lambda state, event: (replace(state, quiet=event), []),
+    events.TasksActive: lambda state, _: (replace(state, quiet=None), []),
+    events.StartsCanceled: _on_starts_canceled,
+    events.FirstStep: _on_first_step,
+    events.SavingStarted: lambda state, event: _change_task(state, event.task, is_saving=True),
+    events.SavingEnded: _on_saving_ended,
+    events.TaskReported: lambda state, event: _change_task(
+        state, event.task, reported=event.values
+    ),
+    events.StopRequested: _on_stop_requested,
+    events.TimedOut: _on_timed_out,
+    events.VerdictReached: _on_verdict_reached,
+    events.JobEnded: _on_job_ended,
+    events.TaskStarted: _on_task_started,
+    events.TaskNotStarted: _on_task_not_started,
+    events.TaskExited: _on_task_exited,
+    events.TaskEnded: _on_task_ended,
+}

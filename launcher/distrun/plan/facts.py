@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from distrun.frozen import Frozen
 from distrun.plan.freed_memory import MALLOC_SETTINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 class HostFacts(Frozen, kw_only=True):

@@ -6,11 +6,8 @@ kernel, which must clear new pages for the next step: 40% of the CPU of two work
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 VARIABLE = "GLIBC_TUNABLES"
 MALLOC_SETTINGS = (VARIABLE, "LD_PRELOAD", "MALLOC_*")

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from distrun.spec.model import Sync
-
-if TYPE_CHECKING:
-    from distrun.plan.facts import HostFacts
-    from distrun.plan.placement import Placed
-    from distrun.spec.model import ProgramSpec
+from distrun.plan.facts import HostFacts
+from distrun.plan.placement import Placed
+from distrun.spec.model import ProgramSpec, Sync
 
 
 def relocated(path: str, program: ProgramSpec, facts: HostFacts) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
 
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import InvalidSpecError
@@ -10,9 +10,6 @@ from distrun.frozen import Frozen
 from distrun.spec.addresses import parse_address
 from distrun.spec.model import HostSpec, Placement, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
 
 
 class Placed(Frozen, kw_only=True):

@@ -7,12 +7,12 @@ names in lower case count.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from ipaddress import IPv4Network, IPv6Network
 
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")

@@ -8,18 +8,12 @@ rank is its index.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from distrun.frozen import Frozen
-from distrun.plan.placement import split_address
+from distrun.plan.placement import Placed, split_address
 from distrun.spec.model import TORCHRUN
 from distrun.strategies import Role
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from distrun.plan.placement import Placed
-
 
 AT_LAUNCH = ("DISTRUN_JOB_ID", "DISTRUN_TOKEN", "DISTRUN_ATTEMPT", "DISTRUN_NOTIFY")
 """Variables whose values are not known before the launch."""

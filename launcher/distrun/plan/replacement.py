@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
 
 from distrun.frozen import replace
 from distrun.plan.placement import Placed, owner_of, place
-from distrun.spec.model import Placement
+from distrun.spec.model import HostSpec, Placement, Spec
 from distrun.strategies import Role
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from distrun.spec.model import HostSpec, Spec
 
 
 def room_of_hosts(spec: Spec) -> dict[str, int]:

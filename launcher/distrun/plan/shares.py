@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import InvalidSpecError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from distrun.plan.facts import HostFacts
-    from distrun.plan.placement import Placed
-    from distrun.spec.model import HostSpec
-    from distrun.strategies import Strategy
+from distrun.plan.facts import HostFacts
+from distrun.plan.placement import Placed
+from distrun.spec.model import HostSpec
+from distrun.strategies import Strategy
 
 NONE = "-1"
 """CUDA_VISIBLE_DEVICES for a task that must see no GPU."""

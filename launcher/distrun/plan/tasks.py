@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from distrun.agent.protocol import Cause, Code  # at run time too: distrun.codec reads the hints
 from distrun.codec import to_json
 from distrun.errors import InvalidSpecError
 from distrun.frozen import Frozen, replace
 from distrun.plan import freed_memory, paths
+from distrun.plan.facts import HostFacts
 from distrun.plan.placement import Placed, split_address
 from distrun.plan.proxies import proxy_use
 from distrun.plan.ranks import Rank, rank_variables, ranks, torchrun_variables
@@ -19,11 +21,6 @@ from distrun.spec import placeholders, tensorflow_versions
 from distrun.spec.addresses import is_loopback
 from distrun.spec.model import EnvStyle, HostSpec, Memory, ProgramKind, Ready, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from distrun.plan.facts import HostFacts
 
 LARGEST_VARIABLE = 128 * 1024
 """The most bytes of one environment string in Linux (MAX_ARG_STRLEN), its name included."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code, Subject
@@ -14,7 +15,6 @@ from distrun.spec.tensorflow_versions import needs_tf_keras
 from distrun.spec.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from ipaddress import IPv4Address, IPv6Address
 
     from distrun.agent.protocol.probe_messages import Dialled, Inspected, ProgramFacts, Unreachable

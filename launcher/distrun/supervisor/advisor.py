@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distrun.job.events import FirstStep, JobAdvised, TaskEnded
-from distrun.lifecycle import JobPhase
+from distrun.advice.model import Advice
+from distrun.job.events import Event, FirstStep, JobAdvised, TaskEnded
+from distrun.lifecycle import JobPhase, JobState
+from distrun.supervisor.running_job import RunningJob
+from distrun.supervisor.running_tasks import RunningTasks
+from distrun.supervisor.stack_collector import Stacks
 from distrun.words.progress import number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from distrun.advice.model import Advice
     from distrun.advice.profile import TaskProfile
-    from distrun.job.events import Event
-    from distrun.lifecycle import JobState
-    from distrun.supervisor.running_job import RunningJob
-    from distrun.supervisor.running_tasks import RunningTasks
-    from distrun.supervisor.stack_collector import Stacks
 
 _FIRST, _BETWEEN, _PAUSE = 45.0, 30.0, 1200.0
 """Seconds until the first look, from one to the next, and after some of them."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
 from distrun.agent.linux import peers, syscalls
+from distrun.agent.loop import Loop
+from distrun.agent.protocol import Notice, Request
 from distrun.agent.protocol.channel import Channel, ProtocolError
 from distrun.errors import HostError
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
-    from distrun.agent.loop import Loop
-    from distrun.agent.protocol import Notice, Request
 
 _RETRY_SECONDS = 1.0
 """Until connections are accepted again, after that failed: mostly, too many files are open."""

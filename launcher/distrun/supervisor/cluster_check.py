@@ -8,14 +8,10 @@ would fail.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from distrun.agent.protocol import Cause, Code
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from distrun.plan import TaskPlan
+from distrun.plan import TaskPlan
 
 Place = tuple[str, int | str]
 """A host and a port, or an address; without a host, the address is the same on all hosts."""

@@ -7,25 +7,19 @@ import os
 import signal
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, Report
 from distrun.errors import HostError, InvalidSpecError
 from distrun.job import events
-from distrun.plan import READ
+from distrun.plan import READ, Plan
+from distrun.spec.model import Spec
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.job_hosts import JobHosts
 from distrun.supervisor.round import Round
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from distrun.agent.protocol import Report
-    from distrun.plan import Plan
-    from distrun.spec.model import Spec
 
 _JOB_ID = "plan"
 _LEAVE_SECONDS = 0.5

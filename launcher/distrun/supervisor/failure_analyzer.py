@@ -9,30 +9,27 @@ import sys
 import time
 import traceback
 from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import DistrunError
 from distrun.frozen import replace
-from distrun.job.events import Result, VerdictReached
+from distrun.job.events import Event, Outcome, Result, VerdictReached
+from distrun.job.folder import JobFolder
+from distrun.lifecycle import JobState, TaskState
 from distrun.spec.model import ProgramKind
 from distrun.spec.regular_file import data_start, open_regular_file
+from distrun.supervisor.hosts.host import LogEnd
 from distrun.supervisor.hosts.inquiry import Question
-from distrun.verdict.model import Kind, Verdict
+from distrun.supervisor.hosts.pool import HostPool
+from distrun.supervisor.running_job import RunningJob
+from distrun.verdict.model import Evidence, Kind, Replacement, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from distrun.job.events import Event, Outcome
-    from distrun.job.folder import JobFolder
-    from distrun.lifecycle import JobState, TaskState
-    from distrun.supervisor.hosts.host import LogEnd
-    from distrun.supervisor.hosts.pool import HostPool
-    from distrun.supervisor.running_job import RunningJob
     from distrun.verdict.failures import Failure
     from distrun.verdict.log_analysis import LogTail
-    from distrun.verdict.model import Evidence, Replacement
 
     Ask = Callable[[], Verdict | None]
     """Reads logs, which may take seconds: call it in a process of its own."""

@@ -6,30 +6,25 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.file_messages import FileRead, FileReadEnd
 from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen
 from distrun.job import events, record
+from distrun.job.folder import JobFolder
+from distrun.spec.model import Spec
 from distrun.spec.problems import printable
 from distrun.spec.regular_file import read_regular_file
 from distrun.supervisor.hosts.file_source import Arguments, FileSource, Found, Wanted, is_plain
 from distrun.supervisor.hosts.former_agents import make_former_reach
 from distrun.supervisor.hosts.link import MAX_CONNECTING, Links
 from distrun.supervisor.hosts.reach import Lifetime
-from distrun.supervisor.received_tree import ReceivedTree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from distrun.agent.protocol.file_messages import FileRead, FileReadEnd
-    from distrun.job.folder import JobFolder
-    from distrun.spec.model import Spec
-    from distrun.supervisor.received_tree import Part
+from distrun.supervisor.received_tree import Part, ReceivedTree
 
 _LARGEST_FILE = 64 << 20
 _MOST_NAMED = 10

@@ -16,12 +16,10 @@ import subprocess
 import sys
 import time
 import traceback
-from typing import TYPE_CHECKING, NoReturn, Union
+from collections.abc import Callable, Collection
+from typing import NoReturn, Union
 
 from distrun.agent.linux import job_processes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 _FIRST_ADDRESS = 45
 """Where `arg_start` stands in /proc/PID/stat after the process's name; see proc_pid_stat(5)."""

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
 
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import HostError
 from distrun.job import events
-from distrun.supervisor.hosts.former_agents import FormerAgents, find_former_agents
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from distrun.supervisor.hosts.former_agents import FormerAgent
-    from distrun.supervisor.running_job import RunningJob
+from distrun.supervisor.hosts.former_agents import FormerAgent, FormerAgents, find_former_agents
+from distrun.supervisor.running_job import RunningJob
 
 
 class FormerHosts:
@@ -28,7 +23,7 @@ class FormerHosts:
         self._job, self._on_all_cleared = job, on_cleared
         self.agents = FormerAgents(self._on_cleared, self._on_not_cleared)
 
-    def clear(self, assumed_dead: tuple[str, ...]) -> None:
+    def clear(self, assumed_dead: Collection[str]) -> None:
         """Clear the hosts. `assumed_dead`: those where a person says that nothing is left."""
         job = self._job
         if not job.state.former_hosts or job.former is None:

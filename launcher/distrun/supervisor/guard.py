@@ -9,13 +9,10 @@ from __future__ import annotations
 import math
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
 
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import KILL_GRACE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 
 def become_guard(parent: int) -> None:

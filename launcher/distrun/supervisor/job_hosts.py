@@ -6,29 +6,25 @@ import functools
 import os
 import sys
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun import plan
 from distrun.agent import protocol
 from distrun.agent.linux import holes, job_processes
-from distrun.agent.protocol import Cause, Code, probe_messages
+from distrun.agent.protocol import Cause, Code, Order, probe_messages
+from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.codec import field_names
 from distrun.errors import HostError
 from distrun.job import events
 from distrun.job import folder as job_folder
-from distrun.spec.model import Ready
+from distrun.spec.model import Ready, Spec
 from distrun.supervisor import forked_process
-from distrun.supervisor.hosts.reach import Lifetime, make_reach
+from distrun.supervisor.hosts.reach import HostView, Lifetime, Reach, make_reach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from distrun.agent.protocol import Order
-    from distrun.agent.protocol.file_messages import TransferProgress
-    from distrun.spec.model import Spec
     from distrun.supervisor.hosts.file_delivery import FileDelivery, FileSender
-    from distrun.supervisor.hosts.reach import HostView, Reach
     from distrun.sync.manifest import Manifest
 
 _UNASSIGNED = range(20000, 32768)

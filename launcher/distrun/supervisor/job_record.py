@@ -7,16 +7,13 @@ import contextlib
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import HostError
 from distrun.job import events, record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from distrun.job.folder import JobFolder
+from distrun.job.folder import JobFolder
 
 _SYNC_SECONDS = 10.0
 """How long the end of a job waits for a slow disk. Nothing of the job runs then."""

@@ -6,17 +6,14 @@ import math
 import os
 import re
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path
+from typing import BinaryIO
 
+from distrun.agent.loop import Loop
 from distrun.spec.regular_file import data_start, open_regular_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from distrun.agent.loop import Loop
-    from distrun.supervisor.hosts.inquiry import Inquiries, Inquiry
+from distrun.supervisor.hosts.inquiry import Inquiries, Inquiry
 
 _RETRY_SECONDS = 0.5
 """After a search could not be started or has died. A copy of a log appears with its first part."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux.syscalls import Inotify
+from distrun.agent.loop import Loop
+from distrun.job.folder import JobFolder
 from distrun.spec.regular_file import open_regular_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.agent.loop import Loop
-    from distrun.job.folder import JobFolder
     from distrun.job.printed_progress import PrintedProgress
 
 _INTERVAL = 0.5

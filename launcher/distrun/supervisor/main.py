@@ -26,7 +26,6 @@ from distrun.supervisor import forked_process, guard
 from distrun.supervisor.clients import Client
 from distrun.supervisor.hosts.local import become_supervisor
 from distrun.supervisor.supervisor import Supervisor
-from distrun.words.causes import cause_text
 
 _OPENING_SECONDS = 60.0
 
@@ -110,18 +109,7 @@ def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        supervisor = Supervisor(
-            folder,
-            spec,
-            launch,
-            cause_text,
-            manifest=manifest,
-            preflight=order.preflight,
-            former=former,
-            changes=tuple(order.changes or ()),
-            assumed_dead=tuple(order.assumed_dead),
-            versions=order.versions or {},
-        )
+        supervisor = Supervisor(folder, spec, launch, order, manifest, former)
         _write_spec(folder, order, is_resumed=former is not None)
     except OSError as error:
         if created is not None:

@@ -5,30 +5,24 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distrun import lifecycle
 from distrun.agent import protocol
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.loop import Handle
+from distrun.agent.protocol import Cause, Code, Report
 from distrun.errors import HostError
 from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.folder import replace_file
+from distrun.lifecycle import JobState, MakePlan
+from distrun.plan import Plan, TaskPlan
 from distrun.strategies import Role
-from distrun.supervisor.job_hosts import task_record
+from distrun.supervisor.job_hosts import JobHosts, task_record
 from distrun.supervisor.round import NextRound, Round
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from distrun.agent.loop import Handle
-    from distrun.agent.protocol import Report
-    from distrun.lifecycle import JobState, MakePlan
-    from distrun.plan import Plan, TaskPlan
-    from distrun.supervisor.job_hosts import JobHosts
-    from distrun.supervisor.running_job import RunningJob
-    from distrun.supervisor.running_tasks import RunningTasks
+from distrun.supervisor.running_job import RunningJob
+from distrun.supervisor.running_tasks import RunningTasks
 
 _HARMLESS_FAULTS = (
     *(Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.LEASE_EXPIRED, Code.LINK_CLOSED),

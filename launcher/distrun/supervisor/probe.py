@@ -16,26 +16,19 @@ import os
 import re
 import time
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from distrun.agent.linux.facts import file_digest, free_bytes
-from distrun.agent.protocol import Cause, Code, Subject, probe_messages
+from distrun.agent.protocol import Cause, Code, Report, Subject, probe_messages
 from distrun.job import events
-from distrun.plan import PROXY_VARIABLES, split_address
+from distrun.plan import PROXY_VARIABLES, Plan, TaskPlan, split_address
 from distrun.plan.ranks import RANKS
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
 from distrun.spec.asked_interpreter import probe_text
 from distrun.spec.model import ProgramKind
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from distrun.agent.protocol import Report
-    from distrun.plan import Plan, TaskPlan
-    from distrun.supervisor.job_hosts import JobHosts
+from distrun.supervisor.job_hosts import JobHosts
 
 _ALL_PAIRS = 32
 """Up to so many hosts, each dials every other."""

@@ -5,26 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.codec import from_json
 from distrun.errors import DistrunError
 from distrun.job import events
+from distrun.job.folder import JobFolder
 from distrun.job.scheduler import SUBMITTED
+from distrun.spec.model import Spec
 from distrun.supervisor.file_fetch import Fetch
 from distrun.supervisor.hosts.former_agents import make_former_reach
+from distrun.supervisor.hosts.inquiry import Inquiry
 from distrun.supervisor.hosts.reach import Lifetime
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from distrun.job.folder import JobFolder
-    from distrun.spec.model import Spec
-    from distrun.supervisor.hosts.inquiry import Inquiry
-    from distrun.supervisor.running_job import RunningJob
+from distrun.supervisor.running_job import RunningJob
 
 _LONGEST_SECONDS = 6 * 3600.0
 """A host that sends nothing for a minute is given up long before."""

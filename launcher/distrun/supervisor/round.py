@@ -11,27 +11,23 @@ import contextlib
 import dataclasses
 import time
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from distrun import plan
 from distrun.agent import protocol
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, Report
 from distrun.errors import DistrunError, HostError, InvalidSpecError
 from distrun.frozen import replace
 from distrun.job import events
+from distrun.lifecycle import MakePlan
 from distrun.plan import split_address
-from distrun.preflight import Grade
+from distrun.preflight import Check, Grade
 from distrun.strategies import STRATEGIES
-from distrun.supervisor.hosts.reach import folder_variable
+from distrun.supervisor.hosts.reach import Reach, folder_variable
+from distrun.supervisor.job_hosts import JobHosts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from distrun.agent.protocol import Report
-    from distrun.lifecycle import MakePlan
-    from distrun.preflight import Check
-    from distrun.supervisor.hosts.reach import Reach
-    from distrun.supervisor.job_hosts import JobHosts
     from distrun.supervisor.probe import Probe
 
 

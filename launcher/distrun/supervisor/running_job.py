@@ -6,29 +6,24 @@ import contextlib
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
-from distrun.errors import InternalError
+from distrun.errors import DistrunError, InternalError
 from distrun.job import events
+from distrun.job.folder import JobFolder
+from distrun.plan import TaskPlan
+from distrun.spec.model import Spec
 from distrun.strategies import Workers
+from distrun.supervisor.clients import Clients
 from distrun.supervisor.event_queue import EventQueue
+from distrun.supervisor.hosts.pool import HostPool
+from distrun.supervisor.job_hosts import JobHosts
 from distrun.supervisor.job_record import JobRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from distrun.errors import DistrunError
-    from distrun.job.folder import JobFolder
-    from distrun.plan import TaskPlan
-    from distrun.spec.model import Spec
-    from distrun.supervisor.clients import Clients
-    from distrun.supervisor.hosts.pool import HostPool
-    from distrun.supervisor.job_hosts import JobHosts
-
 
 MOST_WORDS = 200
 """Characters of an error in the cause of the job's end."""
@@ -73,13 +68,8 @@ class RunningJob:
         self.after_actions: list[Callable[[], object]] = []
         """Called once the actions that follow from an event have been carried out."""
 
-    def begin(self, versions: Mapping[str, str], changes: tuple[str, ...]) -> None:
-        """Record that the job is created or resumed.
-
-        Args:
-            versions: of what is installed on this machine.
-            changes: the `--set` of a job that is resumed.
-        """
+    def begin(self, order: protocol.OpenJob) -> None:
+        """Record that the job is created or resumed."""
         spec = self.spec
         settings: dict[str, Any] = {
             "at": time.time(),
@@ -88,7 +78,7 @@ class RunningJob:
             "strategy": spec.strategy,
             "success": spec.success,
             "strict": spec.strict,
-            "versions": dict(versions),
+            "versions": order.versions or {},
             "spec_file": self.folder.shown(self.folder.spec_file),
             "supervisor_pid": os.getpid(),
             "timeouts": spec.timeouts,
@@ -103,6 +93,7 @@ class RunningJob:
             self.emit(events.JobCreated(**settings))
         else:
             down = max(0.0, time.time() - self.last_change)
+            changes = tuple(order.changes or ())
             self.emit(events.JobResumed(**settings, changes=changes, down=down))
 
     def emit(self, event: events.Event) -> None:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Collection
+from typing import Protocol
 
+from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code, Progress
 from distrun.job.history import Sample, numbers
+from distrun.plan import TaskPlan
 from distrun.spec.model import Ready
 from distrun.supervisor.line_search import LineSearch
-from distrun.supervisor.log_tails import TailedLog
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from distrun.agent import protocol
-    from distrun.plan import TaskPlan
-    from distrun.supervisor.log_tails import LogTails
-    from distrun.supervisor.running_job import RunningJob
+from distrun.supervisor.log_tails import LogTails, TailedLog
+from distrun.supervisor.running_job import RunningJob
 
 _MOST_VALUES = 100
 """How many keys of a task are kept: those that it reported last."""

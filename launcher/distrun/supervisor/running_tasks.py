@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from distrun import lifecycle
 from distrun.agent import protocol
+from distrun.agent.protocol import Cause, Report
 from distrun.agent.protocol.stack_messages import ProgramRequested, StacksDumped
 from distrun.codec import RANGES
 from distrun.job import events
 from distrun.job.history import HistoryLog
 from distrun.job.stacks import places
+from distrun.plan import TaskPlan
 from distrun.supervisor.cluster_check import ClusterCheck
+from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.log_tails import LogTails
+from distrun.supervisor.running_job import RunningJob
 from distrun.supervisor.running_task import RunningTask
 from distrun.supervisor.signs_of_life import (
     IDLE_SHARE,
@@ -22,17 +26,8 @@ from distrun.supervisor.signs_of_life import (
     SUSPECT_SECONDS,
     SignsOfLife,
 )
-from distrun.supervisor.stack_collector import StackCollector
+from distrun.supervisor.stack_collector import StackCollector, Stacks
 from distrun.supervisor.training_gap import TrainingGap
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distrun.agent.protocol import Cause, Report
-    from distrun.plan import TaskPlan
-    from distrun.supervisor.failure_analyzer import FailureAnalyzer
-    from distrun.supervisor.running_job import RunningJob
-    from distrun.supervisor.stack_collector import Stacks
 
 _MOST_SAVES = 2000
 """Of one attempt, that are recorded."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Collection, Mapping
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from distrun.agent.loop import Loop
+from distrun.agent.loop import Loop
 
 QUIET_SECONDS = 120.0
 """Without `timeouts.stall`, tasks are silent after this time."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from distrun.agent.linux.regular import open_regular
-from distrun.agent.protocol import StacksTaken
+from distrun.agent.protocol import StacksTaken, TakeStacks
 from distrun.agent.protocol.stack_messages import (
     DumpStacks,
     ProgramData,
@@ -20,9 +21,6 @@ from distrun.job import py_spy, stacks
 from distrun.lifecycle import TaskPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from distrun.agent.protocol import TakeStacks
     from distrun.supervisor.clients import Client
     from distrun.supervisor.running_job import RunningJob
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
+from distrun import lifecycle
 from distrun.job import events
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun import lifecycle
-    from distrun.agent.protocol import Cause
-    from distrun.supervisor.running_job import RunningJob
-    from distrun.supervisor.running_tasks import RunningTasks
+from distrun.supervisor.running_job import RunningJob
+from distrun.supervisor.running_tasks import RunningTasks
+from distrun.words.causes import cause_text
 
 MOST_UNANSWERED = 8
 """How many starts a host may have that it has not answered. More would start no task sooner, and
@@ -25,15 +20,10 @@ class StartQueue:
     """Sends each host a few starts at a time, so that an order to stop precedes all others.
 
     So the orders, which contain a TF_CONFIG each, are not all in memory either.
-
-    Args:
-        cause_text: returns a cause in words, for the line in a log where a restart begins.
     """
 
-    def __init__(
-        self, job: RunningJob, running: RunningTasks, cause_text: Callable[[Cause], str]
-    ) -> None:
-        self._job, self._running, self._cause_text = job, running, cause_text
+    def __init__(self, job: RunningJob, running: RunningTasks) -> None:
+        self._job, self._running = job, running
         self._waiting: dict[str, OrderedDict[str, lifecycle.StartAttempt]] = {}
         self._unanswered: dict[str, set[str]] = {}
         self._canceled: list[str] = []
@@ -76,7 +66,7 @@ class StartQueue:
         while waiting and len(unanswered) < MOST_UNANSWERED and self._job.known is not None:
             name, action = waiting.popitem(last=False)
             unanswered.add(name)
-            words = "" if action.cause is None else self._cause_text(action.cause)
+            words = "" if action.cause is None else cause_text(action.cause)
             task, job_id = self._job.tasks[name], self._job.folder.job_id
             order = self._job.known.start_order(task, job_id, action.attempt, words)
             self._job.hosts.order(host, order)

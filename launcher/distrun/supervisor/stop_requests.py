@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.job import events
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.supervisor.running_job import RunningJob
+from distrun.supervisor.running_job import RunningJob
 
 _SAME_REQUEST_SECONDS = 1.0
 _LAUNCH_SECONDS = 5.0

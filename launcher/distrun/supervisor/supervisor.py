@@ -11,17 +11,20 @@ import contextlib
 import signal
 import time
 import traceback
+from collections.abc import Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from distrun import lifecycle
 from distrun.agent import protocol
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.loop import Handle
+from distrun.agent.protocol import Cause, Code, OpenJob, Report, Request
 from distrun.codec import from_json
 from distrun.errors import DistrunError, InternalError
 from distrun.job import events, held_package
+from distrun.job.folder import JobFolder
 from distrun.plan import READ
+from distrun.spec.model import Spec
 from distrun.supervisor import tensorboard
 from distrun.supervisor.advisor import Advisor
 from distrun.supervisor.clients import Client, Clients
@@ -37,12 +40,6 @@ from distrun.supervisor.stop_requests import StopRequests
 from distrun.supervisor.tensorboard import TensorBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from distrun.agent.loop import Handle
-    from distrun.agent.protocol import Report, Request
-    from distrun.job.folder import JobFolder
-    from distrun.spec.model import Spec
     from distrun.supervisor.results import Results
     from distrun.sync.manifest import Manifest
 
@@ -59,37 +56,26 @@ class Supervisor:
 
     Args:
         launch: the launch command; until it detaches, the job ends with it.
-        cause_text: returns a cause in words, for the line in a log where a restart begins.
+        order: that command's.
         manifest: the program's files, for the hosts that lack them; None: nothing is sent.
-        preflight: whether hosts that need it are checked before the first task starts.
         former: the state of a job that is resumed; None: the job is new.
-        changes: the `--set` of a job that is resumed.
-        assumed_dead: the hosts of which a person says that nothing of earlier attempts runs there.
-        versions: of what is installed on this machine, for the record.
 
     Raises:
         OSError: the folder cannot be written.
     """
 
-    def __init__(  # noqa: PLR0913 - what a launch or a resume decides
+    def __init__(
         self,
         folder: JobFolder,
         spec: Spec,
         launch: Client,
-        cause_text: Callable[[Cause], str],
-        *,
-        manifest: Manifest | None,
-        preflight: bool,
+        order: OpenJob,
+        manifest: Manifest | None = None,
         former: lifecycle.JobState | None = None,
-        changes: tuple[str, ...] = (),
-        assumed_dead: tuple[str, ...] = (),
-        versions: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._job = job = RunningJob(folder, spec, former)
         self._spec, self._folder, self._loop, self.emit = spec, folder, job.loop, job.emit
-        self._versions, self._changes = dict(versions), changes
-        self._assumed_dead = assumed_dead
-        self._manifest, self._has_preflight = manifest, preflight
+        self._order, self._manifest = order, manifest
         self._former_hosts = FormerHosts(job, self._prepare)
         job.hosts = self._hosts = HostPool(
             *(job.loop, spec, folder.job_id, folder.logs, READ, self),
@@ -110,7 +96,7 @@ class Supervisor:
         self._analyzer = FailureAnalyzer(job)
         self._running = RunningTasks(job, self._analyzer)
         self._advisor = Advisor(job, self._running)
-        self._starts = StartQueue(job, self._running, cause_text)
+        self._starts = StartQueue(job, self._running)
         self._planning: Planning | None = None
         """None: it is being made sure that nothing of earlier attempts is left."""
         self._loop.watch_signals((signal.SIGCHLD, signal.SIGTERM), self._on_signals)
@@ -132,11 +118,11 @@ class Supervisor:
 
     def run(self, early: Sequence[Request]) -> None:
         """Run the job to its end. `early` are requests that its launch command has sent already."""
-        self._job.begin(self._versions, self._changes)
+        self._job.begin(self._order)
         for message in early:
             if self._launch is not None:
                 self._on_client(self._launch, message)
-        self._former_hosts.clear(self._assumed_dead)
+        self._former_hosts.clear(self._order.assumed_dead)
         self._finish_if_released()
         while not self._job.state.phase.is_final:
             self._loop.turn()
@@ -239,11 +225,10 @@ class Supervisor:
 
     def _prepare(self) -> None:
         try:
-            folder, has_preflight = self._folder.path, self._has_preflight
             hosts = JobHosts(
-                *(self._spec, self._hosts.order, folder, self._manifest),
+                *(self._spec, self._hosts.order, self._folder.path, self._manifest),
                 emit=self.emit,
-                has_preflight=has_preflight,
+                has_preflight=self._order.preflight,
             )
         except DistrunError as error:
             self._job.abort(error)

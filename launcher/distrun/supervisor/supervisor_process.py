@@ -13,14 +13,12 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from distrun.supervisor.forked_process import ForkedProcess, Process
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _HARMLESS = {
     "PYTHON",  # of other tools: the interpreter that they use

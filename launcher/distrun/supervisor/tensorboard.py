@@ -7,22 +7,20 @@ import os
 import shlex
 import socket
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
 from distrun.agent.linux import job_processes, port_owners
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, Report
 from distrun.frozen import replace
 from distrun.job import events
+from distrun.spec.model import Spec, TensorBoardSpec
 from distrun.supervisor import forked_process
 from distrun.supervisor.hosts.local import python_with_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.agent.protocol import Report
-    from distrun.spec.model import Spec, TensorBoardSpec
     from distrun.supervisor.running_job import RunningJob
 
 NAME = "tensorboard"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 from distrun.job.events import Event, TrainingContinued
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from distrun.lifecycle import JobState
+from distrun.lifecycle import JobState
 
 _MOST_DIGITS = 15
 
