@@ -29,6 +29,7 @@ from distrun.lifecycle.actions import MakePlan as MakePlan
 from distrun.lifecycle.actions import SetTimer as SetTimer
 from distrun.lifecycle.actions import StartAttempt as StartAttempt
 from distrun.lifecycle.outcomes import SIGABRT as SIGABRT
+from distrun.lifecycle.outcomes import job_failure as job_failure
 from distrun.lifecycle.outcomes import may_recur as may_recur
 from distrun.lifecycle.restarts import MOST_FREE_IN_A_ROW as MOST_FREE_IN_A_ROW
 from distrun.lifecycle.restarts import SIGTERM as SIGTERM

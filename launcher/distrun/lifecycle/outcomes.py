@@ -4,30 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distrun.agent.protocol import KILL_GRACE, StopTask
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol import KILL_GRACE, Cause, Code, StopTask
 from distrun.errors import HostError, InternalError, StartTimeoutError
 from distrun.job.events import Origin, Outcome, Result, TimedOut, Timer, TimerKind
+from distrun.lifecycle import restarts
 from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer
-from distrun.lifecycle.restarts import (
-    SIGTERM,
-    STALL,
-    START,
-    Decision,
-    Transition,
-    begin_or_plan,
-    cancel_incidents,
-    decide,
-    early_failures,
-    grace_after,
-    leave_restart,
-    lost_link,
-    made_progress,
-    may_be_explained,
-    open_incident,
-    start_health_timers,
-    wait_for_link,
-)
+from distrun.lifecycle.restarts import SIGTERM, STALL, START, Decision, Transition
 from distrun.lifecycle.starts import unready
 from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import Role, Scope
@@ -57,12 +39,12 @@ def on_exit(state: JobState, task: TaskState, at: float) -> Transition:
     early = state.rule(task).serves and task.code == 0 and not is_named
     if not task.has_failed_exit and not early:
         return _on_exit_0(state, task, at)
-    decision = decide(state, task, exit_cause(state, task))
+    decision = restarts.decide(state, task, exit_cause(state, task))
     if decision.is_allowed:
-        return open_incident(state, decision, at)
+        return restarts.open_incident(state, decision, at)
     if not state.needs(task):
         return state, []
-    return _end_by(state, decision, at, grace_after(state, task))
+    return _end_by(state, decision, at, restarts.grace_after(state, task))
 
 
 def _end_by(state: JobState, decision: Decision, at: float, grace: float) -> Transition:
@@ -70,18 +52,18 @@ def _end_by(state: JobState, decision: Decision, at: float, grace: float) -> Tra
     task, why = decision.failed, decision.why_not
     outcome = _failure(state, task, why)
     is_refused = why is not None and why.code in _REFUSALS
-    if not is_refused or not may_be_explained(state, task):
+    if not is_refused or not restarts.may_be_explained(state, task):
         return end_job(state, outcome, grace=grace)
     of_group = replace(decision, scope=Scope.GROUP, joined=state.incident_of(task))
-    return open_incident(state, of_group, at, refusal=outcome)
+    return restarts.open_incident(state, of_group, at, refusal=outcome)
 
 
 def _on_exit_0(state: JobState, task: TaskState, at: float) -> Transition:
     """Handle an exit 0 that is no failure: the job has succeeded, or the task starts again."""
     if state.undone and state.repeats(task):
-        again = decide(state, task, Cause(Code.TASK_EXITED, task=task.name, status=0))
+        again = restarts.decide(state, task, Cause(Code.TASK_EXITED, task=task.name, status=0))
         if again.is_allowed:
-            return open_incident(state, again, at)
+            return restarts.open_incident(state, again, at)
     return _succeed_if_done(state)
 
 
@@ -96,7 +78,7 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
             return _succeed_if_done(state)
         leader = state.leader
         if leader is None or leader.name != task.name:
-            return leave_restart(state, task), []
+            return restarts.leave_restart(state, task), []
         return end_job(state, _failure_without_leader(state, leader))
     incident = state.incident_of(task)
     if incident is not None and (incident.refusal or incident.cause.code is Code.HOST_LOST):
@@ -104,7 +86,7 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
     failed = task.has_failed_exit and not task.stopped_by_us
     if not failed or task.exit_status not in state.policy_of(task).never_on:
         return state, []
-    return _end_by(state, decide(state, task, exit_cause(state, task)), at, KILL_GRACE)
+    return _end_by(state, restarts.decide(state, task, exit_cause(state, task)), at, KILL_GRACE)
 
 
 def settle_incidents(state: JobState) -> Transition:
@@ -117,22 +99,22 @@ def settle_incidents(state: JobState) -> Transition:
     for incident in list(state.incidents.values()):
         if incident.attempts_left or not incident.is_due or incident.is_settled:
             continue
-        why = lost_link(state, incident)
+        why = restarts.lost_link(state, incident)
         if why is not None:
-            state, more = wait_for_link(state, incident, why)
+            state, more = restarts.wait_for_link(state, incident, why)
         elif incident.refusal is not None:
-            grace = grace_after(state, state.tasks[incident.refusal.task or ""])
+            grace = restarts.grace_after(state, state.tasks[incident.refusal.task or ""])
             state, more = end_job(state, incident.refusal, grace=grace)
             return state, actions + more
         else:
-            state, more = begin_or_plan(state, incident)
+            state, more = restarts.begin_or_plan(state, incident)
         actions += more
     return state, actions
 
 
 def may_recur(state: JobState) -> bool:
     """Whether so many attempts in a row failed early that one cause may fail them all."""
-    return early_failures(state).count >= (
+    return restarts.early_failures(state).count >= (
         state.policy.host_failures + 1 if len(state.hosts) > 1 else 2
     )
 
@@ -143,9 +125,9 @@ def end_recurring(state: JobState, verdict: Verdict) -> Transition:
     The attempts between did nothing else. On another host it might not come.
     """
     members = [each for each in state.tasks.values() if each.is_in_group]
-    if not may_recur(state) or any(map(made_progress, members)):
+    if not may_recur(state) or any(map(restarts.made_progress, members)):
         return state, []
-    early = early_failures(state)
+    early = restarts.early_failures(state)
     last = early.last or Cause(Code.TASK_EXITED)
     task = state.tasks.get(last.task)
     status = 128 + last.signal if last.signal else last.status
@@ -206,9 +188,9 @@ def on_stall(state: JobState, at: float) -> Transition:
     training = [task for task in state.tasks.values() if task.is_in_group]
     # One that takes the whole group along, if there is a group.
     training.sort(key=lambda task: state.rule(task).restarts is not Scope.GROUP)
-    decision = decide(state, training[0], cause)
+    decision = restarts.decide(state, training[0], cause)
     if decision.is_allowed:
-        return open_incident(state, decision, at, SIGABRT)
+        return restarts.open_incident(state, decision, at, SIGABRT)
     outcome = job_failure(StartTimeoutError.exit_code, with_reason(cause, decision.why_not))
     return end_job(state, outcome, signal=SIGABRT)
 
@@ -328,7 +310,7 @@ def enter_running(state: JobState) -> Transition:
     actions: list[Action] = []
     if state.timeouts.start is not None:
         actions.append(CancelTimer(START))
-    state, health = start_health_timers(state)
+    state, health = restarts.start_health_timers(state)
     if any(each.scope is Scope.GROUP for each in state.incidents.values()):
         return state, actions + health
     if state.timeouts.stall is not None and state.phase is not JobPhase.RUNNING:
@@ -345,7 +327,7 @@ def end_job(
     if state.outcome is not None:
         return finish_if_ended(state)
     state = replace(state, outcome=outcome, phase=JobPhase.STOPPING)
-    state, canceled = cancel_incidents(state, set(state.incidents))
+    state, canceled = restarts.cancel_incidents(state, set(state.incidents))
     if state.timeouts.stall is not None:
         canceled.append(CancelTimer(STALL))
     evaluators = {

@@ -8,10 +8,9 @@ is ready, at most for `timeouts.start`.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
-from distrun.agent.protocol import StopTask
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol import Cause, Code, StopTask
+from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.events import HostLeftOut
 from distrun.lifecycle import outcomes, restarts

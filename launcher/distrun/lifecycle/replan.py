@@ -15,7 +15,6 @@ from distrun.job.events import (
     TrainingContinued,
 )
 from distrun.lifecycle import outcomes, restarts, starts
-from distrun.lifecycle.actions import Action, CancelTimer, SetTimer
 from distrun.lifecycle.state import (
     Budget,
     Incident,
@@ -30,15 +29,13 @@ from distrun.verdict.model import Replacement
 
 def settings(event: JobCreated) -> dict[str, Any]:
     """Return the fields of a job's state that its spec and its supervisor determine."""
-    same = vars(event).keys() & JobState.__dataclass_fields__.keys()
-    found = {name: getattr(event, name) for name in same if name not in ("changes", "down")}
+    found = _same_fields(event)
     return {**found, "policy": event.restart, "role_policies": event.role_restarts}
 
 
-def start_timer(state: JobState) -> list[Action]:
-    """Return the timer of `timeouts.start`, if that is set."""
-    seconds = state.timeouts.start
-    return [] if seconds is None else [SetTimer(restarts.START, seconds)]
+def _same_fields(event: JobCreated | JobQueued) -> dict[str, Any]:
+    same = vars(event).keys() & JobState.__dataclass_fields__.keys() - {"changes", "down"}
+    return {name: getattr(event, name) for name in same}
 
 
 def resume(state: JobState, event: JobResumed) -> restarts.Transition:
@@ -68,22 +65,17 @@ def resume(state: JobState, event: JobResumed) -> restarts.Transition:
         for task in state.tasks.values()
     )
     # While hosts are cleared, their leases limit the time.
-    return resumed, [] if resumed.former_hosts else start_timer(resumed)
+    return resumed, [] if resumed.former_hosts else restarts.start_timer(resumed)
 
 
 def queue(state: JobState, event: JobQueued) -> JobState:
     """Return a job that waits in the queue of Slurm, perhaps after it has ended."""
     return replace(
         state,
-        job_id=event.job_id,
-        name=event.name,
-        strategy=event.strategy,
-        spec_file=event.spec_file,
-        timeouts=event.timeouts,
+        **_same_fields(event),
         phase=JobPhase.PENDING,
         created_at=state.created_at or event.at,
         queued_at=event.at,
-        batch_id=event.batch_id,
         outcome=None,
         ended_at=None,
         killing=False,
@@ -121,7 +113,7 @@ def clear_host(state: JobState, event: HostCleared) -> restarts.Transition:
         return state, []
     if state.outcome is not None:
         return outcomes.finish_if_ended(state)
-    return state, start_timer(state) if is_last else []
+    return state, restarts.start_timer(state) if is_last else []
 
 
 def apply_plan(state: JobState, event: JobPlanned) -> restarts.Transition:
@@ -163,8 +155,7 @@ def apply_plan(state: JobState, event: JobPlanned) -> restarts.Transition:
         state = replace(state, replacements=(*state.replacements, replacement))
     state, actions = starts.start(state.with_plan(placed), starting, cause)
     if any(each.needs_host for each in beginning):
-        cancel: list[Action] = [CancelTimer(restarts.START)]
-        actions = [*(cancel if start_timer(state) else []), *start_timer(state), *actions]
+        actions = [*restarts.start_timer(state), *actions]
     return state, actions
 
 

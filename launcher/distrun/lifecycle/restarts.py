@@ -9,11 +9,9 @@ failed, and what that counts against: all of them start together, or the job end
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 
-from distrun.agent.protocol import KILL_GRACE, StopTask
-from distrun.agent.protocol.causes import Cause, Code
-from distrun.frozen import Frozen
+from distrun.agent.protocol import KILL_GRACE, Cause, Code, StopTask
+from distrun.frozen import Frozen, replace
 from distrun.job.events import Outcome, RestartPlanned, Timer, TimerKind
 from distrun.lifecycle.actions import Action, Announce, CancelTimer, MakePlan, SetTimer
 from distrun.lifecycle.starts import start
@@ -384,12 +382,16 @@ def _without_restart(task: TaskState) -> TaskState:
     return replace(task, restart=None, phase=task.final_phase if ended else task.phase)
 
 
+def start_timer(state: JobState) -> list[Action]:
+    """Return the timer of `timeouts.start`, if that is set: it begins, perhaps anew."""
+    seconds = state.timeouts.start
+    return [] if seconds is None else [SetTimer(START, seconds)]
+
+
 def request_plan(state: JobState, incident: Incident) -> Transition:
     """Have the supervisor find hosts. It may take `timeouts.start`, with waiting for a host."""
-    actions: list[Action] = []
     is_first = incident.waits_for_host is None
-    if is_first and state.timeouts.start is not None and state.requires(incident):
-        actions += [CancelTimer(START), SetTimer(START, state.timeouts.start)]
+    actions = start_timer(state) if is_first and state.requires(incident) else []
     avoid = state.host_to_avoid
     avoided = () if avoid is None else (avoid,)
     actions.append(MakePlan(restart=incident.number, tasks=incident.tasks, avoid=avoided))
@@ -407,11 +409,9 @@ def lost_link(state: JobState, incident: Incident) -> Cause | None:
 
 def wait_for_link(state: JobState, incident: Incident, why: Cause) -> Transition:
     """Start no task on a host that may be gone. It may take `timeouts.start`."""
-    state = state.with_incident(replace(incident, waits_for_link=why))
     is_first = incident.waits_for_link is None
-    if not is_first or state.timeouts.start is None or not state.requires(incident):
-        return state, []
-    return state, [CancelTimer(START), SetTimer(START, state.timeouts.start)]
+    actions = start_timer(state) if is_first and state.requires(incident) else []
+    return state.with_incident(replace(incident, waits_for_link=why)), actions
 
 
 def _needs_plan(state: JobState, incident: Incident) -> bool:
@@ -435,10 +435,8 @@ def begin_or_plan(state: JobState, incident: Incident) -> Transition:
         return request_plan(state, incident)
     fresh = [state.tasks[name].next_attempt() for name in incident.tasks]
     state, starts = start(begin(state, incident), fresh, incident.cause)
-    actions: list[Action] = []
-    if state.timeouts.start is not None and incident.budget != Role.EVALUATOR.value:
-        actions += [CancelTimer(START), SetTimer(START, state.timeouts.start)]
-    return state, actions + starts
+    is_of_evaluator = incident.budget == Role.EVALUATOR.value
+    return state, starts if is_of_evaluator else [*start_timer(state), *starts]
 
 
 def begin(state: JobState, incident: Incident) -> JobState:

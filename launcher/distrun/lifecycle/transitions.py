@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from distrun.agent.protocol import heartbeat_interval
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol import Cause, Code, heartbeat_interval
 from distrun.errors import InternalError, StartTimeoutError
 from distrun.job import events
 from distrun.job.events import Event, Outcome, TimerKind
@@ -85,7 +84,7 @@ def _on_job_created(state: JobState, event: events.JobCreated) -> restarts.Trans
     created = replace(
         state, **replan.settings(event), phase=JobPhase.PREPARING, created_at=event.at
     )
-    return created, replan.start_timer(created)
+    return created, restarts.start_timer(created)
 
 
 def _on_logs_received_late(state: JobState, event: events.LogsReceivedLate) -> restarts.Transition:

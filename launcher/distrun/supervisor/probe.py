@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from distrun.agent.linux.facts import file_digest, free_bytes
 from distrun.agent.protocol import Cause, Code, Report, Subject, probe_messages
@@ -87,14 +88,12 @@ class Probe:
         """Those that hosts are to share: of the spec, and the checkpoints' in arguments."""
         self._writer = next((host for host in hosts if host not in newcomers), hosts[0])
         """The host whose files the others look for."""
-        self._unwritten: dict[str, tuple[Cause, ...]] = {}
         self._password = os.urandom(16).hex() if job.measures else ""
         self._greetings = {host: f"distrun {os.urandom(8).hex()}\n" for host in hosts}
         self._targets = {host: self._targets_of(host) for host in hosts}
         self._sent_at: dict[str, float] = {}
-        self._clocks: dict[str, tuple[float, float]] = {}
-        self._listen_errors: dict[str, tuple[Cause, ...]] = {}
-        self._dialed: dict[str, probe_messages.Dialled] = {}
+        self._known: dict[str, dict[str, Any]] = {host: {} for host in hosts}
+        """By host, the fields of its :class:`.HostAnswers` so far."""
         self._rounds = (
             _rounds([host for host in hosts if self._ports[host]]) if job.measures else ()
         )
@@ -131,11 +130,14 @@ class Probe:
         elif isinstance(answer, self._answer_to_step[self._step]):
             if isinstance(answer, probe_messages.Listening):
                 now, sent = time.time(), self._sent_at[host]
-                self._clocks[host] = (answer.at - (now + sent) / 2, max(0.0, (now - sent) / 2))
-                self._listen_errors[host] = tuple(answer.errors)
-                self._unwritten[host] = tuple(answer.unwritten)
+                self._known[host].update(
+                    clock_offset=answer.at - (now + sent) / 2,
+                    clock_tolerance=max(0.0, (now - sent) / 2),
+                    listen_errors=tuple(answer.errors),
+                    unwritten=tuple(answer.unwritten),
+                )
             elif isinstance(answer, probe_messages.Dialled):
-                self._dialed[host] = answer
+                self._known[host].update(dialled=answer)
             elif isinstance(answer, probe_messages.Measured):
                 self._rates.append((host, self._rounds[self._step - 2][host], answer.rate))
             self._waiting.discard(host)
@@ -207,7 +209,16 @@ class Probe:
         }
         judged = judge(
             Answers(
-                hosts=tuple(self._answers(host) for host in self._hosts),
+                hosts=tuple(
+                    HostAnswers(
+                        host=host,
+                        calls=sum(len(target.ports) for target in self._targets[host]),
+                        ports=self._ports[host],
+                        inspected=self._job.inspected[host],
+                        **self._known[host],
+                    )
+                    for host in self._hosts
+                ),
                 owners=self._addresses,
                 newcomers=frozenset(self._newcomers),
                 machines=tuple(self._machines),
@@ -240,20 +251,6 @@ class Probe:
                     grade=Grade.NOTE,
                     cause=Cause(Code.NOT_SENT_YET, path=path),
                 )
-
-    def _answers(self, host: str) -> HostAnswers:
-        offset, tolerance = self._clocks[host]
-        return HostAnswers(
-            host=host,
-            clock_offset=offset,
-            clock_tolerance=tolerance,
-            listen_errors=self._listen_errors[host],
-            unwritten=self._unwritten[host],
-            dialled=self._dialed.get(host),
-            calls=sum(len(target.ports) for target in self._targets[host]),
-            ports=self._ports[host],
-            inspected=self._job.inspected[host],
-        )
 
     def _relevant(self, host: str, answer: probe_messages.Inspected) -> probe_messages.Inspected:
         if self._job.has_own_logs(host) or answer.facts is None:

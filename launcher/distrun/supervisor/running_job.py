@@ -140,12 +140,7 @@ class RunningJob:
 
     def end_at_once(self, cause: Cause) -> None:
         """Record the end of the job after a defect, without what else belongs to it."""
-        outcome = events.Outcome(
-            result=events.Result.FAILED,
-            exit_code=InternalError.exit_code,
-            origin=events.Origin.DISTRUN,
-            cause=cause,
-        )
+        outcome = lifecycle.job_failure(InternalError.exit_code, cause)
         event = events.JobEnded(at=time.time(), outcome=outcome)
         self.record.write_last(event)
         self.clients.broadcast(protocol.JobEvent(events.encode(event)))
