@@ -181,7 +181,7 @@ worker:1 gone -9
 link-lost h2
 worker:0 gone 1
 wait 1.5
-timer restart:1 -> cancel start; set start 300
+timer restart:1 -> set start 300
 wait 20
 lost h2
 = codes TASK_KILLED HOST_LOST

@@ -25,7 +25,7 @@ def test_its_silence_is_told_once_and_it_may_answer_later() -> None:
     )
     folder = SimpleNamespace(job_id="job-1")
     job: Any = SimpleNamespace(loop=loop, spec=spec, folder=folder, hosts=hosts, emit=told.append)
-    board = TensorBoard(job, loop.now)
+    board = TensorBoard(job)
     board.start()
     port = orders[0].port
 

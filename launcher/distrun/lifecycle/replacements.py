@@ -142,7 +142,7 @@ def on_not_started(state: JobState, task: TaskState, at: float) -> Transition | 
 
 def _leave_out(state: JobState, task: TaskState, cause: Cause, at: float) -> Transition:
     host = state.hosts[task.host]
-    left = replace(state, hosts={**state.hosts, host.name: replace(host, left_out=cause)})
+    left = state.with_host(replace(host, left_out=cause))
     decision = restarts.decide(left, task, cause)
     if not decision.is_allowed:
         outcome = outcomes.host_failure(outcomes.with_reason(cause, decision.why_not), task.name)

@@ -99,8 +99,7 @@ def ended(task: TaskState, at: float) -> TaskState:
 def clear_host(state: JobState, event: HostCleared) -> restarts.Transition:
     """Note that nothing of the earlier attempts is left on a host."""
     if event.host in state.hosts:
-        host = replace(state.hosts[event.host], has_ended=True)
-        state = replace(state, hosts={**state.hosts, event.host: host})
+        state = state.with_host(replace(state.hosts[event.host], has_ended=True))
     cleared = state.former_hosts.get(event.host)
     if cleared is not None:
         state = state.without_lost_logs(cleared)

@@ -538,6 +538,10 @@ class JobState(Frozen, kw_only=True):
         """Return what decides whether a failure of a task leads to a restart."""
         return self.role_policies.get(task.role.value, self.policy)
 
+    def with_host(self, host: HostState) -> JobState:
+        """Return this state with a host added or changed."""
+        return replace(self, hosts={**self.hosts, host.name: host})
+
     def with_incident(self, incident: Incident) -> JobState:
         """Return this state with an incident added or changed."""
         return replace(self, incidents={**self.incidents, incident.number: incident})

@@ -95,13 +95,13 @@ def _on_logs_received_late(state: JobState, event: events.LogsReceivedLate) -> r
 def _on_host_ready(state: JobState, event: events.HostReady) -> restarts.Transition:
     agent = {name: getattr(event, name) for name in events.HostAgent.__dataclass_fields__}
     host = HostState(name=event.host, gpus=len(event.gpus), **agent)
-    return replacements.on_host_ready(replace(state, hosts={**state.hosts, event.host: host}))
+    return replacements.on_host_ready(state.with_host(host))
 
 
 def _on_host_left_out(state: JobState, event: events.HostLeftOut) -> restarts.Transition:
     known = state.hosts.get(event.host)
     host = known or HostState(name=event.host, agent_pid=0, hostname="", spare=True)
-    state = replace(state, hosts={**state.hosts, event.host: replace(host, left_out=event.cause)})
+    state = state.with_host(replace(host, left_out=event.cause))
     if event.host == state.failing_host:
         state = replace(state, failing_host="", failures_in_a_row=0)
     return state, []
@@ -239,9 +239,7 @@ def _on_link_restored(state: JobState, event: events.LinkRestored) -> restarts.T
 
 def _change_host(state: JobState, name: str, **changes: Any) -> JobState:
     host = state.hosts.get(name)
-    if host is None:
-        return state
-    return replace(state, hosts={**state.hosts, name: replace(host, **changes)})
+    return state if host is None else state.with_host(replace(host, **changes))
 
 
 def _on_host_fault(state: JobState, event: events.HostFault) -> restarts.Transition:

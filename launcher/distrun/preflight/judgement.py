@@ -119,46 +119,50 @@ def judge(answers: Answers) -> tuple[Check, ...]:
     return tuple(sorted(distinct, key=lambda check: order.get(check.host, len(order))))
 
 
+def _check(
+    host: str, subject: Subject, good: Cause, bad: Cause | None, grade: Grade = Grade.FAILED
+) -> Check:
+    """Return a check that is good, or has this grade and the bad cause, if there is one."""
+    grade = Grade.OK if bad is None else grade
+    return Check(host=host, subject=subject, grade=grade, cause=bad or good)
+
+
 def _check_host(answers: HostAnswers) -> Iterator[Check]:
     host, inspected = answers.host, answers.inspected
     if inspected.failure is not None:
         cause = Cause(Code.INSPECTION_FAILED, within=(inspected.failure,))
         yield Check(host=host, subject=Subject.INSPECTION, grade=Grade.WARNING, cause=cause)
-    grade, cause = Grade.OK, Cause(Code.CLOCK_AGREES)
-    if abs(answers.clock_offset) - answers.clock_tolerance > _CLOCK_LIMIT:
-        grade, cause = Grade.WARNING, Cause(Code.CLOCK_DIFFERS, seconds=answers.clock_offset)
-    yield Check(host=host, subject=Subject.CLOCK, grade=grade, cause=cause)
+    differs = Cause(Code.CLOCK_DIFFERS, seconds=answers.clock_offset)
+    is_bad = abs(answers.clock_offset) - answers.clock_tolerance > _CLOCK_LIMIT
+    bad = differs if is_bad else None
+    yield _check(host, Subject.CLOCK, Cause(Code.CLOCK_AGREES), bad, Grade.WARNING)
     workdirs = {program.workdir for program in inspected.programs}
     for folder, free in ({} if inspected.facts is None else inspected.facts.disks).items():
         yield _check_disk(host, "workdir" if folder in workdirs else "logs", folder, free)
 
 
 def _check_disk(host: str, use: str, folder: str, free: int) -> Check:
-    grade, cause = Grade.OK, Cause(Code.DISK_HAS_ROOM, count=_LITTLE, name=use)
-    if free < _LITTLE:
-        grade = Grade.FAILED if free < _TOO_LITTLE else Grade.WARNING
-        cause = Cause(Code.DISK_NEARLY_FULL, count=free, name=use, path=folder)
-    return Check(host=host, subject=Subject.DISK, grade=grade, cause=cause)
+    good = Cause(Code.DISK_HAS_ROOM, count=_LITTLE, name=use)
+    bad = Cause(Code.DISK_NEARLY_FULL, count=free, name=use, path=folder)
+    grade = Grade.FAILED if free < _TOO_LITTLE else Grade.WARNING
+    return _check(host, Subject.DISK, good, bad if free < _LITTLE else None, grade)
 
 
 def _check_program(host: str, facts: ProgramFacts, machines: Sequence[str]) -> Iterator[Check]:
-    def check(subject: Subject, good: Cause, bad: Cause | None) -> Check:
-        grade = Grade.OK if bad is None else Grade.FAILED
-        return Check(host=host, subject=subject, grade=grade, cause=bad or good)
-
     def unusable(code: Code, problem: Cause | None) -> Cause | None:
         return None if problem is None else Cause(code, within=(problem,))
 
     good = Cause(Code.WORKDIR_ENTERED, path=facts.workdir)
-    yield check(Subject.WORKDIR, good, unusable(Code.WORKDIR_UNUSABLE, facts.workdir_problem))
+    bad = unusable(Code.WORKDIR_UNUSABLE, facts.workdir_problem)
+    yield _check(host, Subject.WORKDIR, good, bad)
     code = Code.INTERPRETER_UNUSABLE if facts.is_python else Code.PROGRAM_UNUSABLE
     good = Cause(Code.PROGRAM_FOUND, name=facts.program)
-    yield check(Subject.PROGRAM, good, unusable(code, facts.program_problem))
+    yield _check(host, Subject.PROGRAM, good, unusable(code, facts.program_problem))
     proxy = proxy_use(facts.environ, machines)
     if proxy is not None:
         bad = Cause(Code.PROXY_BETWEEN_HOSTS, name=proxy.variable, hosts=proxy.machines)
         unused = Cause(Code.PROXY_UNUSED, name=proxy.variable)
-        yield check(Subject.PROXIES, unused, bad if proxy.machines else None)
+        yield _check(host, Subject.PROXIES, unused, bad if proxy.machines else None)
 
 
 def _check_folders(answers: Answers) -> Iterator[Check]:
@@ -171,11 +175,9 @@ def _check_folders(answers: Answers) -> Iterator[Check]:
                for cause in unseen if cause.path not in blind}  # fmt: skip
         bad |= {cause.path: cause for cause in each.unwritten}
         for folder in answers.folders:
-            grade, cause = Grade.OK, Cause(Code.FOLDER_SHARED, path=folder)
-            if folder in bad:
-                grade = Grade.FAILED if folder in answers.shared else Grade.WARNING
-                cause = bad[folder]
-            yield Check(host=each.host, subject=Subject.SHARED, grade=grade, cause=cause)
+            good = Cause(Code.FOLDER_SHARED, path=folder)
+            grade = Grade.FAILED if folder in answers.shared else Grade.WARNING
+            yield _check(each.host, Subject.SHARED, good, bad.get(folder), grade)
 
 
 def _check_scripts(answers: Answers, facts: Sequence[_HostFacts]) -> Iterator[Check]:
@@ -199,15 +201,13 @@ def _check_script(answers: Answers, digest: str, facts: Sequence[_HostFacts]) ->
     if digest:
         holders = (THIS_MACHINE,)
     for host, its in facts:
-        grade = Grade.FAILED
+        bad = None
         if its.script_problem is not None:
             within = (its.script_problem,)
-            cause = Cause(Code.SCRIPT_UNUSABLE, name=answers.sync, within=within)
+            bad = Cause(Code.SCRIPT_UNUSABLE, name=answers.sync, within=within)
         elif its.digest != expected:
-            cause = Cause(Code.SCRIPT_DIFFERS, path=its.script, name=answers.sync, hosts=holders)
-        else:
-            grade, cause = Grade.OK, Cause(Code.SCRIPT_SAME, path=its.script)
-        yield Check(host=host, subject=Subject.SCRIPT, grade=grade, cause=cause)
+            bad = Cause(Code.SCRIPT_DIFFERS, path=its.script, name=answers.sync, hosts=holders)
+        yield _check(host, Subject.SCRIPT, Cause(Code.SCRIPT_SAME, path=its.script), bad)
 
 
 def _established(facts: Sequence[_HostFacts], newcomers: Collection[str]) -> Sequence[_HostFacts]:
@@ -245,12 +245,9 @@ def _check_keras(facts: Sequence[_HostFacts]) -> Iterator[Check]:
     for host, its in facts:
         if not its.python or not needs_tf_keras(its.tensorflow):
             continue
-        if its.has_tf_keras:
-            grade, cause = Grade.OK, Cause(Code.TF_KERAS_FOUND, name=its.program)
-        else:
-            grade = Grade.FAILED
-            cause = Cause(Code.TF_KERAS_MISSING, name=its.program, version=its.tensorflow)
-        yield Check(host=host, subject=Subject.KERAS, grade=grade, cause=cause)
+        good = Cause(Code.TF_KERAS_FOUND, name=its.program)
+        bad = Cause(Code.TF_KERAS_MISSING, name=its.program, version=its.tensorflow)
+        yield _check(host, Subject.KERAS, good, None if its.has_tf_keras else bad)
 
 
 def _check_modules(facts: Sequence[_HostFacts], newcomers: Collection[str]) -> Iterator[Check]:
@@ -262,14 +259,10 @@ def _check_modules(facts: Sequence[_HostFacts], newcomers: Collection[str]) -> I
             for name in its.missing
             if name != "tensorflow" or its.tensorflow or not has_tensorflow  # else said already
         ]
-        if its.python and missing:
-            grade = Grade.FAILED
-            cause = Cause(Code.MODULES_MISSING, name=its.program, text=", ".join(missing))
-        elif its.python and not its.missing:
-            grade, cause = Grade.OK, Cause(Code.MODULES_FOUND, name=its.program)
-        else:
-            continue
-        yield Check(host=host, subject=Subject.MODULES, grade=grade, cause=cause)
+        if its.python and (missing or not its.missing):
+            good = Cause(Code.MODULES_FOUND, name=its.program)
+            bad = Cause(Code.MODULES_MISSING, name=its.program, text=", ".join(missing))
+            yield _check(host, Subject.MODULES, good, bad if missing else None)
 
 
 def _compare(
@@ -287,21 +280,13 @@ def _compare(
         most = Counter(map(key, versions)).most_common(1)[0][0]
         usual = Counter(each for each in versions if key(each) == most).most_common(1)[0][0]
     holders = tuple(host for host, its in facts if version(its) == usual)
-    is_python = subject is Subject.PYTHON
+    code = Code.PYTHON_DIFFERS if subject is Subject.PYTHON else Code.TENSORFLOW_DIFFERS
     for host, its in facts:
-        found = version(its)
-        if found in (usual, UNKNOWN_VERSION):
-            grade, cause = Grade.OK, Cause(Code.VERSION_FOUND, version=found)
-        else:
-            grade = Grade.FAILED if key(found) != key(usual) else Grade.WARNING
-            cause = Cause(
-                Code.PYTHON_DIFFERS if is_python else Code.TENSORFLOW_DIFFERS,
-                name=its.program,
-                version=found,
-                expected=usual,
-                hosts=holders,
-            )
-        yield Check(host=host, subject=subject, grade=grade, cause=cause)
+        found, good = version(its), Cause(Code.VERSION_FOUND, version=version(its))
+        differs = Cause(code, name=its.program, version=found, expected=usual, hosts=holders)
+        grade = Grade.FAILED if key(found) != key(usual) else Grade.WARNING
+        bad = None if found in (usual, UNKNOWN_VERSION) else differs
+        yield _check(host, subject, good, bad, grade)
 
 
 def _minor_version(version: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
 from distrun.agent.linux import peers, syscalls
@@ -11,10 +11,6 @@ from distrun.agent.loop import Loop
 from distrun.agent.protocol import Notice, Request
 from distrun.agent.protocol.channel import Channel, ProtocolError
 from distrun.errors import HostError
-
-if TYPE_CHECKING:
-    import socket
-
 
 _RETRY_SECONDS = 1.0
 """Until connections are accepted again, after that failed: mostly, too many files are open."""

@@ -143,7 +143,7 @@ class Fetch:
             OSError: the folder cannot be written.
         """
         try:
-            sources = self._list()
+            self._list()
             files = self._placed()
             needed = self._check(files)
             self._read(needed)
@@ -153,6 +153,7 @@ class Fetch:
             for part in self._parts:
                 part.close()
             self._loop.close()
+        sources = dict.fromkeys(source for source, _ in self._places.values())
         self._failures.update({s.name: s.failure for s in sources if s.failure is not None})
         told = [(source.name, *each) for source in sources for each in source.left_out]
         return Fetched(
@@ -173,15 +174,11 @@ class Fetch:
             if each.target not in lacking and (each.label, each.path) not in left_out
         )
 
-    def _list(self) -> list[FileSource]:
+    def _list(self) -> None:
         """Have all hosts list what their tasks have written."""
-        waiting = self._sources()
-        for source, arguments in waiting:
+        for source, arguments in self._sources():
             source.start(arguments)
-        sources = [source for source, _ in waiting]
-        while not all(source.is_idle for source in sources):
-            self._turn()
-        return sources
+        self._wait()
 
     def _turn(self) -> None:
         self._loop.turn(0.5)
@@ -379,8 +376,8 @@ def _places(workdir: str, agent: str, kept: str) -> list[tuple[str, str]]:
 class KeptFetch(Fetch):
     """One fetch of the results that a submitted job has brought into its folder."""
 
-    def _list(self) -> list[FileSource]:
-        return []
+    def _list(self) -> None:
+        """Ask no host: the results are here."""
 
     def _placed(self) -> list[File]:
         files, folder = [], self._folder.results

@@ -90,7 +90,7 @@ class Supervisor:
         self._clients.watching.add(launch)
         self._timers: dict[events.Timer, Handle] = {}
         self._stops = StopRequests(job, self._on_stop)
-        self._tensorboard = TensorBoard(job, time.time)
+        self._tensorboard = TensorBoard(job)
         self._results: Results | None = None
         self._is_finishing = False
         self._analyzer = FailureAnalyzer(job)

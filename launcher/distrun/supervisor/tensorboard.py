@@ -7,6 +7,7 @@ import os
 import shlex
 import socket
 import sys
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -34,14 +35,10 @@ _ANSWER_SECONDS = 60.0
 
 
 class TensorBoard:
-    """The TensorBoard of a job: started with its first tasks, and told of when it answers.
+    """The TensorBoard of a job: started with its first tasks, and told of when it answers."""
 
-    Args:
-        now: Unix time in seconds.
-    """
-
-    def __init__(self, job: RunningJob, now: Callable[[], float]) -> None:
-        self._job, self._now = job, now
+    def __init__(self, job: RunningJob) -> None:
+        self._job = job
         self._port = 0
         self._is_started = job.spec.tensorboard is None
         self._deadline = job.loop.call_at(None, self._report_silence)
@@ -73,7 +70,7 @@ class TensorBoard:
         """Handle what its agent reports of it."""
         if isinstance(report, protocol.TaskListening) and self._port in report.ports:
             self._deadline.cancel()
-            started = events.TensorBoardStarted(at=self._now(), address=address(self._port))
+            started = events.TensorBoardStarted(at=time.time(), address=address(self._port))
             self._job.emit(started)
         elif isinstance(report, protocol.TaskNotStarted):
             self._end(Cause(Code.TENSORBOARD_NOT_STARTED, within=(report.cause,)))
@@ -83,11 +80,11 @@ class TensorBoard:
 
     def _report_silence(self) -> None:
         cause = Cause(Code.TENSORBOARD_SILENT, seconds=_ANSWER_SECONDS, path=LOG)
-        self._job.emit(events.TensorBoardSilent(at=self._now(), cause=cause))
+        self._job.emit(events.TensorBoardSilent(at=time.time(), cause=cause))
 
     def _end(self, cause: Cause) -> None:
         self._deadline.cancel()
-        self._job.emit(events.TensorBoardEnded(at=self._now(), cause=cause))
+        self._job.emit(events.TensorBoardEnded(at=time.time(), cause=cause))
 
 
 def _start_failure(port: int, error: OSError) -> Cause:
