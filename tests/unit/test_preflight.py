@@ -27,7 +27,7 @@ from distrun.agent.tasks.ports import PortHolder
 from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
-from distrun.spec.model import HostSpec, RoleSpec
+from distrun.spec.model import HostSpec, ProgramKind, ProgramSpec, RoleSpec
 from distrun.supervisor.job_hosts import JobHosts
 from distrun.supervisor.probe import dialled_by
 from distrun.supervisor.round import Round
@@ -52,8 +52,10 @@ def host(name: str, *, disk: int = 10**9, **about: Any) -> HostAnswers:
 
 def judged(*hosts: HostAnswers, **about: Any) -> tuple[Check, ...]:
     owners = {f"10.0.0.{number}:20000": each.host for number, each in enumerate(hosts, 1)}
+    own = {key: about.pop(key) for key in ("keras", "shared") if key in about}
+    program = ProgramSpec(kind=ProgramKind.SCRIPT, target="train.py", workdir="/work", **own)
     given = {"hosts": hosts, "owners": owners, "machines": ("10.0.0.1",), **about}
-    return judge(Answers(**given))
+    return judge(Answers(program=program, **given))
 
 
 def bad(checks: tuple[Check, ...]) -> list[tuple[str, str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distrun.agent.protocol import Cause, StopTask
 from distrun.frozen import Frozen
-from distrun.job.events import Event, Outcome, Timer
+from distrun.job.events import Event, Timer
 
 
 class StartAttempt(Frozen):
@@ -48,8 +48,6 @@ class MakePlan(Frozen):
 
 class Finish(Frozen):
     """Release the hosts; once nothing of the job is left on them, emit JobEnded."""
-
-    outcome: Outcome
 
 
 Action = StartAttempt | StopTask | SetTimer | CancelTimer | Announce | MakePlan | Finish

@@ -366,7 +366,7 @@ def finish_if_ended(state: JobState) -> Transition:
         return state, []
     if state.former_hosts and not state.abandons_former_hosts:
         return state, []
-    return replace(state, finishing=True), [Finish(state.outcome)]
+    return replace(state, finishing=True), [Finish()]
 
 
 def _succeed_if_done(state: JobState) -> Transition:

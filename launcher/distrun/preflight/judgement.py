@@ -11,6 +11,7 @@ from distrun.agent.protocol import Cause, Code, Subject
 from distrun.frozen import Frozen, field
 from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
+from distrun.spec.model import ProgramSpec
 from distrun.spec.tensorflow_versions import needs_tf_keras
 from distrun.spec.units import format_bytes
 
@@ -64,15 +65,13 @@ class Answers(Frozen, kw_only=True):
 
     Attributes:
         owners: the host of each task's address.
+        program: the spec's.
         newcomers: the hosts that must have the versions of the others, and not the reverse.
         machines: the names and addresses by which tasks reach each other.
         digest: SHA-256 of the script on this machine; empty if it is unknown.
         custom_digests: the same of the scripts of custom roles, by their paths on the hosts.
-        sync: the spec's program.sync.
-        keras: the spec's program.keras.
         modules: the modules that the program imports, as far as that is known.
-        folders: those that were tried out: is each the same on all hosts?
-        shared: the spec's program.shared: those that must be.
+        folders: those that were tried out: is each the same on all hosts? `program.shared` must be.
         writer: the host whose files in them the others looked for.
         rates: the host that received, the one that sent, and the bytes a second, for each pair that
             was measured; None: none was to be.
@@ -81,15 +80,13 @@ class Answers(Frozen, kw_only=True):
 
     hosts: tuple[HostAnswers, ...]
     owners: dict[str, str]
+    program: ProgramSpec
     newcomers: frozenset[str] = frozenset()
     machines: tuple[str, ...] = ()
     digest: str = ""
     custom_digests: dict[str, str] = field(default_factory=dict)
-    sync: str = "script"
-    keras: int | None = None
     modules: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
-    shared: tuple[str, ...] = ()
     writer: str = ""
     rates: tuple[tuple[str, str, float], ...] | None = None
     job_folder: str = ""
@@ -107,7 +104,7 @@ def judge(answers: Answers) -> tuple[Check, ...]:
         *_check_folders(answers),
         *_check_scripts(answers, facts),
         *_check_versions(facts, answers.newcomers),
-        *(_check_keras(facts) if answers.keras == 2 else ()),
+        *(_check_keras(facts) if answers.program.keras == 2 else ()),
         *(_check_modules(facts, answers.newcomers) if answers.modules else ()),
         *_check_servers(answers),
     ]
@@ -176,7 +173,7 @@ def _check_folders(answers: Answers) -> Iterator[Check]:
         bad |= {cause.path: cause for cause in each.unwritten}
         for folder in answers.folders:
             good = Cause(Code.FOLDER_SHARED, path=folder)
-            grade = Grade.FAILED if folder in answers.shared else Grade.WARNING
+            grade = Grade.FAILED if folder in answers.program.shared else Grade.WARNING
             yield _check(each.host, Subject.SHARED, good, bad.get(folder), grade)
 
 
@@ -200,13 +197,13 @@ def _check_script(answers: Answers, digest: str, facts: Sequence[_HostFacts]) ->
     holders = tuple(host for host, its in facts if its.digest == expected)
     if digest:
         holders = (THIS_MACHINE,)
+    sync = answers.program.sync.value
     for host, its in facts:
         bad = None
         if its.script_problem is not None:
-            within = (its.script_problem,)
-            bad = Cause(Code.SCRIPT_UNUSABLE, name=answers.sync, within=within)
+            bad = Cause(Code.SCRIPT_UNUSABLE, name=sync, within=(its.script_problem,))
         elif its.digest != expected:
-            bad = Cause(Code.SCRIPT_DIFFERS, path=its.script, name=answers.sync, hosts=holders)
+            bad = Cause(Code.SCRIPT_DIFFERS, path=its.script, name=sync, hosts=holders)
         yield _check(host, Subject.SCRIPT, Cause(Code.SCRIPT_SAME, path=its.script), bad)
 
 
