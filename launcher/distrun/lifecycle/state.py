@@ -539,11 +539,9 @@ class JobState(Frozen, kw_only=True):
         return self.role_policies.get(task.role.value, self.policy)
 
     def with_host(self, host: HostState) -> JobState:
-        """Return this state with a host added or changed."""
         return replace(self, hosts={**self.hosts, host.name: host})
 
     def with_incident(self, incident: Incident) -> JobState:
-        """Return this state with an incident added or changed."""
         return replace(self, incidents={**self.incidents, incident.number: incident})
 
     def incident_of(self, task: TaskState) -> Incident | None:

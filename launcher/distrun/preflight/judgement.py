@@ -238,7 +238,6 @@ def _check_versions(facts: Sequence[_HostFacts], newcomers: Collection[str]) -> 
 
 
 def _check_keras(facts: Sequence[_HostFacts]) -> Iterator[Check]:
-    """Whether each interpreter has tf_keras."""
     for host, its in facts:
         if not its.python or not needs_tf_keras(its.tensorflow):
             continue
@@ -248,7 +247,6 @@ def _check_keras(facts: Sequence[_HostFacts]) -> Iterator[Check]:
 
 
 def _check_modules(facts: Sequence[_HostFacts], newcomers: Collection[str]) -> Iterator[Check]:
-    """Whether each interpreter has the modules that the program imports."""
     has_tensorflow = any(its.tensorflow for _, its in _established(facts, newcomers))
     for host, its in facts:
         missing = [

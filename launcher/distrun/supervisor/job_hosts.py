@@ -174,7 +174,6 @@ class JobHosts:
             self.delivery.forget(host)
 
     def hold_ports(self, host: str, need: plan.PortNeed) -> None:
-        """Have a host hold ports for its tasks."""
         first, last = self.spec.port_range or (0, 0)
         if not first and need.has_unbound:
             random = int.from_bytes(os.urandom(4), "big")  # the module `secrets` is slow to import

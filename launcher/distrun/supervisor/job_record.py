@@ -118,7 +118,6 @@ class JobRecord:
             self._sync(event)
 
     def release_reserve(self) -> None:
-        """Give back the space that was reserved for the end of the job."""
         self._log.release_reserve()
 
     @property

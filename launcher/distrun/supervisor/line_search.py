@@ -78,7 +78,6 @@ class LineSearch:
             self._next.move(self._loop.now() + _RETRY_SECONDS)
 
     def close(self) -> None:
-        """End the search."""
         self._next.cancel()
         if self._inquiry is not None:
             self._inquiry.close()

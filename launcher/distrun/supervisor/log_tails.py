@@ -141,14 +141,12 @@ class LogTails:
             self._resume()
 
     def stop(self, task: str) -> None:
-        """Read the log of a task no more."""
         self._tails.pop(task, None)
         if not self._tails:
             self._stop_waiting()
             self._next.cancel()
 
     def close(self) -> None:
-        """Read no log any more."""
         for task in list(self._tails):
             self.stop(task)
 

@@ -126,7 +126,6 @@ class Planning:
             self._finish()
 
     def on_lost(self, host: str, cause: Cause) -> None:
-        """Note that a host is lost."""
         self.hosts.remove(host)
         if host in self._job.state.hosts:
             self._reconnect_later(host, cause)
@@ -252,11 +251,8 @@ class Planning:
         elif made.error is not None:
             if made.may_pass:
                 self._loop.call_at(self._loop.now() + _RETRY_SECONDS, partial(self.add, request))
-            self._emit(
-                events.PlanFailed(
-                    at=time.time(), restart=request.restart, cause=made.error.as_cause()
-                )
-            )
+            cause = made.error.as_cause()
+            self._emit(events.PlanFailed(at=time.time(), restart=request.restart, cause=cause))
         elif made.plan is not None:
             self._use(made, made.plan)
 

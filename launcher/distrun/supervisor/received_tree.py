@@ -117,7 +117,6 @@ class Part:
         self.close()
 
     def discard(self) -> None:
-        """Remove it."""
         os.unlink(self._fresh, dir_fd=self._folder)
         self.close()
 

@@ -8,7 +8,6 @@ a restart that needs other hosts, keeps what runs.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,7 +22,6 @@ from distrun.job import events
 from distrun.lifecycle import MakePlan
 from distrun.plan import split_address
 from distrun.preflight import Check, Grade
-from distrun.strategies import STRATEGIES
 from distrun.supervisor.hosts.reach import Reach, folder_variable
 from distrun.supervisor.job_hosts import JobHosts
 
@@ -164,7 +162,11 @@ class Round:
         self.unreachable.update(causes)
         self._unheld -= causes.keys()
         if causes and not (self.is_finished or self.hosts.checks_all):
-            self._fail(unreachable_hosts(causes, len(self.hosts.names)))
+            unusable = (
+                Cause(Code.HOST_UNUSABLE, host=host, within=(cause,))
+                for host, cause in causes.items()
+            )
+            self._fail(_error(Code.HOSTS_UNUSABLE, unusable, len(self.hosts.names)))
         self.advance()
 
     def fail(self, host: str, cause: Cause) -> None:
@@ -201,7 +203,8 @@ class Round:
 
     def _make_plan(self) -> plan.Plan | None:
         if self.failures and not self.hosts.checks_all:
-            raise failed_hosts(self.failures, self.hosts.names)
+            failures = (self.failures[each] for each in self.hosts.names if each in self.failures)
+            raise _error(Code.SEVERAL, failures, len(self.failures))
         missing = self.unreachable.keys() | self.failures.keys()
         for host in missing:  # perhaps it was reached, and could hold none
             self.hosts.held_ports[host] = list(range(1, self.hosts.needs[host].free + 1))
@@ -245,10 +248,10 @@ class Round:
             if host in missing:
                 continue
             placement = [
-                dataclasses.replace(
+                replace(
                     placed,
                     host=self.hosts.specs[host],
-                    role=dataclasses.replace(placed.role, gpus=None),
+                    role=replace(placed.role, gpus=None),
                     address=f"{host}:{number}",
                 )
                 for number, placed in enumerate(self.hosts.placement, start=1)
@@ -266,7 +269,7 @@ class Round:
         }
         # A spare that cannot be used is no failure.
         self.checks = tuple(
-            dataclasses.replace(check, grade=Grade.WARNING) if check in failed.values() else check
+            replace(check, grade=Grade.WARNING) if check in failed.values() else check
             for check in checks
         )
         self._record_checks(self.checks)
@@ -345,7 +348,6 @@ class NextRound(Round):
         return task.name in self.request.tasks or task.name not in self._present
 
     def uses(self, host: str) -> bool:
-        """Whether the plan has tasks on a host."""
         return any(each.host.name == host for each in self._placement)
 
     def has_room_without(self, hosts: Collection[str], rooms: Mapping[str, int]) -> bool:
@@ -365,7 +367,6 @@ class NextRound(Round):
         self.is_finished |= bool(causes)
 
     def _end(self, cause: Cause, *, may_pass: bool = False) -> None:
-        """End without a plan."""
         self.may_pass = may_pass
         super()._fail(HostError(cause=cause))
 
@@ -396,14 +397,12 @@ class NextRound(Round):
 
     def _hold_lacking_ports(self) -> None:
         """Use ports that are held already; hold more where these are too few."""
-        strategy = STRATEGIES[self._spec.strategy]
+        needs = plan.ports_needed(self._spec, self._placement)
         for host in self._new_hosts:
-            here = [each for each in self._placement if each.host.name == host]
-            needed = [each for each in here if not each.address and each.role.has_ports(strategy)]
-            lacking = len(needed) - len(self._free_ports(host))
+            need = needs.get(host, plan.PortNeed())
+            lacking = need.free - len(self._free_ports(host))
             if lacking > 0:
-                unbound = any(each.role.expects_free_port for each in needed)
-                self._hold_ports(host, plan.PortNeed(free=lacking, has_unbound=unbound))
+                self._hold_ports(host, replace(need, free=lacking, wanted=()))
 
     def _refuse(self, host: str, cause: Cause) -> None:
         if host in self._unheld:
@@ -497,29 +496,17 @@ def _callers(check: Check) -> tuple[str, ...]:
     return check.cause.hosts if check.cause.code is Code.PORTS_UNREACHABLE else ()
 
 
-def unreachable_hosts(causes: Mapping[str, Cause], total: int) -> HostError:
-    """Return the error for hosts of a job that could not be reached."""
-    within = tuple(
-        Cause(Code.HOST_UNUSABLE, host=host, within=(cause,)) for host, cause in causes.items()
-    )
-    return HostError(cause=_joined(Code.HOSTS_UNUSABLE, within, total))
-
-
-def failed_hosts(causes: Mapping[str, Cause], order: Iterable[str]) -> HostError:
-    """Return the error for hosts that were reached but cannot be prepared, in their order."""
-    within = tuple(causes[host] for host in order if host in causes)
-    return HostError(cause=_joined(Code.SEVERAL, within, len(causes)))
-
-
 def files_refused(causes: Mapping[str, Cause], reaches: Mapping[str, Reach]) -> HostError:
     """Return the error for hosts that cannot have the program's files."""
-    within = tuple(
+    refusals = (
         Cause(Code.FILES_REFUSED, host=host, name=folder_variable(reaches[host]), within=(cause,))
         for host, cause in causes.items()
     )
-    return HostError(cause=_joined(Code.FILES_REFUSED_BY_HOSTS, within, len(within)))
+    return _error(Code.FILES_REFUSED_BY_HOSTS, refusals, len(causes))
 
 
-def _joined(code: Code, causes: tuple[Cause, ...], total: int) -> Cause:
-    """The cause, or one of that code around several."""
-    return causes[0] if len(causes) == 1 else Cause(code, count=total, within=causes)
+def _error(code: Code, causes: Iterable[Cause], total: int) -> HostError:
+    """Return the error with that cause, or with one of that code around several."""
+    within = tuple(causes)
+    cause = within[0] if len(within) == 1 else Cause(code, count=total, within=within)
+    return HostError(cause=cause)

@@ -119,7 +119,6 @@ class RunningJob:
             function()
 
     def abort(self, error: DistrunError) -> None:
-        """End the job because of an error."""
         self.emit(events.Aborted(at=time.time(), cause=error.as_cause(), exit_code=error.exit_code))
 
     def abort_by_agent(self, host: str, cause: Cause) -> bool:
