@@ -11,6 +11,7 @@ from distrun.agent.protocol import Cause, Code, Subject
 from distrun.frozen import Frozen, field
 from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
+from distrun.spec.addresses import is_loopback
 from distrun.spec.model import ProgramSpec
 from distrun.spec.tensorflow_versions import needs_tf_keras
 from distrun.spec.units import format_bytes
@@ -291,7 +292,7 @@ def _minor_version(version: str) -> str:
 
 def _check_servers(answers: Answers) -> Iterator[Check]:
     """Yield notes on who else can reach the servers of TensorFlow: they ask for no password."""
-    is_on_one_machine = all(map(_is_loopback, answers.machines))
+    is_on_one_machine = all(map(is_loopback, answers.machines))
     for each in answers.hosts:
         facts = each.inspected.facts
         if not each.ports or facts is None:
@@ -306,11 +307,6 @@ def _check_servers(answers: Answers) -> Iterator[Check]:
             causes.append(Cause(Code.SERVERS_OPEN_TO_NETWORK, addresses=tuple(open_to)))
         for cause in causes:
             yield Check(host=each.host, subject=Subject.SECURITY, grade=Grade.NOTE, cause=cause)
-
-
-def _is_loopback(machine: str) -> bool:
-    address = _parse_address(machine)
-    return machine == "localhost" if address is None else address.is_loopback
 
 
 def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
