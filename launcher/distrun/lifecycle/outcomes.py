@@ -314,7 +314,7 @@ def enter_running(state: JobState) -> Transition:
     if any(each.scope is Scope.GROUP for each in state.incidents.values()):
         return state, actions + health
     if state.timeouts.stall is not None and state.phase is not JobPhase.RUNNING:
-        actions += [CancelTimer(STALL), SetTimer(STALL, state.timeouts.stall)]
+        actions.append(SetTimer(STALL, state.timeouts.stall))
     if state.timeouts.run is not None and not state.has_run:
         actions.append(SetTimer(_RUN, state.timeouts.run))
     return replace(state, phase=JobPhase.RUNNING, has_run=True), actions + health

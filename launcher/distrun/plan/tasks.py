@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from distrun.agent.protocol import Cause, Code  # at run time too: distrun.codec reads the hints
+from distrun.agent.protocol import Cause, Code
 from distrun.codec import to_json
 from distrun.errors import InvalidSpecError
 from distrun.frozen import Frozen, replace
+from distrun.job.events import TaskRecord
 from distrun.plan import freed_memory, paths
 from distrun.plan.facts import HostFacts
 from distrun.plan.placement import Placed, split_address
@@ -43,18 +44,13 @@ class Cluster(Frozen):
         return json.dumps(self.addresses)
 
 
-class TaskPlan(Frozen, kw_only=True):
+class TaskPlan(TaskRecord, kw_only=True):
     """One task, ready to run. `env` is set in addition to the host's environment.
 
     In a job of n tasks, TF_CONFIG and DISTRUN_ADDRESSES are as long as n addresses. So they are in
     no field: :attr:`tf_config` and :attr:`environment` make them, and DISTRUN_ADDRESS.
     """
 
-    name: str
-    role: Role
-    index: int
-    host: str
-    address: str | None
     port_is_provisional: bool
     argv: tuple[str, ...]
     workdir: str
@@ -66,22 +62,12 @@ class TaskPlan(Frozen, kw_only=True):
     """The cluster for its TF_CONFIG; None: it has no cluster, or distrun does not set TF_CONFIG."""
     all_addresses: Cluster | None = None
     """Those of all tasks, also beside the cluster; None: the job has none."""
-    after: tuple[Role, ...] = ()
-    """The roles whose tasks must be ready before it starts."""
-    ready: Ready = Ready.OFF
-    ready_line: str = ""
-    joins_cluster: bool = False
-    """Whether its role is custom, and TF_CONFIG's cluster has it."""
     is_awaited: bool = False
     """Whether other tasks start after it."""
     binds_port: bool = False
     """Whether the program expects to find its port free, as one that is not TensorFlow's does."""
     unset: tuple[str, ...] = ()
     log: str
-    proxied: Cause | None = None
-    """Set if its environment sends gRPC to a proxy instead of its peers."""
-    owns_tf_config: bool = False
-    """Whether the program or `env` sets TF_CONFIG."""
 
     @property
     def port(self) -> int:
@@ -108,7 +94,7 @@ class TaskPlan(Frozen, kw_only=True):
     def fields(self) -> dict[str, Any]:
         """Return the task as JSON, without the addresses of others."""
         fields: dict[str, Any] = to_json(replace(self, cluster=None, all_addresses=None))
-        del fields["cluster"], fields["all_addresses"]
+        del fields["cluster"], fields["all_addresses"], fields["log_start"]
         return fields
 
     @property

@@ -298,5 +298,5 @@ def _marker(attempt: int, cause: str) -> str:
 
 def task_record(task: plan.TaskPlan) -> events.TaskRecord:
     """Return a planned task as the job's record has it."""
-    names = [name for name in field_names(events.TaskRecord) if hasattr(task, name)]
+    names = field_names(events.TaskRecord)
     return events.TaskRecord(**{name: getattr(task, name) for name in names})
