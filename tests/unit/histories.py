@@ -155,9 +155,8 @@ class Job:
 
     def finish(self) -> None:
         """What the supervisor does once it has been told to finish."""
-        (outcome,) = [action.outcome for action in self.actions if isinstance(action, Finish)]
-        assert outcome == self.outcome
-        self(events.JobEnded, outcome=outcome)
+        assert sum(isinstance(action, Finish) for action in self.actions) == 1
+        self(events.JobEnded, outcome=self.outcome)
         assert self.state.phase.is_final
 
 

@@ -19,11 +19,12 @@ from distrun.agent.protocol.stack_messages import ProgramData, ProgramRequested,
 from distrun.cli.profile import profile_view, speedscope
 from distrun.frozen import replace
 from distrun.job import stacks
+from distrun.job.stacks import Stacks
 from distrun.lifecycle import HostState, JobState, TaskPhase, TaskState
 from distrun.lifecycle.chunked_map import ChunkedMap
 from distrun.report.flame import read_flames
 from distrun.strategies import Role
-from distrun.supervisor.stack_collector import StackCollector, Stacks
+from distrun.supervisor.stack_collector import StackCollector
 from distrun.words.advice import advice_text, reason_text
 from harness.loops import SimulatedLoop
 from harness.values import not_none

@@ -24,10 +24,10 @@ from distrun.codec import to_json
 from distrun.errors import HostError
 from distrun.job import py_spy
 from distrun.job.folder import JobStore, replace_file
+from distrun.job.stacks import Stacks
 from distrun.report.flame import INPUT_MARK
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
-from distrun.supervisor.stack_collector import Stacks
 from distrun.words.advice import link_text, reason_text
 from distrun.words.table import Column, make_table
 

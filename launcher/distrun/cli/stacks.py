@@ -16,9 +16,8 @@ from distrun.errors import HostError, UsageError
 from distrun.job import control, py_spy, stacks
 from distrun.job.chosen_logs import check_choice, chosen_tasks
 from distrun.job.folder import JobFolder, JobStore
-from distrun.job.stacks import Entry, Frame, Thread
+from distrun.job.stacks import Entry, Frame, Stacks, Thread
 from distrun.spec.problems import printable
-from distrun.supervisor.stack_collector import Stacks
 from distrun.words.formats import format_count, format_task_names
 
 _MOST_FRAMES = 12

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from distrun.job.folder import JobFolder
     from distrun.job.queued_job import QueuedJobWatch
+    from distrun.job.stacks import Stacks
     from distrun.job.stop_order import StopOrder
     from distrun.lifecycle import JobState
-    from distrun.supervisor.stack_collector import Stacks
 
 _CONNECT_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
@@ -271,8 +271,7 @@ def take_stacks(
     Raises:
         DistrunError: the supervisor does not understand the request.
     """
-    from distrun.job.stacks import ProcessStacks
-    from distrun.supervisor.stack_collector import Stacks
+    from distrun.job.stacks import ProcessStacks, Stacks
 
     channel = connect(folder)
     if channel is None:

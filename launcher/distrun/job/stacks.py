@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun import codec
 from distrun.agent.protocol import Struct
-from distrun.frozen import Frozen
+from distrun.frozen import Frozen, field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,6 +112,13 @@ class ProcessStacks(Frozen, kw_only=True):
         if own is None or own is inner:
             return f"{inner.function}, {inner.place}"
         return f"{inner.function}, called from {own.function}, {own.place}"
+
+
+class Stacks(Frozen, kw_only=True):
+    """What the hosts have answered. `silent`: those that have not, and why."""
+
+    processes: list[ProcessStacks] = field(default_factory=list)
+    silent: dict[str, str] = field(default_factory=dict)
 
 
 class Entry(Frozen, kw_only=True):

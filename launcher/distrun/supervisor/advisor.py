@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from distrun.advice.model import Advice
 from distrun.job.events import Event, FirstStep, JobAdvised, TaskEnded
+from distrun.job.stacks import Stacks
 from distrun.lifecycle import JobPhase, JobState
 from distrun.supervisor.running_job import RunningJob
 from distrun.supervisor.running_tasks import RunningTasks
-from distrun.supervisor.stack_collector import Stacks
 from distrun.words.progress import number
 
 if TYPE_CHECKING:

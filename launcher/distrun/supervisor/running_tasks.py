@@ -12,7 +12,7 @@ from distrun.agent.protocol.stack_messages import ProgramRequested, StacksDumped
 from distrun.codec import RANGES
 from distrun.job import events
 from distrun.job.history import HistoryLog
-from distrun.job.stacks import places
+from distrun.job.stacks import Stacks, places
 from distrun.plan import TaskPlan
 from distrun.supervisor.cluster_check import ClusterCheck
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
@@ -26,7 +26,7 @@ from distrun.supervisor.signs_of_life import (
     SUSPECT_SECONDS,
     SignsOfLife,
 )
-from distrun.supervisor.stack_collector import StackCollector, Stacks
+from distrun.supervisor.stack_collector import StackCollector
 from distrun.supervisor.training_gap import TrainingGap
 
 _MOST_SAVES = 2000

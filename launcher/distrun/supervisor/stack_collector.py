@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import StacksTaken, TakeStacks
@@ -16,13 +16,12 @@ from distrun.agent.protocol.stack_messages import (
     StacksDumped,
 )
 from distrun.codec import to_json
-from distrun.frozen import Frozen, field, replace
+from distrun.frozen import replace
 from distrun.job import py_spy, stacks
+from distrun.job.stacks import Stacks
 from distrun.lifecycle import TaskPhase
-
-if TYPE_CHECKING:
-    from distrun.supervisor.clients import Client
-    from distrun.supervisor.running_job import RunningJob
+from distrun.supervisor.clients import Client
+from distrun.supervisor.running_job import RunningJob
 
 _SECONDS = 30.0
 """How long hosts may take to answer, with the time to send them py-spy."""
@@ -30,13 +29,6 @@ _STALLED_SECONDS = 5.0
 """The same in a job that makes no progress, before it is stopped."""
 _BLOCK = 64 * 1024
 _RUNNING = (TaskPhase.RUNNING, TaskPhase.STOPPING)
-
-
-class Stacks(Frozen, kw_only=True):
-    """What the hosts have answered. `silent`: those that have not, and why."""
-
-    processes: list[stacks.ProcessStacks] = field(default_factory=list)
-    silent: dict[str, str] = field(default_factory=dict)
 
 
 class _Question(NamedTuple):
