@@ -64,6 +64,9 @@ class Supervisor:
         OSError: the folder cannot be written.
     """
 
+    _planning: Planning
+    """It begins once nothing of earlier attempts is left; before that, no host is connected."""
+
     def __init__(
         self,
         folder: JobFolder,
@@ -97,8 +100,6 @@ class Supervisor:
         self._running = RunningTasks(job, self._analyzer)
         self._advisor = Advisor(job, self._running)
         self._starts = StartQueue(job, self._running)
-        self._planning: Planning | None = None
-        """None: it is being made sure that nothing of earlier attempts is left."""
         self._loop.watch_signals((signal.SIGCHLD, signal.SIGTERM), self._on_signals)
         job.observers += [
             self._analyzer.on_event,
@@ -177,8 +178,7 @@ class Supervisor:
     # The lifecycle's actions ---------------------------------------------------------------
 
     def _make_plan(self, action: lifecycle.MakePlan) -> None:
-        if self._planning is not None:
-            self._job.call_after(partial(self._planning.add, action))
+        self._job.call_after(partial(self._planning.add, action))
 
     def _set_timer(self, action: lifecycle.SetTimer | lifecycle.CancelTimer) -> None:
         timer = action.timer
@@ -205,7 +205,7 @@ class Supervisor:
         may_have_lost = self._job.state.replaces_hosts or self._job.former is not None
         if may_have_lost and not self._job.state.killing:
             self._hosts.finish_late_logs()
-        if self._planning is None or self._planning.hosts.has_all_logs_here:
+        if self._job.known is None or self._job.known.has_all_logs_here:
             self._analyzer.find_last()  # while the agents end
 
     def _on_results(self, event: events.ResultsFetched) -> None:
@@ -235,8 +235,8 @@ class Supervisor:
             return
         if self._manifest is not None:
             hosts.deliver(self._manifest, self._hosts.deliver, self._clients.broadcast)
-        self._job.known = hosts
         self._planning = Planning(self._job, hosts, self._running, self._start_left)
+        self._job.known = hosts
         self._hosts.recall_lost(self._job.state.lost_agents, self._spec)
         self._hosts.connect(hosts.reaches)
         self._loop.call_at(self._loop.now(), _hold_package)  # while the agents start
@@ -246,18 +246,18 @@ class Supervisor:
             if not self._is_finishing:
                 self._tensorboard.receive(report)
             return
-        planning = self._planning
-        if planning is None or self._is_of_former_host(host, report):
+        if self._is_of_former_host(host, report):
             return
-        if planning.hosts.delivery is not None and planning.hosts.delivery.receive(host, report):
-            planning.advance()
+        delivery = self._planning.hosts.delivery
+        if delivery is not None and delivery.receive(host, report):
+            self._planning.advance()
             return
         if isinstance(report, events.Event):
             self._on_task_report(host, report)
         elif isinstance(report, protocol.Fault):
             self._on_fault(host, report)
         elif not self._running.receive(host, report) and self._job.state.outcome is None:
-            planning.receive(host, report)
+            self._planning.receive(host, report)
 
     def _start_left(self) -> float | None:
         """Return the seconds that are left of `timeouts.start`; None: its time does not run."""
@@ -266,15 +266,13 @@ class Supervisor:
         return None if due is None else due - self._loop.now()
 
     def _on_fault(self, host: str, fault: protocol.Fault) -> None:
-        if self._planning is not None:
-            self._planning.leave_out(host, fault.cause)
+        self._planning.leave_out(host, fault.cause)
         self.emit(events.HostFault(at=fault.at, host=host, cause=fault.cause))
         self._job.abort_by_agent(host, fault.cause)
         if self._job.state.outcome is None and self._job.state.replaces_hosts:
             # Its tasks restart elsewhere once nothing of them is left.
             self._hosts.order(host, protocol.Shutdown())
-        if self._planning is not None:
-            self._planning.restart(host)
+        self._planning.restart(host)
 
     def _is_of_former_host(self, host: str, report: Report) -> bool:
         """Whether a report is about a task that is on another host by now, or on none."""
@@ -294,7 +292,7 @@ class Supervisor:
             self._running.start(report)
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
-        if self._job.state.outcome is not None or self._planning is None:
+        if self._job.state.outcome is not None:
             return
         if not any(self._job.abort_by_agent(host, cause) for host, cause in causes.items()):
             self._planning.on_unreachable(causes)
@@ -310,22 +308,20 @@ class Supervisor:
             self._job.call_after(partial(self._after_loss, event))
 
     def _after_loss(self, event: events.HostLost | events.LinkLost) -> None:
-        if self._planning is not None:
-            self._planning.restart(event.host)
+        self._planning.restart(event.host)
         if self._job.state.killing and isinstance(event, events.LinkLost):
             self._hosts.abandon_lost()
 
     def _on_host_lost(self, event: events.HostLost) -> None:
         self._job.abort_by_agent(event.host, event.cause)
         self._running.stacks.forget_host(event.host)
-        if self._planning is not None:
-            self._planning.on_lost(event.host, event.cause)
+        self._planning.on_lost(event.host, event.cause)
 
     # Waiting -------------------------------------------------------------------------------
 
     def _on_timer(self, timer: events.Timer) -> None:
         within: tuple[Cause, ...] = ()
-        if timer == lifecycle.START and self._planning is not None:
+        if timer == lifecycle.START and self._job.known is not None:
             within = self._planning.why_waiting() or self._running.why_not_ready()
         self.emit(events.TimedOut(at=time.time(), timer=timer, within=within))
 
