@@ -351,17 +351,16 @@ class Fetch:
         is_same = (end.size, end.changed) == (file.found.size, file.found.changed)
         if not why and not is_same and end.size <= file.found.size:
             why = "it changed while it was read: fetch it again"
+        try:
+            if not why:
+                part.finish()
+        except OSError as error:
+            why = error.strerror or str(error)
         if why:
             part.discard()
             self._left_out.append((file.label, file.path, why))
-            return
-        try:
-            part.finish()
-        except OSError as error:
-            part.discard()
-            self._left_out.append((file.label, file.path, error.strerror or ""))
-            return
-        self._new.add(file.target)
+        else:
+            self._new.add(file.target)
 
 
 def _places(workdir: str, agent: str, kept: str) -> list[tuple[str, str]]:
