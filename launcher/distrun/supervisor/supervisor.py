@@ -56,7 +56,7 @@ class Supervisor:
 
     Args:
         launch: the launch command; until it detaches, the job ends with it.
-        order: that command's.
+        order: what that command asks for.
         manifest: the program's files, for the hosts that lack them; None: nothing is sent.
         former: the state of a job that is resumed; None: the job is new.
 
