@@ -14,8 +14,9 @@ from harness.command import Distrun
 
 
 def in_bash(folder: Path, tools: Path, *lines: str) -> list[list[str]]:
-    """The completions that bash offers for each line, from COMPREPLY."""
+    """What bash is given for each line: the completions in COMPREPLY, and the options of compopt."""
     script = [
+        'compopt() { COMPREPLY+=("$2"); }',
         'eval "$(distrun completion bash)"',
         'asked=$(complete -p distrun | sed "s/.*-F //;s/ .*//")',
     ]
@@ -53,13 +54,14 @@ def test_shells_complete_commands_jobs_and_tasks(
     ended = distrun.detached("exit 0", name="day", workers=1)
     distrun("wait")
     running = distrun.detached("exec sleep 600", name="night", cluster={"chief": 1, "worker": 2})
-    for name in ("job.yaml", "job.yml", "jobs.txt", ".job.yaml"):
+    for name in ("job.yaml", "job.yml", "jobs.txt", ".job.yaml", "b;$(id) x.yaml"):
         (distrun.cwd / name).touch()
     in_real_bash = {
         "la": ["launch"],
         "logs ": [running, ended],
         "logs --task=worker:": ["0", "1"],
-        "launch jo": ["job.yaml", "job.yml"],
+        "launch jo": ["job.yaml", "job.yml", "plusdirs"],
+        "launch b": ["b;$(id)", "x.yaml", "filenames", "plusdirs"],  # which puts it in quotes
         "launch x.yaml --set=placement=s": ["spread"],
     }
     lines = [f"distrun {line}" for line in in_real_bash]

@@ -32,7 +32,7 @@ class Bash(BashComplete):
 
     Bash splits `worker:0` and `name=job` into three words. This script reads the whole line
     instead, and gives bash only the part of each completion after the last colon or equals sign:
-    bash has kept the part before it.
+    bash has kept the part before it. Bash puts only names of files in quotes where they need it.
     """
 
     source_template = r"""%(complete_func)s() {
@@ -54,6 +54,7 @@ class Bash(BashComplete):
             value=${value#"$before"}
             COMPREPLY+=("${value#"$kept"}")
             [[ $value == *= ]] && compopt -o nospace
+            [[ $value == *[^[:alnum:]_.:/=@%%+-]* ]] && compopt -o filenames
         fi
     done < <(COMP_LINE=$line %(complete_var)s=bash_complete "$1")
 }
