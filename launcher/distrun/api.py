@@ -347,7 +347,7 @@ class Job:
             since: only what was written in the last so many seconds.
 
         Raises:
-            UsageError: the job has no such task, or `lines` is negative.
+            UsageError: the job has no such task, or a number is negative.
         """
         from distrun.codec import JSON_VERSION
         from distrun.job import chosen_logs
@@ -355,6 +355,7 @@ class Job:
         from distrun.logs import View, merged
 
         _require(lines is None or lines >= 0, "lines", lines)
+        _require(since is None or since >= 0, "since", since)
         folder = self._existing()
         after = None if since is None else time.time() - since
         with contextlib.ExitStack() as stack:
@@ -409,7 +410,7 @@ def load(
     spec: str | os.PathLike[str] | Mapping[str, Any],
     *,
     overrides: Sequence[str] = (),
-    args: Sequence[str] = (),
+    args: Sequence[str | int | float | os.PathLike[str]] = (),
     name: str | None = None,
 ) -> Spec:
     """Read and check a spec, as `distrun validate` does.
@@ -422,15 +423,18 @@ def load(
         name: the job's name. Default: the name in the file.
 
     Raises:
-        UsageError: there is no such file.
+        UsageError: there is no such file, or an argument cannot be used.
         InvalidSpecError: the spec is invalid; `problems` has each problem with its position.
     """
     from distrun.spec import loader
 
+    words = _words("args", args)
+    _require(not isinstance(overrides, str), "overrides", overrides)
+    _require(spec != "", "spec", spec)
     if isinstance(spec, Mapping):
-        read = loader.load_mapping(spec, overrides=overrides, extra_args=args, name=name)
+        read = loader.load_mapping(spec, overrides=overrides, extra_args=words, name=name)
     else:
-        read = loader.load(spec, overrides=overrides, extra_args=args, name=name)
+        read = loader.load(spec, overrides=overrides, extra_args=words, name=name)
     return Spec(read)
 
 
@@ -483,10 +487,10 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
     for what, number in (("workers", workers), ("ps", ps)):
         _require(number is None or number >= 1, what, number)
     _require(not isinstance(hosts, str), "hosts", hosts)
-    _require(not isinstance(args, str), "args", args)
+    _require(not any("=" in each for each in env or ()), "env", env)
     options = run_spec.RunOptions(
         program=os.fspath(program),
-        args=tuple(each if isinstance(each, str) else str(each) for each in args),
+        args=_words("args", args),
         is_module=module,
         name=name,
         strategy=strategy,
@@ -522,6 +526,7 @@ def launch(spec: Spec, *, preflight: bool = True, strict: bool = False, force: b
             certainly fails, or there are warnings and `strict` is set.
         StartTimeoutError: the job could not start in time.
     """
+    _require(isinstance(spec, Spec), "spec", spec)
     return _launch(spec, preflight=preflight, strict=strict, force=force)
 
 
@@ -595,6 +600,12 @@ def report(**values: float) -> None:
 def _require(condition: bool, name: str, value: object) -> None:
     if not condition:
         raise UsageError(f"{name} cannot be {value!r}")
+
+
+def _words(name: str, words: Sequence[object]) -> tuple[str, ...]:
+    """Return words as text. A text in place of them would become a word for each character."""
+    _require(not isinstance(words, str), name, words)
+    return tuple(map(str, words))
 
 
 def _status(view: JobView) -> JobStatus:

@@ -222,6 +222,12 @@ def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None
     wrong: list[Callable[[], object]] = [
         lambda: job.wait(timeout=math.nan),
         lambda: list(job.logs(lines=-1)),
+        lambda: list(job.logs(since=math.nan)),
+        lambda: package.load(write_spec("true"), args="--steps=3"),
+        lambda: package.load(write_spec("true"), overrides="x=1"),
+        lambda: package.load(""),
+        lambda: package.launch("job.yaml"),  # type: ignore[arg-type]
+        lambda: package.run("train.py", env={"A=B": "1"}),
         lambda: job.kill(signal=65),
         lambda: job.kill(grace=math.inf),
     ]

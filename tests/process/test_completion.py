@@ -14,7 +14,7 @@ from harness.command import Distrun
 
 
 def in_bash(folder: Path, tools: Path, *lines: str) -> list[list[str]]:
-    """What bash is given for each line: the completions in COMPREPLY, and the options of compopt."""
+    """What bash is given for each line: completions in COMPREPLY, and options of compopt."""
     script = [
         'compopt() { COMPREPLY+=("$2"); }',
         'eval "$(distrun completion bash)"',
