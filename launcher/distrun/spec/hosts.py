@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distrun.frozen import Frozen, field, replace
 from distrun.spec.addresses import is_loopback
 from distrun.spec.hostnames import MAX_HOSTS, HostSetError, host_set, machine_name
-from distrun.spec.machine import is_this_machine, resolve_ssh_alias
+from distrun.spec.machine import is_this_machine, ssh_options
 from distrun.spec.model import HostSpec
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.schema import Section
@@ -157,10 +157,9 @@ def _gpus(item: Section, problems: Problems) -> tuple[int, ...] | None:
     if isinstance(gpus, int):
         return tuple(range(gpus))
     for position, gpu in enumerate(gpus or ()):
-        if gpu in (gpus or ())[:position]:
-            problems.add(
-                f"{item.path_of('gpus')}[{position}]", f"the GPU {gpu} is given twice", "keep one"
-            )
+        if gpus and gpus.index(gpu) < position:
+            where = f"{item.path_of('gpus')}[{position}]"
+            problems.add(where, f"the GPU {gpu} is given twice", "keep one")
     return gpus
 
 
@@ -224,11 +223,13 @@ def with_addresses_of_aliases(
         (host.address or "").lower() for host in hosts
     }
     unknown = set(wanted) - known
+    config = [] if ssh.config_file is None else ["-F", ssh.config_file]
     found = []
     for host in hosts:
         may_be_meant = unknown and not host.is_local and host.address is None
-        address = resolve_ssh_alias(host.name, ssh) if may_be_meant else None
+        options = ssh_options(host.name, config) if may_be_meant else {}
+        address = options.get("hostname", "").lower()
         is_meant = address in unknown
-        unknown.discard(address or "")
+        unknown.discard(address)
         found.append(replace(host, address=address) if is_meant else host)
     return tuple(found)

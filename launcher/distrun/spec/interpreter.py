@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from distrun.spec.model import Interpreter
-from distrun.spec.regular_file import open_regular_file
+from distrun.spec.regular_file import beginning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,9 +44,5 @@ def find(script: str, environ: Mapping[str, str]) -> Interpreter:
 
 def _first_line(script: str) -> str:
     """Return the Python that the first line names; empty: it names none."""
-    try:
-        with open_regular_file(script, follow_link=True) as file:
-            found = _FIRST_LINE.match(file.read(_LONGEST_LINE))
-    except OSError:
-        return ""
+    found = _FIRST_LINE.match(beginning(script, _LONGEST_LINE))
     return os.fsdecode(found[1]) if found else ""

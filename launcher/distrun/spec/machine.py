@@ -1,4 +1,4 @@
-"""Recognizes names and addresses of this machine, and resolves ssh aliases."""
+"""Recognizes names and addresses of this machine, and asks ssh for its options."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from distrun.spec.addresses import LOOPBACK_NAMES, is_loopback_ipv4
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from distrun.spec.model import SshSpec
 
 _SSH_SECONDS = 10.0
 
@@ -57,12 +55,6 @@ def own_names() -> frozenset[str]:
         if is_loopback_ipv4(address) or address in _own_addresses():
             names.update(aliases)
     return frozenset(names)
-
-
-def resolve_ssh_alias(name: str, settings: SshSpec) -> str | None:
-    """The machine to which ssh would connect for a name, in lower case; None if it fails."""
-    config = [] if settings.config_file is None else ["-F", settings.config_file]
-    return ssh_options(name, config).get("hostname", "").lower() or None
 
 
 def ssh_options(host: str, words: Sequence[str]) -> dict[str, str]:

@@ -274,7 +274,6 @@ _SSH_OPTION_PATTERN = r"[A-Za-z][A-Za-z0-9]*"
 
 
 def _ssh_option_problem(name: str) -> str | None:
-    """Return what is wrong with the name of an ssh option, or None."""
     if re.fullmatch(_SSH_OPTION_PATTERN, name):
         return None
     return "is no option of ssh_config(5); write one such as ServerAliveInterval"
@@ -336,7 +335,6 @@ def command_hint(text: str) -> str:
 
 
 def _result_problem(text: str) -> str | None:
-    """Say what is wrong with an item of results."""
     is_outside = text.startswith("/") or ".." in text.split("/")
     return "leads out of the working folder; write a path below it" if is_outside else None
 
@@ -581,7 +579,6 @@ _ADDRESSES = ListOf(
 
 
 def _line_problem(text: str) -> str | None:
-    """Return what is wrong with a regular expression, or None."""
     try:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
@@ -696,7 +693,6 @@ def _role_hint(name: str) -> str:
 
 
 def _role_name_problem(name: str) -> str | None:
-    """Return what is wrong with the name of a custom role, or None."""
     if re.fullmatch(CUSTOM_ROLE_PATTERN, name):
         return None
     return "must be 1 to 32 lower-case letters, digits and underscores, a letter first"

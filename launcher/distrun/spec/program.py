@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distrun.agent.linux.regular import LARGEST_SCRIPT
 from distrun.frozen import Frozen, replace
@@ -17,10 +17,10 @@ from distrun.spec.common_values import NOT_EXPANDED
 from distrun.spec.input_files import is_kernel_file
 from distrun.spec.model import ProgramKind, ProgramSpec, Sync
 from distrun.spec.problems import Problems, nearest, quoted
-from distrun.spec.regular_file import open_regular_file
+from distrun.spec.regular_file import beginning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from distrun.spec.context import LoadContext
     from distrun.spec.schema import Section
@@ -30,27 +30,6 @@ if TYPE_CHECKING:
 _AS_WRITTEN = ("env", "env_style", "keras", "memory", "binds_port", "results", "shared")
 _MOST_BYTES = 1 << 20
 _IPYTHON = re.compile(rb"^[ \t]*[%!]|^get_ipython\(", re.MULTILINE)
-
-
-class _Target(Frozen, kw_only=True):
-    """What a process executes. `folder` is where it looks for its files; empty: it needs none."""
-
-    kind: ProgramKind
-    name: str
-    argv: tuple[str, ...]
-    args: tuple[str, ...]
-    folder: str
-
-    def fields(self, environ: Mapping[str, str]) -> dict[str, Any]:
-        """The fields of a ProgramSpec that it decides."""
-        script = self.name if self.kind is ProgramKind.SCRIPT else ""
-        return {
-            "kind": self.kind,
-            "target": self.name,
-            "argv": self.argv,
-            "args": self.args,
-            "interpreter": interpreter.find(script, environ),
-        }
 
 
 def build_programs(
@@ -94,31 +73,29 @@ class _Reader(Frozen):
             hint = "remove it, or write the interpreter into the command"
             self.problems.add(self.problems.keys[where], message, hint)
         self._check_pass_env()
-        main = self.target(section, context.extra_args)
-        custom = {role: self.target(each) for role, each in roles.items()}
-        targets = (main, *custom.values())
+        main = self._program(section, context.extra_args)
+        custom = {role: self._program(each) for role, each in roles.items()}
+        programs = (main, *custom.values())
         paths = self._sync_paths()
         sync = Sync.PATHS if paths else Sync(section.get("sync", "script"))
-        folders = tuple(dict.fromkeys(each.folder for each in targets if each.folder))
+        folders = tuple(dict.fromkeys(folder for _, folder in programs if folder))
         if sync is Sync.SCRIPT:
-            paths = _program_folders(targets, folders)
+            paths = _program_folders([each for each, _ in programs], folders)
         sync_base = _sync_base(sync, paths, folders, context.folder)
         python: str | None = section.get("python")  # a name is looked up on the task's host
-        program = ProgramSpec(
-            **main.fields(context.environ),
-            python=context.resolve(python) if python is not None and "/" in python else python,
-            workdir=_path_inside(sync_base, self.workdir),
-            pass_env=tuple(dict.fromkeys(section.get("pass_env", ()))),
-            owns_tf_config="tf_config" in section,
-            sync=sync,
-            sync_paths=paths,
-            sync_base=sync_base,
-            is_workdir_chosen=section.has("workdir"),
+        common = {
+            "python": context.resolve(python) if python is not None and "/" in python else python,
+            "workdir": _path_inside(sync_base, self.workdir),
+            "pass_env": tuple(dict.fromkeys(section.get("pass_env", ()))),
+            "owns_tf_config": "tf_config" in section,
+            "sync": sync,
+            "sync_paths": paths,
+            "sync_base": sync_base,
+            "is_workdir_chosen": section.has("workdir"),
             **{name: section[name] for name in _AS_WRITTEN if name in section},
-        )
-        return program, {
-            role: replace(program, **each.fields(context.environ)) for role, each in custom.items()
         }
+        of_roles = {role: replace(each, **common) for role, (each, _) in custom.items()}
+        return replace(main[0], **common), of_roles
 
     @functools.cached_property
     def workdir(self) -> str:
@@ -154,7 +131,10 @@ class _Reader(Frozen):
                 message = f"{quoted(name)} is in both env and pass_env"
                 self.problems.add(place, message, "keep one of them")
 
-    def target(self, section: Section, extra_args: tuple[str, ...] = ()) -> _Target:
+    def _program(
+        self, section: Section, extra_args: tuple[str, ...] = ()
+    ) -> tuple[ProgramSpec, str]:
+        """What a process executes, and where it looks for its files; empty: it needs none."""
         kind, workdir = _kind(section), self.workdir
         place = section.path_of("command")
         command = section.get("command", ())
@@ -181,7 +161,11 @@ class _Reader(Frozen):
                 "return, as files of Windows do: no interpreter has such a name",
                 f"sed -i 's/\\r$//' {shlex.quote(program)}",
             )
-        return _Target(kind=kind, name=name, argv=argv, args=args, folder=folder)
+        found = interpreter.find(name if is_script else "", self.context.environ)
+        what = ProgramSpec(
+            kind=kind, target=name, argv=argv, args=args, interpreter=found, workdir=workdir
+        )
+        return what, folder
 
     def _script(self, section: Section) -> str:
         """The path of a script; empty: none is given, or none is there."""
@@ -212,7 +196,8 @@ class _Reader(Frozen):
         elif os.path.lexists(path):
             wrong = f": {quoted_path(path)} is a link that leads to no file", hint
         else:
-            hint = _missing_hint(name, _similar_script(path, name, jobs) or hint)
+            near = "" if self.problems.full else _similar_script(path, name, jobs)
+            hint = _missing_hint(name, near or hint)
             wrong = f" names no file: {quoted_path(path)} is not there", hint
         self.problems.add(place, f"{place}{wrong[0]}", wrong[1])
         return ""
@@ -242,7 +227,7 @@ def _unusable_file(path: str) -> tuple[str, str] | None:
 
 def _unfit_script(path: str, name: str, *, is_for_python: bool) -> tuple[str, str] | None:
     """What is wrong with the text of a script, and what to do; None: nothing."""
-    text = _beginning(path, _MOST_BYTES)
+    text = beginning(path, _MOST_BYTES)
     if text[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         q = shlex.quote(name)
         convert = f"convert it: iconv -f UTF-16 -t UTF-8 {q} > {q}.new && mv {q}.new {q}"
@@ -283,17 +268,8 @@ def _ipython_line(text: bytes) -> tuple[int, str] | None:
     return (number, line.decode(errors="replace").strip()) if number and is_one else None
 
 
-def _beginning(path: str, most: int = 4096) -> bytes:
-    """The first bytes of a file; none if it cannot be read."""
-    try:
-        with open_regular_file(path, follow_link=True) as file:
-            return file.read(most) or b""
-    except (OSError, ValueError):
-        return b""
-
-
 def _has_windows_line(path: str) -> bool:
-    return re.match(rb"#![^\n]*\r\n", _beginning(path)) is not None
+    return re.match(rb"#![^\n]*\r\n", beginning(path, 4096)) is not None
 
 
 def _similar_script(path: str, name: str, jobs: Iterable[str]) -> str:
@@ -308,9 +284,9 @@ def _similar_script(path: str, name: str, jobs: Iterable[str]) -> str:
     return f"did you mean {quoted(os.path.join(folder, found))}?" if found else ""
 
 
-def _program_folders(targets: Sequence[_Target], folders: tuple[str, ...]) -> tuple[str, ...]:
+def _program_folders(programs: Iterable[ProgramSpec], folders: tuple[str, ...]) -> tuple[str, ...]:
     """The folders that the programs need, if they are several; otherwise none."""
-    scripts = [each.name for each in targets if each.kind is ProgramKind.SCRIPT and each.name]
+    scripts = [each.target for each in programs if each.kind is ProgramKind.SCRIPT and each.target]
     linked = [folder for script in scripts for folder in _script_folders(script)]
     found = tuple(dict.fromkeys((*folders, *linked)))
     return found if len(found) > 1 else ()

@@ -28,6 +28,15 @@ def open_regular_file(path: str | bytes | Path, *, follow_link: bool = False) ->
         raise
 
 
+def beginning(path: str, size: int) -> bytes:
+    """The first bytes of a file; none if it cannot be read."""
+    try:
+        with open_regular_file(path, follow_link=True) as file:
+            return file.read(size) or b""  # None: /proc/kmsg has nothing new
+    except (OSError, ValueError):
+        return b""
+
+
 def data_start(descriptor: int, offset: int = 0) -> int:
     """The first byte of a file, from `offset` on, that is not in a hole (`logs.max_size`)."""
     try:

@@ -117,7 +117,8 @@ class _Checker:
         self._strategy, self._problems = strategy, problems
 
     def check_order(self) -> None:
-        names = [each.value for each in self._roles]
+        names = sorted(each.value for each in self._roles)
+        known, has_cycle = {*names}, self._has_cycle()
         for one in self._roles.values():
             name, section = one.role.value, self._cluster[one.role.value]
             if one.ready is Ready.PORT and not one.has_ports(self._strategy):
@@ -126,28 +127,36 @@ class _Checker:
                 self._problems.add(section.path_of("ready"), message, hint)
             for index, after in enumerate(section.get("after", ())):
                 where = f"{section.path_of('after')}[{index}]"
-                if after not in names:
+                if after not in known:
                     message = f"cluster.{name} starts after {quoted(after)}, which is no role here"
-                    others = sorted({*names} - {name})
+                    others = (each for each in names if each != name)
                     self._problems.add_unknown(where, message, after, others)
-                elif path := self._path(Role(after), one.role):
+                elif has_cycle and (path := self._path(Role(after), one.role)):
                     steps = " after ".join(each.value for each in (one.role, *path))
                     message = f"roles wait for each other: {steps}"
                     self._problems.add(where, message, "remove one of these")
 
     def _path(self, start: Role, end: Role) -> list[Role]:
         """The roles from `start` to `end`, each after the next; empty if there is no such path."""
-        waiting = [[start]]
-        seen = {start}
-        while waiting:
-            path = waiting.pop(0)
-            if path[-1] is end:
-                return path
-            for each in self._roles[path[-1]].after if path[-1] in self._roles else ():
-                if each not in seen:
-                    seen.add(each)
-                    waiting.append([*path, each])
-        return []
+        reached, waits = [start], {start: start}
+        for role in reached:
+            for each in self._roles[role].after if role in self._roles else ():
+                if each not in waits:
+                    waits[each] = role
+                    reached.append(each)
+        path = [end] if end in waits else []
+        while path and path[-1] is not start:
+            path.append(waits[path[-1]])
+        return path[::-1]
+
+    def _has_cycle(self) -> bool:
+        from graphlib import CycleError, TopologicalSorter  # few commands read roles
+
+        try:
+            TopologicalSorter({role: one.after for role, one in self._roles.items()}).prepare()
+        except CycleError:
+            return True
+        return False
 
     def check_roles(self) -> None:
         strategy, problems = self._strategy, self._problems

@@ -35,7 +35,6 @@ _NO_JOB = ("wrap", "parsable", "test-only", "wait", "help", "usage", "version", 
 
 
 def _option_problem(name: str) -> str | None:
-    """Return what is wrong with the name of an option of sbatch, or None."""
     if name == "array":
         return "makes a job array, which distrun does not support; submit each job by itself"
     if name in _OWN_KEYS:

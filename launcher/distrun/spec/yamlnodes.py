@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Both have the same grammar and positions; libyaml's is 20 times as fast.
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 MAX_BYTES = 1 << 20 if yaml.__with_libyaml__ else 1 << 16
 MAX_DEPTH = 32
@@ -84,9 +84,7 @@ def _nearest_mark(place: str, marks: abc.Mapping[str, Mark]) -> Mark:
     return marks[place]
 
 
-def parse(
-    text: str, file: str, problems: Problems, *, whole: Mark | None = None, loader: Any = LOADER
-) -> Node | None:
+def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None) -> Node | None:
     """The one document in `text`, or None after adding a problem.
 
     With `whole`, every node has this place (for a text that is not a file).
@@ -110,7 +108,7 @@ def parse(
         )
         return None
     try:
-        return composer.document(yaml.parse(text, Loader=loader))
+        return composer.document(yaml.parse(text, Loader=_LOADER))
     except _RejectedError:
         return None
     except yaml.MarkedYAMLError as error:

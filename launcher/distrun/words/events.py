@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from distrun.agent.linux.syscalls import signal_name
@@ -87,11 +87,14 @@ def event_text(event: events.Event) -> str | None:
 def resumed_text(state: JobState) -> str:
     """Return how often a job was resumed, with which changes, and what that has cost."""
     times = format_count(len(state.resumed_at), "time")
-    changes = "".join(f" --set {change}" for change in state.changes)
+    changes = f" with{_settings(state.changes)}" if state.changes else ""
     repeated = state.repeated_steps
     steps = f"; {format_count(repeated, 'step')} trained again" if repeated else ""
-    with_changes = f" with{changes}" if changes else ""
-    return f"resumed {times}{with_changes}; it was down for {format_duration(state.down)}{steps}"
+    return f"resumed {times}{changes}; it was down for {format_duration(state.down)}{steps}"
+
+
+def _settings(changes: Iterable[str]) -> str:
+    return "".join(f" --set {change}" for change in changes)
 
 
 def quiet_text(quiet: events.TasksQuiet, at: float) -> str:
@@ -121,11 +124,8 @@ def _job_queued(event: events.JobQueued) -> str:
 
 
 def _job_resumed(event: events.JobResumed) -> str:
-    changes = "".join(f" --set {change}" for change in event.changes)
-    return (
-        f"job {event.job_id} resumed{changes} after {format_duration(event.down)} "
-        f"(supervisor {event.supervisor_pid})"
-    )
+    after = f"after {format_duration(event.down)} (supervisor {event.supervisor_pid})"
+    return f"job {event.job_id} resumed{_settings(event.changes)} {after}"
 
 
 def _host_not_cleared(event: events.HostNotCleared) -> str:

@@ -73,14 +73,12 @@ def format_time(at: float) -> str:
 
 def format_task_names(names: Iterable[str]) -> str:
     """`worker:0 to worker:63, ps:0`: three or more consecutive tasks of a role as a range."""
-    runs = _runs(names)
-    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+    return _in_ranges(names, lambda first, last: f"{first} to {last}")
 
 
 def format_codes(codes: Iterable[int]) -> str:
     """`1, 137-139`: exit codes in ascending order, three and more in a row as a range."""
-    runs = _runs(map(str, codes))
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+    return _in_ranges(map(str, codes), lambda first, last: f"{first}-{last}")
 
 
 def format_names(names: Iterable[str]) -> str:
@@ -92,23 +90,20 @@ def format_names(names: Iterable[str]) -> str:
 
 def format_host_names(names: Iterable[str]) -> str:
     """`gpu-[01-16], cpu1`: three or more consecutive hosts as a range, as a spec writes it."""
-    return ", ".join(
-        f"{_numbered(run[0])[0]}[{_numbered(run[0])[1]}-{_numbered(run[-1])[1]}]"
-        if len(run) > 2
-        else ", ".join(run)
-        for run in _runs(names)
+    return _in_ranges(
+        names, lambda first, last: "{}[{}-{}]".format(*_numbered(first), _numbered(last)[1])
     )
 
 
-def _runs(names: Iterable[str]) -> list[list[str]]:
-    """Names grouped so that those in a group have consecutive numbers."""
+def _in_ranges(names: Iterable[str], form: Callable[[str, str], str]) -> str:
+    """Names, three or more with consecutive numbers as `form` writes the first and the last."""
     runs: list[list[str]] = []
     for name in names:
         if runs and name == _successor(runs[-1][-1]):
             runs[-1].append(name)
         else:
             runs.append([name])
-    return runs
+    return ", ".join(form(run[0], run[-1]) if len(run) > 2 else ", ".join(run) for run in runs)
 
 
 def _successor(name: str) -> str | None:
