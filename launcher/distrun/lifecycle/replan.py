@@ -6,39 +6,25 @@ from typing import Any
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import replace
-from distrun.job.events import (
-    HostCleared,
-    JobCreated,
-    JobPlanned,
-    JobQueued,
-    JobResumed,
-    TrainingContinued,
-)
+from distrun.job import events
 from distrun.lifecycle import outcomes, restarts, starts
-from distrun.lifecycle.state import (
-    Budget,
-    Incident,
-    JobPhase,
-    JobState,
-    TaskPhase,
-    TaskState,
-)
+from distrun.lifecycle.state import Budget, Incident, JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import Role
 from distrun.verdict.model import Replacement
 
 
-def settings(event: JobCreated) -> dict[str, Any]:
+def settings(event: events.JobCreated) -> dict[str, Any]:
     """Return the fields of a job's state that its spec and its supervisor determine."""
     found = _same_fields(event)
     return {**found, "policy": event.restart, "role_policies": event.role_restarts}
 
 
-def _same_fields(event: JobCreated | JobQueued) -> dict[str, Any]:
+def _same_fields(event: events.JobCreated | events.JobQueued) -> dict[str, Any]:
     same = vars(event).keys() & JobState.__dataclass_fields__.keys() - {"changes", "down"}
     return {name: getattr(event, name) for name in same}
 
 
-def resume(state: JobState, event: JobResumed) -> restarts.Transition:
+def resume(state: JobState, event: events.JobResumed) -> restarts.Transition:
     """Return a job as it is before it starts again: in preparation, and its tasks have ended.
 
     Restarts are counted from 0 again, because a person or `--resume-lost` has decided to continue.
@@ -68,7 +54,7 @@ def resume(state: JobState, event: JobResumed) -> restarts.Transition:
     return resumed, [] if resumed.former_hosts else restarts.start_timer(resumed)
 
 
-def queue(state: JobState, event: JobQueued) -> JobState:
+def queue(state: JobState, event: events.JobQueued) -> JobState:
     """Return a job that waits in the queue of Slurm, perhaps after it has ended."""
     return replace(
         state,
@@ -96,7 +82,7 @@ def ended(task: TaskState, at: float) -> TaskState:
     return task.ended(at)
 
 
-def clear_host(state: JobState, event: HostCleared) -> restarts.Transition:
+def clear_host(state: JobState, event: events.HostCleared) -> restarts.Transition:
     """Note that nothing of the earlier attempts is left on a host."""
     if event.host in state.hosts:
         state = state.with_host(replace(state.hosts[event.host], has_ended=True))
@@ -115,7 +101,7 @@ def clear_host(state: JobState, event: HostCleared) -> restarts.Transition:
     return state, restarts.start_timer(state) if is_last else []
 
 
-def apply_plan(state: JobState, event: JobPlanned) -> restarts.Transition:
+def apply_plan(state: JobState, event: events.JobPlanned) -> restarts.Transition:
     """Give all tasks their places, and start those that the plan does not keep.
 
     Kept tasks continue; one that is about to restart does so by its own restart. Those that have
@@ -167,7 +153,7 @@ def _begin_restarts(state: JobState, numbers: set[int | None]) -> tuple[JobState
 
 
 def _replacement(
-    state: JobState, event: JobPlanned, tasks: list[TaskState], cause: Cause | None
+    state: JobState, event: events.JobPlanned, tasks: list[TaskState], cause: Cause | None
 ) -> Replacement:
     return Replacement(
         at=event.at,
@@ -179,7 +165,7 @@ def _replacement(
     )
 
 
-def continue_training(state: JobState, event: TrainingContinued) -> restarts.Transition:
+def continue_training(state: JobState, event: events.TrainingContinued) -> restarts.Transition:
     """Note how many steps the last resume or replacement has cost."""
     if event.is_restart:
         return state, []
@@ -187,11 +173,7 @@ def continue_training(state: JobState, event: TrainingContinued) -> restarts.Tra
     if last is None or (state.resumed_at and state.resumed_at[-1] > last.at):
         steps = state.repeated_steps + (event.repeated_steps or 0)
         return replace(state, repeated_steps=steps), []
-    measured = replace(
-        last,
-        seconds=event.seconds,
-        repeated_steps=event.repeated_steps,
-    )
+    measured = replace(last, seconds=event.seconds, repeated_steps=event.repeated_steps)
     verdict = state.verdict
     if verdict is not None and verdict.replacement == last:
         verdict = replace(verdict, replacement=measured)

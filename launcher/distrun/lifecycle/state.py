@@ -653,10 +653,5 @@ class JobState(Frozen, kw_only=True):
                     undone += sign * (self.waits_for(each) and not each.has_done_its_part)
         tasks = self.tasks.updated(changes)
         return replace(
-            self,
-            tasks=tasks,
-            unended=unended,
-            unstarted=unstarted,
-            waiting=waiting,
-            undone=undone,
+            self, tasks=tasks, unended=unended, unstarted=unstarted, waiting=waiting, undone=undone
         )

@@ -134,10 +134,7 @@ class Plan(Frozen, kw_only=True):
         cluster = next((task.cluster for task in self.tasks if task.cluster is not None), None)
         addresses = self.tasks[0].all_addresses
         tasks = [
-            {
-                **task.fields(),
-                "env": {n: v for n, v in task.env.items() if n not in common},
-            }
+            {**task.fields(), "env": {n: v for n, v in task.env.items() if n not in common}}
             for task in self.tasks
         ]
         return {

@@ -192,10 +192,7 @@ def _rename(name: str, variables: str) -> None:
     copied = dict(os.environ)
     os.environ.clear()
     os.environ.update(copied)  # C's strings are elsewhere now, and these may be overwritten
-    for start, end, text in (
-        (first, last, name),
-        (first_variable, last_variable, variables),
-    ):
+    for start, end, text in ((first, last, name), (first_variable, last_variable, variables)):
         encoded = os.fsencode(text)
         if start > 0 and len(encoded) < end - start:
             ctypes.memset(start, 0, end - start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from distrun import lifecycle
@@ -49,18 +49,11 @@ class Planning:
     Args:
         hosts: what is known of them.
         running: is told of each plan.
-        start_left: returns the seconds that are left of `timeouts.start`; None: it is off.
     """
 
-    def __init__(
-        self,
-        job: RunningJob,
-        hosts: JobHosts,
-        running: RunningTasks,
-        start_left: Callable[[], float | None],
-    ) -> None:
+    def __init__(self, job: RunningJob, hosts: JobHosts, running: RunningTasks) -> None:
         self._job, self._loop, self._emit, self.hosts = job, job.loop, job.emit, hosts
-        self._running, self._start_left = running, start_left
+        self._running = running
         self._plan: Plan | None = None
         self._accusers: dict[str, set[str]] = {}
         """By each host, those that could not reach it while a plan was made."""
@@ -168,8 +161,9 @@ class Planning:
 
     def _limit_wait(self) -> None:
         """Determine for how long the round may wait for hosts that it may not need."""
-        left = self._start_left()
-        share = (_WITHOUT_LIMIT if left is None else left) * _WAIT_SHARE
+        timer = self._job.timers.get(lifecycle.START)
+        due = None if timer is None else timer.when
+        share = (_WITHOUT_LIMIT if due is None else due - self._loop.now()) * _WAIT_SHARE
         self._longest_wait = self._wait_left = max(_SHORTEST_WAIT, float(round(share)))
         self._end_of_wait.cancel()
 
@@ -212,10 +206,7 @@ class Planning:
             self._running.training.interrupt(state.tasks.keys() - renewed - lost)
             self._limit_wait()
             self._round = NextRound(
-                *(self.hosts, request, self._plan),
-                renewed,
-                _rooms(state),
-                self._accusers,
+                *(self.hosts, request, self._plan), renewed, _rooms(state), self._accusers
             )
             self._finish()
 

@@ -108,9 +108,7 @@ def _fetch(folder: JobFolder, spec: Spec, progress: int) -> events.ResultsFetche
             os.write(progress, b"%d %d\n" % (done, total))
 
     fetch = Fetch(
-        *(folder, spec, program.results, target),
-        may_replace=lambda _: False,
-        on_progress=tell,
+        *(folder, spec, program.results, target), may_replace=lambda _: False, on_progress=tell
     )
     try:
         found = fetch.run()

@@ -11,7 +11,7 @@ from typing import Any
 
 from distrun import lifecycle
 from distrun.agent import protocol
-from distrun.agent.loop import Loop
+from distrun.agent.loop import Handle, Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import DistrunError, InternalError
 from distrun.job import events
@@ -56,6 +56,8 @@ class RunningJob:
         """What is known of the hosts; None: they are not used yet."""
         self.tasks: dict[str, TaskPlan] = {}
         """Those of the present plan, by their names."""
+        self.timers: dict[events.Timer, Handle] = {}
+        """Those of the lifecycle that have been set."""
         self._events = EventQueue(self._handle)
         self.call_after = self._events.call_after
         """See :meth:`.EventQueue.call_after`."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from distrun import lifecycle
 from distrun.agent import protocol
-from distrun.agent.loop import Handle
 from distrun.agent.protocol import Cause, Code, OpenJob, Report, Request
 from distrun.codec import from_json
 from distrun.errors import DistrunError, InternalError
@@ -81,7 +80,7 @@ class Supervisor:
         self._order, self._manifest = order, manifest
         self._former_hosts = FormerHosts(job, self._prepare)
         job.hosts = self._hosts = HostPool(
-            *(job.loop, spec, folder.job_id, folder.logs, READ, self),
+            *(job.loop, spec, folder.job_id, folder.logs, READ, self)
         )
         if folder.descriptor is not None:
             job.hosts.inquiries.kept = (folder.descriptor,)
@@ -91,7 +90,6 @@ class Supervisor:
         self._launch: Client | None = launch
         self._clients.add(launch)
         self._clients.watching.add(launch)
-        self._timers: dict[events.Timer, Handle] = {}
         self._stops = StopRequests(job, self._on_stop)
         self._tensorboard = TensorBoard(job)
         self._results: Results | None = None
@@ -186,9 +184,10 @@ class Supervisor:
         if timer == lifecycle.STALL:
             self._running.watch_stall(is_training=seconds is not None)
             return
-        if timer not in self._timers:
-            self._timers[timer] = self._loop.call_at(None, partial(self._on_timer, timer))
-        self._timers[timer].move(None if seconds is None else self._loop.now() + seconds)
+        timers = self._job.timers
+        if timer not in timers:
+            timers[timer] = self._loop.call_at(None, partial(self._on_timer, timer))
+        timers[timer].move(None if seconds is None else self._loop.now() + seconds)
 
     def _release_hosts(self) -> None:
         if self._spec.program.results and self._results is None and not self._job.state.killing:
@@ -235,7 +234,7 @@ class Supervisor:
             return
         if self._manifest is not None:
             hosts.deliver(self._manifest, self._hosts.deliver, self._clients.broadcast)
-        self._planning = Planning(self._job, hosts, self._running, self._start_left)
+        self._planning = Planning(self._job, hosts, self._running)
         self._job.known = hosts
         self._hosts.recall_lost(self._job.state.lost_agents, self._spec)
         self._hosts.connect(hosts.reaches)
@@ -258,12 +257,6 @@ class Supervisor:
             self._on_fault(host, report)
         elif not self._running.receive(host, report) and self._job.state.outcome is None:
             self._planning.receive(host, report)
-
-    def _start_left(self) -> float | None:
-        """Return the seconds that are left of `timeouts.start`; None: its time does not run."""
-        handle = self._timers.get(lifecycle.START)
-        due = None if handle is None else handle.when
-        return None if due is None else due - self._loop.now()
 
     def _on_fault(self, host: str, fault: protocol.Fault) -> None:
         self._planning.leave_out(host, fault.cause)
