@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from distrun import lifecycle
 from distrun.agent import protocol
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import encode, encode_body
 from distrun.job import events
@@ -359,14 +360,14 @@ def test_a_start_that_is_not_answered_is_a_fault_of_its_host(hostile: Hostile) -
     ("rate", "earliest", "latest"),
     [(1, 120, 125), (8 << 10, 235, 245), (20 << 10, 7200, 7201)],
 )
-def test_logs_extend_a_shutdown_in_proportion(
-    monkeypatch: pytest.MonkeyPatch, rate: int, earliest: int, latest: int
-) -> None:
-    now = 1000
-    monkeypatch.setattr("time.monotonic", lambda: float(now))
-    times = OrderDeadlines(60.0)
+def test_logs_extend_a_shutdown_in_proportion(rate: int, earliest: int, latest: int) -> None:
+    now, late = 1000, []
+    loop = Loop(lambda: float(now))
+    times = OrderDeadlines(loop, 60.0, lambda name, _task: late.append(name))
     times.record_order(protocol.Shutdown())
-    while times.pop_expired() is None:
+    while not late:
         now += 1
         times.record_log(rate)
+        loop.turn(0.0)
+    loop.close()
     assert earliest <= now - 1000 <= latest

@@ -7,7 +7,6 @@ it cannot without limit.
 from __future__ import annotations
 
 import math
-import time
 from typing import TYPE_CHECKING
 
 from distrun.agent import protocol
@@ -15,6 +14,9 @@ from distrun.agent.protocol import KILL_GRACE
 from distrun.supervisor.hosts.report_checker import ANSWERS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distrun.agent.loop import Loop
     from distrun.agent.protocol import Order, Report
 
 _END_SECONDS = 120.0
@@ -44,9 +46,14 @@ class OrderDeadlines:
     Args:
         lease: `timeouts.link` in seconds; None: off. Then the time during which the link is lost
             does not count. Otherwise the host itself is lost after that time.
+        on_late: called with the name and the task of an order that was not executed in time.
     """
 
-    def __init__(self, lease: float | None) -> None:
+    def __init__(
+        self, loop: Loop, lease: float | None, on_late: Callable[[str, str], None]
+    ) -> None:
+        self._loop, self._on_late = loop, on_late
+        self._alarm = loop.call_at(None, self._call_late)
         # The link may be lost for as long as the lease, and restored.
         self._seconds = max(_END_SECONDS, 2 * (lease or 0.0))
         self._end_seconds = math.inf
@@ -55,8 +62,6 @@ class OrderDeadlines:
         self._paused_at: float | None = None
         self._dues: dict[tuple[str, str], float] = {}
         """By the name of an order and its task."""
-        self._next: float | None = None
-        """The first of them, or an earlier time."""
         self._file_bytes = 0
         self._shutdown_at = 0.0
         self._most_seconds = math.inf
@@ -71,7 +76,7 @@ class OrderDeadlines:
         if isinstance(order, protocol.StopTask):
             extra = order.grace
         elif isinstance(order, protocol.Shutdown):
-            self._shutdown_at, self._log_bytes = time.monotonic(), 0
+            self._shutdown_at, self._log_bytes = self._loop.now(), 0
         elif name == "FileList":
             self._file_bytes += sum(size for _, _, size, _ in order.files)  # type: ignore[attr-defined]
             extra = self._file_bytes / SLOWEST_LINK
@@ -94,7 +99,7 @@ class OrderDeadlines:
         if size and ("Shutdown", "") in self._dues:
             self._log_bytes += size
             self._dues["Shutdown", ""] = min(
-                time.monotonic() + self.seconds_for("Shutdown"),
+                self._loop.now() + self.seconds_for("Shutdown"),
                 self._shutdown_at + self._seconds + self._log_bytes / SLOWEST_LINK,
                 self._shutdown_at + min(LONGEST_SHUTDOWN, self._most_seconds),
             )
@@ -103,7 +108,7 @@ class OrderDeadlines:
         """Let a shutdown, this one or a later one, take so many seconds: the job ends at once."""
         self._most_seconds = seconds
         if ("Shutdown", "") in self._dues:
-            self._shutdown_at = time.monotonic()
+            self._shutdown_at = self._loop.now()
             self._set("Shutdown", "", 0.0)
 
     def limit_ends(self, grace: float, seconds: float) -> None:
@@ -112,44 +117,44 @@ class OrderDeadlines:
         `grace`: seconds from now on, after which tasks that are being stopped get it.
         """
         self._end_seconds = seconds
-        due = time.monotonic() + grace + seconds
+        due = self._loop.now() + grace + seconds
         for key in [key for key in self._dues if key[0] in ENDS]:
             self._dues[key] = min(due, self._dues[key])
-            self._next = min(due, self._next or due)
+        self._schedule()
 
     def pause(self) -> None:
         """The link is lost."""
         if self._is_pausable and self._paused_at is None:
-            self._paused_at = time.monotonic()
+            self._paused_at = self._loop.now()
+            self._alarm.cancel()
 
     def resume(self) -> None:
         """The link is up."""
         if self._paused_at is not None:
-            lost = time.monotonic() - self._paused_at
+            lost = self._loop.now() - self._paused_at
             self._paused_at = None
             self._shutdown_at += lost
             self._dues = {key: due + lost for key, due in self._dues.items()}
+            self._schedule()
 
     def clear(self) -> None:
         """Wait for nothing any more."""
         self._dues.clear()
-        self._next = None
+        self._alarm.cancel()
 
-    @property
-    def first(self) -> float | None:
-        """When to call :meth:`pop_expired`."""
-        return self._next if self._paused_at is None else None
+    def _schedule(self) -> None:
+        if self._paused_at is None:
+            self._alarm.move(min(self._dues.values(), default=None))
 
-    def pop_expired(self) -> tuple[str, str] | None:
-        """Return an order that was not executed in time, by its name and task, and forget it."""
-        if self.first is None or self.first > time.monotonic():
-            return None
+    def _call_late(self) -> None:
+        """Forget the first order and tell of it, unless it was executed or has more time now."""
         first = min(self._dues, key=self._dues.__getitem__, default=None)
-        if first is not None and self._dues[first] <= time.monotonic():
-            del self._dues[first]
-            return first
-        self._next = None if first is None else self._dues[first]
-        return None
+        if first is None or self._dues[first] > self._loop.now():
+            self._schedule()
+            return
+        del self._dues[first]
+        self._schedule()
+        self._on_late(*first)
 
     @property
     def unanswered(self) -> str:
@@ -164,6 +169,7 @@ class OrderDeadlines:
         return min(seconds, self._most_seconds) if name == "Shutdown" else seconds
 
     def _set(self, name: str, task: str, extra: float) -> None:
-        due = time.monotonic() + extra + self.seconds_for(name)
+        due = self._loop.now() + extra + self.seconds_for(name)
         self._dues[name, task] = due = min(due, self._dues.get((name, task), due))
-        self._next = min(due, self._next or due)
+        if self._paused_at is None:
+            self._alarm.move_forward(due)

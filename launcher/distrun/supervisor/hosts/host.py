@@ -10,7 +10,7 @@ import os
 import random
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
     from distrun.supervisor.hosts.file_delivery import FileSender
     from distrun.supervisor.hosts.link import Links
+    from distrun.supervisor.hosts.pool import HostPool
     from distrun.supervisor.hosts.reach import Attempt, Connection, Reach
 
 _MAX_FIRST_ATTEMPTS = 4
@@ -47,7 +48,6 @@ _LOG_SECONDS = 10.0
 """How long the rest of the logs is waited for when the job must end at once."""
 _MISSED_HEARTBEATS = 2.5
 """How many heartbeats may be missing before the link counts as lost."""
-_AFTER_HELLO = (LinkState.UP, LinkState.LOST, LinkState.RECONNECTING)
 
 
 class LogEnd(NamedTuple):
@@ -60,22 +60,6 @@ class LogEnd(NamedTuple):
 
     size: int
     is_awaited: Callable[[], bool]
-
-
-class HostObserver(Protocol):
-    """Receives the events of a host."""
-
-    def on_report(self, host: Host, report: Report) -> None:
-        """The agent has sent a message."""
-
-    def on_unreachable(self, host: Host, cause: Cause) -> None:
-        """The first connection failed; the host is gone."""
-
-    def on_event(self, event: LinkLost | LinkRestored) -> None:
-        """The link was lost, and is being reconnected, or is up again."""
-
-    def on_gone(self, host: Host, cause: Cause) -> None:
-        """The agent has ended, and nothing of its tasks is left."""
 
 
 class Host(LinkUser):
@@ -93,7 +77,7 @@ class Host(LinkUser):
         name: str,
         reach: Reach,
         links: Links,
-        observer: HostObserver,
+        pool: HostPool,
         spec: Spec,
         logs: Path,
         variables: tuple[str, ...],
@@ -109,12 +93,18 @@ class Host(LinkUser):
         """Whether the agent has announced its exit: it has nothing left to report."""
         lease, self._log_limit = spec.timeouts.link, spec.log_max_size
         self._lease = 0.0 if reach.lifetime is Lifetime.SUPERVISOR else lease
-        self._links, self._observer = links, observer
+        self._links, self._pool = links, pool
         self._logs, self._variables = logs, variables
         self.link = Link(links, self, reach.connect_timeout, lease)
         self.mirror = LogMirror(logs, spec.log_max_size)
-        self._alarm = links.loop.call_at(None, self._on_alarm)
-        self._deadlines = OrderDeadlines(lease)
+        loop = links.loop
+        self._next_ack = loop.call_at(None, self._send_ack)
+        self._lease_end = loop.call_at(None, self._mark_silent)
+        """When the agent has certainly ended its tasks; never if it has no lease, or was never up.
+        If it has none and broke the protocol: when it is not waited for any more."""
+        self._silence = loop.call_at(None, self._on_silence)
+        """When the link counts as lost unless a heartbeat comes first."""
+        self._deadlines = OrderDeadlines(loop, lease, self._on_late)
         self.reports = ReportReceiver(
             *(self.link, self.mirror, self._deadlines, links.job_id, self.handle, self.on_fault)
         )
@@ -125,8 +115,6 @@ class Host(LinkUser):
         """Whether it was shut down before it had any task."""
         self._shutdown: protocol.Shutdown | None = None
         """The last one that was ordered."""
-        self._last_heartbeat: float | None = None
-        """When the agent's lease was renewed last; None: never, or it ends with its link."""
         self._heartbeat_to_acknowledge = 0
         """The number of the last heartbeat from an agent that has not reattached yet."""
         self._attempts = 0
@@ -136,8 +124,6 @@ class Host(LinkUser):
         """Why the link was lost, or why the last attempt to reconnect failed."""
         self._violation: Cause | None = None
         """How the agent broke the protocol; then everything that it sends is ignored."""
-        self._abandon_due: float | None = None
-        """When to stop waiting for the end of such an agent that has no lease."""
         self._death: Cause | None = None
         """How the agent ended, if it did not announce that."""
 
@@ -369,36 +355,26 @@ class Host(LinkUser):
     # Times ---------------------------------------------------------------------------------
 
     def before_wait(self) -> None:
-        """Send as much of the files as the link takes now, and wait for the next deadline."""
-        state, connection, sender = self.link.state, self.link.connection, self._file_sender
-        is_up = state is LinkState.UP and not self.reports.is_replaying
+        """Send as much of the files as the link takes now."""
+        connection, sender = self.link.connection, self._file_sender
+        is_up = self.link.state is LinkState.UP and not self.reports.is_replaying
         if sender is not None and connection is not None and is_up:
             sender.send(connection.channel)
             if sender.failure is not None:
                 from distrun.agent.protocol.file_messages import FilesRefused
 
                 self._file_sender = None
-                self._observer.on_report(self, FilesRefused(sender.failure, time.time()))
-        dues = [None if connection is None else connection.channel.ack_due]
-        if state in _AFTER_HELLO and not self.has_announced_exit:
-            dues += [self._lease_ends_at, self._deadlines.first]
-            dues += [self._lost_at] if state is LinkState.UP else []
-        self._alarm.move(min((due for due in dues if due is not None), default=None))
+                self._pool.on_report(self, FilesRefused(sender.failure, time.time()))
+        self._next_ack.move(None if connection is None else connection.channel.ack_due)
 
-    def _on_alarm(self) -> None:
-        """Handle the deadlines that have passed."""
-        self.link.touch()
+    def _send_ack(self) -> None:
         if self.link.connection is not None:
+            self.link.touch()
             self.link.connection.channel.send_due_ack()
-        if self.link.state not in _AFTER_HELLO or self.has_announced_exit:
-            return
-        if _has_passed(self._lease_ends_at):
-            self._mark_silent()
-            return
-        if self.link.state is LinkState.UP and _has_passed(self._lost_at):
+
+    def _on_silence(self) -> None:
+        if not self._is_lease_over:
             self._handle_link_loss(Cause(Code.HEARTBEAT_MISSING))
-        if self.link.state in _AFTER_HELLO:
-            self._check_deadlines()
 
     def on_expired(self) -> None:
         if self.has_announced_exit:
@@ -413,28 +389,15 @@ class Host(LinkUser):
             self._handle_link_loss(Cause(Code.SSH_NOT_ENDED))
 
     @property
-    def _lost_at(self) -> float | None:
-        """When the link counts as lost unless a heartbeat comes first."""
-        if self._last_heartbeat is None or self.reach.lifetime is not Lifetime.LEASE:
-            return None
-        return self._last_heartbeat + _MISSED_HEARTBEATS * protocol.heartbeat_interval(self._lease)
+    def _is_lease_over(self) -> bool:
+        """Whether the end of the lease follows: this process may have been suspended for longer."""
+        return self._lease_end.when is not None and self._lease_end.when <= self._links.loop.now()
 
-    @property
-    def _lease_ends_at(self) -> float | None:
-        """When the agent has certainly ended its tasks; None: never, or it was never up.
-
-        An agent without a lease that broke the protocol is not waited for without end.
-        """
-        if self._last_heartbeat is None or self._lease is None:
-            return self._abandon_due
-        return self._last_heartbeat + self._lease
-
-    def _check_deadlines(self) -> None:
-        """Ignore an agent from now on if it did not execute an order in time."""
-        expired = self._deadlines.pop_expired()
-        if expired is None:
+    def _on_late(self, name: str, task: str) -> None:
+        """Ignore an agent from now on: it did not execute an order in time."""
+        if self._is_lease_over:
             return
-        name, task = expired
+        self.link.touch()
         seconds = self._deadlines.seconds_for(name)
         if name not in ENDS:
             cause = Cause(Code.ORDER_NOT_ANSWERED, name=name, task=task, seconds=seconds)
@@ -453,9 +416,9 @@ class Host(LinkUser):
         """Ignore an agent from now on: it broke the protocol. Its lease is not renewed any more."""
         self._violation, self.link.is_ignored = cause, True
         if self._lease is None:
-            self._abandon_due = time.monotonic() + self._deadlines.seconds_for("")
+            self._lease_end.move(self._links.loop.now() + self._deadlines.seconds_for(""))
         self._deadlines.clear()
-        self._observer.on_report(self, protocol.Fault(cause, time.time()))
+        self._pool.on_report(self, protocol.Fault(cause, time.time()))
         if connection is None or connection is not self.link.connection:
             return
         if self.link.state is LinkState.CONNECTING:
@@ -490,7 +453,7 @@ class Host(LinkUser):
         if handler is not None:
             handler(self, connection, message)
         else:
-            self._observer.on_report(self, message)
+            self._pool.on_report(self, message)
 
     def _on_heartbeat(self, connection: Connection, message: protocol.Heartbeat) -> None:
         if self.link.state is LinkState.RECONNECTING:
@@ -506,6 +469,7 @@ class Host(LinkUser):
     def _on_exiting(self, _: Connection, message: protocol.AgentExiting) -> None:
         if not self.has_announced_exit:
             self.has_announced_exit = True
+            self._wait_for_nothing()
             self.link.limit(_ANNOUNCED_EXIT_SECONDS)
             self.preserved_folder = message.preserved
             if self._copy_key:
@@ -519,11 +483,11 @@ class Host(LinkUser):
         self.agent_pid = message.pid
         self.token, self.folder = message.token, message.folder
         self._on_up()
-        self._observer.on_report(self, message)
+        self._pool.on_report(self, message)
 
     def _on_started(self, _: Connection, message: protocol.TaskStarted) -> None:
         at = self.mirror.offset_in_copy(message.task, message.log_start)
-        self._observer.on_report(self, message._replace(log_start=at))
+        self._pool.on_report(self, message._replace(log_start=at))
 
     def _on_agent_fault(self, connection: Connection, message: protocol.Fault) -> None:
         cause, variable = message.cause, folder_variable(self.reach)
@@ -537,13 +501,19 @@ class Host(LinkUser):
 
     def _report_fault(self, connection: Connection, fault: protocol.Fault, cause: Cause) -> None:
         """Report why the agent cannot continue; messages that have waited for that follow."""
-        self._observer.on_report(self, fault._replace(cause=cause))
+        self._pool.on_report(self, fault._replace(cause=cause))
         if connection is self.link.connection:
             self.reports.receive_held(connection)
 
     def _record_heartbeat(self) -> None:
-        if self._lease != 0:
-            self._last_heartbeat = time.monotonic()
+        if self._lease == 0 or self.has_announced_exit:
+            return
+        now = self._links.loop.now()
+        if self._lease is not None:
+            self._lease_end.move(now + self._lease)
+        if self.reach.lifetime is Lifetime.LEASE:
+            interval = protocol.heartbeat_interval(self._lease)
+            self._silence.move(now + _MISSED_HEARTBEATS * interval)
 
     def _on_up(self) -> None:
         seconds = _ANNOUNCED_EXIT_SECONDS if self.has_announced_exit else None
@@ -570,7 +540,7 @@ class Host(LinkUser):
         for number, order in self._outbox.after(message.last):
             connection.channel.send(order, number)
         if was_lost:
-            self._observer.on_event(LinkRestored(at=time.time(), host=self.name))
+            self._pool.on_event(LinkRestored(at=time.time(), host=self.name))
 
     def _follow_logs(self, connection: Connection) -> None:
         """Have the agent send its logs: with the first order, before which there is no log."""
@@ -603,9 +573,10 @@ class Host(LinkUser):
             return
         if self.reach.lifetime is Lifetime.LEASE:
             self.link.lose(was_silent=cause.code is Code.HEARTBEAT_MISSING)
+            self._silence.cancel()
             self._deadlines.pause()
             self._heartbeat_to_acknowledge = 0
-        elif self._lease_ends_at is not None and (
+        elif self._lease_end.when is not None and (
             cause.code is Code.SLURM_NODE_FAILED or cause.signal
         ):
             # Nobody knows that it has ended: its node is cut off, or its client was killed. It is
@@ -616,11 +587,17 @@ class Host(LinkUser):
             self._mark_gone(cause)
             return
         self._loss = cause
-        self._observer.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
+        self._pool.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
+
+    def _wait_for_nothing(self) -> None:
+        self._deadlines.clear()
+        self._lease_end.cancel()
+        self._silence.cancel()
 
     def _mark_unreachable(self, cause: Cause) -> None:
+        self._wait_for_nothing()
         self.link.end()
-        self._observer.on_unreachable(self, cause)
+        self._pool.on_unreachable(self, cause)
 
     def _mark_silent(self) -> None:
         if self._lease is None:
@@ -633,8 +610,9 @@ class Host(LinkUser):
         self._mark_gone(self._death or Cause(Code.AGENT_GONE, within=self._known_loss))
 
     def _mark_gone(self, cause: Cause) -> None:
+        self._wait_for_nothing()
         self.link.end()
-        self._observer.on_gone(self, cause)
+        self._pool.on_gone(self, cause)
 
     _handlers: ClassVar[dict[type[Report], Callable[[Host, Connection, Any], None]]] = {
         protocol.Heartbeat: _on_heartbeat,
@@ -646,7 +624,3 @@ class Host(LinkUser):
         protocol.TaskStarted: _on_started,
         protocol.Fault: _on_agent_fault,
     }
-
-
-def _has_passed(due: float | None) -> bool:
-    return due is not None and due <= time.monotonic()
