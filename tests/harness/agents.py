@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
 import psutil
 import pytest
@@ -26,17 +27,28 @@ from harness.waiting import wait_until
 
 R = TypeVar("R")
 
+
+def with_stub(stub: str, command: list[str]) -> list[str]:
+    """The command of an agent with other first words of Python; `{module}` is the agent's."""
+    at = command.index("-c") + 1
+    return [*command[:at], stub.format(module="distrun.agent.main"), *command[at + 1 :]]
+
+
 TIMEOUT = 60.0
+ChangedCommand = Callable[[list[str]], list[str]]
+"""Returns the command that starts an agent as a test needs it."""
 PLAIN_PYTHON = [sys.executable, "-I", "-S"]
 
 
 class Host:
     """An agent and what it has said; `job_id` is in its tasks' environment."""
 
-    def __init__(self, folder: Path, job_id: str, command: Callable[..., list[str]]) -> None:
+    def __init__(self, folder: Path, job_id: str, changed: ChangedCommand) -> None:
         self.folder = folder
         self.job_id = job_id
-        self.link = local.LocalReach(command).open(job_id, Login(Purpose.AGENT))
+        usual = local.isolated_python
+        with mock.patch.object(local, "isolated_python", lambda *args: changed(usual(*args))):
+            self.link = local.LocalReach().open(job_id, Login(Purpose.AGENT))
         self.said: list[Any] = []
         self.seqs: list[int] = []
         self._unseen: collections.deque[Any] = collections.deque()
@@ -149,9 +161,9 @@ class MakeHost:
         *,
         configured: bool = True,
         job_id: str = "job-a",
-        command: Callable[..., list[str]] = local.isolated_python,
+        changed: ChangedCommand = list,
     ) -> Host:
-        host = Host(self._folder / f"logs {len(self.hosts)} 'of' it\n", job_id, command)
+        host = Host(self._folder / f"logs {len(self.hosts)} 'of' it\n", job_id, changed)
         self.hosts.append(host)
         if configured:
             host.configure()

@@ -10,6 +10,7 @@ import pytest
 from distrun.agent.main import connection_addresses
 from distrun.agent.protocol import PROTOCOL, Code, Hello
 from distrun.spec.addresses import is_loopback
+from distrun.supervisor.hosts import addresses
 from distrun.supervisor.hosts.addresses import login_address, own_address
 from distrun.supervisor.hosts.local import LocalReach
 from distrun.supervisor.hosts.report_checker import ReportChecker
@@ -66,13 +67,15 @@ def test_a_job_on_one_host_stays_there() -> None:
 
 @pytest.mark.parametrize("has_route", [True, False])
 @pytest.mark.parametrize("other", [TUNNEL, PIPE], ids=["tunnel", "pipe"])
-def test_this_machine_is_never_localhost_beside_others(other: Hello, has_route: bool) -> None:
+def test_this_machine_is_never_localhost_beside_others(
+    other: Hello, has_route: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = dialled(local=LOCAL, other=other)
     own = found["local"]
     if not has_route:
-        own = own_address(
-            [LOCAL, other], source_address=lambda _address: None, hostname=lambda: "the-name"
-        )
+        monkeypatch.setattr(addresses, "_source_address", lambda _: None)
+        monkeypatch.setattr(socket, "gethostname", lambda: "the-name")
+        own = own_address([LOCAL, other])
     assert own is not None
     assert not is_loopback(own)
     assert has_route or own == "the-name"
@@ -80,8 +83,12 @@ def test_this_machine_is_never_localhost_beside_others(other: Hello, has_route: 
 
 
 @pytest.mark.parametrize("seen_from", ["224.0.0.1", "::", "127.0.0.1", "fe80::1%lo", "192.0.2.7"])
-def test_a_host_cannot_choose_the_address_of_this_machine(seen_from: str) -> None:
-    own = own_address([hello("gpu1", "198.18.0.3", seen_from)], source_address=lambda _: "10.1.1.1")
+def test_a_host_cannot_choose_the_address_of_this_machine(
+    seen_from: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, route = addresses._source_address, {"198.18.0.3": "10.1.1.1"}
+    monkeypatch.setattr(addresses, "_source_address", lambda to: route.get(to) or real(to))
+    own = own_address([hello("gpu1", "198.18.0.3", seen_from)])
     assert own == "10.1.1.1"
 
 

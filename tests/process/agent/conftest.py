@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from distrun.supervisor.hosts import local
-from harness.agents import Host, MakeHost
+from harness.agents import Host, MakeHost, with_stub
 from harness.pythons import python38
 
 
@@ -38,11 +37,11 @@ def patient_host(make_host: MakeHost) -> Host:
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; "
         "from distrun.agent.tasks import task; task.KILL_GRACE = 3600.0; main()"
     )
-    return make_host(command=partial(local.isolated_python, stub=stub))
+    return make_host(changed=partial(with_stub, stub))
 
 
 @pytest.fixture
 def any_host(make_host: MakeHost) -> Host:
     """An agent on the oldest Python that remote hosts may have, or on this one without it."""
     python = python38() or sys.executable
-    return make_host(command=partial(local.isolated_python, python=python))
+    return make_host(changed=lambda command: [python, *command[1:]])

@@ -21,7 +21,7 @@ from distrun.agent.tasks.gpu_usage import GpuUsage
 from distrun.supervisor.hosts import local
 from distrun.supervisor.hosts.reach import Login, Purpose
 from distrun.supervisor.hosts.ssh import open_connection
-from harness.agents import MakeHost, script
+from harness.agents import MakeHost, script, with_stub
 
 # An agent that can make no process while there is a file `full` beside it.
 FULL = """\
@@ -70,7 +70,7 @@ def test_an_agent_that_can_start_nothing_keeps_nothing_open(
 ) -> None:
     full = tmp_path / "full"
     stub = FULL.format(full=str(full))
-    host = make_host(command=partial(local.isolated_python, stub=stub))
+    host = make_host(changed=partial(with_stub, stub))
     notify = {"notify": True}
     host.run("worker:0", "true", **notify)
     host.expect(protocol.TaskEnded)

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 from distrun.agent import protocol
-from distrun.supervisor.hosts import local
 from harness.agents import TIMEOUT, Host, MakeHost, script
 from harness.requirements import AS_ROOT, skip
 from harness.waiting import wait_until
@@ -33,10 +32,8 @@ def test_logs_are_indexed_without_inotify_too(make_host: MakeHost) -> None:
         skip("user namespaces cannot be made here", AS_ROOT)
     setting = 'echo 0 > /proc/sys/user/max_inotify_watches && exec "$@"'
 
-    def command(*args: str) -> list[str]:
-        return ["unshare", "-Ur", "sh", "-c", setting, "sh", *local.isolated_python(*args)]
-
-    host = make_host(command=command)
+    unshare = ["unshare", "-Ur", "sh", "-c", setting, "sh"]
+    host = make_host(changed=lambda command: [*unshare, *command])
     host.run("worker:0", "sh", "-c", "echo ready; exec sleep 60")
     index = host.folder / "worker-0.idx"
     wait_until(lambda: index.stat().st_size > 0, timeout=TIMEOUT)

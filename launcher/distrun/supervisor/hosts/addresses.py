@@ -43,7 +43,8 @@ def login_address(hello: Hello, hosts: int, own: Callable[[], str | None]) -> st
 def _source_address(address: str) -> str | None:
     """Return this machine's address on the route to that one."""
     try:
-        with socket.socket(_address_family(address), socket.SOCK_DGRAM) as probe:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((address, _ANY_PORT))
             name: str = probe.getsockname()[0]
     except OSError:
@@ -51,12 +52,7 @@ def _source_address(address: str) -> str | None:
     return _unless_loopback(name)
 
 
-def own_address(
-    hellos: Collection[Hello],
-    *,
-    source_address: Callable[[str], str | None] = _source_address,
-    hostname: Callable[[], str] = socket.gethostname,
-) -> str | None:
+def own_address(hellos: Collection[Hello]) -> str | None:
     """Return this machine's address as other hosts reach it; None if there is none.
 
     It is the address from which a host saw the login, if this machine has it. Otherwise it is this
@@ -67,10 +63,10 @@ def own_address(
         if hello.seen_from and _is_own(hello.seen_from):
             return hello.seen_from
     for address in (*(hello.address for hello in others), *_FAR_AWAY):
-        source = source_address(address)
+        source = _source_address(address)
         if source is not None:
             return source
-    return _unless_loopback(hostname())
+    return _unless_loopback(socket.gethostname())
 
 
 def _is_reachable(hello: Hello) -> bool:
@@ -99,10 +95,6 @@ def parse_ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 def _unless_loopback(name: str) -> str | None:
     return name if name and not is_loopback(name) else None
-
-
-def _address_family(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def _is_own(address: str) -> bool:

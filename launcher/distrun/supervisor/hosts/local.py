@@ -46,14 +46,12 @@ _STUB = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import m
 _WITHOUT_WORKING_FOLDER = "import sys; sys.path[:] = filter(None, sys.path); "
 
 
-def isolated_python(
-    module: str, *args: str, python: str = sys.executable, stub: str = _STUB
-) -> list[str]:
+def isolated_python(module: str, *args: str) -> list[str]:
     """Return a command that runs `main` of a module of distrun that needs no other package.
 
     It starts in 10 ms, and neither the working folder nor PYTHON* variables affect it.
     """
-    return [python, "-I", "-S", "-c", stub.format(module=module), SOURCES, *args]
+    return [sys.executable, "-I", "-S", "-c", _STUB.format(module=module), SOURCES, *args]
 
 
 def python_with_packages(program: str, *args: str) -> list[str]:
@@ -116,17 +114,9 @@ def _restore_descriptor_limit() -> None:
 
 
 class LocalReach(Reach):
-    """This machine. Its agent ends with the link, so a lost link is never reconnected.
-
-    Args:
-        command: returns the command that runs `main` of a module with arguments. Default:
-            :func:`isolated_python`, or a fork of a supervisor.
-    """
+    """This machine. Its agent ends with the link, so a lost link is never reconnected."""
 
     lifetime = Lifetime.SUPERVISOR
-
-    def __init__(self, command: Callable[..., list[str]] | None = None) -> None:
-        self._command = command
 
     def open(self, job_id: str, login: Login) -> Connection:  # noqa: ARG002 - always for an agent
         global _agent
@@ -141,23 +131,12 @@ class LocalReach(Reach):
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                started = self._start(job_id, theirs.fileno())
+                started = _start(job_id, theirs.fileno())
             except OSError as error:
                 ours.close()
                 cause = Cause(Code.AGENT_NOT_STARTED, errno=error.errno or 0)
                 raise CauseError(cause) from error
         return _connection(started, ours)
-
-    def _start(self, job_id: str, stream: int) -> Process:
-        if self._command is None and _inherited_limit is not None:
-            return _fork(f"distrun: agent of {job_id}", stream, _restore_descriptor_limit, job_id)
-        command = self._command or isolated_python
-        return subprocess.Popen(
-            command(_AGENT, "agent", job_id),
-            stdin=stream,
-            stdout=stream,
-            env={**os.environ, "DISTRUN_JOB_ID": job_id},
-        )
 
     def describe(self, hello: Hello) -> HostView:
         return HostView(hello, has_files=True, has_python=True)
@@ -169,6 +148,18 @@ class LocalReach(Reach):
         if status in FORK_ERRORS and not was_up:
             return Cause(Code.AGENT_NOT_STARTED, errno=status), False
         return agent_exited(status or 0), False
+
+
+def _start(job_id: str, stream: int) -> Process:
+    """Start an agent that serves a socket: below a supervisor, a fork."""
+    if _inherited_limit is not None:
+        return _fork(f"distrun: agent of {job_id}", stream, _restore_descriptor_limit, job_id)
+    return subprocess.Popen(
+        isolated_python(_AGENT, "agent", job_id),
+        stdin=stream,
+        stdout=stream,
+        env={**os.environ, "DISTRUN_JOB_ID": job_id},
+    )
 
 
 def _connection(process: Process, stream: socket.socket) -> Connection:
