@@ -12,7 +12,7 @@ from distrun.agent.linux import syscalls
 from distrun.agent.linux.holes import hole_size
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Cause, Code
-from distrun.job.folder import late_log_name, log_name, task_of_log
+from distrun.job.folder import LOG_SUFFIX, late_log_name, log_name, task_of_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,29 +37,27 @@ class LogMirror:
         self.sizes: dict[str, int] = {}
         """How many bytes of each file of the host are here."""
         self._starts: dict[str, int] = {}
-        """Where the log on the host begins in its copy, if an earlier agent has begun that."""
-        self._shifts: dict[str, int] = {}
-        """By index: the same, for the sizes in it."""
+        """Where the log on the host begins in its copy, if an earlier agent has begun that. The
+        sizes in its index are changed by as much."""
         self._resumed: dict[str, int] = {}
         """How many bytes of the logs of an earlier supervisor were here at first."""
-        self._files: dict[str, str] = {}
-        """The names of the copies that are not called like the files of the host."""
+        self._late: dict[str, str] = {}
+        """The names of the copies of logs that are not called like the logs of the host."""
         self._pending: dict[str, bytes] = {}
-        """By such an index: the part of its next record that has arrived."""
+        """By log: the part of the next record of its index that has arrived."""
         self.final_sizes: dict[str, int | None] = {}
         """The size of each log once its task has ended; None: it may grow."""
         self.failure: Cause | None = None
         """Why the copies cannot become complete."""
 
     def add(self, log: str) -> None:
-        """Copy this log and its index from now on; parts of other files are ignored."""
+        """Copy this log and its index from now on."""
         index = _index_of(log)
-        if log not in self.sizes or log in self._files:
-            self._files.pop(log, None)
-            self._files.pop(index, None)
+        if log not in self.sizes or log in self._late:
+            self._late.pop(log, None)
             with contextlib.suppress(OSError):
                 size = (self._folder / log).stat().st_size
-                self._starts[log] = self._shifts[index] = size - self.sizes.get(log, 0)
+                self._starts[log] = size - self.sizes.get(log, 0)
         self.sizes.setdefault(log, 0)
         self.final_sizes[log] = None
         self.sizes.setdefault(index, 0)
@@ -79,7 +77,7 @@ class LogMirror:
             if self.sizes[log] > size:
                 record = INDEX_RECORD.pack(time.time(), self._starts[log] + self.sizes[log])
                 with contextlib.suppress(OSError):
-                    self._append(_index_of(log), 0, record, 0)
+                    self._append(_index_of(log), record)
 
     def add_late(self, log: str, start: int, size: int, at: float, index_size: int = 0) -> None:
         """Add the rest of a log, in files of its own: other output follows in the copy.
@@ -94,10 +92,9 @@ class LogMirror:
             index_size: how many bytes of the index are there.
         """
         index = _index_of(log)
-        name = late_log_name(log, start + size, int(at * 1e9))
+        self._late[log] = name = late_log_name(log, start + size, int(at * 1e9))
         file = self._folder / name
-        self._files[log], self._files[index] = name, _index_of(name)
-        self._starts[log] = self._shifts[index] = -size
+        self._starts[log] = -size
         self.sizes[log] = size + (file.stat().st_size if file.exists() else 0)
         file.with_suffix(INDEX_SUFFIX).unlink(missing_ok=True)  # it is sent again from there
         self.sizes[index] = index_size // INDEX_RECORD.size * INDEX_RECORD.size
@@ -106,28 +103,23 @@ class LogMirror:
     def add_late_of(self, mirror: LogMirror, at: float) -> None:
         """Add the rests of all logs of another mirror: see :meth:`add_late`."""
         for log in mirror.final_sizes:
-            if log in mirror._files:
-                self._continue_late(log, mirror)
+            index = _index_of(log)
+            if log not in mirror._late:
+                start = mirror._starts.get(log, 0)
+                self.add_late(log, start, mirror.sizes[log], at, mirror.sizes[index])
                 continue
-            start, index_size = mirror._starts.get(log, 0), mirror.sizes[_index_of(log)]
-            self.add_late(log, start, mirror.sizes[log], at, index_size)
-
-    def _continue_late(self, log: str, mirror: LogMirror) -> None:
-        """Continue the late files of another mirror."""
-        self._starts[log], self.final_sizes[log] = mirror._starts[log], None
-        for name in (log, _index_of(log)):
-            self._files[name], self.sizes[name] = mirror._files[name], mirror.sizes[name]
-        index = _index_of(log)
-        self._shifts[index] = mirror._shifts[index]
-        self._pending[index] = mirror._pending.get(index, b"")
+            self._late[log], self._starts[log] = mirror._late[log], mirror._starts[log]
+            self.sizes[log], self.sizes[index] = mirror.sizes[log], mirror.sizes[index]
+            self._pending[log] = mirror._pending.get(log, b"")
+            self.final_sizes[log] = None
 
     def final_size(self, log: str) -> int | None:
         """Return the size of a log on the host; None: it may grow, or its rest is set aside."""
-        return None if log in self._files else self.final_sizes.get(log)
+        return None if log in self._late else self.final_sizes.get(log)
 
     def is_awaited(self, log: str, size: int) -> bool:
         """Whether the rest of a log, up to this size on the host, is to come into its copy."""
-        is_here = log in self._files or self.sizes[log] >= size
+        is_here = log in self._late or self.sizes[log] >= size
         return self.failure is None and not is_here
 
     def offset_in_copy(self, task: str, offset: int) -> int:
@@ -139,16 +131,14 @@ class LogMirror:
 
         This lasts until the log is added again. `at`: the present time (Unix seconds).
         """
-        if log in self._files:
+        if log in self._late:
             return
         index = _index_of(log)
-        index_size = self.sizes[index]
-        pending = self._pending.get(index, b"")
-        if not self._shifts.get(index):
-            pending = self._cut_record(index, index_size % INDEX_RECORD.size)
-        self.add_late(log, self._starts.get(log, 0), self.sizes[log], at, index_size)
+        index_size, start = self.sizes[index], self._starts.get(log, 0)
+        if not start:
+            self._pending[log] = self._cut_record(index, index_size % INDEX_RECORD.size)
+        self.add_late(log, start, self.sizes[log], at, index_size)
         self.sizes[index] = index_size
-        self._pending[index] = pending
 
     def _cut_record(self, index: str, size: int) -> bytes:
         """Remove and return the first bytes of a record from the end of an index."""
@@ -177,12 +167,11 @@ class LogMirror:
 
     def write(self, part: LogData) -> bool:
         """Append a part to its copy, unless it is there already. Returns False if it is lost."""
-        size = self.sizes.get(part.name)
         if self.failure is not None:
             return False
-        if size is None:
-            return True
-        is_limited = self.limit is not None and part.name in self.final_sizes
+        size = self.sizes[part.name]
+        is_log = part.name in self.final_sizes
+        is_limited = self.limit is not None and is_log
         if part.offset > size and not is_limited:
             self.failure = Cause(Code.LOG_PART_MISSING, path=part.name)
             return False
@@ -191,8 +180,11 @@ class LogMirror:
         at = start + self._starts.get(part.name, 0)
         dropped = hole_size(at + len(fresh), self.limit) if is_limited else 0
         try:
-            block = self._shifted(part.name, fresh)
-            self._append(part.name, at, block, max(dropped, at if start > size else 0))
+            if is_log:
+                late = self._late.get(part.name, part.name)
+                self._append(late, fresh, at, max(dropped, at if start > size else 0))
+            else:
+                self._append_to_index(part.name, fresh)
         except (OSError, OverflowError) as error:
             errno = getattr(error, "errno", EFBIG)
             self.failure = Cause(Code.LOG_COPY_NOT_WRITTEN, path=part.name, errno=errno)
@@ -200,23 +192,23 @@ class LogMirror:
         self.sizes[part.name] = start + len(fresh)
         return True
 
-    def _shifted(self, name: str, fresh: bytes) -> bytes:
-        """Return a part of a file as its copy has it: the sizes in an index are the copy's."""
-        shift, pending = self._shifts.get(name, 0), self._pending.get(name, b"")
-        if not shift and not pending:
-            return fresh
-        block = pending + fresh
-        whole = len(block) - len(block) % INDEX_RECORD.size
-        self._pending[name] = block[whole:]
-        records = INDEX_RECORD.iter_unpack(block[:whole])
-        # A hostile host may send the largest number that there is.
-        sizes = ((when, max(0, min(shift + size, _LARGEST_SIZE))) for when, size in records)
-        return b"".join(INDEX_RECORD.pack(*each) for each in sizes)
+    def _append_to_index(self, index: str, fresh: bytes) -> None:
+        """Write a part of an index with the sizes that the log has in its copy."""
+        log = index.removesuffix(INDEX_SUFFIX) + LOG_SUFFIX
+        shift, pending = self._starts.get(log, 0), self._pending.get(log, b"")
+        if shift or pending:
+            block = pending + fresh
+            whole = len(block) - len(block) % INDEX_RECORD.size
+            self._pending[log] = block[whole:]
+            records = INDEX_RECORD.iter_unpack(block[:whole])
+            # A hostile host may send the largest number that there is.
+            sizes = ((when, max(0, min(shift + size, _LARGEST_SIZE))) for when, size in records)
+            fresh = b"".join(INDEX_RECORD.pack(*each) for each in sizes)
+        self._append(_index_of(self._late.get(log, log)), fresh)
 
-    def _append(self, name: str, start: int, fresh: bytes, dropped: int) -> None:
+    def _append(self, file: str, fresh: bytes, start: int = 0, dropped: int = 0) -> None:
         """Write at the end of a copy, from `start` on; its first `dropped` bytes become a hole."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-        file = self._files.get(name, name)
         descriptor = open_regular(self._folder / file, flags)
         try:
             if dropped > self._dropped.get(file, 0):
