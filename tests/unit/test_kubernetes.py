@@ -279,6 +279,9 @@ def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(
     assert "secret" not in (folder.path / "token").read_text()
     batch = not_none(folder.batch_job())
     assert batch.is_released
+    source = batch_job._sources[folder.job_id]
+    assert isinstance(source, batch_job._Source)
+    source.close()
 
 
 def test_only_what_is_known_to_have_ended_counts_as_ended() -> None:

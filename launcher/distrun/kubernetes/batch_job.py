@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 import re
-import select
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -241,53 +241,44 @@ class _Source:
         place = (manifest.base_of(folder.job_id), folder_in_pod(folder.job_id))
         # Here, it is the one that the job was submitted with.
         self.kept = [*NOT_COPIED, *([folder.resolved_spec_file.name] if batch.is_own else [])]
-        self._process = subprocess.Popen(
-            in_pod(batch, "send", *place, folder.events_file.name, *self.kept),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,
-        )
-        assert self._process.stdin is not None  # noqa: S101 - it was asked for
-        self._input = self._process.stdin.fileno()
-        os.set_blocking(self._input, False)
-        self._buffer = bytearray()
+        command = in_pod(batch, "send", *place, folder.events_file.name, *self.kept)
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(_ANSWER_SECONDS)
+        with theirs, contextlib.ExitStack() as undo:
+            undo.callback(self._socket.close)
+            self._process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            undo.pop_all()
+        self._answers = self._socket.makefile("rb")
         atexit.register(self._process.kill)
 
     def ask(self, known: dict[str, list[int]]) -> None:
-        rest = json.dumps(known).encode() + b"\n"
-        while rest:
-            if not select.select([], [self._input], [], _ANSWER_SECONDS)[1]:
-                raise TimeoutError
-            rest = rest[os.write(self._input, rest) :]
+        self._socket.sendall(json.dumps(known).encode() + b"\n")
 
     def read(self, size: int | None = None) -> bytes:
         """Return so many bytes, or a line. Raises OSError, EOFError, ValueError: there are none."""
-        assert self._process.stdout is not None  # noqa: S101 - it was asked for
-        if size is not None and not 0 <= size <= _MOST_BYTES:
+        if size is None:
+            found = self._answers.readline(_LONGEST_HEADER)
+            is_whole = found.endswith(b"\n")
+        elif 0 <= size <= _MOST_BYTES:
+            found = self._answers.read(size)
+            is_whole = len(found) == size
+        else:
             raise ValueError(size)
-        while True:
-            end = self._buffer.find(b"\n") + 1 if size is None else size
-            if len(self._buffer) >= end and (end or size == 0):
-                found = bytes(self._buffer[:end])
-                del self._buffer[:end]
-                return found
-            if size is None and len(self._buffer) > _LONGEST_HEADER:
-                raise ValueError(len(self._buffer))
-            if not select.select([self._process.stdout], [], [], _ANSWER_SECONDS)[0]:
-                raise TimeoutError
-            block = os.read(self._process.stdout.fileno(), 1 << 16)
-            if not block:
-                raise EOFError
-            self._buffer += block
+        if not is_whole:
+            raise EOFError
+        return found
 
     def close(self) -> None:
         atexit.unregister(self._process.kill)
         self._process.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._answers.close()
+        self._socket.close()
         self._process.wait()
 
 

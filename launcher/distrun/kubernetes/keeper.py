@@ -78,7 +78,7 @@ class Keeper:
         self._loop.watch_signals((signal.SIGTERM, signal.SIGCHLD), self._on_signals)
         self._loop.checks.append(self._answer_all)
         self._deadline = self._loop.call_at(None, self._fail_late)
-        self._next_watch = self._loop.call_at(None, self._watch_again)
+        self._next_watch = self._loop.call_at(None, self._start_watch)
         self._next_look = self._loop.call_at(None, self._look_for_pods)
         self._ends = False
         self._is_released = False
@@ -242,11 +242,9 @@ class Keeper:
             kubectl.run([*self._kubectl, "create", "-f", "-"], json.dumps(job))
             self._jobs[pods.name_of(job)] = shape
 
-    def _watch_again(self) -> None:
-        if self._is_created and self._watch is None:
-            self._start_watch()
-
     def _start_watch(self) -> None:
+        if self._watch is not None:
+            return
         label = f"{pods.LABEL_OF_JOB}={self._name}"
         command = [*self._kubectl, "get", "pods", "-l", label, "-o", "json"]
         try:
@@ -305,8 +303,7 @@ class Keeper:
             self._wait_for_end(_COMPLETION_SECONDS, self._of_host.values())
         due = time.monotonic() + REMOVAL_SECONDS
         options = ("--ignore-not-found", "--wait=false")
-        if self._watch is None:
-            self._start_watch()
+        self._start_watch()
         while True:
             try:
                 kubectl.run([*self._kubectl, "delete", "job", *self._jobs, *options])
@@ -320,6 +317,7 @@ class Keeper:
         if left:
             print(f"not ended yet: {', '.join(left)}", file=sys.stderr)  # noqa: T201 - its log
         self._is_created = False
+        self._next_watch.cancel()
         self._pods.clear()
         self._of_host.clear()
 

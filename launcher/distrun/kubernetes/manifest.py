@@ -73,27 +73,29 @@ def _job(spec: Spec, job_id: str, name: str, shape: str) -> dict[str, Any]:
     template = _pod(spec, settings, labels)
     for overlay in (settings.pod, *own):
         template = _merge(template, json.loads(overlay))
-    job: dict[str, Any] = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": name,
-            "labels": {**labels, **queue},
-            "annotations": {"distrun/job": job_id},
-            **owner,
-        },
-        "spec": {
-            "parallelism": count,
-            "completions": count,
-            "backoffLimit": _MOST_REPLACEMENTS,
-            "ttlSecondsAfterFinished": _KEPT_SECONDS,
-            "template": template,
-        },
-    }
+    job = _manifest(name, {**labels, **queue}, job_id, template, _MOST_REPLACEMENTS)
+    job["metadata"].update(owner)
+    job["spec"].update(parallelism=count, completions=count)
     if spec.timeouts.run is not None and spec.timeouts.start is not None:
         limit = spec.timeouts.run + spec.timeouts.start + spec.timeouts.grace + _IDLE_SECONDS
         job["spec"]["activeDeadlineSeconds"] = math.ceil(limit)
     return job
+
+
+def _manifest(
+    name: str, labels: dict[str, str], job_id: str, pod: dict[str, Any], replacements: int
+) -> dict[str, Any]:
+    """Return the manifest of a Job, `replacements` of whose pods may fail."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels, "annotations": {"distrun/job": job_id}},
+        "spec": {
+            "backoffLimit": replacements,
+            "ttlSecondsAfterFinished": _KEPT_SECONDS,
+            "template": pod,
+        },
+    }
 
 
 def _labels(submitted: str | None) -> dict[str, str]:
@@ -149,16 +151,8 @@ def make_supervisor(spec: Spec, job_id: str, name: str) -> dict[str, Any]:
         {"name": "DISTRUN_HOME", "value": f"{base}/home"},
         {"name": "KUBECONFIG", "value": f"{base}/kubeconfig"},
     ]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "labels": labels, "annotations": {"distrun/job": job_id}},
-        "spec": {
-            "backoffLimit": _MOST_REPLACEMENTS if settings.volume_claim is not None else 0,
-            "ttlSecondsAfterFinished": _KEPT_SECONDS,
-            "template": pod,
-        },
-    }
+    replacements = _MOST_REPLACEMENTS if settings.volume_claim is not None else 0
+    return _manifest(name, labels, job_id, pod, replacements)
 
 
 def _pod(spec: Spec, settings: KubernetesSpec, labels: dict[str, str]) -> dict[str, Any]:
