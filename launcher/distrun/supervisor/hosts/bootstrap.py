@@ -145,6 +145,12 @@ del block, inflate
 """
 
 
+_AGENT = """\
+from distrun.agent import main
+main.main_over_ssh({!r}{})
+"""
+
+
 def start_agent(mark: bytes, copy: str = "", *, in_pod: bool = False) -> bytes:
     """Return the input that starts an agent, which writes `mark` before its first message.
 
@@ -153,15 +159,9 @@ def start_agent(mark: bytes, copy: str = "", *, in_pod: bool = False) -> bytes:
         copy: the path of the modules on the host, if it is to start from its own copy.
         in_pod: as for :func:`distrun.agent.main.main_over_ssh`; such a host keeps no copy.
     """
-    names = _agent_modules()
-    if in_pod:
-        start = f"from distrun.agent import main\nmain.main_over_ssh({mark!r}, in_pod=True)\n"
-        return _bootstrap(names, start)
-    if copy:
-        start = f"from distrun.agent import main\nmain.main_over_ssh({mark!r})\n"
-        return _bootstrap(names, start, copy)
-    start = f"from distrun.agent import main\nmain.main_over_ssh({mark!r}, {digest()!r}, modules)\n"
-    return _bootstrap(names, start)
+    keeping = "" if copy else f", {digest()!r}, modules"
+    start = _AGENT.format(mark, ", in_pod=True" if in_pod else keeping)
+    return _bootstrap(_agent_modules(), start, copy=copy)
 
 
 @lru_cache(maxsize=1)
@@ -180,11 +180,8 @@ def start_agent_beside_files(mark: bytes, *arguments: object) -> bytes:
         mark: as for :func:`start_agent`; the answer comes before it.
         arguments: those of :func:`distrun.agent.linux.same_files.announce`.
     """
-    sources = {_SAME_FILES: _source_of(_SAME_FILES)}
-    start = f"sys.meta_path[0].sources.update({sources!r})\n"
-    start += f"from {_SAME_FILES} import announce\nannounce({', '.join(map(ascii, arguments))})\n"
-    start += f"from distrun.agent import main\nmain.main_over_ssh({mark!r})\n"
-    return _bootstrap(_agent_modules(), start)
+    start = _call(_SAME_FILES, "announce", *arguments) + _AGENT.format(mark, "")
+    return _bootstrap(_agent_modules(), start, _SAME_FILES)
 
 
 def reattach(mark: bytes, token: str, job_id: str, attempts: dict[str, int]) -> bytes:
@@ -194,12 +191,8 @@ def reattach(mark: bytes, token: str, job_id: str, attempts: dict[str, int]) -> 
     ended.
     """
     answers = ((NO_AGENT, EXIT_NO_AGENT), (TASKS_ALIVE, EXIT_TASKS_ALIVE))
-    arguments = ", ".join(map(ascii, (mark, token, job_id, attempts, *answers)))
-    # Compiling them would keep a supervisor from its other hosts.
-    sources = {name: _source_of(name) for name in _ORPHANS}
-    start = f"sys.meta_path[0].sources.update({sources!r})\n"
-    start += f"from distrun.agent.reattach import main\nmain({arguments})\n"
-    return _bootstrap(_REATTACH, start)
+    start = _call("distrun.agent.reattach", "main", mark, token, job_id, attempts, *answers)
+    return _bootstrap(_REATTACH, start, *_ORPHANS)
 
 
 def end_former(mark: bytes, *arguments: object) -> bytes:
@@ -210,7 +203,8 @@ def end_former(mark: bytes, *arguments: object) -> bytes:
         arguments: the others of :func:`distrun.agent.former.main`.
     """
     alive = (TASKS_ALIVE, EXIT_TASKS_ALIVE)
-    return _start_instead(_FORMER, mark, *arguments, EXIT_NO_AGENT, alive)
+    start = _call(_FORMER, "main", mark, *arguments, EXIT_NO_AGENT, alive)
+    return _bootstrap(_agent_modules(), start, _FORMER)
 
 
 def send_written(mark: bytes, *arguments: object) -> bytes:
@@ -220,16 +214,12 @@ def send_written(mark: bytes, *arguments: object) -> bytes:
         mark: is written before the first message.
         arguments: the others of :func:`distrun.agent.written_files.main`.
     """
-    return _start_instead(_WRITTEN, mark, *arguments)
+    start = _call(_WRITTEN, "main", mark, *arguments)
+    return _bootstrap(_agent_modules(), start, _WRITTEN)
 
 
-def _start_instead(module: str, *arguments: object) -> bytes:
-    """Return the input that calls `main` of a module which agents are not sent."""
-    # Compiling all modules again would keep a supervisor from its hosts for a second.
-    sources = {module: _source_of(module)}
-    start = f"sys.meta_path[0].sources.update({sources!r})\n"
-    start += f"from {module} import main\nmain({', '.join(map(ascii, arguments))})\n"
-    return _bootstrap(_agent_modules(), start)
+def _call(module: str, function: str, *arguments: object) -> str:
+    return f"from {module} import {function}\n{function}({', '.join(map(ascii, arguments))})\n"
 
 
 def tasks_alive(status: int | None, text: str) -> str:
@@ -266,7 +256,19 @@ def _source_of(name: str) -> bytes:
     return held_package.read(str(_file_of(name)[0]))
 
 
-def _bootstrap(names: tuple[str, ...], start: str, copy: str = "") -> bytes:
+def _bootstrap(names: tuple[str, ...], start: str, *others: str, copy: str = "") -> bytes:
+    """Return the input that runs `start` with some modules.
+
+    Args:
+        names: those that are sent packed.
+        start: a program.
+        others: those that are sent as sources: to compile them would keep a supervisor from its
+            other hosts.
+        copy: as for :func:`start_agent`.
+    """
+    if others:
+        sources = {name: _source_of(name) for name in others}
+        start = f"sys.meta_path[0].sources.update({sources!r})\n{start}"
     modules = _modules(names)
     source = _SENT
     if copy:

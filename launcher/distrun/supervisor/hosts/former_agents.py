@@ -148,9 +148,6 @@ class FormerAgent(LinkUser):
 
     def give_up(self) -> None:
         """Wait no longer, without a call of `on_end`."""
-        self._finish()
-
-    def _finish(self) -> None:
         self._slow.cancel()
         self._stop.cancel()
         if self.link.state is not LinkState.GONE:
@@ -249,7 +246,7 @@ class FormerAgent(LinkUser):
         """The host has said that nothing is left."""
         self.mirror.index_rest()
         self.failure = None
-        self._finish()
+        self.give_up()
         self._on_end(self)
 
     def _retry(self, cause: Cause) -> None:
@@ -266,7 +263,7 @@ class FormerAgent(LinkUser):
             self._tell(cause)
             return
         # Without a lease it had ended before; the login was to make sure.
-        self._finish()
+        self.give_up()
         self._on_end(self)
 
 

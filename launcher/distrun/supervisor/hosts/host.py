@@ -213,15 +213,6 @@ class Host(LinkUser):
             self._dismiss(self.link.connection)
         return self.link.connection
 
-    def find_interruption(self, cause: Cause, follow: Callable[[Cause], None]) -> None:
-        """Call `follow` with why this process gets SIGTERM, if the host's cluster has sent it."""
-        connection = self.link.connection
-        if connection is None or (question := self.reach.question(connection, None, cause)) is None:
-            follow(cause)
-            return
-        found = partial(question.cause, cause)
-        self._links.inquiries.ask(question, lambda answer: follow(found(answer)))
-
     @property
     def attempts(self) -> dict[str, int]:
         """The last attempt of each task that this agent, or a lost one, was ordered to start."""

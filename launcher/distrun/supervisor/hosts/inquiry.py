@@ -66,8 +66,9 @@ class Inquiries:
         self._loop, self._job_id = loop, job_id
         self.kept: tuple[int, ...] = ()
         """Descriptors that the forks need."""
+        self._begun: list[Inquiry] = []
         self._running: dict[str, Inquiry] = {}
-        self._others: list[Inquiry] = []
+        """Those of :meth:`ask`."""
         self._waiting: dict[str, list[OnAnswer]] = {}
         self._answers: dict[str, tuple[float, Any]] = {}
         """When each question was answered (monotonic clock), and the answer."""
@@ -87,9 +88,7 @@ class Inquiries:
             self._waiting[about] = [on_answer]
             follow = partial(self._on_answer, question)
             try:
-                self._running[about] = Inquiry(
-                    self._loop, question.ask, follow, self._job_id, self.kept
-                )
+                self._running[about] = self.begin(question.ask, follow)
             except OSError:
                 follow(to_json(_ask_here(question)))
 
@@ -99,14 +98,12 @@ class Inquiries:
         on_answer: OnAnswer,
         *,
         kept: tuple[int, ...] = (),
-        seconds: float,
+        seconds: float = _SECONDS,
     ) -> Inquiry:
         """Have a function run in a fork for as long as that; see :class:`Inquiry`."""
-        self._others = [each for each in self._others if not each.is_closed]
-        made = Inquiry(
-            self._loop, ask, on_answer, self._job_id, (*self.kept, *kept), seconds=seconds
-        )
-        self._others.append(made)
+        self._begun = [each for each in self._begun if not each.is_closed]
+        made = Inquiry(self._loop, ask, on_answer, self._job_id, (*self.kept, *kept), seconds)
+        self._begun.append(made)
         return made
 
     def forget(self, on_answer: OnAnswer) -> None:
@@ -127,8 +124,7 @@ class Inquiries:
 
     @property
     def pids(self) -> set[int]:
-        found = (*self._running.values(), *self._others)
-        return {each.pid for each in found if not each.is_closed}
+        return {each.pid for each in self._begun if not each.is_closed}
 
     def _on_answer(self, question: Question, found: Any) -> None:
         about, answer = question.about, None
@@ -162,8 +158,8 @@ class Inquiry:
         ask: Callable[[], Any],
         on_answer: OnAnswer,
         job_id: str,
-        kept: tuple[int, ...] = (),
-        seconds: float = _SECONDS,
+        kept: tuple[int, ...],
+        seconds: float,
     ) -> None:
         self._loop = loop
         self._on_answer = on_answer

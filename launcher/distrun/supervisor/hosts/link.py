@@ -11,12 +11,10 @@ So attempts alternate between the shared connection and one of their own. An att
 the shared one has less time.
 """
 
-# ruff: noqa: ARG002 - all users of a link have the same methods
-
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
@@ -66,7 +64,7 @@ _TRANSITIONS = {
 _LOGGING_IN = (LinkState.CONNECTING, LinkState.RECONNECTING)
 
 
-class LinkUser(Protocol):
+class LinkUser:
     """Decides what a link is for, and what follows from what happens to it.
 
     Classes derive from it and override what concerns them.
@@ -74,13 +72,13 @@ class LinkUser(Protocol):
 
     def log_in(self, attempt: Attempt) -> Connection:
         """Start a login. Raises CauseError: there can be no such process."""
+        raise NotImplementedError
 
     def on_not_started(self, cause: Cause) -> None:
         """There could be no such process."""
 
     def on_login(self, connection: Connection) -> None:
         """Send what the login begins with, which may be slow: others have been started by now."""
-        return
 
     def on_messages(self, connection: Connection, messages: list[tuple[int, Report]]) -> None:
         """Messages have arrived."""
@@ -90,11 +88,9 @@ class LinkUser(Protocol):
 
     def on_stderr(self, connection: Connection) -> None:
         """The login has printed something."""
-        return
 
     def on_end(self, connection: Connection) -> None:
         """Nothing more will arrive; the login's process may still run."""
-        return
 
     def on_exit(self, connection: Connection, status: int) -> None:
         """The login's process has exited, and everything from it has been read."""
@@ -104,7 +100,6 @@ class LinkUser(Protocol):
 
     def before_wait(self) -> None:
         """Queue what can be sent now; called in each turn in which something has happened."""
-        return
 
 
 class Link:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from distrun.agent import protocol
@@ -165,9 +166,12 @@ class HostPool:
     @property
     def below_supervisor(self) -> str | None:
         """A host whose agent and tasks are processes below this one; None: there is none."""
+        return next((host.name for host in self._hosts_below), None)
+
+    @property
+    def _hosts_below(self) -> list[Host]:
         hosts = self._hosts.values()
-        here = (host.name for host in hosts if host.reach.lifetime is Lifetime.SUPERVISOR)
-        return next(here, None)
+        return [host for host in hosts if host.reach.lifetime is Lifetime.SUPERVISOR]
 
     def abandon_lost(self) -> None:
         """Stop waiting for hosts that are out of reach: the job must end at once."""
@@ -213,34 +217,35 @@ class HostPool:
 
         `grace`: seconds from now on, after which they get SIGKILL.
         """
-        for host in self._hosts.values():
-            if host.reach.lifetime is Lifetime.SUPERVISOR:
-                host.limit_ends(grace)
+        for host in self._hosts_below:
+            host.limit_ends(grace)
 
     def resume_suspended(self) -> None:
         """Resume agents below this process: a suspended agent could not end its tasks."""
-        for host in self._hosts.values():
-            if host.reach.lifetime is Lifetime.SUPERVISOR and host.link.pid is not None:
+        for host in self._hosts_below:
+            if host.link.pid is not None:
                 processes.resume(host.link.pid)
 
     def find_interruption(self, cause: Cause, follow: Callable[[Cause], None]) -> None:
         """Call `follow` with why this process gets SIGTERM, if the hosts' cluster has sent it."""
-        hosts = iter(self._hosts.values())
-        first = next(hosts, None)  # all are of one cluster, which is asked once
-        if first is None:
+        first = next(iter(self._hosts.values()), None)  # all are of one cluster: it is asked once
+        question = None
+        if first is not None and first.link.connection is not None:
+            question = first.reach.question(first.link.connection, None, cause)
+        if question is None:
             follow(cause)
-        else:
-            first.find_interruption(cause, follow)
+            return
+        found = partial(question.cause, cause)
+        self.inquiries.ask(question, lambda answer: follow(found(answer)))
 
     def check_exits(self) -> None:
         """Handle what has exited; call it when a child of this process has ended or was stopped.
 
         An agent's guard that was stopped is resumed, and resumes a stopped agent.
         """
-        for host in list(self._hosts.values()):
-            pid = host.link.pid
-            if host.reach.lifetime is Lifetime.SUPERVISOR and pid is not None and _is_stopped(pid):
-                processes.resume(pid)
+        for host in self._hosts_below:
+            if host.link.pid is not None and _is_stopped(host.link.pid):
+                processes.resume(host.link.pid)
         self.links.check_exits()
         self._removals = [each for each in self._removals if each.poll() is None]
         # Clients that were killed, and what ssh had started, such as the ssh to a jump host.
@@ -266,17 +271,17 @@ class HostPool:
             self._report_unreachable()
 
     def on_unreachable(self, host: Host, cause: Cause) -> None:
-        def follow(left: list[int]) -> None:
-            self.unreachable[host.name] = self._with_left(host, cause, left)
+        """The first connection failed; the host is gone."""
+
+        def follow(cause: Cause) -> None:
+            self.unreachable[host.name] = cause
             self._report_unreachable()
 
-        self._release(host, follow)
+        self._release(host, cause, follow)
 
     def on_gone(self, host: Host, cause: Cause) -> None:
-        def follow(left: list[int]) -> None:
-            self._report_gone(host, self._with_left(host, cause, left))
-
-        self._release(host, follow)
+        """The agent has ended, and nothing of its tasks is left."""
+        self._release(host, cause, partial(self._report_gone, host))
 
     def _report_gone(self, host: Host, cause: Cause) -> None:
         at = time.time()
@@ -299,24 +304,24 @@ class HostPool:
             causes, self.unreachable = self.unreachable, {}
             self._observer.on_unreachable(causes)
 
-    def _release(self, host: Host, follow: Callable[[list[int]], None]) -> None:
+    def _release(self, host: Host, cause: Cause, follow: Callable[[Cause], None]) -> None:
         """Forget a host, and end the processes that it has left below this one.
 
         With the last host, all are ended: a process that ssh had started, such as a proxy's
-        command, may hang. `follow` is called then, with the ids of those that do not die.
+        command, may hang. `follow` is called then, with the cause and those that do not die.
         """
         del self._hosts[host.name]
         self.note_former(host.name, host.attempts)
         if host.reach.lifetime is not Lifetime.SUPERVISOR and self._hosts:
-            follow([])
+            follow(cause)
             return
         self._give_up_hosts()
         excluded = guard.Outliving(self._own_pids)
         ending = processes.Ending(KILL_GRACE, excluded, patience=processes.DEATH_SECONDS)
         if ending.step():
-            follow([])
+            follow(cause)
         else:
-            self._endings.append((ending, follow))
+            self._endings.append((ending, lambda left: follow(self._with_left(host, cause, left))))
             self._next_endings.move(self._loop.now() + processes.KILL_INTERVAL)
 
     def _with_left(self, host: Host, cause: Cause, left: list[int]) -> Cause:

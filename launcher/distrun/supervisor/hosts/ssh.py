@@ -21,13 +21,7 @@ from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.hosts.link import LOGIN_SECONDS
-from distrun.supervisor.hosts.reach import (
-    Connection,
-    Lifetime,
-    Login,
-    Reach,
-    agent_exited,
-)
+from distrun.supervisor.hosts.reach import Connection, Lifetime, Login, Reach, agent_exited
 from distrun.supervisor.hosts.sent_agents import sent_agents
 from distrun.supervisor.hosts.ssh_command import (
     KnownHosts,
