@@ -76,7 +76,7 @@ class Clearing:
             lease=10.0,
         )
         self.is_finished = False
-        self.agent.clear(self.on_end)
+        self.agent.clear(self.on_end, lambda _agent, _cause: None)
 
     def on_end(self, _: FormerAgent) -> None:
         self.is_finished = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import time
@@ -211,13 +210,11 @@ class JobHosts:
             if host in used or host in self.hellos
         }
 
-        @functools.cache
-        def own() -> str | None:
-            # Imported here because a job on one machine needs no address.
+        own = None  # a job on one machine stays on localhost
+        if len(hellos) > 1:
             from distrun.supervisor.hosts.addresses import own_address
 
-            return own_address(hellos.values())
-
+            own = own_address(hellos.values())
         facts = {}
         for host in used:
             address = self.reaches[host].address(hellos[host], len(hellos), own)

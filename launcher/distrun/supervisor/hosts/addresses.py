@@ -10,7 +10,7 @@ from distrun.spec.addresses import is_loopback
 from distrun.spec.hostnames import host_address_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from distrun.agent.protocol import Hello
 
@@ -19,7 +19,7 @@ _FAR_AWAY = ("192.0.2.1", "2001:db8::1")
 """Reserved addresses (RFC 5737, RFC 3849), which have no host: the default route leads to them."""
 
 
-def login_address(hello: Hello, hosts: int, own: Callable[[], str | None]) -> str | None:
+def login_address(hello: Hello, hosts: int, own: str | None) -> str | None:
     """Return the address of a host that a login came to; None: its name in the spec.
 
     It is the address that the login connected to. Behind a jump host, too, that is the host's own.
@@ -28,14 +28,14 @@ def login_address(hello: Hello, hosts: int, own: Callable[[], str | None]) -> st
     Args:
         hello: what the host said.
         hosts: the number of all hosts.
-        own: finds :func:`own_address`.
+        own: this machine's.
     """
     if hosts == 1:
         return "localhost" if _is_link_local(hello.address) else hello.address or "localhost"
     if _is_reachable(hello):
         return hello.address
     if is_loopback(hello.address) and hello.hostname == socket.gethostname():
-        return own()  # another name of this machine
+        return own  # another name of this machine
     # Addresses reach the command lines of all tasks, which may be a shell's.
     return None if host_address_problem(hello.hostname) else _unless_loopback(hello.hostname)
 

@@ -13,7 +13,6 @@ from distrun.job import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from collections.abc import Set as AbstractSet
 
     from distrun.agent.protocol import Order, Report
     from distrun.agent.protocol.channel import Channel
@@ -137,7 +136,8 @@ class FileDelivery:
         show_progress: Callable[[file_messages.TransferProgress], None],
     ) -> None:
         self._manifest = manifest
-        self._unfinished = set(hosts)
+        self.waiting_for = set(hosts)
+        """The hosts that neither have their copy nor cannot have one."""
         self._send_list = send_list
         self._emit = emit
         self._show_progress = show_progress
@@ -150,26 +150,21 @@ class FileDelivery:
     @property
     def is_finished(self) -> bool:
         """Whether every host has its copy or cannot have one."""
-        return not self._unfinished
-
-    @property
-    def waiting_for(self) -> AbstractSet[str]:
-        """The hosts that neither have their copy nor cannot have one."""
-        return self._unfinished
+        return not self.waiting_for
 
     def add(self, host: str) -> None:
         """Send the files to one more host, or anew to one that has lost them."""
-        self._unfinished.add(host)
+        self.waiting_for.add(host)
         self.refusals.pop(host, None)
 
     def forget(self, host: str) -> None:
         """Stop waiting for a host."""
-        self._unfinished.discard(host)
+        self.waiting_for.discard(host)
         self.refusals.pop(host, None)
 
     def start(self, host: str) -> None:
         """Start with a host whose agent has answered."""
-        if host in self._unfinished:
+        if host in self.waiting_for:
             self._senders[host] = FileSender(self._manifest)
             self._send_list(host, self._senders[host], self._parts)
 
@@ -185,7 +180,7 @@ class FileDelivery:
         elif isinstance(message, file_messages.FilesRefused):
             if host in self._senders:
                 self._senders[host].pause()
-            self._unfinished.discard(host)
+            self.waiting_for.discard(host)
             self.refusals[host] = message.cause
             self._report_progress(always=True)
         elif isinstance(message, file_messages.FilesPreserved):
@@ -213,7 +208,7 @@ class FileDelivery:
 
     def _on_ready(self, host: str, message: file_messages.FilesReady) -> None:
         sender = self._senders[host]
-        self._unfinished.discard(host)
+        self.waiting_for.discard(host)
         size = sender.size or 0
         self._emit(events.Synced(at=message.at, host=host, files=sender.files, size=size))
         self._report_progress(always=True)

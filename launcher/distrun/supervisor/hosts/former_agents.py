@@ -92,7 +92,7 @@ class FormerAgent(LinkUser):
     def clear(
         self,
         on_end: Callable[[FormerAgent], None],
-        on_delay: Callable[[FormerAgent, Cause], None] = lambda _agent, _cause: None,
+        on_delay: Callable[[FormerAgent, Cause], None],
     ) -> None:
         """Start to log in, also again.
 
@@ -278,14 +278,14 @@ class FormerAgents:
     def __init__(
         self,
         on_finished: Callable[[FormerAgent], None],
-        on_delay: Callable[[FormerAgent, Cause], None],
+        on_delay: Callable[[FormerAgent, Cause], None] = lambda _agent, _cause: None,
     ) -> None:
         self._on_finished, self._on_delay = on_finished, on_delay
         self._agents: list[FormerAgent] = []
 
     def clear(self, agents: Iterable[FormerAgent]) -> None:
-        """Start to clear hosts."""
-        for agent in agents:
+        """Start to clear hosts, unless they are being cleared."""
+        for agent in [each for each in agents if each not in self._agents]:
             self._agents.append(agent)
             agent.clear(self._on_end, self._on_delay)
 
@@ -293,16 +293,21 @@ class FormerAgents:
         """The number of agents that have not been cleared."""
         return len(self._agents)
 
+    @property
+    def silent(self) -> list[FormerAgent]:
+        """Those that have not sent any part of their logs."""
+        return [each for each in self._agents if not each.has_logs_begun]
+
     def stop(self, *, at_once: bool) -> None:
         """Limit the wait for all hosts, because the job ends: see :meth:`FormerAgent.stop`."""
         for agent in self._agents:
             agent.stop(at_once=at_once)
 
-    def give_up(self) -> None:
-        """Wait no longer for any host, without a call of `on_finished`."""
-        for agent in self._agents:
+    def give_up(self, agents: Iterable[FormerAgent] | None = None) -> None:
+        """Wait no longer for these hosts, or for any, without a call of `on_finished`."""
+        for agent in list(self._agents if agents is None else agents):
             agent.give_up()
-        self._agents = []
+            self._agents.remove(agent)
 
     def _on_end(self, agent: FormerAgent) -> None:
         self._agents.remove(agent)

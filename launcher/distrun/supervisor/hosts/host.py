@@ -104,9 +104,9 @@ class Host(LinkUser):
         If it has none and broke the protocol: when it is not waited for any more."""
         self._silence = loop.call_at(None, self._on_silence)
         """When the link counts as lost unless a heartbeat comes first."""
-        self._deadlines = OrderDeadlines(loop, lease, self._on_late)
+        self.deadlines = OrderDeadlines(loop, lease, self._on_late)
         self.reports = ReportReceiver(
-            *(self.link, self.mirror, self._deadlines, links.job_id, self.handle, self.on_fault)
+            *(self.link, self.mirror, self.deadlines, links.job_id, self.handle, self.on_fault)
         )
         self._outbox: Outbox[Order] = Outbox()
         self._file_sender: FileSender | None = None
@@ -148,7 +148,7 @@ class Host(LinkUser):
         is_end = type(message).__name__ in ENDS
         is_leased = self.reach.lifetime is Lifetime.LEASE
         if is_leased or (self.reach.lifetime is Lifetime.SUPERVISOR and is_end):
-            self._deadlines.record_order(message)
+            self.deadlines.record_order(message)
         self.reports.checker.record_order(message)
         number = self._outbox.add(message) if is_leased else 0
         if state in (LinkState.CONNECTING, LinkState.UP) and connection is not None:
@@ -174,11 +174,6 @@ class Host(LinkUser):
         for part in parts:
             self.order(part)
 
-    def limit_ends(self, grace: float) -> None:
-        """Do not wait for processes that do not die: see :meth:`.OrderDeadlines.limit_ends`."""
-        self.link.touch()
-        self._deadlines.limit_ends(grace, processes.DEATH_SECONDS)
-
     def set_logs_aside(self, tasks: Collection[str]) -> None:
         """Keep the logs of other tasks than these out of the copies, which other hosts continue."""
         for log in self.mirror.final_sizes:
@@ -198,8 +193,7 @@ class Host(LinkUser):
 
     def abandon(self) -> None:
         """Stop waiting for the agent's logs, and for an agent out of reach that has no lease."""
-        self.link.touch()
-        self._deadlines.limit_shutdown(_LOG_SECONDS)
+        self.deadlines.limit_shutdown(_LOG_SECONDS)
         if self._lease is None and self.link.state in (LinkState.LOST, LinkState.RECONNECTING):
             # If somebody kills it, the agent's guard ends all its tasks.
             self._mark_gone(Cause(Code.AGENT_ABANDONED, pid=self.agent_pid or 0))
@@ -217,11 +211,6 @@ class Host(LinkUser):
     def attempts(self) -> dict[str, int]:
         """The last attempt of each task that this agent, or a lost one, was ordered to start."""
         return {**self.former, **self.reports.checker.attempts}
-
-    @property
-    def unanswered_order(self) -> str:
-        """The name of the first order that the agent has not answered; empty if it has them all."""
-        return self._deadlines.unanswered
 
     @property
     def is_new(self) -> bool:
@@ -389,7 +378,7 @@ class Host(LinkUser):
         if self._is_lease_over:
             return
         self.link.touch()
-        seconds = self._deadlines.seconds_for(name)
+        seconds = self.deadlines.seconds_for(name)
         if name not in ENDS:
             cause = Cause(Code.ORDER_NOT_ANSWERED, name=name, task=task, seconds=seconds)
         elif name == "Shutdown" and self.mirror.failure is None and not self.mirror.is_complete:
@@ -407,8 +396,8 @@ class Host(LinkUser):
         """Ignore an agent from now on: it broke the protocol. Its lease is not renewed any more."""
         self._violation, self.link.is_ignored = cause, True
         if self._lease is None:
-            self._lease_end.move(self._links.loop.now() + self._deadlines.seconds_for(""))
-        self._deadlines.clear()
+            self._lease_end.move(self._links.loop.now() + self.deadlines.seconds_for(""))
+        self.deadlines.clear()
         self._pool.on_report(self, protocol.Fault(cause, time.time()))
         if connection is None or connection is not self.link.connection:
             return
@@ -439,7 +428,7 @@ class Host(LinkUser):
     def handle(self, connection: Connection, message: Report) -> None:
         """Handle a report that was checked."""
         if self.reach.lifetime is not Lifetime.LINK:
-            self._deadlines.record_report(message)
+            self.deadlines.record_report(message)
         handler = self._handlers.get(type(message))
         if handler is not None:
             handler(self, connection, message)
@@ -513,7 +502,7 @@ class Host(LinkUser):
             self.link.connection.discard_stderr()
         self._record_heartbeat()
         self._loss = None
-        self._deadlines.resume()
+        self.deadlines.resume()
 
     def _on_reattached(self, connection: Connection, message: protocol.Reattached) -> None:
         if not self.reports.ends_replay(message):
@@ -565,7 +554,7 @@ class Host(LinkUser):
         if self.reach.lifetime is Lifetime.LEASE:
             self.link.lose(was_silent=cause.code is Code.HEARTBEAT_MISSING)
             self._silence.cancel()
-            self._deadlines.pause()
+            self.deadlines.pause()
             self._heartbeat_to_acknowledge = 0
         elif self._lease_end.when is not None and (
             cause.code is Code.SLURM_NODE_FAILED or cause.signal
@@ -581,7 +570,7 @@ class Host(LinkUser):
         self._pool.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
 
     def _wait_for_nothing(self) -> None:
-        self._deadlines.clear()
+        self.deadlines.clear()
         self._lease_end.cancel()
         self._silence.cancel()
 

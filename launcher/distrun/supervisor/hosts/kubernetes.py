@@ -37,8 +37,6 @@ from distrun.supervisor.hosts.reach import (
 from distrun.supervisor.hosts.ssh import open_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
     from distrun.supervisor.forked_process import Process
@@ -204,7 +202,7 @@ class KubernetesReach(Reach):
     def describe(self, hello: Hello) -> HostView:
         return HostView(hello, found_as=self._pod)
 
-    def address(self, hello: Hello, hosts: int, own: Callable[[], str | None]) -> str | None:
+    def address(self, hello: Hello, hosts: int, own: str | None) -> str | None:
         return "localhost" if hosts == 1 else self._facts.get("ip")
 
     def diagnose(

@@ -17,12 +17,12 @@ from distrun.frozen import Frozen
 from distrun.job import events
 from distrun.job.folder import log_name
 from distrun.supervisor import forked_process
-from distrun.supervisor.hosts.former_agents import FormerAgent, make_former_reach
+from distrun.supervisor.hosts.former_agents import FormerAgent, FormerAgents, make_former_reach
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reach import Lifetime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from distrun.lifecycle import LostAgent
@@ -66,7 +66,7 @@ class LateLogs:
         self._links, self._logs, self._limit = links, logs, limit
         self._on_event = on_event
         self._lost: dict[FormerAgent, _Lost] = {}
-        self._receiving: list[FormerAgent] = []
+        self._receiving = FormerAgents(self._on_received)
         self._is_last = False
         """Whether hosts are tried a last time, because the job ends."""
 
@@ -110,36 +110,30 @@ class LateLogs:
     def receive(self, name: str) -> None:
         """Start to receive logs from a host that has been reached again."""
         if not self._is_last:
-            self._start(agent for agent in self._lost if agent.name == name)
+            self._receiving.clear([agent for agent in self._lost if agent.name == name])
 
     def finish(self) -> None:
         """Try all hosts a last time, because the job ends: a host may have been reachable again."""
         self._is_last = True
         self._links.loop.call_at(self._links.loop.now() + _LAST_SECONDS, self._give_up_silent)
-        self._start(self._lost)
-
-    def _start(self, agents: Iterable[FormerAgent]) -> None:
-        for agent in [each for each in agents if each not in self._receiving]:
-            self._receiving.append(agent)
-            agent.clear(self._on_end)
+        self._receiving.clear(self._lost)
 
     def _give_up_silent(self) -> None:
-        for agent in [each for each in self._receiving if not each.has_logs_begun]:
-            agent.give_up()
+        silent = self._receiving.silent
+        self._receiving.give_up(silent)
+        for agent in silent:
             agent.failure = self._lost[agent].cause
-            self._on_end(agent)
+            self._on_received(agent)
 
     def abandon(self) -> None:
         """Wait for no host any more: the job must end at once."""
         self._is_last = True
-        for agent in self._receiving:
-            agent.give_up()
-        lost, self._lost, self._receiving = self._lost, {}, []
+        self._receiving.give_up()
+        lost, self._lost = self._lost, {}
         for agent, each in lost.items():
             self._report_missing(agent, each, each.cause)
 
-    def _on_end(self, agent: FormerAgent) -> None:
-        self._receiving.remove(agent)
+    def _on_received(self, agent: FormerAgent) -> None:
         lost = self._lost[agent]
         if agent.failure is not None and not self._is_last and agent.mirror.failure is None:
             return  # it may be reached again

@@ -141,8 +141,8 @@ class LocalReach(Reach):
     def describe(self, hello: Hello) -> HostView:
         return HostView(hello, has_files=True, has_python=True)
 
-    def address(self, _: Hello, hosts: int, own: Callable[[], str | None]) -> str | None:
-        return None if hosts == 1 else own()  # a job on one machine stays on localhost
+    def address(self, _: Hello, _hosts: int, own: str | None) -> str | None:
+        return own
 
     def diagnose(self, _: Connection, status: int | None, *, was_up: bool) -> tuple[Cause, bool]:
         if status in FORK_ERRORS and not was_up:

@@ -157,7 +157,9 @@ class HostPool:
         """Return for each of these hosts what it has not answered, for so many seconds."""
         return {
             name: Cause(
-                Code.ORDER_NOT_ANSWERED, seconds=seconds, name=self._hosts[name].unanswered_order
+                Code.ORDER_NOT_ANSWERED,
+                seconds=seconds,
+                name=self._hosts[name].deadlines.unanswered,
             )
             for name in hosts
             if name in self._hosts
@@ -218,7 +220,7 @@ class HostPool:
         `grace`: seconds from now on, after which they get SIGKILL.
         """
         for host in self._hosts_below:
-            host.limit_ends(grace)
+            host.deadlines.limit_ends(grace, processes.DEATH_SECONDS)
 
     def resume_suspended(self) -> None:
         """Resume agents below this process: a suspended agent could not end its tasks."""

@@ -249,13 +249,14 @@ class Reach:
         """Return what the job may use of a host, by what it has said of itself."""
         return HostView(hello)
 
-    def address(self, hello: Hello, hosts: int, own: Callable[[], str | None]) -> str | None:
+    def address(self, hello: Hello, hosts: int, own: str | None) -> str | None:
         """Return the address by which other hosts reach this one; None: its name in the spec.
 
         Args:
             hello: the host's own facts.
             hosts: the number of all hosts of the job.
-            own: returns this machine's address as other hosts reach it; None if there is none.
+            own: this machine's address as other hosts reach it; None: there is none, or no other
+                host.
         """
         raise NotImplementedError
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.supervisor.hosts.host_channel import Damage
-from distrun.supervisor.hosts.link import LinkState
 from distrun.supervisor.hosts.report_checker import ReportChecker, cut_causes
 
 if TYPE_CHECKING:
@@ -125,12 +124,7 @@ class ReportReceiver:
 
     def find_violation(self, message: Report) -> Cause | None:
         """Return how a message breaks the protocol; None if it does not."""
-        is_connecting = self._link.state is LinkState.CONNECTING
-        is_hello_late = isinstance(message, protocol.Hello) and not is_connecting
         # An earlier turn is answered late if noise has damaged that answer's successor.
-        is_turn_unknown = (
-            isinstance(message, protocol.Reattached) and not 1 <= message.turn <= self._replay
-        )
-        if is_hello_late or is_turn_unknown:
+        if isinstance(message, protocol.Reattached) and not 1 <= message.turn <= self._replay:
             return Cause(Code.REPORT_UNASKED, name=type(message).__name__)
         return self.checker.find_fault(message)

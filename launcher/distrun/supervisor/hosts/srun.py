@@ -21,8 +21,6 @@ from distrun.supervisor.hosts.reach import Connection, HostView, Login, Reach, a
 from distrun.supervisor.hosts.ssh import open_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, SlurmNode, Spec
     from distrun.sync.manifest import Manifest
@@ -87,7 +85,7 @@ class SrunReach(Reach):
         usable = hello._replace(cores=cores, environ=environ)
         return HostView(usable, seen.get("files") is True, seen.get("python") is True)
 
-    def address(self, hello: Hello, hosts: int, own: Callable[[], str | None]) -> str | None:
+    def address(self, hello: Hello, hosts: int, own: str | None) -> str | None:
         return "localhost" if hosts == 1 else login_address(hello, hosts, own)
 
     def diagnose(

@@ -76,7 +76,7 @@ class SshReach(Reach):
         connection.copy_key = key = sent_agents().key(self._host, self._settings)
         return bootstrap.start_agent(connection.mark, sent_agents().path(key))
 
-    def address(self, hello: Hello, hosts: int, own: Callable[[], str | None]) -> str | None:
+    def address(self, hello: Hello, hosts: int, own: str | None) -> str | None:
         return login_address(hello, hosts, own)
 
     def diagnose(
