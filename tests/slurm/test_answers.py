@@ -16,6 +16,7 @@ from distrun.agent.protocol import Code
 from distrun.job.folder import BatchJob, JobFolder
 from distrun.job.scheduler import MissingCommandError, SchedulerError
 from distrun.slurm import allocation, batch_job, commands, step_end
+from harness.values import not_none
 
 Provide = Callable[[str, str], None]
 STEP = "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-01-01T00:00:00"
@@ -59,17 +60,20 @@ def test_a_command_that_is_missing_slow_or_fails_is_told(provide: Provide) -> No
 def test_gpus_are_counted(provide: Provide, gres: str, count: int | None) -> None:
     detail = f"Nodes=n1 CPU_IDs=0-3,8 Mem=100 {gres}"
     provide("scontrol", f"[ $3 = job ] && echo '{JOB.format('n1', detail)}' || true")
-    (node,) = allocation.of_job("7").nodes
-    assert (node.given.cores, node.given.gpus) == (5, count)
-    assert node.address == "n1"
+    (node,) = allocation.of_job("7")
+    given = not_none(node.slurm)
+    assert (given.cores, given.gpus) == (5, count)
+    assert node.address is None
 
 
 def test_the_order_is_that_of_slurm(provide: Provide) -> None:
     first = "Nodes=b2 CPU_IDs=0 Mem=0 GRES= Nodes=a1 CPU_IDs=0-1 Mem=0 GRES="
     provide("scontrol", f"[ $3 = job ] && echo '{JOB.format('b2,a1', first)}' || true")
-    found = allocation.of_job("7").nodes
-    assert [(node.name, node.given.cores) for node in found] == [("b2", 1), ("a1", 2)]
-    assert found[0].given.memory is None  # Slurm does not count it
+    found = allocation.of_job("7")
+    given = [not_none(node.slurm) for node in found]
+    assert [node.name for node in found] == ["b2", "a1"]
+    assert [each.cores for each in given] == [1, 2]
+    assert given[0].memory is None  # Slurm does not count it
 
 
 def test_the_supervisor_is_reached_without_options_of_the_shell(

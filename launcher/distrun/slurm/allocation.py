@@ -7,9 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 from distrun.errors import UsageError
-from distrun.frozen import Frozen
 from distrun.slurm import commands
-from distrun.spec.model import SlurmNode
+from distrun.spec.model import HostSpec, SlurmNode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,23 +22,8 @@ _GPU = re.compile(
 """An entry of GRES: `gpu:tesla:2(IDX:0-1)`, `gpu:2`, `gpu(IDX:0)`; the type and count may lack."""
 
 
-class Node(Frozen, kw_only=True):
-    """A node of an allocation. `address` is the one by which Slurm reaches it."""
-
-    name: str
-    address: str
-    given: SlurmNode
-
-
-class Allocation(Frozen, kw_only=True):
-    """A job's nodes, in Slurm's order."""
-
-    job: str
-    nodes: tuple[Node, ...]
-
-
-def current(environ: Mapping[str, str]) -> Allocation | None:
-    """Return the allocation that a process with this environment is in; None: it is in none.
+def current(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
+    """Return the nodes of the allocation that a process with this environment is in, if any.
 
     Raises:
         UsageError: it is one of several components of a heterogeneous job.
@@ -47,7 +31,7 @@ def current(environ: Mapping[str, str]) -> Allocation | None:
     """
     job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
     if not job:
-        return None
+        return ()
     if int(environ.get("SLURM_HET_SIZE", "0") or "0") > 1:
         raise UsageError(
             f"job {job} is a heterogeneous Slurm job, which distrun does not support",
@@ -56,8 +40,8 @@ def current(environ: Mapping[str, str]) -> Allocation | None:
     return of_job(job)
 
 
-def of_job(job: str) -> Allocation:
-    """Return the nodes of a running job.
+def of_job(job: str) -> tuple[HostSpec, ...]:
+    """Return the nodes of a running job, in Slurm's order.
 
     Raises:
         SchedulerError: Slurm did not answer, or in an unexpected form.
@@ -69,7 +53,7 @@ def of_job(job: str) -> Allocation:
         raise commands.unexpected(" ".join(command), answer)
     names = expand(listed[1])
     described = commands.run("scontrol", "-o", "show", "node", listed[1])
-    addresses, with_gpus = _addresses(described, names)
+    addresses, with_gpus = _addresses(described)
     given: dict[str, SlurmNode] = {}
     for nodes, cpus, memory, gres in _DETAIL.findall(answer):
         for name in expand(nodes):
@@ -81,8 +65,16 @@ def of_job(job: str) -> Allocation:
             )
     if missing := [name for name in names if name not in given]:
         raise commands.unexpected(f"{' '.join(command)} (no CPU_IDs for {missing[0]})", answer)
-    nodes = (Node(name=each, address=addresses[each], given=given[each]) for each in names)
-    return Allocation(job=job, nodes=tuple(nodes))
+    return tuple(
+        HostSpec(
+            name=name,
+            address=addresses.get(name),
+            # Else tasks would see all GPUs of a node on which Slurm hides none from its jobs.
+            gpus=() if given[name].gpus == 0 else None,
+            slurm=given[name],
+        )
+        for name in names
+    )
 
 
 @functools.cache
@@ -96,17 +88,18 @@ def expand(nodes: str) -> Sequence[str]:
     return names
 
 
-def _addresses(described: str, names: Sequence[str]) -> tuple[dict[str, str], set[str]]:
-    """Return the nodes' addresses, and which nodes have GPUs that Slurm counts."""
-    addresses = dict(zip(names, names, strict=True))
+def _addresses(described: str) -> tuple[dict[str, str], set[str]]:
+    """Return the addresses that nodes have beside names, and which have GPUs that Slurm counts."""
+    addresses = {}
     with_gpus = set()
     for line in described.splitlines():
         fields = dict(re.findall(r"(\w+)=(\S*)", line))
         name = fields.get("NodeName", "")
-        if name in addresses:
-            addresses[name] = fields.get("NodeAddr") or name
-            if re.search(r"(?:^|,)gpu\b", fields.get("Gres", "")):
-                with_gpus.add(name)
+        address = fields.get("NodeAddr", "")
+        if address not in ("", name):
+            addresses[name] = address
+        if re.search(r"(?:^|,)gpu\b", fields.get("Gres", "")):
+            with_gpus.add(name)
     return addresses, with_gpus
 
 

@@ -73,22 +73,12 @@ def allocated_hosts(environ: Mapping[str, str], problems: Problems) -> tuple[Hos
     """The nodes of the Slurm allocation that a process with `environ` is in."""
     from distrun.slurm.allocation import current
 
-    allocation = current(environ)
-    if allocation is None:
+    nodes = current(environ)
+    if not nodes:
         message = "hosts is slurm, and this is no Slurm allocation"
         hint = "queue the job with `distrun submit`, or call distrun inside salloc or sbatch"
         problems.add("hosts", message, hint)
-        return ()
-    return tuple(
-        HostSpec(
-            name=node.name,
-            address=node.address if node.address != node.name else None,
-            # Else tasks would see all GPUs of a node on which Slurm hides none from its jobs.
-            gpus=() if node.given.gpus == 0 else None,
-            slurm=node.given,
-        )
-        for node in allocation.nodes
-    )
+    return nodes
 
 
 def check_host_addresses(items: Sequence[Section], problems: Problems) -> None:
