@@ -195,7 +195,7 @@ class Keeper:
 
     def _run(self, request: _Request, pod: pods.Pod) -> None:
         name = pods.name_of(pod)
-        facts = {"pod": name, "ip": pod["status"]["podIP"], "node": pod["spec"].get("nodeName")}
+        facts = {"pod": name, "ip": pod["status"]["podIP"]}
         _write(request.answer, f"run {name} {json.dumps(facts)}\n")
 
     def _fail(self, cause: Cause) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.file_messages import FileRead, FileReadEnd
+from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, ReadFile
 from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen
 from distrun.job import events, record
@@ -20,7 +20,7 @@ from distrun.job.folder import JobFolder
 from distrun.spec.model import Spec
 from distrun.spec.problems import printable
 from distrun.spec.regular_file import read_regular_file
-from distrun.supervisor.hosts.file_source import Arguments, FileSource, Found, Wanted, is_plain
+from distrun.supervisor.hosts.file_source import Arguments, FileSource, Found, is_plain
 from distrun.supervisor.hosts.former_agents import make_former_reach
 from distrun.supervisor.hosts.link import MAX_CONNECTING, Links
 from distrun.supervisor.hosts.reach import Lifetime
@@ -256,7 +256,7 @@ class Fetch:
                     source, number = self._places[label]
                     on_end = partial(note, label, path)
                     size = having[label].size
-                    source.read(Wanted(number, path, size, lambda _: None, on_end, digest=True))
+                    source.read(ReadFile(number, path, 0, size, digest=True), on_end)
         self._wait()
         return digests
 
@@ -315,7 +315,7 @@ class Fetch:
             self._done += min(part.received, each.found.used)
             on_data, on_end = partial(self._write, each, part), partial(self._end, each, part)
             size, at = each.found.size, part.received
-            source.read(Wanted(number, each.path, size, on_data, on_end, at))
+            source.read(ReadFile(number, each.path, at, size, digest=False), on_end, on_data)
             while len(self._parts) >= MAX_CONNECTING and not source.is_idle:
                 self._turn()
         self._wait()

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from distrun.supervisor.hosts.link import Links
     from distrun.supervisor.hosts.reach import Attempt, Connection, Reach
 
+    OnData = Callable[[FileRead], None]
+    OnEnd = Callable[[FileReadEnd], None]
+
 MOST_FILES = 100_000
 """Of a working folder."""
 _MOST_LEFT_OUT = 1000
@@ -41,18 +44,6 @@ class Found(Frozen):
     used: int
 
 
-class Wanted(Frozen):
-    """A file that is read up to `size`, from `offset` on, or its digest."""
-
-    folder: int
-    path: str
-    size: int
-    on_data: Callable[[FileRead], None]
-    on_end: Callable[[FileReadEnd], None]
-    offset: int = 0
-    digest: bool = False
-
-
 class Arguments(Frozen):
     """Those of :func:`distrun.agent.written_files.main`."""
 
@@ -68,7 +59,7 @@ class FileSource(LinkUser):
     def __init__(self, name: str, reach: Reach, links: Links) -> None:
         self.name = name
         self._reach, self._links = reach, links
-        self._wanted: deque[Wanted] = deque()
+        self._wanted: deque[tuple[OnData | None, OnEnd]] = deque()
         self.files: list[dict[str, Found]] = []
         """Of each working folder, by the path in it."""
         self.left_out: list[tuple[str, str]] = []
@@ -89,11 +80,10 @@ class FileSource(LinkUser):
         """Whether it has listed all, and nothing is being read."""
         return self.failure is not None or (self.is_listed and not self._wanted)
 
-    def read(self, wanted: Wanted) -> None:
-        """Read a file after those that were wanted before."""
+    def read(self, order: ReadFile, on_end: OnEnd, on_data: OnData | None = None) -> None:
+        """Read a file, or its digest, after those that were wanted before."""
         if self.link.connection is not None:
-            self._wanted.append(wanted)
-            order = ReadFile(wanted.folder, wanted.path, wanted.offset, wanted.size, wanted.digest)
+            self._wanted.append((on_data, on_end))
             self.link.connection.channel.send(order)
             self.link.touch()
             self.link.limit(_SILENT_SECONDS)
@@ -150,11 +140,13 @@ class FileSource(LinkUser):
         """Handle a message; returns whether it was to come."""
         if isinstance(message, FilesWritten) and not self.is_listed:
             return self._add(message)
-        if isinstance(message, FileRead) and self._wanted and not self._wanted[0].digest:
-            self._wanted[0].on_data(message)
+        on_data, on_end = self._wanted[0] if self._wanted else (None, None)
+        if isinstance(message, FileRead) and on_data is not None:
+            on_data(message)
             return True
-        if isinstance(message, FileReadEnd) and self._wanted:
-            self._wanted.popleft().on_end(message)
+        if isinstance(message, FileReadEnd) and on_end is not None:
+            self._wanted.popleft()
+            on_end(message)
             return True
         return False
 

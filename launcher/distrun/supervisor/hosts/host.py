@@ -91,7 +91,7 @@ class Host(LinkUser):
         """The agent's process id on its own host."""
         self.has_announced_exit = False
         """Whether the agent has announced its exit: it has nothing left to report."""
-        lease, self._log_limit = spec.timeouts.link, spec.log_max_size
+        lease = spec.timeouts.link
         self._lease = 0.0 if reach.lifetime is Lifetime.SUPERVISOR else lease
         self._links, self._pool = links, pool
         self._logs, self._variables = logs, variables
@@ -255,7 +255,7 @@ class Host(LinkUser):
         variables = () if is_here else self._variables
         configuration = protocol.Configure(
             protocol.PROTOCOL,
-            *(self._links.job_id, folder, self._lease, self.name, variables, self._log_limit),
+            *(self._links.job_id, folder, self._lease, self.name, variables, self.mirror.limit),
             former=tuple(self.former.items()),
         )
         connection.channel.send(configuration)
