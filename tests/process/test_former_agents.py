@@ -145,6 +145,11 @@ def test_a_host_that_sends_them_fast_enough_is_waited_for_and_the_limit_holds(
 
 
 def test_a_login_names_the_processes_that_do_not_end() -> None:
-    said = f"Welcome! {bootstrap.TASKS_ALIVE} 12 345\n"
-    assert bootstrap.tasks_alive(bootstrap.EXIT_TASKS_ALIVE, said) == "12 345"
-    assert bootstrap.tasks_alive(1, said) == ""
+    said = f"echo 'Welcome! {bootstrap.TASKS_ALIVE} 12 345' >&2"
+    connection = open_connection(["sh", "-c", said], "job-1", Code.SSH_NOT_STARTED)
+    connection.process.wait()
+    connection.read_stderr()
+    alive = connection.tasks_alive(bootstrap.EXIT_TASKS_ALIVE, "h1")
+    assert not_none(alive).text == "12 345"
+    assert connection.tasks_alive(1, "h1") is None
+    connection.close()

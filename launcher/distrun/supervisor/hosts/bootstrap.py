@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import marshal
 import os
-import re
 import sys
 import zlib
 from functools import lru_cache
@@ -41,8 +40,6 @@ NO_COPY = "distrun: its copy of the agent is gone"
 EXIT_TASKS_ALIVE = 68
 TASKS_ALIVE = "distrun: these processes do not end:"
 """Printed before the ids of processes that an earlier supervisor of the job has left."""
-_ALIVE = re.compile(f"{TASKS_ALIVE} ([0-9 ]+)")
-_MOST_PRINTED = 200
 _OLDEST = (3, 8)
 _CHECK_BYTES = 4
 _SOURCES = Path(__file__).parents[3]
@@ -220,18 +217,6 @@ def send_written(mark: bytes, *arguments: object) -> bytes:
 
 def _call(module: str, function: str, *arguments: object) -> str:
     return f"from {module} import {function}\n{function}({', '.join(map(ascii, arguments))})\n"
-
-
-def tasks_alive(status: int | None, text: str) -> str:
-    """Return the ids of processes that do not end on a host, as a login has said; or nothing.
-
-    Args:
-        status: how the login exited. Others may exit with this code, too: an account that is
-            disabled, or a profile.
-        text: what it printed on standard error.
-    """
-    found = _ALIVE.search(text) if status == EXIT_TASKS_ALIVE else None
-    return "" if found is None else found[1][:_MOST_PRINTED]
 
 
 @lru_cache(maxsize=1)

@@ -15,7 +15,6 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.file_messages import FilesPreserved
 from distrun.job import traces
 from distrun.spec.model import HostSpec
-from distrun.supervisor.hosts.bootstrap import tasks_alive
 from distrun.supervisor.hosts.deadlines import LONGEST_SHUTDOWN, SLOWEST_LINK
 from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, LinkState, LinkUser
@@ -200,12 +199,9 @@ class FormerAgent(LinkUser):
         if self._has_ended or connection.agent_is_gone(status):
             self._on_cleared()
             return
-        alive = tasks_alive(status, connection.stderr_text)
-        cause = self.reach.diagnose(connection, status, was_up=True)[0]
-        self._is_alive = bool(alive)
-        if alive:
-            cause = Cause(Code.FORMER_TASKS_ALIVE, host=self.name, text=alive)
-        self._retry(cause)
+        alive = connection.tasks_alive(status, self.name)
+        self._is_alive = alive is not None
+        self._retry(alive or self.reach.diagnose(connection, status, was_up=True)[0])
 
     def on_messages(self, connection: Connection, messages: list[tuple[int, Report]]) -> None:
         for _, message in messages:

@@ -18,7 +18,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Outbox
 from distrun.job.events import LinkLost, LinkRestored
 from distrun.job.folder import log_name, task_of_log
-from distrun.supervisor.hosts.bootstrap import NO_COPY, tasks_alive
+from distrun.supervisor.hosts.bootstrap import NO_COPY
 from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
 from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, LinkState, LinkUser
 from distrun.supervisor.hosts.log_mirror import LogMirror
@@ -297,9 +297,8 @@ class Host(LinkUser):
         elif connection.agent_is_gone(status):
             self._mark_agent_gone()
         else:
-            alive = tasks_alive(status, connection.stderr_text)
-            left = Cause(Code.FORMER_TASKS_ALIVE, host=self.name, text=alive)
-            self._retry(left if alive else reach.diagnose(connection, status, was_up=True)[0])
+            alive = connection.tasks_alive(status, self.name)
+            self._retry(alive or reach.diagnose(connection, status, was_up=True)[0])
 
     def _has_no_copy(self, connection: Connection) -> bool:
         """Whether the host says for the first time that it has not kept the agent's modules.

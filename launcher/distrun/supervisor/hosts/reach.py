@@ -15,6 +15,7 @@ import fcntl
 import importlib
 import json
 import os
+import re
 import signal
 import sys
 import termios
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 FORK_ERRORS = (errno.EAGAIN, errno.ENOMEM)
 """An agent that cannot fork exits with such a number."""
 _STDERR_BYTES = 8000
+_ALIVE = re.compile(f"{bootstrap.TASKS_ALIVE} ([0-9 ]{{1,200}})")
 _STDERR_BLOCKS = 16
 """How many blocks to read at once: more than a pipe holds."""
 
@@ -111,6 +113,14 @@ class Connection:
             status: how the process exited; None: it runs.
         """
         return bootstrap.NO_AGENT in self.stderr_text or status == bootstrap.EXIT_NO_AGENT
+
+    def tasks_alive(self, status: int, host: str) -> Cause | None:
+        """Return the cause if it exited because processes of the job do not end on its host.
+
+        Others may exit with this code, too: an account that is disabled, or a profile.
+        """
+        found = _ALIVE.search(self.stderr_text) if status == bootstrap.EXIT_TASKS_ALIVE else None
+        return found and Cause(Code.FORMER_TASKS_ALIVE, host=host, text=found[1])
 
     def begin(self, login: Login, agent: Callable[[], bytes] = bytes) -> None:
         """Note what starts the agent, or send the program that a login runs instead of one."""
