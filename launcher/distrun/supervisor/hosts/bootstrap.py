@@ -26,7 +26,9 @@ from pathlib import Path
 from distrun.agent.linux.regular import open_regular
 from distrun.job import held_package
 
-COMMAND = "exec python3 -I -S -c \"exec(open(0,'rb',0,closefd=False).readline())\""
+ARGUMENTS = ("-I", "-S", "-c", "exec(open(0,'rb',0,closefd=False).readline())")
+"""Of a python3 that reads its program from standard input."""
+COMMAND = 'exec python3 {} {} {} "{}"'.format(*ARGUMENTS)
 """It means the same to sh, csh and fish; `exec` leaves no shell in between."""
 EXIT_TOO_OLD = 67
 TOO_OLD = "distrun: its python3 is"

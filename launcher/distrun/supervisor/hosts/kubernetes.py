@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _NO_LIMIT = 1e8
 _EXIT_NO_POD = 71
 _FACTS = b"distrun-pod "
-_PYTHON = ("python3", "-I", "-S", "-c", "exec(open(0,'rb',0,closefd=False).readline())")
+_PYTHON = ("python3", *bootstrap.ARGUMENTS)
 _SCRIPT = """\
 read -r word pod facts </dev/fd/{answer} || exit {no_pod}
 case $word in

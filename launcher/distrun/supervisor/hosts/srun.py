@@ -30,7 +30,7 @@ _CONNECT_SECONDS = 60.0
 _COMMAND = (
     *("/bin/sh", "-c", 'test -x "$0" || exec python3 "$@"; exec "$0" "$@"'),
     os.path.realpath(sys.executable),  # without the start of a virtual environment or a shim
-    *("-I", "-S", "-c", "exec(open(0,'rb',0,closefd=False).readline())"),
+    *bootstrap.ARGUMENTS,
 )
 """The interpreter of the launching side is on the nodes, too, where they share its file system."""
 _TERMINATED = (Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.SUPERVISOR_SIGNALLED)
