@@ -55,10 +55,10 @@ def words(batch: BatchJob) -> list[str]:
         raise MissingCommandError(cause=error.cause) from None
 
 
-def run(command: list[str], given: str = "", seconds: float = kubectl.SECONDS) -> str:
+def run(command: list[str], given: str = "") -> str:
     """Return what a kubectl prints. Raises SchedulerError: it fails."""
     try:
-        return kubectl.run(command, given, seconds)
+        return kubectl.run(command, given)
     except CauseError as error:
         raise SchedulerError(cause=error.cause) from None
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from distrun.spec.schedulers import KubernetesSpec
 
-SECONDS = 30.0
+_SECONDS = 30.0
 """The limit for a command that answers at once."""
 _LONGEST = 400
 
@@ -53,7 +53,7 @@ def current_context() -> str:
     return ""
 
 
-def run(command: Sequence[str], given: str = "", seconds: float = SECONDS) -> str:
+def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS) -> str:
     """Return what a command prints; `given` is its standard input.
 
     Raises:
