@@ -15,22 +15,18 @@ import re
 import socket
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.frozen import replace
 from distrun.job import held_package
-from distrun.job.folder import NOT_COPIED, BatchJob, JobFolder, create, replace_file
+from distrun.job.folder import NOT_COPIED, BatchJob, JobFolder, JobStore, create, replace_file
 from distrun.job.scheduler import MissingCommandError, QueueEntry, SchedulerError
 from distrun.kubernetes import kubectl, manifest, pods
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from distrun.job.folder import JobStore
-    from distrun.spec.model import Spec
+from distrun.spec.model import Spec
 
 NAME = "Kubernetes"
 SHOW, END = "kubectl describe job", "kubectl delete job"

@@ -22,7 +22,8 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 from distrun.agent.linux import syscalls
 from distrun.agent.loop import Loop
@@ -30,9 +31,6 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.codec import to_json
 from distrun.kubernetes import kubectl, pods
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 MOST_BYTES = 1 << 17
 """Of a packet."""

@@ -8,14 +8,13 @@ import json
 import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from distrun.spec.schedulers import KubernetesSpec
 
 _SECONDS = 30.0

@@ -9,15 +9,13 @@ import os
 import re
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distrun.job import held_package
 from distrun.job.scheduler import SUBMITTED
 from distrun.kubernetes.pods import CONTAINER, LABEL_OF_JOB, LABEL_OF_SHAPE
-
-if TYPE_CHECKING:
-    from distrun.spec.model import Spec
-    from distrun.spec.schedulers import KubernetesSpec
+from distrun.spec.model import Spec
+from distrun.spec.schedulers import KubernetesSpec
 
 _IDLE_SECONDS = 60
 """How long a pod waits for an agent, the lease of a lost one not counted."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from distrun.agent.protocol import Cause, Code
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 CONTAINER = "distrun"
 """The name of the container in which agents run."""

@@ -15,25 +15,20 @@ import os
 import subprocess
 import tarfile
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from distrun.codec import encode
 from distrun.errors import UsageError
 from distrun.frozen import replace
 from distrun.job import folder as job_folder
 from distrun.job import py_spy, queued_job
-from distrun.job.folder import NOT_COPIED, BatchJob
+from distrun.job.folder import NOT_COPIED, BatchJob, JobFolder, JobStore
 from distrun.job.scheduler import SchedulerError
 from distrun.kubernetes import batch_job, keeper, kubectl, manifest, pods
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from distrun.job.folder import JobFolder, JobStore
-    from distrun.spec.model import ProgramSpec, Spec
-    from distrun.sync.manifest import Manifest
+from distrun.spec.model import ProgramSpec, Spec
+from distrun.sync.manifest import Manifest
 
 PACKAGES = ("click", "yaml", "rich")
 """What distrun imports in the pod, each in pure Python."""

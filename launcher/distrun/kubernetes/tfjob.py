@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -14,9 +15,6 @@ from distrun.spec.placeholders import literal
 from distrun.spec.problems import printable
 from distrun.spec.yamltext import dump
 from distrun.strategies import STRATEGIES, USUAL, Role
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v1beta2")
 _ROLES = {**{each.value: each.value for each in Role}, "master": "chief"}

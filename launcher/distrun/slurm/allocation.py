@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from distrun.errors import UsageError
 from distrun.slurm import commands
 from distrun.spec.model import HostSpec, SlurmNode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 _DETAIL = re.compile(r" Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+)(?: GRES=(\S*))?")

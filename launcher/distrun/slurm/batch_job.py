@@ -9,16 +9,12 @@ from __future__ import annotations
 import re
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from distrun.agent.protocol import Cause, Code
+from distrun.job.folder import BatchJob, JobFolder
 from distrun.job.scheduler import MissingCommandError, QueueEntry, SchedulerError
 from distrun.slurm import commands, step_end
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from distrun.job.folder import BatchJob, JobFolder
 
 NAME = "Slurm"
 SHOW, END = "scontrol show job", "scancel"

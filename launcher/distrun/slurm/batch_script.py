@@ -7,12 +7,9 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from distrun.slurm import settings
-
-if TYPE_CHECKING:
-    from distrun.spec.model import Spec, SpecOrigin
+from distrun.spec.model import Spec, SpecOrigin
 
 _PROGRAM = "import sys; sys.path[:] = {path}; from distrun.__main__ import main; main()"
 """Runs distrun with exactly the modules of the distrun that queued the job."""

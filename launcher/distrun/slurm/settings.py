@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
+from distrun.spec.model import RoleSpec, Spec
+from distrun.spec.schedulers import SlurmSpec
 from distrun.strategies import Role
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from distrun.spec.model import RoleSpec, Spec
-    from distrun.spec.schedulers import SlurmSpec
 
 _OWN_NODE = (Role.CHIEF, Role.WORKER)
 """Roles whose tasks get a node each, unless GPUs decide. The others run beside them."""

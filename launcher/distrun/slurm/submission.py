@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
 
 from distrun.agent.linux.facts import pid_namespace
+from distrun.agent.protocol import Cause
 from distrun.codec import encode
 from distrun.errors import HostError, UsageError
 from distrun.job import folder as job_folder
 from distrun.job import queued_job
-from distrun.job.folder import BatchJob
+from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.slurm import batch_job, batch_script
-
-if TYPE_CHECKING:
-    from distrun.agent.protocol import Cause
-    from distrun.job.folder import JobFolder, JobStore
-    from distrun.spec.model import Spec
+from distrun.spec.model import Spec
 
 _SUBMIT_SECONDS = 60.0
 """How long `submit` may take from sbatch until its job's folder is complete."""

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
+from distrun.agent.protocol import Hello
 from distrun.spec.addresses import is_loopback
 from distrun.spec.hostnames import host_address_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from distrun.agent.protocol import Hello
 
 _ANY_PORT = 9  # nothing is ever sent to it
 _FAR_AWAY = ("192.0.2.1", "2001:db8::1")

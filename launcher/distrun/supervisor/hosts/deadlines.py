@@ -7,17 +7,12 @@ it cannot without limit.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from distrun.agent import protocol
-from distrun.agent.protocol import KILL_GRACE
+from distrun.agent.loop import Loop
+from distrun.agent.protocol import KILL_GRACE, Order, Report
 from distrun.supervisor.hosts.report_checker import ANSWERS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.agent.loop import Loop
-    from distrun.agent.protocol import Order, Report
 
 _END_SECONDS = 120.0
 """How long an agent may take to answer an order, to end a task after its grace, or to send more of

@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from distrun.agent.linux.regular import open_regular
-from distrun.agent.protocol import Cause, Code, file_messages
+from distrun.agent.protocol import Cause, Code, Order, Report, file_messages
+from distrun.agent.protocol.channel import Channel
 from distrun.job import events
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from distrun.agent.protocol import Order, Report
-    from distrun.agent.protocol.channel import Channel
-    from distrun.sync.manifest import Manifest
+from distrun.sync.manifest import Manifest
 
 _CHUNK = 64 * 1024
 _WINDOW = 512 * 1024

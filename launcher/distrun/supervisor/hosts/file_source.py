@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import signal
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, Report
 from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten, ReadFile
 from distrun.frozen import Frozen
-from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, LinkState, LinkUser
-from distrun.supervisor.hosts.reach import Login, Purpose
+from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, Links, LinkState, LinkUser
+from distrun.supervisor.hosts.reach import Attempt, Connection, Login, Purpose, Reach
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.agent.protocol import Report
-    from distrun.supervisor.hosts.link import Links
-    from distrun.supervisor.hosts.reach import Attempt, Connection, Reach
-
-    OnData = Callable[[FileRead], None]
-    OnEnd = Callable[[FileReadEnd], None]
+OnData = Callable[[FileRead], None]
+OnEnd = Callable[[FileReadEnd], None]
 
 MOST_FILES = 100_000
 """Of a working folder."""

@@ -8,30 +8,22 @@ agent is over: it is counted from now, because the earlier supervisor may have d
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
 
 from distrun.agent import protocol
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.linux.job_processes import Traces
+from distrun.agent.protocol import Cause, Code, Report
 from distrun.agent.protocol.file_messages import FilesPreserved
 from distrun.job import traces
-from distrun.spec.model import HostSpec
+from distrun.job.folder import JobFolder
+from distrun.lifecycle import JobState
+from distrun.spec.model import HostSpec, Spec
 from distrun.supervisor.hosts.deadlines import LONGEST_SHUTDOWN, SLOWEST_LINK
 from distrun.supervisor.hosts.host_channel import Damage
-from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, LinkState, LinkUser
+from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, Links, LinkState, LinkUser
 from distrun.supervisor.hosts.log_mirror import LogMirror
-from distrun.supervisor.hosts.reach import Login, Purpose, make_reach
+from distrun.supervisor.hosts.reach import Attempt, Connection, Login, Purpose, Reach, make_reach
 from distrun.supervisor.hosts.report_checker import LONGEST_PATH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from distrun.agent.linux.job_processes import Traces
-    from distrun.agent.protocol import Report
-    from distrun.job.folder import JobFolder
-    from distrun.lifecycle import JobState
-    from distrun.spec.model import Spec
-    from distrun.supervisor.hosts.link import Links
-    from distrun.supervisor.hosts.reach import Attempt, Connection, Reach
 
 _CLEARING_SECONDS = 60.0
 """How long a host may take from the login until it has sent the next part of its logs."""

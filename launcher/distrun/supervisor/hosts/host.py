@@ -9,32 +9,36 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, Order, Report
 from distrun.agent.protocol.channel import Outbox
 from distrun.job.events import LinkLost, LinkRestored
 from distrun.job.folder import log_name, task_of_log
+from distrun.spec.model import Spec
 from distrun.supervisor.hosts.bootstrap import NO_COPY
 from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
-from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, LinkState, LinkUser
+from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, Links, LinkState, LinkUser
 from distrun.supervisor.hosts.log_mirror import LogMirror
-from distrun.supervisor.hosts.reach import Lifetime, Login, Purpose, folder_variable
+from distrun.supervisor.hosts.reach import (
+    Attempt,
+    Connection,
+    Lifetime,
+    Login,
+    Purpose,
+    Reach,
+    folder_variable,
+)
 from distrun.supervisor.hosts.report_receiver import ReportReceiver
 from distrun.supervisor.hosts.sent_agents import sent_agents
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
-
-    from distrun.agent.protocol import Order, Report
-    from distrun.spec.model import Spec
     from distrun.supervisor.hosts.file_delivery import FileSender
-    from distrun.supervisor.hosts.link import Links
-    from distrun.supervisor.hosts.reach import Attempt, Connection, Reach
 
 _MAX_FIRST_ATTEMPTS = 4
 _FIRST_RETRY_SECONDS = 0.5

@@ -13,20 +13,17 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from distrun.agent.linux import syscalls
+from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause
 from distrun.codec import encode, from_json, to_json
 from distrun.supervisor.forked_process import ForkedProcess
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.agent.loop import Loop
-
-    OnAnswer = Callable[[Any], None]
+OnAnswer = Callable[[Any], None]
 
 _SECONDS = 15.0
 """How long an answer is waited for."""

@@ -16,12 +16,14 @@ import shlex
 import socket
 import subprocess
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, Hello
 from distrun.agent.protocol.causes import CauseError
 from distrun.codec import decode
 from distrun.kubernetes import keeper, kubectl, manifest, pods
+from distrun.spec.model import HostSpec, Spec
+from distrun.supervisor.forked_process import Process
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.hosts.local import isolated_python
@@ -35,12 +37,6 @@ from distrun.supervisor.hosts.reach import (
     agent_exited,
 )
 from distrun.supervisor.hosts.ssh import open_connection
-
-if TYPE_CHECKING:
-    from distrun.agent.protocol import Hello
-    from distrun.spec.model import HostSpec, Spec
-    from distrun.supervisor.forked_process import Process
-    from distrun.sync.manifest import Manifest
 
 _NO_LIMIT = 1e8
 _EXIT_NO_POD = 71
@@ -257,6 +253,6 @@ def _said_cause(text: str) -> Cause | None:
     return None
 
 
-def make_reach(host: HostSpec, spec: Spec, _files: Manifest | None, found_as: str) -> Reach:
+def make_reach(host: HostSpec, spec: Spec, _files: object, found_as: str) -> Reach:
     """Return the reach of a host of the spec."""
     return KubernetesReach(host, spec, found_as)

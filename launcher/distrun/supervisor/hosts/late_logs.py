@@ -9,27 +9,22 @@ the host may be the same machine as another host of the job.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from distrun.agent.linux.job_processes import Traces
 from distrun.agent.protocol import Cause, Code
 from distrun.frozen import Frozen
 from distrun.job import events
 from distrun.job.folder import log_name
+from distrun.lifecycle import LostAgent
+from distrun.spec.model import Spec
 from distrun.supervisor import forked_process
 from distrun.supervisor.hosts.former_agents import FormerAgent, FormerAgents, make_former_reach
+from distrun.supervisor.hosts.host import Host
+from distrun.supervisor.hosts.link import Links
 from distrun.supervisor.hosts.log_mirror import LogMirror
-from distrun.supervisor.hosts.reach import Lifetime
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from distrun.lifecycle import LostAgent
-    from distrun.spec.model import Spec
-    from distrun.supervisor.hosts.host import Host
-    from distrun.supervisor.hosts.link import Links
-    from distrun.supervisor.hosts.reach import Reach
+from distrun.supervisor.hosts.reach import Lifetime, Reach
 
 _LAST_SECONDS = 5.0
 """How long a lost host may take to answer at the end of the job."""

@@ -13,22 +13,16 @@ the shared one has less time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.loop import Loop
+from distrun.agent.protocol import Cause, Code, Report
 from distrun.agent.protocol.causes import CauseError
 from distrun.agent.protocol.channel import ProtocolError
-from distrun.supervisor.hosts.inquiry import Inquiries
-from distrun.supervisor.hosts.reach import Attempt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.agent.loop import Loop
-    from distrun.agent.protocol import Report
-    from distrun.supervisor.hosts.inquiry import OnAnswer, Question
-    from distrun.supervisor.hosts.reach import Connection
+from distrun.supervisor.hosts.inquiry import Inquiries, OnAnswer, Question
+from distrun.supervisor.hosts.reach import Attempt, Connection
 
 MAX_CONNECTING = 16
 """How many links may be connecting at a time: each ssh client takes 80 ms of a core here."""

@@ -10,16 +10,17 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from distrun.agent.linux import syscalls
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, Hello
 from distrun.agent.protocol.causes import CauseError
 from distrun.errors import InternalError
 from distrun.job import held_package
 from distrun.supervisor import forked_process
-from distrun.supervisor.forked_process import ForkedProcess
+from distrun.supervisor.forked_process import ForkedProcess, Process
 from distrun.supervisor.hosts.host_channel import HostChannel
 from distrun.supervisor.hosts.reach import (
     FORK_ERRORS,
@@ -32,11 +33,7 @@ from distrun.supervisor.hosts.reach import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
-    from distrun.supervisor.forked_process import Process
     from distrun.sync.manifest import Manifest
 
 SOURCES = str(Path(__file__).resolve().parents[3])

@@ -6,18 +6,13 @@ import contextlib
 import os
 import time
 from errno import EFBIG
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.holes import hole_size
 from distrun.agent.linux.regular import open_regular
-from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Cause, Code
+from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Cause, Code, LogData
 from distrun.job.folder import LOG_SUFFIX, late_log_name, log_name, task_of_log
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from distrun.agent.protocol import LogData
 
 _LARGEST_SIZE = (1 << 64) - 1
 """The largest number that a record of an index can have."""

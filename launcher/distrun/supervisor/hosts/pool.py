@@ -6,32 +6,28 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
-from distrun.agent.protocol import KILL_GRACE, Cause, Code
+from distrun.agent.loop import Loop
+from distrun.agent.protocol import KILL_GRACE, Cause, Code, Order, Report
 from distrun.job import events
+from distrun.lifecycle import LostAgent
+from distrun.spec.model import Spec
 from distrun.supervisor import guard
-from distrun.supervisor.hosts.host import Host
+from distrun.supervisor.forked_process import Process
+from distrun.supervisor.hosts.host import Host, LogEnd
 from distrun.supervisor.hosts.late_logs import LateLogs
 from distrun.supervisor.hosts.link import Links
 from distrun.supervisor.hosts.local import end_unused_agent
-from distrun.supervisor.hosts.reach import Lifetime
+from distrun.supervisor.hosts.reach import Lifetime, Reach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
-
-    from distrun.agent.loop import Loop
-    from distrun.agent.protocol import Order, Report
-    from distrun.lifecycle import LostAgent
-    from distrun.spec.model import Spec
-    from distrun.supervisor.forked_process import Process
     from distrun.supervisor.hosts.file_delivery import FileSender
-    from distrun.supervisor.hosts.host import LogEnd
-    from distrun.supervisor.hosts.reach import Reach
 
 _MOST_NAMED = 20
 """How many processes a cause names that do not die."""

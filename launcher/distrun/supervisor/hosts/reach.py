@@ -19,22 +19,19 @@ import re
 import signal
 import sys
 import termios
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, Hello
+from distrun.supervisor.forked_process import Process
 from distrun.supervisor.hosts import bootstrap
-from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
+from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, HostChannel
+from distrun.supervisor.hosts.inquiry import Question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.agent.protocol import Hello
     from distrun.spec.model import HostSpec, Spec
-    from distrun.supervisor.forked_process import Process
-    from distrun.supervisor.hosts.host_channel import HostChannel
-    from distrun.supervisor.hosts.inquiry import Question
     from distrun.sync.manifest import Manifest
 
 FORK_ERRORS = (errno.EAGAIN, errno.ENOMEM)

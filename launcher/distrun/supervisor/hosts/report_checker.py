@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sized
+from typing import Any
 
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code, Report, Struct
 from distrun.codec import FieldError
 from distrun.spec.hostnames import host_address_problem
 from distrun.supervisor.hosts.addresses import parse_ip
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sized
 
 _STAGES: dict[type[Report], tuple[int, int]] = {
     protocol.TaskStarted: (0, 1),

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from distrun.agent import protocol
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, Report
+from distrun.supervisor.hosts.deadlines import OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage
+from distrun.supervisor.hosts.link import Link
+from distrun.supervisor.hosts.log_mirror import LogMirror
+from distrun.supervisor.hosts.reach import Connection
 from distrun.supervisor.hosts.report_checker import ReportChecker, cut_causes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.agent.protocol import Report
-    from distrun.supervisor.hosts.deadlines import OrderDeadlines
-    from distrun.supervisor.hosts.link import Link
-    from distrun.supervisor.hosts.log_mirror import LogMirror
-    from distrun.supervisor.hosts.reach import Connection
 
 _HANDLED_WHILE_REPLAYING = (protocol.Reattached, protocol.Heartbeat, protocol.AgentExiting)
 

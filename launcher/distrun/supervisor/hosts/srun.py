@@ -9,21 +9,17 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distrun.agent.linux.same_files import ANSWER, fingerprint
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, Hello
 from distrun.slurm import commands, step_end
+from distrun.spec.model import HostSpec, SlurmNode, Spec
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.hosts.reach import Connection, HostView, Login, Reach, agent_exited
 from distrun.supervisor.hosts.ssh import open_connection
-
-if TYPE_CHECKING:
-    from distrun.agent.protocol import Hello
-    from distrun.spec.model import HostSpec, SlurmNode, Spec
-    from distrun.sync.manifest import Manifest
+from distrun.sync.manifest import Manifest
 
 _CONNECT_SECONDS = 60.0
 """A busy slurmctld lets srun wait, and srun tries again by itself."""

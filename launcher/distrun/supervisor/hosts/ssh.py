@@ -10,12 +10,13 @@ import contextlib
 import fcntl
 import os
 import subprocess
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distrun.agent.linux import syscalls
-from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol import Cause, Code, Hello
 from distrun.agent.protocol.causes import CauseError
+from distrun.spec.model import HostSpec, Spec
 from distrun.supervisor.hosts import bootstrap, ssh_diagnosis
 from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
@@ -29,13 +30,6 @@ from distrun.supervisor.hosts.ssh_command import (
     link_command,
     shared_connection,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from distrun.agent.protocol import Hello
-    from distrun.spec.model import HostSpec, Spec
-    from distrun.sync.manifest import Manifest
 
 _PIPE_BYTES = 512 * 1024
 _PIPE_RESERVE = 32 * 1024
@@ -229,6 +223,6 @@ def _enlarge(pipe: int) -> int:
     return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
 
 
-def make_reach(host: HostSpec, spec: Spec, _files: Manifest | None, _found_as: str) -> Reach:
+def make_reach(host: HostSpec, spec: Spec, _files: object, _found_as: str) -> Reach:
     """Return the reach of a host of the spec."""
     return SshReach(host.name, spec)

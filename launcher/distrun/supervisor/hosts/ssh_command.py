@@ -8,16 +8,13 @@ import os
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from distrun.spec.machine import ssh_options
+from distrun.spec.model import SshSpec
 from distrun.supervisor.hosts.bootstrap import COMMAND
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distrun.spec.model import SshSpec
 
 _ALIVE_PROBES = 3
 _OPTIONS = (

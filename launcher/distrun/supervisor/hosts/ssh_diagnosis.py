@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from distrun.agent.protocol import Cause, Code
 from distrun.spec.model import SshSpec
 from distrun.supervisor.hosts.bootstrap import EXIT_TOO_OLD, TOO_OLD
-from distrun.supervisor.hosts.ssh_command import login_command
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.supervisor.hosts.ssh_command import KnownHosts
+from distrun.supervisor.hosts.ssh_command import KnownHosts, login_command
 
 SSH_FAILED = 255
 """The exit code with which ssh reports a failure of its own."""
