@@ -87,6 +87,7 @@ def test_nothing_waits_without_end_and_what_does_not_die_is_named(distrun: Distr
         freeze(client.pid, *(job["tasks"][0]["pid"] for job in shown.values()))
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
+        attached = distrun.start("attach", jobs["whole"], stdout=-1, stderr=-1, text=True)
         killing = distrun.start("kill", jobs["whole"], "--grace", "500ms", stderr=-1, text=True)
 
         # Its answer comes from the supervisor, which waits in its loop.
@@ -110,6 +111,8 @@ def test_nothing_waits_without_end_and_what_does_not_die_is_named(distrun: Distr
         assert "answer" not in told
         words = f"is not all ended on localhost: processes that it started {named['whole']}"
         assert words in told
+        assert words in attached.communicate(timeout=60)[1]
+        assert words in distrun("wait", jobs["whole"]).stderr
         wait_until(lambda: not alive(supervisor))
         events = distrun("events", jobs["whole"], "--json").stdout
         assert '"JobEnded"' in events

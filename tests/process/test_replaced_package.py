@@ -14,6 +14,7 @@ import pytest
 from harness.changed_package import ChangedPackage
 from harness.command import Distrun
 from harness.processes import alive
+from harness.values import not_none
 from harness.waiting import wait_until
 
 # Worker 1 does what the file `go` says, in its first attempt.
@@ -83,3 +84,22 @@ def test_a_detached_job_needs_nothing_from_the_moment_that_launch_has_returned(
     waiting = distrun("wait", job.stdout.strip())
     assert waiting.returncode == 0, waiting.stderr
     assert "defect" not in distrun("status").stdout
+
+
+def test_commands_that_follow_a_job_need_nothing_either(
+    distrun: Distrun, package: ChangedPackage
+) -> None:
+    job = distrun.detached(SCRIPT)
+    codes = {"attach": 3, "logs -f": 0, "events -f": 0}
+    followers = {
+        verb: distrun.start(*verb.split(), job, stdout=-1, stderr=subprocess.STDOUT, text=True)
+        for verb in codes
+    }
+    shown = {verb: not_none(each.stdout).readline() for verb, each in followers.items()}
+    break_in_place(package)
+    go(distrun.cwd, FAILURE)
+    for verb, code in codes.items():
+        printed = shown[verb] + followers[verb].communicate(timeout=60)[0]
+        assert followers[verb].returncode == code, printed
+        assert "ValueError: bad" in printed
+        assert "of a later version" not in printed

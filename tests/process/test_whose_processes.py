@@ -20,6 +20,7 @@ from distrun.agent.linux import facts, job_processes, labels, processes
 from distrun.agent.linux.job_processes import Traces
 from harness.command import Distrun
 from harness.processes import alive, descendants
+from harness.strangers import Stranger
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -29,6 +30,7 @@ MARKS = f"DISTRUN_JOB_ID={JOB} DISTRUN_TASK=worker:0 DISTRUN_ATTEMPT=0 DISTRUN_T
 WITHOUT = "-u DISTRUN_JOB_ID -u DISTRUN_TASK -u DISTRUN_TOKEN"
 IGNORES_TERM = 'trap "" TERM; echo ok >>up; while :; do sleep 0.1; done'
 
+OWN_PROCESS = not_none(processes.find(os.getpid()))
 Start = Callable[..., None]
 
 
@@ -194,6 +196,11 @@ def test_only_the_process_that_was_seen_is_signalled() -> None:
     finally:
         child.kill()
         child.wait()
+
+
+def test_a_process_of_another_user_is_not_taken_for_one_that_has_ended() -> None:
+    with Stranger(lambda report: report(f"{job_processes.end([OWN_PROCESS], 0.1)}")) as stranger:
+        assert stranger.report() == f"{[OWN_PROCESS]}"
 
 
 THREAD = f"""exec {sys.executable} -c '

@@ -236,6 +236,7 @@ class ShownJob(Listener):
             on_dropped = DroppedOutput([self.folder])
             for task, size in self._follower.dropped.items():
                 on_dropped(task, size)
+        from distrun.job import leftovers
         from distrun.job.end_report import closing_lines
         from distrun.job.job import Job
 
@@ -244,7 +245,11 @@ class ShownJob(Listener):
         shown = self._chosen if is_seen else []  # their last lines are not repeated
         lines = closing_lines(Job(self.folder, state), shown=shown, left_out=left_out)
         console.print_lines(lines, bold=None if len(lines) == 1 else 1)
-        return outcome.exit_code
+        unended = leftovers.unended_error(self.folder, state)
+        if unended is None:
+            return outcome.exit_code
+        console.print_error(unended)
+        return outcome.exit_code or unended.exit_code
 
     # What the two commands do differently ----------------------------------------------------
 

@@ -42,6 +42,9 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
         state = control.wait_for_final_state(folder, left)
         outcomes.append(state.outcome)
         console.print_lines([end_line(Job(folder, state))])
+        if (unended := leftovers.unended_error(folder, state)) is not None:
+            console.print_error(unended)
+            is_verified = False
         # It may still run on a host that could not be reached.
         if not folder.is_elsewhere and (hosts := leftovers.unverified_hosts(state)):
             console.print_error(leftovers.unreached_error(folder, hosts))

@@ -11,7 +11,7 @@ from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError, WaitTimeoutError
-from distrun.job import leftovers, record
+from distrun.job import held_package, leftovers, record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,6 +38,8 @@ SupervisorChannel = Channel[protocol.Notice, protocol.Request]
 def connect(folder: JobFolder, patience: float = _CONNECT_SECONDS) -> SupervisorChannel | None:
     """Return a channel to a job's supervisor; None if there is no supervisor.
 
+    From then on, this process needs no file of distrun's package: it may follow the job for days.
+
     Raises:
         InternalError: the supervisor lives and has not answered for `patience` seconds.
         HostError: it is on another machine, and cannot be reached.
@@ -50,6 +52,7 @@ def connect(folder: JobFolder, patience: float = _CONNECT_SECONDS) -> Supervisor
     while True:
         connection = folder.connect()
         if connection is not None:
+            held_package.hold()
             descriptor = connection.detach()
             return Channel(descriptor, descriptor, protocol.Notice)
         # A supervisor does not listen while it starts, nor when it is about to end.

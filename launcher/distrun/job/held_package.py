@@ -2,8 +2,9 @@
 
 Its files may be replaced while a job runs, by an upgrade or a change of branch, or removed. What a
 job's processes import late would then not fit what they have imported. So its launch and its
-supervisor read all files before the first task starts, and the agent of this machine its own.
-Agents on other hosts have all their modules in memory.
+supervisor read all files before the first task starts, the commands that follow it once they have
+found it, and the agent of this machine its own. Agents on other hosts have all their modules in
+memory.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from distrun.job import record, resumption, traces
 from distrun.job.events import HostCleared, JobEnded, Outcome
 from distrun.job.record import EventLog
 from distrun.job.stop_order import StopOrder
+from distrun.words.causes import cause_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -189,6 +190,17 @@ def unreached_error(folder: JobFolder, hosts: tuple[str, ...]) -> HostError:
         f"tasks of job {folder.job_id} may still run on {names}, which could not be reached",
         hint=f"end them there, or try again: distrun kill {folder.job_id}",
     )
+
+
+def unended_error(folder: JobFolder, state: JobState) -> HostError | None:
+    """Return the error for processes that its supervisor gave up; None: there were none."""
+    for host in state.hosts.values():
+        if host.lost is not None and host.lost.code is Code.PROCESSES_NOT_ENDED:
+            return HostError(
+                f"job {folder.job_id} is not all ended on {host.name}: {cause_text(host.lost)}",
+                hint=f"to end them later: distrun kill {folder.job_id}",
+            )
+    return None
 
 
 def _clear_hosts(

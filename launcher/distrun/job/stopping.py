@@ -6,8 +6,8 @@ import contextlib
 import itertools
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol import KILL_GRACE, Cause, Code, JobEvent, Notice, Watch, WatchStarted
-from distrun.errors import DistrunError, HostError
+from distrun.agent.protocol import KILL_GRACE, Cause, JobEvent, Notice, Watch, WatchStarted
+from distrun.errors import DistrunError
 from distrun.job import control, events, leftovers, queued_job, traces
 from distrun.job.control import supervisor_place
 from distrun.words.causes import cause_text
@@ -87,7 +87,9 @@ class StoppedJob:
             with contextlib.closing(self._channel):
                 self._wait_for_end(self._channel)
             control.require_supervisor_ended(self.folder, self._channel)
-            _require_ended(self.folder)
+            unended = leftovers.unended_error(self.folder, self.folder.state())
+            if unended is not None:
+                raise unended
         self._verify()
 
     def _wait_for_end(self, channel: SupervisorChannel) -> None:
@@ -182,15 +184,3 @@ class StoppedJob:
         else:
             how = f"its tasks end by themselves after {self._lease:g} s (timeouts.link)"
         self._say(f"{host} cannot be reached; {how}")
-
-
-def _require_ended(folder: JobFolder) -> None:
-    """Check that no process of an ended job was given up.
-
-    Raises:
-        HostError: some do not die.
-    """
-    for host in folder.state().hosts.values():
-        if host.lost is not None and host.lost.code is Code.PROCESSES_NOT_ENDED:
-            words = f"job {folder.job_id} is not all ended on {host.name}: {cause_text(host.lost)}"
-            raise HostError(words, hint=f"to end them later: distrun kill {folder.job_id}")

@@ -1060,8 +1060,8 @@ ADVICE: dict[Code, Words] = {
     Code.REQUEST_VERSION_DIFFERS: """use the distrun that launched the job, or stop the job by
         SIGTERM to its supervisor""",
     Code.PROCESSES_NOT_ENDED: """they may wait in the kernel for a disk or a device (`ps -o
-        pid,stat,wchan:20 -p PID`), or their cgroup is frozen; while they live, nothing starts in
-        their place""",
+        pid,stat,wchan:20 -p PID`), or their cgroup is frozen, or they are another user's, as below
+        sudo (`sudo kill -KILL PID`); while they live, nothing starts in their place""",
     Code.PORT_OF_STRANGER: """have the processes of that user end. If a container or sudo of yours
         started them, use your own user id there""",
     Code.PORT_TAKEN: _advice_on_owner,

@@ -186,7 +186,10 @@ def outputs(pid: int) -> Set[Tuple[int, int]]:
 
 
 def send(process: Process, signum: int) -> bool:
-    """Signal exactly this process. False if it has ended, even if its id is in use again."""
+    """Signal exactly this process. False if it has ended, even if its id is in use again.
+
+    One that has changed its user, as below sudo, lives on without the signal.
+    """
     try:
         if not hasattr(os, "pidfd_open"):  # Python 3.8
             return _send_by_id(process, signum)
@@ -197,8 +200,8 @@ def send(process: Process, signum: int) -> bool:
         if not exists(process):
             return False
         signal.pidfd_send_signal(descriptor, signum)
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, PermissionError)
     finally:
         os.close(descriptor)
     return True
@@ -236,8 +239,8 @@ def _send_by_id(process: Process, signum: int) -> bool:
         return False
     try:
         os.kill(process.pid, signum)
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
 
 
