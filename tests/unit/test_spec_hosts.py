@@ -118,3 +118,20 @@ def test_a_pipe_is_no_hostfile(folder: Path) -> None:
     assert str(refusal(folder, HOSTFILE)) == (
         f"job.yaml:3:11: hostfile is no file: '{folder}/hosts.txt'; name a file"
     )
+
+
+def test_an_address_to_which_ssh_leads_is_that_of_the_host(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = folder / "ssh"
+    ssh.write_text(
+        '#!/bin/sh\nfor host; do :; done\n[ "$host" = gpu1 ] && echo hostname 10.9.9.9\n'
+    )
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    spec = load_text(
+        folder,
+        "strategy: multi_worker_mirrored\nprogram: {script: train.py}\n"
+        "hosts: [gpu1, gpu2]\ncluster: {worker: ['10.9.9.9:1234']}\n",
+    )
+    assert [host.address for host in spec.hosts] == ["10.9.9.9", None]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "?"
 """The name of whatever cannot be decided. Names of its parts begin with it."""
-_ROLES = "chief|worker|ps|evaluator|master"
+ROLES = ("chief", "worker", "ps", "evaluator", "master")
 _NOTED_TEXTS = ("TF_CONFIG", "DISTRUN_ADDRESS")
 _LONGEST_NAME = 300
 """Characters. Each call and attribute makes a name longer: `a().b().c()`."""
@@ -258,4 +258,4 @@ def _is_main_guard(test: ast.expr) -> bool:
 
 def _is_role_test(test: ast.AST) -> bool:
     """Whether a test asks for the task's role: then some task runs each branch."""
-    return bool(re.search(rf"'({_ROLES})'", ast.unparse(test)))
+    return any(repr(role) in ast.unparse(test) for role in ROLES)

@@ -9,7 +9,7 @@ import shlex
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
-from distrun.lint.module import UNKNOWN, Sure, Use, packages
+from distrun.lint.module import ROLES, UNKNOWN, Sure, Use, packages
 from distrun.spec.model import OWN_PORT
 from distrun.spec.problems import Mark, Problem, nearest, quoted
 from distrun.spec.tensorflow_versions import (
@@ -166,7 +166,6 @@ urllib uuid warnings yaml zipfile
 """
 _KNOWN = frozenset(_KNOWN_NAMES.split())
 """Modules that start no server of a cluster."""
-_ROLES = {"chief", "worker", "ps", "evaluator", "master"}
 _WAITS = {"pause", "sleep", "wait", "target", "serve_forever", "sigwait", "input", "while"}
 """What keeps a process that has a server alive, or uses the server."""
 _RUNS_SERVERS = {"train_and_evaluate", "distribute_coordinator", "GrpcServer"}
@@ -201,7 +200,7 @@ def servers(program: Program, spec: Spec) -> Iterator[Problem]:
             f"the program starts a server, but never waits at it: the tasks of {tasks} end at once",
             "call join() of the server",
         )
-    elif all_join and not program.words & _ROLES:
+    elif all_join and program.words.isdisjoint(ROLES):
         has_chief = any(each.role is Role.CHIEF and each.count for each in spec.roles)
         chief = ", the chief, too" if has_chief else ""
         yield all_join[0].mark.problem(
