@@ -21,7 +21,7 @@ from distrun.agent.protocol import Code
 from distrun.bundle.writer import make_redactor
 from distrun.job.events import KINDS, decode, encode
 from distrun.job.folder import JobFolder
-from distrun.redaction import Redactor, secret_values
+from distrun.redaction.redactor import Redactor, secret_values
 from distrun.strategies import STRATEGIES, Role
 
 from .histories import MWM, Job

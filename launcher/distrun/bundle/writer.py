@@ -20,7 +20,7 @@ from distrun.codec import encode
 from distrun.errors import HostError
 from distrun.job.folder import LATE_SUFFIX, LOG_SUFFIX
 from distrun.job.resumption import recorded_spec
-from distrun.redaction import Redactor, secret_values
+from distrun.redaction.redactor import Redactor, secret_values
 from distrun.spec.machine import own_names
 from distrun.spec.regular_file import data_start, open_regular_file
 

@@ -19,7 +19,7 @@ from distrun.job.folder import JobStore
 from distrun.job.json_output import output_json, read_tf_config, task_json
 from distrun.plan import Plan, TaskPlan
 from distrun.plan.ranks import AT_LAUNCH, RANKS
-from distrun.redaction import mask_secrets
+from distrun.redaction.secrets import mask_secrets
 from distrun.spec.model import HostSpec, RestartSpec, Spec
 from distrun.spec.problems import Problem, printable
 from distrun.spec.units import format_bytes

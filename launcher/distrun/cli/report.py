@@ -20,7 +20,7 @@ from distrun.errors import UsageError
 from distrun.job.chosen_logs import check_choice, chosen_tasks
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.history import HistoryReader
-from distrun.redaction import Redactor, secret_values
+from distrun.redaction.redactor import Redactor, secret_values
 from distrun.report.server import LivePage, PageServer
 
 _POLL_SECONDS = 3600.0

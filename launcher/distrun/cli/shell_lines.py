@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from distrun.errors import UsageError
 from distrun.plan import Plan, TaskPlan
-from distrun.redaction import is_secret
+from distrun.redaction.secrets import is_secret
 from distrun.spec.model import ProgramKind, Spec
 from distrun.spec.problems import printable
 

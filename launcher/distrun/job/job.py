@@ -541,11 +541,11 @@ class Job:
                 "hosts_not_cleared": list(self.state.former_hosts),
             },
             "hosts": [self._host_json(host) for host in self.state.hosts.values()],
-            "replacements": [output_json(each) for each in self.state.replacements],
+            "replacements": output_json(self.state.replacements),
             "tensorboard": self.tensorboard,
             "quiet_since_at": None if self.state.quiet is None else self.state.quiet.since,
             "advice": self._advice_json(),
-            "timing": [output_json(attempt) for attempt in self.timing],
+            "timing": output_json(self.timing),
             "tasks": [task.to_json() for task in self.tasks],
         }
 

@@ -53,6 +53,8 @@ def output_json(value: Any) -> Any:
         return {"task": value.task, "place": place, "text": text}
     if isinstance(value, dict):
         return {key: output_json(each) for key, each in value.items()}
+    if isinstance(value, (tuple, list)) and not isinstance(value, Struct):
+        return [output_json(each) for each in value]
     if isinstance(value, Cause) or not (isinstance(value, Struct) or is_dataclass(value)):
         return to_json(value)
     shown: dict[str, Any] = {}
@@ -91,8 +93,6 @@ def _field_json(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     if _is_cause(type(value), name):
         yield key, None if inner is None else cause_text(inner)
         yield f"{key}_code", to_json(inner)
-    elif isinstance(inner, tuple):
-        yield key, [output_json(each) for each in inner]
     else:
         yield key, output_json(inner)
 
@@ -122,7 +122,7 @@ def _number_or_text(text: str) -> int | float | str:
 
 def task_json(task: TaskPlan) -> dict[str, Any]:
     """A task with its command, variables and TF_CONFIG; the keys are those of `status --json`."""
-    from distrun.redaction import mask_secrets
+    from distrun.redaction.secrets import mask_secrets
 
     fields = task.fields()
     del fields["name"]

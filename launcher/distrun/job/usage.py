@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux import facts, processes
+from distrun.codec import field_names
 from distrun.frozen import Frozen
 from distrun.job.history import last
 
@@ -47,14 +48,8 @@ def sampled(folder: JobFolder, task: TaskState) -> Usage | None:
         return None
     first, now = samples[0], samples[-1]
     at, used = (first.at, first.cpu_seconds) if len(samples) > 1 else (task.started_at, 0.0)
-    return Usage(
-        at=now.at,
-        cpu_percent=_percent(used, now.cpu_seconds, now.at - (at or now.at)),
-        cpu_seconds=now.cpu_seconds,
-        memory_bytes=now.memory_bytes,
-        gpu_memory_bytes=now.gpu_memory_bytes,
-        processes=now.processes,
-    )
+    same = {name: getattr(now, name) for name in field_names(Usage) if name != "cpu_percent"}
+    return Usage(cpu_percent=_percent(used, now.cpu_seconds, now.at - (at or now.at)), **same)
 
 
 def measure(pids: Sequence[int]) -> dict[int, Usage]:

@@ -4,8 +4,3 @@ The same name or secret gets the same replacement everywhere, so that a reader s
 belongs together. What a secret is can only be guessed: it is the value of a variable that
 `program.pass_env` names or whose name looks secret, or a text that has the form of one.
 """
-
-from distrun.redaction.redactor import Redactor, secret_values
-from distrun.redaction.secrets import is_secret, mask_secrets
-
-__all__ = ["Redactor", "is_secret", "mask_secrets", "secret_values"]

@@ -14,7 +14,7 @@ from distrun.job import events, history
 from distrun.job.job import read_job
 from distrun.job.json_output import progress_json
 from distrun.job.timing import Phase, first_time
-from distrun.redaction import Redactor, secret_values
+from distrun.redaction.redactor import Redactor, secret_values
 from distrun.report import plots
 from distrun.report.series import COUNTS, RATE, STEP, Panel, metric_title, metrics, points
 from distrun.spec.regular_file import read_regular_file
