@@ -147,6 +147,10 @@ def test_a_log_is_cut_between_lines_and_its_times_stay(distrun: Distrun, unpacke
     with opened(distrun.cwd / "bundle.tar.gz") as (folder, _):
         times = [Job(each).first_outputs["worker:0", 0] for each in (JobFolder(path), folder)]
         assert times[0] == times[1]
+    os.truncate(path / "events.jsonl", 1 << 40)
+    _, said = unpacked()  # of a damaged record, its beginning is there
+    assert "; 1099.5 GB after are left out" in said
+    assert "before are left out" in said
 
 
 def test_a_job_is_packed_while_it_runs_with_what_came_too_late_and_if_it_is_damaged(

@@ -89,6 +89,7 @@ CERTAIN = {
             *sys.version_info
         ),
     ),
+    "encoding": ("# coding: no-such\n", "train.py:1:1: Python"),
     "syntax of a module": ("import faulty\n", "faulty.py:1:5: Python"),
     "syntax of a package": ("from package import x\n", "__init__.py:1:5: Python"),
     "in a function that runs": (

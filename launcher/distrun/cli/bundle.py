@@ -15,7 +15,7 @@ from distrun.cli import console
 from distrun.cli.job_faults import find_job, tell_problem
 from distrun.cli.options import job_argument, output_option
 from distrun.cli.output_file import write_file
-from distrun.job.folder import JobFolder
+from distrun.job.folder import LOG_SUFFIX, JobFolder
 from distrun.job.job import read_job
 from distrun.spec.units import format_bytes
 from distrun.words.formats import format_count
@@ -81,6 +81,7 @@ def _listed(parts: Iterable[Part]) -> list[tuple[str, str]]:
         if len(found) > 1 or "/" in found[0].name:
             text = f"{format_count(len(found), 'file')}, {text}"
         left_out = sum(each.left_out for each in found)
-        cut = f"; {format_bytes(left_out)} before are left out" if left_out else ""
+        where = "before" if name == "logs" or name.endswith(LOG_SUFFIX) else "after"
+        cut = f"; {format_bytes(left_out)} {where} are left out" if left_out else ""
         lines.append((name, text + cut))
     return lines

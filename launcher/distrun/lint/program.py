@@ -153,7 +153,7 @@ class Program:
             decoded = text.decode(tokenize.detect_encoding(io.BytesIO(text).readline)[0])
             return Module(name, shown, decoded, tree, package)
         except SyntaxError as error:
-            self.faults[path] = (error.lineno or 1, error.offset or 1, error.msg)
+            self.faults[path] = (max(error.lineno or 1, 1), max(error.offset or 1, 1), error.msg)
         except ValueError as error:  # not the file's encoding; before Python 3.12: a null byte
             self.faults[path] = (1, 1, str(error))
         except (RecursionError, MemoryError):
