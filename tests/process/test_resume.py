@@ -24,8 +24,9 @@ GUARDED = """\
 exec 9>lock-$DISTRUN_JOB_ID-$DISTRUN_TASK; flock -n 9 || { echo TWO AT ONCE; exit 9; }
 echo attempt $DISTRUN_ATTEMPT; touch up-$DISTRUN_TASK-$DISTRUN_ATTEMPT
 """
-ALL_ARE_UP = (
-    "until set -- up-*-$DISTRUN_ATTEMPT; [ $# -ge $DISTRUN_WORLD_SIZE ]; do sleep 0.02; done"
+ALL_ARE_UP = (  # the attempts of a worker that is new have other numbers
+    "touch in-$DISTRUN_WORLD_SIZE-$DISTRUN_TASK; "
+    "until set -- in-$DISTRUN_WORLD_SIZE-*; [ $# -ge $DISTRUN_WORLD_SIZE ]; do sleep 0.02; done"
 )
 UNTIL_REPAIRED = GUARDED + f"[ -e repaired ] && exit 0; {ALL_ARE_UP}; exit 3"
 SLEEPS = GUARDED + "[ -e repaired ] && exit 0; setsid sleep 600 & exec sleep 600"
