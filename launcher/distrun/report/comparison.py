@@ -6,26 +6,22 @@ import itertools
 import json
 import math
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distrun.frozen import replace
 from distrun.job import events, history
+from distrun.job.folder import JobFolder
+from distrun.job.history import Sample
 from distrun.job.job import read_job
 from distrun.job.json_output import progress_json
 from distrun.job.timing import Phase, first_time
 from distrun.redaction.redactor import Redactor, secret_values
 from distrun.report import plots
-from distrun.report.series import COUNTS, RATE, STEP, Panel, metric_title, metrics, points
+from distrun.report.page import date, template, versions
+from distrun.report.series import COUNTS, RATE, STEP, Panel, Point, metric_title, metrics, points
 from distrun.spec.regular_file import read_regular_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from distrun.job.folder import JobFolder
-    from distrun.job.history import Sample
-    from distrun.report.plots import Plot
-    from distrun.report.series import Point
 
 _LARGEST_FILE = 16 << 20
 _LEAST_SECONDS = 1.0
@@ -134,37 +130,35 @@ class Run:
         """Return points by the seconds since the job began; NaN between two attempts."""
         return points(values, lambda each: each.at - self.job.state.created_at)
 
-    def curve(self, key: str) -> list[tuple[Sample, float]]:
+    def _curve(self, key: str) -> list[tuple[Sample, float]]:
         """Return the samples with a value of progress, and that value."""
-        found = ((sample, sample.progress.get(key)) for sample in self._of_task(key))
-        return [(sample, value) for sample, value in found if value is not None]
+        return [(each, each.progress[key]) for each in self._of_task(key) if key in each.progress]
 
     def curve_over_time(self, key: str) -> list[Point]:
         """Return the points of a key by the seconds since the job began."""
-        return self.over_time(self.curve(key))
+        return self.over_time(self._curve(key))
 
     def over_steps(self, key: str) -> list[Point]:
         """Return the points of a key by steps; NaN between two attempts."""
         steps = {id(sample): step for sample, step in steps_of(self._of_task(key))}
-        known = [each for each in self.curve(key) if id(each[0]) in steps]
+        known = [each for each in self._curve(key) if id(each[0]) in steps]
         return points(known, lambda each: steps[id(each)])
 
     @cached_property
     def settings(self) -> tuple[dict[str, str], ...]:
         """Its versions, hosts and spec by the name of each key, without secrets; empty: unknown."""
         versions: dict[str, str] = {}
-        facts: dict[str, str] = {}
         for event in self._history:
             if isinstance(event, events.JobCreated):
                 versions = {f"{name} version": each for name, each in event.versions.items()}
         ready = self.job.ready_hosts
         hosts = [each for name, each in ready.items() if name in self.job.hosts_in_use]
-        for name, values in (
-            ("Python of agents", {each.python for each in hosts}),
-            ("cores of hosts", {f"{each.cores:g}" for each in hosts}),
-            ("GPUs of hosts", {str(len(each.gpus)) for each in hosts}),
-        ):
-            facts |= {name: ", ".join(sorted(values))} if values else {}
+        found = {
+            "Python of agents": {each.python for each in hosts},
+            "cores of hosts": {f"{each.cores:g}" for each in hosts},
+            "GPUs of hosts": {str(len(each.gpus)) for each in hosts},
+        }
+        facts = {name: ", ".join(sorted(values)) for name, values in found.items() if values}
         try:
             content = read_regular_file(str(self.folder.resolved_spec_file), largest=_LARGEST_FILE)
             spec = json.loads(content or b"{}")
@@ -243,12 +237,12 @@ def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
     return found
 
 
-def drawn(runs: Sequence[Run]) -> list[Plot]:
+def drawn(runs: Sequence[Run]) -> list[plots.Plot]:
     """Return the curves of all jobs over steps, then over time."""
     numbers = {run.id: number for number, run in enumerate(runs)}
     keys = list(dict.fromkeys([*(key for run in runs for key in run.metrics), RATE]))
-    by_steps = [_panel(f"{_title(key)} over steps", key, runs, Run.over_steps) for key in keys]
-    by_time = [_panel(f"{_title(key)} over time", key, runs, Run.curve_over_time) for key in keys]
+    by_steps = [_panel(key, "over steps", runs, Run.over_steps) for key in keys]
+    by_time = [_panel(key, "over time", runs, Run.curve_over_time) for key in keys]
     steps = {run.id: run.over_time(run.steps) for run in runs}
     by_time.append(Panel(title="Steps over time", unit="steps", curves=steps))
     found = []
@@ -266,31 +260,23 @@ def _is_curve(points: Sequence[Point]) -> bool:
     return len({at for at, _ in points}) > 1
 
 
-def _title(key: str) -> str:
-    return "Examples per second" if key == RATE else metric_title(key)
-
-
 def _panel(
-    title: str, key: str, runs: Sequence[Run], points: Callable[[Run, str], list[Point]]
+    key: str, over: str, runs: Sequence[Run], points: Callable[[Run, str], list[Point]]
 ) -> Panel:
-    unit = "examples/s" if key == RATE else ""
-    return Panel(title=title, unit=unit, curves={run.id: points(run, key) for run in runs})
+    what, unit = metric_title(key), ""
+    if key == RATE:
+        what, unit = "Examples per second", "examples/s"
+    curves = {run.id: points(run, key) for run in runs}
+    return Panel(title=f"{what} {over}", unit=unit, curves=curves)
 
 
 def render(runs: Sequence[Run], tables: Mapping[str, Sequence[tuple[str, Sequence[str]]]]) -> str:
-    """Return the page.
-
-    Args:
-        runs: the jobs.
-        tables: rows of a name and a value for each job, by the title of the table.
-    """
-    from distrun.report.page import template, versions
-
+    """Return the page. `tables`: rows of a name and a value for each job, by the table's title."""
     return template("compare.html").render(
         jobs=[run.id for run in runs],
         tables=tables,
         plots=drawn(runs),
         redact=str,
-        made_at=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        made_at=date(time.time()),
         version=versions()["distrun"],
     )

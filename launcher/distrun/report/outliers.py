@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
 from distrun.job import events
 from distrun.job.stacks import odd_one
-from distrun.job.timing import BESIDE_OTHERS, Activity
+from distrun.job.timing import BESIDE_OTHERS, Activity, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from distrun.job.timing import Span
     from distrun.lifecycle import TaskState
 
 _FEWEST_ALIKE = 3
@@ -22,25 +21,17 @@ _FEWEST_ALIKE = 3
 
 
 class Measure(Enum):
-    """What is compared."""
+    """What is compared, and how much an outlier differs at least.
 
-    START = "start"
-    STEPS = "steps"
-    LOAD = "load"
-    MEMORY = "memory"
-    READ = "read"
-    WRITTEN = "written"
+    That is a part of what is usual, and an amount in the measure's unit.
+    """
 
-
-_LEAST = {
-    Measure.START: (0.3, 1.0),
-    Measure.STEPS: (0.02, 2.0),
-    Measure.LOAD: (0.5, 20.0),
-    Measure.MEMORY: (0.5, 100e6),
-    Measure.READ: (1.0, 100e6),
-    Measure.WRITTEN: (1.0, 100e6),
-}
-"""How much an outlier differs at least: as a part of what is usual, and in the measure's unit."""
+    START = ("start", 0.3, 1.0)
+    STEPS = ("steps", 0.02, 2.0)
+    LOAD = ("load", 0.5, 20.0)
+    MEMORY = ("memory", 0.5, 100e6)
+    READ = ("read", 1.0, 100e6)
+    WRITTEN = ("written", 1.0, 100e6)
 
 
 class Outlier(Frozen, kw_only=True):
@@ -69,39 +60,32 @@ class Outlier(Frozen, kw_only=True):
 
 
 def outliers(
-    tasks: Iterable[TaskState],
-    spans: Sequence[Span],
-    history: Iterable[events.Event],
+    tasks: Iterable[TaskState], spans: Sequence[Span], history: Iterable[events.Event]
 ) -> list[Outlier]:
-    """Return the outliers of a job: in each measure the one that differs most.
-
-    Args:
-        tasks: of the job's last plan.
-        spans: of all tasks.
-        history: the events of the record.
-    """
+    """Return the outliers among the tasks of the last plan: in each measure the most different."""
     by_role: dict[str, list[TaskState]] = {}
     for task in tasks:
         by_role.setdefault(task.role.value, []).append(task)
     found = _elsewhere(history)
     for group in by_role.values():
-        values: dict[Measure, dict[str, float]] = {
+        values: dict[Measure, Mapping[str, float | None]] = {
             Measure.START: _starts(spans, {task.name for task in group}),
-            Measure.STEPS: _steps(group),
+            Measure.STEPS: {task.name: _step(task) for task in group},
             Measure.LOAD: _loads(group, spans),
-            Measure.MEMORY: _known({task.name: task.used.peak_memory_bytes for task in group}),
-            Measure.READ: _known({task.name: task.used.read_bytes for task in group}),
-            Measure.WRITTEN: _known({task.name: task.used.written_bytes for task in group}),
+            Measure.MEMORY: {task.name: task.used.peak_memory_bytes for task in group},
+            Measure.READ: {task.name: task.used.read_bytes for task in group},
+            Measure.WRITTEN: {task.name: task.used.written_bytes for task in group},
         }
-        found += filter(None, (_most_different(each, values[each]) for each in Measure))
+        found += filter(None, itertools.starmap(_most_different, values.items()))
     return found
 
 
-def _most_different(measure: Measure, values: Mapping[str, float]) -> Outlier | None:
+def _most_different(measure: Measure, found: Mapping[str, float | None]) -> Outlier | None:
+    values = {task: value for task, value in found.items() if value is not None}
     is_of_speed = measure in (Measure.START, Measure.STEPS)
     if len(values) < (2 if is_of_speed else _FEWEST_ALIKE):
         return None
-    part, least = _LEAST[measure]
+    _, part, least = measure.value
 
     def usual(task: str) -> float:
         return statistics.median(value for name, value in values.items() if name != task)
@@ -114,14 +98,9 @@ def _most_different(measure: Measure, values: Mapping[str, float]) -> Outlier | 
         task = max(values, key=values.__getitem__)
     elif measure is Measure.STEPS:
         task = min(values, key=values.__getitem__)
-    is_odd = difference(task) >= max(least, part * usual(task))
-    if not is_odd:
+    if difference(task) < max(least, part * usual(task)):
         return None
     return Outlier(task=task, measure=measure, value=values[task], usual=usual(task))
-
-
-def _known(values: Mapping[str, float | None]) -> dict[str, float]:
-    return {task: value for task, value in values.items() if value is not None}
 
 
 def _starts(spans: Sequence[Span], tasks: set[str]) -> dict[str, float]:
@@ -135,13 +114,9 @@ def _starts(spans: Sequence[Span], tasks: set[str]) -> dict[str, float]:
     return starts
 
 
-def _steps(group: Sequence[TaskState]) -> dict[str, float]:
-    steps: dict[str, float] = {}
-    for task in group:
-        step = task.reported.get("STEP", "")
-        if step.isascii() and step.isdigit() and len(step) < 16:
-            steps[task.name] = float(step)
-    return steps
+def _step(task: TaskState) -> float | None:
+    step = task.reported.get("STEP", "")
+    return float(step) if step.isascii() and step.isdigit() and len(step) < 16 else None
 
 
 def _loads(group: Sequence[TaskState], spans: Sequence[Span]) -> dict[str, float]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import time
+from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrun.agent.linux.syscalls import signal_name
+from distrun.agent.protocol import Cause
 from distrun.frozen import replace
 from distrun.job import events, held_package, history
 from distrun.job.end_report import end_line, failure_report
 from distrun.job.events import Result
+from distrun.job.folder import JobFolder
 from distrun.job.job import read_job
 from distrun.job.notes import job_notes
 from distrun.job.timing import Activity
@@ -39,14 +44,9 @@ from distrun.words.timing import first_times, timing_title
 from distrun.words.verdicts import labelled, steps_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import jinja2
 
-    from distrun.agent.protocol import Cause
     from distrun.bundle.reader import About
-    from distrun.job.folder import JobFolder
-    from distrun.report.plots import Plot
 
 _MOST_TASKS = 48
 """That are drawn, and whose logs are shown."""
@@ -97,15 +97,15 @@ class Report:
         self.tasks = [each for each in self.all_tasks if each in tasks] or self._most_important()
         self.samples = (samples or history.HistoryReader(folder)).read(self.tasks)
         self.bars = [span for span in self.spans if span.task in set(self.tasks)]
-        self.marks: dict[str, str] = {}
-        """In what the outliers differ."""
         stalls = (each for each in self.history if isinstance(each, events.TimedOut))
         self.places = [place for each in stalls for place in each.places]
         """Where the tasks stood whenever `timeouts.stall` expired."""
         self.left_out = len(self.all_tasks) - len(self.tasks)
+        self.marks: dict[str, str] = {}
+        """In what the outliers differ."""
         for each in self.outliers:
-            before = [self.marks[each.task]] if each.task in self.marks else []
-            self.marks[each.task] = "; ".join([*before, outlier_text(each)])
+            before = (self.marks.get(each.task), outlier_text(each))
+            self.marks[each.task] = "; ".join(filter(None, before))
 
     def _last_known(self) -> float:
         """Return now if the job runs; else when the last of it happened that is known."""
@@ -156,12 +156,12 @@ class Report:
     def numbers(self) -> list[tuple[str, str]]:
         """Return the job's key figures: each with its name."""
         job, state = self.job, self.job.state
-        found = [("began", format_time(state.created_at))]
-        end = state.ended_at
-        found.append(("lasted", format_duration((end or self._last_known()) - state.created_at)))
-        found.append(
-            ("tasks", f"{len(state.tasks)} on {format_count(len(job.hosts_in_use), 'host')}")
-        )
+        end = state.ended_at or self._last_known()
+        found = [
+            ("began", format_time(state.created_at)),
+            ("lasted", format_duration(end - state.created_at)),
+            ("tasks", f"{len(state.tasks)} on {format_count(len(job.hosts_in_use), 'host')}"),
+        ]
         if job.restarts or state.resumed_at:
             resumed = f", resumed {format_count(len(state.resumed_at), 'time')}"
             found.append(("restarts", f"{job.restarts}{resumed if state.resumed_at else ''}"))
@@ -227,10 +227,7 @@ class Report:
     def log_ends(self) -> dict[str, str]:
         """Return the last lines of the drawn tasks' logs."""
         most = min(_MOST_LOG_BYTES, _MOST_BYTES_OF_ALL_LOGS // max(1, len(self.tasks)))
-        found = {}
-        for task in self.tasks:
-            log = TaskLog.of(self.folder, task)
-            found[task] = _log_end(log, most)
+        found = {task: _log_end(TaskLog.of(self.folder, task), most) for task in self.tasks}
         return {task: text for task, text in found.items() if text}
 
     def event_lines(self) -> tuple[list[str], int]:
@@ -246,7 +243,7 @@ class Report:
         half = _MOST_EVENTS // 2
         return [*lines[:half], "", *lines[-half:]], len(lines) - 2 * half
 
-    def plots(self) -> list[Plot]:
+    def plots(self) -> list[plots.Plot]:
         """Return the timeline, and the curves over the same time."""
         numbers = {task: number for number, task in enumerate(self.tasks)}
         marks = [each.at for each in self.history if isinstance(each, events.RestartPlanned)]
@@ -286,9 +283,7 @@ def outlier_text(outlier: Outlier) -> str:
         case Measure.LOAD:
             words = f"{value:.0f}% of a core; usual: {usual:.0f}%"
         case Measure.MEMORY | Measure.READ | Measure.WRITTEN:
-            noun = {Measure.MEMORY: "of memory", Measure.READ: "read"}.get(
-                outlier.measure, "written"
-            )
+            noun = "of memory" if outlier.measure is Measure.MEMORY else outlier.measure.value[0]
             words = f"{format_bytes(int(value))} {noun}; usual: {format_bytes(int(usual))}"
     return f"{'slowest' if outlier.is_slow else 'unusual'}: {words}"
 
@@ -361,9 +356,14 @@ def render(
         activities=[each for each in Activity if any(s.activity is each for s in report.spans)],
         most_rows=_MOST_ROWS,
         most_bars=_MOST_BARS,
-        began=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(report.axis.start)),
-        made_at=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(report.made_at)),
+        began=date(report.axis.start),
+        made_at=date(report.made_at),
     )
+
+
+def date(at: float) -> str:
+    """Return a time with its date and its time zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
 
 
 @functools.cache
@@ -374,12 +374,8 @@ def part(name: str) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of what is installed beside distrun, by the package's name."""
-    from importlib import metadata
-
     found = {"distrun": sys.modules["distrun"].__version__}  # the package of this module
     for name in ("tensorflow", "tf_keras", "keras", "numpy"):
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found

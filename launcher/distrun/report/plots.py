@@ -10,19 +10,13 @@ import html
 import itertools
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from distrun.frozen import Frozen, replace
-from distrun.job.timing import Activity
-from distrun.report.series import thinned
+from distrun.job.timing import Activity, Span
+from distrun.report.series import Panel, Point, thinned
 from distrun.spec.units import format_bytes
 from distrun.words.formats import format_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from distrun.job.timing import Span
-    from distrun.report.series import Panel, Point
 
 _DASHES = ("", "7 3", "2 2", "8 2 2 2")
 MARK = "◆"

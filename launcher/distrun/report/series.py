@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from distrun.frozen import Frozen
+from distrun.frozen import Frozen, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from distrun.job.history import Sample
 
     Starts = Mapping[tuple[str, int], float]
@@ -40,12 +39,7 @@ class Panel(Frozen, kw_only=True):
 
 
 def panels(samples: Mapping[str, Sequence[Sample]], starts: Starts) -> list[Panel]:
-    """Return the panels for which there are values, metrics first.
-
-    Args:
-        samples: by task, in the order of time.
-        starts: of attempts.
-    """
+    """Return the panels for which there are values, metrics first. Samples are in order of time."""
     found = [_panel(samples, metric_title(key), "", _told(key)) for key in metrics(samples)]
     found += [
         _panel(samples, "Steps", "steps", _told(STEP)),
@@ -82,17 +76,12 @@ def _told(key: str) -> Reading:
 def _panel(
     samples: Mapping[str, Sequence[Sample]], title: str, unit: str, reading: Reading
 ) -> Panel:
-    return Panel(
-        title=title,
-        unit=unit,
-        curves={task: _points(each, reading) for task, each in samples.items()},
-    )
-
-
-def _points(samples: Sequence[Sample], reading: Reading) -> list[Point]:
-    values = ((each, reading(each)) for each in samples)
-    known = [(each, value) for each, value in values if value is not None]
-    return points(known, lambda each: each.at)
+    curves = {}
+    for task, its in samples.items():
+        values = ((each, reading(each)) for each in its)
+        known = [(each, value) for each, value in values if value is not None]
+        curves[task] = points(known, lambda each: each.at)
+    return Panel(title=title, unit=unit, curves=curves)
 
 
 def points(values: Iterable[tuple[Sample, float]], place: Callable[[Sample], float]) -> list[Point]:
@@ -128,12 +117,9 @@ def _loads(task: str, samples: Sequence[Sample], starts: Starts) -> list[Point]:
 
 def _without_empty(panel: Panel) -> Panel:
     """Return it without the curves of tasks that told nothing."""
-    curves = {
-        task: points
-        for task, points in panel.curves.items()
-        if any(not math.isnan(value) for _, value in points)
-    }
-    return Panel(title=panel.title, unit=panel.unit, curves=curves)
+    curves = panel.curves.items()
+    told = {task: its for task, its in curves if not all(math.isnan(each) for _, each in its)}
+    return replace(panel, curves=told)
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:

@@ -7,21 +7,17 @@ import hmac
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from distrun.errors import DistrunError, HostError
 from distrun.job import control
+from distrun.job.folder import JobFolder
 from distrun.job.history import HistoryReader
 from distrun.job.stop_order import StopOrder
 from distrun.words.causes import error_words
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.job.folder import JobFolder
 
 ADDRESS = "127.0.0.1"
 _NAMES = (ADDRESS, "localhost", "::1")
