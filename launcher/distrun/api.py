@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -531,8 +532,6 @@ def launch(spec: Spec, *, preflight: bool = True, strict: bool = False, force: b
 
 
 def _launch(spec: Spec, **how: bool) -> Job:
-    import warnings
-
     from distrun.supervisor import tensorboard
 
     tell = functools.partial(warnings.warn, stacklevel=4)

@@ -133,14 +133,17 @@ def _reader(kind: Any, name: str = "", of: type = object) -> _Reader:  # noqa: C
         (present,) = (_reader(each, name, of) for each in inner if each is not type(None))
         return lambda value: None if value is None else present(value)
     if origin is dict:
-        return _read_mapping(_reader(inner[0], name, of), _reader(inner[1], name, of), name)
+        key, item = (_reader(each, name, of) for each in inner)
+        return functools.partial(_read_mapping, key, item, name)
     if origin is tuple and Ellipsis not in inner:
         readers = [_reader(each, name, of) for each in inner]
         return lambda value: tuple(r(each) for r, each in zip(readers, value, strict=True))
     if origin in (tuple, list, Sequence):
-        return _read_items(tuple if origin is tuple else list, _reader(inner[0], name, of), name)
+        made = tuple if origin is tuple else list
+        return functools.partial(_read_items, made, _reader(inner[0], name, of), name)
     if kind in (int, float):
-        return _read_number(kind, name)
+        low, high = range_of(name) or _USUAL[kind]
+        return functools.partial(_read_number, kind, name, low, high)
     if kind is str:
         # A file may be anybody's, and is only shown; what hosts say is worked with.
         return functools.partial(_read_text, name, is_strict=issubclass(of, Struct))
@@ -179,34 +182,23 @@ def _read_fields(kind: type, name: str, value: Any) -> Any:
     return kind(**{field: read(value[field]) for field, read in readers.items() if field in value})
 
 
-def _read_mapping(key: _Reader, item: _Reader, name: str) -> _Reader:
-    def read(value: Any) -> Any:
-        if type(value) is not dict:
-            raise _wrong(name, value)
-        return {key(each): item(its) for each, its in value.items()}
-
-    return read
+def _read_mapping(key: _Reader, item: _Reader, name: str, value: Any) -> Any:
+    if type(value) is not dict:
+        raise _wrong(name, value)
+    return {key(each): item(its) for each, its in value.items()}
 
 
-def _read_items(kind: type, item: _Reader, name: str) -> _Reader:
-    def read(value: Any) -> Any:
-        if not isinstance(value, (list, tuple)):
-            raise _wrong(name, value)
-        return kind(map(item, value))
-
-    return read
+def _read_items(kind: type, item: _Reader, name: str, value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise _wrong(name, value)
+    return kind(map(item, value))
 
 
-def _read_number(kind: Any, name: str) -> _Reader:
-    low, high = range_of(name) or _USUAL[kind]
-
-    def read(value: Any) -> Any:
-        is_number = type(value) is kind or (kind is float and type(value) is int)
-        if not is_number or not low <= value <= high:  # NaN neither
-            raise _wrong(name, value)
-        return kind(value)
-
-    return read
+def _read_number(kind: Any, name: str, low: float, high: float, value: Any) -> Any:
+    is_number = type(value) is kind or (kind is float and type(value) is int)
+    if not is_number or not low <= value <= high:  # NaN neither
+        raise _wrong(name, value)
+    return kind(value)
 
 
 def _read_text(name: str, value: Any, *, is_strict: bool) -> str:

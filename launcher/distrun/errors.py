@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from distrun.agent.protocol import Cause
 
-EXIT_TIMED_OUT = 124  # `distrun wait --timeout`, as coreutils' timeout
 EXIT_KILLED = 137  # `distrun kill`
 
 
@@ -83,4 +82,4 @@ class StartTimeoutError(DistrunError):
 class WaitTimeoutError(DistrunError):
     """`distrun wait` ran out of time; the job continues."""
 
-    exit_code = EXIT_TIMED_OUT
+    exit_code = 124  # as coreutils' timeout

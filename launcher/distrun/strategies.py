@@ -7,13 +7,10 @@ task's failure. Nothing else in distrun asks which strategy a job has.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 CUSTOM_ROLE_PATTERN = "[a-z][a-z0-9_]{0,31}"
 
@@ -61,13 +58,11 @@ class Success(str, Enum):
 
     def waits_for(self, role: Role, index: int) -> bool:
         """Whether that task's exit 0 is needed."""
-        if self is Success.CHIEF:
-            return role is Role.CHIEF
         if self is Success.WORKER_0:
             return role is Role.WORKER and index == 0
         if self is Success.ALL:
             return not role.is_custom
-        return role in (Role.CHIEF, Role.WORKER)
+        return role is Role.CHIEF or (self is Success.CHIEF_AND_WORKERS and role is Role.WORKER)
 
 
 class Scope(str, Enum):
@@ -117,8 +112,7 @@ class Strategy(Frozen, kw_only=True):
 
     def with_workers(self, workers: Workers | None) -> Strategy:
         """Return the row for these workers."""
-        is_other = workers is Workers.INDEPENDENT and self.independent is not None
-        return self.independent if is_other and self.independent else self
+        return (self.independent or self) if workers is Workers.INDEPENDENT else self
 
     @property
     def is_synchronous(self) -> bool:
