@@ -12,7 +12,8 @@ import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import signals
@@ -25,15 +26,11 @@ from distrun.errors import DistrunError
 from distrun.frozen import replace
 from distrun.job.folder import JobStore
 from distrun.job.session import Listener, Session, all_executed
+from distrun.lifecycle import JobState
 from distrun.spec.model import Spec
 from distrun.spec.problems import SpecProblemsError
 from distrun.supervisor import guard, supervisor_process
 from distrun.words.causes import cause_advice, cause_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.lifecycle import JobState
 
 _STDIN = 0
 _CHECK_SECONDS = 2.0
@@ -90,7 +87,7 @@ def _run_guarded(
 
 
 def _warnings(spec: Spec) -> dict[str, Any]:
-    return {"warnings": to_json(find_warnings(spec, strict=False))}
+    return {"warnings": to_json(find_warnings(spec))}
 
 
 def _plan(spec: Spec) -> dict[str, Any]:

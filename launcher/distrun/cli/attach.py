@@ -14,7 +14,7 @@ import click
 
 from distrun.cli.job_faults import find_job
 from distrun.cli.launched_job import ShownJob
-from distrun.cli.options import all_output_option, job_argument, task_option
+from distrun.cli.options import LaunchOptions, all_output_option, job_argument, task_option
 from distrun.job.chosen_logs import check_choice
 from distrun.job.folder import JobFolder
 from distrun.job.session import AttachedJob
@@ -45,14 +45,14 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
     names = folder.state().task_names
     if names:
         check_choice([names], tasks)
-    return _AttachedView(folder, tasks=tasks, all_output=all_output).run()
+    return _AttachedView(folder, LaunchOptions(tasks=tasks, all_output=all_output)).run()
 
 
 class _AttachedView(ShownJob):
     """Shows a job that another command has launched."""
 
-    def __init__(self, folder: JobFolder, *, tasks: tuple[str, ...], all_output: bool) -> None:
-        super().__init__(folder, tasks=tasks, all_output=all_output)
+    def __init__(self, folder: JobFolder, options: LaunchOptions) -> None:
+        super().__init__(folder, options)
         self._exit_code: int | None = None
         """With which to leave the job running; None: it is followed."""
         self._old_terminal: list[object] | None = None

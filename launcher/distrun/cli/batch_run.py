@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 
 import click
 
@@ -93,8 +94,6 @@ def _run(folder: JobFolder, number: str) -> int:
 
 def _stop_order(folder: JobFolder, number: str) -> StopJob:
     """Return what a signal stands for: `distrun kill`, the end of the allocation, or scancel."""
-    import signal
-
     order = StopOrder.left(folder)
     if order is None:
         if SUBMITTED in os.environ:

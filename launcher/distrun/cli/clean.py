@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,8 +21,6 @@ from distrun.spec.units import format_bytes
 from distrun.words.formats import format_count, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from distrun.job.folder import JobFolder
 
 
@@ -79,14 +78,13 @@ def _unremoved_error(folder: JobFolder, error: OSError) -> HostError:
     file = error.filename or str(folder.path)
     what = f"job {folder.job_id} was not removed: {file}: {error.strerror}"
     quoted = shlex.quote(file)
-    reasons = {
+    repairs = {
         errno.EACCES: f"make its folder writable: chmod u+rwx {shlex.quote(os.path.dirname(file))}",
         errno.EPERM: f"if it is immutable (lsattr -d {quoted}): chattr -i {quoted}",
         errno.EBUSY: f"if something is mounted there: umount {quoted}",
     }
-    again = "then run `distrun clean` again"
-    repair = reasons.get(error.errno or 0, "remove what keeps it")
-    return HostError(what, hint=f"{repair}; {again}")
+    repair = repairs.get(error.errno or 0, "remove what keeps it")
+    return HostError(what, hint=f"{repair}; then run `distrun clean` again")
 
 
 def _ended_jobs(older_than: float | None) -> Iterator[tuple[JobFolder, int]]:
@@ -157,8 +155,7 @@ def _is_in_use(folder: JobFolder) -> bool:
         return queued_job.look(folder).is_active
     job_id, where = folder.job_id, ", ".join(leftovers.places(folder, folder.state()))
     if where:
-        hint = (
-            f"distrun kill {job_id}; or, if that cannot be: rm -r {shlex.quote(str(folder.path))}"
-        )
+        remove = f"rm -r {shlex.quote(str(folder.path))}"
+        hint = f"distrun kill {job_id}; or, if that cannot be: {remove}"
         console.print_message(f"job {job_id} is kept: its tasks may still run {where}: {hint}")
     return bool(where)

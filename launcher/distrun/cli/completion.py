@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,14 +20,12 @@ from distrun.cli import console
 from distrun.errors import DistrunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distrun.job.folder import JobStore
     from distrun.spec.schema import Key
 
 _SHELLS = ("bash", "zsh", "fish")
 
 
+@add_completion_class
 class Bash(BashComplete):
     """Click's completion for bash, changed for words with a colon.
 
@@ -68,11 +67,6 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         return words, incomplete
 
 
-def register() -> None:
-    """Make click use :class:`Bash` when a shell asks for completions."""
-    add_completion_class(Bash)
-
-
 @click.command("completion")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
@@ -87,46 +81,38 @@ def command(context: click.Context, shell: str) -> int:
       eval "$(distrun completion zsh)"
       distrun completion fish | source
     """
-    register()
     kind = get_completion_class(shell)
-    if kind is None:  # pragma: no cover - click has all three
-        raise click.UsageError(f"no completion for {shell}")
-    console.print_text(
-        kind(context.find_root().command, {}, "distrun", "_DISTRUN_COMPLETE").source()
-    )
+    assert kind is not None  # noqa: S101 - click has all three
+    command = context.find_root().command
+    console.print_text(kind(command, {}, "distrun", "_DISTRUN_COMPLETE").source())
     return 0
 
 
 def complete_jobs(incomplete: str, *, running: bool) -> list[CompletionItem[Any]]:
     """Job ids that begin with `incomplete`, the newest first. `running`: only running jobs."""
-    from distrun.job.folder import JobStore
-
-    return _matching(_jobs(JobStore.default(), running=running), incomplete)
+    return _matching(_jobs(running=running), incomplete)
 
 
 def complete_tasks(incomplete: str, ctx: click.Context) -> list[CompletionItem[Any]]:
     """Task names of the job on the command line, or of the newest job."""
-    from distrun.job.folder import JobStore
-
     # If the line ends with `-t`, click has not assigned the words to parameters yet.
     job = next(iter(ctx.params.get("jobs") or ctx.args), None)
-    return _matching(_tasks(JobStore.default(), job), incomplete)
+    return _matching(_tasks(job), incomplete)
 
 
 def complete_specs(incomplete: str) -> list[CompletionItem[Any]]:
     """YAML files, and folders, which the shell completes itself."""
-    folder, _, begin = incomplete.rpartition("/")
-    folder += "/" if "/" in incomplete else ""
+    folder, slash, begin = incomplete.rpartition("/")
+    folder += slash
     try:
         names = sorted(os.listdir(os.path.expanduser(folder) or "."))
     except OSError:
         names = []
-    is_shown = begin.startswith(".")
     found = [
         CompletionItem(folder + name)
         for name in names
         if name.startswith(begin) and name.endswith((".yaml", ".yml"))
-        if is_shown or not name.startswith(".")
+        if begin.startswith(".") or not name.startswith(".")
     ]
     return [*found, CompletionItem(incomplete, type="dir")]
 
@@ -166,7 +152,10 @@ def complete_signals(incomplete: str) -> list[str]:
     return [prefix + name for name in names if (prefix + name).startswith(word)]
 
 
-def _jobs(store: JobStore, *, running: bool) -> Iterator[CompletionItem[Any]]:
+def _jobs(*, running: bool) -> Iterator[CompletionItem[Any]]:
+    from distrun.job.folder import JobStore
+
+    store = JobStore.default()
     for folder in reversed(store.running() if running else store.folders()):
         state = folder.state()
         is_running = folder.supervisor_pid() is not None
@@ -174,8 +163,10 @@ def _jobs(store: JobStore, *, running: bool) -> Iterator[CompletionItem[Any]]:
         yield CompletionItem(folder.job_id, help=f"{state.strategy} {phase}")
 
 
-def _tasks(store: JobStore, job: str | None) -> Iterator[CompletionItem[Any]]:
-    state = store.find(job or None).state()
+def _tasks(job: str | None) -> Iterator[CompletionItem[Any]]:
+    from distrun.job.folder import JobStore
+
+    state = JobStore.default().find(job or None).state()
     for name, task in state.tasks.items():
         yield CompletionItem(name, help=task.phase.value)
 

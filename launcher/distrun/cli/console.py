@@ -6,16 +6,14 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from distrun.errors import HostError
+from distrun.errors import DistrunError, HostError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rich.console import Console, RenderableType
 
-    from distrun.errors import DistrunError
 
 ITEMS = "\0items"
 """Stands for a list that is printed element by element, see :func:`print_json`."""

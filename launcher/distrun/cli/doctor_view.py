@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 from rich.text import Text
@@ -104,14 +103,12 @@ def _rows(found: Checkup) -> list[dict[str, str | Text]]:
         hosts_by_result.setdefault(result, []).append(check.host)
     subjects = list(Subject)
     worst_first = [Grade.FAILED, Grade.WARNING, Grade.NOTE, Grade.OK]
-    order = sorted(
-        hosts_by_result,
-        key=lambda key: (
-            key[1] is not Grade.FAILED,
-            subjects.index(key[0]),
-            worst_first.index(key[1]),
-        ),
-    )
+
+    def place(key: tuple[Subject, Grade, str]) -> tuple[bool, int, int]:
+        subject, grade, _ = key
+        return grade is not Grade.FAILED, subjects.index(subject), worst_first.index(grade)
+
+    order = sorted(hosts_by_result, key=place)
     return [
         {
             "CHECK": "" if number and order[number - 1][0] is subject else subject.value,
@@ -131,13 +128,11 @@ def _which(hosts: list[str], all_hosts: tuple[str, ...]) -> str:
 
 
 def _summary(found: Checkup) -> str:
-    grades = Counter(check.grade for check in found.checks)
     checks = format_count(len(found.checks), "check")
     if not found.failed:
-        warnings = grades[Grade.WARNING]
+        warnings = sum(check.grade is Grade.WARNING for check in found.checks)
         return f"{checks}, {format_count(warnings, 'warning') if warnings else 'all passed'}"
-    left_out = not found.is_complete and any(
-        check.subject is Subject.NETWORK for check in found.checks
-    )
+    has_others = any(check.subject is Subject.NETWORK for check in found.checks)
+    left_out = not found.is_complete and has_others
     left = "; hosts that cannot be used were left out of the other checks" if left_out else ""
     return f"{found.failed} of {checks} failed: the job cannot run{left}"

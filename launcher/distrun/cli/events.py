@@ -6,16 +6,17 @@ import contextlib
 import json
 import sys
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from distrun.cli import console
+from distrun.cli.job_faults import find_job
 from distrun.cli.options import job_argument
+from distrun.spec.problems import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from distrun.job.events import Event
     from distrun.job.record import EventReader
     from distrun.words.events import EventFormatter
@@ -36,7 +37,6 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
       distrun events mnist -n 5
       distrun events -f --json > events.jsonl
     """
-    from distrun.cli.job_faults import find_job
     from distrun.job.control import SupervisorWatch
     from distrun.job.record import EventReader
     from distrun.words.events import EventFormatter
@@ -68,7 +68,6 @@ _Lines = list[tuple[str, int]]
 
 def _new_events(record: EventReader, formatter: EventFormatter | None) -> Iterator[_Lines]:
     """Yield the events since the last call, as JSON without a formatter."""
-    from distrun.spec.problems import printable
     from distrun.words.verdicts import LABEL_INDENT
 
     try:

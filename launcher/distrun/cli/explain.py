@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import signal
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from distrun.cli import console
 from distrun.errors import UsageError
+from distrun.spec.nodes import flow_style
+from distrun.spec.problems import quoted
+from distrun.words.advice import explained
 
 if TYPE_CHECKING:
     from distrun.spec.schema import Key
@@ -35,7 +39,7 @@ def complete_topics(ctx: Any, param: Any, incomplete: str) -> list[str]:  # noqa
 
 
 def _topics() -> list[str]:
-    return [*_spec_keys(), *_kinds(), *_advice(), *_OTHER_NAMES]
+    return [*_spec_keys(), *_kinds(), *explained(), *_OTHER_NAMES]
 
 
 @click.command("explain")
@@ -58,13 +62,11 @@ def command(topic: str | None) -> int:
         console.print_text(f"exit code {int(topic)}: {_code_text(int(topic))}", indent=_INDENT)
     elif (name := topic.lower()) in _kinds() or name in _OTHER_NAMES:
         for kind in _OTHER_NAMES.get(name, (name,)):
-            looks, advice = (_plain(text) for text in _kinds()[kind])
             console.print_text(f"{kind}: a kind of verdict, see docs/failures-reference.md")
-            _print_rows({"looks": looks, "advice": advice})
-    elif topic in _advice():
-        looks, advice = map(_plain, _advice()[topic])
+            _print_rows(dict(zip(("looks", "advice"), _kinds()[kind], strict=True)))
+    elif topic in explained():
         console.print_text(f"{topic}: why a job is slow, see docs/performance.md")
-        _print_rows({"looks": looks, "advice": advice})
+        _print_rows(dict(zip(("looks", "advice"), explained()[topic], strict=True)))
     else:
         for path in _paths(topic):
             _print_key(path, _spec_keys()[path])
@@ -75,12 +77,6 @@ def _kinds() -> dict[str, tuple[str, str]]:
     from distrun.words.kinds import kinds
 
     return kinds()
-
-
-def _advice() -> dict[str, tuple[str, str]]:
-    from distrun.words.advice import explained
-
-    return explained()
 
 
 def _spec_keys() -> dict[str, Key]:
@@ -95,8 +91,6 @@ def _paths(topic: str) -> list[str]:
     Raises:
         UsageError: there is none.
     """
-    from distrun.spec.problems import quoted
-
     keys = _spec_keys()
     wanted = _without_places(topic)
     found = [path for path in keys if _without_places(path) == wanted]
@@ -116,8 +110,6 @@ def _without_places(path: str) -> str:
 
 def _near(topic: str, names: list[str]) -> list[str]:
     """The names that are most like `topic`, or whose last part is."""
-    from difflib import get_close_matches
-
     by_name = {name.rpartition(".")[2]: name for name in reversed(names)}
     by_name |= {name: name for name in names}
     found = get_close_matches(topic[:100].casefold(), by_name, n=_MOST_NEAR)
@@ -125,7 +117,6 @@ def _near(topic: str, names: list[str]) -> list[str]:
 
 
 def _print_overview() -> None:
-    from distrun.spec.nodes import flow_style
     from distrun.words.kinds import exit_codes
 
     console.print_text("The keys of the spec; `distrun explain KEY` explains each:")
@@ -136,21 +127,19 @@ def _print_overview() -> None:
     console.print_text("\nThe kinds of verdicts:")
     console.print_text(f"  {', '.join(_kinds())}", indent=2)
     console.print_text("\nWhat is said of a job that is slow:")
-    console.print_text(f"  {', '.join(_advice())}", indent=2)
+    console.print_text(f"  {', '.join(explained())}", indent=2)
     console.print_text("\nThe exit codes of launch and wait:")
     for code, meaning in exit_codes().items():
         console.print_text(f"  {code:<14} {_plain(meaning)}", indent=17)
 
 
 def _print_key(path: str, key: Key) -> None:
-    from distrun.spec.nodes import flow_style
-
     name = path.rpartition(".")[2]
     console.print_text(f"{path}: {key.help}", indent=2)
     _print_rows(
         {
             "value": key.schema.expected,
-            "default": "required" if key.required else _plain(key.default),
+            "default": "required" if key.required else key.default,
             "example": "  or  ".join(f"{name}: {flow_style(each)}" for each in key.examples),
         }
     )
@@ -170,7 +159,7 @@ def _keys_below(path: str) -> dict[str, Key]:
 def _print_rows(rows: dict[str, str]) -> None:
     for title, text in rows.items():
         if text:
-            console.print_text(f"  {title:<7} {text}", indent=_INDENT)
+            console.print_text(f"  {title:<7} {_plain(text)}", indent=_INDENT)
 
 
 def _code_text(code: int) -> str:

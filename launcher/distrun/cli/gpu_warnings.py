@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from distrun.agent.linux import facts
 from distrun.errors import InvalidSpecError
 from distrun.plan import place, visible_gpus
+from distrun.spec.model import Spec
 from distrun.spec.nodes import Mapping, Sequence
 from distrun.spec.problems import Mark, Problem, Problems
 from distrun.spec.yamlnodes import parse
 from distrun.words.formats import format_count
-
-if TYPE_CHECKING:
-    from distrun.spec.model import Spec
 
 _HINT = "lower `gpus`, or the number of tasks"
 
@@ -36,15 +33,14 @@ def find_gpu_warnings(spec: Spec, shown: str) -> tuple[Problem, ...]:
             message = f"{host.name} does not have {which}, which the spec lists"
             hint = "list the indices that nvidia-smi shows"
             return (_mark(spec.source, shown).problem(message, hint),)
-        available = len(host.gpus)
     try:
         asked = sum(each.role.gpus or 0 for each in place(spec) if each.host == host)
     except InvalidSpecError:  # a launch says that the tasks do not fit on the hosts
         return ()
     if not asked:
         return ()
-    if host.gpus is None:
-        available = len(visible_gpus(os.environ, facts.gpus()))
+    present = visible_gpus(os.environ, facts.gpus()) if host.gpus is None else host.gpus
+    available = len(present)
     if asked <= available:
         return ()
     wanted = format_count(asked, "GPU")

@@ -13,15 +13,12 @@ import os
 import shutil
 import signal
 import tempfile
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from distrun.agent.linux import syscalls
 from distrun.cli import console, signals
 from distrun.cli.signals import ENDED, ENDING_SIGNALS
 from distrun.supervisor import guard
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def run_guarded(run: Callable[[], int]) -> int:

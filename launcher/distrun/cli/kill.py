@@ -118,16 +118,15 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
     found_running = read_jobs(store.running())
     tell_problem(found_running)
     running = [job.folder for job in found_running if job.is_running]
-    if len(running) == 1 and not _is_own(running[0]):
-        job_id = running[0].job_id
-        what = f"the running job was submitted from another machine: {job_id}"
-        raise UsageError(what, hint=f"to stop it: distrun kill {job_id}")
-    if len(running) == 1:
-        return running
     if not running:
         raise UsageError("no job is running")
     names = ", ".join(folder.job_id for folder in running)
-    raise UsageError(f"{len(running)} jobs are running: {names}", hint="name one, or use --all")
+    if len(running) > 1:
+        raise UsageError(f"{len(running)} jobs are running: {names}", hint="name one, or use --all")
+    if not _is_own(running[0]):
+        what = f"the running job was submitted from another machine: {names}"
+        raise UsageError(what, hint=f"to stop it: distrun kill {names}")
+    return running
 
 
 def _is_own(folder: JobFolder) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,6 @@ from distrun.cli.options import (
 from distrun.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from distrun.spec.model import Spec
 
 _MAIN = "from distrun.cli.main import main; main()"
@@ -128,7 +127,7 @@ def launch(spec: Spec, options: LaunchOptions) -> int:
     """Run a job, and return the exit code: the job's, or 0 if it was left running."""
     from distrun.cli.launched_job import LaunchedJob
     from distrun.cli.program_check import ProgramCheck, require_keras_2
-    from distrun.cli.spec_warnings import find_warnings, print_success
+    from distrun.cli.spec_warnings import find_warnings, print_success, refuse_if
     from distrun.cli.transfer_bar import read_files
     from distrun.spec.target import find_target
     from distrun.supervisor import tensorboard
@@ -141,9 +140,10 @@ def launch(spec: Spec, options: LaunchOptions) -> int:
         from distrun.cli.guarded_command import run_guarded
         from distrun.cli.plan_view import show_plan
 
-        return run_guarded(
-            lambda: show_plan(spec, find_warnings(spec, strict=strict), as_json=False)
-        )
+        def show() -> int:
+            return show_plan(spec, refuse_if(find_warnings(spec), strict=strict), as_json=False)
+
+        return run_guarded(show)
     if not options.no_preflight:
         require_keras_2(spec)
     spec = replace(spec, strict=True) if strict else spec

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Mapping
+from typing import TextIO
 
 from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.cli import console
@@ -14,13 +14,11 @@ from distrun.cli.terminal import Terminal
 from distrun.cli.transfer_bar import TransferBar
 from distrun.job import events
 from distrun.lifecycle import JobState, TaskPhase, why_not_restarted
+from distrun.verdict.model import Verdict
 from distrun.words.causes import cause_advice, cause_text, check_text
 from distrun.words.events import event_text, quiet_advice
 from distrun.words.formats import format_count, format_duration
 from distrun.words.progress import TimeLeft, progress_words
-
-if TYPE_CHECKING:
-    from distrun.verdict.model import Verdict
 
 _MOST_FINDINGS = 20
 """Findings of the preflight that are printed; more would hide the others."""
@@ -34,6 +32,8 @@ class LaunchView:
     ) -> None:
         self._output = output
         self._terminal = Terminal(output, stream, messages)
+        self.has_status_line = self._terminal.has_status_line
+        self.write_output = self._terminal.write
         self._time_left = TimeLeft()
         self._kill_due: float | None = None
         """When tasks that are being stopped get SIGKILL (monotonic)."""
@@ -55,21 +55,13 @@ class LaunchView:
             self.print(question)
         self._terminal.show_status(question)
 
-    @property
-    def has_status_line(self) -> bool:
-        return self._terminal.has_status_line
-
     def print(self, text: str) -> None:
         """Print a message on stderr."""
         self.print_lines([f"distrun: {text}"])
 
     def print_lines(self, lines: list[str]) -> None:
-        """Print lines on stderr."""
         self._terminal.clear_status()
         console.print_lines(lines)
-
-    def write_output(self, blocks: Iterable[bytes]) -> None:
-        self._terminal.write(blocks)
 
     def show_status(self, state: JobState, progress: Mapping[str, Mapping[str, str]]) -> None:
         """Show the job's state in the status line, unless files are being transferred."""
@@ -180,7 +172,6 @@ _SHOWN = (
 
 
 def _messages(event: events.Event, state: JobState) -> list[str]:
-    """The messages about an event."""
     text = event_text(event) or ""
     if isinstance(event, events.LinkLost):
         gives_up = state.killing and state.timeouts.link is None

@@ -6,18 +6,17 @@ import contextlib
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.agent.protocol.file_messages import TransferProgress
-from distrun.cli import console
+from distrun.cli import console, streams
 from distrun.cli.launch_view import LaunchView
 from distrun.cli.logs import DroppedOutput, left_out_text
+from distrun.cli.options import LaunchOptions
 from distrun.cli.output import MOST_AHEAD, Output
 from distrun.cli.program_check import ProgramCheck
 from distrun.cli.spec_warnings import warning_lines
-from distrun.cli.streams import discard, discard_when_stalled, failure_text, text_stream
 from distrun.errors import DistrunError, OutputError
 from distrun.job.chosen_logs import chosen_tasks
 from distrun.job.events import Event, JobPlanned
@@ -27,9 +26,6 @@ from distrun.lifecycle import JobState
 from distrun.logs import Follower, StartupFilter, TaskLog, View
 from distrun.spec.model import Spec
 from distrun.sync.manifest import Manifest
-
-if TYPE_CHECKING:
-    from distrun.cli.options import LaunchOptions
 from distrun.words.causes import cause_text
 from distrun.words.formats import format_names
 
@@ -48,28 +44,13 @@ _REPORT_SECONDS = 0.5
 
 
 class ShownJob(Listener):
-    """Shows a job until it ends: the output of its tasks, messages about its events, its result.
-
-    Args:
-        folder: the job's.
-        tasks: names or roles of the tasks whose output is shown; empty: all.
-        all_output: show each line of each task, also start-up lines.
-        shows_output: whether the output is shown at all.
-    """
+    """Shows a job until it ends: the output of its tasks, messages about its events, its result."""
 
     _session: FollowedJob
 
-    def __init__(
-        self,
-        folder: JobFolder,
-        *,
-        tasks: tuple[str, ...],
-        all_output: bool,
-        shows_output: bool = True,
-    ) -> None:
-        self.folder = folder
-        self._wanted, self._shows_output = tasks, shows_output
-        self._startup = None if all_output else StartupFilter()
+    def __init__(self, folder: JobFolder, options: LaunchOptions) -> None:
+        self.folder, self._options = folder, options
+        self._startup = None if options.all_output else StartupFilter()
         self._output = Output(1)
         self._messages = Output(2, beside=self._output, bounded=True)
         self._view = LaunchView(self._output, sys.stdout, (self._messages, sys.stderr))
@@ -85,7 +66,7 @@ class ShownJob(Listener):
 
     def run(self) -> int:
         """Return the exit code: the job's, or another one if it was left running."""
-        messages = text_stream(self._messages, sys.stderr, line_buffering=True)
+        messages = streams.text_stream(self._messages, sys.stderr, line_buffering=True)
         try:
             with contextlib.redirect_stderr(messages):
                 try:
@@ -95,7 +76,7 @@ class ShownJob(Listener):
         finally:
             self._session.restore_signals()
             if self._stop_requested:
-                discard_when_stalled()  # an error may still be printed
+                streams.discard_when_stalled()  # an error may still be printed
         return code
 
     def _run(self) -> int:
@@ -179,12 +160,12 @@ class ShownJob(Listener):
         failure = self._output.failure
         if failure is not None and not self._output.is_gone and not self._reported_failure:
             self._reported_failure = True
-            where = f"distrun logs {self.folder.job_id}"
-            self._view.print(f"{failure_text(failure)}; the tasks' output is in the logs: {where}")
+            why, where = streams.failure_text(failure), f"distrun logs {self.folder.job_id}"
+            self._view.print(f"{why}; the tasks' output is in the logs: {where}")
 
     def on_event(self, event: Event, state: JobState) -> None:
         is_first_plan = isinstance(event, JobPlanned) and self._follower is None
-        if is_first_plan and state.tasks and self._shows_output:
+        if is_first_plan and state.tasks and not self._options.detach:
             self._view.show_plan(state)
             self._follow_logs(state)
         self._view.show_event(event, state)
@@ -195,7 +176,7 @@ class ShownJob(Listener):
             self._startup = StartupFilter(state.gpu_tasks)
         colour = console.uses_colour(sys.stdout)
         view = View(tasks, colour=colour, startup=self._startup)
-        self._chosen = chosen_tasks(tasks, self._wanted)
+        self._chosen = chosen_tasks(tasks, self._options.tasks)
         logs = [TaskLog.of(self.folder, task) for task in self._chosen]
         self._follower = Follower(
             logs,
@@ -258,7 +239,6 @@ class ShownJob(Listener):
         raise NotImplementedError
 
     def _leave(self) -> None:
-        """Leave the job running."""
         raise NotImplementedError
 
     def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:
@@ -278,15 +258,8 @@ class LaunchedJob(ShownJob):
     def __init__(self, spec: Spec, options: LaunchOptions, manifest: Manifest | None) -> None:
         resumed = options.resumed
         folder = JobStore.default().new_folder(spec.name) if resumed is None else resumed.folder
-        super().__init__(
-            folder,
-            tasks=options.tasks,
-            all_output=options.all_output,
-            shows_output=not options.detach,
-        )
+        super().__init__(folder, options)
         self._spec = spec
-        self._options = options
-        self._slurm_job = next((host.slurm.job for host in spec.hosts if host.slurm), None)
         self._signals = 0
         self._check: ProgramCheck | None = None
         """The checks of the program that run beside the job."""
@@ -299,13 +272,9 @@ class LaunchedJob(ShownJob):
         former = () if resumed is None else resumed.former.tasks
         self._shown_before = {task: TaskLog.of(folder, task).extent().size for task in former}
         """The sizes of logs that a resumed job has already: they are not shown again."""
+        preflight = not options.no_preflight
         self._session: Session = Session(
-            self.folder,
-            spec,
-            self,
-            preflight=not options.no_preflight,
-            manifest=manifest,
-            resumed=resumed,
+            folder, spec, self, preflight=preflight, manifest=manifest, resumed=resumed
         )
 
     def check_program(self, check: ProgramCheck | None) -> None:
@@ -371,7 +340,7 @@ class LaunchedJob(ShownJob):
             console.print_text(job_id)
             sys.stdout.flush()
         except (OutputError, BrokenPipeError) as error:
-            discard(sys.stdout)
+            streams.discard(streams.STDOUT)
             console.print_message(f"job {job_id} was started, but its id was not printed: {error}")
 
     def _sleep_time(self) -> float | None:
@@ -414,21 +383,21 @@ class LaunchedJob(ShownJob):
                 self._return_due, self._exit_code = time.monotonic() + _END_SECONDS, 128 + number
                 self._session.check_supervisor()
             return
+        text, again = f"{name}: stopping job {self.folder.job_id}", "kill it at once"
         if self._stop_requested:
-            how = "; press Ctrl-C again to stop waiting for it" if number == signal.SIGINT else ""
-            self._view.print(f"killing it at once{how}")
-        else:
-            how = "; press Ctrl-C again to kill it at once" if number == signal.SIGINT else ""
-            self._view.print(f"{name}: stopping job {self.folder.job_id}{how}")
+            text, again = "killing it at once", "stop waiting for it"
+        how = f"; press Ctrl-C again to {again}" if number == signal.SIGINT else ""
+        self._view.print(f"{text}{how}")
         self._stop(Cause(Code.LAUNCH_SIGNALLED, signal=number), 128 + number)
 
     def _is_ended_by_slurm(self) -> bool:
         """Whether Slurm ends the allocation of the hosts. Then they say why, and the job ends."""
-        if self._slurm_job is None:
+        job = next((host.slurm.job for host in self._spec.hosts if host.slurm), None)
+        if job is None:
             return False
         from distrun.slurm import step_end
 
-        return step_end.of_job(self._slurm_job) is not None
+        return step_end.of_job(job) is not None
 
     def _unended_error(self) -> DistrunError:
         """Kill a supervisor that does not answer; say what still runs, and how to end it."""

@@ -7,13 +7,14 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from distrun.cli import console
-from distrun.cli.console import uses_colour
+from distrun.cli.job_faults import tell_record_fault
 from distrun.cli.options import all_output_option, job_argument, task_option
 from distrun.errors import DistrunError, UsageError
 from distrun.spec.problems import printable
@@ -37,8 +38,6 @@ def pattern(value: str) -> re.Pattern[bytes]:
 
 def moment(value: str) -> float:
     """Convert a duration before now, or a date and time in ISO 8601, to Unix time."""
-    from datetime import datetime
-
     seconds = parse_duration(value)
     if seconds is not None:
         return time.time() - seconds
@@ -103,7 +102,6 @@ def command(
       distrun logs --all-jobs --grep Error
       distrun logs mnist -t chief --raw > chief.log
     """
-    from distrun.cli.job_faults import tell_record_fault
     from distrun.codec import JSON_VERSION
     from distrun.job import chosen_logs
     from distrun.job.control import SupervisorWatch
@@ -134,7 +132,7 @@ def command(
             for log in chosen_logs.output_logs(folder, names, labelled=labelled)
         ]
         names = [log.task for log in logs] if labelled else planned[folders[0]]
-        colour = uses_colour(sys.stdout) and not as_json
+        colour = console.uses_colour(sys.stdout) and not as_json
         version = JSON_VERSION if as_json else 0
         startup = None
         if not (all_output or as_json or style["raw"] or style["grep"] is not None):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import errno
+import functools
 import importlib
 import io
 import os
@@ -20,8 +20,6 @@ from distrun.cli import console, signals, streams
 from distrun.errors import DistrunError, HostError, InternalError, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from click.shell_completion import CompletionItem
 
 _COMMANDS = {
@@ -146,15 +144,15 @@ def main() -> NoReturn:
     """Run a command and exit with its code. Only a defect in distrun prints a traceback."""
     streams.install()
     try:
-        is_guarded = sys.argv[1:2] and sys.argv[1] in _GUARDED and sys.argv[2:] != ["--help"]
-        code = _run_guarded() if is_guarded else _run()
+        is_guarded = bool(sys.argv[1:2]) and sys.argv[1] in _GUARDED and sys.argv[2:] != ["--help"]
+        code = _run(is_guarded=is_guarded)
     except signals.ENDED as error:
         code = 128 + (signals.signal_of(error) or 0)
     signals.restore()
     try:
         sys.stdout.flush()
     except (OSError, OutputError):
-        streams.discard(sys.stdout)  # otherwise Python exits with 120
+        streams.discard(streams.STDOUT)  # otherwise Python exits with 120
     sys.stderr.flush()
     # Python would take its time, and reset the handlers first: a signal would change the exit code.
     atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
@@ -167,35 +165,11 @@ def refuse(error: OSError | MemoryError) -> NoReturn:
     os._exit(HostError.exit_code)
 
 
-@contextlib.contextmanager
-def _want_of_memory() -> Iterator[None]:
-    """Raise MemoryError where there is no memory for a module in C."""
-    try:
-        yield
-    except ImportError as error:
-        if _NO_MEMORY in str(error):
-            raise MemoryError from error
-        raise
-
-
-def _run_guarded() -> int:
-    try:
-        with _want_of_memory():
-            from distrun.cli.guarded_command import run_guarded
-
-            return run_guarded(_run)
-    except (OSError, MemoryError) as error:
-        console.print_error(_host_error(error))
-        return HostError.exit_code
-
-
-def _run() -> int:  # noqa: PLR0911 - one line for each way to end
+def _run(*, is_guarded: bool) -> int:  # noqa: PLR0911 - one line for each way to end
     if "_DISTRUN_COMPLETE" in os.environ:
-        importlib.import_module("distrun.cli.completion").register()
-    signals.install()
+        importlib.import_module("distrun.cli.completion")
     try:
-        with _want_of_memory():
-            result = distrun.main(prog_name="distrun", standalone_mode=False)
+        code = _execute(is_guarded=is_guarded)
         sys.stdout.flush()
     except click.exceptions.Exit as error:
         return error.exit_code
@@ -211,7 +185,7 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         return error.exit_code
     except (BrokenPipeError, SystemExit):
         # The program that read our output exited. Click turns this into SystemExit(1).
-        streams.discard(sys.stdout)
+        streams.discard(streams.STDOUT)
         return 128 + signal.SIGPIPE
     except (OSError, MemoryError) as error:
         console.print_error(_host_error(error))
@@ -223,7 +197,26 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         traceback.print_exc()
         console.print_message("this is a defect in distrun: please report it with the lines above")
         return InternalError.exit_code
-    return int(result or 0)
+    return code
+
+
+def _execute(*, is_guarded: bool) -> int:
+    """Run the command, in a child process if it is guarded; return its exit code.
+
+    Raises:
+        MemoryError: also if there is none for a module in C.
+    """
+    try:
+        if is_guarded:
+            from distrun.cli.guarded_command import run_guarded
+
+            return run_guarded(functools.partial(_run, is_guarded=False))
+        signals.install()
+        return int(distrun.main(prog_name="distrun", standalone_mode=False) or 0)
+    except ImportError as error:
+        if _NO_MEMORY in str(error):
+            raise MemoryError from error
+        raise
 
 
 def _host_error(error: OSError | MemoryError) -> HostError:

@@ -23,7 +23,7 @@ class _Writer(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self._blocks: queue.SimpleQueue[tuple[Output, bytes]] = queue.SimpleQueue()
+        self.blocks: queue.SimpleQueue[tuple[Output, bytes]] = queue.SimpleQueue()
         try:
             self.start()
         except RuntimeError as error:  # Python drops the error number
@@ -33,12 +33,9 @@ class _Writer(threading.Thread):
                 raise MemoryError from error  # a thread's stack needs most
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
-    def put(self, output: Output, block: bytes) -> None:
-        self._blocks.put((output, block))
-
     def run(self) -> None:
         while True:
-            output, block = self._blocks.get()
+            output, block = self.blocks.get()
             output.write_now(block)
 
 
@@ -68,9 +65,8 @@ class Output(io.RawIOBase):
         self._queued = 0
         self._written = 0  # only the thread changes it
         self.progress = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.writer: _Writer = (
-            _Writer() if beside is None or not self.shares(beside) else beside.writer
-        )
+        is_shared = beside is not None and self.shares(beside)
+        self.writer: _Writer = beside.writer if beside is not None and is_shared else _Writer()
 
     def shares(self, other: Output) -> bool:
         """Whether both write to the same file or terminal."""
@@ -96,7 +92,7 @@ class Output(io.RawIOBase):
         data = bytes(block)
         if self.failure is None and not (self._bounded and self.is_behind):
             self._queued += len(data)
-            self.writer.put(self, data)
+            self.writer.blocks.put((self, data))
         return len(data)
 
     def write_now(self, block: bytes) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from typing import IO, TYPE_CHECKING
+from collections.abc import Iterator
+from typing import IO
 
 from distrun.errors import HostError, UsageError
 from distrun.spec.problems import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -52,17 +52,18 @@ def command(
     if as_json and by_hand:
         raise UsageError("use --env or --json, not both")
     from distrun.cli.plan_view import show_plan
-    from distrun.cli.spec_warnings import find_warnings, print_success, print_warnings
+    from distrun.cli.spec_warnings import find_warnings, print_success, print_warnings, refuse_if
     from distrun.spec.loader import load
 
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name)
     print_success(spec)
+    warnings = refuse_if(find_warnings(spec), strict=strict)
     if by_hand:
         from distrun.cli.shell_lines import shell_lines
         from distrun.supervisor.dry_run import make_plan
 
-        print_warnings(find_warnings(spec, strict=strict))
+        print_warnings(warnings)
         for line in shell_lines(spec, make_plan(spec), by_hand):
             console.print_text(line)
         return 0
-    return show_plan(spec, find_warnings(spec, strict=strict), as_json=as_json)
+    return show_plan(spec, warnings, as_json=as_json)

@@ -58,9 +58,8 @@ def show_plan(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> in
     left_out: dict[str, Cause] = {}
     plan = make_plan(spec, left_out)
     if as_json:
-        tasks = (task_json(task) for task in plan.tasks)
-        found = [to_json(each) for each in warnings]
-        console.print_json({"plan": _plan_as_json(plan, spec, left_out), "warnings": found}, tasks)
+        shown = {"plan": _plan_as_json(plan, spec, left_out), "warnings": to_json(warnings)}
+        console.print_json(shown, map(task_json, plan.tasks))
         return 0
     console.print_renderable(plan_view(plan, console.rich_console().width, _notes(spec, left_out)))
     return 0
@@ -73,16 +72,18 @@ def _show_manifest(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) 
 
     jobs = manifest.make(spec, spec.name)
     if as_json:
-        found = [to_json(each) for each in warnings]
         made = jobs[0] if len(jobs) == 1 else json.loads(pods.as_list(jobs))
-        console.print_json({"plan": {"manifest": made}, "warnings": found}, ())
+        console.print_json({"plan": {"manifest": made}, "warnings": to_json(warnings)})
     else:
         console.print_text("---\n".join(map(dump, jobs)).rstrip("\n"))
     return 0
 
 
 def _notes(spec: Spec, left_out: Mapping[str, Cause]) -> list[str]:
-    notes = [*_files_notes(spec), *_success_notes(spec), _restarts(spec.restart)]
+    notes = _files_notes(spec)
+    if spec.workers is Workers.INDEPENDENT:
+        notes.append(f"{success_text(spec)}; the workers train by themselves")
+    notes.append(_restarts(spec.restart))
     used = [spec.program.interpreter_on(host) for host in spec.hosts]
     notes += [f"interpreter: {each}" for each in dict.fromkeys(filter(None, used))]
     notes += _spares_notes(spec, left_out)
@@ -130,12 +131,6 @@ def _smallest_cluster(spec: Spec) -> dict[str, int]:
     if spec.restart.min_workers is not None:
         counts["worker"] = spec.restart.min_workers
     return counts
-
-
-def _success_notes(spec: Spec) -> list[str]:
-    if spec.workers is not Workers.INDEPENDENT:
-        return []
-    return [f"{success_text(spec)}; the workers train by themselves"]
 
 
 def _restarts(policy: RestartSpec) -> str:
@@ -253,9 +248,8 @@ def _settings(task: TaskPlan) -> list[str]:
 
 
 def _other_variables(plan: Plan) -> list[str]:
-    lines = [
-        f"pass   {name} (from this shell; its value is shown nowhere)" for name in plan.pass_env
-    ]
+    where = "(from this shell; its value is shown nowhere)"
+    lines = [f"pass   {name} {where}" for name in plan.pass_env]
     own = textwrap.wrap(f"DISTRUN_TASK, {', '.join(AT_LAUNCH)}", _WRAP - len("  own    "))
     return [*lines, f"own    {own[0]}", *(f"       {rest}" for rest in own[1:])]
 

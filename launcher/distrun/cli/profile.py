@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import click
@@ -70,9 +72,6 @@ def command(
     \b
       distrun profile mnist --seconds 2 -o mnist.json
     """
-    import json
-    from pathlib import Path
-
     folder = JobStore.default().find(job)
     found = take(folder, tasks, seconds=seconds)
     profiles = [each for each in map(profile.profile, found.processes) if each is not None]
@@ -88,9 +87,8 @@ def command(
         console.print_json({"job_id": folder.job_id, "seconds": seconds, **shown})
     else:
         has_program = folder.is_elsewhere or py_spy.find() is not None
-        view = profile_view(
-            profiles, straggler, found, console.rich_console().width, has_program=has_program
-        )
+        width = console.rich_console().width
+        view = profile_view(profiles, straggler, found, width, has_program=has_program)
         console.print_renderable(view)
         for line in network_lines(traffic, slow_link):
             console.print_text(line)
@@ -107,7 +105,6 @@ def command(
 def profile_json(
     profiles: Sequence[TaskProfile], straggler: Straggler | None, found: Stacks
 ) -> dict[str, Any]:
-    """Return what `profile --json` prints."""
     known = {each.task: each for each in profiles}
     tasks = []
     for process in found.processes:
@@ -120,11 +117,8 @@ def profile_json(
         about = {"task": process.task, "pid": process.pid, "error": process.error, "kinds": kinds}
         used = 0.0 if each is None else each.cpu_seconds
         tasks.append({**about, "cpu_seconds": round(used, 2)})
-    return {
-        "tasks": tasks,
-        "straggler": to_json(straggler),
-        "hosts_without_answer": found.silent,
-    }
+    who = to_json(straggler)
+    return {"tasks": tasks, "straggler": who, "hosts_without_answer": found.silent}
 
 
 def profile_view(
@@ -140,13 +134,8 @@ def profile_view(
     if profiles:
         lines.append(_table(profiles, straggler, width))
     if straggler is not None:
-        lines.append(
-            Text(
-                f"the others wait for {straggler.task}: without that, the job would take "
-                f"{straggler.gain:.0%} less time",
-                "bold",
-            )
-        )
+        wait, gain = f"the others wait for {straggler.task}", f"{straggler.gain:.0%} less time"
+        lines.append(Text(f"{wait}: without that, the job would take {gain}", "bold"))
         lines += [Text(f"  {printable(reason_text(each))}") for each in straggler.reasons]
     if not has_program:
         command = console.install_command("py-spy")

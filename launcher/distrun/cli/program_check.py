@@ -11,9 +11,11 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distrun.agent.linux import syscalls
+from distrun.agent.protocol import Cause
 from distrun.cli import signals
 from distrun.cli.signals import TerminatedError
 from distrun.cli.spec_warnings import find_warnings, refuse_if
@@ -24,8 +26,6 @@ from distrun.supervisor import guard
 from distrun.supervisor.forked_process import ForkedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from distrun.spec.model import Spec
 
 _BLOCK = 1 << 16
@@ -37,7 +37,7 @@ _REFUSAL_SECONDS = 2.0
 class ProgramCheck:
     """Finds warnings, or with another `find` something else. Close it: that ends the process."""
 
-    def __init__(self, spec: Spec, find: Callable[[Spec], object] | None = None) -> None:
+    def __init__(self, spec: Spec, find: Callable[[Spec], object] = find_warnings) -> None:
         self._answer = b""
         self._descriptor, writer = os.pipe()
         os.set_blocking(self._descriptor, False)
@@ -51,7 +51,7 @@ class ProgramCheck:
         def run() -> NoReturn:
             try:
                 signals.raise_at(signal.SIGTERM)
-                _send(writer, (find or _find_warnings)(spec))
+                _send(writer, to_json(find(spec)))
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             except (TerminatedError, RuntimeError) as error:  # at any place above
                 if signals.signal_of(error) is None:
@@ -148,8 +148,6 @@ def require_keras_2(spec: Spec) -> None:
     """
     if spec.program.keras != 2:
         return
-    from distrun.agent.protocol import Cause
-
     with contextlib.closing(ProgramCheck(spec, _find_keras)) as check:
         check.wait()
     if check.answer is not None:
@@ -162,15 +160,10 @@ def _send(descriptor: int, answer: object) -> None:
         file.write(json.dumps(answer).encode())
 
 
-def _find_warnings(spec: Spec) -> object:
-    return [to_json(each) for each in find_warnings(spec, strict=False)]
-
-
-def _find_keras(spec: Spec) -> object:
+def _find_keras(spec: Spec) -> Cause | None:
     from distrun.spec.asked_interpreter import find_missing_keras_2
 
     try:
-        missing = find_missing_keras_2(spec)
+        return find_missing_keras_2(spec)
     except Exception:  # noqa: BLE001 - the other checks say so
         return None
-    return None if missing is None else to_json(missing)

@@ -9,8 +9,11 @@ from typing import Any
 import click
 
 from distrun.cli import console
+from distrun.cli.job_faults import tell_problem, tell_record_fault
 from distrun.cli.options import json_option, namespace_options
+from distrun.spec.units import format_bytes
 from distrun.words.formats import age_text, format_duration, format_time, format_used
+from distrun.words.progress import progress_words
 
 _FAILED = ("failed", "lost")
 
@@ -41,7 +44,6 @@ def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_js
       distrun ps -a --json
       distrun ps --failed -n 5
     """
-    from distrun.cli.job_faults import tell_problem, tell_record_fault
     from distrun.job.folder import JobStore
     from distrun.job.job import read_jobs
     from distrun.job.json_output import progress_json
@@ -60,15 +62,11 @@ def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_js
             console.print_text(job.folder.job_id)
         return 0
     rows = [{**job.summary(), "cause": job.cause_word} for job in jobs]
-    progress = [job.progress for job in jobs]
     if as_json:
-        shown = [
-            {**row, "progress": progress_json(values)}
-            for row, values in zip(rows, progress, strict=True)
-        ]
-        console.print_json({"jobs": shown})
+        progress = [{"progress": progress_json(job.progress)} for job in jobs]
+        console.print_json({"jobs": [row | told for row, told in zip(rows, progress, strict=True)]})
     elif rows:
-        _print_table(rows, progress)
+        _print_table(rows, [job.progress for job in jobs])
         for job in jobs:
             for each in filter(None, (job.behind, *(job.warnings if job.is_running else ()))):
                 console.print_message(f"{job.folder.job_id}: {each}")
@@ -79,8 +77,7 @@ def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_js
                 console.print_message(what)
     else:
         none = "no jobs yet" if everything else "no job is running; -a lists ended jobs, too"
-        none = "no job has failed" if failed else none
-        console.print_message(none)
+        console.print_message("no job has failed" if failed else none)
     return 0
 
 
@@ -102,14 +99,11 @@ def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> N
         Column("SEEN", right=True, drop_rank=3),
         Column("LAST", drop_rank=2),
     )
-    width = console.rich_console().width
     cells = list(map(_cells, rows, last))
-    console.print_renderable(make_table(columns, cells, width))
+    console.print_renderable(make_table(columns, cells, console.rich_console().width))
 
 
 def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
-    from distrun.spec.units import format_bytes
-    from distrun.words.progress import progress_words
     from distrun.words.table import styled
 
     tasks, code = row["task_count"], row["exit_code"]

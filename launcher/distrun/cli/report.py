@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from distrun.bundle.reader import About, opened
 from distrun.cli import console
@@ -21,6 +22,7 @@ from distrun.job.chosen_logs import check_choice, chosen_tasks
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.history import HistoryReader
 from distrun.redaction.redactor import Redactor, secret_values
+from distrun.report.page import Report, render
 from distrun.report.server import LivePage, PageServer
 
 _POLL_SECONDS = 3600.0
@@ -109,8 +111,6 @@ def _serve(folder: JobFolder, tasks: tuple[str, ...], port: int, *, may_stop: bo
 
 def _stacks(folder: JobFolder) -> str:
     """Return where the tasks of a job stand, as text."""
-    from rich.console import Console
-
     shown = io.StringIO()
     Console(file=shown, width=_STACKS_WIDTH).print(stacks_view(take(folder), all_threads=False))
     return shown.getvalue()
@@ -125,20 +125,11 @@ def make_page(
     refresh: float | None = None,
     may_stop: bool = False,
 ) -> str:
-    """Return the page as HTML.
+    """Return the page as HTML; the arguments are those of `Report` and `render`.
 
-    Args:
-        folder: the job's.
-        tasks: those to draw, as `-t` names them; empty: all.
-        about: the bundle that the job is in, if it is in one.
-        samples: reads the job's samples.
-        refresh: after how many seconds a page that is served asks for the next one.
-        may_stop: whether such a page may stop the job.
+    `tasks` are named as with `-t`.
     """
-    from distrun.report.page import Report, render
-
     console.require("a report", "jinja2")
-
     if tasks:
         names = list(folder.state().tasks)
         check_choice([names], tuple(tasks))

@@ -14,7 +14,7 @@ import click
 from distrun.cli import console
 from distrun.cli.launch import launch, launch_options
 from distrun.cli.options import LaunchOptions, near_options
-from distrun.spec.problems import printable
+from distrun.spec.problems import nearest, printable
 from distrun.strategies import STRATEGIES
 
 AUTO = "auto"
@@ -42,7 +42,6 @@ class StrategyName(click.Choice[str]):
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
             from distrun.spec.model import strategy_name
-            from distrun.spec.problems import nearest
 
             near = nearest(strategy_name(value), STRATEGIES)
             if near is None:

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
+from distrun.spec.problems import Mark, Problem, SpecProblemsError
 from distrun.strategies import STRATEGIES, Role, Workers
 from distrun.words.formats import format_task_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from distrun.spec.model import Spec
-    from distrun.spec.problems import Problem
 
 
-def find_warnings(spec: Spec, *, strict: bool) -> tuple[Problem, ...]:
+def find_warnings(spec: Spec) -> tuple[Problem, ...]:
     """Check the program that a spec names; nothing of it is run.
 
     A check that could not be made is a warning, too. An interpreter may be started: call this in a
     process that ends what it leaves, see :mod:`distrun.supervisor.guard`.
-
-    Raises:
-        SpecProblemsError: there are warnings, and `strict` makes them errors.
     """
     from distrun.lint.check import check_program
     from distrun.spec.value_warnings import check_executables, check_values
 
-    found = (
+    return (
         *made_or_told("program.keras", lambda: _keras_problems(spec)),
         *made_or_told("program", lambda: check_executables(spec)),
         *made_or_told("program", lambda: check_values(spec)),
         *made_or_told("program", lambda: check_program(spec)),
         *made_or_told("program.sync", lambda: _unsent_files(spec)),
     )
-    return refuse_if(found, strict=strict)
 
 
 def made_or_told(where: str, check: Callable[[], Iterable[Problem]]) -> list[Problem]:
@@ -42,8 +37,6 @@ def made_or_told(where: str, check: Callable[[], Iterable[Problem]]) -> list[Pro
     try:
         return list(check())
     except Exception as error:  # noqa: BLE001 - a defect in a check must not keep a job from starting
-        from distrun.spec.problems import Mark
-
         return [Mark(where).unchecked(error)]
 
 
@@ -68,7 +61,6 @@ def success_text(spec: Spec) -> str:
 
 def _keras_problems(spec: Spec) -> list[Problem]:
     from distrun.spec.asked_interpreter import find_missing_keras_2
-    from distrun.spec.problems import Mark
     from distrun.words.causes import cause_advice, cause_text
 
     missing = find_missing_keras_2(spec)
@@ -80,7 +72,6 @@ def _keras_problems(spec: Spec) -> list[Problem]:
 
 def _unsent_files(spec: Spec) -> list[Problem]:
     from distrun.agent.protocol import Cause, Code
-    from distrun.spec.problems import Mark
     from distrun.sync.unsent_files import find_unsent_reads
     from distrun.words.causes import cause_advice
 
@@ -95,14 +86,11 @@ def _unsent_files(spec: Spec) -> list[Problem]:
 def refuse_if(warnings: tuple[Problem, ...], *, strict: bool) -> tuple[Problem, ...]:
     """Return the warnings. Raises SpecProblemsError if there are some and `strict` is set."""
     if warnings and strict:
-        from distrun.spec.problems import SpecProblemsError
-
         raise SpecProblemsError(warnings)
     return warnings
 
 
 def print_warnings(warnings: tuple[Problem, ...]) -> None:
-    """Print warnings on stderr."""
     if warnings:
         console.print_lines(warning_lines(warnings))
 

@@ -53,7 +53,7 @@ def command(
     folder = JobStore.default().find(job)
     found = take(folder, tasks, native=native)
     if as_json:
-        console.print_json({"job_id": folder.job_id, **stacks_json(found)})
+        console.print_json({"job_id": folder.job_id, **_stacks_json(found)})
     else:
         console.print_renderable(stacks_view(found, all_threads=all_threads))
     is_known = any(process.threads for process in found.processes)
@@ -85,17 +85,16 @@ def take(
     return found
 
 
-def stacks_json(found: Stacks) -> dict[str, Any]:
-    """Return the stacks as `stacks --json` prints them."""
+def _stacks_json(found: Stacks) -> dict[str, Any]:
+    processes = [to_json(each) for each in found.processes]
+    for each in processes:
+        del each["recording"]
     return {
         "entries": [
             {"tasks": list(entry.tasks), "place": entry.process.place}
             for entry in stacks.fold(found.processes)
         ],
-        "processes": [
-            {name: value for name, value in to_json(process).items() if name != "recording"}
-            for process in found.processes
-        ],
+        "processes": processes,
         "hosts_without_answer": found.silent,
     }
 
@@ -112,12 +111,8 @@ def stacks_view(found: Stacks, *, all_threads: bool) -> Group:
 
 
 def _entry(entry: Entry, *, all_threads: bool) -> list[Text]:
-    process = entry.process
-    lines = [
-        Text.assemble(
-            (printable(format_task_names(entry.tasks)), "bold"), f": {printable(process.place)}"
-        )
-    ]
+    process, names = entry.process, printable(format_task_names(entry.tasks))
+    lines = [Text.assemble((names, "bold"), f": {printable(process.place)}")]
     main, others = process.main, []
     for thread in process.threads:
         if thread is main or all_threads or thread.own_frame is not None:
@@ -146,10 +141,10 @@ def _shortened(frames: Sequence[Frame]) -> Sequence[Frame]:
 
 
 def _frame(frame: Frame) -> Text:
-    mark = "  " if frame.is_of_library else "> "
-    place = frame.place if frame.is_of_library else f"{frame.file}:{frame.line}"
-    text = f"    {mark}{printable(frame.function)}  {printable(place)}"
-    return Text(text, "" if frame.is_of_library else "bold")
+    mark, place, style = ">", f"{frame.file}:{frame.line}", "bold"
+    if frame.is_of_library:
+        mark, place, style = " ", frame.place, ""
+    return Text(f"    {mark} {printable(frame.function)}  {printable(place)}", style)
 
 
 def problems(found: Stacks) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from distrun.cli import console
+from distrun.cli.job_faults import find_job, tell_problem
 from distrun.cli.options import job_argument, json_option
 from distrun.errors import UsageError
 
@@ -32,7 +33,6 @@ def command(job: str | None, as_json: bool, timing: bool, watch: bool) -> int:
         raise UsageError("--json prints once", hint="to follow a job: distrun events -f --json")
     if timing and watch:
         raise UsageError("--timing prints once", hint="leave out --watch")
-    from distrun.cli.job_faults import find_job, tell_problem
     from distrun.job.job import Job, read_job
 
     folder = find_job(job)

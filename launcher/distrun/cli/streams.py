@@ -15,7 +15,7 @@ from distrun.errors import OutputError
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-_STDERR = 2
+STDOUT, _STDERR = 1, 2
 _STALLED_SECONDS = 0.5
 """After a signal, how long a reader may take nothing before what is left for it is discarded."""
 
@@ -61,7 +61,7 @@ def install() -> None:
     """
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as long as the process
-    sys.stdout = text_stream(_Stream(1, sys.stdout), sys.stdout)
+    sys.stdout = text_stream(_Stream(STDOUT, sys.stdout), sys.stdout)
     sys.stderr = text_stream(_Stream(_STDERR, sys.stderr), sys.stderr, line_buffering=True)
 
 
@@ -77,12 +77,8 @@ def text_stream(
     )
 
 
-def discard(stream: TextIO) -> None:
+def discard(descriptor: int) -> None:
     """Redirect a broken stream to /dev/null, so that closing it raises no second error."""
-    _discard(stream.fileno())
-
-
-def _discard(descriptor: int) -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, descriptor)
     os.close(null)
@@ -100,8 +96,8 @@ def discard_when_stalled() -> None:
 
 def _discard_stalled(_number: int, _frame: object) -> None:
     poll = select.poll()
-    for descriptor in (1, 2):
+    for descriptor in (STDOUT, _STDERR):
         poll.register(descriptor, select.POLLOUT)
     ready = {descriptor for descriptor, _ in poll.poll(0)}
-    for descriptor in {1, 2} - ready:
-        _discard(descriptor)
+    for descriptor in {STDOUT, _STDERR} - ready:
+        discard(descriptor)

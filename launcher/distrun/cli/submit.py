@@ -15,7 +15,12 @@ from distrun.cli.options import (
     spec_argument,
     strict_option,
 )
-from distrun.cli.spec_warnings import find_warnings, print_success, print_warnings
+from distrun.cli.spec_warnings import (
+    find_warnings,
+    print_success,
+    print_warnings,
+    refuse_if,
+)
 from distrun.cli.transfer_bar import read_files
 from distrun.errors import HostError
 from distrun.frozen import replace
@@ -25,6 +30,7 @@ from distrun.slurm import batch_job, batch_script, submission
 from distrun.spec.loader import load
 from distrun.spec.model import Spec
 from distrun.spec.problems import printable
+from distrun.spec.yamltext import dump
 from distrun.words.formats import format_duration
 from distrun.words.queue import queue_text
 
@@ -70,7 +76,7 @@ def command(
     # On the nodes, the file is read again: there, its hosts are those of the allocation.
     origin = replace(spec.origin, overrides=(*spec.origin.overrides, "hosts=slurm"))
     spec = replace(spec, origin=origin)
-    print_warnings(find_warnings(spec, strict=strict))
+    print_warnings(refuse_if(find_warnings(spec), strict=strict))
     _require_interpreters(spec)
     store = JobStore.default()
     script = batch_script.write(spec, store.jobs.parent)
@@ -94,9 +100,8 @@ def command(
 
 def _submit_to_kubernetes(spec: Spec, *, strict: bool, dry_run: bool) -> int:
     from distrun.kubernetes import manifest, submission
-    from distrun.spec.yamltext import dump
 
-    print_warnings(find_warnings(spec, strict=strict))
+    print_warnings(refuse_if(find_warnings(spec), strict=strict))
     submission.require_submittable(spec)
     if dry_run:
         name = manifest.job_name(spec.name)
@@ -120,8 +125,7 @@ def _require_interpreters(spec: Spec) -> None:
     programs = [spec.program, *(role.program for role in spec.roles if role.program is not None)]
     for program in programs:
         for path in (program.python, *program.argv[:1]):
-            is_path = path is not None and os.path.isabs(path)
-            if path is not None and is_path and not os.access(path, os.X_OK):
+            if path is not None and os.path.isabs(path) and not os.access(path, os.X_OK):
                 raise HostError(
                     f"{path} is not here, or cannot be executed",
                     hint="correct program.python or program.command; a name without / is looked "

@@ -36,7 +36,7 @@ def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
     print_success(spec)
     shown = "<stdin>" if spec_path == "-" else spec_path
     gpu_warnings = made_or_told(shown, lambda: find_gpu_warnings(spec, shown))
-    warnings = (*gpu_warnings, *find_warnings(spec, strict=False))
+    warnings = (*gpu_warnings, *find_warnings(spec))
     print_warnings(refuse_if(warnings, strict=strict))
     tasks = sum(role.count for role in spec.roles)
     console.print_message(f"{spec_path} is valid: {spec.strategy}, {format_count(tasks, 'task')}")
