@@ -70,7 +70,7 @@ def wait(report: object) -> None:
 
 
 def test_people_who_can_log_in_are_users_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exposure, "_read", lambda _: PASSWD)
+    monkeypatch.setattr(exposure, "lines", lambda _: PASSWD.splitlines())
     monkeypatch.setattr("os.listdir", lambda _: [])
     assert exposure.other_users() == ["alice", "bob"]
     monkeypatch.setattr("os.geteuid", lambda: 1000)

@@ -15,16 +15,15 @@ import sys
 import time
 import traceback
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple, Union
 
 from distrun.agent import protocol
 from distrun.agent.link import Link
 from distrun.agent.linux import facts, private_dir, processes
 from distrun.agent.logs.task_logs import TaskLogs
 from distrun.agent.loop import Loop
-from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.causes import CauseError
-from distrun.agent.tasks.ports import PortHolder, PortTakenError
+from distrun.agent.protocol import Cause, CauseError, Code
+from distrun.agent.tasks.ports import PortHolder
 from distrun.agent.tasks.runner import TaskRunner
 
 if TYPE_CHECKING:
@@ -154,6 +153,7 @@ class Agent:
         return self._tasks.has_tasks
 
     def execute(self, order: protocol.Order) -> None:
+        """Execute an order of the supervisor."""
         if isinstance(order, protocol.StartTask):
             self._has_started = True
             self._tasks.start(order)
@@ -269,14 +269,11 @@ class Agent:
         def work() -> protocol.Hello:
             return self._hello(order, folder, facts.gpus())
 
-        def follow(found: Optional[protocol.Message]) -> None:
+        def follow(found: Union[protocol.Message, Cause]) -> None:
             hello = found if isinstance(found, protocol.Hello) else self._hello(order, folder)
             self._link.report(hello._replace(pid=os.getpid(), at=time.time()))
 
-        try:
-            ForkedCall(self._loop, work, facts.NVIDIA_SMI_SECONDS, follow)
-        except OSError:  # no process can be made now
-            self._link.report(self._hello(order, folder))
+        ForkedCall(self._loop, work, facts.NVIDIA_SMI_SECONDS, follow)
 
     def _open_logs(self, order: protocol.Configure) -> TaskLogs:
         """Create the folder of the logs. Raises CauseError if that fails."""
@@ -349,19 +346,14 @@ class Agent:
             try:
                 self._ports.hold(port)
                 held.append(port)
-            except PortTakenError as error:
+            except CauseError as error:
                 causes.append(error.cause)
-            except OSError as error:
-                causes.append(Cause(Code.PORT_NOT_HELD, port=port, errno=error.errno or 0))
         chosen: List[int] = []
         if not causes:
             try:
                 chosen = self._ports.hold_free(order.free, order.first, order.last)
-            except PortTakenError as error:
-                causes = [error.cause]
-            except OSError as error:
-                number = error.errno or 0
-                causes = [Cause(Code.FREE_PORTS_NOT_HELD, total=order.free, errno=number)]
+            except CauseError as error:
+                causes.append(error.cause)
         if causes:
             self._ports.release(held)
             self._link.report(protocol.PortsRefused(causes))

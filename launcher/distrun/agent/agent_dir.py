@@ -8,8 +8,7 @@ import time
 from typing import List, Optional
 
 from distrun.agent.linux import private_dir
-from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.causes import CauseError
+from distrun.agent.protocol import Cause, CauseError, Code
 
 _AGENTS = "agents"
 _LONGEST_NAME = 48
@@ -17,10 +16,6 @@ _OLD_SECONDS = 7 * 86400.0
 TOUCH_SECONDS = 86400.0
 """How often :meth:`AgentDir.touch` must be called."""
 _TRIAL = b"\0" * 4096
-
-
-class NoRoomError(CauseError):
-    """No folder can be created on this host; the cause has a reason for each place."""
 
 
 class AgentDir:
@@ -91,8 +86,7 @@ def create(job_id: str, host: str) -> AgentDir:
     It is in the user's state folder, or in a temporary one if that cannot be written. Its name
     contains host and job, because many hosts may share a home folder.
 
-    Raises:
-        NoRoomError: no place can be written.
+    Raises CauseError if no place can be written. The cause has a reason for each.
     """
     prefix = "{}-{}-".format(_plain(job_id), _plain(host))
     problems: List[Cause] = []
@@ -105,17 +99,16 @@ def create(job_id: str, host: str) -> AgentDir:
                 continue
             path = os.path.join(place, prefix + os.urandom(6).hex())
             os.mkdir(path, 0o700)
+            try:
+                _try_writing(path)
+            except OSError:
+                _remove(path)
+                raise
         except OSError as error:
-            problems.append(Cause(Code.PATH_NOT_WRITABLE, path=place, errno=error.errno or 0))
-            continue
-        try:
-            _try_writing(path)
-        except OSError as error:
-            _remove(path)
             problems.append(Cause(Code.PATH_NOT_WRITABLE, path=place, errno=error.errno or 0))
             continue
         return AgentDir(path)
-    raise NoRoomError(Cause(Code.AGENT_DIR_NOT_CREATED, within=tuple(problems)))
+    raise CauseError(Cause(Code.AGENT_DIR_NOT_CREATED, within=tuple(problems)))
 
 
 def _places() -> List[str]:

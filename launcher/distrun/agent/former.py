@@ -14,7 +14,6 @@ import shutil
 import socket
 import sys
 import time
-from io import FileIO
 from typing import Dict, List, NoReturn, Optional, Tuple
 
 from distrun.agent import main as agent_main
@@ -127,20 +126,14 @@ def _send_rest(
     channel: ChecksummedSender, folder: str, name: str, offset: int, limit: Optional[int]
 ) -> None:
     path = os.path.join(folder, name)
-    with contextlib.suppress(OSError), _open(path) as file:
+    with contextlib.suppress(OSError), open(path, "rb", 0, opener=open_regular) as file:
         # The start of a limited log is a hole, whose zeros nobody needs.
         offset = max(offset, holes.hole_size(os.fstat(file.fileno()).st_size, limit))
         file.seek(offset)
         while block := file.read(_BLOCK):
             channel.send(protocol.LogData(name, offset, block))
             offset += len(block)
-            while channel.pending:
-                syscalls.wait_until_ready([], [channel.writer])
-                channel.flush()
-
-
-def _open(path: str) -> FileIO:
-    return open(open_regular(path, os.O_RDONLY), "rb", buffering=0)
+            channel.drain()
 
 
 def _remove_files(channel: ChecksummedSender, folder: str) -> None:

@@ -9,38 +9,14 @@ import time
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from distrun.agent import protocol
-from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel, Outbox, ProtocolError
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
+    from distrun.agent.agent import Agent
     from distrun.agent.lease import Lease
     from distrun.agent.loop import Handle, Loop
     from distrun.agent.reattach import ReattachListener
-
-    class LinkUser(Protocol):
-        """The agent, as its link needs it."""
-
-        @property
-        def has_tasks(self) -> bool: ...
-
-        @property
-        def is_abandoned(self) -> bool: ...
-
-        def execute(self, order: protocol.Order) -> None:
-            """Execute an order of the supervisor."""
-
-        def end_tasks(self, grace: float = protocol.KILL_GRACE) -> None:
-            """End all tasks, then the agent; the supervisor may still receive reports and logs."""
-
-        def abandon(self, grace: float = protocol.KILL_GRACE) -> None:
-            """The same, if no supervisor will come back."""
-
-        def on_link_lost(self) -> None:
-            """Send no logs or files until the supervisor asks for the rest."""
-
 
 _READER_SECONDS = 10.0
 _DECISION_SECONDS = 0.2
@@ -80,10 +56,10 @@ class Link:
         self._client: Optional[socket.socket] = None
         """The client that passed the present link; it waits until this is closed."""
 
-    def open(self, loop: Loop, user: LinkUser) -> None:
-        """Start to receive orders for `user`."""
+    def open(self, loop: Loop, agent: Agent) -> None:
+        """Start to receive orders for the agent."""
         self._loop = loop
-        self._user = user
+        self._agent = agent
         self._next_check = loop.call_at(None, self._check_lease)
         loop.watch(self.channel.reader, self._on_readable)
         if self._listener is not None:
@@ -132,10 +108,7 @@ class Link:
 
         A slow supervisor still receives the last reports; one that does not read at all does not.
         """
-        while self.channel.pending:
-            if not syscalls.wait_until_ready([], [self.channel.writer], _READER_SECONDS):
-                break
-            self.channel.flush()
+        self.channel.drain(_READER_SECONDS)
         if self._client is not None:
             self._client.close()
         return [report for _, report in self._outbox.after(0)] if self.channel.ended else []
@@ -155,10 +128,10 @@ class Link:
             seconds = lease.until_heartbeat if self.is_up else lease.interval
             left = math.inf if lease.remaining is None else lease.remaining
             self._next_check.move(self._loop.now() + max(0.0, min(seconds, left)))
-        elif not self._user.is_abandoned:
+        elif not self._agent.is_abandoned:
             # The launching side may only be slow: it learns why its tasks ended.
             self.report_fault(Cause(Code.LEASE_EXPIRED, seconds=self._seconds or 0.0))
-            self._user.abandon(lease.grace)
+            self._agent.abandon(lease.grace)
 
     # Receiving -----------------------------------------------------------------------------
 
@@ -169,9 +142,9 @@ class Link:
             self._loop.unwatch(self.channel.reader)
             self.report_fault(error.cause)
             if self._listener is None:
-                self._user.abandon()
+                self._agent.abandon()
             else:
-                self._user.end_tasks()
+                self._agent.end_tasks()
             return
         self._execute_all(orders)
         if self.channel.ended:
@@ -198,12 +171,12 @@ class Link:
                 self._lease.acknowledge(order.number)
         elif isinstance(order, protocol.Reattach):
             # This also arrives on a link that continues, after noise has damaged a message.
-            self._user.on_link_lost()
+            self._agent.on_link_lost()
             self.channel.send(protocol.Reattached(self._executed, order.turn))
             for seq, report in self._outbox.after(order.after):
                 self.channel.send(report, seq)
         else:
-            self._user.execute(order)
+            self._agent.execute(order)
 
     # Its end, and reattachment -------------------------------------------------------------
 
@@ -212,10 +185,10 @@ class Link:
             self._decision = self._loop.call_at(self._loop.now() + _DECISION_SECONDS, self._decide)
         elif self._seconds is None:
             return
-        elif self._seconds > 0 and self._user.has_tasks:
-            self._loop.call_at(self._loop.now() + self._seconds, self._user.abandon)
+        elif self._seconds > 0 and self._agent.has_tasks:
+            self._loop.call_at(self._loop.now() + self._seconds, self._agent.abandon)
         else:
-            self._user.abandon()
+            self._agent.abandon()
 
     def _decide(self) -> None:
         """Find out whether the link was lost or the launching side has closed it."""
@@ -226,7 +199,7 @@ class Link:
         else:
             # A supervisor receives this only if sshd's end of the link on this host was killed.
             self.report_fault(Cause(Code.LINK_CLOSED))
-            self._user.abandon()
+            self._agent.abandon()
 
     def _detach(self) -> None:
         """Drop the present link; the lease continues."""
@@ -243,7 +216,7 @@ class Link:
             self._client = None
         if self._lease is not None:
             self._lease.on_link_lost()
-        self._user.on_link_lost()
+        self._agent.on_link_lost()
 
     def _on_client(self) -> None:
         client = None if self._listener is None else self._listener.accept()

@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterator, List, NoReturn, Tuple
 
 from distrun.agent import main as agent_main
 from distrun.agent.linux import syscalls
-from distrun.agent.linux.regular import open_regular
+from distrun.agent.linux.regular import data_start, open_regular
 from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten, ReadFile
 from distrun.agent.protocol.framing import ChecksummedSender
 
@@ -27,8 +27,6 @@ _SECONDS = 5.0
 """How long a part of the list may take: so the other side sees that the search goes on."""
 _WILD = ("*", "?", "[")
 _SKIPPED = "__pycache__"
-
-Written = Dict[str, List[int]]
 
 
 def main(
@@ -71,9 +69,7 @@ def main(
 
 def _send(channel: ChecksummedSender, message: Any) -> None:
     channel.send(message)
-    while channel.pending and not channel.broken:
-        syscalls.wait_until_ready([], [channel.writer])
-        channel.flush()
+    channel.drain()
 
 
 def _list(channel: ChecksummedSender, number: int, search: "_Search", most: int) -> None:
@@ -108,7 +104,7 @@ class _Search:
         self._began = 0.0 if listed else began
         self._skipped = {os.path.realpath(each) for each in skipped if each}
         self._base = os.path.join(os.path.dirname(listed), "files") if listed else ""
-        self._sent: Written = {}
+        self._sent: Dict[str, List[int]] = {}
         if listed not in ("", "*"):
             with open(listed, encoding="ascii") as file:
                 self._sent, links = json.load(file)
@@ -167,10 +163,10 @@ def _read(channel: ChecksummedSender, top: str, order: ReadFile) -> None:
         descriptor = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
         try:
             while not channel.broken:
-                if not order.digest:
-                    offset = _next_data(descriptor, offset)
-                size = 0 if offset < 0 else max(0, min(_BLOCK, order.size - offset))
-                block = os.pread(descriptor, size, max(0, offset))
+                if not order.digest:  # a hole may be terabytes long
+                    offset = data_start(descriptor, offset)
+                size = max(0, min(_BLOCK, order.size - offset))
+                block = os.pread(descriptor, size, offset)
                 if not block:
                     break
                 if order.digest:
@@ -187,13 +183,3 @@ def _read(channel: ChecksummedSender, top: str, order: ReadFile) -> None:
         return
     found = digest.hexdigest() if order.digest else ""
     _send(channel, FileReadEnd(status.st_size, status.st_mtime_ns, found, 0))
-
-
-def _next_data(descriptor: int, offset: int) -> int:
-    """Return where the next data is, because a hole may be terabytes long; -1: there is none."""
-    try:
-        return os.lseek(descriptor, offset, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            return -1
-        raise

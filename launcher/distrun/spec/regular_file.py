@@ -6,10 +6,12 @@ import errno
 import os
 from typing import TYPE_CHECKING, BinaryIO
 
-from distrun.agent.linux.regular import open_regular
+from distrun.agent.linux.regular import data_start, open_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+__all__ = ["beginning", "data_start", "open_regular_file", "read_regular_file"]
 
 
 def open_regular_file(path: str | bytes | Path, *, follow_link: bool = False) -> BinaryIO:
@@ -35,14 +37,6 @@ def beginning(path: str, size: int) -> bytes:
             return file.read(size) or b""  # None: /proc/kmsg has nothing new
     except (OSError, ValueError):
         return b""
-
-
-def data_start(descriptor: int, offset: int = 0) -> int:
-    """The first byte of a file, from `offset` on, that is not in a hole (`logs.max_size`)."""
-    try:
-        return os.lseek(descriptor, offset, os.SEEK_DATA)
-    except OSError as error:  # there is none, or the file system knows no holes
-        return os.fstat(descriptor).st_size if error.errno == errno.ENXIO else offset
 
 
 def read_regular_file(path: str | bytes, *, largest: int, follow_link: bool = True) -> bytes | None:

@@ -169,9 +169,7 @@ def _first_messages(launch: Client) -> tuple[protocol.OpenJob | None, list[proto
 
 def _refuse(launch: Client, error: DistrunError) -> None:
     launch.send(protocol.Refused(error.as_cause(), error.exit_code))
-    while launch.pending:
-        syscalls.wait_until_ready([], [launch.writer])
-        launch.flush()
+    launch.drain()
 
 
 if __name__ == "__main__":

@@ -23,8 +23,7 @@ from distrun.agent.files import staged_tree
 from distrun.agent.files.blob_cache import MOST_BYTES, BlobCache
 from distrun.agent.linux import private_dir
 from distrun.agent.linux.regular import open_regular
-from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.causes import CauseError
+from distrun.agent.protocol import Cause, CauseError, Code
 from distrun.agent.protocol.file_messages import (
     FileData,
     FileDataReceived,
@@ -45,10 +44,6 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 20
 _SLICE_SECONDS = 0.02
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-class _RefusedError(CauseError):
-    """The tree cannot be built."""
 
 
 class _File(Struct):
@@ -103,7 +98,7 @@ class FileReceiver:
                     self._add_list(order)
                 else:
                     self._write(order)
-            except (_RefusedError, OSError) as error:
+            except (CauseError, OSError) as error:
                 self._refuse(error)
         if isinstance(order, FileData):
             self._link.send(FileDataReceived(len(order.data)))
@@ -116,7 +111,7 @@ class FileReceiver:
             while self._works and time.monotonic() < until:
                 if next(self._works[0], self) is self:
                     self._works.popleft()
-        except (_RefusedError, OSError) as error:
+        except (CauseError, OSError) as error:
             self._refuse(error)
         if self._has_reported:
             return
@@ -131,7 +126,7 @@ class FileReceiver:
         """The link is lost: request the missing files again on the next one."""
         self._has_requested = False
 
-    def _refuse(self, error: Union[_RefusedError, OSError]) -> None:
+    def _refuse(self, error: Union[CauseError, OSError]) -> None:
         if isinstance(error, OSError):
             path, number = self._path_of(error), error.errno or 0
             cause = Cause(Code.FILE_NOT_WRITTEN, path=path, errno=number)
@@ -155,7 +150,7 @@ class FileReceiver:
     def _add_list(self, part: FileList) -> None:
         for path, mode, size, digest in part.files:
             if not _DIGEST.fullmatch(digest):
-                raise _RefusedError(Cause(Code.DIGEST_INVALID, text=digest))
+                raise CauseError(Cause(Code.DIGEST_INVALID, text=digest))
             self._files.append(_File(_checked_path(path), int(mode) & 0o777, int(size), digest))
         self._folders += [_checked_path(path) for path in part.folders]
         self._links += [_checked_link(path, target) for path, target in part.links]
@@ -232,7 +227,7 @@ class FileReceiver:
                     self._cache.discard(path)
         found = found or (yield from _copy(self._open(file)))
         if found != file.digest:
-            raise _RefusedError(Cause(Code.FILE_CHANGED, path=os.fsdecode(file.path)))
+            raise CauseError(Cause(Code.FILE_CHANGED, path=os.fsdecode(file.path)))
 
     def _complete(self) -> Work:
         for file in self._files:
@@ -242,7 +237,7 @@ class FileReceiver:
             if not file.size:
                 self._close(self._create(file), file)
             elif not (yield from self._copy(self._open(first), file)):
-                raise _RefusedError(Cause(Code.DISK_UNRELIABLE))
+                raise CauseError(Cause(Code.DISK_UNRELIABLE))
             yield
         # Links come last, so that no file is ever written through one.
         for path, _ in self._links:
@@ -315,10 +310,10 @@ class FileReceiver:
 
 
 def _checked_path(path: str) -> bytes:
-    """Return a path of the list as bytes. Raises _RefusedError if it is outside the tree."""
+    """Return a path of the list as bytes. Raises CauseError if it is outside the tree."""
     raw = path.encode("utf-8", "surrogateescape")
     if b"\0" in raw or any(part in (b"", b".", b"..") for part in raw.split(b"/")):
-        raise _RefusedError(Cause(Code.PATH_OUTSIDE_TREE, path=path))
+        raise CauseError(Cause(Code.PATH_OUTSIDE_TREE, path=path))
     return raw
 
 
@@ -326,7 +321,7 @@ def _checked_link(path: str, target: str) -> Tuple[bytes, bytes]:
     place, raw = _checked_path(path), target.encode("utf-8", "surrogateescape")
     leads_to = os.path.normpath(os.path.join(os.path.dirname(place), raw))
     if not raw or b"\0" in raw or os.path.isabs(raw) or leads_to.split(b"/")[0] == b"..":
-        raise _RefusedError(Cause(Code.LINK_OUTSIDE_TREE, path=path, name=target))
+        raise CauseError(Cause(Code.LINK_OUTSIDE_TREE, path=path, name=target))
     return place, raw
 
 

@@ -6,7 +6,7 @@ import functools
 import os
 from typing import List, Tuple, Union
 
-from distrun.agent.linux.regular import content
+from distrun.agent.linux.regular import lines
 from distrun.agent.structs import Struct
 
 
@@ -32,11 +32,6 @@ def folders(pid: Union[int, str], controller: str, proc: str = "/proc") -> List[
                 depths = range(len(parts), -1, -1)
                 found += [os.path.join(mount.point, *parts[:depth]) for depth in depths]
     return found
-
-
-def lines(path: str) -> List[str]:
-    """The lines of a file of the kernel; none if it cannot be read."""
-    return content(path).decode("utf-8", "replace").splitlines()
 
 
 @functools.lru_cache(maxsize=8)

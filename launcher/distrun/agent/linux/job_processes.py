@@ -95,7 +95,7 @@ class _Machine:
     """All processes of this machine at one moment, and which of them belong to a job."""
 
     def __init__(self, traces: Traces) -> None:
-        found = (processes.find(int(name)) for name in os.listdir("/proc") if name.isdigit())
+        found = map(processes.find, processes.every_pid())
         self._all = {each.pid: each for each in found if each is not None and not each.is_zombie}
         self._roots: Dict[int, Member] = {}
         for pid, process in self._all.items():

@@ -46,13 +46,8 @@ def find(job_id: str, attempts: Mapping[str, int]) -> List[processes.Process]:
         for task, last in attempts.items()
         for attempt in range(last + 1)
     }
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and read(int(name)) in wanted:
-            process = processes.find(int(name))
-            if process is not None and not process.is_zombie:
-                found.append(process)
-    return found
+    found = [processes.find(pid) for pid in processes.every_pid() if read(pid) in wanted]
+    return [process for process in found if process is not None and not process.is_zombie]
 
 
 def put(label: int, pid: int = 0) -> None:

@@ -13,7 +13,7 @@ import time
 from typing import Dict, Iterator, List, Optional
 
 from distrun.agent.linux import cgroups
-from distrun.agent.linux.regular import content
+from distrun.agent.linux.regular import content, lines
 from distrun.agent.protocol import Cause, Code
 
 _THREADS = rb"thread|fork|temporarily unavailable|errno 11\b|error #34"
@@ -80,8 +80,8 @@ def read(
     if re.search(_MEMORY, log):
         folders = _folders(pid, "memory", proc)
         found += _smallest(folders, "memory.max") + _smallest(folders, "memory.limit_in_bytes")
-        lines = (line.split() for line in cgroups.lines(proc + "/meminfo"))
-        sizes = {each[0]: int(each[1]) << 10 for each in lines if len(each) > 1}
+        rows = (line.split() for line in lines(proc + "/meminfo"))
+        sizes = {each[0]: int(each[1]) << 10 for each in rows if len(each) > 1}
         total = sizes.get("MemTotal:", 0)
         found.append(_limit("MemTotal", total, total - sizes.get("MemAvailable:", total)))
     if re.search(rb"shared memory", log):

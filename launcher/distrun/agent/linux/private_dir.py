@@ -36,8 +36,6 @@ def _home() -> str:
     """The user's home; empty if there is none."""
     home = os.environ.get("HOME", "")
     if not os.path.isabs(home):
-        import pwd
-
         try:
             return pwd.getpwuid(os.getuid()).pw_dir
         except KeyError:  # as in a container that runs as any number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Union
+from typing import List, Union
 
 LARGEST_SCRIPT = 100_000_000
 """Bytes. A larger file is none: reading a sparse one would take hours."""
@@ -18,6 +18,11 @@ def content(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+def lines(path: str) -> List[str]:
+    """The lines of a file of the kernel; none if it cannot be read."""
+    return content(path).decode("utf-8", "replace").splitlines()
 
 
 def read_end(path: str, size: int) -> bytes:
@@ -41,3 +46,11 @@ def open_regular(path: Union[str, bytes, "os.PathLike[str]"], flags: int, mode: 
         raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), os.fspath(path))
     os.set_blocking(descriptor, True)  # a task inherits it
     return descriptor
+
+
+def data_start(descriptor: int, offset: int = 0) -> int:
+    """The first byte of a file, from `offset` on, that is not in a hole (`logs.max_size`)."""
+    try:
+        return os.lseek(descriptor, offset, os.SEEK_DATA)
+    except OSError as error:  # there is none, or the file system knows no holes
+        return os.fstat(descriptor).st_size if error.errno == errno.ENXIO else offset

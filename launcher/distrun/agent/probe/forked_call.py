@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Callable, NoReturn, Optional
+from functools import partial
+from typing import Callable, NoReturn, Optional, Union
 
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.loop import Loop
-from distrun.agent.protocol import Message, Report
+from distrun.agent.protocol import Cause, Code, Message, Report
 from distrun.agent.protocol.channel import ProtocolError, decode, encode_body
 from distrun.agent.tasks import program
 
@@ -22,9 +23,7 @@ class ForkedCall:
 
     Args:
         seconds: how long to wait for the report.
-        follow: called with the report; None: the child failed, or took too long.
-
-    Raises OSError if no process can be made.
+        follow: called with the report, or with the cause why there is none.
     """
 
     def __init__(
@@ -32,49 +31,50 @@ class ForkedCall:
         loop: Loop,
         work: Callable[[], Report],
         seconds: float,
-        follow: Callable[[Optional[Message]], object],
+        follow: Callable[[Union[Message, Cause]], object],
     ) -> None:
         agent = os.getpid()
-        self.is_late = False
-        """Whether it took too long."""
         self._loop, self._follow = loop, follow
         self._received = bytearray()
-        pid, self._reader = syscalls.fork_with_pipe()
-        if pid == 0:
-            _run(work, self._reader, agent)
-        os.set_blocking(self._reader, False)
-        self._process = processes.find(pid)
-        loop.watch(self._reader, self._read)
-        self._deadline = loop.call_at(loop.now() + seconds, self._give_up)
+        self._reader: Optional[int] = None
+        self._process: Optional[processes.Process] = None
+        failure = Cause(Code.PROBE_TIMED_OUT)
+        try:
+            pid, self._reader = syscalls.fork_with_pipe()
+        except OSError as error:
+            failure, seconds = Cause(Code.PROBE_NOT_STARTED, errno=error.errno or 0), 0.0
+        else:
+            if pid == 0:
+                _run(work, self._reader, agent)
+            os.set_blocking(self._reader, False)
+            self._process = processes.find(pid)
+            loop.watch(self._reader, partial(self._read, self._reader))
+        self._deadline = loop.call_at(loop.now() + seconds, partial(self._finish, failure))
 
-    def _read(self) -> None:
+    def _read(self, reader: int) -> None:
         while True:
             try:
-                block = os.read(self._reader, 1 << 16)
+                block = os.read(reader, 1 << 16)
             except BlockingIOError:
                 return
             if not block:
                 break
             self._received += block
-        self._finish()
-
-    def _give_up(self) -> None:
-        self.is_late = True
-        self._finish()
-
-    def _finish(self) -> None:
-        self.close()
         try:
-            found: Optional[Message] = decode(bytes(self._received))[1]
+            self._finish(decode(bytes(self._received))[1])
         except ProtocolError:
-            found = None
+            self._finish(Cause(Code.PROBE_DIED))
+
+    def _finish(self, found: Union[Message, Cause]) -> None:
+        self.close()
         self._follow(found)
 
     def close(self) -> None:
         """Kill the child if it is still running. Nothing follows any more."""
         self._deadline.cancel()
-        self._loop.unwatch(self._reader)
-        os.close(self._reader)
+        if self._reader is not None:
+            self._loop.unwatch(self._reader)
+            os.close(self._reader)
         if self._process is None:
             return
         found = list(processes.tree(self._process.pid))

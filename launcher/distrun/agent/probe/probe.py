@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Optional
+from typing import Callable, Optional, Union
 
 from distrun.agent.loop import Loop
 from distrun.agent.probe import dialer, inspection, marks
@@ -93,11 +93,10 @@ class Probe:
     def _fork(
         self, work: Callable[[], Report], seconds: float, failed: Callable[[Cause], Report]
     ) -> None:
-        def follow(found: Optional[Message]) -> None:
-            code = Code.PROBE_TIMED_OUT if call.is_late else Code.PROBE_DIED
-            self._report(found if isinstance(found, Report) else failed(Cause(code)))
+        def follow(found: Union[Message, Cause]) -> None:
+            if isinstance(found, Cause):
+                self._report(failed(found))
+            elif isinstance(found, Report):
+                self._report(found)
 
-        try:
-            call = ForkedCall(self._loop, work, seconds + _LATENESS, follow)
-        except OSError as error:
-            self._report(failed(Cause(Code.PROBE_NOT_STARTED, errno=error.errno or 0)))
+        ForkedCall(self._loop, work, seconds + _LATENESS, follow)

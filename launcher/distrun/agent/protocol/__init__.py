@@ -19,6 +19,7 @@ import struct
 from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple, Type
 
 from distrun.agent.protocol.causes import Cause as Cause
+from distrun.agent.protocol.causes import CauseError as CauseError
 from distrun.agent.protocol.causes import Code as Code
 from distrun.agent.protocol.causes import Subject as Subject
 from distrun.agent.structs import StrEnum as StrEnum

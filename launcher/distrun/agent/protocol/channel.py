@@ -17,6 +17,7 @@ import os
 import struct
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Type
 
+from distrun.agent.linux import syscalls
 from distrun.agent.protocol import PROTOCOL, Message, Request
 from distrun.agent.protocol.causes import Cause, CauseError, Code
 from distrun.agent.structs import Generic
@@ -178,6 +179,11 @@ class Channel(Generic[Received, Sent]):
                 self._outgoing.popleft()
             if written < len(block):
                 self._outgoing.appendleft(block[written:])
+
+    def drain(self, seconds: Optional[float] = None) -> None:
+        """Write all of it; blocks. Gives up a reader that reads nothing for so many seconds."""
+        while self.pending and syscalls.wait_until_ready([], [self.writer], seconds):
+            self.flush()
 
     def watch_writing(self, loop: Loop, on_ready: Optional[Callable[[], None]] = None) -> None:
         """Write what is queued, and have the loop wait while the link accepts no more.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Optional
+from typing import Optional, Union
 
 from distrun.agent.linux.gpus import GpusUsed, gpus_used
 from distrun.agent.loop import Loop
 from distrun.agent.probe.forked_call import ForkedCall
-from distrun.agent.protocol import Message
+from distrun.agent.protocol import Cause, Message
 
 _INTERVAL = 10.0
 """Seconds. nvidia-smi takes up to half a second of a core."""
@@ -29,10 +28,9 @@ class GpuUsage:
         """Ask, unless the last question was less than an interval ago (seconds)."""
         if self._call is None and now >= self._next:
             self._next = now + max(_INTERVAL, interval)
-            with contextlib.suppress(OSError):  # no process can be made now
-                self._call = ForkedCall(
-                    self._loop, lambda: gpus_used(with_load=True), _SECONDS, self._on_answer
-                )
+            self._call = ForkedCall(
+                self._loop, lambda: gpus_used(with_load=True), _SECONDS, self._on_answer
+            )
 
     def close(self) -> None:
         """End a question that has not been answered."""
@@ -40,6 +38,6 @@ class GpuUsage:
             self._call.close()
             self._call = None
 
-    def _on_answer(self, answer: Optional[Message]) -> None:
+    def _on_answer(self, answer: Union[Message, Cause]) -> None:
         self._call = None
         self.latest = answer if isinstance(answer, GpusUsed) else None

@@ -18,15 +18,14 @@ import os
 import socket
 from typing import Dict, List, Optional, Set, Tuple
 
-from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.causes import CauseError
+from distrun.agent.protocol import Cause, CauseError, Code
 
 _SPARE = 50
 _BACKLOG = 1024
 
 
 class PortTakenError(CauseError):
-    """A port cannot be held, or there are too few free ones."""
+    """Somebody has the port, or may have it."""
 
 
 class PortHolder:
@@ -39,12 +38,7 @@ class PortHolder:
         """The ports that this process leaves to programs, all of it or IPv4 or IPv6."""
 
     def hold(self, port: int) -> None:
-        """Hold the given port.
-
-        Raises:
-            PortTakenError: a program listens on it, or another job holds it.
-            OSError: another error, such as the limit on descriptors.
-        """
+        """Hold the given port. Raises CauseError if that fails."""
         try:
             self._hold(port)
         except PortTakenError as error:
@@ -53,6 +47,9 @@ class PortHolder:
             if foreign:
                 raise PortTakenError(foreign[0]) from error
             raise
+        except OSError as error:
+            cause = Cause(Code.PORT_NOT_HELD, port=port, errno=error.errno or 0)
+            raise CauseError(cause) from error
 
     def _hold(self, port: int) -> None:
         registry = _register(port)
@@ -76,37 +73,30 @@ class PortHolder:
     def hold_free(self, count: int, first: int = 0, last: int = 0) -> List[int]:
         """Hold `count` free ports, any or from `first` to `last` (both included).
 
-        Raises PortTakenError if too few are free; none is held then.
+        Raises CauseError if that fails; none is held then.
         """
         held: List[int] = []
         taken: List[int] = []
-        candidates = iter(range(first, last + 1)) if first else iter(_kernel_choices(count))
-        for port in candidates:
+        cause = Cause(Code.TOO_FEW_FREE_PORTS, total=count)
+        try:
+            for port in range(first, last + 1) if first else _kernel_choices(count):
+                if len(held) == count:
+                    break
+                try:
+                    self._hold(port)
+                    held.append(port)
+                except PortTakenError:
+                    taken.append(port)
+        except OSError as error:
+            cause = Cause(Code.FREE_PORTS_NOT_HELD, total=count, errno=error.errno or 0)
+        else:
             if len(held) == count:
-                break
-            try:
-                self._hold(port)
-            except PortTakenError:
-                taken.append(port)
-                continue
-            except OSError:
-                self.release(held)
-                raise
-            held.append(port)
-        if len(held) < count:
-            self.release(held)
+                return held
             span = "{}-{}".format(first, last) if first else ""
             foreign = tuple(_foreign_names(taken)[:1])
-            raise PortTakenError(
-                Cause(
-                    Code.TOO_FEW_FREE_PORTS,
-                    count=len(held),
-                    total=count,
-                    text=span,
-                    within=foreign,
-                )
-            )
-        return held
+            cause = cause._replace(count=len(held), text=span, within=foreign)
+        self.release(held)
+        raise CauseError(cause)
 
     @property
     def held(self) -> List[int]:

@@ -47,7 +47,7 @@ class TaskRunner:
         self._ports = ports
         self._oom = oom.OomWatch()
         self._next_oom_update = loop.call_at(None, self._update_oom)
-        self._usage = UsageSampler(loop, link.report, self._list_running)
+        self._usage = UsageSampler(loop, link.report)
         self._tasks: Dict[str, Task] = {}
         self._advances: Dict[str, Handle] = {}
         """When each task has to be advanced, see :attr:`Task.due`."""
@@ -111,24 +111,20 @@ class TaskRunner:
             if order.notify:
                 notify = NotifySocket(order.task, lambda pid: self._is_of_task(order.task, pid))
                 env[b"DISTRUN_NOTIFY"] = notify.address.encode("ascii")
-        except OSError as error:
-            self._report_not_started(order, failed, error)
-            return
-        label = labels.of_attempt(self._job_id, order.task, order.attempt)
-        start = program.Start(order, log, env, notify, label, log_start)
-        try:
+            label = labels.of_attempt(self._job_id, order.task, order.attempt)
+            start = program.Start(order, log, env, notify, label, log_start)
             execution = program.execute(start)
         except OSError as error:
             if notify is not None:
                 notify.close()
-            self._report_not_started(order, Code.PROCESS_NOT_MADE, error)
-            return
-        self._add(start, execution)
+            self._ports.rebind(order.port)
+            path = "" if failed is Code.PROCESS_NOT_MADE else order.log
+            cause = Cause(failed, path=path, errno=error.errno or 0)
+            self._report_not_started(order, cause)
+        else:
+            self._add(start, execution)
 
-    def _report_not_started(self, order: protocol.StartTask, code: Code, error: OSError) -> None:
-        self._ports.rebind(order.port)
-        path = "" if code is Code.PROCESS_NOT_MADE else order.log
-        cause = Cause(code, path=path, errno=error.errno or 0)
+    def _report_not_started(self, order: protocol.StartTask, cause: Cause) -> None:
         self._link.report(protocol.TaskNotStarted(order.task, order.attempt, cause, time.time()))
 
     def _add(self, start: program.Start, execution: program.Execution) -> None:
@@ -142,7 +138,7 @@ class TaskRunner:
             self._all_listening = {}
             self._last_start = self._last_output = task.began
             self._plan_port_check(_port_check_delay(0.0))
-        self._loop.watch(execution.exec_status, lambda: self._on_exec_status(task, start.order))
+        self._loop.watch(execution.exec_status, lambda: self._on_exec_status(task))
         if start.notify is not None:
             self._loop.watch(start.notify, lambda: self._on_notify(task))
             self._resumes[task.name] = self._loop.call_at(None, lambda: self._on_notify(task))
@@ -173,9 +169,6 @@ class TaskRunner:
 
     # Memory, ports and processor time ------------------------------------------------------
 
-    def _list_running(self) -> List[Task]:
-        return [task for task in self._tasks.values() if task.is_running]
-
     def _update_oom(self) -> None:
         self._oom.update()
         if self._tasks:
@@ -189,7 +182,9 @@ class TaskRunner:
 
     def _plan_port_check(self, seconds: float) -> None:
         unserved = [task for task in self._tasks.values() if task.needs_port_check]
-        if any(task.is_awaited and task.port not in task.listening for task in unserved):
+        if any(
+            task.start.order.is_awaited and task.port not in task.listening for task in unserved
+        ):
             seconds = min(seconds, _AWAITED_PORT_CHECK_INTERVAL)
         now = self._loop.now()
         age = now - self._last_start
@@ -230,7 +225,7 @@ class TaskRunner:
                     )
                     task.port = 0
                     return
-                if task.is_awaited:  # a container's listener is nobody's child here
+                if task.start.order.is_awaited:  # a container's listener is nobody's child here
                     ports.add(port)
             task.has_listened = task.has_listened or bool(ports)
             if sorted(ports) != task.listening:
@@ -293,18 +288,20 @@ class TaskRunner:
             if task.exit is not None:
                 self._advance(task)
 
-    def _on_exec_status(self, task: Task, order: protocol.StartTask) -> None:
+    def _on_exec_status(self, task: Task) -> None:
         if task.execution is None:
             return
         self._loop.unwatch(task.execution.exec_status)
-        cause = program.read_exec_status(task.execution, order)
+        cause = program.read_exec_status(task.execution, task.start.order)
         task.execution = None
         if cause is not None:
             self._remove(task)
-            self._link.report(protocol.TaskNotStarted(task.name, task.attempt, cause, time.time()))
+            self._report_not_started(task.start.order, cause)
             return
         self._link.report(
-            protocol.TaskStarted(task.name, task.attempt, task.pid, time.time(), task.log_start)
+            protocol.TaskStarted(
+                task.name, task.attempt, task.pid, time.time(), task.start.log_start
+            )
         )
         self._usage.start(task)
         self.on_child_exit()
@@ -355,7 +352,7 @@ class TaskRunner:
 
                 # Its own processes have ended, or are ending: what it has is no answer.
                 own = {each.pid for each in task.members()}
-                argued = _numbers(os.fsencode(" ".join(task.argv)))
+                argued = _numbers(os.fsencode(" ".join(task.start.order.argv)))
                 owners = port_owners.of_ports({*_numbers(log), *argued, task.port}, self._job_id)
                 found += [
                     each._replace(count=int(each.port in argued))

@@ -9,14 +9,14 @@ import signal
 import subprocess
 import time
 import zlib
-from typing import Any, Callable, Dict, List, Optional, Set, Union
+from typing import Any, Callable, Dict, List, Set, Union
 
 from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.linux import processes
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.loop import Loop
 from distrun.agent.probe.forked_call import ForkedCall
-from distrun.agent.protocol import Message, Order, Report
+from distrun.agent.protocol import Cause, Message, Order, Report
 from distrun.agent.protocol.stack_messages import (
     DumpStacks,
     ProgramData,
@@ -94,19 +94,15 @@ class StackDumper:
         program = order.program or (self._cache.path(order.digest) if order.digest else "")
         nothing = StacksDumped(order.number, "[]")
 
-        def follow(answer: Optional[Message]) -> None:
+        def follow(answer: Union[Message, Cause]) -> None:
             self._calls.remove(call)
             self._report(answer if isinstance(answer, StacksDumped) else nothing)
 
         def work() -> StacksDumped:
             return _dump(order, program, pids, due)
 
-        try:
-            call = ForkedCall(self._loop, work, _SECONDS + 1 + order.seconds, follow)
-        except OSError:
-            self._report(nothing)
-        else:
-            self._calls.add(call)
+        call = ForkedCall(self._loop, work, _SECONDS + 1 + order.seconds, follow)
+        self._calls.add(call)
 
     def close(self) -> None:
         """End what has not ended."""

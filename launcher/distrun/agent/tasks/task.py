@@ -39,16 +39,13 @@ class Task:
 
     def __init__(self, start: Start, execution: Execution, began: float) -> None:
         order = start.order
+        self.start = start
         self.name = order.task
         self.attempt = order.attempt
         self.log = start.log
-        self.label = start.label
-        self.log_start = start.log_start
         self.notify = start.notify
         self.began = began
         self.port = order.port
-        self.argv = order.argv
-        self.is_awaited = order.is_awaited
         self.shares_port = not order.binds_port
         """Whether the agent holds its port, or what its program has left free of it."""
         self.listening: List[int] = []
@@ -268,7 +265,7 @@ def owner_of(orphan: processes.Process, tasks: Dict[str, Task], job_id: str) -> 
             return task
     label = labels.read(orphan.pid)
     if label is not None and labels.is_of_job(label, job_id):
-        return next((task for task in tasks.values() if task.label == label), None)
+        return next((task for task in tasks.values() if task.start.label == label), None)
     env = processes.environment(orphan.pid)
     if env.get(b"DISTRUN_JOB_ID") == os.fsencode(job_id):
         named = tasks.get(os.fsdecode(env.get(b"DISTRUN_TASK", b"")))

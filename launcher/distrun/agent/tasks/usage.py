@@ -34,7 +34,8 @@ _TICKS = float(os.sysconf("SC_CLK_TCK"))
 class _Record:
     """What is known of the usage of one attempt."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: Task) -> None:
+        self.task = task
         self.pids: List[int] = []
         self.is_hidden = False
         """Whether it has processes that this user cannot see, see `hidepid` in proc(5)."""
@@ -60,13 +61,10 @@ class UsageSampler:
 
     Args:
         report: sends a report, which is kept until the supervisor has it.
-        list_running: returns the tasks that run.
     """
 
-    def __init__(
-        self, loop: Loop, report: Callable[[Report], None], list_running: Callable[[], List[Task]]
-    ) -> None:
-        self._loop, self._report, self._list_running = loop, report, list_running
+    def __init__(self, loop: Loop, report: Callable[[Report], None]) -> None:
+        self._loop, self._report = loop, report
         self._records: Dict[str, _Record] = {}
         self._last_start = 0.0
         self._idle_rounds = 0
@@ -78,14 +76,15 @@ class UsageSampler:
 
     def start(self, task: Task) -> None:
         """Sample a task from now on."""
-        self._records[task.name] = _Record()
+        self._records[task.name] = _Record(task)
         self._last_start, self._idle_rounds = self._loop.now(), 0
         self._next.move_forward(self._last_start + _FIRST_INTERVAL)
 
     def _sample(self) -> None:
-        tasks, now, at = self._list_running(), self._loop.now(), time.time()
+        now, at = self._loop.now(), time.time()
         interval = max(_FIRST_INTERVAL, (now - self._last_start) / _SAMPLES_PER_AGE)
-        is_idle = [self._sample_task(task, now, at) for task in tasks]
+        running = [each for each in self._records.values() if each.task.is_running]
+        is_idle = [self._sample_task(each, now, at) for each in running]
         self._idle_rounds = self._idle_rounds + 1 if all(is_idle) else 0
         longest = max(interval, _LONGEST_IDLE_INTERVAL)
         interval = min(interval * 2 ** min(self._idle_rounds, 3), longest)
@@ -95,12 +94,11 @@ class UsageSampler:
         if self._has_gpus:
             self._ask_gpus(now, interval)
 
-    def _sample_task(self, task: Task, now: float, at: float) -> bool:
+    def _sample_task(self, record: _Record, now: float, at: float) -> bool:
         """Report what a task uses, unless it has used no time since; returns whether that is so."""
-        record = self._records[task.name]
         if now >= record.tree_due:
-            record.pids = [process.pid for process in task.members()]
-            record.is_hidden = any(map(processes.is_hidden, [task.pid, *record.pids]))
+            record.pids = [process.pid for process in record.task.members()]
+            record.is_hidden = any(map(processes.is_hidden, [record.task.pid, *record.pids]))
             record.tree_due = now + _TREE_SECONDS
         count = ticks = pages = 0
         for pid in record.pids:
@@ -114,7 +112,7 @@ class UsageSampler:
         if last is not None and record.skipped_at:  # the change began after that
             self._report(last._replace(at=record.skipped_at))
         record.load, record.skipped_at = (count, ticks, pages), 0.0
-        record.last = self._measure(task, record, at)
+        record.last = self._measure(record, at)
         self._report(record.last)
         return False
 
@@ -133,7 +131,7 @@ class UsageSampler:
             task: its first process has been reaped.
             spent: by its first process and its orphans.
         """
-        record = self._records.pop(task.name, None) or _Record()
+        record = self._records.pop(task.name, None) or _Record(task)
         if not self._records:
             self._next.cancel()
             if self._gpus is not None:
@@ -146,8 +144,8 @@ class UsageSampler:
             _total([each.written for each in spent], record.written),
         )
 
-    def _measure(self, task: Task, record: _Record, at: float) -> UsageSampled:
-        progress = dict(task.progress)
+    def _measure(self, record: _Record, at: float) -> UsageSampled:
+        task, progress = record.task, dict(record.task.progress)
         if record.is_hidden:
             nothing = (None, None, None, None, None, None, None, None)
             return UsageSampled(task.name, task.attempt, at, *nothing, progress)
