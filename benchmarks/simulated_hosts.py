@@ -94,7 +94,6 @@ class SimulatedAgent:
 
     def _hello(self, order: protocol.Configure) -> protocol.Hello:
         return protocol.Hello(
-            protocol=protocol.PROTOCOL,
             pid=self._process,
             hostname=order.host,
             python="3.11.0",

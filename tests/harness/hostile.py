@@ -223,7 +223,7 @@ class Agent:
     def _on_configure(self, _: protocol.Configure) -> Sequence[Report]:
         return [
             protocol.Hello(
-                *(protocol.PROTOCOL, 7, self.host, "3.11.2", 2.0, [0], NOW, {"PATH": "/bin"}),
+                *(7, self.host, "3.11.2", 2.0, [0], NOW, {"PATH": "/bin"}),
                 *(f"10.0.0.{HOSTS.index(self.host)}", "10.0.0.9", "token", "/run/a", "ns"),
                 "/run/a/files",
             )

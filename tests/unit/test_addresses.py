@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from distrun.agent.main import connection_addresses
-from distrun.agent.protocol import PROTOCOL, Code, Hello
+from distrun.agent.protocol import Code, Hello
 from distrun.spec.addresses import is_loopback
 from distrun.supervisor.hosts import addresses
 from distrun.supervisor.hosts.addresses import login_address, own_address
@@ -18,7 +18,7 @@ HERE = socket.gethostname()
 
 
 def hello(hostname: str, address: str = "", seen_from: str = "") -> Hello:
-    return Hello(PROTOCOL, 1, hostname, "3.8.0", 1.0, [], 0.0,
+    return Hello(1, hostname, "3.8.0", 1.0, [], 0.0,
                  address=address, seen_from=seen_from)  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from distrun.agent.linux.facts import Facts
 from distrun.agent.loop import Loop
 from distrun.agent.probe import dialer, marks
 from distrun.agent.probe.listener import Listener
-from distrun.agent.protocol import PROTOCOL, Cause, Code, Hello, HoldPorts, PortsHeld, PortsRefused
+from distrun.agent.protocol import Cause, Code, Hello, HoldPorts, PortsHeld, PortsRefused
 from distrun.agent.protocol import probe_messages as probe
 from distrun.agent.protocol.causes import Subject
 from distrun.agent.tasks.ports import PortHolder
@@ -274,7 +274,7 @@ def preparation(
     made = Round(JobHosts(spec, send, Path("/record"), **about))
     for name in hosts:
         machine = name.rpartition("=")[2]
-        hello = Hello(PROTOCOL, 1, machine, "3.8.0", 1.0, [], 0.0, address=machine)
+        hello = Hello(1, machine, "3.8.0", 1.0, [], 0.0, address=machine)
         made.hosts.add_hello(name, hello)
         made.receive(name, hello)
     return made

@@ -236,7 +236,7 @@ class Agent:
             self._tasks.stop_all(grace)
 
     def _kill_rest(self) -> None:
-        self._tasks.kill_strays()
+        self._tasks.signal_strays(signal.SIGKILL)
         if processes.children(os.getpid()):
             self._loop.call_at(self._loop.now() + processes.KILL_INTERVAL, self._kill_rest)
 
@@ -318,7 +318,6 @@ class Agent:
     ) -> protocol.Hello:
         client, own = self._addresses
         return protocol.Hello(
-            protocol=protocol.PROTOCOL,
             pid=os.getpid(),
             hostname=socket.gethostname(),
             python=".".join(str(part) for part in sys.version_info[:3]),

@@ -22,7 +22,7 @@ from distrun.agent.agent_dir import AgentDir
 from distrun.agent.files import staged_tree
 from distrun.agent.linux import holes, job_processes, labels, processes, syscalls
 from distrun.agent.linux.regular import open_regular
-from distrun.agent.protocol.channel import Channel
+from distrun.agent.protocol.channel import encode
 from distrun.agent.protocol.file_messages import FilesPreserved
 from distrun.agent.protocol.framing import ChecksummedSender
 
@@ -109,17 +109,12 @@ def _dismiss(token: str) -> None:
         link = array.array("i", [theirs.fileno(), theirs.fileno()])
         with contextlib.suppress(OSError):
             client.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, link)])
-    descriptor = ours.detach()
-    channel: Channel[protocol.Report, protocol.Order] = Channel(
-        descriptor, descriptor, protocol.Report
-    )
-    channel.send(protocol.Shutdown(preserve_logs=True))
-    deadline = time.monotonic() + _DISMISSAL_SECONDS
-    while not channel.ended and time.monotonic() < deadline:
-        syscalls.wait_until_ready([channel.reader], (), deadline - time.monotonic())
-        os.set_blocking(channel.reader, False)
-        with contextlib.suppress(OSError):
-            channel.ended = not os.read(channel.reader, _BLOCK)
+        ours.sendall(encode(protocol.Shutdown(preserve_logs=True)))
+    deadline, has_ended = time.monotonic() + _DISMISSAL_SECONDS, False
+    while not has_ended and (left := deadline - time.monotonic()) > 0:
+        if syscalls.wait_until_ready([ours.fileno()], (), left):
+            with contextlib.suppress(OSError):
+                has_ended = not ours.recv(_BLOCK)
 
 
 def _send_rest(

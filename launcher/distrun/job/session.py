@@ -240,11 +240,11 @@ class Session(FollowedJob):
         channel = control.SupervisorChannel(descriptor, descriptor, protocol.Notice)
         held_package.hold()  # before a task can run
         files = None if manifest is None else to_json(manifest)
-        path, job, version = str(folder.path), to_json(spec), protocol.PROTOCOL
+        path, job = str(folder.path), to_json(spec)
         changes = None if resumed is None else resumed.changes
         channel.send(
             protocol.OpenJob(
-                *(version, folder.job_id, path, job, spec.source, preflight, files, changes),
+                *(folder.job_id, path, job, spec.source, preflight, files, changes),
                 assumed_dead=() if resumed is None else resumed.assumed_dead,
                 versions=installed.versions(spec.program),
             )

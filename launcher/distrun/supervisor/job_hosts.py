@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 _UNASSIGNED = range(20000, 32768)
 """Ports that Linux assigns to no connection (net.ipv4.ip_local_port_range): nothing takes one of
 them between the start of a program and its `bind`."""
-_UNKNOWN_HOST = protocol.Hello(
-    protocol.PROTOCOL, 0, "", "", cores=1.0, gpus=list(range(256)), at=0.0
-)
+_UNKNOWN_HOST = protocol.Hello(0, "", "", cores=1.0, gpus=list(range(256)), at=0.0)
 """Stands for a host that cannot be used, so that a plan for the others can be made and checked."""
 
 

@@ -21,7 +21,6 @@ def test_it_says_what_it_is(any_host: Host) -> None:
     if python38() is None:
         skip("there is no Python 3.8", "pyenv install 3.8")
     hello = any_host.all(protocol.Hello)[0]
-    assert hello.protocol == protocol.PROTOCOL
     assert hello.hostname == socket.gethostname()
     assert 0 < hello.cores <= (os.cpu_count() or 1)
     assert psutil.Process(hello.pid).ppid() == any_host.guard
@@ -41,7 +40,7 @@ def test_it_sends_again_what_was_not_acknowledged(host: Host) -> None:
     host.run("worker:0", "true")
     host.expect(protocol.TaskEnded)
     host.send(protocol.Ack(2))
-    host.send(protocol.Reattach(protocol.PROTOCOL, host.job_id, 0))
+    host.send(protocol.Reattach(0))
     host.send(protocol.HoldPorts(0, []))
     host.expect(protocol.PortsHeld)
     assert host.all(protocol.Reattached) == [protocol.Reattached(0)]

@@ -50,8 +50,7 @@ class BlobCache:
         return found is not None
 
     def remove(self, digest: str) -> None:
-        with contextlib.suppress(OSError):
-            os.unlink(self.path(digest))
+        self.discard(self.path(digest))
 
     def create(self) -> Optional[Tuple[int, bytes]]:
         """A new file to write a blob to, and its path; None if none can be created."""

@@ -7,7 +7,7 @@ import os
 from typing import Dict, Iterable, List, Optional, Sequence, Union
 
 from distrun.agent.linux import cgroups
-from distrun.agent.linux.regular import LARGEST_SCRIPT, content, open_regular
+from distrun.agent.linux.regular import LARGEST_SCRIPT, content, numbers, open_regular
 from distrun.agent.structs import Struct
 
 NVIDIA_SMI_SECONDS = 20
@@ -105,9 +105,8 @@ def throttled_seconds(pid: int) -> float:
     """For how long the tightest cgroup of a process has kept it from running, in all."""
     most = 0.0
     for folder in cgroups.folders(pid, "cpu"):
-        pairs = map(bytes.split, content(os.path.join(folder, "cpu.stat")).splitlines())
-        found = {name: int(value) for name, value in pairs}
-        seconds = found.get(b"throttled_usec", 0) / 1e6, found.get(b"throttled_time", 0) / 1e9
+        found = numbers(os.path.join(folder, "cpu.stat"))
+        seconds = found.get("throttled_usec", 0) / 1e6, found.get("throttled_time", 0) / 1e9
         most = max(most, *seconds)
     return most
 
@@ -133,8 +132,13 @@ def gpus() -> List[int]:
 
 def find_nvidia_smi() -> Optional[str]:
     """The path of the program nvidia-smi; None if this host has none."""
-    programs = [os.path.join(folder, "nvidia-smi") for folder in os.get_exec_path()]
-    return next((each for each in programs if os.access(each, os.X_OK)), None)
+    return find_program("nvidia-smi", os.get_exec_path())
+
+
+def find_program(name: str, folders: Sequence[str]) -> Optional[str]:
+    """The path of a program, in the first of these folders that has it; None if none has it."""
+    paths = (os.path.join(folder, name) for folder in folders)
+    return next((each for each in paths if os.access(each, os.X_OK) and os.path.isfile(each)), None)
 
 
 def ask_nvidia_smi(query: str, *form: str) -> Optional[str]:

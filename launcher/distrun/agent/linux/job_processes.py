@@ -11,7 +11,7 @@ import time
 from typing import Dict, Iterable, List, Optional, Tuple
 
 from distrun.agent.linux import facts, labels, processes
-from distrun.agent.linux.regular import content
+from distrun.agent.linux.regular import numbers
 from distrun.agent.structs import Struct
 
 VARIABLE = "DISTRUN_TOKEN"
@@ -239,5 +239,4 @@ def _user(pid: int) -> Optional[int]:
 
     root can read the environments of all users.
     """
-    lines = content("/proc/{}/status".format(pid)).splitlines()
-    return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), None)
+    return numbers("/proc/{}/status".format(pid)).get("Uid")

@@ -13,7 +13,7 @@ import time
 from typing import Dict, Iterator, List, Optional
 
 from distrun.agent.linux import cgroups
-from distrun.agent.linux.regular import content, lines
+from distrun.agent.linux.regular import content, numbers
 from distrun.agent.protocol import Cause, Code
 
 _THREADS = rb"thread|fork|temporarily unavailable|errno 11\b|error #34"
@@ -50,8 +50,7 @@ def refusals(pid: int, proc: str = "/proc") -> Dict[str, int]:
     """How many forks each cgroup of a process has refused, by its folder."""
     found = {}
     for folder in _folders(pid, "pids", proc):
-        count = content(os.path.join(folder, "pids.events")).partition(b"max ")[2]
-        found[folder] = _number(count.split(b"\n")[0])
+        found[folder] = numbers(os.path.join(folder, "pids.events")).get("max", 0)
     return found
 
 
@@ -80,10 +79,10 @@ def read(
     if re.search(_MEMORY, log):
         folders = _folders(pid, "memory", proc)
         found += _smallest(folders, "memory.max") + _smallest(folders, "memory.limit_in_bytes")
-        rows = (line.split() for line in lines(proc + "/meminfo"))
-        sizes = {each[0]: int(each[1]) << 10 for each in rows if len(each) > 1}
-        total = sizes.get("MemTotal:", 0)
-        found.append(_limit("MemTotal", total, total - sizes.get("MemAvailable:", total)))
+        sizes = numbers(proc + "/meminfo")  # in KB
+        total = sizes.get("MemTotal", 0)
+        used = total - sizes.get("MemAvailable", total)
+        found.append(_limit("MemTotal", total << 10, used << 10))
     if re.search(rb"shared memory", log):
         found.append(_limit("/dev/shm", _size("/dev/shm")))  # noqa: S108 - it is only measured
     return [each for each in found if each.total]

@@ -15,7 +15,7 @@ import time
 from typing import Callable, Dict, List, Optional, Tuple
 
 from distrun.agent.linux import cgroups
-from distrun.agent.linux.regular import lines
+from distrun.agent.linux.regular import numbers
 from distrun.agent.protocol import Cause, Code
 
 _KILLED = rb"oom-kill:.*,pid=(\d+),|Killed process (\d+) "
@@ -118,8 +118,4 @@ def _open_kernel_log(path: str) -> Optional[int]:
 
 
 def _count(path: str) -> int:
-    for line in lines(path):
-        name, _, number = line.partition(" ")
-        if name == "oom_kill" and number.isdigit():
-            return int(number)
-    return 0
+    return numbers(path).get("oom_kill", 0)

@@ -15,7 +15,7 @@ import signal
 import time
 from typing import Container, Dict, Iterator, List, Optional, Set, Tuple
 
-from distrun.agent.linux.regular import content
+from distrun.agent.linux.regular import content, numbers
 from distrun.agent.structs import Struct
 
 _EXITING = 0x4
@@ -218,8 +218,7 @@ def handles(pid: int, signum: int) -> bool:
 
 def tracer(pid: int) -> Optional[Process]:
     """The process that traces another, as debuggers do; None if there is none."""
-    lines = content("/proc/{}/status".format(pid)).splitlines()
-    return next((find(int(each.split()[1])) for each in lines if each.startswith(b"Tracer")), None)
+    return find(numbers("/proc/{}/status".format(pid)).get("TracerPid", 0))
 
 
 def resume(pid: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import List, Union
+from typing import Dict, List, Union
 
 LARGEST_SCRIPT = 100_000_000
 """Bytes. A larger file is none: reading a sparse one would take hours."""
@@ -23,6 +23,12 @@ def content(path: str) -> bytes:
 def lines(path: str) -> List[str]:
     """The lines of a file of the kernel; none if it cannot be read."""
     return content(path).decode("utf-8", "replace").splitlines()
+
+
+def numbers(path: str) -> Dict[str, int]:
+    """The first number of each line of a file of the kernel, by the name before it."""
+    rows = (line.split() for line in lines(path))
+    return {row[0].rstrip(":"): int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
 
 
 def read_end(path: str, size: int) -> bytes:

@@ -72,19 +72,16 @@ def _workdir_problem(folder: str) -> Optional[Cause]:
 
 def _program_problem(wanted: Program, env: Dict[bytes, bytes]) -> Optional[Cause]:
     """Return why the program cannot be executed, as far as its file shows it."""
-    name = wanted.argv[0]
-    if "/" in name:
-        path = os.path.join(wanted.workdir, name)
-        if os.access(path, os.X_OK) and os.path.isfile(path):
-            return None
-        exists = os.path.exists(path)
-        code = Code.PROGRAM_NOT_EXECUTABLE if exists else Code.PROGRAM_NOT_FOUND
-        return Cause(code, name=name, path=wanted.workdir)
-    for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
-        file = os.path.join(folder, os.fsencode(name))
-        if os.access(file, os.X_OK) and os.path.isfile(file):
-            return None
-    return Cause(Code.PROGRAM_NOT_FOUND, name=name)
+    name, folders = wanted.argv[0], [wanted.workdir]
+    if "/" not in name:
+        folders = os.fsdecode(env.get(b"PATH", os.fsencode(os.defpath))).split(":")
+    if facts.find_program(name, folders) is not None:
+        return None
+    if "/" not in name:
+        return Cause(Code.PROGRAM_NOT_FOUND, name=name)
+    exists = os.path.exists(os.path.join(wanted.workdir, name))
+    code = Code.PROGRAM_NOT_EXECUTABLE if exists else Code.PROGRAM_NOT_FOUND
+    return Cause(code, name=name, path=wanted.workdir)
 
 
 def _python_versions(

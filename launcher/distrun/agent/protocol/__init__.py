@@ -111,8 +111,6 @@ class Reattach(Order):
     Also sent on a link whose reports noise has damaged; `turn` identifies the request.
     """
 
-    protocol: int
-    job_id: str
     after: int
     turn: int = 0
 
@@ -209,7 +207,6 @@ class Shutdown(Order):
 class Hello(Report):
     """Answers Configure: the facts of this host."""
 
-    protocol: int
     pid: int
     hostname: str
     python: str
@@ -418,7 +415,6 @@ class OpenJob(Request):
     `files` is the manifest of what other hosts are sent; None: nothing.
     """
 
-    protocol: int
     job_id: str
     folder: str
     spec: Dict[str, Any]

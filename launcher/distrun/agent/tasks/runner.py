@@ -155,17 +155,13 @@ class TaskRunner:
     def stop_all(self, grace: float) -> None:
         """Send SIGTERM to everything that was started, and SIGKILL after `grace` seconds.
 
-        Processes of no task get only the SIGTERM; :meth:`kill_strays` kills them.
+        Processes of no task get only the SIGTERM.
         """
         for task in list(self._tasks.values()):
             task.stop(signal.SIGTERM, grace, time.monotonic())
             self._advance(task)
         self._adopt_orphans()
-        self._signal_strays(signal.SIGTERM)
-
-    def kill_strays(self) -> None:
-        """Send SIGKILL to all processes that belong to no task."""
-        self._signal_strays(signal.SIGKILL)
+        self.signal_strays(signal.SIGTERM)
 
     # Memory, ports and processor time ------------------------------------------------------
 
@@ -463,7 +459,8 @@ class TaskRunner:
         others = {task.pid for task in self._tasks.values()}
         return [pid for pid in processes.children(os.getpid()) if pid not in others]
 
-    def _signal_strays(self, signum: int) -> None:
+    def signal_strays(self, signum: int) -> None:
+        """Send a signal to all processes that belong to no task."""
         for pid in self._strays():
             for process in processes.tree(pid):
                 processes.send(process, signum)

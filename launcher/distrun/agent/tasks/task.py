@@ -107,15 +107,11 @@ class Task:
             return "met" if self.has_met else "silent"
         return "alone" if self.contact_checks >= _LEAST_CONTACT_CHECKS else ""
 
-    def wait(self) -> Optional[os.waitid_result]:
-        """How the first process has ended; None: it has not. It stays unreaped."""
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-
     def check_exit(self) -> bool:
         """True if the first process has ended since the last call; it stays unreaped."""
         if self.exit is not None:
             return False
-        status = self.wait()
+        status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         if status is None:
             return False
         number = status.si_status

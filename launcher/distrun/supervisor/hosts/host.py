@@ -125,7 +125,7 @@ class Host(LinkUser):
         """When the link counts as lost unless a heartbeat comes first."""
         self.deadlines = OrderDeadlines(loop, lease, self._on_late)
         self.reports = ReportReceiver(
-            *(self.link, self.mirror, self.deadlines, links.job_id, self.handle, self.on_fault)
+            self.link, self.mirror, self.deadlines, self.handle, self.on_fault
         )
         self._outbox: Outbox[Order] = Outbox()
         self._file_sender: FileSender | None = None

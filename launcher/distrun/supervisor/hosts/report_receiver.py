@@ -30,11 +30,10 @@ class ReportReceiver:
         link: Link,
         mirror: LogMirror,
         deadlines: OrderDeadlines,
-        job_id: str,
         handle: Callable[[Connection, Report], None],
         on_fault: Callable[[Connection, Cause], None],
     ) -> None:
-        self._link, self._mirror, self._deadlines, self._job_id = link, mirror, deadlines, job_id
+        self._link, self._mirror, self._deadlines = link, mirror, deadlines
         self._handle, self._on_fault = handle, on_fault
         self.checker = ReportChecker()
         self._last = 0
@@ -51,9 +50,7 @@ class ReportReceiver:
         """Have the agent repeat its reports after the last that arrived undamaged."""
         self._replay += 1 + int.from_bytes(os.urandom(4), "big")
         self.is_replaying = True
-        connection.channel.send(
-            protocol.Reattach(protocol.PROTOCOL, self._job_id, self._last, self._replay)
-        )
+        connection.channel.send(protocol.Reattach(self._last, self._replay))
 
     def ends_replay(self, message: protocol.Reattached) -> bool:
         """Return whether this answers the last such request; the repeated reports follow."""
