@@ -127,6 +127,14 @@ def _stand_by(
     both have left, and ends it. `agent` is a pipe with the agent's process id, and `strangers` are
     the children of this process that the profile of the login has started.
     """
+
+    def is_stranger(pid: int) -> bool:
+        """Whether the profile has left it: all orphans below this process become its children."""
+        process = processes.find(pid)
+        if process is None or pid in strangers:
+            return True
+        return process.session != guard and labels.read(pid) is None
+
     os.close(0)
     os.close(1)
     wakeup = _ignore_signals()
@@ -134,27 +142,10 @@ def _stand_by(
     pid, grace = int(os.read(agent, 20) or 0), KILL_GRACE
     if pid in processes.children(os.getpid()):
         grace = _watch(pid, lease_timer, wakeup)[1]
-    processes.end_all(grace, _Strangers(guard, strangers))
+    processes.end_all(grace, is_stranger)
     if in_pod and status == 0:
         os.kill(1, signal.SIGUSR1)
     _exit_like(status)
-
-
-class _Strangers:
-    """The children of the process in sshd's session that do not belong to the job.
-
-    It inherits what the login's profile leaves, like everything that becomes an orphan below it.
-    """
-
-    def __init__(self, guard: int, first: List[int]) -> None:
-        self._guard = guard
-        self._first = first
-
-    def __contains__(self, pid: object) -> bool:
-        process = processes.find(pid) if isinstance(pid, int) else None
-        if process is None or process.pid in self._first:
-            return True
-        return process.session != self._guard and labels.read(process.pid) is None
 
 
 def _ignore_signals() -> io.FileIO:

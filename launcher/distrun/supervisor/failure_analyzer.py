@@ -201,15 +201,13 @@ class FailureAnalyzer:
 
     def _last_question(self, state: JobState) -> tuple[Ask, _Logs] | None:
         """Return what judges how the job ended; None if nothing is to be said of that."""
-        from distrun.verdict.failures import has_failed
-
         if state.outcome is not None and state.outcome.result is Result.SUCCEEDED:
             if self._has_judged_success or not self._is_suspect(state):
                 return None
             self._has_judged_success = True
             logs = _Logs(self._folder, state.tasks)
             return partial(self._judge_success, state, logs), logs
-        failure = self._tracker.final_failure(state) if has_failed(state) else None
+        failure = self._tracker.final_failure(state)
         return None if failure is None else self._question(failure, None)
 
     def _is_suspect(self, state: JobState) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Callable, Collection
 
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import KILL_GRACE
@@ -28,33 +27,23 @@ def become_guard(parent: int) -> None:
 def end_processes(grace: float = KILL_GRACE, patience: float = math.inf) -> list[processes.Process]:
     """End all processes below this one: SIGTERM, and SIGKILL after `grace` seconds.
 
-    Those that are :class:`Outliving` stay.
+    Those that outlive the job stay.
 
     Returns:
         Those that have not died `patience` seconds after SIGKILL.
     """
     if not processes.children(os.getpid()):
         return []
-    return processes.end_all(grace, Outliving(), patience=patience)
+    return processes.end_all(grace, outlives, patience=patience)
 
 
-class Outliving:
-    """The processes below this one that are not ended with the job: they end by themselves, later.
+def outlives(pid: int) -> bool:
+    """Whether a process below this one is not ended with the job: it ends by itself, later.
 
-    Connections that ssh shares among logins: the user's other logins may use them. The process that
-    deletes a job's pods, for it does that once the supervisor has gone.
-
-    Args:
-        others: returns the ids of further ones.
+    So do connections that ssh shares among logins: the user's other logins may use them. So does
+    the process that deletes a job's pods, for it does that once the supervisor has gone.
     """
+    from distrun.supervisor.hosts.kubernetes import is_keeper
+    from distrun.supervisor.hosts.ssh import is_shared_connection
 
-    def __init__(self, others: Callable[[], Collection[int]] = frozenset) -> None:
-        self._others = others
-
-    def __contains__(self, pid: object) -> bool:
-        if pid in self._others():
-            return True
-        from distrun.supervisor.hosts.kubernetes import is_keeper
-        from distrun.supervisor.hosts.ssh import is_shared_connection
-
-        return is_shared_connection(pid) or is_keeper(pid)
+    return is_shared_connection(pid) or is_keeper(pid)

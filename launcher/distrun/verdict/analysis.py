@@ -32,7 +32,7 @@ from distrun.verdict.task_failures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from distrun.lifecycle import TaskState
     from distrun.verdict.failures import Failure
@@ -487,25 +487,18 @@ def _job_failure(trigger: events.Event) -> Verdict:
     reason = cause = trigger.cause
     if reason.is_disk_full:
         kind = Kind.DISK_FULL
-        variable = next((each.name for each in _chain(reason) if each.name), "")
+        variable = next((each.name for each in reason.chain() if each.name), "")
         cause = Cause(Code.JOB_DISK_FULL, host=host, name=variable, within=(reason,))
     elif host:
         code = Code.HOST_LOST if isinstance(trigger, events.HostLost) else Code.HOST_FAILED
         kind, cause = Kind.HOST_LOST, Cause(code, host=host, within=(reason,))
     else:
-        codes = {each.code for each in _chain(reason)}
+        codes = {each.code for each in reason.chain()}
         found = (kind for kind, causes in _JOB_KINDS.items() if not codes.isdisjoint(causes))
         kind = next(found, Kind.OTHER)
     source = Source.HOST if host else Source.DISTRUN
     evidence = Evidence(task=None, source=source, host=host, cause=reason)
     return Verdict(task=None, kind=kind, cause=cause, evidence=(evidence,))
-
-
-def _chain(cause: Cause) -> Iterator[Cause]:
-    """Yield a cause and all that led to it."""
-    yield cause
-    for each in cause.within:
-        yield from _chain(each)
 
 
 def _follows_sigterm(log: LogAnalysis, index: int | None) -> bool:

@@ -13,7 +13,7 @@ import os
 import resource
 import signal
 import time
-from typing import Container, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from distrun.agent.linux.regular import content, numbers
 from distrun.agent.structs import Struct
@@ -235,8 +235,8 @@ def exists(process: Process) -> bool:
     return now is not None and now.started == process.started
 
 
-def reap(excluded: Container[int] = ()) -> bool:
-    """Reap children that have ended, except those in `excluded`. True while any other is left.
+def reap(is_excluded: Callable[[int], bool] = lambda _: False) -> bool:
+    """Reap children that have ended, except those excluded by id. True while any other is left.
 
     The children of one that was reaped became this process's, perhaps after they were listed. So
     only a pass that reaps none has seen all.
@@ -244,7 +244,7 @@ def reap(excluded: Container[int] = ()) -> bool:
     for _ in range(_MOST_PASSES):
         left = has_reaped = False
         for pid in children(os.getpid()):
-            if pid in excluded:
+            if is_excluded(pid):
                 continue
             try:
                 is_reaped = os.waitpid(pid, os.WNOHANG)[0] != 0
@@ -264,7 +264,7 @@ class Ending:
 
     Args:
         grace: seconds from SIGTERM to SIGKILL.
-        excluded: the children that live on, with their descendants; it is asked again each round.
+        is_excluded: whether a child lives on, with its descendants; it is asked again each round.
         patience: seconds from SIGKILL until processes that do not die are given up. In the kernel,
             a process can wait for a disk, and die only afterwards.
     """
@@ -272,10 +272,10 @@ class Ending:
     def __init__(
         self,
         grace: float,
-        excluded: Container[int] = (),
+        is_excluded: Callable[[int], bool] = lambda _: False,
         patience: float = math.inf,
     ) -> None:
-        self._excluded = excluded
+        self._is_excluded = is_excluded
         self._kill_at = time.monotonic() + grace
         self._give_up_at = self._kill_at + patience
         self._signalled: Dict[int, int] = {}
@@ -287,7 +287,7 @@ class Ending:
 
         One call reaps what has ended before, so with no descendant the first call returns True.
         """
-        if not reap(self._excluded):
+        if not reap(self._is_excluded):
             return True
         now = time.monotonic()
         if now >= self._give_up_at:
@@ -304,7 +304,7 @@ class Ending:
 
     def _remaining(self) -> Iterator[Process]:
         for child in children(os.getpid()):
-            if child not in self._excluded:
+            if not self._is_excluded(child):
                 yield from tree(child)
 
 
@@ -354,13 +354,13 @@ def _own_bytes() -> Optional[Tuple[int, int, int]]:
 
 
 def end_all(
-    grace: float, excluded: Container[int] = (), patience: float = math.inf
+    grace: float, is_excluded: Callable[[int], bool] = lambda _: False, patience: float = math.inf
 ) -> List[Process]:
     """End every descendant of this process: see :class:`Ending`. Blocks until it is over.
 
     Returns those that were given up after `patience`.
     """
-    ending = Ending(grace, excluded, patience=patience)
+    ending = Ending(grace, is_excluded, patience)
     while not ending.step():
         time.sleep(KILL_INTERVAL)
     return ending.left

@@ -8,7 +8,7 @@ record contain it unchanged. It becomes a sentence only where it is shown
 from __future__ import annotations
 
 import errno
-from typing import Optional, Tuple
+from typing import Iterator, Optional, Tuple
 
 from distrun.agent.structs import StrEnum, Struct
 
@@ -455,12 +455,17 @@ class Cause(Struct):
     tasks: Tuple[str, ...] = ()
     within: "Tuple[Cause, ...]" = ()  # the causes of this one
 
+    def chain(self) -> "Iterator[Cause]":
+        """Yield this cause and all that led to it."""
+        yield self
+        for each in self.within:
+            yield from each.chain()
+
     @property
     def is_disk_full(self) -> bool:
         """Whether a disk, or the user's share of it, is full."""
-        lacks_room = self.errno in (errno.ENOSPC, errno.EDQUOT)
-        within = any(each.is_disk_full for each in self.within)
-        return lacks_room or within or self.code is Code.LOG_DISK_FULL
+        full = (errno.ENOSPC, errno.EDQUOT)
+        return any(each.errno in full or each.code is Code.LOG_DISK_FULL for each in self.chain())
 
 
 class CauseError(Exception):

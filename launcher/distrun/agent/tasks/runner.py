@@ -54,7 +54,7 @@ class TaskRunner:
         self._resumes: Dict[str, Handle] = {}
         """When to read on in a task's socket for progress that has had its share of this moment."""
         self._job_id = ""
-        self._logs: Optional[TaskLogs] = None
+        """Empty: it has not been configured yet."""
         self._progress: Dict[str, Dict[str, str]] = {}
         self._progress_report = loop.call_at(None, self._send_progress)
         self._deaths: Optional[socket.socket] = None
@@ -89,20 +89,19 @@ class TaskRunner:
 
     def start(self, order: protocol.StartTask) -> None:
         """Execute the program of one attempt, or report why that fails."""
-        logs = self._logs
-        if logs is None:
+        if not self._job_id:
             self._link.report_fault(
                 Cause(Code.MESSAGE_UNEXPECTED, name="StartTask", text="Configure")
             )
             return
-        log = logs.path(order.log)
+        log = self._logs.path(order.log)
         notify = None
         env = program.environment(order)
         failed = Code.LOG_NOT_OPENED
         if order.binds_port:
             self._ports.unbind(order.port)
         try:
-            logs.open(log)
+            self._logs.open(log)
             failed = Code.LOG_NOT_WRITTEN
             if order.marker:
                 program.write_marker(log, order.marker)
@@ -275,7 +274,7 @@ class TaskRunner:
         # Started reports precede exits: a task that is still being executed must wait.
         executed = [task for task in self._tasks.values() if task.execution is None]
         exited = [task for task in executed if task.check_exit()]
-        if exited and self._logs is not None:
+        if exited:
             self._logs.check_disk()
         for task in exited:
             self._report_exit(task)
@@ -308,8 +307,7 @@ class TaskRunner:
         code = signum = None
         if task.exit is not None:
             code, signum = task.exit.code, task.exit.signal
-        if self._logs is not None:
-            self._logs.record(task.log)
+        self._logs.record(task.log)
         self._note_deaths()
         # The task's last progress precedes its exit, however soon the exit followed.
         self._on_notify(task)
@@ -384,8 +382,7 @@ class TaskRunner:
     def _advance(self, task: Task) -> None:
         if task.advance(time.monotonic()):
             used = self._remove(task)
-            if self._logs is not None:
-                self._logs.record(task.log)
+            self._logs.record(task.log)
             first = next(iter(task.left), "")
             self._link.report(
                 protocol.TaskEnded(
@@ -408,8 +405,7 @@ class TaskRunner:
         self._ports.rebind(task.port)
         del self._tasks[task.name]
         self._advances.pop(task.name).cancel()
-        if self._logs is not None:
-            self._logs.close(task.log)
+        self._logs.close(task.log)
         return used
 
     # Orphans -------------------------------------------------------------------------------

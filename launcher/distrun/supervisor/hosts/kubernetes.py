@@ -114,7 +114,7 @@ class _Keeper:
 _keeper: _Keeper | None = None
 
 
-def is_keeper(pid: object) -> bool:
+def is_keeper(pid: int) -> bool:
     """Whether a process is one that keeps the pods of a job."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:

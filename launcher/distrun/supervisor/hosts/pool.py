@@ -247,7 +247,7 @@ class HostPool:
         self.links.check_exits()
         self._removals = [each for each in self._removals if each.poll() is None]
         # Clients that were killed, and what ssh had started, such as the ssh to a jump host.
-        processes.reap(self._own_pids())
+        processes.reap(self._own_pids().__contains__)
         self._run_endings()
 
     def _run_endings(self) -> None:
@@ -311,8 +311,11 @@ class HostPool:
             follow(cause)
             return
         self._give_up_hosts()
-        excluded = guard.Outliving(self._own_pids)
-        ending = processes.Ending(KILL_GRACE, excluded, patience=processes.DEATH_SECONDS)
+
+        def is_excluded(pid: int) -> bool:
+            return pid in self._own_pids() or guard.outlives(pid)
+
+        ending = processes.Ending(KILL_GRACE, is_excluded, processes.DEATH_SECONDS)
         if ending.step():
             follow(cause)
         else:

@@ -117,7 +117,7 @@ def _loss(connection: Connection, status: int) -> Cause:
     return Cause(Code.SSH_ENDED, status=status, text=text)
 
 
-def is_shared_connection(pid: object) -> bool:
+def is_shared_connection(pid: int) -> bool:
     """Whether a process is a connection which ssh shares among logins (ControlPersist).
 
     The job's own clients are never shared. The connection to a jump host is, if ~/.ssh/config says
