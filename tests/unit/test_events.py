@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrun.advice import model as advice_model
-from distrun.agent import protocol, unsent_reports
+from distrun.agent import protocol
+from distrun.agent.agent import write_unsent
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import Subject
 from distrun.codec import field_names, from_json, range_of, to_json
@@ -106,7 +107,7 @@ def test_a_line_that_cannot_be_understood_takes_no_other_with_it(
 def test_an_agents_unsent_reports_are_read_as_events(tmp_path: Path) -> None:
     oom = Cause(Code.OOM_KILL_COUNTED, path="/sys/fs/cgroup/memory.events", count=1, total=2)
     report = protocol.TaskExited("worker:0", 0, 1.0, None, 9, oom=oom)
-    unsent_reports.write(str(tmp_path), [report])
+    write_unsent(str(tmp_path / protocol.UNSENT_REPORTS), [report])
     aborted, exited = read(str(tmp_path / protocol.UNSENT_REPORTS))
     assert isinstance(aborted, events.Aborted)
     assert exited == events.TaskExited(at=1.0, task="worker:0", attempt=0, signal=9, oom=oom)

@@ -8,6 +8,7 @@ deadline.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -15,11 +16,12 @@ import sys
 import time
 import traceback
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from distrun.agent import protocol
 from distrun.agent.link import Link
 from distrun.agent.linux import facts, private_dir, processes
+from distrun.agent.linux.regular import open_regular
 from distrun.agent.logs.task_logs import TaskLogs
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, CauseError, Code
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 
 _EXIT_DEFECT = 70  # distrun's own, as sysexits.h's EX_SOFTWARE
+_RECORDED = (protocol.TaskStarted, protocol.TaskNotStarted, protocol.TaskExited, protocol.TaskEnded)
 _MOST_CHARACTERS = 4000
 """Of a traceback that the supervisor is told."""
 
@@ -128,11 +131,8 @@ class Agent:
             preserved = "" if has_all_logs else self._dir.path
             self._link.send(protocol.AgentExiting(preserved, self._keep_modules(self._dir)))
         unsent = self._link.close()
-        if unsent and self._logs is not None:
-            # Imported here because few supervisors die.
-            from distrun.agent import unsent_reports
-
-            unsent_reports.write(self._logs.path(""), unsent)
+        if self._logs is not None:
+            write_unsent(self._logs.path(protocol.UNSENT_REPORTS), unsent)
 
     def _keep_modules(self, own: AgentDir) -> str:
         """Keep the agent's modules for later jobs. Returns their path, or an empty text.
@@ -153,7 +153,6 @@ class Agent:
         return self._tasks.has_tasks
 
     def execute(self, order: protocol.Order) -> None:
-        """Execute an order of the supervisor."""
         if isinstance(order, protocol.StartTask):
             self._has_started = True
             self._tasks.start(order)
@@ -358,6 +357,26 @@ class Agent:
             self._link.report(protocol.PortsRefused(causes))
         else:
             self._link.report(protocol.PortsHeld(chosen, list(order.wanted)))
+
+
+def write_unsent(path: str, unsent: List[protocol.Report]) -> None:
+    """Write the reports on tasks that no supervisor has received, if there are any.
+
+    Each line is an event, as in the job's record, after one that says why the tasks were ended.
+    Readers read them after the record.
+    """
+    found = [report for report in unsent if isinstance(report, _RECORDED)]
+    if not found:
+        return
+    aborted: Dict[str, Any] = {"event": "Aborted", "at": time.time()}
+    aborted.update(cause=Cause(Code.SUPERVISOR_DIED), exit_code=_EXIT_DEFECT)
+    events = [aborted, *({"event": type(each).__name__, **each._asdict()} for each in found)]
+    text = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    with contextlib.suppress(OSError):  # the folder may be gone, or the disk full
+        output = open_regular(path, flags)
+        os.write(output, text.encode("ascii"))
+        os.close(output)
 
 
 def _check(order: protocol.Configure) -> None:

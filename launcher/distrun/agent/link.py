@@ -13,10 +13,33 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel, Outbox, ProtocolError
 
 if TYPE_CHECKING:
-    from distrun.agent.agent import Agent
+    from typing import Protocol
+
     from distrun.agent.lease import Lease
     from distrun.agent.loop import Handle, Loop
     from distrun.agent.reattach import ReattachListener
+
+    class LinkUser(Protocol):
+        """The agent, as its link needs it."""
+
+        @property
+        def has_tasks(self) -> bool: ...
+
+        @property
+        def is_abandoned(self) -> bool: ...
+
+        def execute(self, order: protocol.Order) -> None:
+            """Execute an order of the supervisor."""
+
+        def end_tasks(self, grace: float = protocol.KILL_GRACE) -> None:
+            """End all tasks, then the agent; the supervisor may still receive reports and logs."""
+
+        def abandon(self, grace: float = protocol.KILL_GRACE) -> None:
+            """The same, if no supervisor will come back."""
+
+        def on_link_lost(self) -> None:
+            """Send no logs or files until the supervisor asks for the rest."""
+
 
 _READER_SECONDS = 10.0
 _DECISION_SECONDS = 0.2
@@ -56,10 +79,10 @@ class Link:
         self._client: Optional[socket.socket] = None
         """The client that passed the present link; it waits until this is closed."""
 
-    def open(self, loop: Loop, agent: Agent) -> None:
-        """Start to receive orders for the agent."""
+    def open(self, loop: Loop, user: LinkUser) -> None:
+        """Start to receive orders for `user`."""
         self._loop = loop
-        self._agent = agent
+        self._user = user
         self._next_check = loop.call_at(None, self._check_lease)
         loop.watch(self.channel.reader, self._on_readable)
         if self._listener is not None:
@@ -128,10 +151,10 @@ class Link:
             seconds = lease.until_heartbeat if self.is_up else lease.interval
             left = math.inf if lease.remaining is None else lease.remaining
             self._next_check.move(self._loop.now() + max(0.0, min(seconds, left)))
-        elif not self._agent.is_abandoned:
+        elif not self._user.is_abandoned:
             # The launching side may only be slow: it learns why its tasks ended.
             self.report_fault(Cause(Code.LEASE_EXPIRED, seconds=self._seconds or 0.0))
-            self._agent.abandon(lease.grace)
+            self._user.abandon(lease.grace)
 
     # Receiving -----------------------------------------------------------------------------
 
@@ -142,9 +165,9 @@ class Link:
             self._loop.unwatch(self.channel.reader)
             self.report_fault(error.cause)
             if self._listener is None:
-                self._agent.abandon()
+                self._user.abandon()
             else:
-                self._agent.end_tasks()
+                self._user.end_tasks()
             return
         self._execute_all(orders)
         if self.channel.ended:
@@ -171,12 +194,12 @@ class Link:
                 self._lease.acknowledge(order.number)
         elif isinstance(order, protocol.Reattach):
             # This also arrives on a link that continues, after noise has damaged a message.
-            self._agent.on_link_lost()
+            self._user.on_link_lost()
             self.channel.send(protocol.Reattached(self._executed, order.turn))
             for seq, report in self._outbox.after(order.after):
                 self.channel.send(report, seq)
         else:
-            self._agent.execute(order)
+            self._user.execute(order)
 
     # Its end, and reattachment -------------------------------------------------------------
 
@@ -185,10 +208,10 @@ class Link:
             self._decision = self._loop.call_at(self._loop.now() + _DECISION_SECONDS, self._decide)
         elif self._seconds is None:
             return
-        elif self._seconds > 0 and self._agent.has_tasks:
-            self._loop.call_at(self._loop.now() + self._seconds, self._agent.abandon)
+        elif self._seconds > 0 and self._user.has_tasks:
+            self._loop.call_at(self._loop.now() + self._seconds, self._user.abandon)
         else:
-            self._agent.abandon()
+            self._user.abandon()
 
     def _decide(self) -> None:
         """Find out whether the link was lost or the launching side has closed it."""
@@ -199,7 +222,7 @@ class Link:
         else:
             # A supervisor receives this only if sshd's end of the link on this host was killed.
             self.report_fault(Cause(Code.LINK_CLOSED))
-            self._agent.abandon()
+            self._user.abandon()
 
     def _detach(self) -> None:
         """Drop the present link; the lease continues."""
@@ -216,7 +239,7 @@ class Link:
             self._client = None
         if self._lease is not None:
             self._lease.on_link_lost()
-        self._agent.on_link_lost()
+        self._user.on_link_lost()
 
     def _on_client(self) -> None:
         client = None if self._listener is None else self._listener.accept()

@@ -17,7 +17,6 @@ from distrun.agent.loop import Loop
 from distrun.agent.probe.forked_call import ForkedCall
 from distrun.agent.protocol import Code
 from distrun.agent.protocol.causes import CauseError
-from distrun.agent.tasks.gpu_usage import GpuUsage
 from distrun.supervisor.hosts import local
 from distrun.supervisor.hosts.reach import Login, Purpose
 from distrun.supervisor.hosts.ssh import open_connection
@@ -45,7 +44,6 @@ def connect_by_fork(_: Loop) -> None:
 
 CASES: dict[str, Callable[[Loop], object]] = {
     "a call in a child": lambda loop: ForkedCall(loop, protocol.Report, 0.0, print),
-    "a question for GPUs": lambda loop: GpuUsage(loop).ask(0.0, 0.0),
     "the agent": connect_by_fork,
     "an ssh client": lambda _: open_connection(["no-such-ssh"], "job-a", Code.SSH_NOT_STARTED),
 }

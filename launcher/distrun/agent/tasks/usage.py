@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import resource
 import time
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple
+from functools import partial
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple, Union
 
 from distrun.agent.linux import facts, processes
 from distrun.agent.protocol import UsageSampled
 
 if TYPE_CHECKING:
+    from distrun.agent.linux.gpus import GpusUsed
     from distrun.agent.loop import Loop
-    from distrun.agent.protocol import Report
-    from distrun.agent.tasks.gpu_usage import GpuUsage
+    from distrun.agent.probe.forked_call import ForkedCall
+    from distrun.agent.protocol import Cause, Message, Report
     from distrun.agent.tasks.task import Task
 
     Totals = Tuple[float, Optional[int], Optional[int], Optional[int]]
@@ -27,6 +29,9 @@ _LONGEST_IDLE_INTERVAL = 10.0
 """While no task uses the processor, the interval doubles up to this."""
 _TREE_SECONDS = 30.0
 """How long the ids of a task's processes are used again: listing them reads every thread."""
+_GPU_INTERVAL = 10.0
+"""Seconds. nvidia-smi takes up to half a second of a core."""
+_GPU_SECONDS = 20.0
 _PAGE = resource.getpagesize()
 _TICKS = float(os.sysconf("SC_CLK_TCK"))
 
@@ -69,9 +74,12 @@ class UsageSampler:
         self._last_start = 0.0
         self._idle_rounds = 0
         """How many times in turn no task had used any time."""
-        self._gpus: Optional[GpuUsage] = None
         self._has_gpus: Optional[bool] = None
         """Whether this host has nvidia-smi; None: not known yet."""
+        self._gpus_due = 0.0
+        self._gpu_call: Optional[ForkedCall] = None
+        self._gpus_used: Optional[GpusUsed] = None
+        """The last answer; None: there was none yet, or the last question failed."""
         self._next = loop.call_at(None, self._sample)
 
     def start(self, task: Task) -> None:
@@ -117,12 +125,19 @@ class UsageSampler:
         return False
 
     def _ask_gpus(self, now: float, interval: float) -> None:
-        if self._gpus is None:
-            # Imported here because few hosts have GPUs.
-            from distrun.agent.tasks.gpu_usage import GpuUsage
+        """Ask nvidia-smi from time to time, in a child: it may take long, or hang."""
+        # Imported here because few hosts have GPUs.
+        from distrun.agent.linux.gpus import GpusUsed, gpus_used
+        from distrun.agent.probe.forked_call import ForkedCall
 
-            self._gpus = GpuUsage(self._loop)
-        self._gpus.ask(now, interval)
+        def follow(answer: Union[Message, Cause]) -> None:
+            self._gpu_call = None
+            self._gpus_used = answer if isinstance(answer, GpusUsed) else None
+
+        if self._gpu_call is None and now >= self._gpus_due:
+            self._gpus_due = now + max(_GPU_INTERVAL, interval)
+            ask = partial(gpus_used, with_load=True)
+            self._gpu_call = ForkedCall(self._loop, ask, _GPU_SECONDS, follow)
 
     def end(self, task: Task, spent: List[processes.ChildUsage]) -> Totals:
         """Forget a task that has ended, and return what it has used in all.
@@ -134,8 +149,9 @@ class UsageSampler:
         record = self._records.pop(task.name, None) or _Record(task)
         if not self._records:
             self._next.cancel()
-            if self._gpus is not None:
-                self._gpus.close()
+            if self._gpu_call is not None:
+                self._gpu_call.close()
+                self._gpu_call = None
         peaks = [each.peak for each in spent if each.peak is not None]
         return (
             max(sum(each.seconds for each in spent), record.seconds),
@@ -154,7 +170,7 @@ class UsageSampler:
         record.seconds = max(record.seconds, ticks / _TICKS)
         read, written = _file_bytes(record.pids)
         record.read, record.written = max(record.read, read or 0), max(record.written, written or 0)
-        gpus = None if self._gpus is None else self._gpus.latest
+        gpus = self._gpus_used
         return UsageSampled(
             *(task.name, task.attempt, at, record.seconds),
             *(pages * _PAGE, record.peak, count),
