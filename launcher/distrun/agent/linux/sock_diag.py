@@ -31,7 +31,7 @@ def listening_ports() -> Dict[str, Tuple[int, int, str]]:
 
     /proc/net/tcp has them, too, but to read it takes 50 times as long.
     """
-    found = _tcp_sockets(_LISTENING)
+    found = map(_parts, _inet_sockets(_LISTENING))
     return {name: (port, uid, address) for port, _, name, uid, address in found}
 
 
@@ -40,7 +40,7 @@ def connections(are_closed: bool = False) -> List[Tuple[int, int, str]]:
 
     `are_closed`: of those that were closed in the last minute instead.
     """
-    found = _tcp_sockets(_TIME_WAIT if are_closed else _ESTABLISHED)
+    found = map(_parts, _inet_sockets(_TIME_WAIT if are_closed else _ESTABLISHED))
     return [(local, remote, name) for local, remote, name, *_ in found]
 
 
@@ -69,11 +69,6 @@ def traffic() -> Dict[str, Traffic]:
     return found
 
 
-def _tcp_sockets(state: int) -> Iterator[Tuple[int, int, str, int, str]]:
-    """Local port, remote port, name, user and local address of each TCP socket in a state."""
-    return map(_parts, _inet_sockets(state))
-
-
 def _inet_sockets(state: int, attributes: int = 0) -> Iterator[bytes]:
     for family in (socket.AF_INET, socket.AF_INET6):
         request = _INET_DIAG_REQUEST.pack(family, socket.IPPROTO_TCP, attributes, 1 << state)
@@ -82,6 +77,7 @@ def _inet_sockets(state: int, attributes: int = 0) -> Iterator[bytes]:
 
 
 def _parts(answer: bytes) -> Tuple[int, int, str, int, str]:
+    """Local port, remote port, name, user and local address of a TCP socket."""
     local, remote = struct.unpack_from(">HH", answer, _INET_DIAG_PORTS)
     uid, inode = struct.unpack_from("=II", answer, _INET_DIAG_UID_AND_INODE)
     size = 4 if answer[0] == socket.AF_INET else 16

@@ -20,8 +20,6 @@ _FALLOC_FL_PUNCH_HOLE = 0x02
 _IN_MODIFY = 0x0002
 _IN_CREATE = 0x0100
 _IN_ONESHOT = 0x80000000
-_IN_NONBLOCK = os.O_NONBLOCK
-_IN_CLOEXEC = os.O_CLOEXEC
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -75,7 +73,8 @@ class Inotify:
     """
 
     def __init__(self) -> None:
-        self._fd = _check(_libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC), "inotify_init1")
+        flags = os.O_NONBLOCK | os.O_CLOEXEC  # as IN_NONBLOCK and IN_CLOEXEC
+        self._fd = _check(_libc.inotify_init1(flags), "inotify_init1")
 
     def fileno(self) -> int:
         return self._fd

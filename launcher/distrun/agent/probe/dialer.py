@@ -147,14 +147,12 @@ def _call(at: Tuple[int, Any], port: int, greeting: bytes, seconds: float) -> Op
             connection.settimeout(seconds)
             connection.connect((address[0], port, *address[2:]))
             return _hear(connection, greeting, time.monotonic() + _GREETING_FACTOR * seconds)
-    except socket.timeout:
+    except (socket.timeout, TimeoutError):  # two classes before Python 3.10
         return Cause(Code.CONNECTION_TIMED_OUT, seconds=seconds)
+    except ConnectionRefusedError:
+        return Cause(Code.CONNECTION_REFUSED)
     except OSError as error:
         number = error.errno or 0
-        if number == errno.ECONNREFUSED:
-            return Cause(Code.CONNECTION_REFUSED)
-        if number == errno.ETIMEDOUT:
-            return Cause(Code.CONNECTION_TIMED_OUT, seconds=seconds)
         code = Code.NO_ROUTE if number in _NO_ROUTE_ERRORS else Code.CONNECTION_FAILED
         return Cause(code, errno=number)
 

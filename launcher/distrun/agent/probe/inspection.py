@@ -34,8 +34,12 @@ def inspect(order: Inspect, folder: str) -> Inspected:
 def _inspect_program(wanted: Program, script: str, due: float) -> ProgramFacts:
     env = program.environment(wanted)
     wanted = wanted._replace(workdir=program.workdir(wanted))
-    workdir_problem = _workdir_problem(wanted.workdir)
-    digest, script_problem = "", None
+    digest, workdir_problem, script_problem = "", None, None
+    try:
+        os.chdir(os.fsencode(wanted.workdir))
+    except OSError as error:
+        number = error.errno or 0
+        workdir_problem = Cause(Code.WORKDIR_NOT_ENTERED, path=wanted.workdir, errno=number)
     if wanted.script:
         try:
             digest = facts.file_digest(os.path.join(wanted.workdir, wanted.script))
@@ -60,14 +64,6 @@ def _inspect_program(wanted: Program, script: str, due: float) -> ProgramFacts:
     if wanted.is_python and not workdir_problem and not found.program_problem:
         found = found._replace(**_python_versions(wanted, script, env, due))
     return found
-
-
-def _workdir_problem(folder: str) -> Optional[Cause]:
-    try:
-        os.chdir(os.fsencode(folder))
-    except OSError as error:
-        return Cause(Code.WORKDIR_NOT_ENTERED, path=folder, errno=error.errno or 0)
-    return None
 
 
 def _program_problem(wanted: Program, env: Dict[bytes, bytes]) -> Optional[Cause]:

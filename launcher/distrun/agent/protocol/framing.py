@@ -17,7 +17,7 @@ from typing import Tuple
 
 from distrun.agent.protocol import Order, Report
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.agent.protocol.channel import Channel, ProtocolError, encode
+from distrun.agent.protocol.channel import Channel, ProtocolError
 
 MARK = b"\xfe\x00dr"
 HEADER = struct.Struct(">4sIII")
@@ -31,12 +31,11 @@ class ChecksummedSender(Channel[Order, Report]):
         super().__init__(reader, writer, Order)
         self._count = 0
 
-    def send(self, message: Report, seq: int = 0) -> None:
-        if not self.broken:
-            frame = encode(message, seq)
-            fields = HEADER.pack(MARK, self._count, len(frame), zlib.crc32(frame))
-            self._count += 1
-            self.send_bytes(fields + CHECK.pack(zlib.crc32(fields)) + frame)
+    def _encode(self, message: Report, seq: int) -> bytes:
+        frame = super()._encode(message, seq)
+        fields = HEADER.pack(MARK, self._count, len(frame), zlib.crc32(frame))
+        self._count += 1
+        return fields + CHECK.pack(zlib.crc32(fields)) + frame
 
     def _decode(self, body: bytes) -> Tuple[int, Order]:
         if not body.startswith(b"{"):

@@ -83,9 +83,8 @@ class NotifySocket:
         return values
 
     def _counts(self, sender: peers.Peer) -> bool:
-        if sender.is_same_user and sender.pid in self._senders:
-            return True
-        if sender.is_same_user and self._is_of_task(sender.pid):
+        is_known = sender.pid in self._senders
+        if sender.is_same_user and (is_known or self._is_of_task(sender.pid)):
             self._senders.add(sender.pid)
             return True
         self._note(Cause(Code.PROGRESS_FROM_STRANGER, pid=sender.pid, count=sender.uid))
