@@ -6,6 +6,7 @@ child sends its result through a pipe; the agent does not wait for a late one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from functools import partial
@@ -60,10 +61,10 @@ class ForkedCall:
             if not block:
                 break
             self._received += block
-        try:
-            self._finish(decode(bytes(self._received))[1])
-        except ProtocolError:
-            self._finish(Cause(Code.PROBE_DIED))
+        found: Union[Message, Cause] = Cause(Code.PROBE_DIED)
+        with contextlib.suppress(ProtocolError):
+            found = decode(bytes(self._received))[1]
+        self._finish(found)
 
     def _finish(self, found: Union[Message, Cause]) -> None:
         self.close()
