@@ -552,11 +552,6 @@ class Machines:
         _open.append(self)
         for target, name, value in self._replacements():
             self._patches.enter_context(mock.patch.object(target, name, value))
-        for function in (processes.Ending.__init__, processes.end_all):
-            given = tuple(
-                self._monotonic if callable(v) else v for v in function.__defaults__ or ()
-            )
-            self._patches.enter_context(mock.patch.object(function, "__defaults__", given))
 
     def close(self) -> None:
         for each in list(self.processes.values()):
