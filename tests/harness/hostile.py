@@ -438,7 +438,7 @@ class World:
             self._job,
             spec,
             self,  # type: ignore[arg-type]
-            protocol.OpenJob(0, "", "", {}, "", preflight=has_preflight),
+            protocol.OpenJob("", "", {}, "", preflight=has_preflight),
             manifest=self._make_manifest() if sends_files else None,
         )
         created = events.JobCreated(

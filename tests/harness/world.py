@@ -163,7 +163,7 @@ class World:
             launch: Any = Channel(descriptor, descriptor, protocol.Request)
             self._supervisor = Supervisor(
                 *(folder, self._spec, launch),
-                protocol.OpenJob(0, "", "", {}, "", preflight=False, assumed_dead=assumed_dead),
+                protocol.OpenJob("", "", {}, "", preflight=False, assumed_dead=assumed_dead),
                 former=former_state,
             )
             job_folder.replace_file(folder.resolved_spec_file, json.dumps(to_json(self._spec)))
